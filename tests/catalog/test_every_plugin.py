@@ -13,9 +13,10 @@ REGISTRY = discover().only(["petra-graph"])
 ELSEWHERE = {"blocks", "datasets"}
 ALL = [(kind.short, name) for kind in REGISTRY.kinds if kind.short not in ELSEWHERE for name in REGISTRY.names(kind)]
 OPTIONS = {
-    "sgd": [{"weight_decay": 0.1}, {"momentum": 0.0, "nesterov": False}],
-    "adam": [{"weight_decay": 0.1}],
-    "adamw": [{"betas": (0.0, 0.5)}],
+    "sgd": [{"weight_decay": 0.1}, {"momentum": 0.0, "nesterov": False}, {"correction": "spike", "predict": True}],
+    "adam": [{"weight_decay": 0.1}, {"correction": "spike"}],
+    "adamw": [{"betas": (0.0, 0.5)}, {"correction": "spike", "predict": True}],
+    "nadam": [{"weight_decay": 0.1, "beta1_by_stage": True}],
     "lars": [{"weight_decay": 0.1, "momentum": 0.0}],
     "step": [{"milestones": (1.0, 2.5), "gamma": 0.5}],
     "cosine": [{"final": 0.1}],

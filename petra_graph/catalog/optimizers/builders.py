@@ -1,4 +1,4 @@
-"""Optimizers over a stage's two groups of parameters: torch's own, or LARS.
+"""Optimizers over a stage's two groups of parameters: torch's own, those with a correction for delay, or LARS.
 
 Source of LARS: You, Gitman and Ginsburg 2017, "Large batch training of convolutional networks", arXiv:1708.03888,
 algorithm 1. As there, the learning rate enters the momentum, so a change of the rate leaves the momentum as it is.
@@ -13,22 +13,81 @@ from typing import Any
 
 import torch
 
-from petra_graph.catalog.optimizers.declared_optimizers import AdamOptions, AdamWOptions, LarsOptions, SgdOptions
+from petra_graph.catalog.optimizers.declared_optimizers import (
+    LARGEST_BETA1,
+    AdamOptions,
+    AdamWOptions,
+    LarsOptions,
+    NadamOptions,
+    SgdOptions,
+)
+from petra_graph.catalog.optimizers.spike_compensation import CompensatedAdam, CompensatedSgd
+from petra_graph.catalog.optimizers.weight_prediction import (
+    PredictedAdam,
+    PredictedCompensatedAdam,
+    PredictedCompensatedSgd,
+    PredictedSgd,
+)
 from petra_graph.plugins import ParameterGroups
 
+# By correction, and whether forwards are at predicted weights.
+_SGD: dict[tuple[str, bool], type[torch.optim.SGD]] = {
+    ("none", False): torch.optim.SGD,
+    ("none", True): PredictedSgd,
+    ("spike", False): CompensatedSgd,
+    ("spike", True): PredictedCompensatedSgd,
+}
+_ADAM: dict[tuple[str, bool], type[torch.optim.Adam]] = {
+    ("none", False): torch.optim.Adam,
+    ("none", True): PredictedAdam,
+    ("spike", False): CompensatedAdam,
+    ("spike", True): PredictedCompensatedAdam,
+}
 
-def sgd(groups: ParameterGroups, options: SgdOptions) -> torch.optim.Optimizer:
-    """Build `torch.optim.SGD`."""
+
+def sgd(groups: ParameterGroups, options: SgdOptions, stage: Any = None) -> torch.optim.Optimizer:  # noqa: ARG001
+    """Build `torch.optim.SGD`, or with a correction for delay an optimizer that steps as it does where there is none.
+
+    `stage` asks the executor for the delay of each step, in its groups' "staleness".
+    """
     parameters = groups.param_groups(weight_decay=options.weight_decay)
-    return torch.optim.SGD(parameters, lr=options.lr, momentum=options.momentum, nesterov=options.nesterov)
+    build = _SGD[options.correction, options.predict]
+    return build(parameters, lr=options.lr, momentum=options.momentum, nesterov=options.nesterov)
 
 
-def adam(groups: ParameterGroups, options: AdamOptions) -> torch.optim.Optimizer:
-    """Build `torch.optim.Adam` (arXiv:1412.6980), or from `AdamWOptions` `torch.optim.AdamW` (arXiv:1711.05101)."""
-    build = torch.optim.AdamW if isinstance(options, AdamWOptions) else torch.optim.Adam
+def adam(groups: ParameterGroups, options: AdamOptions, stage: Any = None) -> torch.optim.Optimizer:  # noqa: ARG001
+    """Build `torch.optim.Adam` (arXiv:1412.6980), or from `AdamWOptions` `torch.optim.AdamW` (arXiv:1711.05101).
+
+    Corrections for delay as of `sgd`.
+    """
+    decoupled = isinstance(options, AdamWOptions)
     first, second = options.betas
     parameters = groups.param_groups(weight_decay=options.weight_decay)
-    return build(parameters, lr=options.lr, betas=(first, second), eps=options.eps)
+    same: dict[str, Any] = {"lr": options.lr, "betas": (first, second), "eps": options.eps}
+    build = _ADAM[options.correction, options.predict]
+    if build is torch.optim.Adam and decoupled:
+        return torch.optim.AdamW(parameters, **same)
+    return build(parameters, **same, decoupled_weight_decay=decoupled)
+
+
+def nadam(groups: ParameterGroups, options: NadamOptions, stage: Any = None) -> torch.optim.Optimizer:
+    """Build `torch.optim.NAdam` (Dozat 2016) with decoupled weight decay.
+
+    By stage, as the code of Ajanthan et al. 2025 has it, beta1 is m + (n - 1) (0.99 - m) / S, with m the options' own, S stages,
+    and n versions of the parameters between a forward and its backward. Here n - 1 is the stage's delay in updates with a full
+    pipeline, at most S: deeper schedules than theirs, as `lockstep`, have more.
+    """
+    first, second = options.betas
+    if options.beta1_by_stage and stage is not None:
+        first += min(1.0, stage.steady / stage.stages) * (LARGEST_BETA1 - first)
+    return torch.optim.NAdam(
+        groups.param_groups(weight_decay=options.weight_decay),
+        lr=options.lr,
+        betas=(first, second),
+        eps=options.eps,
+        momentum_decay=options.momentum_decay,
+        decoupled_weight_decay=True,
+    )
 
 
 # w parameter, g its gradient, wd weight decay, m momentum, v velocity

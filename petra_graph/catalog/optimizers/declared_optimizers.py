@@ -5,11 +5,13 @@ Weight decay applies to all parameters but biases and those of a normalisation (
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
 from petra_graph.plugins import AtLeast, Each, GreaterThan, Length, LessThan, OptimizerDeclaration, declares, option
 
 _BUILDERS = "petra_graph.catalog.optimizers.builders"
+LARGEST_BETA1 = 0.99
+"""Of NAdam by stage: where the delay is largest."""
 
 
 def _lr(default: float) -> Any:
@@ -20,8 +22,35 @@ def _momentum() -> Any:
     return option("share of the last step that is kept", default=0.9, validator=[AtLeast(0), LessThan(1)])
 
 
+def _betas() -> Any:
+    return option(
+        "share of the mean gradient, and of its mean square, that is kept",
+        default=(0.9, 0.999),
+        validator=[Length(2), Each(AtLeast(0), LessThan(1))],
+    )
+
+
+def _eps() -> Any:
+    return option("added to the root of the mean square", default=1e-8, validator=GreaterThan(0))
+
+
 def _weight_decay(default: float) -> Any:
     return option("weight decay, none on normalisation and biases", default=default, validator=AtLeast(0))
+
+
+def _correction() -> Any:
+    text = 'what makes up for the delay of gradients: nothing, or a "spike", a late gradient\'s missed steps at once'
+    return option(text, default="none")
+
+
+def _predict() -> Any:
+    return option("compute forwards at the weights that momentum predicts for their backwards", default=False)
+
+
+def _expect_momentum(options: Any, momentum: float, name: str) -> None:
+    wants = ['correction = "spike"'] * (options.correction == "spike") + ["predict = true"] * options.predict
+    if wants and not momentum:
+        raise ValueError(f"{wants[0]} needs {name} above 0 (got 0), whose steps to come it counts on; leave it out")
 
 
 @declares(OptimizerDeclaration, f"{_BUILDERS}:sgd")
@@ -32,8 +61,11 @@ class SgdOptions:
     momentum: float = _momentum()
     nesterov: bool = option("look ahead along the momentum, which must be above 0", default=True)
     weight_decay: float = _weight_decay(0.0)
+    correction: Literal["none", "spike"] = _correction()
+    predict: bool = _predict()
 
     def __attrs_post_init__(self) -> None:
+        _expect_momentum(self, self.momentum, "a momentum")
         if self.nesterov and not self.momentum:
             raise ValueError("nesterov = true needs a momentum above 0 (got momentum = 0); set nesterov = false")
 
@@ -46,13 +78,14 @@ class AdamOptions:
     """
 
     lr: float = _lr(1e-3)
-    betas: tuple[float, ...] = option(
-        "share of the mean gradient, and of its mean square, that is kept",
-        default=(0.9, 0.999),
-        validator=[Length(2), Each(AtLeast(0), LessThan(1))],
-    )
-    eps: float = option("added to the root of the mean square", default=1e-8, validator=GreaterThan(0))
+    betas: tuple[float, ...] = _betas()
+    eps: float = _eps()
     weight_decay: float = _weight_decay(0.0)
+    correction: Literal["none", "spike"] = _correction()
+    predict: bool = _predict()
+
+    def __attrs_post_init__(self) -> None:
+        _expect_momentum(self, self.betas[0], "a first beta")
 
 
 @declares(OptimizerDeclaration, f"{_BUILDERS}:adam")
@@ -63,6 +96,31 @@ class AdamWOptions(AdamOptions):
     """
 
     weight_decay: float = _weight_decay(0.01)
+
+
+@declares(OptimizerDeclaration, f"{_BUILDERS}:nadam")
+class NadamOptions:
+    """Adam with Nesterov momentum and decoupled weight decay.
+
+    With betas = [0.99, 0.999] it is the optimizer of asynchronous pipelines of Ajanthan et al. 2025 (arXiv:2505.01099).
+    """
+
+    lr: float = _lr(2e-3)
+    betas: tuple[float, ...] = _betas()
+    eps: float = _eps()
+    weight_decay: float = _weight_decay(0.0)
+    momentum_decay: float = option(
+        "how fast the momentum rises from half its value: by 0.96 ** (u * momentum_decay)",
+        default=0.004,
+        validator=AtLeast(0),
+    )
+    beta1_by_stage: bool = option("raise the first beta towards 0.99 with the stage's delay", default=False)
+
+    def __attrs_post_init__(self) -> None:
+        if self.beta1_by_stage and self.betas[0] > LARGEST_BETA1:
+            raise ValueError(
+                f"beta1_by_stage = true needs a first beta of at most {LARGEST_BETA1} (got {self.betas[0]}); set it to false"
+            )
 
 
 @declares(OptimizerDeclaration, f"{_BUILDERS}:lars")

@@ -3,13 +3,21 @@
 from __future__ import annotations
 
 from copy import deepcopy
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import torch
 
-from petra_graph.catalog.optimizers.builders import adam, lars, sgd
-from petra_graph.catalog.optimizers.declared_optimizers import AdamOptions, AdamWOptions, LarsOptions, SgdOptions
+from petra_graph.catalog.optimizers.builders import adam, lars, nadam, sgd
+from petra_graph.catalog.optimizers.declared_optimizers import (
+    AdamOptions,
+    AdamWOptions,
+    LarsOptions,
+    NadamOptions,
+    SgdOptions,
+)
+from petra_graph.catalog.optimizers.spike_compensation import CompensatedAdam, CompensatedSgd
 from petra_graph.kinds.optimizer import ParameterGroups
 
 ROUNDING = 1e-12
@@ -18,6 +26,9 @@ ALL_OPTIMIZERS = [
     (sgd, SgdOptions(weight_decay=0.1)),
     (adam, AdamOptions(weight_decay=0.1)),
     (adam, AdamWOptions(weight_decay=0.1)),
+    (nadam, NadamOptions(weight_decay=0.1)),
+    (sgd, SgdOptions(weight_decay=0.1, correction="spike", predict=True)),
+    (adam, AdamWOptions(weight_decay=0.1, correction="spike", predict=True)),
     (lars, LarsOptions(weight_decay=0.1)),
 ]
 ids = [build.__name__ for build, _ in ALL_OPTIMIZERS]
@@ -47,6 +58,19 @@ def by_hand_adamw(w, gradients, options, **how):
     return by_hand_adam(w, gradients, options, decoupled=True, **how)
 
 
+def by_hand_nadam(w, gradients, options, *, decay, adapt):
+    first = second = np.zeros_like(w)
+    product, (beta1, beta2) = 1.0, options.betas
+    for t, g in enumerate(gradients, start=1):
+        mu, following = (beta1 * (1 - 0.96 ** (at * options.momentum_decay) / 2) for at in (t, t + 1))
+        product = float(np.float32(product) * np.float32(mu))  # torch keeps it so
+        w = w - options.lr * decay * w
+        first, second = beta1 * first + (1 - beta1) * g, beta2 * second + (1 - beta2) * g**2
+        mean = following * first / (1 - product * following) + (1 - mu) * g / (1 - product)
+        w = w - options.lr * mean / (np.sqrt(second / (1 - beta2**t)) + options.eps)
+    return w
+
+
 def by_hand_lars(w, gradients, options, *, decay, adapt):
     step = np.zeros_like(w)
     for g in gradients:
@@ -65,6 +89,7 @@ def by_hand_lars(w, gradients, options, *, decay, adapt):
         (by_hand_sgd, sgd, SgdOptions(lr=0.1, momentum=0.0, nesterov=False, weight_decay=0.0)),
         (by_hand_adam, adam, AdamOptions(lr=0.1, betas=(0.8, 0.99), weight_decay=0.2)),
         (by_hand_adamw, adam, AdamWOptions(lr=0.1, betas=(0.8, 0.99), weight_decay=0.2)),
+        (by_hand_nadam, nadam, NadamOptions(lr=0.1, betas=(0.8, 0.99), weight_decay=0.2, momentum_decay=0.5)),
         (by_hand_lars, lars, LarsOptions(lr=2.0, momentum=0.9, trust=0.01, weight_decay=0.2)),
     ],
 )
@@ -153,3 +178,53 @@ def test_lars_steps_in_proportion_to_the_weights_not_the_gradient():
         steps.append(1 - parameter.detach())
     torch.testing.assert_close(torch.full((3,), 0.01, dtype=torch.float64), steps[0])
     torch.testing.assert_close(steps[0], steps[1])
+
+
+@pytest.mark.parametrize(
+    ("build", "options", "plain"),
+    [
+        (sgd, SgdOptions(), torch.optim.SGD),
+        (adam, AdamOptions(), torch.optim.Adam),
+        (adam, AdamWOptions(), torch.optim.AdamW),
+    ],
+)
+def test_corrections_are_chosen_by_options_and_without_them_the_optimizer_is_torchs(build, options, plain):
+    groups = ParameterGroups(decayed=[torch.nn.Parameter(torch.ones(3))], undecayed=[])
+    compensates = CompensatedSgd if build is sgd else CompensatedAdam
+    for correction in ("none", "spike"):
+        for predict in (False, True):
+            chosen = type(options)(correction=correction, predict=predict)
+            optimizer = build(groups, chosen)
+            assert hasattr(optimizer, "predicted_weights") == predict
+            assert isinstance(optimizer, compensates) == (correction == "spike")
+            assert (type(optimizer) is plain) == (correction == "none" and not predict)
+            assert [group["weight_decay"] for group in optimizer.param_groups] == [options.weight_decay, 0.0]
+            if build is adam:
+                assert optimizer.param_groups[0]["decoupled_weight_decay"] == (plain is torch.optim.AdamW)
+
+
+@pytest.mark.parametrize("how", [{"correction": "spike"}, {"predict": True}])
+@pytest.mark.parametrize(
+    ("options", "without"),
+    [(SgdOptions, {"momentum": 0.0, "nesterov": False}), (AdamWOptions, {"betas": (0.0, 0.999)})],
+)
+def test_a_correction_that_counts_on_momentum_needs_one(options, without, how):
+    with pytest.raises(ValueError, match=f"{next(iter(how))} = .* needs .* above 0"):
+        options(**without, **how)
+
+
+@pytest.mark.parametrize(
+    ("steady", "stages", "beta1"),
+    [(0.0, 4, 0.9), (3.0, 4, 0.9 + 3 * 0.09 / 4), (1.5, 4, 0.9 + 1.5 * 0.09 / 4), (6.0, 4, 0.99), (0.0, 1, 0.9)],
+)
+def test_nadams_first_beta_rises_with_the_delay_of_the_stage(steady, stages, beta1):
+    groups = ParameterGroups(decayed=[torch.nn.Parameter(torch.ones(3))], undecayed=[])
+    stage = SimpleNamespace(steady=steady, stages=stages)
+    by_stage, fixed = (nadam(groups, NadamOptions(beta1_by_stage=given), stage) for given in (True, False))
+    assert by_stage.param_groups[0]["betas"] == pytest.approx((beta1, 0.999), rel=ROUNDING)
+    assert fixed.param_groups[0]["betas"] == (0.9, 0.999)
+
+
+def test_a_first_beta_above_the_largest_cannot_rise_to_it():
+    with pytest.raises(ValueError, match=r"at most 0\.99"):
+        NadamOptions(betas=(0.995, 0.999), beta1_by_stage=True)

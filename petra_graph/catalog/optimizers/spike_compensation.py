@@ -1,0 +1,138 @@
+"""Spike compensation: a gradient that comes D updates late moves the parameters at once by what it would have moved them by now.
+
+With momentum m, a gradient moves the parameters over many updates, by 1, m, m^2, ... of itself. One that is D updates late has
+missed the first D of these. It makes up for them in a spike, and then has the momentum of its age:
+
+    v <- m v + g                        a = m^D                            (Kosson et al. 2020, arXiv:2003.11666)
+    w <- w - lr (a v + b g)             b = 1 + m + ... + m^(D-1) = (1 - m^D) / (1 - m)
+
+D is the mean delay of the window in updates, as the executor sets it in group["staleness"]; it need not be whole. At D = 0 it is SGD
+with momentum, at D = 1 torch's Nesterov momentum. So Nesterov momentum under a delay of D is the spike of D + 1.
+
+Adam's mean of gradients is treated likewise, in the scale of a mean, where b becomes 1 - beta1^D:
+
+    p <- p - lr (beta1^D m_hat + (1 - beta1^D) g) / (sqrt(v_hat) + eps)
+
+The paper has no such formula: it is that of SGD for Adam's numerator. Weight decay is that of the base optimizer.
+
+Limit: a late gradient is still that of old parameters. The correction is of when a gradient acts, not of where it was taken.
+
+Decision: without delay, the step is torch's own, and so has its bits; with delay, a step has as many passes over the parameters as
+torch's. Adam's saves the division by the root of v's bias correction, by scaling eps and the rates instead, and has the gradient's own step
+in its place.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any, cast
+
+import torch
+from torch import Tensor
+
+_CACHED = 2**16
+"""Elements of the parameters that a processor takes together; with gradients and state, a MiB in float32."""
+
+# m momentum or beta1, D delay in updates, g gradient, v momentum buffer, wd weight decay
+
+
+def spike_shares(momentum: float, delay: float) -> tuple[float, float]:
+    """Return a and b: how much of the momentum buffer and of the gradient a step takes, for a momentum below 1."""
+    return momentum**delay, (1 - momentum**delay) / (1 - momentum)
+
+
+def delay_of(group: dict[str, Any]) -> float:
+    """Return the mean delay in updates of the gradients of a group; 0 where nobody has set it."""
+    return cast("float", group.get("staleness", 0.0))
+
+
+def chunked(group: dict[str, Any], parameters: Sequence[Tensor]) -> Iterator[slice]:
+    """Yield which parameters torch's kernels of many tensors take together.
+
+    All, where these kernels are fused, as on CUDA; otherwise as many as stay in a processor's cache over the passes of a step.
+    """
+    at_once = group["foreach"]
+    if at_once is None:
+        at_once = bool(parameters) and parameters[0].is_cuda
+    first, elements = 0, 0
+    for index, parameter in enumerate(parameters):
+        if elements and not at_once and elements + parameter.numel() > _CACHED:
+            yield slice(first, index)
+            first, elements = index, 0
+        elements += parameter.numel()
+    if parameters:
+        yield slice(first, len(parameters))
+
+
+class CompensatedSgd(torch.optim.SGD):
+    """SGD with spike compensation, of torch's arguments and state; without dampening and maximize."""
+
+    @torch.no_grad()
+    def step(self, closure: None = None) -> None:  # type: ignore[override]  # no caller passes a closure
+        """Update every parameter that has a gradient, once."""
+        if not any(delay_of(group) and group["momentum"] for group in self.param_groups):
+            super().step()
+            return
+        for group in self.param_groups:
+            parameters = [parameter for parameter in group["params"] if parameter.grad is not None]
+            for part in chunked(group, parameters):
+                self._update(parameters[part], group)
+
+    def _update(self, w: list[Tensor], group: dict[str, Any]) -> None:
+        m, lr, wd = group["momentum"], group["lr"], group["weight_decay"]
+        a, b = sgd_shares(group, delay_of(group))
+        g = [cast("Tensor", parameter.grad) for parameter in w]
+        g = list(torch._foreach_add(g, w, alpha=wd)) if wd else g  # noqa: SLF001  torch names it so
+        new = [one for one in w if "momentum_buffer" not in self.state[one]]
+        for one in new:
+            self.state[one]["momentum_buffer"] = torch.zeros_like(one)
+        v = [self.state[one]["momentum_buffer"] for one in w]
+        torch._foreach_mul_(v, m)
+        torch._foreach_add_(v, g)
+        torch._foreach_add_(w, v, alpha=-lr * a)
+        torch._foreach_add_(w, g, alpha=-lr * b)
+
+
+def sgd_shares(group: dict[str, Any], delay: float) -> tuple[float, float]:
+    """Return the shares of momentum buffer and gradient in a step of SGD: of plain or Nesterov momentum, where the delay is 0."""
+    return spike_shares(group["momentum"], delay + (1 if group["nesterov"] else 0))
+
+
+class CompensatedAdam(torch.optim.Adam):
+    """Adam, or with `decoupled_weight_decay` AdamW, with spike compensation, of torch's arguments and state.
+
+    Without amsgrad, maximize, capturable, differentiable and fused.
+    """
+
+    @torch.no_grad()
+    def step(self, closure: None = None) -> None:  # type: ignore[override]  # no caller passes a closure
+        """Update every parameter that has a gradient, once."""
+        if not any(delay_of(group) for group in self.param_groups):
+            super().step()
+            return
+        for group in self.param_groups:
+            parameters: list[Tensor] = []
+            self._init_group(group, parameters, *([] for _ in range(5)))  # type: ignore[no-untyped-call]  # makes torch's own state
+            for part in chunked(group, parameters):
+                self._update(parameters[part], group)
+
+    def _update(self, p: list[Tensor], group: dict[str, Any]) -> None:
+        (beta1, beta2), lr, wd = group["betas"], group["lr"], group["weight_decay"]
+        first, second, steps = ([self.state[one][key] for one in p] for key in ("exp_avg", "exp_avg_sq", "step"))
+        torch._foreach_add_(steps, 1)
+        g = [cast("Tensor", parameter.grad) for parameter in p]
+        if wd and group["decoupled_weight_decay"]:
+            torch._foreach_mul_(p, 1 - lr * wd)
+        elif wd:
+            g = list(torch._foreach_add(g, p, alpha=wd))  # noqa: SLF001
+        torch._foreach_lerp_(first, g, 1 - beta1)
+        torch._foreach_mul_(second, beta2)
+        torch._foreach_addcmul_(second, g, g, 1 - beta2)
+        below = torch._foreach_sqrt(second)  # noqa: SLF001
+        counts = [step.item() for step in steps]
+        roots = [(1 - beta2**count) ** 0.5 for count in counts]
+        torch._foreach_add_(below, [group["eps"] * root for root in roots])
+        kept = beta1 ** delay_of(group)
+        of_mean = [-lr * kept * root / (1 - beta1**count) for root, count in zip(roots, counts, strict=True)]
+        torch._foreach_addcdiv_(p, first, below, of_mean)
+        torch._foreach_addcdiv_(p, g, below, [-lr * (1 - kept) * root for root in roots])

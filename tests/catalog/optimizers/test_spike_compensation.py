@@ -1,0 +1,196 @@
+"""Spike compensation: torch's own steps without delay, and the formula with it."""
+
+from __future__ import annotations
+
+from copy import deepcopy
+
+import pytest
+import torch
+from torch import nn
+
+from petra_graph.catalog.optimizers.spike_compensation import (
+    _CACHED,
+    CompensatedAdam,
+    CompensatedSgd,
+    chunked,
+    spike_shares,
+)
+from tests.catalog.optimizers.delayed_quadratic import START, adam_by_hand, delayed, sgd_by_hand
+
+ROUNDING = 1e-12
+"""Of 40 float64 updates."""
+SHAPES = [(), (5,), (4, 3), (2, 3, 3, 3), (40, 50)]
+SGD = [
+    {"momentum": 0.9, "nesterov": True, "weight_decay": 0.0},
+    {"momentum": 0.9, "nesterov": True, "weight_decay": 0.1},
+    {"momentum": 0.9, "nesterov": False, "weight_decay": 0.0},
+    {"momentum": 0.9, "nesterov": False, "weight_decay": 0.1},
+    {"momentum": 0.0, "nesterov": False, "weight_decay": 0.1},
+]
+ADAM = [
+    {"decoupled_weight_decay": decoupled, "weight_decay": weight_decay, "betas": betas}
+    for decoupled in (False, True)
+    for weight_decay in (0.0, 0.1)
+    for betas in ((0.9, 0.999), (0.0, 0.5))
+]
+PAIRS = [(torch.optim.SGD, CompensatedSgd, how) for how in SGD] + [
+    (torch.optim.Adam, CompensatedAdam, how) for how in ADAM
+]
+
+
+def made(build, delay=None, dtype=torch.float32, **options):
+    generator = torch.Generator().manual_seed(0)
+    parameters = [nn.Parameter(torch.randn(shape, generator=generator, dtype=dtype)) for shape in SHAPES]
+    optimizer = build(parameters, lr=0.01, **options)
+    if delay is not None:
+        set_delay(optimizer, delay)
+    return parameters, optimizer
+
+
+def set_delay(optimizer, delay):
+    for group in optimizer.param_groups:
+        group["staleness"] = delay
+
+
+def step(parameters, optimizer, number, without=()):
+    generator = torch.Generator().manual_seed(1 + number)
+    for index, parameter in enumerate(parameters):
+        drawn = torch.randn(parameter.shape, generator=generator, dtype=parameter.dtype)
+        parameter.grad = None if index in without else drawn
+    optimizer.step()
+
+
+def expect_same(one, other):
+    (parameters, optimizer), (others, their) = one, other
+    for a, b in zip(parameters, others, strict=True):
+        assert torch.equal(a, b)
+        assert optimizer.state[a].keys() == their.state[b].keys()
+        assert all(torch.equal(optimizer.state[a][key], their.state[b][key]) for key in optimizer.state[a])
+
+
+@pytest.mark.parametrize(("base", "compensated", "how"), PAIRS)
+@pytest.mark.parametrize("foreach", [None, True, False])
+@pytest.mark.parametrize("delay", [None, 0.0])
+def test_without_delay_it_is_torchs_to_the_bit(base, compensated, how, foreach, delay):
+    plain, same = made(base, foreach=foreach, **how), made(compensated, delay, foreach=foreach, **how)
+    for number in range(20):
+        step(*plain, number)
+        step(*same, number)
+        expect_same(plain, same)
+
+
+@pytest.mark.parametrize("delay", [0, 1, 2, 5, 1.5])
+@pytest.mark.parametrize("how", SGD[:4])
+def test_sgd_with_old_gradients_is_the_formula(delay, how):
+    expected = [sgd_by_hand(start, delay, 40, lr=0.05, **how) for start in START]
+    parameter = nn.Parameter(torch.tensor(START, dtype=torch.float64))
+    optimizer = CompensatedSgd([parameter], lr=0.05, **how)
+    descend(parameter, optimizer, delay, expected)
+
+
+@pytest.mark.parametrize("delay", [0, 1, 2, 5, 1.5])
+@pytest.mark.parametrize("how", ADAM)
+def test_adam_with_old_gradients_is_the_formula(delay, how):
+    by_hand = {**how, "decoupled": how["decoupled_weight_decay"]}
+    del by_hand["decoupled_weight_decay"]
+    expected = [adam_by_hand(start, delay, 40, lr=0.05, eps=1e-3, **by_hand) for start in START]
+    parameter = nn.Parameter(torch.tensor(START, dtype=torch.float64))
+    optimizer = CompensatedAdam([parameter], lr=0.05, eps=1e-3, **how)
+    descend(parameter, optimizer, delay, expected)
+
+
+def descend(parameter, optimizer, delay, expected):
+    set_delay(optimizer, float(delay))
+    history = [parameter.detach().clone()]
+    for at in range(1, len(expected[0])):
+        parameter.grad = delayed(history, delay).clone()
+        optimizer.step()
+        history.append(parameter.detach().clone())
+        wanted = torch.tensor([one[at] for one in expected], dtype=torch.float64)
+        torch.testing.assert_close(history[-1], wanted, rtol=ROUNDING, atol=ROUNDING)
+
+
+@pytest.mark.parametrize("how", [SGD[2], SGD[3]])
+def test_at_a_delay_of_one_momentum_is_torchs_nesterov(how):
+    nesterov = made(torch.optim.SGD, dtype=torch.float64, **how | {"nesterov": True})
+    compensated = made(CompensatedSgd, 1.0, dtype=torch.float64, **how)
+    for number in range(20):
+        step(*nesterov, number)
+        step(*compensated, number)
+        for a, b in zip(nesterov[0], compensated[0], strict=True):
+            torch.testing.assert_close(b, a, rtol=ROUNDING, atol=ROUNDING)
+
+
+@pytest.mark.parametrize("nesterov", [False, True])
+@pytest.mark.parametrize("delay", [1, 2, 5])
+def test_a_late_gradient_has_moved_the_weights_as_far_as_one_in_time(delay, nesterov):
+    """The definition of the correction, and the check of its coefficients: one gradient of 1, then none."""
+
+    def course(build, steps):
+        parameter = nn.Parameter(torch.zeros(1, dtype=torch.float64))
+        optimizer = build([parameter], lr=1.0, momentum=0.9, nesterov=nesterov)
+        set_delay(optimizer, float(delay))
+        course = []
+        for number in range(steps):
+            parameter.grad = torch.full((1,), 1.0 if number == 0 else 0.0, dtype=torch.float64)
+            optimizer.step()
+            course.append(parameter.item())
+        return course
+
+    late, in_time = course(CompensatedSgd, 10), course(torch.optim.SGD, 10 + delay)
+    assert late == pytest.approx(in_time[delay:], rel=ROUNDING)
+
+
+@pytest.mark.parametrize(
+    ("momentum", "delay", "shares"),
+    [(0.5, 0, (1.0, 0.0)), (0.5, 1, (0.5, 1.0)), (0.5, 2, (0.25, 1.5)), (0.25, 0.5, (0.5, 2 / 3))],
+)
+def test_shares_of_momentum_and_gradient(momentum, delay, shares):
+    assert spike_shares(momentum, delay) == pytest.approx(shares, rel=ROUNDING)
+
+
+@pytest.mark.parametrize(("build", "how"), [(CompensatedSgd, SGD[1]), (CompensatedAdam, ADAM[0])])
+def test_parameters_at_once_and_one_by_one_are_the_same(build, how):
+    at_once, single = (made(build, 2.5, foreach=foreach, **how) for foreach in (True, False))
+    for number in range(5):
+        without = (1, 3) if number % 2 else ()  # so the parameters have taken different numbers of steps
+        step(*at_once, number, without)
+        step(*single, number, without)
+        expect_same(at_once, single)
+
+
+def test_parts_that_stay_in_a_cache_are_all_parameters_in_order():
+    sizes = [0, 3, _CACHED - 3, 5, 5, 2 * _CACHED, 1, 0]
+    parameters = [torch.zeros(size) for size in sizes]
+    parts = [sizes[part] for part in chunked({"foreach": None}, parameters)]
+    assert parts == [[0, 3, _CACHED - 3], [5, 5], [2 * _CACHED], [1, 0]]
+    assert [sizes[part] for part in chunked({"foreach": True}, parameters)] == [sizes]
+    assert list(chunked({"foreach": None}, [])) == []
+
+
+@pytest.mark.parametrize(("base", "compensated", "how"), PAIRS)
+def test_it_keeps_what_torchs_optimizer_keeps_and_no_more(base, compensated, how):
+    plain, corrected = made(base, **how), made(compensated, 3.0, **how)
+    step(*plain, 0)
+    step(*corrected, 0)
+    for a, b in zip(plain[0], corrected[0], strict=True):
+        mine, theirs = corrected[1].state[b], plain[1].state[a]
+        assert mine.keys() == theirs.keys()
+        assert all(torch.equal(mine[key], theirs[key]) for key in mine)
+
+
+@pytest.mark.parametrize(("build", "how"), [(CompensatedSgd, SGD[1]), (CompensatedAdam, ADAM[0])])
+def test_restored_state_continues_to_the_bit_while_the_delay_changes(build, how):
+    def course(run, numbers):
+        for number in numbers:
+            set_delay(run[1], (0.0, 0.5, 1.0, 3.0)[number % 4])
+            step(*run, number)
+
+    straight, resumed = made(build, **how), made(build, **how)
+    course(straight, range(6))
+    for own, value in zip(resumed[0], straight[0], strict=True):
+        own.data = value.detach().clone()
+    resumed[1].load_state_dict(deepcopy(straight[1].state_dict()))
+    course(straight, range(6, 12))
+    course(resumed, range(6, 12))
+    expect_same(straight, resumed)

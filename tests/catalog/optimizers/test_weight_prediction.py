@@ -1,0 +1,173 @@
+"""Predicted weights: where steps without gradients would lead, beside the parameters, which stay as they are."""
+
+from __future__ import annotations
+
+from copy import deepcopy
+from math import sqrt
+
+import pytest
+import torch
+from torch import nn
+
+from petra_graph.catalog.optimizers.weight_prediction import (
+    PredictedAdam,
+    PredictedCompensatedAdam,
+    PredictedCompensatedSgd,
+    PredictedSgd,
+)
+from tests.catalog.optimizers.delayed_quadratic import delayed
+
+ROUNDING = 1e-12
+DELAYS = [1, 2, 5]
+SGD = [
+    {"momentum": 0.9, "nesterov": nesterov, "weight_decay": weight_decay}
+    for nesterov in (False, True)
+    for weight_decay in (0.0, 0.3)
+]
+ADAM = [
+    {"betas": (0.9, 0.99), "eps": 1e-3, "decoupled_weight_decay": decoupled, "weight_decay": weight_decay}
+    for decoupled in (False, True)
+    for weight_decay in (0.0, 0.3)
+]
+ALL = [
+    *((build, how) for build in (PredictedSgd, PredictedCompensatedSgd) for how in SGD),
+    *((build, how) for build in (PredictedAdam, PredictedCompensatedAdam) for how in ADAM),
+]
+
+
+def trained(build, steps=3, lr=0.1, staleness=0.0, dtype=torch.float64, **how):
+    generator = torch.Generator().manual_seed(0)
+    parameters = [nn.Parameter(torch.randn(shape, generator=generator, dtype=dtype)) for shape in [(3,), (4, 2)]]
+    optimizer = build(parameters, lr=lr, **how)
+    for group in optimizer.param_groups:
+        group["staleness"] = staleness
+    for _ in range(steps):
+        for parameter in parameters:
+            parameter.grad = torch.randn(parameter.shape, generator=generator, dtype=dtype)
+        optimizer.step()
+    return parameters, optimizer
+
+
+@pytest.mark.parametrize("how", SGD)
+@pytest.mark.parametrize("delay", DELAYS)
+@pytest.mark.parametrize(("build", "staleness"), [(PredictedSgd, 2.0), (PredictedCompensatedSgd, 1.5)])
+def test_sgd_predicts_where_steps_without_gradients_lead(build, staleness, delay, how):
+    parameters, optimizer = trained(build, staleness=staleness, **how)
+    predicted = optimizer.predicted_weights(delay)
+    for _ in range(delay):
+        for parameter in parameters:
+            parameter.grad = torch.zeros_like(parameter)
+        optimizer.step()
+    assert [id(one) for one, _ in predicted] == [id(one) for one in parameters]
+    for parameter, weights in predicted:
+        torch.testing.assert_close(weights, parameter.detach(), rtol=ROUNDING, atol=ROUNDING)
+
+
+@pytest.mark.parametrize("delay", DELAYS)
+@pytest.mark.parametrize("nesterov", [False, True])
+def test_without_weight_decay_sgd_moves_by_a_sum_of_powers(delay, nesterov):
+    m, lr = 0.9, 0.1
+    _, optimizer = trained(PredictedSgd, momentum=m, nesterov=nesterov, lr=lr)
+    moved = lr * (m - m ** (delay + 1)) / (1 - m) * (m if nesterov else 1.0)
+    for parameter, weights in optimizer.predicted_weights(delay):
+        expected = parameter.detach() - moved * optimizer.state[parameter]["momentum_buffer"]
+        torch.testing.assert_close(weights, expected, rtol=ROUNDING, atol=ROUNDING)
+
+
+def adam_by_hand(p, first, second, t, delay, *, lr, betas, eps, weight_decay, decoupled_weight_decay, compensated):
+    (beta1, beta2), now = betas, p
+    below = sqrt(second / (1 - beta2**t)) + eps
+    for i in range(1, delay + 1):
+        g = 0.0
+        if decoupled_weight_decay:
+            p = p - lr * weight_decay * p
+        else:
+            g = weight_decay * now
+        first = beta1 * first + (1 - beta1) * g
+        mean = beta1**compensated * first / (1 - beta1 ** (t + i)) + (1 - beta1**compensated) * g
+        p = p - lr * mean / below
+    return p
+
+
+@pytest.mark.parametrize("how", ADAM)
+@pytest.mark.parametrize("delay", DELAYS)
+@pytest.mark.parametrize(
+    ("build", "staleness", "compensated"), [(PredictedAdam, 2.0, 0.0), (PredictedCompensatedAdam, 1.5, 1.5)]
+)
+def test_adam_predicts_by_the_formula(build, staleness, compensated, delay, how):
+    _, optimizer = trained(build, staleness=staleness, lr=0.05, **how)
+    for parameter, weights in optimizer.predicted_weights(delay):
+        state = optimizer.state[parameter]
+        values = (one.flatten().tolist() for one in (parameter, state["exp_avg"], state["exp_avg_sq"]))
+        expected = [
+            adam_by_hand(*each, 3, delay, lr=0.05, compensated=compensated, **how) for each in zip(*values, strict=True)
+        ]
+        wanted = torch.tensor(expected, dtype=torch.float64)
+        torch.testing.assert_close(weights.flatten(), wanted, rtol=ROUNDING, atol=ROUNDING)
+
+
+@pytest.mark.parametrize(("build", "how"), ALL)
+def test_a_prediction_changes_nothing_and_shares_no_memory(build, how):
+    parameters, optimizer = trained(build, **how)
+    values, state = deepcopy([one.detach() for one in parameters]), deepcopy(optimizer.state_dict())
+    for _, weights in optimizer.predicted_weights(3):
+        weights.zero_()
+    assert all(map(torch.equal, parameters, values))
+    again = optimizer.state_dict()
+    assert again["param_groups"] == state["param_groups"]
+    for number, one in again["state"].items():
+        assert all(torch.equal(value, state["state"][number][key]) for key, value in one.items())
+
+
+@pytest.mark.parametrize(("build", "how"), ALL)
+def test_nothing_is_predicted_before_the_first_step_and_without_delay(build, how):
+    parameters, optimizer = trained(build, steps=0, **how)
+    assert optimizer.predicted_weights(3) == []
+    assert not optimizer.state
+    parameters[1].grad = torch.ones_like(parameters[1])
+    optimizer.step()
+    assert [id(one) for one, _ in optimizer.predicted_weights(3)] == [id(parameters[1])]
+    assert optimizer.predicted_weights(0) == []
+
+
+@pytest.mark.parametrize(("build", "how"), ALL)
+def test_at_once_and_one_by_one_are_the_same(build, how):
+    results = []
+    for foreach in (True, False):
+        _, optimizer = trained(build, staleness=1.0, foreach=foreach, **how)
+        results.append([weights for _, weights in optimizer.predicted_weights(2)])
+    assert all(map(torch.equal, *results))
+
+
+@pytest.mark.parametrize(
+    ("build", "base", "how"),
+    [
+        (PredictedSgd, torch.optim.SGD, SGD[3]),
+        (PredictedAdam, torch.optim.Adam, ADAM[1]),
+        (PredictedAdam, torch.optim.Adam, ADAM[3]),
+    ],
+)
+def test_a_step_is_torchs_to_the_bit(build, base, how):
+    mine, theirs = (trained(one, steps=20, staleness=3.0, dtype=torch.float32, **how)[0] for one in (build, base))
+    assert all(map(torch.equal, mine, theirs))
+
+
+@pytest.mark.parametrize(
+    ("build", "how"),
+    [(PredictedSgd, {"momentum": 0.9}), (PredictedSgd, {"momentum": 0.9, "nesterov": True}), (PredictedAdam, {})],
+)
+def test_predicted_weights_are_nearer_to_those_of_the_backward(build, how):
+    """In a descent of a quadratic by gradients of weights five steps old."""
+    delay = 5
+    parameter = nn.Parameter(torch.ones(1, dtype=torch.float64))
+    optimizer = build([parameter], lr=0.005, **how)
+    history, predictions = [parameter.item()], [parameter.item()]
+    for _ in range(60):
+        parameter.grad = torch.tensor([delayed(history, delay)], dtype=torch.float64)
+        optimizer.step()
+        history.append(parameter.item())
+        predictions.append(optimizer.predicted_weights(delay)[0][1].item())
+    after = history[delay:]
+    stale = sum(abs(a - b) for a, b in zip(history, after, strict=False))
+    left = sum(abs(a - b) for a, b in zip(predictions, after, strict=False))
+    assert left < 0.7 * stale
