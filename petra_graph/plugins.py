@@ -57,6 +57,7 @@ from petra_graph.kinds.metric import scale_of as scale_of
 from petra_graph.kinds.optimizer import BuildOptimizer as BuildOptimizer
 from petra_graph.kinds.optimizer import OptimizerDeclaration as OptimizerDeclaration
 from petra_graph.kinds.optimizer import ParameterGroups as ParameterGroups
+from petra_graph.kinds.stage_facts import StageFacts as StageFacts
 from petra_graph.spec.bounds import AtLeast as AtLeast
 from petra_graph.spec.bounds import AtMost as AtMost
 from petra_graph.spec.bounds import Bound as Bound
