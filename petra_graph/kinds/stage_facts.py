@@ -54,7 +54,7 @@ class StageFacts:
     @property
     def steady(self) -> float:
         """The delay of an update while the pipeline is full, in updates."""
-        return 0.0 if self.flush == "window" else (self.depth - 1) / self.accumulation
+        return steady_staleness(self.depth, self.accumulation, self.flush)
 
     def staleness(self, m: int) -> int:
         """Return how many updates of this stage lie between its forward and its backward of micro-batch m, counted from the run's start."""
@@ -86,6 +86,11 @@ UNDELAYED = StageFacts(index=4, stages=4, depth=1, accumulation=1, replicas=1, f
 """The last of four stages."""
 DELAYED = evolve(UNDELAYED, index=1, depth=4)
 """The first of four stages under `1f1b`."""
+
+
+def steady_staleness(depth: int, accumulation: int, flush: Flush) -> float:
+    """Return the staleness of a stage while the pipeline is full, in updates; a pipeline that flushes each window has none."""
+    return 0.0 if flush == "window" else (depth - 1) / accumulation
 
 
 def backwards_before(n: int, depth: int, filled: int = 0) -> int:
