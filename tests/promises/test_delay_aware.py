@@ -12,6 +12,7 @@ import pytest
 
 from petra_graph.cli.main import main
 from petra_graph.executor.stage_observer import StageObserver
+from petra_graph.measure.tally import distinct_bytes, tensors
 from petra_graph.program.schedule import order
 from petra_graph.record import checkpoint
 from petra_graph.runtime.scheduler.scheduler import Scheduler
@@ -52,6 +53,16 @@ class Noted(torch.optim.SGD):
         for group in self.param_groups:
             group["lr"] /= 1 + group["staleness"]
         super().step()
+
+
+class Keeps(Noted):
+    '''Besides, where there is a delay, the parameters before the step.'''
+
+    def step(self, closure=None):
+        super().step()
+        for group in self.param_groups:
+            for parameter in group["params"] if self.stage.steady else ():
+                self.state[parameter]["before"] = parameter.detach().clone()
 
 
 def falls(options, horizon, stage):
@@ -201,3 +212,51 @@ def test_plugins_that_do_not_ask_find_no_new_key(spec):
     for executor in executors:
         assert executor.updater.stage is None
         assert all("staleness" not in group for group in executor.updater.optimizer.param_groups)
+
+
+def test_the_plan_counts_the_state_that_a_stage_with_a_delay_holds(spec):
+    """Momentum and a copy: twice the parameters. The head's stage, without delay, holds less than is counted."""
+    ready = prepare(spec, ["optimizer.name=delayed:Keeps"])
+    executors, nodes = ready.executors(), ready.network.costs().nodes
+    Scheduler(executors).train(ready.opened.epoch(0), range(MICRO_BATCHES), lambda _: None)
+    for executor in executors:
+        counted = sum(nodes[name].optimizer_bytes for name in executor.program.nodes)
+        held = distinct_bytes(tensors(list(executor.updater.optimizer.state.values())))
+        parameters = sum(parameter.nbytes for parameter in executor.updater.parameters)
+        assert counted == 2 * parameters
+        assert held == (parameters if executor.program.holds_head else counted)
+
+
+def test_a_plan_names_the_delay_of_each_stage(spec, capsys):
+    assert main(["plan", spec, "--json"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    assert document["delay_aware"] == ['optimizer "delayed:Noted"']
+    assert [stage["staleness"] for stage in document["stages"]] == [1, 2 / 3, 1 / 3, 0]
+    line = "knows the delay of its stage, in updates while the pipeline is full: 1, 0.67, 0.33, 0"
+    assert main(["plan", spec]) == 0
+    assert line in " ".join(capsys.readouterr().out.split())
+    assert main(["plan", spec, "--set", "optimizer.name=sgd"]) == 0
+    assert "knows the delay" not in capsys.readouterr().out
+
+
+def test_the_self_check_asks_the_promises_in_a_stage_with_a_delay(spec, capsys):
+    text = Path("delayed.py").read_text()
+    Path("delayed.py").write_text(
+        text.replace('group["lr"] /= 1 + group["staleness"]', 'group["lr"] /= self.stage.depth < 2')
+    )
+    assert main(["run", spec]) == 4
+    said = capsys.readouterr().err
+    assert "ZeroDivisionError" in said
+    assert "in stage 1 of 4, with a delay of 3 updates" in said
+
+
+def test_a_schedule_that_fails_in_a_stage_is_refused_before_the_run(spec, capsys):
+    text = Path("delayed.py").read_text()
+    Path("delayed.py").write_text(
+        text.replace("    return lambda u", "    assert stage.depth < 4, 'too late'\n    return lambda u")
+    )
+    assert main(["run", spec]) == 4
+    said = capsys.readouterr().err
+    assert "small.toml:" in said
+    assert "AssertionError: too late" in said
+    assert not Path("runs").exists()
