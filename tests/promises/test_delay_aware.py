@@ -194,6 +194,18 @@ def test_under_other_stages_the_pipeline_of_that_epoch_fills_again(spec, accumul
     assert delays(noted()) == {stage: counted(3 - stage, accumulation, [0, 1], filled=at) for stage in (1, 2)}
 
 
+def test_a_window_that_stays_open_under_other_stages_keeps_its_delays(spec):
+    """Windows of five; the stages have finished 1, 2, 3 and 4 of the micro-batches from 5 to 8, in the mean 1, 1, 1/3 and 0 updates late."""
+    run(spec, ["method.accumulation=5"], At("trained 1/7"))
+    assert checkpoint.numbers(only_run()) == [9]
+    noted()
+    pairs = 'partition.stages=[["stem", "rev.0"], ["rev.1", "head"]]'
+    assert main(["run", "--resume", "latest", "--set", pairs]) == 0
+    found = delays(noted())
+    assert (found[1][0], found[2][0]) == ((1 * 1 + 0) / 2, (3 * (1 / 3 + 0) / 2 + 0) / 4)
+    assert (found[1][2:], found[2][2:]) == (counted(2, 5, [1]), counted(1, 5, [1]))
+
+
 @pytest.mark.processes
 def test_on_two_processes_they_are_the_same(spec, monkeypatch):
     run(spec, (), At(""))
