@@ -15,6 +15,9 @@ of, and where the code is, which is imported when the plugin is used. The declar
 | `petra_graph.loggers` | `LoggerDeclaration` | `(options, RunInfo) -> Logger` |
 | `petra_graph.callbacks` | `CallbackDeclaration` | `(options) -> Callback` |
 
+The code of an optimizer or a learning-rate schedule may have a third parameter, `stage`: it is then given the `StageFacts` of its stage,
+which know its delay.
+
 A `NodeSpec` is a `[[graph.node]]` table of a specification: name, block, kind, inputs, repeat and options.
 
 Options are a frozen, keyword-only attrs class whose fields are made by `option`, with the bounds `AtLeast`, `AtMost`,
