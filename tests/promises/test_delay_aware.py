@@ -262,12 +262,13 @@ def test_the_self_check_asks_the_promises_in_a_stage_with_a_delay(spec, capsys):
     assert "in stage 1 of 4, with a delay of 3 updates" in said
 
 
-def test_a_schedule_that_fails_in_a_stage_is_refused_before_the_run(spec, capsys):
+@pytest.mark.parametrize("self_check", ["true", "false"])
+def test_a_schedule_that_fails_in_a_stage_is_refused_before_the_run(spec, capsys, self_check):
     text = Path("delayed.py").read_text()
     Path("delayed.py").write_text(
         text.replace("    return lambda u", "    assert stage.depth < 4, 'too late'\n    return lambda u")
     )
-    assert main(["run", spec]) == 4
+    assert main(["run", spec, "--set", f"run.self_check={self_check}"]) == 4
     said = capsys.readouterr().err
     assert "small.toml:" in said
     assert "AssertionError: too late" in said
