@@ -6,8 +6,9 @@ update count:
 
     lr(u) = base * goyal * warm-up(u) * factor(u),    u = 0, 1, ...
 
-where the factor is the same in all stages, unless the schedule asks for a stage's facts. warm-up(u) is (u+1)/W for u < W. With `scaling = "goyal"`, goyal is batch * k * replicas / 256 (Goyal et al. 2017,
-https://arxiv.org/abs/1706.02677), else 1; no other module scales the rate.
+where the factor is the same in all stages, unless the schedule asks for a stage's facts. warm-up(u) is (u+1)/W for u < W. With
+`scaling = "goyal"`, goyal is batch * k * replicas / 256 (Goyal et al. 2017, https://arxiv.org/abs/1706.02677), else 1; no other
+module scales the rate.
 
 An optimizer may build groups with other rates than `base`: a group has the same multiple of lr(u) at every step. One that asks for its
 stage's facts is given the delay of each update beside the rate, and may scale its own step by it.

@@ -242,7 +242,12 @@ def asks_for_stage(code: Any, count: int) -> bool:
 
 
 def takes(count: int, *, stage: bool = False) -> Callable[[Any], bool]:
-    """Return whether a value is a class or function that can be called with that number of arguments, and with its stage's facts where it may ask for them."""
+    """Return whether a value is a class or function that can be called with that number of arguments.
+
+    Args:
+        count: of the arguments.
+        stage: whether it may ask for its stage's facts besides.
+    """
 
     def fits(value: Any) -> bool:
         if not isinstance(value, type) and not inspect.isroutine(value):
