@@ -15,6 +15,9 @@ of, and where the code is, which is imported when the plugin is used. The declar
 | `petra_graph.loggers` | `LoggerDeclaration` | `(options, RunInfo) -> Logger` |
 | `petra_graph.callbacks` | `CallbackDeclaration` | `(options) -> Callback` |
 
+The code of an optimizer or a learning-rate schedule may have a third parameter, `stage`: it is then given the `StageFacts` of its stage,
+which know its delay.
+
 A `NodeSpec` is a `[[graph.node]]` table of a specification: name, block, kind, inputs, repeat and options.
 
 Options are a frozen, keyword-only attrs class whose fields are made by `option`, with the bounds `AtLeast`, `AtMost`,
@@ -57,6 +60,7 @@ from petra_graph.kinds.metric import scale_of as scale_of
 from petra_graph.kinds.optimizer import BuildOptimizer as BuildOptimizer
 from petra_graph.kinds.optimizer import OptimizerDeclaration as OptimizerDeclaration
 from petra_graph.kinds.optimizer import ParameterGroups as ParameterGroups
+from petra_graph.kinds.stage_facts import StageFacts as StageFacts
 from petra_graph.spec.bounds import AtLeast as AtLeast
 from petra_graph.spec.bounds import AtMost as AtMost
 from petra_graph.spec.bounds import Bound as Bound

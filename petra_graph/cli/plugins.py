@@ -5,15 +5,16 @@ from __future__ import annotations
 import inspect
 import textwrap
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any
 
 import attrs
 import click
 
 from petra_graph.cli.options_and_output import echo, json_option, kind_called, print_json, print_table
-from petra_graph.errors import shown
+from petra_graph.errors import PluginError, shown
 from petra_graph.kinds.declaration import NoOptions
-from petra_graph.kinds.plugin import Plugin
+from petra_graph.kinds.plugin import Plugin, knows_stage
 from petra_graph.registry.options_in_words import Option, list_options, snippet
 from petra_graph.registry.registry import Registry, discover
 from petra_graph.registry.survey_of_plugins import PluginSummary, list_groups
@@ -77,7 +78,7 @@ def show(plugin: str, as_json: bool) -> None:
         print_json(_record(group, found))
         return
     options = list_options(found)
-    owner = ", ".join(part for part in (found.distribution, *found.declaration.abilities) if part)
+    owner = ", ".join(part for part in (found.distribution, *_abilities(found)) if part)
     echo(f"{group}/{name} ({owner})\n" if owner else f"{group}/{name}\n")
     summary = found.declaration.summary
     echo(summary)
@@ -87,6 +88,14 @@ def show(plugin: str, as_json: bool) -> None:
     echo("\noptions" if options else "\nno options")
     print_table([_option_row(option) for option in options], indent=2)
     echo(f"\n{textwrap.indent(snippet(found), '    ')}")
+
+
+def _abilities(plugin: Plugin) -> Sequence[str]:
+    """Return what a plugin can do, by its declaration and by its code where that can be imported."""
+    known = False
+    with suppress(PluginError):
+        known = knows_stage(plugin)
+    return (*plugin.declaration.abilities, *["knows its stage's delay"] * known)
 
 
 def _option_row(option: Option) -> tuple[str, ...]:

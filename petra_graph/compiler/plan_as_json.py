@@ -25,6 +25,7 @@ def document(
     shapes: Mapping[str, NodeShapes],
     *,
     micro_batches: int | None,
+    delay_aware: Iterable[str],
     assumptions: Iterable[str],
     warnings: Iterable[str],
     with_timeline: bool,
@@ -33,6 +34,7 @@ def document(
 
     Args:
         micro_batches: of an epoch; None: not known.
+        delay_aware: the plugins that know the delay of their stage.
         assumptions: sentences about the sources of the numbers.
         warnings: sentences about keys to change.
         with_timeline: list the first operations one by one; there are many.
@@ -63,6 +65,7 @@ def document(
         "nodes": list(_nodes(prediction, shapes)),
         "edges": list(_edges(prediction)),
         "timeline": [event._asdict() for event in prediction.timeline().events] if with_timeline else [],
+        "delay_aware": list(delay_aware),
         "assumptions": list(assumptions),
         "warnings": list(warnings),
     }

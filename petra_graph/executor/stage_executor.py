@@ -145,7 +145,7 @@ class StageExecutor:
             weight = next((one.weight for one in received.values()), None)
             if weight is None:
                 weight = self._weights.take(micro_batch)
-            self.updater.accumulated(weight)
+            self.updater.accumulated(micro_batch, weight)
             for segment, runner in reversed(self.runners):
                 messages = [received.pop(edge) for edge in segment.outputs]
                 gradients = _summed([decode(message.gradients) for message in messages])

@@ -140,7 +140,7 @@ def restore(executor: StageExecutor, saved: SavedTensors, *, other_options: bool
     updater, device = executor.updater, torch.device(executor.program.device)
     restore_nodes(executor, saved)
     updater.updates, updater.window = saved.facts["updates"], saved.facts["window"]
-    updater.weight = saved.facts["weight"]
+    updater.weight, updater.late = saved.facts["weight"], saved.facts.get("late", 0)
     for name, parameter in _parameters(executor.modules):
         if f"gradients/{name}" in saved.tensors:
             gradient = saved.get(f"gradients/{name}", device)
@@ -196,7 +196,8 @@ def restore_nodes(executor: StageExecutor, saved: SavedTensors) -> None:
 def restore_window(executor: StageExecutor, parts: Sequence[SavedTensors]) -> None:
     """Continue in a stage the window that is open in all of the stages that its nodes come from.
 
-    Where they had finished different numbers of its micro-batches, the mean of each counts as the fewest: one weight divides all.
+    Where they had finished different numbers of its micro-batches, the mean of each counts as the fewest: one weight divides all. So does
+    the mean delay of each, of which the stage has the mean.
     """
     device = torch.device(executor.program.device)
     weights = [part.facts["weight"] for part in parts]
@@ -207,7 +208,9 @@ def restore_window(executor: StageExecutor, parts: Sequence[SavedTensors]) -> No
                 gradient = part.get(f"gradients/{name}", device)
                 assert isinstance(gradient, Tensor)
                 parameter.grad = (gradient * (common / weight)).to(parameter.dtype)
-    executor.updater.window, executor.updater.weight = min(part.facts["window"] for part in parts), common
+    updater, delays = executor.updater, [part.facts.get("late", 0) / max(1, part.facts["window"]) for part in parts]
+    updater.window, updater.weight = min(part.facts["window"] for part in parts), common
+    updater.late = updater.window * sum(delays) / len(delays)
 
 
 def _restore_companions(executor: StageExecutor, saved: SavedTensors) -> None:
@@ -279,6 +282,8 @@ def _capture_optimizer(saved: SavedTensors, executor: StageExecutor, optimizer: 
             else:
                 states[name][key] = _plain(value, f"its state {key!r} of {name}", optimizer)
     saved.facts["optimizer"] = states
+    if executor.updater.stage is not None:
+        saved.facts["late"] = executor.updater.late
     saved.facts["groups"] = [
         {key: _plain(value, f"its group's {key!r}", optimizer) for key, value in group.items() if key != "params"}
         for group in optimizer.param_groups

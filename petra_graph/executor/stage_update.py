@@ -6,10 +6,12 @@ update count:
 
     lr(u) = base * goyal * warm-up(u) * factor(u),    u = 0, 1, ...
 
-warm-up(u) is (u+1)/W for u < W. With `scaling = "goyal"`, goyal is batch * k * replicas / 256 (Goyal et al. 2017,
-https://arxiv.org/abs/1706.02677), else 1; no other module scales the rate.
+where the factor is the same in all stages, unless the schedule asks for a stage's facts. warm-up(u) is (u+1)/W for u < W. With
+`scaling = "goyal"`, goyal is batch * k * replicas / 256 (Goyal et al. 2017, https://arxiv.org/abs/1706.02677), else 1; no other
+module scales the rate.
 
-An optimizer may build groups with other rates than `base`: a group has the same multiple of lr(u) at every step.
+An optimizer may build groups with other rates than `base`: a group has the same multiple of lr(u) at every step. One that asks for its
+stage's facts is given the delay of each update beside the rate, and may scale its own step by it.
 """
 
 from __future__ import annotations
@@ -20,7 +22,7 @@ from collections.abc import Callable, Iterable, Sequence
 from contextlib import nullcontext
 
 import torch
-from attrs import define, field
+from attrs import define, evolve, field
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _NormBase
 from torch.nn.modules.conv import _ConvNd
@@ -33,6 +35,7 @@ from petra_graph.executor.first_steps import FirstSteps
 from petra_graph.kinds.author_code import author_code
 from petra_graph.kinds.lr_schedule import Horizon
 from petra_graph.kinds.optimizer import ParameterGroups, set_rates
+from petra_graph.kinds.stage_facts import StageFacts
 from petra_graph.spec.model import ClipSpec, Spec
 
 GOYAL_BATCH = 256
@@ -115,6 +118,8 @@ class Updater:
     """None: they are not observed (`run.self_check = false`)."""
     ratios: Sequence[float] = ()
     """Of the optimizer's groups, as it was built (`rate_ratios`)."""
+    stage: StageFacts | None = None
+    """The facts of the stage; None where its optimizer has not asked for them."""
     norms: DeferredCheck[int] = field(factory=lambda: DeferredCheck(math.isfinite), init=False)
     """By update, counted from 1."""
     updates: int = field(default=0, init=False)
@@ -123,18 +128,31 @@ class Updater:
     """Micro-batches accumulated since the last step."""
     weight: float = field(default=0.0, init=False)
     """The sum of their weights; with replicas, at the step, its mean over them."""
+    late: float = field(default=0, init=False)
+    """The sum of their delays in updates, where the optimizer has asked for its stage's facts."""
+    staleness: float = field(default=0.0, init=False)
+    """The delay of the latest window, the mean of those."""
 
-    def accumulated(self, weight: float = 1.0) -> None:
+    def filled(self, micro_batch: int) -> None:
+        """Count delays from where the pipeline filled again, before this micro-batch of the run; 0: it never did."""
+        if self.stage is not None:
+            self.stage = evolve(self.stage, filled=micro_batch)
+
+    def accumulated(self, micro_batch: int = 0, weight: float = 1.0) -> None:
         """Count one more micro-batch in the window, whose gradients are sums with this weight."""
         self.window += 1
         self.weight += weight
+        if self.stage is not None:
+            self.late += self.stage.staleness(micro_batch)
 
     def average(self) -> None:
         """Turn the window's sums into means, once; afterwards the window is empty. Without weight, the gradients are zeros."""
         gradients = self._gradients()
         if gradients and self.weight not in {0.0, 1.0}:
             torch._foreach_div_(gradients, self.weight)
-        self.window, self.weight = 0, 0.0
+        if self.stage is not None and self.window:
+            self.staleness = self.late / self.window
+        self.window, self.weight, self.late = 0, 0.0, 0
 
     def squared_norm(self) -> Tensor:
         """Return the squared norm of the window's mean gradient, a scalar on the stage's device in float64."""
@@ -155,7 +173,8 @@ class Updater:
             self._clip(norm)
             if self.deferred:
                 self._gate()
-            set_rates(self.optimizer, self.rate(self.updates), self.ratios)
+            staleness = None if self.stage is None else self.staleness
+            set_rates(self.optimizer, self.rate(self.updates), self.ratios, staleness)
             observed = nullcontext() if self.first_steps is None else self.first_steps.observing(self.optimizer)
             with observed, author_code(f"{self.owner} failed at update {self.updates + 1}", training=True):
                 self.optimizer.step()

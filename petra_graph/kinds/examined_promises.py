@@ -16,7 +16,7 @@ from petra_graph.kinds.all_kinds import KINDS
 from petra_graph.kinds.author_code import raised_at
 from petra_graph.kinds.broken_promise import BrokenPromise
 from petra_graph.kinds.plugin_kind import Promise, When
-from petra_graph.kinds.plugin_trial import AnyTrial
+from petra_graph.kinds.plugin_trial import AnyTrial, StageTrial
 from petra_graph.kinds.promise_report import BrokenPromises, Outcome, Report, Status
 
 PROMISES = MappingProxyType({kind.noun: tuple(promise.name for promise in kind.asked("kit")) for kind in KINDS})
@@ -29,12 +29,26 @@ def promises_of(trial: AnyTrial) -> tuple[str, ...]:
 
 
 def check_promise(trial: AnyTrial, name: str) -> None:
-    """Check one promise.
+    """Check one promise; of a plugin that asks for its stage's facts, in each stage of the trial.
 
     Raises:
         BrokenPromise: it is broken, or the plugin's code raised an exception.
     """
     (promise,) = (promise for promise in trial.kind.promises if promise.name == name)
+    if not isinstance(trial, StageTrial):
+        _check(trial, promise)
+        return
+    for case in trial.cases:
+        try:
+            _check(case, promise)
+        except BrokenPromise as broken:
+            if not case.place or case.place in broken.remedy:
+                raise
+            raise BrokenPromise(name, f"{broken.found} ({case.place})", broken.remedy) from broken.__cause__
+
+
+def _check(trial: AnyTrial, promise: Promise) -> None:
+    name = promise.name
     try:
         promise.function(trial)
     except (KeyboardInterrupt, BrokenPromise):

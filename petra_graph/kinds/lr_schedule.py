@@ -6,9 +6,9 @@ import math
 import time
 from collections.abc import Callable, Iterator, Sequence
 from numbers import Real
-from typing import Any
+from typing import Any, Self
 
-from attrs import field, frozen
+from attrs import evolve, field, frozen
 
 from petra_graph.kinds.author_code import author_code
 from petra_graph.kinds.broken_promise import BrokenPromise
@@ -18,7 +18,8 @@ from petra_graph.kinds.expected_calls import ExpectedCall, function_faults
 from petra_graph.kinds.generators import seeded
 from petra_graph.kinds.plugin import Plugin
 from petra_graph.kinds.plugin_kind import Part, PluginKind, Promise, called
-from petra_graph.kinds.plugin_trial import PluginTrial
+from petra_graph.kinds.plugin_trial import StageTrial
+from petra_graph.kinds.stage_facts import StageFacts
 
 
 @frozen(kw_only=True)
@@ -40,7 +41,8 @@ class Horizon:
 class LrScheduleDeclaration(Declaration):
     """A learning-rate schedule; `build` names a torch-free function (options, Horizon) -> factor(u).
 
-    `factor(u)` multiplies the base learning rate at the stage's update u = 0, 1, ...; warm-up is applied outside.
+    `factor(u)` multiplies the base learning rate at the stage's update u = 0, 1, ...; warm-up is applied outside. A function
+    (options, Horizon, stage) is given the `StageFacts` of a stage, and builds the factor of that stage alone.
     """
 
 
@@ -92,19 +94,20 @@ class _GuardedFactor:
 
 
 @frozen(kw_only=True)
-class LrScheduleTrial(PluginTrial):
+class LrScheduleTrial(StageTrial):
     """A learning-rate schedule with options.
 
     Attributes:
         plugin: the schedule.
         options: an instance of its own options class.
+        stages: as of `StageTrial`.
         horizons: the runs that it is tried with.
-        of_run: the learning rate at an update of a run, instead of new factors; the run's horizon is then the only one.
+        of_run: the learning rates of a stage of a run, instead of new factors; the run's horizon is then the only one.
         full: that rate where the factor is 1.
     """
 
     horizons: Sequence[Horizon] = HORIZONS
-    of_run: Callable[[int], float] | None = field(default=None, repr=False, eq=False)
+    of_run: Callable[[StageFacts], Callable[[int], float]] | None = field(default=None, repr=False, eq=False)
     full: Callable[[int], float] = field(default=lambda _: 1.0, repr=False, eq=False)
 
     @staticmethod
@@ -113,8 +116,15 @@ class LrScheduleTrial(PluginTrial):
 
     def factor(self, horizon: Horizon) -> Callable[[int], Any]:
         """Return the factors of a run, without a guard."""
-        factor: Callable[[int], Any] = self.of_run or self.build_raw(self.options, horizon)
+        if self.of_run is not None:
+            return self.of_run(self.facts)
+        factor: Callable[[int], Any] = self.during(horizon).build_raw(self.options, horizon)
         return factor
+
+    def during(self, horizon: Horizon) -> Self:
+        """Return the trial in a stage of a run of this length."""
+        micro_batches = horizon.updates_per_epoch * self.facts.accumulation
+        return evolve(self, stages=(evolve(self.facts, micro_batches=micro_batches),))
 
     def asked(self, horizon: Horizon) -> list[int]:
         """Return updates of a run, spread over it, with the first, the last, and those around the end of the warm-up."""
@@ -137,7 +147,7 @@ def _spread(horizon: Horizon) -> list[int]:
 def check_lr_schedule_construction(trial: LrScheduleTrial) -> None:
     """`build` returns a function of the update, for a run of any length, with a warm-up or without."""
     for horizon in trial.horizons:
-        trial.build(trial.options, horizon)
+        trial.during(horizon).build(trial.options, horizon)
 
 
 def check_finite(trial: LrScheduleTrial) -> None:
@@ -186,7 +196,12 @@ def _expect_pure(factor: Callable[[int], Any], asked: Sequence[int], about: str)
 
 
 def check_full_rate(trial: LrScheduleTrial) -> None:
-    """Some factor of a run is 1 or near it: options.lr is the rate that a specification states, and not a multiple of it."""
+    """Some factor of a run is 1 or near it: options.lr is the rate that a specification states, and not a multiple of it.
+
+    A schedule that asks for its stage's facts may have lower factors in a stage with a delay.
+    """
+    if trial.asks and trial.facts.steady:
+        return
     for horizon in trial.horizons:
         factor, asked = trial.factor(horizon), trial.asked(horizon)
         factors = {u: factor(u) / full for u in asked if (full := trial.full(u))}
@@ -227,7 +242,7 @@ LR_SCHEDULE = PluginKind(
     group="petra_graph.lr_schedules",
     table="lr_schedule",
     declaration=LrScheduleDeclaration,
-    form=called(LrScheduleDeclaration, "options, horizon", "factor(u)"),
+    form=called(LrScheduleDeclaration, "options, horizon", "factor(u)", stage=True),
     promises=(
         DECLARATION,
         Promise("construction", check_lr_schedule_construction, build="", kit="four horizons", foundation=True),

@@ -1,7 +1,8 @@
 """An optimizer: it steps each parameter of a stage once, at the rate that it is given, and continues a checkpoint to the bit.
 
 The executor sets every group's "lr" before each step, to the multiple of the rate that the group was built with, calls `step()`
-without arguments, and drops the gradients. A checkpoint holds the optimizer's `state` of each parameter and the values of its groups,
+without arguments, and drops the gradients. An optimizer that asks for its stage's facts, by a parameter `stage` of its code, finds the
+delay of the update in every group's "staleness" besides. A checkpoint holds the optimizer's `state` of each parameter and the values of its groups,
 and nothing else that it remembers.
 """
 
@@ -26,7 +27,7 @@ from petra_graph.kinds.expected_calls import ExpectedCall, call_faults
 from petra_graph.kinds.generators import moved_since, seeded, states
 from petra_graph.kinds.plugin import Plugin
 from petra_graph.kinds.plugin_kind import Part, PluginKind, Promise, called
-from petra_graph.kinds.plugin_trial import PluginTrial
+from petra_graph.kinds.plugin_trial import StageTrial
 
 if TYPE_CHECKING:
     import torch
@@ -46,6 +47,9 @@ Rate = Callable[[int], float]
 @frozen(kw_only=True)
 class OptimizerDeclaration(Declaration):
     """An optimizer; `build` names a function (ParameterGroups, options) -> torch.optim.Optimizer.
+
+    A function (ParameterGroups, options, stage) is given the `StageFacts` of the stage whose parameters these are; before every step,
+    each group's "staleness" is then the delay of this update, in updates.
 
     The options class must have a float field `lr`, the base learning rate. The executor sets each group's "lr" before
     every step. A group that was built with a multiple of `options.lr` has that multiple of the rate at every step.
@@ -83,7 +87,7 @@ class ParameterGroups:
 
 
 BuildOptimizer = Callable[[ParameterGroups, Any], "torch.optim.Optimizer"]
-"""Signature behind `OptimizerDeclaration.build`: (groups, options) -> the optimizer of one stage."""
+"""Signature behind `OptimizerDeclaration.build`: (groups, options) -> the optimizer of one stage; it may have a parameter `stage`."""
 
 
 def rate_ratios(optimizer: torch.optim.Optimizer, base: float) -> tuple[float, ...]:
@@ -102,10 +106,18 @@ def rate_ratios(optimizer: torch.optim.Optimizer, base: float) -> tuple[float, .
     return tuple(ratio(group.get("lr", base)) for group in optimizer.param_groups)
 
 
-def set_rates(optimizer: torch.optim.Optimizer, rate: float, ratios: Iterable[float]) -> None:
-    """Give each group its multiple of a learning rate; a group that was added later has the rate itself."""
+def set_rates(
+    optimizer: torch.optim.Optimizer, rate: float, ratios: Iterable[float], staleness: float | None = None
+) -> None:
+    """Give each group its multiple of a learning rate, and the delay of the update; a group that was added later has the rate itself.
+
+    Args:
+        staleness: in updates; None: the optimizer has not asked for its stage's facts, and its groups get no such key.
+    """
     for group, ratio in zip(optimizer.param_groups, chain(ratios, repeat(1.0)), strict=False):
         group["lr"] = rate * ratio
+        if staleness is not None:
+            group["staleness"] = staleness
 
 
 @frozen(kw_only=True)
@@ -167,12 +179,13 @@ def evaluated_weights_fault(parameter: Tensor, weights: Any) -> str:
 
 
 @frozen(kw_only=True)
-class OptimizerTrial(PluginTrial):
+class OptimizerTrial(StageTrial):
     """An optimizer with options.
 
     Attributes:
         plugin: the optimizer.
         options: an instance of its own options class.
+        stages: as of `StageTrial`.
         decayed: shapes of the parameters to which weight decay applies.
         undecayed: shapes of the others.
         seed: parameters and gradients follow from it.
@@ -207,7 +220,13 @@ class OptimizerTrial(PluginTrial):
         """Return a stage's parameters with a new optimizer of them."""
         groups = self.parameters()
         optimizer = self.build_raw(groups, self.options)
-        return _Stage(groups=groups, optimizer=optimizer, ratios=rate_ratios(optimizer, self.options.lr), trial=self)
+        return _Stage(
+            groups=groups,
+            optimizer=optimizer,
+            ratios=rate_ratios(optimizer, self.options.lr),
+            asks=self.asks,
+            trial=self,
+        )
 
 
 @frozen(kw_only=True, eq=False)
@@ -215,6 +234,7 @@ class _Stage:
     groups: ParameterGroups
     optimizer: torch.optim.Optimizer
     ratios: Sequence[float]
+    asks: bool
     trial: OptimizerTrial
 
     @property
@@ -241,9 +261,14 @@ class _Stage:
             for index, parameter in enumerate(self.parameters):
                 gradient = torch.randn(parameter.shape, generator=generator)
                 parameter.grad = None if index in without else gradient
-            set_rates(self.optimizer, self.trial.base if rate is None else rate(number), self.ratios)
+            self.set(self.trial.base if rate is None else rate(number), number)
             self.optimizer.step()
             self.optimizer.zero_grad(set_to_none=True)
+
+    def set(self, rate: float, number: int) -> None:
+        """Set what the executor sets before each step."""
+        delay = self.trial.facts.staleness_of_update(number) if self.asks else None
+        set_rates(self.optimizer, rate, self.ratios, delay)
 
 
 def check_optimizer_construction(trial: OptimizerTrial) -> None:
@@ -326,10 +351,10 @@ def check_descends(trial: OptimizerTrial) -> None:
         drawn = torch.randn(value.shape, generator=generator)
         # Across the parameters, so that weight decay neither adds to the steps nor takes from them.
         gradients.append(drawn - value * (drawn * value).sum() / value.square().sum())
-    for _ in range(_STEPS):
+    for number in range(_STEPS):
         for parameter, gradient in zip(stage.parameters, gradients, strict=True):
             parameter.grad = gradient.clone()
-        set_rates(stage.optimizer, _RATE, stage.ratios)
+        stage.set(_RATE, number)
         stage.optimizer.step()
     steps = [after - value for after, value in zip(stage.values(), before, strict=True)]
     along = sum(float((step * gradient).sum()) for step, gradient in zip(steps, gradients, strict=True))
@@ -508,6 +533,7 @@ OPTIMIZER = PluginKind(
         "groups, options",
         "torch.optim.Optimizer",
         more=", whose options are an attrs class with a float `lr`",
+        stage=True,
     ),
     promises=(
         DECLARATION,

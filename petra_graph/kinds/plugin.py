@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from functools import partial
+from collections.abc import Mapping
 from typing import Any
 
 from attrs import field, frozen
@@ -11,7 +10,8 @@ from attrs import field, frozen
 from petra_graph.errors import Path, PluginError, Problem, shown
 from petra_graph.kinds.author_code import author_code, remedy, resolve_location
 from petra_graph.kinds.declaration import Declaration
-from petra_graph.kinds.plugin_kind import PluginKind
+from petra_graph.kinds.plugin_kind import PluginKind, asks_for_stage
+from petra_graph.kinds.stage_facts import StageFacts
 from petra_graph.spec.structure import structure_as
 
 FIRST_PARTY = "petra-graph"
@@ -80,26 +80,59 @@ def load(plugin: Plugin) -> Any:
     return resolve_location(target, f"{plugin.owned} cannot be built from {target!r}")
 
 
-def build_plugin(plugin: Plugin, *arguments: Any) -> Any:
+def build_plugin(plugin: Plugin, *arguments: Any, stage: StageFacts | None = None) -> Any:
     """Return the object that the plugin's `build` makes of these arguments, in a guard where its contract is about later calls.
+
+    Args:
+        arguments: as its kind calls it.
+        stage: the facts of the stage for which it is built, which code is given that asks for them.
 
     Raises:
         PluginError: the plugin's code raised an exception that is not one of ours, or the object breaks the contract of its kind.
     """
     build = load(plugin)
     with author_code(f"{plugin.owned} cannot be built"):
-        built = build(*arguments)
+        built = call(build, *arguments, stage=stage)
     with author_code(f"{plugin.owned} cannot be read"):
         fault = next(iter(plugin.kind.built_faults(plugin, arguments, built)), "")
     plugin.refuse(fault)
     return plugin.kind.guard(plugin, built)
 
 
-def builder(plugin: Plugin) -> Callable[..., Any]:
-    """Return `build_plugin` of a plugin that is built many times: the optimizer of each stage. Its code is imported now.
+def call(build: Any, *arguments: Any, stage: StageFacts | None) -> Any:
+    """Call the code of a plugin, with the facts of a stage if it asks for them."""
+    if stage is not None and asks_for_stage(build, len(arguments)):
+        return build(*arguments, stage=stage)
+    return build(*arguments)
+
+
+@frozen
+class Builder:
+    """`build_plugin` of a plugin that is built for each stage: the optimizer."""
+
+    plugin: Plugin
+    knows_stage: bool
+    """As of `knows_stage`."""
+
+    def __call__(self, *arguments: Any, stage: StageFacts) -> Any:
+        """Build it for a stage; arguments and errors as of `build_plugin`."""
+        return build_plugin(self.plugin, *arguments, stage=stage)
+
+
+def builder(plugin: Plugin) -> Builder:
+    """Return what builds a plugin for each stage. Its code is imported now.
 
     Raises:
         PluginError: as `load`.
     """
-    load(plugin)
-    return partial(build_plugin, plugin)
+    return Builder(plugin, knows_stage(plugin))
+
+
+def knows_stage(plugin: Plugin) -> bool:
+    """Whether the plugin's code, which is imported, asks for the facts of its stage.
+
+    Raises:
+        PluginError: as `load`.
+    """
+    after = plugin.kind.form.stage_after
+    return after is not None and asks_for_stage(load(plugin), after)

@@ -72,6 +72,7 @@ class Form:
         otherwise: why a value that does not fit is refused, as the end of a sentence.
         hint: what to write.
         likely: whether code that fits is probably of this kind, by what it is called with and has, where it fits several.
+        stage_after: the arguments after which the code may have a parameter `stage`, to be given the facts of its stage; None: none.
         declared: the fields of the declaration besides summary, options and build, of the code and its name.
     """
 
@@ -80,6 +81,7 @@ class Form:
     otherwise: str
     hint: str
     likely: Callable[[Any], bool] = lambda _: True
+    stage_after: int | None = None
     declared: Callable[[Any, str], Mapping[str, Any]] = lambda _, __: {}
 
 
@@ -191,7 +193,13 @@ class PluginKind:
 
 
 def called(
-    contract: type[Declaration], arguments: str, result: str, more: str = "", methods: Iterable[str] = ()
+    contract: type[Declaration],
+    arguments: str,
+    result: str,
+    more: str = "",
+    methods: Iterable[str] = (),
+    *,
+    stage: bool = False,
 ) -> Form:
     """Return the form of a kind whose code is any class or function with these arguments.
 
@@ -201,13 +209,15 @@ def called(
         result: what it builds, in words.
         more: what to write besides, in words.
         methods: of what it builds. A class is likely of this kind only if it has them.
+        stage: whether the code may have one more parameter, `stage`.
     """
     names, methods = arguments.split(", "), tuple(methods)
     return Form(
-        fits=takes(len(names)),
+        fits=takes(len(names), stage=stage),
         having=f"class or function ({arguments})",
         otherwise=f"is not a class or function that is called as ({arguments})",
         likely=lambda code: _parameters(code)[: len(names)] == names and _has(code, methods),
+        stage_after=len(names) if stage else None,
         hint=f"write a function or class ({arguments}) -> {result}{more}; or name an instance of {contract.__name__}",
     )
 
@@ -223,14 +233,28 @@ def _has(code: Any, methods: Iterable[str]) -> bool:
     return all(any(method in vars(cls) for cls in code.__mro__) for method in methods)
 
 
-def takes(count: int) -> Callable[[Any], bool]:
-    """Return whether a value is a class or function that can be called with that number of arguments."""
+def asks_for_stage(code: Any, count: int) -> bool:
+    """Whether code that is called with that number of arguments has another parameter `stage`, by which it asks for its stage's facts."""
+    try:
+        return "stage" in _parameters(code)[count:]
+    except (TypeError, ValueError):  # code without a signature
+        return False
+
+
+def takes(count: int, *, stage: bool = False) -> Callable[[Any], bool]:
+    """Return whether a value is a class or function that can be called with that number of arguments.
+
+    Args:
+        count: of the arguments.
+        stage: whether it may ask for its stage's facts besides.
+    """
 
     def fits(value: Any) -> bool:
         if not isinstance(value, type) and not inspect.isroutine(value):
             return False
         try:
-            inspect.signature(value).bind(*range(count))
+            asked = {"stage": None} if stage and asks_for_stage(value, count) else {}
+            inspect.signature(value).bind(*range(count), **asked)
         except (TypeError, ValueError):
             return False
         return True

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol, Self
 
-from attrs import frozen
+from attrs import evolve, frozen
 
-from petra_graph.errors import SpecError
+from petra_graph.errors import PluginError, SpecError
 from petra_graph.kinds.declaration import Declaration, stated_by
-from petra_graph.kinds.plugin import Plugin, build_plugin, load, read_options
+from petra_graph.kinds.plugin import Plugin, build_plugin, call, knows_stage, load, read_options
 from petra_graph.kinds.plugin_kind import PluginKind
+from petra_graph.kinds.stage_facts import DELAYED, UNDELAYED, StageFacts
+from petra_graph.units import plural
 
 Given = Declaration | Plugin | Callable[..., Any]
 """A declaration, the class of options that has one, the code itself, or a plugin that is loaded."""
@@ -94,6 +96,54 @@ class PluginTrial:
 
     def attempt(self) -> None:
         """Raise an exception where the trial does not fit the plugin, so that another one is likelier."""
+
+
+@frozen(kw_only=True)
+class StageTrial(PluginTrial):
+    """A plugin that is built for each stage, and may ask for the stage's facts.
+
+    Attributes:
+        stages: those in which it is tried, one after another, if it asks; if it does not, they are all the same to it.
+    """
+
+    stages: Sequence[StageFacts] = (UNDELAYED, DELAYED)
+
+    @property
+    def facts(self) -> StageFacts:
+        """The facts of the stage in which it is tried."""
+        return self.stages[0]
+
+    @property
+    def asks(self) -> bool:
+        """Whether it asks for the facts of its stage; code that cannot be imported does not."""
+        try:
+            return knows_stage(self.plugin)
+        except PluginError:
+            return False
+
+    @property
+    def cases(self) -> Sequence[Self]:
+        """The trials in which each promise is asked: one for each stage, or this one alone."""
+        return tuple(evolve(self, stages=(stage,)) for stage in self.stages) if self.asks else (self,)
+
+    @property
+    def place(self) -> str:
+        """The stage of a case, in words; "" where it does not matter."""
+        if len(self.stages) > 1 or not self.asks:
+            return ""
+        return (
+            f"in stage {self.facts.index} of {self.facts.stages}, with a delay of {plural(self.facts.steady, 'update')}"
+        )
+
+    @property
+    def about(self) -> str:
+        return ", ".join(filter(None, (str(self.options), self.place)))
+
+    def build_raw(self, *arguments: Any) -> Any:
+        return call(load(self.plugin), *arguments, stage=self.facts)
+
+    def build(self, *arguments: Any) -> Any:
+        return build_plugin(self.plugin, *arguments, stage=self.facts)
 
 
 def as_plugin(kind: PluginKind, given: Given) -> Plugin:

@@ -29,7 +29,7 @@ from petra_graph.graph.node_graph import INPUT, Node, NodeGraph
 from petra_graph.kinds.author_code import author_line
 from petra_graph.kinds.data_set import DataFacts
 from petra_graph.kinds.loss import Loss
-from petra_graph.kinds.optimizer import BuildOptimizer
+from petra_graph.kinds.plugin import Builder
 from petra_graph.measure.counted_operations import NodeTrial, WithoutValues, count_operations, faked
 from petra_graph.measure.meta_kernels import NotOnMeta
 from petra_graph.measure.node_shapes import Memo, build_block, needs_values
@@ -53,7 +53,7 @@ class Conditions:
     """Of the samples and their targets."""
     precision: PrecisionSpec
     loss: Loss
-    build_optimizer: BuildOptimizer
+    build_optimizer: Builder
     optimizer_options: Any
     optimizer: str = "the optimizer"
     """Its plugin, as messages name it."""

@@ -2,6 +2,9 @@
 
 Decision: parameters have no memory, and those of one node share an optimizer. First-party optimizers go tensor by tensor
 on the CPU, as here; on a GPU torch's own take all tensors of a kind together, for speed, and hold another copy meanwhile.
+
+Decision: costs are measured before stages are known, so an optimizer that asks for its stage's facts is given those of a stage
+with a delay of 3 updates. A stage without delay may hold less.
 """
 
 from __future__ import annotations
@@ -16,7 +19,9 @@ from torch import nn
 from petra_graph.blocks import Block
 from petra_graph.errors import PluginError
 from petra_graph.executor.stage_update import Updater, parameter_groups
-from petra_graph.kinds.optimizer import BuildOptimizer, ParameterGroups, rate_ratios
+from petra_graph.kinds.optimizer import ParameterGroups, rate_ratios
+from petra_graph.kinds.plugin import Builder
+from petra_graph.kinds.stage_facts import DELAYED
 from petra_graph.measure.counted_operations import work_of
 from petra_graph.measure.tally import Tally, distinct_bytes, tensors
 from petra_graph.program.node_costs import Work
@@ -27,7 +32,7 @@ _NORM_BYTES = 16
 
 
 def measure_update(
-    module: Block, build: BuildOptimizer, options: Any, clip: ClipSpec | None, owner: str = "the optimizer"
+    module: Block, build: Builder, options: Any, clip: ClipSpec | None, owner: str = "the optimizer"
 ) -> tuple[int, Work]:
     """Return the bytes of state that an optimizer's first step over a module's parameters makes, and its second step.
 
@@ -53,15 +58,18 @@ def measure_update(
     return state_bytes, attrs.evolve(work, working_bytes=working, accumulating_bytes=working)
 
 
-def _stepped(groups: ParameterGroups, build: BuildOptimizer, options: Any, owner: str) -> tuple[int, Work]:
+def _stepped(groups: ParameterGroups, build: Builder, options: Any, owner: str) -> tuple[int, Work]:
     parameters = [*groups.decayed, *groups.undecayed]
-    optimizer = build(groups, options)
+    optimizer = build(groups, options, stage=DELAYED)
     ratios = rate_ratios(optimizer, options.lr)
-    updater = Updater(parameters, optimizer, lambda _: options.lr, None, owner=owner, ratios=ratios)
+    stage = DELAYED if build.knows_stage else None
+    updater = Updater(parameters, optimizer, lambda _: options.lr, None, owner=owner, ratios=ratios, stage=stage)
     _give_gradients(parameters)
+    updater.accumulated(DELAYED.depth)
     updater.step()
     state_bytes = distinct_bytes(tensors(list(optimizer.state.values())))
     _give_gradients(parameters)
+    updater.accumulated(DELAYED.depth)
     with Tally() as tally:
         updater.step()
         return state_bytes, work_of(tally.lap())

@@ -16,6 +16,7 @@ from petra_graph.graph.node_graph import NodeGraph
 from petra_graph.kinds.data_set import DataFacts
 from petra_graph.kinds.metric import MetricDeclaration, Scale
 from petra_graph.kinds.plugin import Plugin, build_plugin
+from petra_graph.kinds.stage_facts import StageFacts
 from petra_graph.program.method import Method
 from petra_graph.program.placement import Partition
 from petra_graph.spec.load_spec import LoadedSpec
@@ -33,8 +34,11 @@ class ConfiguredPlugin:
     label: str = ""
     """The name under which a metric's values are recorded."""
 
-    def build(self, *others: Any) -> Any:
+    def build(self, *others: Any, stage: StageFacts | None = None) -> Any:
         """Return what the plugin's `build` makes of its options and these arguments, checked against the contract of its kind.
+
+        Args:
+            stage: as in `build_plugin`.
 
         Raises:
             SpecError: it refuses its options, or what they name; paths that count from the options count from the specification.
@@ -42,7 +46,7 @@ class ConfiguredPlugin:
         """
         arguments = (*others, self.options) if self.plugin.kind.options_last else (self.options, *others)
         try:
-            return build_plugin(self.plugin, *arguments)
+            return build_plugin(self.plugin, *arguments, stage=stage)
         except SpecError as error:
             raise SpecError(map(self._placed, error.problems)) from error
         except PluginError as error:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from attrs import frozen
 
 from petra_graph.compiler.memory_and_time import Prediction
 from petra_graph.compiler.plan_as_json import document
+from petra_graph.kinds.plugin import knows_stage
 from petra_graph.planning.measure_network import MeasuredNetwork
 from petra_graph.planning.plan_assumptions import assumptions
 from petra_graph.planning.plan_warnings import warnings
@@ -38,10 +41,17 @@ class Plan:
             self.prediction,
             self.network.shapes,
             micro_batches=self.network.micro_batches,
+            delay_aware=self._delay_aware(),
             assumptions=[*consequences(self.network), *assumptions(self.prediction, self.spec)],
             warnings=warnings(self.prediction, self.network) if with_warnings else (),
             with_timeline=with_timeline,
         )
+
+    def _delay_aware(self) -> Iterator[str]:
+        """Yield the optimizer where it asks for its stage's facts."""
+        optimizer = self.network.optimizer.plugin
+        if knows_stage(optimizer):
+            yield str(optimizer)
 
 
 def predict(network: MeasuredNetwork, placement: Placement, *, overlap: bool = False) -> Plan:

@@ -28,6 +28,7 @@ from collections.abc import Sequence
 
 from attrs import frozen
 
+from petra_graph.kinds.stage_facts import backwards_before, updates_after
 from petra_graph.spec.model import Flush
 
 # i, j stages counted from 0; m micro-batch counted from the last drain; tau staleness; k accumulation
@@ -51,7 +52,7 @@ class Clock:
 
     def at_forward(self, m: int) -> Versions:
         """Return each stage's updates before its own forward of micro-batch m."""
-        return tuple(self._updates(m, m - (depth - 1)) for depth in self.depths)
+        return tuple(self._updates(m, backwards_before(m, depth)) for depth in self.depths)
 
     def at_backward(self, m: int, j: int) -> Versions:
         """Return all stages' updates before stage j's backward of micro-batch m."""
@@ -62,5 +63,4 @@ class Clock:
         if self.flush == "window":
             return m // self.accumulation
         done = min(max(done, self.filled, 0), self.micro_batches)
-        # The window before a drain may be shorter.
-        return -(-done // self.accumulation) if done == self.micro_batches else done // self.accumulation
+        return updates_after(done, self.micro_batches, self.accumulation)

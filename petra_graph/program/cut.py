@@ -33,6 +33,7 @@ from __future__ import annotations
 
 from attrs import frozen
 
+from petra_graph.kinds.stage_facts import backwards_before, updates_after
 from petra_graph.program.channels import Channel
 from petra_graph.program.schedule import Action
 from petra_graph.program.stage_program import StageProgram
@@ -55,12 +56,12 @@ class Cut:
         forwards = self.at - self.micro_batches.start
         if flush == "window" or self.at == self.micro_batches.stop:
             return forwards
-        return max(0, self.filled - self.micro_batches.start, forwards - depth + 1)
+        return backwards_before(forwards, depth, self.filled - self.micro_batches.start)
 
     def updates(self, program: StageProgram) -> int:
         """Return how many updates a stage has done since the drain before."""
-        done, length = self.backwards(program.depth, program.flush), len(self.micro_batches)
-        return -(-done // program.accumulation) if done == length else done // program.accumulation
+        done = self.backwards(program.depth, program.flush)
+        return updates_after(done, len(self.micro_batches), program.accumulation)
 
     def precedes(self, program: StageProgram, action: Action) -> bool:
         """Whether a stage does an operation before the cut."""

@@ -116,6 +116,7 @@ SHAPE: dict[str, Any] = {
     "timeline": [
         {"stage": int, "device": str, "verb": str, "micro_batch": int, "start": float, "end": float},
     ],
+    "delay_aware": Later([str]),  # the plugins that are told the staleness of their stage
     "assumptions": [str],
     "warnings": [str],
 }

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from attrs import frozen
 
+from petra_graph.kinds.stage_facts import StageFacts
 from petra_graph.program.channels import Channel, Edge
 from petra_graph.spec.model import Flush, Keeps, Kind, Uses
 
@@ -66,3 +67,15 @@ class StageProgram:
     @property
     def holds_head(self) -> bool:
         return any(segment.kind == "head" for segment in self.segments)
+
+    def facts(self, *, stages: int, replicas: int, micro_batches: int) -> StageFacts:
+        """Return what plugins may know of the stage; the arguments are `StageFacts`' own."""
+        return StageFacts(
+            index=self.index,
+            stages=stages,
+            depth=self.depth,
+            accumulation=self.accumulation,
+            replicas=replicas,
+            flush=self.flush,
+            micro_batches=micro_batches,
+        )

@@ -16,12 +16,13 @@ from attrs import evolve, field, frozen
 from petra_graph.compiler.planner_inputs import policy_of
 from petra_graph.compiler.spec_checks import probe_problems, replica_problems
 from petra_graph.executor.stage_executor import StageExecutor
-from petra_graph.executor.stage_update import learning_rate
+from petra_graph.executor.stage_update import LearningRate, learning_rate
 from petra_graph.kinds.data_set import DataFacts
 from petra_graph.kinds.logger import load_logger, missing_package
 from petra_graph.kinds.lr_schedule import Horizon
 from petra_graph.kinds.optimizer import ParameterGroups
-from petra_graph.kinds.plugin import builder
+from petra_graph.kinds.plugin import builder, knows_stage
+from petra_graph.kinds.stage_facts import UNDELAYED, StageFacts
 from petra_graph.measure.without_compiler import uncompiled
 from petra_graph.planning.check_spec import check_spec
 from petra_graph.planning.checked_spec import CheckedSpec
@@ -84,6 +85,11 @@ class Prepared:
         return tuple(stage.rank for stage in self.placement.stages)
 
     @property
+    def stages(self) -> tuple[StageFacts, ...]:
+        """What plugins may know of each stage."""
+        return _stages(self.programs, self.spec, self.opened)
+
+    @property
     def global_clip(self) -> bool:
         """Whether all stages are clipped by one norm."""
         clip = self.spec.optimizer.clip
@@ -100,8 +106,9 @@ class Prepared:
 
     def executors(self, programs: Sequence[StageProgram] | None = None) -> tuple[StageExecutor, ...]:
         """Build the executors of some stages, or of all: this allocates the network."""
-        chosen = self.programs if programs is None else programs
-        return executors(chosen, self.network, self.facts, self.training, replica=self.opened.batches.replica)
+        chosen, stages = self.programs if programs is None else programs, self.stages
+        own = [stages[program.index - 1] for program in chosen]
+        return executors(chosen, self.network, self.facts, self.training, own, replica=self.opened.batches.replica)
 
 
 def prepare(
@@ -172,18 +179,23 @@ def prepare_checked(
     assert opened is not None
     assert training is not None
     assert callbacks is not None
+    placement, present = placed
+    programs = network.programs(placement)
+    stages = _stages(programs, spec, opened)
+    for stage in stages:
+        problems.require(training.rate, stage)
     doubts: Sequence[str] | None = None
     if spec.run.self_check:
-        tried = SelfCheck(checked=checked, network=network, opened=opened, training=training, reporter=reporter)
+        tried = SelfCheck(
+            checked=checked, network=network, opened=opened, training=training, stages=stages, reporter=reporter
+        )
         doubts = problems.attempt(tried.run)
         problems.raise_any()
-    placement, present = placed
-    programs = zip(network.programs(placement), present, strict=True)
     return Prepared(
         checked=checked,
         network=network,
         placement=placement,
-        programs=tuple(evolve(program, device=device) for program, device in programs),
+        programs=tuple(evolve(program, device=device) for program, device in zip(programs, present, strict=True)),
         opened=opened,
         training=training,
         callbacks=callbacks,
@@ -254,16 +266,33 @@ def _placed(
 
 
 def _training(checked: CheckedSpec, length: Horizon | None) -> Training | None:
-    """Build loss and learning rate, and try the optimizer on one parameter; the rate needs the data set's length."""
-    optimizer, loss = checked.optimizer, checked.loss.build()
-    optimizer.build(ParameterGroups(decayed=[torch.nn.Parameter(torch.zeros(1))], undecayed=[]))
+    """Build loss and learning rates, and try the optimizer on one parameter; the rates need the data set's length.
+
+    All stages share the factors of a schedule that does not ask for a stage's facts.
+    """
+    optimizer, schedule, loss = checked.optimizer, checked.lr_schedule, checked.loss.build()
+    optimizer.build(ParameterGroups(decayed=[torch.nn.Parameter(torch.zeros(1))], undecayed=[]), stage=UNDELAYED)
     if length is None:
         return None
-    factor = checked.lr_schedule.build(length)
+    shared = schedule.build(length, stage=UNDELAYED)
+    of_stage = knows_stage(schedule.plugin)
+
+    def rate(stage: StageFacts) -> LearningRate:
+        factor = schedule.build(length, stage=stage) if of_stage else shared
+        return learning_rate(checked.spec, optimizer.options.lr, factor, length)
+
     return Training(
         loss=loss,
         optimizer=optimizer.plugin.owned,
         build_optimizer=builder(optimizer.plugin),
         optimizer_options=optimizer.options,
-        rate=learning_rate(checked.spec, optimizer.options.lr, factor, length),
+        rate=rate,
+    )
+
+
+def _stages(programs: Sequence[StageProgram], spec: Spec, opened: OpenedData) -> tuple[StageFacts, ...]:
+    """Return what plugins may know of each stage; `programs` are those of all."""
+    replicas, micro_batches = spec.partition.replicas, len(opened.batches)
+    return tuple(
+        program.facts(stages=len(programs), replicas=replicas, micro_batches=micro_batches) for program in programs
     )

@@ -47,6 +47,7 @@ from petra_graph.kinds.outputs_and_targets import outputs_for
 from petra_graph.kinds.plugin import Plugin, load
 from petra_graph.kinds.plugin_trial import PluginTrial
 from petra_graph.kinds.promise_report import Outcome
+from petra_graph.kinds.stage_facts import StageFacts
 from petra_graph.measure.node_shapes import Memo
 from petra_graph.planning.checked_spec import CheckedSpec
 from petra_graph.planning.measure_network import MeasuredNetwork
@@ -87,6 +88,8 @@ class SelfCheck:
     network: MeasuredNetwork
     opened: OpenedData
     training: Training
+    stages: Sequence[StageFacts]
+    """What plugins may know of each stage."""
     reporter: StartReporter
     _doubts: list[str] = field(factory=list, init=False)
 
@@ -206,11 +209,17 @@ class SelfCheck:
         options = self.checked.lr_schedule.options
         full = learning_rate(self.checked.spec, self.checked.optimizer.options.lr, lambda _: 1.0, horizon)
         trial = LrScheduleTrial(
-            plugin=plugin, options=options, horizons=[horizon], of_run=self.training.rate, full=full
+            plugin=plugin,
+            options=options,
+            horizons=[horizon],
+            stages=tuple(dict.fromkeys((self.stages[-1], self.stages[0]))),
+            of_run=self.training.rate,
+            full=full,
         )
         try:
             with self._step(plugin.owned), at_path("lr_schedule", "name"):
-                return [_problem(plugin, broken, ("lr_schedule", "name")) for broken in self._broken(trial)]
+                found = next(filter(None, ([*self._broken(case)] for case in trial.cases)), [])
+                return [_problem(plugin, broken, ("lr_schedule", "name")) for broken in found]
         except PluginError as error:
             return error.problems
 

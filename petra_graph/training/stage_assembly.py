@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -18,7 +18,9 @@ from petra_graph.executor.stage_executor import StageExecutor
 from petra_graph.executor.stage_update import LearningRate, Updater, parameter_groups
 from petra_graph.kinds.data_set import DataFacts
 from petra_graph.kinds.loss import Loss
-from petra_graph.kinds.optimizer import BuildOptimizer, rate_ratios
+from petra_graph.kinds.optimizer import rate_ratios
+from petra_graph.kinds.plugin import Builder
+from petra_graph.kinds.stage_facts import StageFacts
 from petra_graph.measure.node_shapes import build_block
 from petra_graph.planning.measure_network import MeasuredNetwork
 from petra_graph.program.stage_program import StageProgram
@@ -26,14 +28,15 @@ from petra_graph.program.stage_program import StageProgram
 
 @frozen(kw_only=True)
 class Training:
-    """The loss, the optimizer and the learning rate of every executor."""
+    """The loss, the optimizer and the learning rates of the executors."""
 
     loss: Loss
-    build_optimizer: BuildOptimizer
+    build_optimizer: Builder
     optimizer: str = "the optimizer"
     """The optimizer's plugin, as messages name it."""
     optimizer_options: Any
-    rate: LearningRate
+    rate: Callable[[StageFacts], LearningRate]
+    """Returns the learning rates of a stage."""
 
 
 def executors(
@@ -41,17 +44,18 @@ def executors(
     network: MeasuredNetwork,
     facts: DataFacts,
     training: Training,
+    stages: Sequence[StageFacts],
     *,
     replica: int = 0,
 ) -> tuple[StageExecutor, ...]:
-    """Build one executor for each program.
+    """Build one executor for each program; `stages` are the facts of each.
 
     Initial parameters follow from (seed, node name) alone, and are drawn on the CPU: neither the partition nor the
     devices change them.
     """
     spec = network.spec
     made = []
-    for program in programs:
+    for program, stage in zip(programs, stages, strict=True):
         device = torch.device(program.device)
         interval = read_interval(device, spec.run.log_every)
         numerics = NumericsContext(
@@ -66,16 +70,17 @@ def executors(
         modules = {name: place(_initial(name, network), numerics) for name in program.nodes}
         groups, options, deferred = parameter_groups(modules.values()), training.optimizer_options, interval > 1
         parameters = [*groups.decayed, *groups.undecayed]
-        optimizer = training.build_optimizer(groups, options) if parameters else None
+        optimizer = training.build_optimizer(groups, options, stage=stage) if parameters else None
         updater = Updater(
             parameters,
             optimizer,
-            training.rate,
+            training.rate(stage),
             spec.optimizer.clip,
             deferred,
             training.optimizer,
             FirstSteps(modules, parameters, training.optimizer, deferred) if spec.run.self_check else None,
             () if optimizer is None else rate_ratios(optimizer, options.lr),
+            stage if training.build_optimizer.knows_stage else None,
         )
         made.append(StageExecutor(program, modules, numerics, updater, training.loss, read_interval=interval))
     return tuple(made)

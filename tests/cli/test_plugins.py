@@ -164,3 +164,43 @@ def test_a_distribution_whose_entry_points_are_no_text_is_named(install, capsys,
     printed = capsys.readouterr()
     assert printed.err == "aaa-broken: its entry points cannot be read\n    help: reinstall it, or remove it\n"
     assert "window" in printed.out
+
+
+LATE = """
+from attrs import frozen
+from petra_graph.plugins import LrScheduleDeclaration, NoOptions, OptimizerDeclaration
+
+@frozen(kw_only=True)
+class Rate:
+    lr: float = 0.1
+
+def asks(groups, options: Rate, stage):
+    "Follow the delay."
+
+def plain(groups, options: Rate):
+    "Follow the gradient."
+
+GONE = OptimizerDeclaration(summary="Follow nothing.", options=Rate, build="gone:Gone")
+
+def falls(options, horizon, stage):
+    "Fall with the delay."
+"""
+
+
+@pytest.mark.parametrize(
+    ("plugin", "owner"),
+    [
+        ("optimizers/asks", " (my-late, knows its stage's delay)"),
+        ("lr_schedules/falls", " (my-late, knows its stage's delay)"),
+        ("optimizers/plain", " (my-late)"),
+        ("optimizers/gone", " (my-late)"),
+    ],
+)
+def test_what_asks_for_its_stage_says_so(install, capsys, plugin, owner):
+    names = "\n".join(f"{name} = my_late:{name}" for name in ("asks", "plain"))
+    entries = (
+        f"[petra_graph.optimizers]\n{names}\ngone = my_late:GONE\n[petra_graph.lr_schedules]\nfalls = my_late:falls\n"
+    )
+    install("my-late", entries, my_late=LATE)
+    assert main(["show", plugin]) == 0
+    assert capsys.readouterr().out.startswith(f"{plugin}{owner}\n")

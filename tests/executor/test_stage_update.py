@@ -6,7 +6,7 @@ import copy
 
 import pytest
 import torch
-from attrs import frozen
+from attrs import evolve, frozen
 from torch import nn
 from torch.nn.functional import cross_entropy
 
@@ -14,6 +14,7 @@ from petra_graph.blocks import Buffered, NoOptions
 from petra_graph.errors import RunFailed
 from petra_graph.executor.stage_update import Updater, parameter_groups
 from petra_graph.kinds.optimizer import rate_ratios
+from petra_graph.kinds.stage_facts import DELAYED
 from petra_graph.spec.model import ClipSpec
 from tests.support.pipelines import CHAIN, REVNET, batches, pipeline, plain_network, relative_error
 
@@ -90,6 +91,38 @@ def test_a_group_of_the_base_rate_or_of_none_has_exactly_it(base):
     for made in (torch.optim.SGD(p, lr=base), torch.optim.Adam(p), torch.optim.Optimizer(p, {})):
         assert rate_ratios(made, base) == (1.0,)
     assert rate_ratios(torch.optim.Adam([{"params": p, "lr": 10 * base}], lr=base), base) == (10.0 if base else 1.0,)
+
+
+@pytest.mark.parametrize("early", [False, True])
+def test_an_optimizer_that_asks_finds_the_delay_of_its_window_beside_the_rate(early):
+    """Depth 4, k = 2, five micro-batches, and then again; where the norm of all stages is asked for, the window is averaged before the step."""
+    p = [parameter(0.0), parameter(0.0)]
+    optimizer = torch.optim.SGD([{"params": [one]} for one in p], lr=1.0)
+    stage = evolve(DELAYED, accumulation=2, micro_batches=5)
+    made = Updater(p, optimizer, lambda u: 0.5**u, None, stage=stage)
+    found = []
+    for window in ([0, 1], [2, 3], [4], [5, 6], [7, 8], [9]):
+        for m in window:
+            made.accumulated(m)
+        if early:
+            made.squared_norm()
+        made.step()
+        assert optimizer.param_groups[0]["staleness"] == optimizer.param_groups[1]["staleness"]
+        found.append((optimizer.param_groups[0]["lr"], optimizer.param_groups[0]["staleness"]))
+    late = [0.0, 1.0, 2.0] * 2
+    assert found == [(0.5**u, late[u]) for u in range(6)]
+    made.filled(12)
+    assert [made.stage.staleness(m) for m in (12, 13, 14)] == [0, 0, 1]
+
+
+def test_one_that_does_not_ask_finds_no_delay():
+    p = parameter(0.0)
+    made = updater([p])
+    made.filled(3)
+    made.accumulated(7)
+    made.step()
+    assert "staleness" not in made.optimizer.param_groups[0]
+    assert made.stage is None
 
 
 def test_a_step_forgets_the_gradients():

@@ -13,7 +13,10 @@ from torch import nn
 from petra_graph.blocks import Buffered
 from petra_graph.cli.main import main
 from petra_graph.errors import PluginError
+from petra_graph.kinds.all_kinds import KINDS
 from petra_graph.kinds.declaration import stated_by
+from petra_graph.kinds.lr_schedule import LR_SCHEDULE
+from petra_graph.kinds.optimizer import OPTIMIZER
 from petra_graph.kinds.plugin import load
 from petra_graph.plugins import (
     Callback,
@@ -24,6 +27,7 @@ from petra_graph.plugins import (
     declares,
     option,
 )
+from petra_graph.registry.local_plugins import possible_kinds
 from petra_graph.registry.registry import discover
 from petra_graph.testing import (
     LossTrial,
@@ -283,6 +287,22 @@ class TestTheKit:
             return lambda u: 0.5**u
 
         assert check_lr_schedule(halves).kept
+
+    def test_code_that_asks_for_its_stage(self):
+        def slows(options, horizon, *, stage):
+            return lambda u: 1 / (1 + stage.steady)
+
+        def needs_more(options, horizon, stage, other):
+            return lambda u: 1.0
+
+        def compares(output, stage):
+            return 0.0
+
+        assert check_lr_schedule(slows).kept
+        assert [kind for kind in KINDS if kind.form.fits(slows)] == [OPTIMIZER, LR_SCHEDULE]
+        assert possible_kinds(slows, KINDS) == [LR_SCHEDULE]
+        assert not any(kind.form.fits(needs_more) for kind in KINDS)
+        assert OPTIMIZER.form.fits(compares), "stage is its second argument"
 
     def test_a_loss(self):
         class Own:

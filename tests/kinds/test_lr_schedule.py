@@ -116,3 +116,37 @@ def test_a_schedule_that_stays_far_below_1_is_a_doubt(factor, highest):
     doubts = check_lr_schedule(build, leave_out=["no torch"]).doubtful
     assert [one.promise for one in doubts] == ["full rate"] * bool(highest)
     assert all(one.found.startswith(highest) for one in doubts)
+
+
+# --- schedules that ask for their stage's facts -------------------------------------------------------------------------
+
+
+def slower_where_late(options, horizon, stage):
+    """At most 0.25 in a stage with a delay of 3 updates, of which the promise of a full rate does not speak."""
+    assert stage.micro_batches == horizon.updates_per_epoch
+    return lambda u: 1 / (1 + stage.steady)
+
+
+def falls_with_the_delay(options, horizon, stage):
+    return lambda u: 1 / (1 + stage.staleness_of_update(u))
+
+
+def negative_where_late(options, horizon, stage):
+    return lambda u: 1.0 - stage.staleness_of_update(u)
+
+
+def test_a_schedule_that_asks_is_tried_without_delay_and_with():
+    for sound in (slower_where_late, falls_with_the_delay):
+        report = check_lr_schedule(declared(LrScheduleDeclaration, sound), leave_out=OTHERS)
+        assert [one.status for one in report.outcomes] == ["kept"] * 6 + ["not checked"]
+    found = found_in(negative_where_late, *OTHERS)
+    assert found.keys() == {"finite"}
+    assert "its factor at update 2 is -1.0" in found["finite"]
+    assert found["finite"].endswith("(in stage 1 of 4, with a delay of 3 updates)")
+
+
+def test_a_low_rate_without_delay_is_doubtful_all_the_same():
+    report = check_lr_schedule(
+        declared(LrScheduleDeclaration, lambda options, horizon, stage: lambda u: 0.1), leave_out=OTHERS
+    )
+    assert [one.promise for one in report.doubtful] == ["full rate"]

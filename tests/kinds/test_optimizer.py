@@ -6,11 +6,12 @@ import random
 
 import pytest
 import torch
-from attrs import define
+from attrs import define, evolve
 
 from petra_graph.kinds.examined_promises import check_promise
+from petra_graph.kinds.stage_facts import DELAYED
 from petra_graph.plugins import OptimizerDeclaration
-from petra_graph.testing import OptimizerTrial, check_optimizer
+from petra_graph.testing import OptimizerTrial, check_optimizer, examine
 from tests.kinds.plugin_of_each_kind import Rate, broken, declared
 
 
@@ -220,3 +221,83 @@ def test_optimizers_of_torch_descend(optimizer, more):
         return getattr(torch.optim, optimizer)(every(groups), lr=options.lr, **more)
 
     check_promise(trial(build), "descends")
+
+
+# --- optimizers that ask for their stage's facts ------------------------------------------------------------------------
+
+
+class Scaled(Momentum):
+    """Momentum whose step shrinks with its delay."""
+
+    def __init__(self, groups, options, stage):
+        super().__init__(groups, options)
+        self.stage = stage
+
+    def update(self, parameter, rate):
+        (late,) = {group["staleness"] for group in self.param_groups}
+        super().update(parameter, rate / (1 + late))
+
+
+class CountsWhereItIsLate(Scaled):
+    count = 0
+
+    def update(self, parameter, rate):
+        self.count += self.stage.steady > 0
+        super().update(parameter, rate / (1 + self.count))
+
+
+class FailsWhereItIsLate(Scaled):
+    def update(self, parameter, rate):
+        super().update(parameter, rate / (self.stage.depth < 2))
+
+
+def test_one_that_asks_is_tried_without_delay_and_with():
+    asked = []
+
+    def build(groups, options, *, stage):
+        asked.append(stage)
+        return Scaled(groups, options, stage)
+
+    for sound in (Scaled, build):
+        report = check_optimizer(declared(OptimizerDeclaration, sound, options=Rate), {"lr": 0.5})
+        assert str(report).endswith("(Rate(lr=0.5)) keeps 9 promises")
+    assert {(stage.index, stage.depth, stage.steady) for stage in asked} == {(4, 1, 0.0), (1, 4, 3.0)}
+
+
+def test_stages_of_its_own():
+    asked = []
+    alone = evolve(DELAYED, depth=9, accumulation=4)
+    check_optimizer(
+        declared(
+            OptimizerDeclaration,
+            lambda groups, options, stage: asked.append(stage) or Scaled(groups, options, stage),
+            options=Rate,
+        ),
+        stages=[alone],
+    )
+    assert set(asked) == {alone}
+
+
+def test_what_is_broken_in_a_stage_with_a_delay_says_so():
+    found = broken(trial(CountsWhereItIsLate))
+    where = "(in stage 1 of 4, with a delay of 3 updates)"
+    assert {"state dictionary", "checkpoint"} == found.keys()
+    assert all(text.endswith(where) for text in found.values())
+    remedies = [one.remedy for one in examine(trial(FailsWhereItIsLate)).broken if "ZeroDivision" in one.found]
+    assert remedies
+    assert all("in stage 1 of 4, with a delay of 3 updates" in text for text in remedies)
+
+
+@pytest.mark.parametrize(
+    "build",
+    [Momentum, lambda groups, stage: Momentum(groups, options=stage)],
+)
+def test_one_that_does_not_ask_is_called_as_ever(build):
+    """A parameter of that name which its kind gives another value is no question."""
+    made = trial(build)
+    assert not made.asks
+    assert made.cases == (made,)
+    assert broken(made) == {}
+    stage = made.stage()
+    stage.step([0])
+    assert "staleness" not in stage.optimizer.param_groups[0]

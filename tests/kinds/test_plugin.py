@@ -19,6 +19,7 @@ from petra_graph.kinds.loss import LOSS
 from petra_graph.kinds.lr_schedule import LR_SCHEDULE
 from petra_graph.kinds.optimizer import OPTIMIZER
 from petra_graph.kinds.plugin import Plugin, build_plugin, builder
+from petra_graph.kinds.stage_facts import UNDELAYED
 from petra_graph.plugins import (
     Callback,
     DataFacts,
@@ -111,13 +112,13 @@ def test_an_optimizer_that_has_a_parameter_twice():
 def test_an_optimizer_need_not_have_what_is_not_trained():
     frozen_one = parameter().requires_grad_(False)
     made = plugin(OPTIMIZER, lambda given, _: torch.optim.SGD([p for p in every(given) if p.requires_grad]))
-    assert isinstance(builder(made)(groups(parameter(), frozen_one), Rate()), torch.optim.SGD)
+    assert isinstance(builder(made)(groups(parameter(), frozen_one), Rate(), stage=UNDELAYED), torch.optim.SGD)
 
 
 def test_a_build_that_raises_is_named():
     made = plugin(OPTIMIZER, lambda given, _: given.nothing)
     with pytest.raises(PluginError, match='optimizer "bad" of my-plugins cannot be built: AttributeError: '):
-        builder(made)(groups(), Rate())
+        builder(made)(groups(), Rate(), stage=UNDELAYED)
 
 
 # --- learning-rate schedules ------------------------------------------------------------------------------------------

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from importlib import import_module
 from typing import Any, Literal
 
 import torch
@@ -21,7 +20,7 @@ from petra_graph.graph.node_graph import NodeGraph
 from petra_graph.kinds.block import BLOCK, BlockDeclaration
 from petra_graph.kinds.data_set import DataFacts
 from petra_graph.kinds.optimizer import OPTIMIZER
-from petra_graph.kinds.plugin import Plugin
+from petra_graph.kinds.plugin import Plugin, builder
 from petra_graph.measure.node_shapes import measure_shapes
 from petra_graph.planning.checked_spec import given_stages
 from petra_graph.planning.measure_network import MeasuredNetwork, check_grid
@@ -209,6 +208,7 @@ def pipeline(
     policy: Policy = "arrival",
     batch: int = 64,
     evaluation_batch: int | None = None,
+    micro_batches: int = 1000,
     **optimizer_options: Any,
 ) -> Pipeline:
     spec = Spec(
@@ -222,7 +222,8 @@ def pipeline(
     facts = DataFacts(shape=shape, dtype=dtype or "float32", classes=CLASSES)
     network = measured_network(nodes, spec, facts)
     programs = programs_of(network)
-    made = executors(programs, network, facts, training(optimizer, rate, optimizer_options))
+    known = [program.facts(stages=len(programs), replicas=1, micro_batches=micro_batches) for program in programs]
+    made = executors(programs, network, facts, training(optimizer, rate, optimizer_options), known)
     context = ProcessContext(global_clip=clip is not None and clip.scope == "global", policy=policy)
     runtime = Scheduler(made, context=context)
     return Pipeline(network=network, programs=programs, executors=made, runtime=runtime)
@@ -248,12 +249,12 @@ def training(optimizer: str, rate: Callable[[int], float], options: dict[str, An
     from petra_graph.catalog.losses.functions import CrossEntropy
     from petra_graph.registry.registry import discover
 
-    chosen = discover().resolve(OPTIMIZER, optimizer).declaration
+    chosen = discover().resolve(OPTIMIZER, optimizer)
     return Training(
         loss=CrossEntropy(CrossEntropyOptions()),
-        build_optimizer=_load(chosen.build),
-        optimizer_options=chosen.options(**options),
-        rate=rate,
+        build_optimizer=builder(chosen),
+        optimizer_options=chosen.declaration.options(**options),
+        rate=lambda _: rate,
     )
 
 
@@ -293,8 +294,3 @@ def relative_error(one: dict[str, torch.Tensor], other: dict[str, torch.Tensor])
             b = torch.cat([other[key].double().flatten() for key in keys])
             worst = max(worst, float((a - b).norm() / b.norm().clamp_min(torch.finfo(torch.float64).tiny)))
     return worst
-
-
-def _load(target: str) -> Any:
-    module, _, attribute = target.partition(":")
-    return getattr(import_module(module), attribute)

@@ -158,7 +158,8 @@ class Duel:
         """Two stages on two processes."""
         ready = self.prepared(4, f"partition.stages={json.dumps(stages)}", *overrides)
         programs = ready.programs
-        own = executors([programs[self.world.rank]], ready.network, ready.facts, ready.training)
+        rank = self.world.rank
+        own = executors([programs[rank]], ready.network, ready.facts, ready.training, [ready.stages[rank]])
         self.world.store = self.store.within(name)
         channels = open_channels(
             programs, (0, 1), self.world, waker=self.waker, peer_lost=self.watchdog.lost, transport="auto"

@@ -15,6 +15,7 @@ from attrs import frozen
 from petra_graph.compiler.simulator.pipeline import Pipeline, TimedStage
 from petra_graph.compiler.simulator.simulation import simulate
 from petra_graph.compiler.simulator.steady_state import tick
+from petra_graph.kinds.stage_facts import steady_staleness
 
 _OPERATIONS = 150_000
 """Simulated at most, for the overhead."""
@@ -84,8 +85,8 @@ def timing(pipeline: Pipeline) -> Timing:
 
 
 def staleness(stage: TimedStage) -> float:
-    """Return a stage's staleness, in updates; a pipeline that flushes each window has none."""
-    return 0.0 if stage.flush == "window" else (stage.depth - 1) / stage.accumulation
+    """Return a stage's staleness while the pipeline is full, in updates."""
+    return steady_staleness(stage.depth, stage.accumulation, stage.flush)
 
 
 def _shares(pipeline: Pipeline, tick_seconds: float, of: Callable[[TimedStage], float]) -> Mapping[str, float]:

@@ -12,7 +12,7 @@ from rich.text import Text
 
 from petra_graph.program.plan_document import Document
 from petra_graph.report import text_tables
-from petra_graph.report.plan.plan_tables import device_columns, stage_columns, title_lines, totals
+from petra_graph.report.plan.plan_tables import delay_line, device_columns, stage_columns, title_lines, totals
 from petra_graph.report.plan.short_labels import graph_lines
 
 _OF_LIMIT = "bars: of the limit"
@@ -42,6 +42,8 @@ def _sections(document: Document, width: int, whole: bool) -> Iterator[Renderabl
     slowest = max(range(len(stages)), key=lambda row: sum(stages[row]["seconds"].values()))
     rows = text_tables.rows_shown(len(stages), whole, (heaviest, slowest))
     yield from text_tables.packed(stage_columns(document, max(16, width // 4)), rows, width)
+    if known := delay_line(document):
+        yield text_tables.indented(known)
     note = _OF_LIMIT if all(device["memory_bytes"] for device in devices) else _OF_FULLEST
     yield text_tables.heading("devices", _shortened(len(devices), whole) or note)
     fullest = max(range(len(devices)), key=lambda row: devices[row]["bytes"]["total"])

@@ -71,7 +71,8 @@ def _figures(document: Document) -> Iterator[Figure]:
     yield Figure("fullest device", memory(fullest["bytes"]["total"]), f"on {one_line(of)}")
     total = memory(document["totals"]["bytes"]["total"])
     yield Figure("memory, all stages", total, f"{paper} GB as the paper counts")
-    yield Figure("staleness at most", plural(stalest, "update"), f"accumulation {document['accumulation']}")
+    known = f", known to {' and '.join(plugins)}" if (plugins := document.get("delay_aware")) else ""
+    yield Figure("staleness at most", plural(stalest, "update"), f"accumulation {document['accumulation']}{known}")
 
 
 def _exposed(timing: Document) -> str:

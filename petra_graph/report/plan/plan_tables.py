@@ -18,6 +18,8 @@ _KIND_STYLES = {"reversible": "green", "buffered": "yellow", "head": "cyan"}
 _BAR_STYLES = {False: "blue", True: "bold red"}
 _OF_THE_TICK = {"throughput", "speed-up over one device", "tick", "bubble"}
 """The times that follow from the steady state, which a simulation may not have reached."""
+_DELAYS = 12
+"""Stages whose delays a line lists."""
 _KIND_WIDTH, _TYPE_WIDTH, _RANGES_WIDTH, _DEVICE_WIDTH = 16, 16, 16, 18
 
 
@@ -128,6 +130,14 @@ def title_lines(document: Document) -> tuple[str, str]:
     if document.get("replicas", 1) > 1:
         training += f", {document['replicas']} times"
     return network, training
+
+
+def delay_line(document: Document) -> str:
+    """Return which plugins know the delay of their stage, and that delay in each stage; "" where none does."""
+    if not (plugins := document.get("delay_aware")):
+        return ""
+    late = (units.number(stage["staleness"]) for stage in document["stages"])
+    return f"{' and '.join(plugins)} knows the delay of its stage, in updates while the pipeline is full: {units.listed(late, _DELAYS)}"
 
 
 def _of_update(document: Document) -> str:

@@ -129,6 +129,8 @@ class Scheduler:
         if replicas is not None:
             replicas.begin(micro_batches)
         cursors = [training_cursor(executor, cut) for executor in self.executors]
+        for executor in self.executors:
+            executor.updater.filled(filled)
 
         def perform(cursor: StageCursor, action: Action) -> None:
             match action.verb:

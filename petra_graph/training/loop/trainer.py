@@ -262,8 +262,8 @@ class Trainer:
         return {**means, **values}
 
     def _learning_rate(self) -> float:
-        """The learning rate of the latest update."""
-        return self.prepared.training.rate(max(0, self.updates - 1))
+        """The learning rate of the head's latest update, whose delay is 0: a schedule that asks for it may give other stages other rates."""
+        return self.executors[-1].updater.rate(max(0, self.updates - 1))
 
     def _record_fidelity(self, micro_batch: int, values: Mapping[str, float]) -> None:
         """Record the result of a probe; all backwards of an epoch are done before the next epoch."""

@@ -1,0 +1,109 @@
+"""What a stage knows of its own delay: the updates that it makes between the forward and the backward of a micro-batch.
+
+Between two drains, with accumulation k, a stage of depth D does its forward of micro-batch n when its backwards before n - D + 1 are
+done, and its backward of n after all backwards before n. So that micro-batch is late by
+
+    d(n) = floor(n / k) - floor(max(n - D + 1, f, 0) / k)    updates
+
+where n counts from the drain, and f is the micro-batch with which the pipeline filled again, if a run was resumed under other
+stages. Where the pipeline flushes after each window, d is 0. The delay of an update is the mean of d over its window: while
+the pipeline is full, that is (D - 1) / k. Three stages, `1f1b`, k = 2, the first eight micro-batches:
+
+    n             0   1   2   3   4   5   6   7
+    d, depth 3    0   0   1   1   1   1   1   1
+    d, depth 2    0   0   1   0   1   0   1   0
+    d, depth 1    0   0   0   0   0   0   0   0
+
+At depth 2 the delay of each update is 1/2 from the second one on.
+"""
+
+from __future__ import annotations
+
+from attrs import evolve, frozen
+
+from petra_graph.spec.model import Flush
+
+# m micro-batch counted from the run's start; n counted from the last drain; u update counted from the run's start; k accumulation
+
+
+@frozen(kw_only=True)
+class StageFacts:
+    """A stage of a pipeline, for optimizers and learning-rate schedules that ask for it.
+
+    Attributes:
+        index: from 1 to `stages`, the head's.
+        stages: of the pipeline, J.
+        depth: forwards of the stage before its first backward; 1 without delay.
+        accumulation: micro-batches in an update, k.
+        replicas: pipelines whose gradients an update averages.
+        flush: "window": the pipeline drains after each window, and nothing is late.
+        micro_batches: between two drains: those of an epoch.
+        filled: the micro-batch, counted from the run's start, with which the pipeline last filled within an epoch, where a run was
+            resumed under other stages; 0: it never did.
+    """
+
+    index: int
+    stages: int
+    depth: int
+    accumulation: int
+    replicas: int
+    flush: Flush
+    micro_batches: int
+    filled: int = 0
+
+    @property
+    def steady(self) -> float:
+        """The delay of an update while the pipeline is full, in updates."""
+        return steady_staleness(self.depth, self.accumulation, self.flush)
+
+    def staleness(self, m: int) -> int:
+        """Return how many updates of this stage lie between its forward and its backward of micro-batch m, counted from the run's start."""
+        if self.flush == "window":
+            return 0
+        n = m % self.micro_batches
+        filled = self.filled - (m - n)
+        before_forward = backwards_before(n, self.depth, filled if filled <= n else 0)
+        return n // self.accumulation - before_forward // self.accumulation
+
+    def mean_staleness(self, micro_batches: range) -> float:
+        """Return the delay of an update: the mean over the micro-batches of its window, which are counted from the run's start."""
+        return sum(map(self.staleness, micro_batches)) / len(micro_batches)
+
+    def staleness_of_update(self, u: int) -> float:
+        """Return the delay of this stage's update u = 0, 1, ..., counted from the run's start.
+
+        An epoch has ceil(micro_batches / k) updates, and its last window may be short. In a run that was resumed under other stages it
+        is the delay of a run that had these stages from the start: its pipeline filled at the beginnings of epochs alone.
+        """
+        epoch, window = divmod(u, -(-self.micro_batches // self.accumulation))
+        drained = epoch * self.micro_batches
+        first = drained + window * self.accumulation
+        last = min(first + self.accumulation, drained + self.micro_batches)
+        return evolve(self, filled=0).mean_staleness(range(first, last))
+
+
+UNDELAYED = StageFacts(index=4, stages=4, depth=1, accumulation=1, replicas=1, flush="drain", micro_batches=1000)
+"""The last of four stages."""
+DELAYED = evolve(UNDELAYED, index=1, depth=4)
+"""The first of four stages under `1f1b`."""
+
+
+def steady_staleness(depth: int, accumulation: int, flush: Flush) -> float:
+    """Return the staleness of a stage while the pipeline is full, in updates; a pipeline that flushes each window has none."""
+    return 0.0 if flush == "window" else (depth - 1) / accumulation
+
+
+def backwards_before(n: int, depth: int, filled: int = 0) -> int:
+    """Return the backwards that a stage has done before its forward n, where windows do not drain the pipeline.
+
+    Args:
+        n: counted from the last drain, as the backwards are.
+        depth: of the stage.
+        filled: the micro-batch with which the pipeline filled again; the backwards before it are done, or left out.
+    """
+    return max(n - depth + 1, filled, 0)
+
+
+def updates_after(backwards: int, micro_batches: int, accumulation: int) -> int:
+    """Return the updates of a stage that has done these backwards since a drain; the window before the next drain may be shorter."""
+    return -(-backwards // accumulation) if backwards == micro_batches else backwards // accumulation

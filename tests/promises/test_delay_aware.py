@@ -1,0 +1,275 @@
+"""An optimizer and a schedule that ask for their stage's facts are given the delays that the run has, wherever and however it runs."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from petra_graph.cli.main import main
+from petra_graph.executor.stage_observer import StageObserver
+from petra_graph.measure.tally import distinct_bytes, tensors
+from petra_graph.program.schedule import order
+from petra_graph.record import checkpoint
+from petra_graph.runtime.scheduler.scheduler import Scheduler
+from petra_graph.training.prepared_run import prepare
+from petra_graph.training.training_run import run
+from tests.promises.test_resume import At
+from tests.support.forks import ended, ranks
+from tests.support.runs import MICRO_BATCHES, SPEC, only_run, weights_bytes, without_times
+
+MODULE = """\
+import json
+from pathlib import Path
+
+import torch
+from attrs import frozen
+
+from petra_graph.plugins import option
+
+
+@frozen(kw_only=True)
+class Rate:
+    lr: float = option("base learning rate", default=0.05)
+
+
+class Noted(torch.optim.SGD):
+    '''Momentum whose step shrinks with its delay; notes what it is given in training.'''
+
+    def __init__(self, groups, options: Rate, stage):
+        super().__init__([{"params": groups.decayed}, {"params": groups.undecayed}], lr=options.lr, momentum=0.9)
+        self.stage = stage
+
+    def step(self, closure=None):
+        given = [[group["lr"], group["staleness"]] for group in self.param_groups]
+        if self.stage.micro_batches < 1000:  # not in a trial
+            Path("noted").mkdir(exist_ok=True)
+            with open(f"noted/{self.stage.index}", "a") as file:
+                print(json.dumps(given), file=file)
+        for group in self.param_groups:
+            group["lr"] /= 1 + group["staleness"]
+        super().step()
+
+
+class Keeps(Noted):
+    '''Besides, where there is a delay, the parameters before the step.'''
+
+    def step(self, closure=None):
+        super().step()
+        for group in self.param_groups:
+            for parameter in group["params"] if self.stage.steady else ():
+                self.state[parameter]["before"] = parameter.detach().clone()
+
+
+def falls(options, horizon, stage):
+    return lambda u: 1 / (1 + stage.staleness_of_update(u))
+"""
+TEXT = SPEC.replace(
+    "[optimizer]\noptions =", '[lr_schedule]\nname = "delayed:falls"\n[optimizer]\nname = "delayed:Noted"\noptions ='
+)
+STAGES = 4
+Notes = dict[int, list[list[list[float]]]]
+"""By stage and update: rate and staleness of each group."""
+
+
+@pytest.fixture
+def spec(write):
+    write("delayed.py", MODULE)
+    return write("small.toml", TEXT)
+
+
+def noted() -> Notes:
+    """Return what the optimizers noted since the last call."""
+    found = {int(path.name): [*map(json.loads, path.read_text().splitlines())] for path in Path("noted").iterdir()}
+    shutil.rmtree("noted")
+    return found
+
+
+def delays(notes: Notes) -> dict[int, list[float]]:
+    """Return the delays of each stage's updates; all groups have the same."""
+    assert all(len({late for _, late in groups}) == 1 for updates in notes.values() for groups in updates)
+    return {stage: [groups[0][1] for groups in updates] for stage, updates in notes.items()}
+
+
+class Counts(StageObserver):
+    """Counts a stage's own updates between the passes of each micro-batch."""
+
+    def __init__(self, executor) -> None:
+        self.updater, self.at_forward = executor.updater, {}
+        self.late: list[int] = []
+        self.means: list[float] = []
+
+    @contextmanager
+    def forward(self, micro_batch, _target):
+        self.at_forward[micro_batch] = self.updater.updates
+        yield
+
+    @contextmanager
+    def backward(self, micro_batch):
+        self.late.append(self.updater.updates - self.at_forward[micro_batch])
+        yield
+
+    @contextmanager
+    def update(self):
+        self.means.append(sum(self.late) / len(self.late))
+        self.late.clear()
+        yield
+
+
+def counted(depth: int, k: int, epochs: Sequence[int], filled: int = 0) -> list[float]:
+    """Return the delays of updates behind a cut, counted over the order of operations."""
+    means: list[float] = []
+    for epoch in epochs:
+        updates, at_forward, late = 0, {}, []
+        for action in order(depth, range(epoch * MICRO_BATCHES, (epoch + 1) * MICRO_BATCHES), k, "drain", filled):
+            match action.verb:
+                case "forward":
+                    at_forward[action.micro_batch] = updates
+                case "backward":
+                    late.append(updates - at_forward[action.micro_batch])
+                case "update":
+                    means.append(sum(late) / len(late))
+                    late, updates = [], updates + 1
+    return means
+
+
+@pytest.mark.parametrize("accumulation", [1, 2, 3])
+@pytest.mark.parametrize(
+    "settings",
+    [
+        ["method.schedule=1f1b"],
+        ["method.schedule=lockstep"],
+        ["method.schedule=sequential"],
+        ["method.schedule=[5, 3, 3, 1]"],
+        ["method.name=gpipe"],
+    ],
+    ids=" ".join,
+)
+def test_each_update_is_told_the_delay_that_counting_gives(spec, settings, accumulation):
+    """Over two epochs, with a short last window, and the rate of the delay that its number has."""
+    ready = prepare(spec, [*settings, f"method.accumulation={accumulation}"])
+    executors = ready.executors()
+    counts = [Counts(executor) for executor in executors]
+    for executor, observer in zip(executors, counts, strict=True):
+        executor.observe(observer)
+    runtime = Scheduler(executors)
+    for epoch in range(2):
+        micro_batches = range(epoch * MICRO_BATCHES, (epoch + 1) * MICRO_BATCHES)
+        runtime.train(ready.opened.epoch(epoch), micro_batches, lambda _: None)
+    found = noted()
+    expected = {index: observer.means for index, observer in enumerate(counts, 1)}
+    assert delays(found) == expected
+    rates = {stage: [0.05 * (1 / (1 + late)) for late in means] for stage, means in expected.items()}
+    assert {stage: [groups[0][0] for groups in updates] for stage, updates in found.items()} == rates
+
+
+def test_the_recorded_rate_is_the_head_s_whose_delay_is_zero(spec):
+    run(spec, (), At(""))
+    rates = {value for _, _, name, value in without_times(only_run()) if name == "train/learning_rate"}
+    assert rates == {0.05}
+    assert max(delays(noted())[1]) == 1.0
+
+
+def test_kill_and_resume_give_the_same_delays_and_bits(spec):
+    """The cut lies within a window of three."""
+    run(spec, (), At(""))
+    whole, bits = noted(), weights_bytes(only_run())
+    shutil.rmtree("runs")
+    run(spec, ["checkpoint.every=1 updates"], At("trained 1/8"))
+    assert main(["run", "--resume", "latest"]) == 0
+    assert noted() == whole
+    assert weights_bytes(only_run()) == bits
+
+
+@pytest.mark.parametrize("accumulation", [1, 2])
+def test_under_other_stages_the_pipeline_of_that_epoch_fills_again(spec, accumulation):
+    run(spec, [f"method.accumulation={accumulation}"], At("trained 1/6"))
+    (at, *_) = checkpoint.numbers(only_run())
+    noted()
+    assert main(["run", "--resume", "latest", "--set", "partition.stages=2", "--set", 'partition.devices=["cpu"]']) == 0
+    assert delays(noted()) == {stage: counted(3 - stage, accumulation, [0, 1], filled=at) for stage in (1, 2)}
+
+
+def test_a_window_that_stays_open_under_other_stages_keeps_its_delays(spec):
+    """Windows of five; the stages have finished 1, 2, 3 and 4 of the micro-batches from 5 to 8, in the mean 1, 1, 1/3 and 0 updates late."""
+    run(spec, ["method.accumulation=5"], At("trained 1/7"))
+    assert checkpoint.numbers(only_run()) == [9]
+    noted()
+    pairs = 'partition.stages=[["stem", "rev.0"], ["rev.1", "head"]]'
+    assert main(["run", "--resume", "latest", "--set", pairs]) == 0
+    found = delays(noted())
+    assert (found[1][0], found[2][0]) == ((1 * 1 + 0) / 2, (3 * (1 / 3 + 0) / 2 + 0) / 4)
+    assert (found[1][2:], found[2][2:]) == (counted(2, 5, [1]), counted(1, 5, [1]))
+
+
+@pytest.mark.processes
+def test_on_two_processes_they_are_the_same(spec, monkeypatch):
+    run(spec, (), At(""))
+    alone, bits = noted(), weights_bytes(only_run())
+    shutil.rmtree("runs")
+    with ranks(("run", spec), ("run", spec)) as running:
+        assert ended(running) == [0, 0], running[1].said
+    assert noted() == alone
+    assert weights_bytes(only_run()) == bits
+
+
+def test_plugins_that_do_not_ask_find_no_new_key(spec):
+    ready = prepare(spec, ["optimizer.name=sgd", "lr_schedule.name=cosine"])
+    executors = ready.executors()
+    Scheduler(executors).train(ready.opened.epoch(0), range(MICRO_BATCHES), lambda _: None)
+    for executor in executors:
+        assert executor.updater.stage is None
+        assert all("staleness" not in group for group in executor.updater.optimizer.param_groups)
+
+
+def test_the_plan_counts_the_state_that_a_stage_with_a_delay_holds(spec):
+    """Momentum and a copy: twice the parameters. The head's stage, without delay, holds less than is counted."""
+    ready = prepare(spec, ["optimizer.name=delayed:Keeps"])
+    executors, nodes = ready.executors(), ready.network.costs().nodes
+    Scheduler(executors).train(ready.opened.epoch(0), range(MICRO_BATCHES), lambda _: None)
+    for executor in executors:
+        counted = sum(nodes[name].optimizer_bytes for name in executor.program.nodes)
+        held = distinct_bytes(tensors(list(executor.updater.optimizer.state.values())))
+        parameters = sum(parameter.nbytes for parameter in executor.updater.parameters)
+        assert counted == 2 * parameters
+        assert held == (parameters if executor.program.holds_head else counted)
+
+
+def test_a_plan_names_the_delay_of_each_stage(spec, capsys):
+    assert main(["plan", spec, "--json"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    assert document["delay_aware"] == ['optimizer "delayed:Noted"']
+    assert [stage["staleness"] for stage in document["stages"]] == [1, 2 / 3, 1 / 3, 0]
+    line = "knows the delay of its stage, in updates while the pipeline is full: 1, 0.67, 0.33, 0"
+    assert main(["plan", spec]) == 0
+    assert line in " ".join(capsys.readouterr().out.split())
+    assert main(["plan", spec, "--set", "optimizer.name=sgd"]) == 0
+    assert "knows the delay" not in capsys.readouterr().out
+
+
+def test_the_self_check_asks_the_promises_in_a_stage_with_a_delay(spec, capsys):
+    text = Path("delayed.py").read_text()
+    Path("delayed.py").write_text(
+        text.replace('group["lr"] /= 1 + group["staleness"]', 'group["lr"] /= self.stage.depth < 2')
+    )
+    assert main(["run", spec]) == 4
+    said = capsys.readouterr().err
+    assert "ZeroDivisionError" in said
+    assert "in stage 1 of 4, with a delay of 3 updates" in said
+
+
+@pytest.mark.parametrize("self_check", ["true", "false"])
+def test_a_schedule_that_fails_in_a_stage_is_refused_before_the_run(spec, capsys, self_check):
+    text = Path("delayed.py").read_text()
+    Path("delayed.py").write_text(
+        text.replace("    return lambda u", "    assert stage.depth < 4, 'too late'\n    return lambda u")
+    )
+    assert main(["run", spec, "--set", f"run.self_check={self_check}"]) == 4
+    said = capsys.readouterr().err
+    assert "small.toml:" in said
+    assert "AssertionError: too late" in said
+    assert not Path("runs").exists()
