@@ -145,12 +145,7 @@ def prepare_checked(
     spec = checked.spec
     problems = ProblemCollector(loaded=checked.loaded)
     problems.add(replica_problems(spec, processes))
-    for index, logger in enumerate(checked.loggers):
-        missing = missing_package(logger.plugin)
-        if missing is not None:
-            problems.add([evolve(missing, path=("logger", index, "name"))])
-        elif not logger.plugin.is_first_party:  # their code is imported when they are opened
-            problems.at("logger", index, "name").attempt(load_logger, logger.plugin)
+    _load_loggers(checked, problems)
     with reporter.step("measuring the network's shapes"):
         network = problems.attempt(measure, checked)
     data_set = checked.data.plugin
@@ -203,6 +198,15 @@ def prepare_checked(
         added=added,
         initial=initial,
     )
+
+
+def _load_loggers(checked: CheckedSpec, problems: ProblemCollector) -> None:
+    for index, logger in enumerate(checked.loggers):
+        missing = missing_package(logger.plugin)
+        if missing is not None:
+            problems.add([evolve(missing, path=("logger", index, "name"))])
+        elif not logger.plugin.is_first_party:  # their code is imported when they are opened
+            problems.at("logger", index, "name").attempt(load_logger, logger.plugin)
 
 
 def advice(prepared: Prepared) -> list[str]:
