@@ -30,11 +30,8 @@ PRELOADED = (
     "networkx",
     "rich.progress",
     "safetensors.torch",
-    "torch._dynamo",
-    "torch.distributed.fsdp",
     "torch.utils.flop_counter",
     "torch.utils.tensorboard",
-    "torchvision",
 )
 """What takes long to import, and is imported once for all processes; any of them may be missing."""
 _FORKS = get_context("fork")

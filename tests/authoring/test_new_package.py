@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import subprocess
-import sys
 import tomllib
 
 import pytest
@@ -15,7 +13,8 @@ from petra_graph.authoring.package_parts import PARTS
 from petra_graph.cli.main import main
 from petra_graph.errors import SpecError
 from petra_graph.registry.registry import discover
-from tests.support import ROOT
+from tests.support.environments import pip
+from tests.support.forks import command
 
 KINDS = [part.kind for part in PARTS]
 REGISTRY = discover().only(["petra-graph"])
@@ -73,18 +72,13 @@ def test_pip_installs_it_and_its_tests_pass(here):
     assert main(["new", "plugin", "made-to-install", "--architecture", "--loss"]) == 0
     folder = here / "made-to-install"
 
-    def python(*arguments):
-        environment = {"HOME": str(here), "PYTHONPATH": f"{here / 'there'}:{ROOT}", "OMP_NUM_THREADS": "1"}
-        done = subprocess.run(
-            [sys.executable, "-m", *arguments], cwd=folder, capture_output=True, text=True, check=False, env=environment
-        )
-        assert done.returncode == 0, done.stdout + done.stderr
-        return done.stdout
-
+    there = here / "there"
     options = ("--quiet", "--no-index", "--no-deps", "--no-build-isolation")
-    python("pip", "install", *options, f"--target={here / 'there'}", ".")
-    assert " passed" in python("pytest", "-q", "-p", "no:cacheprovider", "tests")
-    assert "made-to-install-net" in python("petra_graph", "list", "architectures")
+    pip("install", *options, f"--target={there}", str(folder), home=here)
+    tested = command("-q", "-p", "no:cacheprovider", "tests", paths=[there], program="pytest", folder=folder)
+    assert tested.returncode == 0, tested.stdout + tested.stderr
+    assert " passed" in tested.stdout
+    assert "made-to-install-net" in command("list", "architectures", paths=[there], folder=folder).stdout
 
 
 def test_no_name_of_the_parts_is_left():

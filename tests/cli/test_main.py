@@ -24,7 +24,7 @@ runs [FOLDER] --sort --json
 validate SPECS... --set --json
 list [GROUP] --json
 show PLUGIN --json
-check TARGET --set --inputs --tokens --output --targets --facts --json
+check NAMES... --set --inputs --tokens --output --targets --facts --json
 new plugin NAME --block --buffered-block --head-block --architecture --optimizer --lr-schedule --loss --metric --dataset --logger --callback
 new spec FILE --architecture --data --optimizer --lr-schedule --loss --set
 doctor --json

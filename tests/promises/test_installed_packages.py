@@ -82,7 +82,7 @@ def test_the_list_has_all_and_names_what_is_at_fault(made):
 
 @pytest.mark.parametrize("verb", [("validate",), ("run", "--dry-run")])
 def test_a_spec_of_first_party_plugins_needs_no_change(made, verb):
-    done = made("-m", "petra_graph", *verb, QUICKSTART)
+    done = made.fork(*verb, QUICKSTART)
     assert (done.returncode, "Traceback" in done.stderr) == (0, False), done.stderr
 
 
@@ -98,7 +98,7 @@ def test_a_spec_of_first_party_plugins_needs_no_change(made, verb):
     ],
 )
 def test_who_writes_such_a_name_is_told(made, name, code, told):
-    done = made("-m", "petra_graph", "validate", QUICKSTART, "--set", f'loss.name="{name}"')
+    done = made.fork("validate", QUICKSTART, "--set", f'loss.name="{name}"')
     assert done.returncode == code, done.stderr
     assert [text for text in told if text not in done.stderr] == [], done.stderr
     assert "Traceback" not in done.stderr

@@ -61,7 +61,7 @@ def test_processes_share_a_run(shared_folder):
 
 @pytest.mark.slow
 def test_ctrl_c_at_the_launcher(shared_folder):
-    with alone(*RUN, "--processes", "2") as launcher:
+    with alone(*RUN, "--processes", "2", ranks_fork=True) as launcher:
         until(under_way)
         launcher.kill(signal.SIGINT)
         assert ended([launcher]) == [130]
@@ -73,7 +73,7 @@ def test_ctrl_c_at_the_launcher(shared_folder):
 
 def test_ctrl_c_twice_at_the_launcher(shared_folder):
     """The user insists: nothing is saved, and the run was interrupted and has not failed."""
-    with alone(*RUN, "--processes", "2", "--set", "run.watchdog=60") as launcher:
+    with alone(*RUN, "--processes", "2", "--set", "run.watchdog=60", ranks_fork=True) as launcher:
         until(under_way)
         for worker in children(launcher.process.pid):
             os.kill(worker, signal.SIGSTOP)  # so that the first one does not end the run
@@ -89,7 +89,7 @@ def test_ctrl_c_twice_at_the_launcher(shared_folder):
 
 
 def test_a_worker_of_the_launcher_is_killed(shared_folder):
-    with alone(*RUN, "--processes", "2") as launcher:
+    with alone(*RUN, "--processes", "2", ranks_fork=True) as launcher:
         until(under_way)
         workers = children(launcher.process.pid)
         assert len(workers) == 2
@@ -102,7 +102,7 @@ def test_a_worker_of_the_launcher_is_killed(shared_folder):
 
 def test_the_launcher_is_killed(shared_folder):
     """Its workers notice, and end by themselves."""
-    with alone(*RUN, "--processes", "2") as launcher:
+    with alone(*RUN, "--processes", "2", ranks_fork=True) as launcher:
         until(under_way)
         launcher.kill()
         until(lambda: not at_work_in(shared_folder), 30.0)

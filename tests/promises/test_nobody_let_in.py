@@ -49,7 +49,7 @@ LOOPBACK = {
 
 def test_on_one_machine_only_the_machine_itself_can_connect(shared_folder):
     """The launcher's store and, with this transport, gloo of each process."""
-    with alone(*RUN, "--processes", "2", "--set", "run.transport=process-group") as launcher:
+    with alone(*RUN, "--processes", "2", "--set", "run.transport=process-group", ranks_fork=True) as launcher:
         until(under_way)
         found = listeners([launcher.process.pid, *children(launcher.process.pid)])
         assert found, "the store listens at least"

@@ -6,15 +6,12 @@ import os
 import random
 import shutil
 import signal
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from petra_graph.cli.main import main
-from tests.support.forks import PATIENCE_SECONDS, RUN, SPEC, alone, children, ended, ranks, until, wait_for_progress
-from tests.support.processes import environment
+from tests.support.forks import RUN, SPEC, alone, children, ended, ranks, until, wait_for_progress
 from tests.support.runs import only_run, summary_of, weights_bytes, without_times
 
 pytestmark = [pytest.mark.processes, pytest.mark.slow]
@@ -41,7 +38,7 @@ def as_if_nothing_had_happened() -> None:
 
 def test_a_killed_rank_is_started_again_from_the_latest_checkpoint(folder):
     """Wherever it is: training, evaluating, or writing a checkpoint."""
-    with alone(*RUN, *EVERY, "--processes", "2", "--max-restarts", "9") as launcher:
+    with alone(*RUN, *EVERY, "--processes", "2", "--max-restarts", "9", ranks_fork=True) as launcher:
         until(lambda: list(Path("runs").glob("*/checkpoints/0*")))
         wait_for_progress(random.Random(0).randrange(20, 80))
         os.kill(children(launcher.process.pid)[0], signal.SIGKILL)
@@ -127,26 +124,16 @@ def test_machines_that_share_no_folder(folder):
 
 def test_restarts_of_torchrun(folder):
     """Its agent starts the same command again; a request to stop is not undone by that. Checkpoints come at times."""
-    launcher = (sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "--max-restarts", "2")
     meeting = ("--rdzv-backend", "c10d", "--rdzv-endpoint", "127.0.0.1:0")
     endless = ("--set", "checkpoint.every=0.3 s", "--set", "run.epochs=100000")
-    agent = subprocess.Popen(
-        [*launcher, *meeting, "-m", "petra_graph", *RUN, *endless],
-        env=environment(),
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-    )
-    try:
+    words = ("--nproc-per-node", "2", "--max-restarts", "2", *meeting, "-m", "petra_graph", *RUN, *endless)
+    with alone(*words, program="torch.distributed.run:main", ranks_fork=True) as agent:
         for number in (signal.SIGKILL, signal.SIGINT):
             before = newest_checkpoint()
-            until(lambda before=before: newest_checkpoint() > before or agent.poll() is not None)
-            os.kill(children(agent.pid)[0], number)
-        said, _ = agent.communicate(timeout=PATIENCE_SECONDS)
-    finally:
-        agent.kill()
-    assert "continues before micro-batch" in said
-    assert agent.returncode != 0
+            until(lambda before=before: newest_checkpoint() > before or agent.code is not None)
+            os.kill(children(agent.process.pid)[0], number)
+        assert ended([agent]) != [0]
+    assert "continues before micro-batch" in agent.said
     assert len(list(Path("runs").iterdir())) == 1
     summary = summary_of(only_run())
     assert (summary["status"], len(summary["resumed_from"])) == ("interrupted", 1)

@@ -6,12 +6,15 @@ They are real processes, as torchrun would start them, which can be killed and c
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import resource
 import signal
 import socket
+import subprocess
 import sys
 import time
+import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from multiprocessing import forkserver, get_context
 from multiprocessing.context import ForkServerProcess
@@ -19,10 +22,13 @@ from pathlib import Path
 from pkgutil import resolve_name
 from subprocess import CompletedProcess
 from tempfile import TemporaryDirectory
+from unittest.mock import patch
 
 from attrs import frozen
 from torch._C._distributed_c10d import TCPStore
+from torch.distributed.elastic.multiprocessing.subprocess_handler import SubprocessHandler
 
+from petra_graph.cli.main import main
 from tests.support import ROOT
 
 PATIENCE_SECONDS = 90.0
@@ -93,6 +99,8 @@ class _Fork:
     most: int | None = None
     """The size of the largest file that it can write."""
     program: str = "petra-graph"
+    ranks_fork: bool = False
+    """Whether the ranks that it launches are forks of it."""
 
     def begin(self) -> ForkServerProcess:
         process = _FORKS.Process(target=_run, args=(self,))
@@ -176,10 +184,24 @@ def ranks(
 
 
 @contextlib.contextmanager
-def alone(*words: str) -> Iterator[Rank]:
-    """Start one process of the command line that belongs to no run, in the current folder."""
+def alone(*words: str, program: str = "petra-graph", ranks_fork: bool = False) -> Iterator[Rank]:
+    """Start one process of the command line that belongs to no run, in the current folder.
+
+    Args:
+        words: its arguments.
+        program: as in `PROGRAMS`.
+        ranks_fork: whether the ranks that it launches are forks of it, and not interpreters that import everything anew.
+    """
     output, here = Path.cwd() / "alone.txt", str(Path.cwd())
-    process = _Fork(words=words, folder=here, outputs=(str(output), str(output)), paths=[here]).begin()
+    fork = _Fork(
+        words=words,
+        folder=here,
+        outputs=(str(output), str(output)),
+        paths=[here],
+        program=program,
+        ranks_fork=ranks_fork,
+    )
+    process = fork.begin()
     try:
         yield Rank(process=process, output=output)
     finally:
@@ -251,9 +273,39 @@ def _run(fork: _Fork) -> None:
     if fork.most is not None:
         resource.setrlimit(resource.RLIMIT_FSIZE, (fork.most, fork.most))
         signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    if fork.ranks_fork:
+        patch.object(SubprocessHandler, "_popen", _forked_rank).start()
     code = resolve_name(PROGRAMS.get(fork.program, fork.program))([*fork.words])
     sys.stdout.flush()
-    os._exit(code)
+    os._exit(code or 0)
+
+
+def _forked_rank(_: SubprocessHandler, words: tuple[str, ...], variables: dict[str, str]) -> subprocess.Popen[bytes]:
+    """Fork a rank that the launcher, this process, would start; only what a new interpreter would not share is put back."""
+
+    def be_rank() -> None:
+        os.closerange(3, os.sysconf("SC_OPEN_MAX"))  # the launcher's store is among them; and so `Popen` returns
+        for number in signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP}:
+            if callable(signal.getsignal(number)):
+                signal.signal(number, signal.SIG_DFL)
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        signal.signal(signal.SIGPIPE, signal.SIG_IGN)
+        logging.disable(logging.NOTSET)
+        os.environ.clear()
+        os.environ.update(variables)
+        if "-P" in words:
+            sys.path.remove(str(Path.cwd()))
+        sys.argv = ["petra-graph", *words[words.index("petra_graph") + 1 :]]
+        try:
+            code = main()
+        except BaseException:  # noqa: BLE001  nothing of the launcher goes on in here
+            traceback.print_exc()
+            code = 1
+        sys.stdout.flush()
+        os._exit(code)
+
+    sys.stdout.flush()
+    return subprocess.Popen(words, start_new_session=True, preexec_fn=be_rank)  # noqa: PLW1509  its threads wait
 
 
 def run_code(words: Sequence[str]) -> int:

@@ -28,6 +28,7 @@ from petra_graph.errors import SpecError
 from petra_graph.graph.node_graph import NodeGraph
 from petra_graph.measure.node_shapes import measure_shapes
 from petra_graph.program.method import METHODS, Method, is_synchronous
+from petra_graph.program.placement import Partition
 from petra_graph.program.schedule import order
 from petra_graph.program.stage_program import Segment, StageProgram
 from petra_graph.spec.model import BufferedKeeps, Keeps, MethodSpec, ScheduleName
@@ -199,7 +200,7 @@ def programs(case: MethodCase) -> tuple[StageProgram, ...]:
         messages=messages,
         last_stage_keeps_graph=case.point.spec.last_stage == "keep-graph",
     )
-    return lowering.programs(partition(network, case.cuts, ("cpu",)), schedule)
+    return lowering.programs(_partition(case.graph, case.stages), schedule)
 
 
 def computation(stages: Sequence[StageProgram]) -> Hashable:
@@ -221,6 +222,11 @@ def _operations(stage: StageProgram) -> tuple[str, ...]:
 def _of_segment(segment: Segment) -> Segment:
     """Return a segment without what its runner does not read: a head always differentiates at once."""
     return evolve(segment, keeps="nothing", backward="current") if segment.kind == "head" else segment
+
+
+@cache
+def _partition(graph: str, stages: Stages) -> Partition:
+    return partition(_network(graph)[0], cuts_of(graph, stages), ("cpu",))
 
 
 @cache

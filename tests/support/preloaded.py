@@ -5,7 +5,6 @@ import os
 os.environ["TORCH_CPP_LOG_LEVEL"] = "ERROR"
 
 import torch
-import torch._dynamo  # optimizers import it when they are built
 
 import petra_graph.cli.main
 import petra_graph.cli.run
