@@ -10,8 +10,8 @@ where the factor is the same in all stages, unless the schedule asks for a stage
 `scaling = "goyal"`, goyal is batch * k * replicas / 256 (Goyal et al. 2017, https://arxiv.org/abs/1706.02677), else 1; no other
 module scales the rate.
 
-An optimizer may build groups with other rates than `base`: a group has the same multiple of lr(u) at every step. One that asks for its
-stage's facts is given the delay of each update beside the rate, and may scale its own step by it.
+An optimizer may build groups with other rates than `base`: a group has the same multiple of lr(u) at every step. One that is built
+with a "staleness" is given the delay of each update there.
 """
 
 from __future__ import annotations
@@ -119,7 +119,7 @@ class Updater:
     ratios: Sequence[float] = ()
     """Of the optimizer's groups, as it was built (`rate_ratios`)."""
     stage: StageFacts | None = None
-    """The facts of the stage; None where its optimizer has not asked for them."""
+    """The facts of the stage; None where its optimizer needs no delays (`has_staleness`)."""
     norms: DeferredCheck[int] = field(factory=lambda: DeferredCheck(math.isfinite), init=False)
     """By update, counted from 1."""
     updates: int = field(default=0, init=False)
@@ -129,7 +129,7 @@ class Updater:
     weight: float = field(default=0.0, init=False)
     """The sum of their weights; with replicas, at the step, its mean over them."""
     late: float = field(default=0, init=False)
-    """The sum of their delays in updates, where the optimizer has asked for its stage's facts."""
+    """The sum of their delays in updates; 0 without `stage`."""
     staleness: float = field(default=0.0, init=False)
     """The delay of the latest window, the mean of those."""
 
@@ -173,8 +173,7 @@ class Updater:
             self._clip(norm)
             if self.deferred:
                 self._gate()
-            staleness = None if self.stage is None else self.staleness
-            set_rates(self.optimizer, self.rate(self.updates), self.ratios, staleness)
+            set_rates(self.optimizer, self.rate(self.updates), self.ratios, self.staleness)
             observed = nullcontext() if self.first_steps is None else self.first_steps.observing(self.optimizer)
             with observed, author_code(f"{self.owner} failed at update {self.updates + 1}", training=True):
                 self.optimizer.step()
