@@ -4,9 +4,10 @@ Gradients are summed in each parameter's `grad` by the backwards of a window, an
 its micro-batches' weights, and so its length where all their targets count. The learning rate is a function of a stage's own
 update count:
 
-    lr(u) = base * goyal * warm-up(u) * factor(u),    u = 0, 1, ...
+    lr(u) = base * goyal * warm-up(u) * factor(u) * by-delay(u),    u = 0, 1, ...
 
-where the factor is the same in all stages, unless the schedule asks for a stage's facts. warm-up(u) is (u+1)/W for u < W. With
+where the factor is the same in all stages, unless the schedule asks for a stage's facts. warm-up(u) is (u+1)/W for u < W; by-delay(u)
+is the `delay_factor` of the stage, and 1 without `delay_epochs`. With
 `scaling = "goyal"`, goyal is batch * k * replicas / 256 (Goyal et al. 2017, https://arxiv.org/abs/1706.02677), else 1; no other
 module scales the rate.
 
@@ -31,11 +32,12 @@ from petra_graph.blocks import Block
 from petra_graph.blocks.weight_decay import stated_undecayed
 from petra_graph.errors import RunFailed
 from petra_graph.executor.deferred_reads import DeferredCheck
+from petra_graph.executor.delay_factor import delay_factor
 from petra_graph.executor.first_steps import FirstSteps
 from petra_graph.kinds.author_code import author_code
 from petra_graph.kinds.lr_schedule import Horizon
 from petra_graph.kinds.optimizer import ParameterGroups, set_rates
-from petra_graph.kinds.stage_facts import StageFacts
+from petra_graph.kinds.stage_facts import UNDELAYED, StageFacts
 from petra_graph.spec.model import ClipSpec, Spec
 
 GOYAL_BATCH = 256
@@ -60,14 +62,18 @@ def scaled_rate(spec: Spec, base: float) -> float:
     return base
 
 
-def learning_rate(spec: Spec, base: float, factor: Callable[[int], float], horizon: Horizon) -> LearningRate:
-    """Return lr(u) for a base learning rate and a schedule's factor."""
+def learning_rate(
+    spec: Spec, base: float, factor: Callable[[int], float], horizon: Horizon, stage: StageFacts = UNDELAYED
+) -> LearningRate:
+    """Return lr(u) of a stage for a base learning rate and a schedule's factor."""
     scale = scaled_rate(spec, base)
     warmup = horizon.warmup_updates
+    annealed = round(spec.lr_schedule.delay_epochs * horizon.updates_per_epoch)
 
     def rate(update: int) -> float:
         ramp = (update + 1) / warmup if update < warmup else 1.0
-        return scale * ramp * factor(update)
+        full = scale * ramp * factor(update)
+        return full if update >= annealed else full * delay_factor(update, stage.staleness_of_update(update), annealed)
 
     return rate
 
