@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 import attrs
 from attrs import evolve, frozen
 
-from petra_graph.errors import PluginError
+from petra_graph.errors import PetraGraphError
 from petra_graph.kinds.broken_promise import BrokenPromise, all_equal, name_of
 from petra_graph.kinds.declaration import Declaration, described
 from petra_graph.kinds.declaration_promises import DECLARATION
@@ -206,7 +206,7 @@ class OptimizerTrial(StageTrial):
         """Whether it asks for the facts of its stage, or groups that it builds have a "staleness"."""
         try:
             return super().asks or has_staleness(self.build(self.parameters(), self.options))
-        except PluginError:  # its construction is broken
+        except PetraGraphError:  # its construction is broken
             return False
 
     @property

@@ -8,6 +8,7 @@ import pytest
 import torch
 from attrs import define, evolve
 
+from petra_graph.errors import SpecError
 from petra_graph.kinds.examined_promises import check_promise
 from petra_graph.kinds.stage_facts import DELAYED, UNDELAYED
 from petra_graph.plugins import OptimizerDeclaration
@@ -314,13 +315,15 @@ def test_a_parameter_stage_alone_gives_the_groups_no_delay():
     assert "it raised KeyError" in found["every parameter"]
 
 
-def test_one_that_cannot_be_built_is_tried_once_and_says_why():
+@pytest.mark.parametrize("error", [RuntimeError("no"), SpecError("no")])
+def test_one_that_cannot_be_built_is_tried_once_and_says_why(error):
     def build(groups, options):
-        raise RuntimeError("no")
+        raise error
 
     made = trial(build)
     assert made.cases == (made,)
-    assert "RuntimeError: no" in broken(made)["construction"]
+    assert f"{type(error).__name__}" in broken(made)["construction"]
+    assert "no" in broken(made)["construction"]
 
 
 def test_stages_of_its_own():
