@@ -4,14 +4,15 @@ Gradients are summed in each parameter's `grad` by the backwards of a window, an
 its micro-batches' weights, and so its length where all their targets count. The learning rate is a function of a stage's own
 update count:
 
-    lr(u) = base * goyal * warm-up(u) * factor(u),    u = 0, 1, ...
+    lr(u) = base * goyal * warm-up(u) * factor(u) * by-delay(u),    u = 0, 1, ...
 
-where the factor is the same in all stages, unless the schedule asks for a stage's facts. warm-up(u) is (u+1)/W for u < W. With
+where the factor is the same in all stages, unless the schedule asks for a stage's facts. warm-up(u) is (u+1)/W for u < W; by-delay(u)
+is the `delay_factor` of the stage, and 1 without `delay_epochs`. With
 `scaling = "goyal"`, goyal is batch * k * replicas / 256 (Goyal et al. 2017, https://arxiv.org/abs/1706.02677), else 1; no other
 module scales the rate.
 
-An optimizer may build groups with other rates than `base`: a group has the same multiple of lr(u) at every step. One that asks for its
-stage's facts is given the delay of each update beside the rate, and may scale its own step by it.
+An optimizer may build groups with other rates than `base`: a group has the same multiple of lr(u) at every step. One that is built
+with a "staleness" is given the delay of each update there.
 """
 
 from __future__ import annotations
@@ -31,11 +32,12 @@ from petra_graph.blocks import Block
 from petra_graph.blocks.weight_decay import stated_undecayed
 from petra_graph.errors import RunFailed
 from petra_graph.executor.deferred_reads import DeferredCheck
+from petra_graph.executor.delay_factor import delay_factor
 from petra_graph.executor.first_steps import FirstSteps
 from petra_graph.kinds.author_code import author_code
 from petra_graph.kinds.lr_schedule import Horizon
 from petra_graph.kinds.optimizer import ParameterGroups, set_rates
-from petra_graph.kinds.stage_facts import StageFacts
+from petra_graph.kinds.stage_facts import UNDELAYED, StageFacts
 from petra_graph.spec.model import ClipSpec, Spec
 
 GOYAL_BATCH = 256
@@ -60,14 +62,18 @@ def scaled_rate(spec: Spec, base: float) -> float:
     return base
 
 
-def learning_rate(spec: Spec, base: float, factor: Callable[[int], float], horizon: Horizon) -> LearningRate:
-    """Return lr(u) for a base learning rate and a schedule's factor."""
+def learning_rate(
+    spec: Spec, base: float, factor: Callable[[int], float], horizon: Horizon, stage: StageFacts = UNDELAYED
+) -> LearningRate:
+    """Return lr(u) of a stage for a base learning rate and a schedule's factor."""
     scale = scaled_rate(spec, base)
     warmup = horizon.warmup_updates
+    annealed = round(spec.lr_schedule.delay_epochs * horizon.updates_per_epoch)
 
     def rate(update: int) -> float:
         ramp = (update + 1) / warmup if update < warmup else 1.0
-        return scale * ramp * factor(update)
+        full = scale * ramp * factor(update)
+        return full if update >= annealed else full * delay_factor(update, stage.staleness_of_update(update), annealed)
 
     return rate
 
@@ -119,7 +125,7 @@ class Updater:
     ratios: Sequence[float] = ()
     """Of the optimizer's groups, as it was built (`rate_ratios`)."""
     stage: StageFacts | None = None
-    """The facts of the stage; None where its optimizer has not asked for them."""
+    """The facts of the stage; None where its optimizer needs no delays (`has_staleness`)."""
     norms: DeferredCheck[int] = field(factory=lambda: DeferredCheck(math.isfinite), init=False)
     """By update, counted from 1."""
     updates: int = field(default=0, init=False)
@@ -129,7 +135,7 @@ class Updater:
     weight: float = field(default=0.0, init=False)
     """The sum of their weights; with replicas, at the step, its mean over them."""
     late: float = field(default=0, init=False)
-    """The sum of their delays in updates, where the optimizer has asked for its stage's facts."""
+    """The sum of their delays in updates; 0 without `stage`."""
     staleness: float = field(default=0.0, init=False)
     """The delay of the latest window, the mean of those."""
 
@@ -173,8 +179,7 @@ class Updater:
             self._clip(norm)
             if self.deferred:
                 self._gate()
-            staleness = None if self.stage is None else self.staleness
-            set_rates(self.optimizer, self.rate(self.updates), self.ratios, staleness)
+            set_rates(self.optimizer, self.rate(self.updates), self.ratios, self.staleness)
             observed = nullcontext() if self.first_steps is None else self.first_steps.observing(self.optimizer)
             with observed, author_code(f"{self.owner} failed at update {self.updates + 1}", training=True):
                 self.optimizer.step()

@@ -29,7 +29,7 @@ def promises_of(trial: AnyTrial) -> tuple[str, ...]:
 
 
 def check_promise(trial: AnyTrial, name: str) -> None:
-    """Check one promise; of a plugin that asks for its stage's facts, in each stage of the trial.
+    """Check one promise; of a plugin that knows the delay of its stage, in each stage of the trial.
 
     Raises:
         BrokenPromise: it is broken, or the plugin's code raised an exception.

@@ -1,9 +1,8 @@
 """An optimizer: it steps each parameter of a stage once, at the rate that it is given, and continues a checkpoint to the bit.
 
 The executor sets every group's "lr" before each step, to the multiple of the rate that the group was built with, calls `step()`
-without arguments, and drops the gradients. An optimizer that asks for its stage's facts, by a parameter `stage` of its code, finds the
-delay of the update in every group's "staleness" besides. A checkpoint holds the optimizer's `state` of each parameter and the values of its groups,
-and nothing else that it remembers.
+without arguments, and drops the gradients. A group that is built with a "staleness" has the delay of the update there besides. A
+checkpoint holds the optimizer's `state` of each parameter and the values of its groups, and nothing else that it remembers.
 """
 
 from __future__ import annotations
@@ -20,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 import attrs
 from attrs import evolve, frozen
 
+from petra_graph.errors import PetraGraphError
 from petra_graph.kinds.broken_promise import BrokenPromise, all_equal, name_of
 from petra_graph.kinds.declaration import Declaration, described
 from petra_graph.kinds.declaration_promises import DECLARATION
@@ -48,11 +48,11 @@ Rate = Callable[[int], float]
 class OptimizerDeclaration(Declaration):
     """An optimizer; `build` names a function (ParameterGroups, options) -> torch.optim.Optimizer.
 
-    A function (ParameterGroups, options, stage) is given the `StageFacts` of the stage whose parameters these are; before every step,
-    each group's "staleness" is then the delay of this update, in updates.
+    A function (ParameterGroups, options, stage) is given the `StageFacts` of the stage whose parameters these are.
 
     The options class must have a float field `lr`, the base learning rate. The executor sets each group's "lr" before
-    every step. A group that was built with a multiple of `options.lr` has that multiple of the rate at every step.
+    every step. A group that was built with a multiple of `options.lr` has that multiple of the rate at every step. In a group that was
+    built with the key "staleness", it sets the delay of this update, in updates.
 
     An optimizer that is judged at other weights than those that it trains, as schedule-free ones are, has the method
     `evaluated_weights(parameter) -> Tensor`: the weights of an evaluation, like the parameter. It changes nothing.
@@ -106,17 +106,19 @@ def rate_ratios(optimizer: torch.optim.Optimizer, base: float) -> tuple[float, .
     return tuple(ratio(group.get("lr", base)) for group in optimizer.param_groups)
 
 
-def set_rates(
-    optimizer: torch.optim.Optimizer, rate: float, ratios: Iterable[float], staleness: float | None = None
-) -> None:
-    """Give each group its multiple of a learning rate, and the delay of the update; a group that was added later has the rate itself.
+def has_staleness(optimizer: torch.optim.Optimizer) -> bool:
+    """Whether a group has the key "staleness", which then has the delay of the update at every step."""
+    return any("staleness" in group for group in optimizer.param_groups)
 
-    Args:
-        staleness: in updates; None: the optimizer has not asked for its stage's facts, and its groups get no such key.
+
+def set_rates(optimizer: torch.optim.Optimizer, rate: float, ratios: Iterable[float], staleness: float) -> None:
+    """Give each group its multiple of a learning rate, and the delay of the update in updates where it has the key "staleness".
+
+    A group that was added later has the rate itself.
     """
     for group, ratio in zip(optimizer.param_groups, chain(ratios, repeat(1.0)), strict=False):
         group["lr"] = rate * ratio
-        if staleness is not None:
+        if "staleness" in group:
             group["staleness"] = staleness
 
 
@@ -200,6 +202,14 @@ class OptimizerTrial(StageTrial):
         return OPTIMIZER
 
     @property
+    def asks(self) -> bool:
+        """Whether it asks for the facts of its stage, or groups that it builds have a "staleness"."""
+        try:
+            return super().asks or has_staleness(self.build(self.parameters(), self.options))
+        except PetraGraphError:  # its construction is broken
+            return False
+
+    @property
     def base(self) -> float:
         """The base learning rate."""
         return float(self.options.lr) or _RATE
@@ -224,7 +234,6 @@ class OptimizerTrial(StageTrial):
             groups=groups,
             optimizer=optimizer,
             ratios=rate_ratios(optimizer, self.options.lr),
-            asks=self.asks,
             trial=self,
         )
 
@@ -234,7 +243,6 @@ class _Stage:
     groups: ParameterGroups
     optimizer: torch.optim.Optimizer
     ratios: Sequence[float]
-    asks: bool
     trial: OptimizerTrial
 
     @property
@@ -267,8 +275,7 @@ class _Stage:
 
     def set(self, rate: float, number: int) -> None:
         """Set what the executor sets before each step."""
-        delay = self.trial.facts.staleness_of_update(number) if self.asks else None
-        set_rates(self.optimizer, rate, self.ratios, delay)
+        set_rates(self.optimizer, rate, self.ratios, self.trial.facts.staleness_of_update(number))
 
 
 def check_optimizer_construction(trial: OptimizerTrial) -> None:

@@ -111,8 +111,6 @@ class Builder:
     """`build_plugin` of a plugin that is built for each stage: the optimizer."""
 
     plugin: Plugin
-    knows_stage: bool
-    """As of `knows_stage`."""
 
     def __call__(self, *arguments: Any, stage: StageFacts) -> Any:
         """Build it for a stage; arguments and errors as of `build_plugin`."""
@@ -125,7 +123,8 @@ def builder(plugin: Plugin) -> Builder:
     Raises:
         PluginError: as `load`.
     """
-    return Builder(plugin, knows_stage(plugin))
+    load(plugin)
+    return Builder(plugin)
 
 
 def knows_stage(plugin: Plugin) -> bool:

@@ -103,7 +103,7 @@ class StageTrial(PluginTrial):
     """A plugin that is built for each stage, and may ask for the stage's facts.
 
     Attributes:
-        stages: those in which it is tried, one after another, if it asks; if it does not, they are all the same to it.
+        stages: those in which it is tried, one after another, if it `asks`; if it does not, they are all the same to it.
     """
 
     stages: Sequence[StageFacts] = (UNDELAYED, DELAYED)

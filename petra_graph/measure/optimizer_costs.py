@@ -3,8 +3,8 @@
 Decision: parameters have no memory, and those of one node share an optimizer. First-party optimizers go tensor by tensor
 on the CPU, as here; on a GPU torch's own take all tensors of a kind together, for speed, and hold another copy meanwhile.
 
-Decision: costs are measured before stages are known, so an optimizer that asks for its stage's facts is given those of a stage
-with a delay of 3 updates. A stage without delay may hold less.
+Decision: costs are measured before stages are known, so an optimizer that knows the delay of its stage is measured in one with a delay
+of 3 updates. A stage without delay may hold less.
 """
 
 from __future__ import annotations
@@ -62,8 +62,7 @@ def _stepped(groups: ParameterGroups, build: Builder, options: Any, owner: str) 
     parameters = [*groups.decayed, *groups.undecayed]
     optimizer = build(groups, options, stage=DELAYED)
     ratios = rate_ratios(optimizer, options.lr)
-    stage = DELAYED if build.knows_stage else None
-    updater = Updater(parameters, optimizer, lambda _: options.lr, None, owner=owner, ratios=ratios, stage=stage)
+    updater = Updater(parameters, optimizer, lambda _: options.lr, None, owner=owner, ratios=ratios, stage=DELAYED)
     _give_gradients(parameters)
     updater.accumulated(DELAYED.depth)
     updater.step()

@@ -18,6 +18,7 @@ from petra_graph.compiler.simulator.least_depths import least_depths, with_depth
 from petra_graph.compiler.simulator.steady_state import tick
 from petra_graph.errors import shown
 from petra_graph.graph.node_graph import INPUT
+from petra_graph.kinds.stage_facts import steady_staleness
 from petra_graph.planning.measure_network import MeasuredNetwork
 from petra_graph.planning.plan_assumptions import device_guesses
 from petra_graph.program.stage_bytes import summed
@@ -66,15 +67,14 @@ def warnings(prediction: Prediction, network: MeasuredNetwork) -> Iterator[str]:
 def warnings_without_prediction(network: MeasuredNetwork, programs: Sequence[StageProgram]) -> Iterator[str]:
     """Yield the warnings that need no prediction, for runs that begin without one."""
     yield from _delayed(network, programs)
-    yield from _beyond_the_run(network)
+    yield from _beyond_the_run(network, _latest(programs))
     yield from _without_effect(network, programs)
 
 
 def _delayed(network: MeasuredNetwork, programs: Sequence[StageProgram]) -> Iterator[str]:
     """Say what the delay means for a network without batch normalisation, and which keys shorten it."""
     k, count = programs[0].accumulation, len(programs)
-    depth = 1 if programs[0].flush == "window" else max(program.depth for program in programs)
-    stale = (depth - 1) / k
+    depth, stale = max(program.depth for program in programs), _latest(programs)
     if stale <= _HARMLESS or any(node.batch_norm for node in network.shapes.values()):
         return
     names = {"lockstep": '"1f1b" (half of it) or "auto"', "1f1b": '"auto"'}
@@ -91,8 +91,13 @@ def _delayed(network: MeasuredNetwork, programs: Sequence[StageProgram]) -> Iter
     )
 
 
-def _beyond_the_run(network: MeasuredNetwork) -> Iterator[str]:
-    """Name epochs that the specification gives and the run never reaches."""
+def _latest(programs: Sequence[StageProgram]) -> float:
+    """Return the delay of the most delayed stage, in updates while the pipeline is full."""
+    return max(steady_staleness(program.depth, program.accumulation, program.flush) for program in programs)
+
+
+def _beyond_the_run(network: MeasuredNetwork, latest: float) -> Iterator[str]:
+    """Name epochs that the specification gives and the run never reaches; `latest` is the delay of the most delayed stage."""
     spec, epochs = network.spec, network.spec.run.epochs
     length = f"the run's {epochs} {noun(epochs, 'epoch')}"
     warmup = spec.lr_schedule.warmup_epochs
@@ -100,6 +105,12 @@ def _beyond_the_run(network: MeasuredNetwork) -> Iterator[str]:
         yield (
             f"the warm-up of {warmup:g} epochs takes all of {length}, and the learning rate reaches "
             f"{min(1.0, epochs / warmup):.0%} of its value at their end: set lr_schedule.warmup_epochs lower, or run.epochs higher"
+        )
+    rise = spec.lr_schedule.delay_epochs
+    if rise > epochs and latest > 1:
+        yield (
+            f"the learning rates of stages with a delay rise over {rise:g} epochs, more than {length}, and the first stage's reaches "
+            f"{latest ** (epochs / rise - 1):.0%} of its value at their end: set lr_schedule.delay_epochs lower, or run.epochs higher"
         )
     options = network.lr_schedule.options
     for attribute in attrs.fields(type(options)):
@@ -143,6 +154,8 @@ def _without_effect(network: MeasuredNetwork, programs: Sequence[StageProgram]) 
         yield f"precision.buffer_dtype changes nothing: what waits in buffers are samples of {network.facts.dtype}"
     if precision.channel_dtype != "as-streams" and len(programs) == 1:
         yield "precision.channel_dtype changes nothing: there is one stage, and no channel"
+    if spec.lr_schedule.delay_epochs and _latest(programs) <= 1:
+        yield "lr_schedule.delay_epochs changes nothing: no stage's gradients are more than one update late"
     if spec.partition.sync_batch_norm and spec.partition.replicas == 1:
         yield "partition.sync_batch_norm changes nothing: there is one replica"
     if spec.checkpoint.best_is is not None and spec.checkpoint.best is None:

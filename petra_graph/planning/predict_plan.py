@@ -8,7 +8,7 @@ from attrs import frozen
 
 from petra_graph.compiler.memory_and_time import Prediction
 from petra_graph.compiler.plan_as_json import document
-from petra_graph.kinds.plugin import knows_stage
+from petra_graph.kinds.optimizer import OptimizerTrial
 from petra_graph.planning.measure_network import MeasuredNetwork
 from petra_graph.planning.plan_assumptions import assumptions
 from petra_graph.planning.plan_warnings import warnings
@@ -48,10 +48,10 @@ class Plan:
         )
 
     def _delay_aware(self) -> Iterator[str]:
-        """Yield the optimizer where it asks for its stage's facts."""
-        optimizer = self.network.optimizer.plugin
-        if knows_stage(optimizer):
-            yield str(optimizer)
+        """Yield the optimizer where it asks for its stage's facts, or its groups have the delay."""
+        optimizer = self.network.optimizer
+        if OptimizerTrial(plugin=optimizer.plugin, options=optimizer.options).asks:
+            yield str(optimizer.plugin)
 
 
 def predict(network: MeasuredNetwork, placement: Placement, *, overlap: bool = False) -> Plan:

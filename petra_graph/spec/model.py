@@ -199,6 +199,12 @@ class LrScheduleSpec(PluginSpec):
     warmup_epochs: float = key(
         0.0, "linear warm-up, counted in updates", unit="epochs", validator=[AtLeast(0), MOST_EPOCHS]
     )
+    delay_epochs: float = key(
+        0.0,
+        "rise of the rate of stages whose gradients are D > 1 updates late, from 1 / D of it (PipeMare's T1), counted in updates",
+        unit="epochs",
+        validator=[AtLeast(0), MOST_EPOCHS],
+    )
     scaling: Literal["none", "goyal"] = key(
         "none", '"goyal" multiplies the learning rate by batch * accumulation * replicas / 256, once'
     )

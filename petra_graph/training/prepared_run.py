@@ -283,7 +283,7 @@ def _training(checked: CheckedSpec, length: Horizon | None) -> Training | None:
 
     def rate(stage: StageFacts) -> LearningRate:
         factor = schedule.build(length, stage=stage) if of_stage else shared
-        return learning_rate(checked.spec, optimizer.options.lr, factor, length)
+        return learning_rate(checked.spec, optimizer.options.lr, factor, length, stage)
 
     return Training(
         loss=loss,

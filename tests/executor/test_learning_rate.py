@@ -7,20 +7,23 @@ import pytest
 
 from petra_graph.executor.stage_update import horizon, learning_rate
 from petra_graph.kinds.lr_schedule import Horizon
+from petra_graph.kinds.stage_facts import DELAYED, UNDELAYED
 from petra_graph.spec.model import DataSpec, LrScheduleSpec, MethodSpec, RunSpec, Spec
 
 
-def spec(*, batch=64, accumulation=1, epochs=1, warmup_epochs=0.0, scaling="none") -> Spec:
+def spec(*, batch=64, accumulation=1, epochs=1, **schedule) -> Spec:
     return Spec(
         data=DataSpec(name="random", batch=batch),
         method=MethodSpec(accumulation=accumulation),
         run=RunSpec(epochs=epochs),
-        lr_schedule=LrScheduleSpec(warmup_epochs=warmup_epochs, scaling=scaling),
+        lr_schedule=LrScheduleSpec(**schedule),
     )
 
 
-def rates(given: Spec, count: int, *, micro_batches: int = 8, base: float = 0.1, factor=lambda _: 1.0) -> list[float]:
-    rate = learning_rate(given, base, factor, horizon(given, micro_batches))
+def rates(
+    given: Spec, count: int, *, micro_batches: int = 8, base: float = 0.1, factor=lambda _: 1.0, stage=UNDELAYED
+) -> list[float]:
+    rate = learning_rate(given, base, factor, horizon(given, micro_batches), stage)
     return [rate(update) for update in range(count)]
 
 
@@ -66,3 +69,39 @@ def test_goyal_scales_by_samples_in_an_update_over_256(batch, accumulation, scal
 
 def test_goyal_scales_once_also_within_the_warm_up():
     assert rates(spec(batch=512, scaling="goyal", warmup_epochs=0.25), 3) == pytest.approx([0.1, 0.2, 0.2])
+
+
+LATE = attrs.evolve(DELAYED, depth=5, micro_batches=8)
+"""Its gradients are 0, 1, 2, 3 and then 4 updates late, in each epoch of 8 updates."""
+OF_LATE = [1, 1, 2 ** -(1 - 2 / 16), 3 ** -(1 - 3 / 16), *(4 ** -(1 - u / 16) for u in range(4, 8))]
+"""Over two epochs, in the first."""
+
+
+def test_late_gradients_have_a_lower_rate_at_first():
+    given = spec(epochs=3, delay_epochs=2)
+    found = rates(given, 24, stage=LATE, base=1.0)
+    assert found[:8] == pytest.approx(OF_LATE)
+    assert found[8:10] == [1, 1]  # the pipeline fills anew
+    assert found[12] == pytest.approx(4 ** -(1 - 12 / 16))
+    assert found[16:] == [1] * 8
+    assert rates(given, 24, stage=attrs.evolve(LATE, flush="window")) == [0.1] * 24
+
+
+@pytest.mark.parametrize(("epochs", "updates"), [(0.5, 4), (0.3, 2), (0.06, 0)])
+def test_these_epochs_are_counted_in_updates(epochs, updates):
+    """As those of a warm-up are."""
+    late = attrs.evolve(DELAYED, depth=17, accumulation=2, micro_batches=16, filled=0)
+    found = rates(spec(accumulation=2, delay_epochs=epochs), 8, micro_batches=16, stage=late, base=1.0)
+    delays = [late.staleness_of_update(u) for u in range(8)]
+    assert found == pytest.approx([max(1, delays[u]) ** -(1 - u / updates) if u < updates else 1 for u in range(8)])
+
+
+def test_it_multiplies_what_scaling_warm_up_and_schedule_give():
+    given = spec(batch=512, scaling="goyal", warmup_epochs=0.5, epochs=3, delay_epochs=2)
+    expected = [0.2 * min(1, (u + 1) / 4) * (1 - u / 10) * late for u, late in enumerate(OF_LATE)]
+    assert rates(given, 8, factor=lambda u: 1 - u / 10, stage=LATE) == pytest.approx(expected)
+
+
+def test_without_it_the_rates_have_the_same_bits():
+    given = spec(scaling="goyal", warmup_epochs=0.3)
+    assert rates(given, 8, factor=lambda u: 1 / (3 + u), stage=LATE) == rates(given, 8, factor=lambda u: 1 / (3 + u))

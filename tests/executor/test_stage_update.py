@@ -94,10 +94,11 @@ def test_a_group_of_the_base_rate_or_of_none_has_exactly_it(base):
 
 
 @pytest.mark.parametrize("early", [False, True])
-def test_an_optimizer_that_asks_finds_the_delay_of_its_window_beside_the_rate(early):
+def test_a_group_with_that_key_has_the_delay_of_its_window_beside_the_rate(early):
     """Depth 4, k = 2, five micro-batches, and then again; where the norm of all stages is asked for, the window is averaged before the step."""
-    p = [parameter(0.0), parameter(0.0)]
-    optimizer = torch.optim.SGD([{"params": [one]} for one in p], lr=1.0)
+    p = [parameter(0.0), parameter(0.0), parameter(0.0)]
+    others = [{"params": [one], "staleness": 0.0} for one in p[:2]]
+    optimizer = torch.optim.SGD([*others, {"params": p[2:]}], lr=1.0)
     stage = evolve(DELAYED, accumulation=2, micro_batches=5)
     made = Updater(p, optimizer, lambda u: 0.5**u, None, stage=stage)
     found = []
@@ -110,12 +111,13 @@ def test_an_optimizer_that_asks_finds_the_delay_of_its_window_beside_the_rate(ea
         assert optimizer.param_groups[0]["staleness"] == optimizer.param_groups[1]["staleness"]
         found.append((optimizer.param_groups[0]["lr"], optimizer.param_groups[0]["staleness"]))
     late = [0.0, 1.0, 2.0] * 2
+    assert "staleness" not in optimizer.param_groups[2]
     assert found == [(0.5**u, late[u]) for u in range(6)]
     made.filled(12)
     assert [made.stage.staleness(m) for m in (12, 13, 14)] == [0, 0, 1]
 
 
-def test_one_that_does_not_ask_finds_no_delay():
+def test_an_updater_without_a_stage_counts_no_delay():
     p = parameter(0.0)
     made = updater([p])
     made.filled(3)

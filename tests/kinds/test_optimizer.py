@@ -8,8 +8,9 @@ import pytest
 import torch
 from attrs import define, evolve
 
+from petra_graph.errors import SpecError
 from petra_graph.kinds.examined_promises import check_promise
-from petra_graph.kinds.stage_facts import DELAYED
+from petra_graph.kinds.stage_facts import DELAYED, UNDELAYED
 from petra_graph.plugins import OptimizerDeclaration
 from petra_graph.testing import OptimizerTrial, check_optimizer, examine
 from tests.kinds.plugin_of_each_kind import Rate, broken, declared
@@ -223,7 +224,12 @@ def test_optimizers_of_torch_descend(optimizer, more):
     check_promise(trial(build), "descends")
 
 
-# --- optimizers that ask for their stage's facts ------------------------------------------------------------------------
+# --- optimizers that know the delay of their stage -----------------------------------------------------------------------
+
+
+def told(optimizer):
+    for group in optimizer.param_groups:
+        group["staleness"] = 0.0
 
 
 class Scaled(Momentum):
@@ -231,6 +237,7 @@ class Scaled(Momentum):
 
     def __init__(self, groups, options, stage):
         super().__init__(groups, options)
+        told(self)
         self.stage = stage
 
     def update(self, parameter, rate):
@@ -251,6 +258,36 @@ class FailsWhereItIsLate(Scaled):
         super().update(parameter, rate / (self.stage.depth < 2))
 
 
+class Told(Momentum):
+    """Asks for no facts."""
+
+    def __init__(self, groups, options):
+        super().__init__(groups, options)
+        told(self)
+
+    def update(self, parameter, rate):
+        (late,) = {group["staleness"] for group in self.param_groups}
+        super().update(parameter, rate / (1 + late))
+
+
+class ToldAndCounts(Told):
+    count = 0
+
+    def update(self, parameter, rate):
+        (late,) = {group["staleness"] for group in self.param_groups}
+        self.count += late > 0
+        super().update(parameter, rate / (1 + self.count))
+
+
+class AsksAlone(Scaled):
+    """Reads a key that its groups do not have."""
+
+    def __init__(self, groups, options, stage):
+        super().__init__(groups, options, stage)
+        for group in self.param_groups:
+            del group["staleness"]
+
+
 def test_one_that_asks_is_tried_without_delay_and_with():
     asked = []
 
@@ -262,6 +299,31 @@ def test_one_that_asks_is_tried_without_delay_and_with():
         report = check_optimizer(declared(OptimizerDeclaration, sound, options=Rate), {"lr": 0.5})
         assert str(report).endswith("(Rate(lr=0.5)) keeps 9 promises")
     assert {(stage.index, stage.depth, stage.steady) for stage in asked} == {(4, 1, 0.0), (1, 4, 3.0)}
+
+
+def test_one_whose_groups_have_the_delay_is_tried_without_it_and_with():
+    assert trial(Told).asks
+    assert [case.facts for case in trial(Told).cases] == [UNDELAYED, DELAYED]
+    assert broken(trial(Told)) == {}
+    found = broken(trial(ToldAndCounts))
+    assert {"state dictionary", "checkpoint"} == found.keys()
+    assert all(text.endswith("(in stage 1 of 4, with a delay of 3 updates)") for text in found.values())
+
+
+def test_a_parameter_stage_alone_gives_the_groups_no_delay():
+    found = broken(trial(AsksAlone))
+    assert "it raised KeyError" in found["every parameter"]
+
+
+@pytest.mark.parametrize("error", [RuntimeError("no"), SpecError("no")])
+def test_one_that_cannot_be_built_is_tried_once_and_says_why(error):
+    def build(groups, options):
+        raise error
+
+    made = trial(build)
+    assert made.cases == (made,)
+    assert f"{type(error).__name__}" in broken(made)["construction"]
+    assert "no" in broken(made)["construction"]
 
 
 def test_stages_of_its_own():

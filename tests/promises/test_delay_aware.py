@@ -9,9 +9,11 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+import torch
 
 from petra_graph.cli.main import main
 from petra_graph.executor.stage_observer import StageObserver
+from petra_graph.executor.stage_state import capture
 from petra_graph.measure.tally import distinct_bytes, tensors
 from petra_graph.program.schedule import order
 from petra_graph.record import checkpoint
@@ -41,7 +43,8 @@ class Noted(torch.optim.SGD):
     '''Momentum whose step shrinks with its delay; notes what it is given in training.'''
 
     def __init__(self, groups, options: Rate, stage):
-        super().__init__([{"params": groups.decayed}, {"params": groups.undecayed}], lr=options.lr, momentum=0.9)
+        both = [{"params": own, "staleness": 0.0} for own in (groups.decayed, groups.undecayed)]
+        super().__init__(both, lr=options.lr, momentum=0.9)
         self.stage = stage
 
     def step(self, closure=None):
@@ -63,6 +66,26 @@ class Keeps(Noted):
         for group in self.param_groups:
             for parameter in group["params"] if self.stage.steady else ():
                 self.state[parameter]["before"] = parameter.detach().clone()
+
+
+class Told(torch.optim.Optimizer):
+    '''Knows no facts; its defaults have the delay.'''
+
+    def __init__(self, groups, options: Rate):
+        super().__init__([{"params": groups.decayed}, {"params": groups.undecayed}], {"lr": options.lr, "staleness": 0.0})
+
+    def step(self, closure=None):
+        for group in self.param_groups:
+            for parameter in group["params"]:
+                if parameter.grad is not None:
+                    parameter.data.sub_(parameter.grad, alpha=group["lr"] / (1 + group["staleness"]))
+
+
+class Facts(torch.optim.SGD):
+    '''Knows its stage alone.'''
+
+    def __init__(self, groups, options: Rate, stage):
+        super().__init__([{"params": groups.decayed}, {"params": groups.undecayed}], lr=options.lr)
 
 
 def falls(options, horizon, stage):
@@ -217,13 +240,55 @@ def test_on_two_processes_they_are_the_same(spec, monkeypatch):
     assert weights_bytes(only_run()) == bits
 
 
-def test_plugins_that_do_not_ask_find_no_new_key(spec):
-    ready = prepare(spec, ["optimizer.name=sgd", "lr_schedule.name=cosine"])
+SPIKE = {"lr": 0.05, "correction": "spike"}
+
+
+def trained(spec, settings):
+    """Train an epoch, and return each stage's updater with what a checkpoint holds of it."""
+    ready = prepare(spec, settings)
     executors = ready.executors()
     Scheduler(executors).train(ready.opened.epoch(0), range(MICRO_BATCHES), lambda _: None)
-    for executor in executors:
-        assert executor.updater.stage is None
-        assert all("staleness" not in group for group in executor.updater.optimizer.param_groups)
+    return [(executor.updater, capture(executor).facts) for executor in executors]
+
+
+@pytest.mark.parametrize("name", ["sgd", "adam", "adamw", "nadam", "lars", "delayed:Facts"])
+def test_plugins_whose_groups_have_no_such_key_find_none(spec, name):
+    """Neither where they know the facts of their stage; checkpoints have no new key."""
+    for updater, facts in trained(spec, [f"optimizer.name={name}", "lr_schedule.name=cosine"]):
+        assert updater.stage is None
+        assert all("staleness" not in group for group in (*updater.optimizer.param_groups, *facts["groups"]))
+        assert "late" not in facts
+
+
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [
+        ("sgd", SPIKE),
+        ("adam", SPIKE),
+        ("adamw", SPIKE),
+        ("sgd", {**SPIKE, "predict": True}),
+        ("delayed:Told", {"lr": 0.05}),
+    ],
+)
+def test_a_key_of_its_groups_is_all_that_an_optimizer_needs(spec, name, options):
+    settings = [
+        f"optimizer.name={name}",
+        *(f"optimizer.options.{key}={json.dumps(one)}" for key, one in options.items()),
+    ]
+    last = [counted(depth, 3, [0])[-1] for depth in (4, 3, 2, 1)]
+    for (updater, facts), late in zip(trained(spec, settings), last, strict=True):
+        assert [group["staleness"] for group in updater.optimizer.param_groups] == [late, late]
+        assert [group["staleness"] for group in facts["groups"]] == [late, late]
+        assert "late" in facts
+
+
+def test_a_group_that_is_added_has_the_key_of_its_defaults(spec):
+    for updater, _ in trained(spec, ["optimizer.name=delayed:Told"]):
+        added = torch.nn.Parameter(torch.ones(1))
+        updater.optimizer.add_param_group({"params": [added]})
+        updater.accumulated(MICRO_BATCHES - 1)
+        updater.step()
+        assert updater.optimizer.param_groups[-1]["staleness"] == updater.staleness
 
 
 def test_the_plan_counts_the_state_that_a_stage_with_a_delay_holds(spec):
@@ -247,8 +312,24 @@ def test_a_plan_names_the_delay_of_each_stage(spec, capsys):
     line = "knows the delay of its stage, in updates while the pipeline is full: 1, 0.67, 0.33, 0"
     assert main(["plan", spec]) == 0
     assert line in " ".join(capsys.readouterr().out.split())
-    assert main(["plan", spec, "--set", "optimizer.name=sgd"]) == 0
-    assert "knows the delay" not in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("settings", "known"),
+    [
+        (["optimizer.name=sgd"], None),
+        (["optimizer.name=adamw"], None),
+        (["optimizer.name=sgd", "optimizer.options.correction=spike"], 'optimizer "sgd"'),
+        (["optimizer.name=adamw", "optimizer.options.correction=spike"], 'optimizer "adamw"'),
+        (["optimizer.name=delayed:Told"], 'optimizer "delayed:Told"'),
+        (["optimizer.name=delayed:Facts"], 'optimizer "delayed:Facts"'),
+    ],
+)
+def test_a_plan_names_an_optimizer_that_has_the_key_or_asks(spec, capsys, settings, known):
+    assert main(["plan", spec, *(word for one in settings for word in ("--set", one))]) == 0
+    said = " ".join(capsys.readouterr().out.split())
+    assert ("knows the delay" in said) == (known is not None)
+    assert known is None or f"{known} knows the delay of its stage" in said
 
 
 def test_the_self_check_asks_the_promises_in_a_stage_with_a_delay(spec, capsys):

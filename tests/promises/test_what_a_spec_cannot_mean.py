@@ -103,6 +103,10 @@ def test_a_run_says_it_whether_it_is_planned_beforehand_or_not(write, monkeypatc
             ),
         ),
         (
+            "[lr_schedule]\ndelay_epochs = 4\n",
+            "lr_schedule.delay_epochs changes nothing: no stage's gradients are more than one update late",
+        ),
+        (
             '[lr_schedule]\nname = "step"\noptions = { milestones = [0.5, 30, 60] }\n',
             (
                 'milestones 30, 60 of learning-rate schedule "step" lie behind the run\'s 1 epoch, without effect: set '
@@ -137,6 +141,31 @@ def test_a_run_says_it_whether_it_is_planned_beforehand_or_not(write, monkeypatc
 )
 def test_what_changes_nothing(said, more, expected):
     assert said(f"{EXACT}\n{more}") == [expected]
+
+
+@pytest.mark.parametrize(
+    ("epochs", "k", "said_of_it"),
+    [
+        (
+            2,
+            2,
+            (
+                "the learning rates of stages with a delay rise over 2 epochs, more than the run's 1 epoch, and the first stage's "
+                "reaches 71% of its value at their end: set lr_schedule.delay_epochs lower, or run.epochs higher"
+            ),
+        ),
+        (1, 2, None),
+        (2, 4, "lr_schedule.delay_epochs changes nothing: no stage's gradients are more than one update late"),
+    ],
+)
+def test_a_rate_by_delay_that_the_run_never_reaches(said, epochs, k, said_of_it):
+    """Four micro-batches late, at k = 2 two updates."""
+    found = [
+        text
+        for text in said(SPEC, "--set", f"lr_schedule.delay_epochs={epochs}", "--set", f"method.accumulation={k}")
+        if "delay_epochs" in text
+    ]
+    assert found == ([] if said_of_it is None else [said_of_it])
 
 
 def test_buffers_of_a_method_that_has_none(said):

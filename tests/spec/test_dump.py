@@ -55,7 +55,7 @@ specs = st.builds(
         devices=st.integers(1, 4) | st.lists(words, min_size=1, max_size=3).map(tuple),
     ),
     optimizer=table(model.OptimizerSpec, name=words, options=options, clip=clips),
-    lr_schedule=table(model.LrScheduleSpec, name=words, warmup_epochs=rates),
+    lr_schedule=table(model.LrScheduleSpec, name=words, warmup_epochs=rates, delay_epochs=rates),
     data=table(model.DataSpec, name=words, options=options, evaluation_batch=st.none() | st.integers(1, 9)),
     logger=st.none() | st.lists(table(model.PluginSpec, name=words, options=options), max_size=2).map(tuple),
     callback=st.none() | st.lists(table(model.PluginSpec, name=words, options=options), max_size=2).map(tuple),

@@ -31,6 +31,7 @@ def refused(*overrides):
         ("data.batch", str(10**30), "16777216"),
         ("data.workers", "100000", "4096"),
         ("lr_schedule.warmup_epochs", "1e308", "1000000000"),
+        ("lr_schedule.delay_epochs", "1e308", "1000000000"),
         ("run.seed", str(2**63), str(2**63 - 1)),
         ("run.epochs", str(10**30), "1000000000"),
         ("run.watchdog", "1e300", "1000000000"),

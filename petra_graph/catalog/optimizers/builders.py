@@ -45,17 +45,14 @@ _ADAM: dict[tuple[str, bool], type[torch.optim.Adam]] = {
 }
 
 
-def sgd(groups: ParameterGroups, options: SgdOptions, stage: Any = None) -> torch.optim.Optimizer:  # noqa: ARG001
-    """Build `torch.optim.SGD`, or with a correction for delay an optimizer that steps as it does where there is none.
-
-    `stage` asks the executor for the delay of each step, in its groups' "staleness".
-    """
+def sgd(groups: ParameterGroups, options: SgdOptions) -> torch.optim.Optimizer:
+    """Build `torch.optim.SGD`, or with a correction for delay an optimizer that steps as it does where there is none."""
     parameters = groups.param_groups(weight_decay=options.weight_decay)
     build = _SGD[options.correction, options.predict]
     return build(parameters, lr=options.lr, momentum=options.momentum, nesterov=options.nesterov)
 
 
-def adam(groups: ParameterGroups, options: AdamOptions, stage: Any = None) -> torch.optim.Optimizer:  # noqa: ARG001
+def adam(groups: ParameterGroups, options: AdamOptions) -> torch.optim.Optimizer:
     """Build `torch.optim.Adam` (arXiv:1412.6980), or from `AdamWOptions` `torch.optim.AdamW` (arXiv:1711.05101).
 
     Corrections for delay as of `sgd`.

@@ -6,7 +6,7 @@ missed the first D of these. It makes up for them in a spike, and then has the m
     v <- m v + g                        a = m^D                            (Kosson et al. 2020, arXiv:2003.11666)
     w <- w - lr (a v + b g)             b = 1 + m + ... + m^(D-1) = (1 - m^D) / (1 - m)
 
-D is the mean delay of the window in updates, as the executor sets it in group["staleness"]; it need not be whole. At D = 0 it is SGD
+D is the mean delay of the window in updates, which the executor sets in group["staleness"]; it need not be whole. At D = 0 it is SGD
 with momentum, at D = 1 torch's Nesterov momentum. So Nesterov momentum under a delay of D is the spike of D + 1.
 
 Adam's mean of gradients is treated likewise, in the scale of a mean, where b becomes 1 - beta1^D:
@@ -41,9 +41,17 @@ def spike_shares(momentum: float, delay: float) -> tuple[float, float]:
     return momentum**delay, (1 - momentum**delay) / (1 - momentum)
 
 
+class KnowsDelay(torch.optim.Optimizer):
+    """Every group has a "staleness", which the executor sets before each step."""
+
+    def add_param_group(self, param_group: dict[str, Any]) -> None:
+        """Add a group, of no delay until it is set."""
+        super().add_param_group({"staleness": 0.0} | param_group)
+
+
 def delay_of(group: dict[str, Any]) -> float:
-    """Return the mean delay in updates of the gradients of a group; 0 where nobody has set it."""
-    return cast("float", group.get("staleness", 0.0))
+    """Return the mean delay in updates of the gradients of a group."""
+    return cast("float", group["staleness"])
 
 
 def chunked(group: dict[str, Any], parameters: Sequence[Tensor]) -> Iterator[slice]:
@@ -64,7 +72,7 @@ def chunked(group: dict[str, Any], parameters: Sequence[Tensor]) -> Iterator[sli
         yield slice(first, len(parameters))
 
 
-class CompensatedSgd(torch.optim.SGD):
+class CompensatedSgd(KnowsDelay, torch.optim.SGD):
     """SGD with spike compensation, of torch's arguments and state; without dampening and maximize."""
 
     @torch.no_grad()
@@ -98,7 +106,7 @@ def sgd_shares(group: dict[str, Any], delay: float) -> tuple[float, float]:
     return spike_shares(group["momentum"], delay + (1 if group["nesterov"] else 0))
 
 
-class CompensatedAdam(torch.optim.Adam):
+class CompensatedAdam(KnowsDelay, torch.optim.Adam):
     """Adam, or with `decoupled_weight_decay` AdamW, with spike compensation, of torch's arguments and state.
 
     Without amsgrad, maximize, capturable, differentiable and fused.

@@ -262,7 +262,7 @@ class Trainer:
         return {**means, **values}
 
     def _learning_rate(self) -> float:
-        """The learning rate of the head's latest update, whose delay is 0: a schedule that asks for it may give other stages other rates."""
+        """The learning rate of the head's latest update, whose delay is 0: by their delay, other stages may have other rates."""
         return self.executors[-1].updater.rate(max(0, self.updates - 1))
 
     def _record_fidelity(self, micro_batch: int, values: Mapping[str, float]) -> None:
