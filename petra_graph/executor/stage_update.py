@@ -119,7 +119,7 @@ class Updater:
     ratios: Sequence[float] = ()
     """Of the optimizer's groups, as it was built (`rate_ratios`)."""
     stage: StageFacts | None = None
-    """The facts of the stage; None where its optimizer has not asked for them."""
+    """The facts of the stage; None where its optimizer has not asked for them, and does not predict."""
     norms: DeferredCheck[int] = field(factory=lambda: DeferredCheck(math.isfinite), init=False)
     """By update, counted from 1."""
     updates: int = field(default=0, init=False)

@@ -41,6 +41,8 @@ _RATE = 0.01
 """The rate of a trial, where the options' own rate is 0."""
 _ACROSS = 0.01
 """The cosine of steps and gradient below which steps go neither up nor down."""
+PREDICTED = "predicted_weights"
+"""The method of an optimizer that predicts, of (delay): see `OptimizerDeclaration`."""
 Rate = Callable[[int], float]
 
 
@@ -56,6 +58,10 @@ class OptimizerDeclaration(Declaration):
 
     An optimizer that is judged at other weights than those that it trains, as schedule-free ones are, has the method
     `evaluated_weights(parameter) -> Tensor`: the weights of an evaluation, like the parameter. It changes nothing.
+
+    An optimizer whose forwards use the parameters that their backwards are expected to find has the method
+    `predicted_weights(delay: int) -> list[(parameter, Tensor)]`: parameters with their expected values after `delay` more updates, in
+    tensors like them with memory of their own. Parameters that it leaves out are expected to stay. It changes nothing.
     """
 
     def faults(self) -> Iterator[str]:
@@ -165,7 +171,9 @@ def _built_faults(_plugin: Plugin, arguments: Sequence[Any], built: Any) -> Iter
         yield f"its groups leave out {len(grouping.left_out)} of the {len(given)} parameters that it was given"
     if grouping.repeated:
         yield "a parameter is in its groups twice"
-    yield from call_faults(built, [ExpectedCall("evaluated_weights", ("parameter",))])
+    yield from call_faults(
+        built, [ExpectedCall("evaluated_weights", ("parameter",)), ExpectedCall(PREDICTED, ("delay",))]
+    )
 
 
 def evaluated_weights_fault(parameter: Tensor, weights: Any) -> str:
@@ -176,6 +184,38 @@ def evaluated_weights_fault(parameter: Tensor, weights: Any) -> str:
         return f"its evaluated_weights returns {described(weights)}, not a tensor"
     came, wanted = (f"{list(one.shape)} in {name_of(one.dtype)}" for one in (weights, parameter))
     return "" if came == wanted else f"its evaluated_weights returns {came} for a parameter {wanted}"
+
+
+def predicts(optimizer: torch.optim.Optimizer | None) -> bool:
+    """Whether a stage's forwards use the parameters that its optimizer predicts; it then needs the facts of its stage."""
+    return hasattr(optimizer, PREDICTED)
+
+
+def predicted_weights_fault(parameters: Sequence[Tensor], predicted: Any) -> str:
+    """Return why parameters cannot have these values, as `predicted_weights` returns them, in a forward; "" where they can."""
+    import torch
+
+    said, known, seen = f"its {PREDICTED} returns", {id(one): one for one in parameters}, set()
+    pairs = predicted if isinstance(predicted, list | tuple) else [predicted]
+    if not all(isinstance(pair, tuple) and len(pair) == 2 for pair in pairs):  # noqa: PLR2004  a pair
+        return f"{said} {described(predicted)}, not a list of (parameter, tensor)"
+    own = {one.untyped_storage().data_ptr() for one in parameters if one.numel()}
+    for parameter, weights in pairs:
+        if id(parameter) not in known:
+            return f"{said} values of {described(parameter)}, which is not a parameter of its stage"
+        if id(parameter) in seen:
+            return f"{said} a parameter twice"
+        seen.add(id(parameter))
+        if not isinstance(weights, torch.Tensor):
+            return f"{said} {described(weights)} for a parameter, not a tensor"
+        came, wanted = (
+            f"{list(one.shape)} in {name_of(one.dtype)} on {one.device}" for one in (weights, known[id(parameter)])
+        )
+        if came != wanted:
+            return f"{said} {came} for a parameter {wanted}"
+        if weights.numel() and weights.untyped_storage().data_ptr() in own:
+            return f"{said} a tensor in the memory of a parameter"
+    return ""
 
 
 @frozen(kw_only=True)
@@ -267,7 +307,8 @@ class _Stage:
 
     def set(self, rate: float, number: int) -> None:
         """Set what the executor sets before each step."""
-        delay = self.trial.facts.staleness_of_update(number) if self.asks else None
+        knows = self.asks or predicts(self.optimizer)
+        delay = self.trial.facts.staleness_of_update(number) if knows else None
         set_rates(self.optimizer, rate, self.ratios, delay)
 
 
