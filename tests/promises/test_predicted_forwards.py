@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from pathlib import Path
 
 import pytest
 import torch
@@ -111,3 +112,47 @@ def test_without_delay_it_is_the_optimizer_without_prediction(spec):
         assert all(torch.equal(value, other[name]) for name, value in one.items())
         for parent in ("runs", "base"):
             shutil.rmtree(parent)
+
+
+REFUSED = {
+    "pipedream": ["method.name=pipedream"],
+    "delayed-reconstructed": ["method.name=delayed-reconstructed", "optimizer.options.correction=spike"],
+    "a kept graph": ["method.name=pipedream", "method.reversible=graph"],
+    "adam": ["method.name=pipedream", "optimizer.name=adam", "optimizer.options.predict=true"],
+}
+
+
+@pytest.mark.parametrize("verb", ["run", "plan"])
+@pytest.mark.parametrize("how", REFUSED)
+def test_it_is_refused_where_a_backward_uses_the_parameters_of_its_forward(spec, capsys, how, verb):
+    assert main([verb, spec, *words(REFUSED[how])]) == 2
+    said = " ".join(capsys.readouterr().err.split())
+    assert "predicts the parameters that a backward will find, and under method" in said
+    assert "the backward of stage 1 uses those of its forward" in said
+    assert "set predict = false, or method.name" in said
+    assert "optimizer.options.predict" in said or "predict = true }" in said  # given on the command line, or in the file
+    assert not Path("runs").exists()
+
+
+@pytest.mark.parametrize(
+    "settings", [["method.name=backprop"], ["method.schedule=sequential"], ["method.name=gpipe"], ["partition.stages=1"]]
+)
+def test_without_delay_a_warning_says_that_corrections_change_nothing(spec, capsys, settings):
+    assert main(["run", spec, "--dry-run", *words([*settings, "optimizer.options.correction=spike"])]) == 0
+    said = capsys.readouterr().err
+    for key in ("predict = true", 'correction = "spike"'):
+        assert said.count(f"optimizer.options.{key} changes nothing: no stage has a delay") == 1
+    assert main(["plan", spec, *words(settings)]) == 0
+    said = " ".join("".join(capsys.readouterr()).split())
+    assert said.count("optimizer.options.predict = true changes nothing: no stage has a delay") == 1
+
+
+@pytest.mark.parametrize("settings", [[], ["method.name=pipedream", "optimizer.options.predict=false"]], ids=str)
+def test_with_a_delay_nothing_is_said(spec, capsys, settings):
+    assert main(["run", spec, "--dry-run", *words(settings)]) == 0
+    assert "no stage has a delay" not in capsys.readouterr().err
+
+
+def test_a_comparison_of_plans_has_every_method(spec, capsys):
+    assert main(["plan", spec, "--compare"]) == 0
+    assert "pipedream" in capsys.readouterr().out
