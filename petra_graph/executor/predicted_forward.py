@@ -67,8 +67,7 @@ class PredictedForward:
 
     def _at(self, micro_batch: int) -> Sequence[tuple[nn.Parameter, Tensor]]:
         predict, stage = getattr(self.updater.optimizer, PREDICTED, None), self.updater.stage
-        delay = 0 if predict is None or stage is None else stage.staleness(micro_batch)
-        if delay == 0:
+        if predict is None or stage is None or not (delay := stage.staleness(micro_batch)):
             return ()
         if delay != self._delay:
             self.drop()  # before another one takes memory

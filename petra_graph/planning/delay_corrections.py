@@ -21,7 +21,7 @@ def prediction_problems(network: MeasuredNetwork, programs: Sequence[StageProgra
     stored = [
         program.index
         for program in _delayed(programs)
-        if any(segment.backward == "stored" and segment.kind != "head" for segment in program.segments)
+        if any(segment.backward == "stored" for segment in program.segments)
     ]
     if stored and _predicts(network):
         predict = "set predict = false" if _key(network)[-1] == "predict" else "choose another optimizer"

@@ -213,8 +213,9 @@ def test_a_forward_that_fails_leaves_the_true_weights():
     built.train(samples(6))
     executor = built.executors[0]
     (parameter,), memory = executor.updater.parameters, executor.updater.parameters[0].data_ptr()
-    with pytest.raises(ZeroDivisionError), executor.predicted.of(8):
+    with executor.predicted.of(8):
         assert parameter.data_ptr() != memory
+    with pytest.raises(ZeroDivisionError), executor.predicted.of(8):
         raise ZeroDivisionError
     assert parameter.data_ptr() == memory
 
