@@ -292,6 +292,13 @@ class _Stage:
             found = [self.optimizer.evaluated_weights(parameter) for parameter in self.parameters]  # type: ignore[attr-defined]
         return [one.detach().clone() if isinstance(one, torch.Tensor) else one for one in found]
 
+    def predicted_weights(self, delay: int) -> Any:
+        """Return what the optimizer returns for a delay."""
+        import torch
+
+        with torch.no_grad():
+            return getattr(self.optimizer, PREDICTED)(delay)
+
     def step(self, steps: Iterable[int], rate: Rate | None = None, without: Collection[int] = ()) -> None:
         """Take steps as the executor does; parameters `without` have no gradient."""
         import torch
@@ -488,6 +495,51 @@ def check_evaluated_weights(trial: OptimizerTrial) -> None:
         raise BrokenPromise("evaluated weights", found, remedy)
 
 
+def check_predicted_weights(trial: OptimizerTrial) -> None:
+    """Where the optimizer has `predicted_weights`, it returns finite values like parameters, in memory of their own, and changes nothing.
+
+    They are the same at every call and after a checkpoint, since each process predicts for itself. At a delay of 0, they are the parameters.
+    """
+    stage = trial.stage()
+    if not predicts(stage.optimizer):
+        return
+    remedy = "return a list of (parameter, new tensor), made of parameters, groups and self.state.get(parameter); write to none"
+    found = _fault_of_prediction(stage)  # before the first step
+    stage.step(range(_STEPS))
+    found = found or _fault_of_prediction(stage)
+    if not found:
+        resumed = _through_checkpoint(stage)
+        values, again = ([one for _, one in each.predicted_weights(2)] for each in (stage, resumed))
+        if not all_equal(values, again):
+            found = "after a checkpoint it predicts other values"
+    if found:
+        raise BrokenPromise("predicted weights", found, remedy)
+
+
+def _fault_of_prediction(stage: _Stage) -> str:
+    """Return what is wrong with the predictions of a stage as it is; "" where nothing is."""
+    before, state, generators = stage.values(), _without_empty(stage.optimizer), states()
+    found = next(filter(None, (_fault_at(stage, delay) for delay in (1, 3))), "")
+    if not found and any(one.shape != own.shape or (one != own).any() for own, one in stage.predicted_weights(0)):
+        found = "moves parameters at a delay of 0"
+    elif not found and not all_equal(before, stage.values()):
+        found = "wrote to parameters"
+    elif not found and (not _same(state, _without_empty(stage.optimizer)) or moved_since(generators)):
+        found = "changed the optimizer's state, or drew random numbers"
+    return found and f"its {PREDICTED} {found}"
+
+
+def _fault_at(stage: _Stage, delay: int) -> str:
+    """Return what is wrong with two predictions of one delay, as the end of a sentence."""
+    pairs, again = stage.predicted_weights(delay), stage.predicted_weights(delay)
+    if fault := predicted_weights_fault(stage.parameters, pairs) or predicted_weights_fault(stage.parameters, again):
+        return fault.removeprefix(f"its {PREDICTED} ")
+    if not all(bool(one.isfinite().all()) for _, one in pairs):
+        return "returns values that are not finite"
+    same = all_equal([one for _, one in pairs], [one for _, one in again])
+    return "" if same else "returns other values at a second call"
+
+
 def _without_empty(optimizer: torch.optim.Optimizer) -> Any:
     """Return a copy of the state; asking for the state of a parameter that has none makes an empty one."""
     held = deepcopy(optimizer.state_dict())
@@ -593,6 +645,7 @@ OPTIMIZER = PluginKind(
         Promise("state dictionary", check_optimizer_state_dict, before_run=""),
         Promise("checkpoint", check_checkpoint, before_run=""),
         Promise("evaluated weights", check_evaluated_weights, build="the shapes, in every evaluation", before_run=""),
+        Promise("predicted weights", check_predicted_weights, build="the form, whenever it is asked", before_run=""),
     ),
     trial=OptimizerTrial,
     built_faults=_built_faults,

@@ -130,12 +130,15 @@ def test_it_is_refused_where_a_backward_uses_the_parameters_of_its_forward(spec,
     assert "predicts the parameters that a backward will find, and under method" in said
     assert "the backward of stage 1 uses those of its forward" in said
     assert "set predict = false, or method.name" in said
-    assert "optimizer.options.predict" in said or "predict = true }" in said  # given on the command line, or in the file
+    assert (
+        "optimizer.options.predict" in said or "predict = true }" in said
+    )  # given on the command line, or in the file
     assert not Path("runs").exists()
 
 
 @pytest.mark.parametrize(
-    "settings", [["method.name=backprop"], ["method.schedule=sequential"], ["method.name=gpipe"], ["partition.stages=1"]]
+    "settings",
+    [["method.name=backprop"], ["method.schedule=sequential"], ["method.name=gpipe"], ["partition.stages=1"]],
 )
 def test_without_delay_a_warning_says_that_corrections_change_nothing(spec, capsys, settings):
     assert main(["run", spec, "--dry-run", *words([*settings, "optimizer.options.correction=spike"])]) == 0
