@@ -7,6 +7,7 @@ operations, has the last word (`compiler.placement_search`).
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from math import inf
 
 from attrs import evolve
 
@@ -71,7 +72,10 @@ def partition_problem(
         link_bytes_per_second=min(device.link.bytes_per_second for device in setting.devices),
         channel_capacity=NEIGHBOUR_CAPACITY,
         depth_rule=DepthRule(
-            schedule=schedule_name(setting), accumulation=setting.accumulation, flush=setting.method.flush
+            schedule=schedule_name(setting),
+            accumulation=setting.accumulation,
+            flush=setting.method.flush,
+            most_versions=1 if _predicting(table, setting) else inf,
         ),
     )
 
@@ -150,7 +154,7 @@ def _item(segment: Segment, setting: PlannerInputs) -> Item:
         name=segment.nodes[0],
         resident_bytes=node.parameter_bytes + node.statistics_bytes + node.gradient_bytes + node.optimizer_bytes,
         buffer_bytes=_buffer(segment, node, setting),
-        version_bytes=node.parameter_bytes if segment.backward == "stored" and segment.kind != "head" else 0,
+        version_bytes=_version(segment, node),
         working_bytes=max(
             node.work["update"].working_bytes,
             *(
@@ -160,6 +164,21 @@ def _item(segment: Segment, setting: PlannerInputs) -> Item:
         ),
         joins=segment.kind == "buffered" and segment.keeps == "input",
     )
+
+
+def _version(segment: Segment, node: NodeCost) -> int:
+    """Return the bytes of one more version of the node's parameters: an older one, or the predicted one."""
+    if segment.kind == "head":
+        return 0
+    if segment.backward == "stored":
+        return node.parameter_bytes
+    return node.work["predict"].kept_bytes if "predict" in node.work else 0
+
+
+def _predicting(table: NodeTable, setting: PlannerInputs) -> bool:
+    """Whether the versions that stages keep are predictions; those of a method that stores older ones are not."""
+    stored = any(segment.backward == "stored" for program in table.programs for segment in program.segments)
+    return not stored and any("predict" in node.work for node in setting.costs.nodes.values())
 
 
 def _operations(segment: Segment, setting: PlannerInputs) -> tuple[Operation, ...]:

@@ -28,6 +28,7 @@ from petra_graph.blocks import Block, Streams, frozen_statistics
 from petra_graph.errors import placed
 from petra_graph.executor.encoded_tensors import EncodedTensors, decode, encode, total
 from petra_graph.executor.numerics import NumericsContext
+from petra_graph.executor.predicted_forward import PredictedForward
 from petra_graph.executor.reconstruct_recompute_stash import (
     BodyRunner,
     HeadResult,
@@ -71,6 +72,7 @@ class StageExecutor:
         self.program = program
         self.modules = modules
         self.updater = updater
+        self.predicted = PredictedForward(updater)
         self.precision = numerics.precision
         self._numerics = numerics
         self._inside = set(program.nodes)
@@ -106,7 +108,7 @@ class StageExecutor:
         """
         sent: dict[Edge, EncodedTensors] = {}
         result: HeadResult | None = None
-        with self.observers.forward(micro_batch, target):
+        with self.observers.forward(micro_batch, target), self.predicted.of(micro_batch):
             if self.versions is not None:
                 self.versions.begin(micro_batch)
             for segment, runner in self.runners:
@@ -178,6 +180,7 @@ class StageExecutor:
         with self.observers.update():
             if self.versions is not None:
                 self.versions.before_step()
+            self.predicted.drop()
             with self._located():
                 self.updater.step(norm)
         for companion in self.companions.values():

@@ -125,7 +125,7 @@ class Updater:
     ratios: Sequence[float] = ()
     """Of the optimizer's groups, as it was built (`rate_ratios`)."""
     stage: StageFacts | None = None
-    """The facts of the stage; None where its optimizer needs no delays (`has_staleness`)."""
+    """The facts of the stage; None where its optimizer needs no delays (`needs_delays`)."""
     norms: DeferredCheck[int] = field(factory=lambda: DeferredCheck(math.isfinite), init=False)
     """By update, counted from 1."""
     updates: int = field(default=0, init=False)

@@ -41,6 +41,8 @@ _RATE = 0.01
 """The rate of a trial, where the options' own rate is 0."""
 _ACROSS = 0.01
 """The cosine of steps and gradient below which steps go neither up nor down."""
+PREDICTED = "predicted_weights"
+"""The method of an optimizer that predicts, of (delay): see `OptimizerDeclaration`."""
 Rate = Callable[[int], float]
 
 
@@ -56,6 +58,10 @@ class OptimizerDeclaration(Declaration):
 
     An optimizer that is judged at other weights than those that it trains, as schedule-free ones are, has the method
     `evaluated_weights(parameter) -> Tensor`: the weights of an evaluation, like the parameter. It changes nothing.
+
+    An optimizer whose forwards use the parameters that their backwards are expected to find has the method
+    `predicted_weights(delay: int) -> list[(parameter, Tensor)]`: parameters with their expected values after `delay` more updates, in
+    tensors like them with memory of their own. Parameters that it leaves out are expected to stay. It changes nothing.
     """
 
     def faults(self) -> Iterator[str]:
@@ -167,7 +173,9 @@ def _built_faults(_plugin: Plugin, arguments: Sequence[Any], built: Any) -> Iter
         yield f"its groups leave out {len(grouping.left_out)} of the {len(given)} parameters that it was given"
     if grouping.repeated:
         yield "a parameter is in its groups twice"
-    yield from call_faults(built, [ExpectedCall("evaluated_weights", ("parameter",))])
+    yield from call_faults(
+        built, [ExpectedCall("evaluated_weights", ("parameter",)), ExpectedCall(PREDICTED, ("delay",))]
+    )
 
 
 def evaluated_weights_fault(parameter: Tensor, weights: Any) -> str:
@@ -178,6 +186,43 @@ def evaluated_weights_fault(parameter: Tensor, weights: Any) -> str:
         return f"its evaluated_weights returns {described(weights)}, not a tensor"
     came, wanted = (f"{list(one.shape)} in {name_of(one.dtype)}" for one in (weights, parameter))
     return "" if came == wanted else f"its evaluated_weights returns {came} for a parameter {wanted}"
+
+
+def predicts(optimizer: torch.optim.Optimizer | None) -> bool:
+    """Whether a stage's forwards use the parameters that its optimizer predicts; it then needs the facts of its stage."""
+    return hasattr(optimizer, PREDICTED)
+
+
+def needs_delays(optimizer: torch.optim.Optimizer | None) -> bool:
+    """Whether the executor counts the delays of a stage: for the "staleness" of groups, or for predictions."""
+    return optimizer is not None and (has_staleness(optimizer) or predicts(optimizer))
+
+
+def predicted_weights_fault(parameters: Sequence[Tensor], predicted: Any) -> str:
+    """Return why parameters cannot have these values, as `predicted_weights` returns them, in a forward; "" where they can."""
+    import torch
+
+    said, known, seen = f"its {PREDICTED} returns", {id(one): one for one in parameters}, set()
+    pairs = predicted if isinstance(predicted, list | tuple) else [predicted]
+    if not all(isinstance(pair, tuple) and len(pair) == 2 for pair in pairs):  # noqa: PLR2004  a pair
+        return f"{said} {described(predicted)}, not a list of (parameter, tensor)"
+    own = {one.untyped_storage().data_ptr() for one in parameters if one.numel()}
+    for parameter, weights in pairs:
+        if id(parameter) not in known:
+            return f"{said} values of {described(parameter)}, which is not a parameter of its stage"
+        if id(parameter) in seen:
+            return f"{said} a parameter twice"
+        seen.add(id(parameter))
+        if not isinstance(weights, torch.Tensor):
+            return f"{said} {described(weights)} for a parameter, not a tensor"
+        came, wanted = (
+            f"{list(one.shape)} in {name_of(one.dtype)} on {one.device}" for one in (weights, known[id(parameter)])
+        )
+        if came != wanted:
+            return f"{said} {came} for a parameter {wanted}"
+        if weights.numel() and weights.untyped_storage().data_ptr() in own:
+            return f"{said} a tensor in the memory of a parameter"
+    return ""
 
 
 @frozen(kw_only=True)
@@ -203,9 +248,9 @@ class OptimizerTrial(StageTrial):
 
     @property
     def asks(self) -> bool:
-        """Whether it asks for the facts of its stage, or groups that it builds have a "staleness"."""
+        """Whether it asks for the facts of its stage, or what it builds needs delays."""
         try:
-            return super().asks or has_staleness(self.build(self.parameters(), self.options))
+            return super().asks or needs_delays(self.build(self.parameters(), self.options))
         except PetraGraphError:  # its construction is broken
             return False
 
@@ -259,6 +304,13 @@ class _Stage:
         with torch.no_grad():
             found = [self.optimizer.evaluated_weights(parameter) for parameter in self.parameters]  # type: ignore[attr-defined]
         return [one.detach().clone() if isinstance(one, torch.Tensor) else one for one in found]
+
+    def predicted_weights(self, delay: int) -> Any:
+        """Return what the optimizer returns for a delay."""
+        import torch
+
+        with torch.no_grad():
+            return getattr(self.optimizer, PREDICTED)(delay)
 
     def step(self, steps: Iterable[int], rate: Rate | None = None, without: Collection[int] = ()) -> None:
         """Take steps as the executor does; parameters `without` have no gradient."""
@@ -454,6 +506,51 @@ def check_evaluated_weights(trial: OptimizerTrial) -> None:
         raise BrokenPromise("evaluated weights", found, remedy)
 
 
+def check_predicted_weights(trial: OptimizerTrial) -> None:
+    """Where the optimizer has `predicted_weights`, it returns finite values like parameters, in memory of their own, and changes nothing.
+
+    They are the same at every call and after a checkpoint, since each process predicts for itself. At a delay of 0, they are the parameters.
+    """
+    stage = trial.stage()
+    if not predicts(stage.optimizer):
+        return
+    remedy = "return a list of (parameter, new tensor), made of parameters, groups and self.state.get(parameter); write to none"
+    found = _fault_of_prediction(stage)  # before the first step
+    stage.step(range(_STEPS))
+    found = found or _fault_of_prediction(stage)
+    if not found:
+        resumed = _through_checkpoint(stage)
+        values, again = ([one for _, one in each.predicted_weights(2)] for each in (stage, resumed))
+        if not all_equal(values, again):
+            found = "after a checkpoint it predicts other values"
+    if found:
+        raise BrokenPromise("predicted weights", found, remedy)
+
+
+def _fault_of_prediction(stage: _Stage) -> str:
+    """Return what is wrong with the predictions of a stage as it is; "" where nothing is."""
+    before, state, generators = stage.values(), _without_empty(stage.optimizer), states()
+    found = next(filter(None, (_fault_at(stage, delay) for delay in (1, 3))), "")
+    if not found and any(one.shape != own.shape or (one != own).any() for own, one in stage.predicted_weights(0)):
+        found = "moves parameters at a delay of 0"
+    elif not found and not all_equal(before, stage.values()):
+        found = "wrote to parameters"
+    elif not found and (not _same(state, _without_empty(stage.optimizer)) or moved_since(generators)):
+        found = "changed the optimizer's state, or drew random numbers"
+    return found and f"its {PREDICTED} {found}"
+
+
+def _fault_at(stage: _Stage, delay: int) -> str:
+    """Return what is wrong with two predictions of one delay, as the end of a sentence."""
+    pairs, again = stage.predicted_weights(delay), stage.predicted_weights(delay)
+    if fault := predicted_weights_fault(stage.parameters, pairs) or predicted_weights_fault(stage.parameters, again):
+        return fault.removeprefix(f"its {PREDICTED} ")
+    if not all(bool(one.isfinite().all()) for _, one in pairs):
+        return "returns values that are not finite"
+    same = all_equal([one for _, one in pairs], [one for _, one in again])
+    return "" if same else "returns other values at a second call"
+
+
 def _without_empty(optimizer: torch.optim.Optimizer) -> Any:
     """Return a copy of the state; asking for the state of a parameter that has none makes an empty one."""
     held = deepcopy(optimizer.state_dict())
@@ -559,6 +656,7 @@ OPTIMIZER = PluginKind(
         Promise("state dictionary", check_optimizer_state_dict, before_run=""),
         Promise("checkpoint", check_checkpoint, before_run=""),
         Promise("evaluated weights", check_evaluated_weights, build="the shapes, in every evaluation", before_run=""),
+        Promise("predicted weights", check_predicted_weights, build="the form, whenever it is asked", before_run=""),
     ),
     trial=OptimizerTrial,
     built_faults=_built_faults,

@@ -130,10 +130,10 @@ def _measure(node: Node, inputs: tuple[_Stream, ...], conditions: Conditions) ->
         obstacle = f"{type(cause).__name__}: {cause}".partition("\n")[0]
         module, measured = _run_on_cpu(node, inputs, conditions)
     with at_path("optimizer", "name"):
-        state_bytes, update = measure_update(
+        state_bytes, of_optimizer = measure_update(
             module, conditions.build_optimizer, conditions.optimizer_options, conditions.clip, conditions.optimizer
         )
-    work = {**measured.cost.work, "update": update}
+    work = {**measured.cost.work, **of_optimizer}
     cost = attrs.evolve(measured.cost, optimizer_bytes=state_bytes, work=work)
     return attrs.evolve(measured, cost=cost, obstacle=obstacle)
 

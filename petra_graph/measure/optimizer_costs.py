@@ -1,4 +1,4 @@
-"""The state and the step of a stage's optimizer, measured by steps of any plugin's optimizer.
+"""The state, the step and the prediction of a stage's optimizer, measured by calls of any plugin's optimizer.
 
 Decision: parameters have no memory, and those of one node share an optimizer. First-party optimizers go tensor by tensor
 on the CPU, as here; on a GPU torch's own take all tensors of a kind together, for speed, and hold another copy meanwhile.
@@ -9,7 +9,7 @@ of 3 updates. A stage without delay may hold less.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import attrs
@@ -19,12 +19,13 @@ from torch import nn
 from petra_graph.blocks import Block
 from petra_graph.errors import PluginError
 from petra_graph.executor.stage_update import Updater, parameter_groups
-from petra_graph.kinds.optimizer import ParameterGroups, rate_ratios
+from petra_graph.kinds.author_code import author_code
+from petra_graph.kinds.optimizer import PREDICTED, ParameterGroups, predicts, rate_ratios
 from petra_graph.kinds.plugin import Builder
 from petra_graph.kinds.stage_facts import DELAYED
 from petra_graph.measure.counted_operations import work_of
 from petra_graph.measure.tally import Tally, distinct_bytes, tensors
-from petra_graph.program.node_costs import Work
+from petra_graph.program.node_costs import Operation, Work
 from petra_graph.spec.model import ClipSpec
 
 _NORM_BYTES = 16
@@ -33,8 +34,10 @@ _NORM_BYTES = 16
 
 def measure_update(
     module: Block, build: Builder, options: Any, clip: ClipSpec | None, owner: str = "the optimizer"
-) -> tuple[int, Work]:
-    """Return the bytes of state that an optimizer's first step over a module's parameters makes, and its second step.
+) -> tuple[int, Mapping[Operation, Work]]:
+    """Return the bytes of state that an optimizer's first step over a module's parameters makes, and what it does after that step.
+
+    That is "update", the second step, and "predict" where the optimizer has `predicted_weights`.
 
     Args:
         module: on any device.
@@ -47,18 +50,19 @@ def measure_update(
     groups = parameter_groups([module])
     parameters = (*groups.decayed, *groups.undecayed)
     if not parameters:
-        return 0, Work()
+        return 0, {"update": Work()}
     try:
         state_bytes, work = _stepped(_copies(groups, "meta"), build, options, owner)
     except (RuntimeError, NotImplementedError, PluginError):  # it reads values
         state_bytes, work = _stepped(_copies(groups, "cpu"), build, options, owner)
     if clip is None or clip.by == "value":
         return state_bytes, work
-    working = max(work.working_bytes, _NORM_BYTES * max(parameter.numel() for parameter in parameters))
-    return state_bytes, attrs.evolve(work, working_bytes=working, accumulating_bytes=working)
+    step = work["update"]
+    working = max(step.working_bytes, _NORM_BYTES * max(parameter.numel() for parameter in parameters))
+    return state_bytes, {**work, "update": attrs.evolve(step, working_bytes=working, accumulating_bytes=working)}
 
 
-def _stepped(groups: ParameterGroups, build: Builder, options: Any, owner: str) -> tuple[int, Work]:
+def _stepped(groups: ParameterGroups, build: Builder, options: Any, owner: str) -> tuple[int, Mapping[Operation, Work]]:
     parameters = [*groups.decayed, *groups.undecayed]
     optimizer = build(groups, options, stage=DELAYED)
     ratios = rate_ratios(optimizer, options.lr)
@@ -67,11 +71,22 @@ def _stepped(groups: ParameterGroups, build: Builder, options: Any, owner: str) 
     updater.accumulated(DELAYED.depth)
     updater.step()
     state_bytes = distinct_bytes(tensors(list(optimizer.state.values())))
+    work: dict[Operation, Work] = {"predict": _predicted(optimizer, owner)} if predicts(optimizer) else {}
     _give_gradients(parameters)
     updater.accumulated(DELAYED.depth)
     with Tally() as tally:
         updater.step()
-        return state_bytes, work_of(tally.lap())
+        return state_bytes, {**work, "update": work_of(tally.lap())}
+
+
+def _predicted(optimizer: Any, owner: str) -> Work:
+    """Return the work of a prediction, whose own bytes are kept."""
+    with torch.no_grad(), Tally() as tally:
+        with author_code(f"{owner} failed to predict 1 update ahead"):
+            predicted = getattr(optimizer, PREDICTED)(1)
+        lap = tally.lap()
+        del predicted
+    return work_of(lap, kept=lap.left_bytes)
 
 
 def _give_gradients(parameters: Sequence[nn.Parameter]) -> None:

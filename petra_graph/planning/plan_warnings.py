@@ -19,6 +19,7 @@ from petra_graph.compiler.simulator.steady_state import tick
 from petra_graph.errors import shown
 from petra_graph.graph.node_graph import INPUT
 from petra_graph.kinds.stage_facts import steady_staleness
+from petra_graph.planning.delay_corrections import corrections_without_effect
 from petra_graph.planning.measure_network import MeasuredNetwork
 from petra_graph.planning.plan_assumptions import device_guesses
 from petra_graph.program.stage_bytes import summed
@@ -160,6 +161,7 @@ def _without_effect(network: MeasuredNetwork, programs: Sequence[StageProgram]) 
         yield "partition.sync_batch_norm changes nothing: there is one replica"
     if spec.checkpoint.best_is is not None and spec.checkpoint.best is None:
         yield "checkpoint.best_is changes nothing: checkpoint.best names no metric"
+    yield from corrections_without_effect(network, programs)
 
 
 def _stores(segment: Segment) -> bool:

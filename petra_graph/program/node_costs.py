@@ -10,6 +10,7 @@ Operations are those of the executor's segment runners:
     invert              reconstruct the input alone                           before `recompute`: delayed-reconstructed
     forward_backward    evaluate, take the loss and differentiate both        the head
     update              the optimizer's step
+    predict             predict the parameters for a forward; the prediction is kept    where the optimizer does it
     copy                copy the parameters before an update, where a backward uses older ones    (in a profile alone)
 
 A table holds for one micro-batch size, one precision and one optimizer.
@@ -28,7 +29,7 @@ from petra_graph.program.device_types import Link
 from petra_graph.spec.model import Kind
 
 Operation = Literal[
-    "forward", "reverse", "recompute", "record", "replay", "invert", "forward_backward", "update", "copy"
+    "forward", "reverse", "recompute", "record", "replay", "invert", "forward_backward", "update", "predict", "copy"
 ]
 
 
@@ -48,7 +49,7 @@ class Work:
     accumulating_bytes: int = 0
     """The same where parameter gradients exist before, and the operation adds to them."""
     kept_bytes: int = 0
-    """Bytes alive afterwards beyond arguments and results: those of a stashed graph."""
+    """Bytes alive afterwards beyond arguments and results: those of a stashed graph, or of a prediction."""
     shares: tuple[int | None, ...] = ()
     """For each returned stream, the index of the tensor in whose memory it lies; None: memory of its own.
 

@@ -18,7 +18,7 @@ from petra_graph.executor.stage_executor import StageExecutor
 from petra_graph.executor.stage_update import LearningRate, Updater, parameter_groups
 from petra_graph.kinds.data_set import DataFacts
 from petra_graph.kinds.loss import Loss
-from petra_graph.kinds.optimizer import has_staleness, rate_ratios
+from petra_graph.kinds.optimizer import needs_delays, rate_ratios
 from petra_graph.kinds.plugin import Builder
 from petra_graph.kinds.stage_facts import StageFacts
 from petra_graph.measure.node_shapes import build_block
@@ -80,7 +80,7 @@ def executors(
             training.optimizer,
             FirstSteps(modules, parameters, training.optimizer, deferred) if spec.run.self_check else None,
             () if optimizer is None else rate_ratios(optimizer, options.lr),
-            stage if optimizer is not None and has_staleness(optimizer) else None,
+            stage if needs_delays(optimizer) else None,
         )
         made.append(StageExecutor(program, modules, numerics, updater, training.loss, read_interval=interval))
     return tuple(made)

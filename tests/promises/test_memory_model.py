@@ -13,6 +13,7 @@ import pytest
 
 from petra_graph.blocks import Buffered
 from petra_graph.compiler.memory.segment_memory import SegmentMemory
+from petra_graph.compiler.memory.stage_memory import StageMemory
 from petra_graph.kinds.block import BLOCK
 from petra_graph.program.method import METHODS
 from petra_graph.program.schedule import Policy
@@ -132,3 +133,35 @@ def test_graphs_on_shared_devices(graph, devices):
         GRAPHS[graph], SHAPES[graph], devices=devices, policy="arrival", batch=16, method="petra", schedule="1f1b"
     )
     assert max(abs(predicted[name].total / measured[name] - 1) for name in devices) < PROMISED
+
+
+PREDICTED = 0.01
+OPTIMIZERS = [
+    {"optimizer": "sgd"},
+    {"optimizer": "sgd", "weight_decay": 1e-4, "nesterov": False},
+    {"optimizer": "adam"},
+    {"optimizer": "adamw", "correction": "spike"},
+]
+
+
+@pytest.mark.parametrize(("schedule", "accumulation"), [("lockstep", 1), ("1f1b", 3), ((7, 2, 2, 2, 1, 1), 2)], ids=str)
+@pytest.mark.parametrize("options", OPTIMIZERS, ids=str)
+def test_predicted_parameters(options, schedule, accumulation):
+    how = {"schedule": schedule, "accumulation": accumulation, "predict": True, **options}
+    predicted, measured = predicted_and_measured(REVNET, IMAGE, **how)
+    assert max(abs(stage.total / found - 1) for stage, found in zip(predicted, measured, strict=True)) < PREDICTED
+    assert predicted[0].parameter_buffer > 0
+    assert predicted[-1].parameter_buffer == 0
+
+
+@pytest.mark.parametrize("devices", DEVICES)
+def test_predicted_parameters_on_shared_devices(devices):
+    predicted, measured = devices_predicted_and_measured(
+        REVNET, IMAGE, devices=devices, policy="arrival", schedule="1f1b", predict=True
+    )
+    assert max(abs(predicted[name].total / measured[name] - 1) for name in devices) < PREDICTED
+
+
+def test_a_model_that_forgets_the_predicted_parameters_is_found_out(monkeypatch):
+    monkeypatch.setattr(StageMemory, "_predict", lambda *_: None)
+    assert deviation(REVNET, IMAGE, schedule="lockstep", predict=True) > PREDICTED

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from inspect import signature
 from typing import Any
 
 import attrs
@@ -29,8 +30,15 @@ def images(shape: tuple[int, ...]) -> DataFacts:
     return DataFacts(shape=shape, dtype="uint8", mean=(0.5, 0.5, 0.5), std=(0.2, 0.2, 0.2))
 
 
-def conditions(shape: tuple[int, ...], *, batch: int = 4, optimizer: str = "sgd", **changes: Any) -> Conditions:
-    chosen = training(optimizer, lambda _: 0.05, {})
+def conditions(
+    shape: tuple[int, ...],
+    *,
+    batch: int = 4,
+    optimizer: str = "sgd",
+    options: Mapping[str, Any] | None = None,
+    **changes: Any,
+) -> Conditions:
+    chosen = training(optimizer, lambda _: 0.05, dict(options or {}))
     usual = Conditions(
         batch=batch,
         facts=DataFacts(shape=shape, dtype="float32"),
@@ -129,9 +137,10 @@ def _pipeline(
     **settings: Any,
 ) -> tuple[Pipeline, CostTable, Sequence[tuple[torch.Tensor, torch.Tensor]]]:
     built: Pipeline = pipeline(nodes, shape, compute=compute, optimizer=optimizer, **settings)
+    options = {key: value for key, value in settings.items() if key not in signature(pipeline).parameters}
     table = measure_costs(
         built.network.graph,
-        conditions(shape, batch=batch, optimizer=optimizer, precision=PrecisionSpec(compute=compute)),
+        conditions(shape, batch=batch, optimizer=optimizer, options=options, precision=PrecisionSpec(compute=compute)),
     )
     count = 2 * max(program.depth for program in built.programs) + 3 * built.programs[0].accumulation
     return built, table, samples(shape, count, batch)

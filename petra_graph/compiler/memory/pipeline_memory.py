@@ -115,6 +115,8 @@ def checkpoint_bytes(programs: Sequence[StageProgram], costs: CostTable, transpo
     cut = Cut(micro_batches=range(2 * ahead), at=aligned(ahead, 2 * ahead, accumulation, programs[0].flush))
     pipeline = PipelineMemory(programs, costs, transport)
     pipeline.run([_before(cut, program) for program in programs])
+    for stage in pipeline.stages.values():
+        stage.drop_prediction()  # it is made again
     held = [stage.live.now() for stage in pipeline.stages.values()]
     return pipeline.bytes_in_flight() + sum(
         stage.parameters + stage.optimizer + stage.gradients + stage.parameter_buffer + stage.input_buffer

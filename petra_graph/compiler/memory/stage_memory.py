@@ -5,6 +5,7 @@ Names and order are those of the executor, so that the two can be read side by s
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping
 from math import ceil
 
@@ -64,6 +65,15 @@ class StageMemory:
             for name in segment.nodes
         )
         self._versions = WeightVersions(lambda: self.live.allocate([copied], "parameter_buffer"))
+        predictions = [work for node in self._nodes.values() if (work := node.work.get("predict")) and not copied]
+        self._predicted = sum(work.kept_bytes for work in predictions)
+        """Bytes of a prediction."""
+        self._predicting = max((work.working_bytes - work.kept_bytes for work in predictions), default=0)
+        """Bytes beside it while it is made."""
+        self._prediction: Streams = []
+        self._delay = 0
+        """Of the prediction that is held, in updates; 0: none is."""
+        self._facts = program.facts(stages=program.index, replicas=1, micro_batches=sys.maxsize)
         self._segments = SegmentMemory(self._nodes, self.live, self._versions, share)
 
     def forward(self, micro_batch: int, arrived: Mapping[Edge, Message]) -> dict[Edge, Message]:
@@ -75,6 +85,7 @@ class StageMemory:
             for edge in self.program.receives
         }
         sent: dict[Edge, Message] = {}
+        self._predict(self._facts.staleness(micro_batch))
         self._versions.begin(micro_batch)
         for segment in self.program.segments:
             inputs = [stream for entry in segment.inputs for stream in received.pop(entry.edge)]
@@ -135,10 +146,24 @@ class StageMemory:
 
     def update(self) -> None:
         self._versions.before_step()
+        self.drop_prediction()
         self.live.add("optimizer", self._optimizer)
         self._optimizer = 0
         self.live.update_peak(self._step_working)
         self._segments.forget_gradients()
+
+    def drop_prediction(self) -> None:
+        """Free the prediction, before an update."""
+        self.live.drop(self._prediction, "parameter_buffer")
+        self._prediction, self._delay = [], 0
+
+    def _predict(self, delay: int) -> None:
+        """Hold the prediction of a delay in place of another one, where the optimizer has taken a step."""
+        if not delay or delay == self._delay or self._optimizer or not self._predicted:
+            return
+        self.drop_prediction()
+        self._prediction, self._delay = self.live.allocate([self._predicted], "parameter_buffer"), delay
+        self.live.update_peak(self._predicting)
 
     def _summed(self, gradients: list[Streams]) -> Streams:
         if len(gradients) < 2:  # noqa: PLR2004  one needs no addition

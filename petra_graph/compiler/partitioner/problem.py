@@ -7,7 +7,7 @@ give the devices of one.
     bytes of a stage at distance J-j = delta
         resident                   of its items
         buffers  x depth(delta)    an item that joins the one before it in its stage stores nothing
-        versions x ceil(staleness(delta) / k)
+        versions x ceil(staleness(delta) / k), at most `most_versions`
     bytes of a device
         the sum over its stages, the largest working set of its items (it does one operation at a time), and the
         capacity of its channels from other devices
@@ -83,6 +83,8 @@ class DepthRule:
     schedule: ScheduleName = "sequential"
     accumulation: int = 1
     flush: Flush = "drain"
+    most_versions: float = inf
+    """1 where the versions are predictions, of which a stage holds one at a time."""
 
     def depth(self, distance: int) -> int:
         """Return a stage's micro-batches in flight."""
@@ -94,8 +96,8 @@ class DepthRule:
         return 0 if self.flush == "window" else self.depth(distance) - 1
 
     def versions(self, distance: int) -> int:
-        """Return the older versions of its parameters that a stage keeps, where the method keeps them."""
-        return -(-self.staleness(distance) // self.accumulation)
+        """Return the further versions of its parameters that a stage keeps: older ones, or a predicted one."""
+        return int(min(-(-self.staleness(distance) // self.accumulation), self.most_versions))
 
 
 @define(kw_only=True, eq=False)

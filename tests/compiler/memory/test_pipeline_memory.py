@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from petra_graph.compiler.listed_stages import partition, per_block
 from petra_graph.compiler.lower import Lowering
 from petra_graph.compiler.memory.live_tensors import LiveTensors
-from petra_graph.compiler.memory.pipeline_memory import PipelineMemory, device_memory, stage_memory
+from petra_graph.compiler.memory.pipeline_memory import PipelineMemory, checkpoint_bytes, device_memory, stage_memory
 from petra_graph.compiler.memory.segment_memory import EncodedShare
 from petra_graph.graph.node_graph import INPUT
 from petra_graph.program.method import METHODS
@@ -109,6 +109,20 @@ def test_there_are_as_many_copies_as_distinct_versions(k, copies):
     assert parts("pipedream", "parameter_buffer", "lockstep", k) == expected
     assert parts("delayed-reconstructed", "parameter_buffer", "lockstep", k) == expected
     assert parts("dsp", "parameter_buffer", "lockstep", k) == [0] * J
+
+
+def test_one_prediction_is_held_where_there_is_a_delay_until_the_update():
+    predicting = Work(working_bytes=PARAMETERS + 5, kept_bytes=PARAMETERS)
+    nodes = {name: attrs.evolve(one, work={**one.work, "predict": predicting}) for name, one in TABLE.nodes.items()}
+    table = attrs.evolve(TABLE, nodes=nodes)
+    for k in (1, 3):
+        found = stage_memory(programs("petra", "lockstep", k), table)
+        assert [stage.parameter_buffer for stage in found] == [PARAMETERS] * (J - 1) + [0]
+        assert checkpoint_bytes(programs("petra", "lockstep", k), table) == checkpoint_bytes(
+            programs("petra", "lockstep", k), TABLE
+        )
+    for method, schedule in (("petra", "sequential"), ("gpipe", "fill-drain")):
+        assert [stage.parameter_buffer for stage in stage_memory(programs(method, schedule), table)] == [0] * J
 
 
 def test_kept_graphs_are_as_many_as_micro_batches_in_flight():

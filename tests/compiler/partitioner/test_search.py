@@ -175,6 +175,11 @@ def test_a_flushed_window_is_never_stale():
     assert DepthRule(schedule="lockstep", accumulation=4).versions(3) == 2
 
 
+def test_of_predictions_a_delayed_stage_holds_one():
+    rule = DepthRule(schedule="lockstep", accumulation=2, most_versions=1)
+    assert [rule.versions(distance) for distance in range(5)] == [0, 1, 1, 1, 1]
+
+
 @pytest.mark.parametrize(
     ("change", "said"),
     [
