@@ -202,27 +202,23 @@ def predicted_weights_fault(parameters: Sequence[Tensor], predicted: Any) -> str
     """Return why parameters cannot have these values, as `predicted_weights` returns them, in a forward; "" where they can."""
     import torch
 
-    said, known, seen = f"its {PREDICTED} returns", {id(one): one for one in parameters}, set()
+    said, known, seen = f"its {PREDICTED} returns", set(map(id, parameters)), set()
     pairs = predicted if isinstance(predicted, list | tuple) else [predicted]
     if not all(isinstance(pair, tuple) and len(pair) == 2 for pair in pairs):  # noqa: PLR2004  a pair
         return f"{said} {described(predicted)}, not a list of (parameter, tensor)"
-    own = {one.untyped_storage().data_ptr() for one in parameters if one.numel()}
     for parameter, weights in pairs:
-        if id(parameter) not in known:
-            return f"{said} values of {described(parameter)}, which is not a parameter of its stage"
-        if id(parameter) in seen:
-            return f"{said} a parameter twice"
+        if id(parameter) not in known or id(parameter) in seen:
+            again = "a parameter twice" if id(parameter) in known else "values of what is not a parameter of its stage"
+            return f"{said} {again}"
         seen.add(id(parameter))
         if not isinstance(weights, torch.Tensor):
             return f"{said} {described(weights)} for a parameter, not a tensor"
-        came, wanted = (
-            f"{list(one.shape)} in {name_of(one.dtype)} on {one.device}" for one in (weights, known[id(parameter)])
-        )
+        came, wanted = (f"{list(one.shape)} in {name_of(one.dtype)} on {one.device}" for one in (weights, parameter))
         if came != wanted:
             return f"{said} {came} for a parameter {wanted}"
-        if weights.numel() and weights.untyped_storage().data_ptr() in own:
-            return f"{said} a tensor in the memory of a parameter"
-    return ""
+    own = {one.untyped_storage().data_ptr() for one in parameters if one.numel()}
+    shared = any(weights.numel() and weights.untyped_storage().data_ptr() in own for _, weights in pairs)
+    return f"{said} a tensor in the memory of a parameter" if shared else ""
 
 
 @frozen(kw_only=True)

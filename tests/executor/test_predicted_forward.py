@@ -242,7 +242,10 @@ def test_evaluations_have_the_true_weights():
         (lambda w: [(w, 1.0)], "its predicted_weights returns a float for a parameter, not a tensor"),
         (lambda w: [(w, w.new_zeros(2))], "returns [2] in float64 on cpu for a parameter [1] in float64 on cpu"),
         (lambda w: [(w, w.float())], "returns [1] in float32 on cpu for a parameter [1] in float64 on cpu"),
-        (lambda w: [(nn.Parameter(w), w + 1)], "which is not a parameter of its stage"),
+        (
+            lambda w: [(nn.Parameter(w), w + 1)],
+            "its predicted_weights returns values of what is not a parameter of its stage",
+        ),
         (lambda w: [(w, w + 1), (w, w + 1)], "its predicted_weights returns a parameter twice"),
         (lambda w: [(w, w.detach())], "its predicted_weights returns a tensor in the memory of a parameter"),
         (lambda w: {}[0], "failed to predict 1 updates ahead: KeyError: 0"),
