@@ -31,7 +31,14 @@ def test_nodes_are_written_out(prepared):
 def test_every_option_has_its_value(prepared):
     spec = resolved(prepared())
     assert spec.graph.node[1].options == {"hidden": 12, "activation": "relu", "dropout": 0.1}
-    assert spec.optimizer.options == {"lr": 0.05, "momentum": 0.9, "nesterov": True, "weight_decay": 0.0}
+    assert spec.optimizer.options == {
+        "lr": 0.05,
+        "momentum": 0.9,
+        "nesterov": True,
+        "weight_decay": 0.0,
+        "correction": "none",
+        "predict": False,
+    }
     assert spec.data.options["crop_padding"] == 1
     assert {"mean", "std", "test_share"} <= set(spec.data.options)
 
