@@ -17,6 +17,7 @@ from torch import Tensor, nn
 
 from petra_graph.errors import PluginError
 from petra_graph.executor.stage_executor import StageExecutor
+from petra_graph.executor.stage_parameters import exchanged
 from petra_graph.executor.stage_update import Updater
 from petra_graph.kinds.author_code import author_code
 from petra_graph.kinds.optimizer import evaluated_weights_fault
@@ -29,16 +30,8 @@ def evaluating(executors: Iterable[StageExecutor]) -> Iterator[None]:
     Raises:
         PluginError: an optimizer failed, or returned something else than weights.
     """
-    trained: list[tuple[nn.Parameter, Tensor]] = []
-    try:
-        for executor in executors:
-            for parameter, weights in evaluated_weights(executor.updater):
-                trained.append((parameter, parameter.data))
-                parameter.data = weights
+    with exchanged(pair for executor in executors for pair in evaluated_weights(executor.updater)):
         yield
-    finally:
-        for parameter, data in trained:
-            parameter.data = data
 
 
 def evaluated_weights(updater: Updater) -> Iterator[tuple[nn.Parameter, Tensor]]:

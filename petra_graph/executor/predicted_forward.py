@@ -27,6 +27,7 @@ from attrs import define, field
 from torch import Tensor, nn
 
 from petra_graph.errors import PluginError
+from petra_graph.executor.stage_parameters import exchanged
 from petra_graph.executor.stage_update import Updater
 from petra_graph.kinds.author_code import author_code
 from petra_graph.kinds.optimizer import PREDICTED, predicted_weights_fault
@@ -51,15 +52,8 @@ class PredictedForward:
         Raises:
             PluginError: the optimizer failed, or returned something else than parameters with tensors like them.
         """
-        true: list[tuple[nn.Parameter, Tensor]] = []
-        try:
-            for parameter, weights in self._at(micro_batch):
-                true.append((parameter, parameter.data))
-                parameter.data = weights
+        with exchanged(self._at(micro_batch)):
             yield
-        finally:
-            for parameter, data in true:
-                parameter.data = data
 
     def drop(self) -> None:
         """Forget the prediction: the parameters change next."""

@@ -14,6 +14,7 @@ from attrs import evolve
 
 from petra_graph.errors import Problem, SpecError
 from petra_graph.executor.stage_update import scaled_rate
+from petra_graph.kinds.stage_facts import steady_staleness
 from petra_graph.planning.measure_network import MeasuredNetwork
 from petra_graph.planning.place_network import place_as_planned
 from petra_graph.program.device_types import Device
@@ -38,16 +39,17 @@ def bounded(network: MeasuredNetwork, devices: tuple[Device, ...]) -> MeasuredNe
     while True:
         method = evolve(network.spec.method, accumulation=k)
         found = network.variant(evolve(network.spec, method=method))
-        delay = 0 if found.method.flush == "window" else largest_depth(found, devices) - 1
+        delay = _longest_delay(found, devices)
         least = _least(found, delay, bound)
         if least <= k:
             return found
         k = least
 
 
-def largest_depth(network: MeasuredNetwork, devices: tuple[Device, ...]) -> int:
-    placement = place_as_planned(network, devices)
-    return max(program.depth for program in network.programs(placement))
+def _longest_delay(network: MeasuredNetwork, devices: tuple[Device, ...]) -> int:
+    """Return by how many micro-batches the latest stage's backwards come late, in a full pipeline."""
+    programs = network.programs(place_as_planned(network, devices))
+    return int(max(steady_staleness(program.depth, 1, program.flush) for program in programs))
 
 
 def consequences(network: MeasuredNetwork) -> Iterator[str]:

@@ -298,7 +298,7 @@ def _forked_rank(_: SubprocessHandler, words: tuple[str, ...], variables: dict[s
         sys.argv = ["petra-graph", *words[words.index("petra_graph") + 1 :]]
         try:
             code = main()
-        except BaseException:  # noqa: BLE001  nothing of the launcher goes on in here
+        except BaseException:  # noqa: BLE001  nothing of the launcher continues in here
             traceback.print_exc()
             code = 1
         sys.stdout.flush()

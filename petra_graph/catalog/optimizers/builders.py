@@ -46,7 +46,7 @@ _ADAM: dict[tuple[str, bool], type[torch.optim.Adam]] = {
 
 
 def sgd(groups: ParameterGroups, options: SgdOptions) -> torch.optim.Optimizer:
-    """Build `torch.optim.SGD`, or with a correction for delay an optimizer that steps as it does where there is none."""
+    """Build `torch.optim.SGD`, or with a correction for delay an optimizer that steps likewise without delay."""
     parameters = groups.param_groups(weight_decay=options.weight_decay)
     build = _SGD[options.correction, options.predict]
     return build(parameters, lr=options.lr, momentum=options.momentum, nesterov=options.nesterov)
