@@ -19,12 +19,14 @@ Limits: a loss of one parameter, where a stage of a pipeline has many and its gr
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 
 import click
 import numpy as np
 from attrs import frozen
 
 from petra_graph.catalog.optimizers.spike_compensation import spike_shares
+from tools.studies.drawing import COLOURS, figure_of
 
 DELAYS = (0, 1, 2, 3, 5, 7, 10, 20)
 _STEPS, _HALVINGS = 1000, 60
@@ -60,6 +62,15 @@ METHODS = {
     "momentum, both": Descent(momentum=0.9, spike=True, predict=True),
 }
 
+DRAWN = {
+    "no momentum": "no momentum",
+    "momentum": "momentum",
+    "Nesterov": "Nesterov momentum",
+    "momentum, spike": "momentum with spike compensation, or with prediction",
+    "momentum, both": "momentum with both",
+}
+"""The figure's lines, and their names."""
+
 
 def polynomial(descent: Descent, delay: int, rate: float) -> Sequence[float]:
     """Return the coefficients of the characteristic polynomial, of the highest power first."""
@@ -93,11 +104,28 @@ def largest_stable_rate(descent: Descent, delay: int) -> float:
 
 @click.command()
 @click.option("--delay", "delays", type=int, multiple=True, default=DELAYS, show_default=True, help="In updates.")
-def main(delays: Sequence[int]) -> None:
+@click.option(
+    "--figure", type=click.Path(dir_okay=False, path_type=Path), help="A PNG of the rates up to the largest delay."
+)
+def main(delays: Sequence[int], figure: Path | None) -> None:
     width = max(map(len, METHODS))
     click.echo(" " * width + "".join(f"{f'D = {delay}':>9}" for delay in delays))
     for name, descent in METHODS.items():
         click.echo(f"{name:{width}}" + "".join(f"{largest_stable_rate(descent, delay):9.4f}" for delay in delays))
+    if figure is not None:
+        draw(figure, range(max(delays) + 1))
+
+
+def draw(path: Path, delays: Sequence[int]) -> None:
+    """Draw what a gradient moves the weights in the end, at the largest stable rate: the rate over 1 - m."""
+    with figure_of(path, title="Largest stable step of late gradients, momentum 0.9, curvature 1") as axis:
+        for (name, drawn), colour in zip(DRAWN.items(), (*COLOURS, "#777777"), strict=True):
+            descent = METHODS[name]
+            rates = [largest_stable_rate(descent, delay) / (1 - descent.momentum) for delay in delays]
+            axis.plot(delays, rates, label=drawn, color=colour, marker="o", markersize=3)
+        axis.set(xlabel="delay, updates", ylabel="learning rate / (1 - momentum)", yscale="log")
+        axis.xaxis.get_major_locator().set_params(integer=True)
+        axis.legend(frameon=False, fontsize=8)
 
 
 if __name__ == "__main__":

@@ -1,0 +1,196 @@
+"""What corrections of the delay are worth: an update a micro-batch, gradients as late as a pipeline makes them.
+
+    python -m tools.studies.delay search input.txt
+    python -m tools.studies.delay stages input.txt
+
+`search` trains the GPT of `delay_gpt.toml` in six stages under 1f1b with each correction, and by backpropagation, at three learning
+rates and two scales of the initial vectors alike. It sees the first nine tenths of the text, whose last tenth is what it chooses by. A
+training whose loss after the first epoch of four is more than 0.25 nats above the least of its row is ended there. `stages` trains the best two corrections and both
+together, the base and backpropagation as `search` chose them, on the whole text with its own test, three seeds, in two, four and six
+stages, and in six under `auto` and `lockstep`.
+"""
+
+from __future__ import annotations
+
+import json
+import statistics
+from collections.abc import Mapping, Sequence
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import click
+from attrs import frozen
+
+from petra_graph.cli.options_and_output import print_table
+from tools.studies.study import Case, Done, Study, series, write_results
+
+SPEC = str(Path(__file__).with_name("delay_gpt.toml"))
+RATES = (1e-3, 2e-3, 4e-3)
+SCALES = (1.0, 3.0)
+MARGIN = 0.25
+FIRST_EPOCH = """callback=[{name = "first_epoch:FirstEpochsOptions"}]"""
+
+BACKPROP = ("method.name=backprop", "method.schedule=sequential")
+SPIKE, PREDICT = "optimizer.options.correction=spike", "optimizer.options.predict=true"
+NADAM, BY_DELAY = "optimizer.name=nadam", "lr_schedule.delay_epochs=1"
+ROWS: Mapping[str, Sequence[str]] = {
+    "backprop": BACKPROP,
+    "adamw": (),
+    "adamw beta1 0.5": ("optimizer.options.betas=[0.5,0.99]",),
+    "spike": (SPIKE,),
+    "predict": (PREDICT,),
+    "spike predict": (SPIKE, PREDICT),
+    "nadam 0.99": (NADAM, "optimizer.options.betas=[0.99,0.99]"),
+    "nadam by stage": (NADAM, "optimizer.options.beta1_by_stage=true"),
+    "rate by delay": (BY_DELAY,),
+}
+
+PIPELINES: Mapping[str, Sequence[str]] = {
+    "two stages": ("partition.stages=2",),
+    "four stages": ("partition.stages=4",),
+    "six stages": (),
+    "six stages, auto": ("method.schedule=auto", "partition.devices=6"),
+    "six stages, lockstep": ("method.schedule=lockstep",),
+}
+
+
+@frozen(kw_only=True)
+class Setting:
+    """A row at a learning rate and a scale of the initial vectors."""
+
+    row: str
+    rate: float
+    scale: float
+
+    @property
+    def key(self) -> str:
+        return f"lr {self.rate:g}, embedding_std {self.scale:g}"
+
+    @property
+    def name(self) -> str:
+        return f"{self.row.replace(' ', '-')}-lr{self.rate:g}-std{self.scale:g}"
+
+    @property
+    def overrides(self) -> tuple[str, ...]:
+        return (
+            *ROWS[self.row],
+            f"optimizer.options.lr={self.rate:g}",
+            f"architecture.options.embedding_std={self.scale:g}",
+        )
+
+
+def output_option(command: Any) -> Any:
+    where = click.option(
+        "--output",
+        type=click.Path(file_okay=False, path_type=Path),
+        default=Path("runs/delay"),
+        show_default=True,
+        help="Folder of the runs and of the results.",
+    )
+    jobs = click.option("--jobs", default=1, show_default=True, help="Runs at a time, of one thread each.")
+    return where(jobs(command))
+
+
+@click.group()
+def main() -> None: ...
+
+
+@main.command()
+@click.argument("text", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@click.option("--row", "rows", multiple=True, type=click.Choice(list(ROWS)), help="Rows; default: all.")
+@output_option
+def search(text: Path, rows: Sequence[str], output: Path, jobs: int) -> None:
+    """Try each correction at each learning rate and scale; write search.json after each row."""
+    study = gpt(_beginning(text, output), output, jobs)
+    results: dict[str, Any] = {}
+    for row in rows or ROWS:
+        results[row] = {setting.key: losses for setting, losses in searched(study, row).items()}
+        write_results(output, "search", {**study.facts(), "loss after each epoch, nats": results})
+    print_table([(row, *(_shown(found) for found in results[row].values())) for row in results])
+
+
+def searched(study: Study, row: str) -> dict[Setting, list[float]]:
+    """Return the losses after each epoch of all settings of a row; one epoch only, if it ruled the others out."""
+    settings = [Setting(row=row, rate=rate, scale=scale) for rate, scale in product(RATES, SCALES)]
+    first = {one: Case(name=f"first/{one.name}", overrides=(*one.overrides, FIRST_EPOCH)) for one in settings}
+    whole = {one: Case(name=f"search/{one.name}", overrides=one.overrides) for one in settings}
+    done = study.carry_out(list(first.values()))
+    found = {one: losses(done[first[one].name]) for one in settings}
+    least = min(values[0] for values in found.values())
+    promising = [one for one in settings if found[one][0] <= least + MARGIN]
+    done = study.carry_out([whole[one] for one in promising])
+    return found | {one: losses(done[whole[one].name]) for one in promising}
+
+
+@main.command()
+@click.argument("text", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@click.option(
+    "--row", "rows", multiple=True, required=True, type=click.Choice(list(ROWS)), help="Rows that are compared."
+)
+@click.option("--seeds", default=3, show_default=True, help="Seeds 0, 1, ... of each.")
+@output_option
+def stages(text: Path, rows: Sequence[str], seeds: int, output: Path, jobs: int) -> None:
+    """Train the settings that `search` chose under each pipeline; write stages.json after each row."""
+    study, found = gpt(text, output, jobs), json.loads((output / "search.json").read_text())
+    results: dict[str, Any] = {}
+    for row in rows:
+        setting = chosen(row, found["loss after each epoch, nats"][row])
+        pipelines = {"one device": ()} if row == "backprop" else PIPELINES
+        cases = {
+            (pipeline, seed): Case(
+                name=f"stages/{setting.name}-{pipeline.replace(' ', '-').replace(',', '')}-seed{seed}",
+                overrides=(*setting.overrides, *overrides, f"run.seed={seed}"),
+            )
+            for pipeline, overrides in pipelines.items()
+            for seed in range(seeds)
+        }
+        done = study.carry_out(list(cases.values()))
+        results[row] = {"lr": setting.rate, "embedding_std": setting.scale} | {
+            pipeline: spread([losses(done[cases[pipeline, seed].name])[-1] for seed in range(seeds)])
+            for pipeline in pipelines
+        }
+        write_results(output, "stages", {**study.facts(), "test loss, nats": results})
+    print_table(
+        [
+            (row, *(f"{name} {found[name]['mean']:.3f}" for name in found if name not in ("lr", "embedding_std")))
+            for row, found in results.items()
+        ]
+    )
+
+
+def chosen(row: str, found: Mapping[str, Sequence[float]]) -> Setting:
+    """Return the setting of a row whose training was not ended, and has the least loss after its last epoch."""
+    settings = (Setting(row=row, rate=rate, scale=scale) for rate, scale in product(RATES, SCALES))
+    return min((one for one in settings if len(found[one.key]) > 1), key=lambda one: found[one.key][-1])
+
+
+def spread(values: Sequence[float]) -> dict[str, Any]:
+    deviation = round(statistics.stdev(values), 4) if len(values) > 1 else None
+    return {"mean": round(statistics.mean(values), 4), "standard deviation": deviation, "each": list(values)}
+
+
+def gpt(text: Path, output: Path, jobs: int) -> Study:
+    return Study(spec=SPEC, overrides=(f"data.options.root={text.resolve()}",), output=output, jobs=jobs)
+
+
+def losses(done: Done) -> list[float]:
+    """Return the loss after each epoch, in nats a character; one epoch, where it ruled the rest out."""
+    return series(done.directory, "test/loss")
+
+
+def _beginning(text: Path, output: Path) -> Path:
+    """Write the text without its last tenth, which is the test of `stages`; both have all characters."""
+    whole = text.read_text()
+    path = output / "beginning.txt"
+    output.mkdir(parents=True, exist_ok=True)
+    path.write_text(whole[: len(whole) - round(0.1 * len(whole))])
+    return path
+
+
+def _shown(found: Sequence[float]) -> str:
+    return f"{found[-1]:.3f}" if len(found) > 1 else f"ended at {found[0]:.2f}"
+
+
+if __name__ == "__main__":
+    main()
