@@ -59,10 +59,15 @@ class PredictedForward:
         """Forget the prediction: the parameters change next."""
         self._delay, self._predicted = 0, ()
 
-    def _at(self, micro_batch: int) -> Sequence[tuple[nn.Parameter, Tensor]]:
+    def delay_of(self, micro_batch: int) -> int:
+        """Return by how many updates the forward of a micro-batch is predicted ahead; 0: it uses the stage's own parameters."""
         predict, stage = getattr(self.updater.optimizer, PREDICTED, None), self.updater.stage
-        if predict is None or stage is None or not (delay := stage.staleness(micro_batch)):
+        return 0 if predict is None or stage is None else stage.staleness(micro_batch)
+
+    def _at(self, micro_batch: int) -> Sequence[tuple[nn.Parameter, Tensor]]:
+        if not (delay := self.delay_of(micro_batch)):
             return ()
+        predict = getattr(self.updater.optimizer, PREDICTED)
         if delay != self._delay:
             self.drop()  # before another one takes memory
             self._predicted, self._delay = self._made(predict, delay), delay

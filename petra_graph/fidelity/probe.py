@@ -3,7 +3,8 @@
 At a probed micro-batch m, three gradients of each stage are compared:
 
     its own       the contribution of the stage's backward of m to `grad`, collected while the stage trains
-    delayed       at the inputs and parameters of the forward of m, in every stage: the gradient of storing both
+    delayed       at the inputs and parameters of the forward of m, in every stage: the gradient of storing both; where the
+                  forward uses predicted parameters, at these
     end-to-end    plain backpropagation of m, all stages at the parameters of the tick of this stage's backward of m
 
 Backward through stored inputs and stored parameters is backpropagation through the forward as it was. So the delayed
@@ -32,7 +33,7 @@ from petra_graph.blocks import Reversed, Streams
 from petra_graph.errors import RunFailed
 from petra_graph.executor.stage_executor import StageExecutor
 from petra_graph.executor.stage_observer import StageObserver
-from petra_graph.executor.stage_parameters import Contributions, contributions
+from petra_graph.executor.stage_parameters import Contributions, Parameters, contributions, copied_parameters
 from petra_graph.fidelity.replay import Gradient, Snapshots, gradients
 from petra_graph.graph.node_graph import INPUT
 from petra_graph.program.clock import Clock, Versions
@@ -51,6 +52,8 @@ class _ProbedStage:
     end_to_end: Gradient = field(factory=dict)
     inputs: dict[tuple[str, ...], Streams] = field(factory=dict)
     """Inputs of the forward in segments that reconstruct, by the segment's nodes."""
+    predicted: dict[str, Mapping[str, Tensor]] = field(factory=dict)
+    """The parameters of the forward, by node, where they are predicted ones."""
     errors: list[tuple[Tensor, Tensor]] = field(factory=list)
     """Squared norms of a reconstruction's error, and of the input of the forward."""
     finished: bool = False
@@ -144,22 +147,37 @@ class Probe:
         if probed.samples is None or probed.target is None:
             return
         end_to_end = probed.pending.pop(versions)
-        needed = range(len(self.executors)) if versions == probed.at_forward else end_to_end
-        with suppress(RunFailed):  # The mixture of parameters may leave the grid's range; training itself does not.
-            found = gradients(
+        parameters = self.snapshots.at(versions)
+        if versions == probed.at_forward:
+            used = [{**of, **stage.predicted} for of, stage in zip(parameters, probed.stages, strict=True)]
+            delayed = self._gradients(micro_batch, probed, used, range(len(self.executors)))
+            for index, gradient in delayed.items():
+                probed.stages[index].delayed = gradient
+            as_delayed = not any(stage.predicted for stage in probed.stages)
+        else:
+            delayed, as_delayed = {}, False
+        if end_to_end:
+            found = delayed if as_delayed else self._gradients(micro_batch, probed, parameters, end_to_end)
+            for index in found.keys() & end_to_end:
+                probed.stages[index].end_to_end = found[index]
+        self.snapshots.release(versions)
+
+    def _gradients(
+        self, micro_batch: int, probed: _ProbedMicroBatch, parameters: Sequence[Parameters], stages: Collection[int]
+    ) -> Mapping[int, Gradient]:
+        """Return the gradients of some stages by plain backpropagation; none, if the mixture of parameters leaves the grid's range."""
+        assert probed.samples is not None
+        assert probed.target is not None
+        with suppress(RunFailed):  # Training itself does not leave it.
+            return gradients(
                 self.executors,
                 micro_batch,
                 samples=probed.samples,
                 target=probed.target,
-                parameters=self.snapshots.at(versions),
-                stages=needed,
+                parameters=parameters,
+                stages=stages,
             )
-            for index, gradient in found.items():
-                if versions == probed.at_forward:
-                    probed.stages[index].delayed = gradient
-                if index in end_to_end:
-                    probed.stages[index].end_to_end = gradient
-        self.snapshots.release(versions)
+        return {}
 
 
 def _dot(one: Gradient, other: Gradient) -> float:
@@ -214,6 +232,9 @@ class _ProbeObserver(StageObserver):
         probed = self._probe.probed.get(micro_batch)
         if probed is None:
             return
+        if self._executor.predicted.delay_of(micro_batch):
+            own = {name: self._executor.modules[name] for name in segment.nodes}
+            probed.stages[self._index].predicted |= copied_parameters(own)
         if any(entry.edge.producer == INPUT for entry in segment.inputs):
             (probed.samples,) = inputs
         elif segment.keeps == "nothing":

@@ -12,6 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch.nn.functional import cross_entropy
 
+from petra_graph.blocks import frozen_statistics
+from petra_graph.executor.stage_observer import StageObserver
 from petra_graph.fidelity.probe import Probe, spread
 from petra_graph.record.metrics import quantity_and_stage
 from tests.support.method_cases import cases, chosen
@@ -288,3 +290,41 @@ def test_buffered_anchors_have_no_reconstruction_error():
     built = pipeline(nodes, SHAPES["revnet"])
     (stages,) = probed_stages(built, batches(SHAPES["revnet"], 14), [6]).values()
     assert ["reconstruction_error" in s for s in stages] == [False, True, False, False, True, False]
+
+
+@pytest.mark.parametrize("accumulation", [1, 3])
+def test_delayed_gradients_are_those_of_the_predicted_parameters_of_the_forward(accumulation):
+    """In a network whose stages all predict; end-to-end gradients are those of the true parameters."""
+    built = pipeline(CHAIN, SHAPES["chain"], accumulation=accumulation, predict=True)
+    data, chosen_one = batches(SHAPES["chain"], 16), 9
+    probe = Probe(built.executors, lambda *_: None)
+    probe.begin(range(16), [chosen_one])
+    probed, used = probe.probed[chosen_one], {}
+
+    class Notes(StageObserver):
+        def __init__(self, executor):
+            self.executor = executor
+
+        def segment_forward(self, micro_batch, segment, inputs):
+            if micro_batch == chosen_one:
+                for name in segment.nodes:
+                    used[name] = copy.deepcopy(self.executor.modules[name])
+
+    for executor in built.executors:
+        executor.observe(Notes(executor))
+    built.train(data)
+    samples, target = data[chosen_one]
+    streams = (samples,)
+    for module in used.values():
+        module.requires_grad_().zero_grad()
+        with frozen_statistics(module):
+            streams = module(*streams)
+    cross_entropy(streams[0], target).backward()
+    for executor, stage in zip(built.executors, probed.stages, strict=True):
+        expected = {name: p.grad for node in executor.modules for name, p in used[node].named_parameters(prefix=node)}
+        assert expected
+        for name, own in parameters_of(executor):
+            torch.testing.assert_close(stage.delayed[own], expected[name.replace("/", ".")], rtol=1e-10, atol=1e-14)
+    first = probed.stages[1]
+    assert first.predicted
+    assert any(not torch.equal(first.delayed[own], first.end_to_end[own]) for own in first.delayed)

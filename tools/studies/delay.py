@@ -5,7 +5,7 @@
 
 `search` trains the GPT of `delay_gpt.toml` in six stages under 1f1b with each correction, and by backpropagation, at three learning
 rates and two scales of the initial vectors alike. It sees the first nine tenths of the text, whose last tenth is what it chooses by. A
-training whose loss after the first epoch of four is more than 0.25 nats above the least of its row is ended there. `stages` trains the best two corrections and both
+training whose loss after the first epoch of four is more than 0.15 nats above the least of its row is ended there. `stages` trains the best two corrections and both
 together, the base and backpropagation as `search` chose them, on the whole text with its own test, three seeds, in two, four and six
 stages, and in six under `auto` and `lockstep`.
 """
@@ -28,7 +28,7 @@ from tools.studies.study import Case, Done, Study, series, write_results
 SPEC = str(Path(__file__).with_name("delay_gpt.toml"))
 RATES = (1e-3, 2e-3, 4e-3)
 SCALES = (1.0, 3.0)
-MARGIN = 0.25
+MARGIN = 0.15
 FIRST_EPOCH = """callback=[{name = "first_epoch:FirstEpochsOptions"}]"""
 
 BACKPROP = ("method.name=backprop", "method.schedule=sequential")
