@@ -1,4 +1,4 @@
-"""The picture at the top of README: drawn from the models' values, the same as the committed one, whole by itself."""
+"""The pictures of README: drawn from the models' values, the same as the committed one, whole by itself."""
 
 from __future__ import annotations
 
@@ -42,6 +42,7 @@ def test_the_committed_picture_is_what_the_tool_draws(tmp_path, monkeypatch):
     monkeypatch.setattr("sys.argv", ["pictures", "--output", str(tmp_path)])
     main()
     hint = "run python -m tools.pictures"
+    assert (tmp_path / "memory_by_depth.png").stat().st_size > 0  # its bits are the drawing library's
     assert (tmp_path / "petra.svg").read_text() == (HERE / "petra.svg").read_text(), hint
 
 
