@@ -379,7 +379,7 @@ def test_a_parameter_that_two_layers_share_is_stepped_once():
     torch.optim.SGD([{"params": list(groups.decayed)}, {"params": list(groups.undecayed)}], lr=0.1)
 
 
-@pytest.mark.parametrize("optimizer", ["sgd", "adamw"])
+@pytest.mark.parametrize("optimizer", ["sgd", "adamw", "muon", "soap"])
 def test_weight_decay_reaches_what_it_should(optimizer):
     """With gradients of zero only the decay moves anything."""
     options = {"weight_decay": 0.1} | ({"momentum": 0.0, "nesterov": False} if optimizer == "sgd" else {})
