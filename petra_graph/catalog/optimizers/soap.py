@@ -51,8 +51,11 @@ class Soap(MatrixOptimizer):
         for side, own in _sides(g):
             if len(own) <= group["max_precond_dim"]:
                 state[side] = (own @ own.T).mul_(1 - group["betas"][1])
+                finite = state[side].nan_to_num(
+                    0.0, 0.0, 0.0
+                )  # The loss tells what is wrong; eigh would blame the optimizer.
                 # Contiguous, as a checkpoint restores it: the layout of a factor changes the bits of its products.
-                state[_basis(side)] = torch.linalg.eigh(state[side]).eigenvectors.flip(1).contiguous()
+                state[_basis(side)] = torch.linalg.eigh(finite).eigenvectors.flip(1).contiguous()
 
     def _followed(self, state: dict[str, Any], g: Tensor, group: dict[str, Any]) -> Tensor:
         """Advance all means, and return the step over the learning rate."""

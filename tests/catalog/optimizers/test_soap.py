@@ -168,6 +168,16 @@ def test_a_first_gradient_of_zero_is_no_fault():
     assert all(bool(one.isfinite().all()) for one in parameters)
 
 
+def test_a_first_gradient_that_is_not_finite_is_for_the_loss_to_tell():
+    """The eigenvectors of such a matrix are an error of torch's, which would blame the optimizer."""
+    for value in (float("nan"), float("inf"), 1e30):
+        parameters, optimizer = made()
+        for one in parameters:
+            one.grad = torch.full_like(one, value)
+        optimizer.step()
+        assert value == 1e30 or not any(bool(one.isfinite().any()) for one in parameters)
+
+
 def test_weight_decay_spares_the_undecayed():
     _, optimizer = made(weight_decay=0.1)
     assert [group["weight_decay"] for group in optimizer.param_groups] == [0.1, 0.1, 0.0]
