@@ -14,8 +14,8 @@ gradient with one evaluation, dropout, statistics, autocast) comes with it.
 
 Each is a `torch.nn.Module`, built as `cls(inputs, options)`: `inputs` are the shapes of the streams that it reads, without the batch,
 `options` an instance of its attribute `Options`. `forward` returns a tuple of streams [n, *shape]. `kind` and `streams`, the number of
-streams that it reads, are attributes of the class; so is `undecayed`, names of parameters without weight decay. For blocks that write
-`reverse_vjp` themselves there are `leaf`, `backpropagate`, `Reversed`, `reseed`, `rng_scope` and `frozen_statistics`. `petra_graph.testing.check_block` checks a block.
+streams that it reads, are attributes of the class; so are `undecayed`, names of parameters without weight decay, and `tables`, of those with
+a row for each position or the like. For blocks that write `reverse_vjp` themselves there are `leaf`, `backpropagate`, `Reversed`, `reseed`, `rng_scope` and `frozen_statistics`. `petra_graph.testing.check_block` checks a block.
 """
 
 from petra_graph.blocks.block_kinds import Block as Block

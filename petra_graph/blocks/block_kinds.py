@@ -107,6 +107,8 @@ class Block(nn.Module):
     """The number of tensors that the block reads; None: any number."""
     undecayed: ClassVar[Sequence[str]] = ()
     """Names of parameters without weight decay, beside biases and normalisations: ("scale", "token.*"); * is any text."""
+    tables: Sequence[str] = ()
+    """Names of parameters with a row for each token, position or class, beside `nn.Embedding` and a head's: ("positions",), which an instance may set."""
 
     def __init__(self, inputs: Sequence[Shape], options: Any) -> None:
         super().__init__()

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import nullcontext
 
 import torch
@@ -28,8 +28,8 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _NormBase
 from torch.nn.modules.conv import _ConvNd
 
-from petra_graph.blocks import Block
-from petra_graph.blocks.weight_decay import stated_undecayed
+from petra_graph.blocks import Block, Head
+from petra_graph.blocks.stated_parameters import stated
 from petra_graph.errors import RunFailed
 from petra_graph.executor.deferred_reads import DeferredCheck
 from petra_graph.executor.delay_factor import delay_factor
@@ -81,22 +81,31 @@ def learning_rate(
 def parameter_groups(modules: Iterable[Block]) -> ParameterGroups:
     """Split parameters by whether weight decay applies: not to biases, normalisation parameters, and what a block names `undecayed`.
 
-    Goyal et al. 2017, section 5.3.
+    Goyal et al. 2017, section 5.3. Tables are the weights of `nn.Embedding`, those of a head, and what a block names `tables`.
     """
+    modules = list(modules)
+    tables = {id(parameter) for block in modules for parameter in _tables(block)}
     decayed: list[nn.Parameter] = []
     undecayed: list[nn.Parameter] = []
     seen: set[int] = set()
     for block in modules:
-        stated = {id(parameter) for parameter in stated_undecayed(block).values()}
+        named = {id(parameter) for parameter in stated(block, "undecayed").values()}
         for module in block.modules():
             normalises = _normalises(module)
             for name, parameter in module.named_parameters(recurse=False):
                 if id(parameter) in seen:  # two layers of a block may share one
                     continue
                 seen.add(id(parameter))
-                exempt = normalises or name.endswith("bias") or id(parameter) in stated
+                exempt = normalises or name.endswith("bias") or id(parameter) in named
                 (undecayed if exempt else decayed).append(parameter)
-    return ParameterGroups(decayed=decayed, undecayed=undecayed)
+    return ParameterGroups(decayed=decayed, undecayed=undecayed, tables=[one for one in decayed if id(one) in tables])
+
+
+def _tables(block: nn.Module) -> Iterator[nn.Parameter]:
+    yield from stated(block, "tables").values()
+    for module in block.modules():
+        if isinstance(block, Head) or isinstance(module, nn.Embedding | nn.EmbeddingBag):
+            yield from module.parameters(recurse=False)
 
 
 def _normalises(module: nn.Module) -> bool:

@@ -79,10 +79,13 @@ class ParameterGroups:
     Attributes:
         decayed: those to which it applies.
         undecayed: normalisation parameters, biases, and those that their block names in its attribute `undecayed`.
+        tables: those of `decayed` that have a row for each token, position or class: embeddings, a head's weights, and what a block
+            names in its attribute `tables`.
     """
 
     decayed: Sequence[nn.Parameter]
     undecayed: Sequence[nn.Parameter]
+    tables: Sequence[nn.Parameter] = ()
 
     def param_groups(self, *, weight_decay: float) -> list[dict[str, Any]]:
         """Return the two groups as torch's optimizers take them, the decayed parameters first; the others have a decay of 0."""
@@ -90,6 +93,11 @@ class ParameterGroups:
             {"params": list(self.decayed), "weight_decay": weight_decay},
             {"params": list(self.undecayed), "weight_decay": 0.0},
         ]
+
+    def hidden_matrices(self) -> list[nn.Parameter]:
+        """Return the decayed parameters of two dimensions or more that are not tables, as weights of linear layers and kernels."""
+        tables = set(map(id, self.tables))
+        return [one for one in self.decayed if one.dim() > 1 and id(one) not in tables]
 
 
 BuildOptimizer = Callable[[ParameterGroups, Any], "torch.optim.Optimizer"]

@@ -17,8 +17,8 @@ from torch import Tensor
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from petra_graph.blocks import Additive, Block, Head, Reversible, Shape, Streams, frozen_statistics
+from petra_graph.blocks.stated_parameters import stated_fault
 from petra_graph.blocks.tensor_faults import tensor_fault
-from petra_graph.blocks.weight_decay import undecayed_fault
 from petra_graph.errors import PetraGraphError, PluginError, Problem, SpecError, at_path
 from petra_graph.graph.node_graph import INPUT, Node, NodeGraph
 from petra_graph.kinds.author_code import author_line
@@ -80,7 +80,7 @@ def build_block(node: Node, inputs: Sequence[Shape]) -> Block:
     _check_class(node, block_class, node.plugin.declaration.build)
     try:
         block = block_class(inputs, node.options)
-        fault = undecayed_fault(block)
+        fault = stated_fault(block)
     except SpecError as error:
         raise SpecError(_of_node(node, problem) for problem in error.problems) from error
     except (KeyboardInterrupt, PetraGraphError):

@@ -96,11 +96,9 @@ def _give_gradients(parameters: Sequence[nn.Parameter]) -> None:
 
 
 def _copies(groups: ParameterGroups, device: str) -> ParameterGroups:
-    def zeros(parameter: nn.Parameter) -> nn.Parameter:
-        values = torch.zeros(parameter.shape, dtype=parameter.dtype, device=device)
-        return nn.Parameter(values, requires_grad=parameter.requires_grad)
-
-    return ParameterGroups(
-        decayed=list(map(zeros, groups.decayed)),
-        undecayed=list(map(zeros, groups.undecayed)),
-    )
+    copies = {
+        id(one): nn.Parameter(torch.zeros(one.shape, dtype=one.dtype, device=device), requires_grad=one.requires_grad)
+        for one in (*groups.decayed, *groups.undecayed)
+    }
+    kinds = {field.name: getattr(groups, field.name) for field in attrs.fields(ParameterGroups)}
+    return ParameterGroups(**{name: [copies[id(one)] for one in own] for name, own in kinds.items()})

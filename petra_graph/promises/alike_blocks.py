@@ -9,8 +9,8 @@ from torch import Tensor, nn
 
 from petra_graph.blocks import Block
 from petra_graph.blocks.randomness import fork_rng, random_key
+from petra_graph.blocks.stated_parameters import stated_fault
 from petra_graph.blocks.tensor_faults import tensor_fault
-from petra_graph.blocks.weight_decay import undecayed_fault
 from petra_graph.kinds.broken_promise import BrokenPromise, expect_close
 from petra_graph.kinds.generators import seeded, states
 from petra_graph.promises.block_trial import NODE, Trial
@@ -18,7 +18,7 @@ from petra_graph.promises.micro_batches_through_block import Harness
 
 
 def check_construction(trial: Trial) -> None:
-    """Two blocks built with one key are equal and share no tensor; all tensors have shapes and are registered; `undecayed` names some.
+    """Two blocks built with one key are equal and share no tensor; all tensors have shapes and are registered; `undecayed` and `tables` name some.
 
     The constructor seeds no generator.
 
@@ -28,7 +28,7 @@ def check_construction(trial: Trial) -> None:
     (one, before, reseeded), (other, after, _) = _built(trial, 0), _built(trial, 1)
     if (wrong := tensor_fault(one)) is not None:
         raise BrokenPromise("construction", f"the block {wrong.found}", wrong.remedy)
-    fault = undecayed_fault(one)
+    fault = stated_fault(one)
     if fault:
         raise BrokenPromise("construction", f"the block {fault}", "name parameters as `named_parameters()` does")
     seeds = [name for name in before if before[name] == after[name] and (reseeded or name != "torch")]

@@ -148,7 +148,7 @@ def test_a_step_that_rounding_may_hide_is_not_judged():
     trained(OnlyMatrices, rate=lambda _: 0.0)
 
 
-@pytest.mark.parametrize("name", ["sgd", "adam", "adamw", "lars"])
+@pytest.mark.parametrize("name", ["sgd", "adam", "adamw", "lars", "muon", "soap"])
 @pytest.mark.parametrize("rate", [1.0, 1e-2, 1e-5, 1e-8])
 def test_the_first_party_s_optimizers_move_what_they_should(name, rate):
     plugin = discover().resolve(OPTIMIZER, name)

@@ -10,7 +10,7 @@ from attrs import evolve, frozen
 from torch import nn
 from torch.nn.functional import cross_entropy
 
-from petra_graph.blocks import Buffered, NoOptions
+from petra_graph.blocks import Buffered, Head, NoOptions
 from petra_graph.errors import RunFailed
 from petra_graph.executor.stage_update import Updater, parameter_groups
 from petra_graph.kinds.optimizer import rate_ratios
@@ -316,6 +316,45 @@ def test_a_block_says_what_else_is_undecayed():
     assert split(nn.Sequential(Scaled())).undecayed == set()  # the block says it, not a layer of it
 
 
+class Positioned(Buffered):
+    """Tables of each kind, beside a matrix."""
+
+    tables = ("positions",)
+
+    def __init__(self) -> None:
+        super().__init__(((2,),), NoOptions())
+        self.linear = nn.Linear(2, 2)
+        self.tokens = nn.Embedding(3, 2)
+        self.bags = nn.EmbeddingBag(3, 2)
+        self.positions = nn.Parameter(torch.ones(4, 2))
+        self.gain = nn.Parameter(torch.ones(2))
+
+
+class Classes(Head):
+    def __init__(self) -> None:
+        super().__init__(((2,),), NoOptions())
+        self.hidden = nn.Sequential(nn.Linear(2, 2))
+
+
+def test_matrices_are_neither_tables_nor_undecayed():
+    block, head = Positioned(), Classes()
+    groups = parameter_groups([block, head])
+    tables = [block.positions, block.tokens.weight, block.bags.weight, head.hidden[0].weight]
+    assert [id(p) for p in groups.tables] == [id(p) for p in tables]
+    assert [id(p) for p in groups.hidden_matrices()] == [id(block.linear.weight)]
+    block.undecayed = ("positions", "linear.weight")
+    groups = parameter_groups([block])
+    assert {id(p) for p in groups.tables} == {id(block.tokens.weight), id(block.bags.weight)}
+    assert groups.hidden_matrices() == []
+
+
+def test_an_embedding_that_a_layer_shares_is_a_table():
+    """The layer comes first, so that the embedding's own place is passed over."""
+    block = Positioned()
+    block.linear.weight = block.tokens.weight
+    assert parameter_groups([block]).hidden_matrices() == []
+
+
 class Tied(Buffered):
     """One matrix used by two layers."""
 
@@ -340,7 +379,7 @@ def test_a_parameter_that_two_layers_share_is_stepped_once():
     torch.optim.SGD([{"params": list(groups.decayed)}, {"params": list(groups.undecayed)}], lr=0.1)
 
 
-@pytest.mark.parametrize("optimizer", ["sgd", "adamw"])
+@pytest.mark.parametrize("optimizer", ["sgd", "adamw", "muon", "soap"])
 def test_weight_decay_reaches_what_it_should(optimizer):
     """With gradients of zero only the decay moves anything."""
     options = {"weight_decay": 0.1} | ({"momentum": 0.0, "nesterov": False} if optimizer == "sgd" else {})

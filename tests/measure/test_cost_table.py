@@ -123,6 +123,13 @@ def test_optimizer_state_is_what_the_optimizer_makes(optimizer, copies):
     assert node.gradient_bytes == node.parameter_bytes == 4 * node.parameters
 
 
+def test_optimizer_state_of_a_head_is_that_of_a_table():
+    """Costs are measured with copies of the parameters, which must be tables as well."""
+    muon, adamw = (costs(REVNET, IMAGE, optimizer=name).nodes for name in ("muon", "adamw"))
+    assert muon["head"].optimizer_bytes == adamw["head"].optimizer_bytes
+    assert muon["a0"].optimizer_bytes < adamw["a0"].optimizer_bytes
+
+
 def test_clipping_by_norm_needs_the_gradient_in_double():
     clip = ClipSpec(limit=1.0)
     plain, clipped = costs(REVNET, IMAGE).nodes["a0"], costs(REVNET, IMAGE, clip=clip).nodes["a0"]

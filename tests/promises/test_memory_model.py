@@ -95,7 +95,18 @@ def test_one_tensor_as_two_streams(monkeypatch, schedule):
 
 
 @pytest.mark.parametrize(
-    "settings", [{"compute": "float64"}, {"compute": "bfloat16"}, {"optimizer": "adam"}, {"optimizer": "lars"}], ids=str
+    "settings",
+    [
+        {"compute": "float64"},
+        {"compute": "bfloat16"},
+        {"optimizer": "adam"},
+        {"optimizer": "lars"},
+        {"optimizer": "muon"},
+        {"optimizer": "muon", "correction": "spike"},
+        {"optimizer": "soap"},
+        {"optimizer": "soap", "max_precond_dim": 20},
+    ],
+    ids=str,
 )
 def test_other_settings(settings):
     assert deviation(REVNET, IMAGE, **settings) < NEAR

@@ -117,7 +117,7 @@ def test_a_name_in_capitals(validate):
         """\
 a.toml:5:8: unknown optimizer "SGD"
     name = "SGD"
-    help: did you mean 'sgd'? allowed: adam, adamw, lars, nadam, sgd
+    help: did you mean 'sgd'? allowed: adam, adamw, lars, muon, nadam, sgd, soap
 """,
     )
 

@@ -82,12 +82,17 @@ class ExemptsNothing(Sound):
     undecayed = ("lienar.*",)
 
 
+class HasNoTable(Sound):
+    tables = "positions"
+
+
 @pytest.mark.filterwarnings("ignore:Lazy modules are a new feature")
 @pytest.mark.parametrize(
     ("block", "message"),
     [
         (TiedToAll, "two blocks share linear.weight, linear.bias, and would be two nodes of different stages"),
         (Lazy, "the block has parameters without a shape before the first forward: linear.weight, linear.bias"),
+        (HasNoTable, "the block has tables = 'positions', not a tuple of names of parameters"),
         (
             ExemptsNothing,
             r"the block has no parameter 'lienar.*', which its `undecayed` names; it has linear.weight, linear.bias",

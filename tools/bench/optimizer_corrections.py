@@ -1,7 +1,8 @@
 """What corrections for delay cost: seconds of an update with each, beside one of the optimizer without it, in turns.
 
 The parameters are those of the GPT of plugins/petra-graph-transformers/specs/gpt_tinyshakespeare.toml, by default 4 layers of width 128,
-all in one stage. "spike, D = 0" is the step of a stage without delay. A prediction is timed by itself, as a share of the update.
+all in one stage. "spike, D = 0" is the step of a stage without delay. A prediction is timed by itself, as a share of the update. Beside adamw
+stand nadam and the optimizers of matrices; soap refreshes its bases in every tenth update.
 """
 
 from __future__ import annotations
@@ -17,8 +18,15 @@ import torch
 from network import save
 from torch import nn
 
-from petra_graph.catalog.optimizers.builders import adam, nadam, sgd
-from petra_graph.catalog.optimizers.declared_optimizers import AdamOptions, AdamWOptions, NadamOptions, SgdOptions
+from petra_graph.catalog.optimizers.builders import adam, muon, nadam, sgd, soap
+from petra_graph.catalog.optimizers.declared_optimizers import (
+    AdamOptions,
+    AdamWOptions,
+    MuonOptions,
+    NadamOptions,
+    SgdOptions,
+    SoapOptions,
+)
 from petra_graph.kinds.optimizer import ParameterGroups
 from petra_graph.runtime.control.keep_freed_memory import keep_freed_memory
 
@@ -54,6 +62,9 @@ def main(layers: int, width: int, rounds: int, updates: int, device: str, write:
             calls[f"prediction, {correction}"] = _predicting(build, predicting, shapes, device)
         if name == "adamw":
             calls["nadam"] = _updating(nadam, NadamOptions(weight_decay=0.01), shapes, 0, device)
+            calls["muon"] = _updating(muon, MuonOptions(), shapes, 0, device)
+            calls[f"muon, spike, D = {DELAY}"] = _updating(muon, MuonOptions(correction="spike"), shapes, DELAY, device)
+            calls["soap"] = _updating(soap, SoapOptions(), shapes, 0, device)
         found[name] = _in_turns(calls, rounds, updates, device)
     sizes = {"layers": layers, "width": width, "parameters": sum(map(_elements, shapes)), "tensors": len(shapes)}
     result = {**sizes, "device": device, "rounds": rounds, "updates": updates, "optimizers": found}
@@ -85,7 +96,8 @@ def _updating(
     """Return a function that makes one update, with the same gradients every time."""
     parameters = [nn.Parameter(torch.randn(shape, device=device)) for shape in shapes]
     decayed = [one for one in parameters if one.dim() > 1]
-    groups = ParameterGroups(decayed=decayed, undecayed=[one for one in parameters if one.dim() <= 1])
+    undecayed = [one for one in parameters if one.dim() <= 1]
+    groups = ParameterGroups(decayed=decayed, undecayed=undecayed, tables=[*decayed[:2], decayed[-1]])
     optimizer = build(groups, options)
     for group in optimizer.param_groups:
         group["staleness"] = delay

@@ -1,4 +1,4 @@
-"""Optimizers over a stage's two groups of parameters: torch's own, those with a correction for delay, or LARS.
+"""Optimizers over a stage's groups of parameters: torch's own, those with a correction for delay, LARS, or those of matrices.
 
 Source of LARS: You, Gitman and Ginsburg 2017, "Large batch training of convolutional networks", arXiv:1708.03888,
 algorithm 1. As there, the learning rate enters the momentum, so a change of the rate leaves the momentum as it is.
@@ -9,6 +9,7 @@ Decision: LARS is our own class, as neither torch nor torchvision has one.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from math import inf
 from typing import Any
 
 import torch
@@ -18,9 +19,14 @@ from petra_graph.catalog.optimizers.declared_optimizers import (
     AdamOptions,
     AdamWOptions,
     LarsOptions,
+    MuonOptions,
     NadamOptions,
     SgdOptions,
+    SoapOptions,
 )
+from petra_graph.catalog.optimizers.matrix_optimizer import groups_with_matrices
+from petra_graph.catalog.optimizers.muon import CompensatedMuon, Muon
+from petra_graph.catalog.optimizers.soap import Soap
 from petra_graph.catalog.optimizers.spike_compensation import CompensatedAdam, CompensatedSgd
 from petra_graph.catalog.optimizers.weight_prediction import (
     PredictedAdam,
@@ -128,3 +134,33 @@ def lars(groups: ParameterGroups, options: LarsOptions) -> torch.optim.Optimizer
     decayed, undecayed = groups.param_groups(weight_decay=options.weight_decay)
     parameters = [decayed | {"adapt": True}, undecayed | {"adapt": False}]
     return Lars(parameters, lr=options.lr, momentum=options.momentum, trust=options.trust)
+
+
+def muon(groups: ParameterGroups, options: MuonOptions) -> torch.optim.Optimizer:
+    """Build `Muon`, or with a correction for delay an optimizer that steps likewise without delay."""
+    build = CompensatedMuon if options.correction == "spike" else Muon
+    parameters = groups_with_matrices(
+        groups,
+        groups.hidden_matrices(),
+        weight_decay=options.weight_decay,
+        momentum=options.momentum,
+        nesterov=options.nesterov,
+        ns_steps=options.ns_steps,
+        adjust_lr=options.adjust_lr,
+    )
+    first, second = options.betas
+    return build(parameters, lr=options.lr, betas=(first, second), eps=options.eps, decoupled_weight_decay=True)
+
+
+def soap(groups: ParameterGroups, options: SoapOptions) -> torch.optim.Optimizer:
+    """Build `Soap`; a matrix whose sides are both too long for a basis is AdamW's."""
+    shortest = {id(one): min(one.flatten(1).shape) for one in groups.decayed if one.dim() > 1}
+    parameters = groups_with_matrices(
+        groups,
+        [one for one in groups.decayed if shortest.get(id(one), inf) <= options.max_precond_dim],
+        weight_decay=options.weight_decay,
+        precondition_frequency=options.precondition_frequency,
+        max_precond_dim=options.max_precond_dim,
+    )
+    first, second = options.betas
+    return Soap(parameters, lr=options.lr, betas=(first, second), eps=options.eps, decoupled_weight_decay=True)

@@ -7,7 +7,17 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-from petra_graph.plugins import AtLeast, Each, GreaterThan, Length, LessThan, OptimizerDeclaration, declares, option
+from petra_graph.plugins import (
+    AtLeast,
+    AtMost,
+    Each,
+    GreaterThan,
+    Length,
+    LessThan,
+    OptimizerDeclaration,
+    declares,
+    option,
+)
 
 _BUILDERS = "petra_graph.catalog.optimizers.builders"
 LARGEST_BETA1 = 0.99
@@ -18,14 +28,14 @@ def _lr(default: float) -> Any:
     return option("base learning rate; schedule and scaling multiply it", default=default, validator=AtLeast(0))
 
 
-def _momentum() -> Any:
-    return option("share of the last step that is kept", default=0.9, validator=[AtLeast(0), LessThan(1)])
+def _momentum(default: float = 0.9) -> Any:
+    return option("share of the last step that is kept", default=default, validator=[AtLeast(0), LessThan(1)])
 
 
-def _betas() -> Any:
+def _betas(default: tuple[float, float] = (0.9, 0.999)) -> Any:
     return option(
         "share of the mean gradient, and of its mean square, that is kept",
-        default=(0.9, 0.999),
+        default=default,
         validator=[Length(2), Each(AtLeast(0), LessThan(1))],
     )
 
@@ -48,9 +58,19 @@ def _predict() -> Any:
 
 
 def _expect_momentum(options: Any, momentum: float, name: str) -> None:
-    wants = ['correction = "spike"'] * (options.correction == "spike") + ["predict = true"] * options.predict
+    predict = getattr(options, "predict", False)
+    wants = ['correction = "spike"'] * (options.correction == "spike") + ["predict = true"] * predict
     if wants and not momentum:
         raise ValueError(f"{wants[0]} needs {name} above 0 (got 0), whose steps to come it counts on; leave it out")
+
+
+def _expect_nesterov(options: Any) -> None:
+    if options.nesterov and not options.momentum:
+        raise ValueError("nesterov = true needs a momentum above 0 (got momentum = 0); set nesterov = false")
+
+
+def _nesterov() -> Any:
+    return option("look ahead along the momentum, which must be above 0", default=True)
 
 
 @declares(OptimizerDeclaration, f"{_BUILDERS}:sgd")
@@ -59,15 +79,14 @@ class SgdOptions:
 
     lr: float = _lr(0.1)
     momentum: float = _momentum()
-    nesterov: bool = option("look ahead along the momentum, which must be above 0", default=True)
+    nesterov: bool = _nesterov()
     weight_decay: float = _weight_decay(0.0)
     correction: Literal["none", "spike"] = _correction()
     predict: bool = _predict()
 
     def __attrs_post_init__(self) -> None:
         _expect_momentum(self, self.momentum, "a momentum")
-        if self.nesterov and not self.momentum:
-            raise ValueError("nesterov = true needs a momentum above 0 (got momentum = 0); set nesterov = false")
+        _expect_nesterov(self)
 
 
 @declares(OptimizerDeclaration, f"{_BUILDERS}:adam")
@@ -136,3 +155,49 @@ class LarsOptions:
         "the paper's eta: the length of a step as a share of the tensor's norm", default=0.001, validator=GreaterThan(0)
     )
     weight_decay: float = _weight_decay(0.0)
+
+
+@declares(OptimizerDeclaration, f"{_BUILDERS}:muon")
+class MuonOptions:
+    """Orthogonal momentum for the matrices within the network, and AdamW for embeddings, heads and vectors.
+
+    Kernels of convolutions are matrices [out, in * height * width]. Weight decay is decoupled.
+    """
+
+    lr: float = _lr(1e-3)
+    momentum: float = _momentum(0.95)
+    nesterov: bool = _nesterov()
+    weight_decay: float = _weight_decay(0.1)
+    adjust_lr: Literal["match_rms_adamw", "original"] = option(
+        "how lr becomes a matrix's rate: for steps as large as AdamW's, or as the authors have it, whose lr is about 0.02",
+        default="match_rms_adamw",
+    )
+    ns_steps: int = option(
+        "Newton-Schulz iterations that make a step orthogonal", default=5, validator=[AtLeast(1), AtMost(99)]
+    )
+    betas: tuple[float, ...] = _betas()
+    eps: float = _eps()
+    correction: Literal["none", "spike"] = _correction()
+
+    def __attrs_post_init__(self) -> None:
+        _expect_momentum(self, self.momentum, "a momentum")
+        _expect_nesterov(self)
+
+
+@declares(OptimizerDeclaration, f"{_BUILDERS}:soap")
+class SoapOptions:
+    """Adam in the eigenbases of the mean G G' and G' G of matrices and kernels, and AdamW for vectors.
+
+    Kernels of convolutions are matrices [out, in * height * width]. Weight decay is decoupled.
+    """
+
+    lr: float = _lr(3e-3)
+    betas: tuple[float, ...] = _betas((0.95, 0.95))
+    eps: float = _eps()
+    weight_decay: float = _weight_decay(0.01)
+    precondition_frequency: int = option(
+        "bases are refreshed every so many steps", default=10, validator=AtLeast(1), unit="updates"
+    )
+    max_precond_dim: int = option(
+        "longest side of a matrix that has a basis; longer ones have the identity", default=10_000, validator=AtLeast(1)
+    )

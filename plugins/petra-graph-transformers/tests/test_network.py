@@ -69,6 +69,12 @@ def test_no_logit_depends_on_later_tokens_and_fewer_may_be_read(rotary: bool) ->
     assert not torch.allclose(other[..., 4:], whole[..., 4:])
 
 
+@pytest.mark.parametrize(("positions", "tables"), [("learned", ("positions",)), ("none", ())])
+def test_learned_positions_are_a_table(positions: str, tables: tuple[str, ...]) -> None:
+    options = TokenEmbeddingOptions(vocabulary=11, width=8, positions=positions)
+    assert TokenEmbedding([(7,)], options).tables == tables
+
+
 def test_without_the_mask_earlier_positions_see_later_ones() -> None:
     block = RevTransformer([(4, 8)] * 2, RevTransformerOptions(heads=2, output_std=1.0))
     x = torch.randn(1, 4, 8)

@@ -9,13 +9,15 @@ import numpy as np
 import pytest
 import torch
 
-from petra_graph.catalog.optimizers.builders import adam, lars, nadam, sgd
+from petra_graph.catalog.optimizers.builders import adam, lars, muon, nadam, sgd, soap
 from petra_graph.catalog.optimizers.declared_optimizers import (
     AdamOptions,
     AdamWOptions,
     LarsOptions,
+    MuonOptions,
     NadamOptions,
     SgdOptions,
+    SoapOptions,
 )
 from petra_graph.catalog.optimizers.spike_compensation import CompensatedAdam, CompensatedSgd
 from petra_graph.kinds.optimizer import ParameterGroups
@@ -30,6 +32,9 @@ ALL_OPTIMIZERS = [
     (sgd, SgdOptions(weight_decay=0.1, correction="spike", predict=True)),
     (adam, AdamWOptions(weight_decay=0.1, correction="spike", predict=True)),
     (lars, LarsOptions(weight_decay=0.1)),
+    (muon, MuonOptions(weight_decay=0.1)),
+    (muon, MuonOptions(weight_decay=0.1, correction="spike")),
+    (soap, SoapOptions(weight_decay=0.1)),
 ]
 ids = [build.__name__ for build, _ in ALL_OPTIMIZERS]
 

@@ -39,6 +39,7 @@ class _Positioned(Buffered):
     def _add_positions(self, longest: int) -> None:
         learned = self.options.positions == "learned"
         self.positions = nn.Parameter(torch.randn(longest, self.options.width) * self.options.std) if learned else None
+        self.tables = ("positions",) if learned else ()
 
     def _streams(self, x_ntw: Tensor) -> Streams:
         if self.positions is not None:

@@ -1,0 +1,256 @@
+"""Muon: torch's own steps of matrices, AdamW's of the others, the formula, and the spike of late gradients."""
+
+from __future__ import annotations
+
+from copy import deepcopy
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from petra_graph.catalog.optimizers.builders import adam, muon
+from petra_graph.catalog.optimizers.declared_optimizers import AdamWOptions, MuonOptions
+from petra_graph.catalog.optimizers.matrix_optimizer import MATRICES
+from petra_graph.catalog.optimizers.muon import adjusted, orthogonal
+from petra_graph.catalog.optimizers.spike_compensation import CompensatedAdam
+from petra_graph.kinds.optimizer import ParameterGroups
+
+ROUNDING = 1e-12
+"""Of a few float64 updates."""
+ROUGH = 2**-4
+"""Of Newton-Schulz steps in bfloat16, which enlarge the rounding of small singular values."""
+MATRIX_SHAPES = [(6, 4), (3, 8), (5, 5), (1, 7), (7, 1), (4, 2, 3, 3), (6, 5, 1)]
+OTHER_SHAPES = [(5,), (), (9, 4)]
+"""The last is a table."""
+HOW = [
+    {"nesterov": nesterov, "adjust_lr": adjust_lr, "weight_decay": weight_decay}
+    for nesterov in (True, False)
+    for adjust_lr in ("match_rms_adamw", "original")
+    for weight_decay in (0.0, 0.1)
+]
+
+
+class Run:
+    """Parameters of each kind with an optimizer of them."""
+
+    def __init__(self, delay=None, dtype=torch.float32, **options):
+        generator = torch.Generator().manual_seed(0)
+        shapes = [*MATRIX_SHAPES, *OTHER_SHAPES]
+        made = [nn.Parameter(torch.randn(shape, generator=generator, dtype=dtype)) for shape in shapes]
+        self.matrices, self.others = made[: len(MATRIX_SHAPES)], made[len(MATRIX_SHAPES) :]
+        decayed = [*self.others[1:], *self.matrices]
+        groups = ParameterGroups(decayed=decayed, undecayed=[self.others[0]], tables=[self.others[2]])
+        self.optimizer = muon(groups, MuonOptions(lr=0.01, **options))
+        if delay is not None:
+            self.set_delay(delay)
+
+    @property
+    def parameters(self):
+        return [*self.matrices, *self.others]
+
+    def set_delay(self, delay):
+        for group in self.optimizer.param_groups:
+            group["staleness"] = delay
+
+    def step(self, number, without=()):
+        give_gradients(self.parameters, number, without)
+        self.optimizer.step()
+
+
+def give_gradients(parameters, number, without=()):
+    generator = torch.Generator().manual_seed(1 + number)
+    for index, parameter in enumerate(parameters):
+        drawn = torch.randn(parameter.shape, generator=generator, dtype=parameter.dtype)
+        parameter.grad = None if index in without else drawn
+
+
+def expect_same(one, other):
+    for a, b in zip(one.parameters, other.parameters, strict=True):
+        assert torch.equal(a, b)
+        mine, theirs = one.optimizer.state[a], other.optimizer.state[b]
+        assert mine.keys() == theirs.keys()
+        assert all(torch.equal(mine[key], theirs[key]) for key in mine)
+
+
+@pytest.mark.skipif(not hasattr(torch.optim, "Muon"), reason="torch has it since 2.9")
+@pytest.mark.parametrize("how", HOW, ids=str)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("ns_steps", [1, 5])
+def test_matrices_are_torchs_to_the_bit(how, dtype, ns_steps):
+    run = Run(dtype=dtype, ns_steps=ns_steps, **how)
+    flat = [nn.Parameter(one.detach().flatten(1).clone()) for one in run.matrices]
+    of_torch = {**how, "adjust_lr_fn": how["adjust_lr"]}
+    del of_torch["adjust_lr"]
+    theirs = torch.optim.Muon(flat, lr=0.01, momentum=0.95, ns_steps=ns_steps, **of_torch)
+    for number in range(10):
+        run.step(number)
+        for own, parameter in zip(flat, run.matrices, strict=True):
+            own.grad = parameter.grad.flatten(1).clone()
+        theirs.step()
+        for own, parameter in zip(flat, run.matrices, strict=True):
+            assert torch.equal(own, parameter.flatten(1))
+            assert torch.equal(theirs.state[own]["momentum_buffer"], run.optimizer.state[parameter]["momentum_buffer"])
+
+
+@pytest.mark.parametrize(("correction", "delay"), [("none", None), ("spike", 0.0), ("spike", 2.5)])
+def test_the_others_are_adamws_to_the_bit(correction, delay):
+    run = Run(delay, correction=correction, weight_decay=0.1, betas=(0.8, 0.99))
+    copies = [nn.Parameter(one.detach().clone()) for one in run.others]
+    groups = ParameterGroups(decayed=copies[1:], undecayed=copies[:1])
+    options = AdamWOptions(lr=0.01, weight_decay=0.1, betas=(0.8, 0.99), correction=correction)
+    plain = adam(groups, options)
+    for group in plain.param_groups:
+        if delay is not None:
+            group["staleness"] = delay
+    for number in range(10):
+        run.step(number)
+        for own, parameter in zip(copies, run.others, strict=True):
+            own.grad = parameter.grad.clone()
+        plain.step()
+        assert all(map(torch.equal, copies, run.others))
+
+
+def orthogonal_by_hand(matrix, steps):
+    x = matrix / np.linalg.norm(matrix)
+    left, values, right = np.linalg.svd(x, full_matrices=False)
+    for _ in range(steps):
+        values = 3.4445 * values - 4.7750 * values**3 + 2.0315 * values**5
+    return left @ np.diag(values) @ right
+
+
+@pytest.mark.parametrize("shape", [(6, 4), (3, 8), (5, 5), (1, 7)])
+@pytest.mark.parametrize("steps", [1, 3, 5])
+def test_newton_schulz_moves_the_singular_values_alone(shape, steps):
+    matrix = np.random.default_rng(0).standard_normal(shape)
+    found = orthogonal(torch.from_numpy(matrix), steps).double().numpy()
+    np.testing.assert_allclose(found, orthogonal_by_hand(matrix, steps), rtol=0, atol=ROUGH)
+
+
+def test_newton_schulz_leaves_its_argument_and_zeros():
+    matrix = torch.randn(3, 4, generator=torch.Generator().manual_seed(0)).bfloat16()
+    before = matrix.clone()
+    orthogonal(matrix, 5)
+    assert torch.equal(matrix, before)
+    assert torch.equal(orthogonal(torch.zeros(3, 4), 5), torch.zeros(3, 4).bfloat16())
+
+
+@pytest.mark.parametrize(
+    ("how", "shape", "factor"),
+    [
+        ("match_rms_adamw", (4, 9), 0.2 * 3),
+        ("match_rms_adamw", (9, 4), 0.2 * 3),
+        ("original", (4, 9), 1.0),
+        ("original", (9, 4), 1.5),
+    ],
+)
+def test_the_rate_follows_the_shape(how, shape, factor):
+    assert adjusted(how, *shape) == pytest.approx(factor, rel=ROUNDING)
+
+
+def test_a_steps_elements_are_as_large_as_adamws():
+    """What makes one rate serve both: 0.2 in the root of the mean square, over the rate."""
+    parameter = nn.Parameter(torch.zeros(64, 256))
+    optimizer = muon(ParameterGroups(decayed=[parameter], undecayed=[]), MuonOptions(lr=1.0))
+    give_gradients([parameter], 0)
+    optimizer.step()
+    assert parameter.detach().square().mean().sqrt().item() == pytest.approx(0.2, rel=0.2)
+
+
+def late_by_hand(w, gradients, delay, *, lr, momentum, nesterov, weight_decay):
+    """The spike, as SGD has it: v = m v + g, and the step a v + b g, whatever its scale."""
+    v, ahead = np.zeros_like(w), delay + (1 if nesterov else 0)
+    for g in gradients:
+        v = momentum * v + g
+        kept = momentum**ahead
+        step = orthogonal_by_hand(kept * v + (1 - kept) / (1 - momentum) * g, 5)
+        w = (1 - lr * weight_decay) * w - lr * 0.2 * max(w.shape) ** 0.5 * step
+    return w
+
+
+@pytest.mark.parametrize("nesterov", [True, False])
+@pytest.mark.parametrize("delay", [0.0, 1.0, 1.5, 5.0])
+def test_a_late_gradient_has_its_missed_steps_at_once(delay, nesterov):
+    generator = np.random.default_rng(0)
+    start, gradients = generator.standard_normal((4, 6)), generator.standard_normal((6, 4, 6))
+    how = {"lr": 0.1, "momentum": 0.8, "nesterov": nesterov, "weight_decay": 0.2}
+    parameter = nn.Parameter(torch.from_numpy(start.copy()))
+    groups = ParameterGroups(decayed=[parameter], undecayed=[])
+    optimizer = muon(groups, MuonOptions(correction="spike", **how))
+    optimizer.param_groups[0]["staleness"] = delay
+    for gradient in gradients:
+        parameter.grad = torch.from_numpy(gradient)
+        optimizer.step()
+    expected, without = (late_by_hand(start, gradients, late, **how) for late in (delay, delay + 2))
+    near = np.abs(parameter.detach().numpy() - expected).max()
+    assert near < ROUGH * 0.1
+    assert np.abs(without - expected).max() > 2 * near
+
+
+def test_at_a_delay_of_one_momentum_is_nesterovs():
+    nesterov, late = Run(nesterov=True), Run(1.0, nesterov=False, correction="spike")
+    for number in range(10):
+        nesterov.step(number)
+        late.step(number)
+    assert all(map(torch.equal, nesterov.matrices, late.matrices))
+    assert not torch.equal(nesterov.others[0], late.others[0])  # AdamW has a delay as well
+
+
+@pytest.mark.parametrize("nesterov", [True, False])
+@pytest.mark.parametrize("delay", [None, 0.0])
+def test_without_delay_the_spike_is_none_to_the_bit(delay, nesterov):
+    plain, same = Run(nesterov=nesterov), Run(delay, nesterov=nesterov, correction="spike")
+    for number in range(10):
+        plain.step(number)
+        same.step(number)
+        expect_same(plain, same)
+
+
+def test_groups_are_matrices_then_other_decayed_then_undecayed():
+    run = Run(weight_decay=0.1)
+    groups = run.optimizer.param_groups
+    assert [[id(one) for one in group["params"]] for group in groups] == [
+        [id(one) for one in run.matrices],
+        [id(one) for one in run.others[1:]],
+        [id(run.others[0])],
+    ]
+    assert [group["weight_decay"] for group in groups] == [0.1, 0.1, 0.0]
+    assert [group.get(MATRICES, False) for group in groups] == [True, False, False]
+
+
+def test_matrices_keep_one_momentum_and_no_more():
+    run = Run()
+    run.step(0)
+    assert all(run.optimizer.state[one].keys() == {"momentum_buffer"} for one in run.matrices)
+    assert all(run.optimizer.state[one].keys() == {"step", "exp_avg", "exp_avg_sq"} for one in run.others)
+
+
+@pytest.mark.parametrize("correction", ["none", "spike"])
+def test_restored_state_continues_to_the_bit(correction):
+    def course(run, numbers):
+        for number in numbers:
+            if correction == "spike":
+                run.set_delay((0.0, 0.5, 1.0, 3.0)[number % 4])
+            run.step(number, without=(1, 8) if number == 2 else ())
+
+    straight, resumed = Run(correction=correction), Run(correction=correction)
+    course(straight, range(5))
+    for own, value in zip(resumed.parameters, straight.parameters, strict=True):
+        own.data = value.detach().clone()
+    resumed.optimizer.load_state_dict(deepcopy(straight.optimizer.state_dict()))
+    course(straight, range(5, 10))
+    course(resumed, range(5, 10))
+    expect_same(straight, resumed)
+
+
+def test_the_correction_is_chosen_by_the_option():
+    for correction in ("none", "spike"):
+        optimizer = Run(correction=correction).optimizer
+        assert isinstance(optimizer, CompensatedAdam) == (correction == "spike")
+        assert all(("staleness" in group) == (correction == "spike") for group in optimizer.param_groups)
+
+
+@pytest.mark.parametrize("options", [{"nesterov": True}, {"nesterov": False, "correction": "spike"}])
+def test_what_looks_ahead_needs_a_momentum(options):
+    with pytest.raises(ValueError, match="needs a momentum above 0"):
+        MuonOptions(momentum=0.0, **options)

@@ -1,0 +1,210 @@
+"""SOAP: Adam in eigenbases by the formula, written out in numpy, and AdamW for the others."""
+
+from __future__ import annotations
+
+from copy import deepcopy
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from petra_graph.catalog.optimizers.builders import adam, soap
+from petra_graph.catalog.optimizers.declared_optimizers import AdamWOptions, SoapOptions
+from petra_graph.kinds.optimizer import ParameterGroups
+
+ROUNDING = 1e-9
+"""Of ten float64 updates, whose eigenvectors are less exact than their matrices."""
+SHAPES = [(6, 4), (3, 5), (1, 7), (4, 2, 2, 2), (5,), ()]
+
+
+def made(dtype=torch.float32, **options):
+    generator = torch.Generator().manual_seed(0)
+    parameters = [nn.Parameter(torch.randn(shape, generator=generator, dtype=dtype)) for shape in SHAPES]
+    groups = ParameterGroups(decayed=parameters[:-1], undecayed=parameters[-1:])
+    return parameters, soap(groups, SoapOptions(lr=0.01, **options))
+
+
+def step(parameters, optimizer, number, without=()):
+    generator = torch.Generator().manual_seed(1 + number)
+    for index, parameter in enumerate(parameters):
+        drawn = torch.randn(parameter.shape, generator=generator, dtype=parameter.dtype)
+        parameter.grad = None if index in without else drawn
+    optimizer.step()
+
+
+class ByHand:
+    """One matrix, with its own bases by numpy's eigenvectors and factors."""
+
+    def __init__(self, w, options):
+        self.w, self.options, self.count = w, options, None
+        self.longest = options.max_precond_dim
+        self.outer = [np.zeros((side, side)) for side in w.shape]
+        self.bases = [np.eye(side) for side in w.shape]
+
+    def follow(self, g):
+        beta2 = self.options.betas[1]
+        self.outer = [beta2 * a + (1 - beta2) * b for a, b in zip(self.outer, (g @ g.T, g.T @ g), strict=True)]
+
+    def step(self, g):
+        options, (beta1, beta2) = self.options, self.options.betas
+        left, right = self.bases
+        self.w = self.w * (1 - options.lr * options.weight_decay)
+        if self.count is None:
+            self.w = self.w - options.lr * g / (np.abs(g) + options.eps)
+            self.follow(g)
+            self.count, self.m, self.v = 0, np.zeros_like(g), np.zeros_like(g)
+            for side, outer in enumerate(self.outer):
+                if len(outer) <= self.longest:
+                    self.bases[side] = np.linalg.eigh(outer)[1][:, ::-1]
+            return
+        self.count += 1
+        self.m = beta1 * self.m + (1 - beta1) * g
+        self.v = beta2 * self.v + (1 - beta2) * (left.T @ g @ right) ** 2
+        m_hat, v_hat = self.m / (1 - beta1**self.count), self.v / (1 - beta2**self.count)
+        self.w = self.w - options.lr * left @ ((left.T @ m_hat @ right) / (np.sqrt(v_hat) + options.eps)) @ right.T
+        self.follow(g)
+        if (self.count - 1) % options.precondition_frequency == 0:
+            self.refresh()
+
+    def refresh(self):
+        for side, outer in enumerate(self.outer):
+            if len(outer) <= self.longest:
+                basis = self.bases[side]
+                order = np.argsort(-np.diag(basis.T @ outer @ basis), kind="stable")
+                self.bases[side] = np.linalg.qr((outer @ basis)[:, order])[0]
+                self.v = np.take(self.v, order, axis=side)
+
+
+@pytest.mark.parametrize(
+    "how",
+    [
+        {},
+        {"precondition_frequency": 1},
+        {"precondition_frequency": 3, "betas": (0.8, 0.9)},
+        {"max_precond_dim": 4},
+        {"max_precond_dim": 4, "weight_decay": 0.3, "precondition_frequency": 2},
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("shape", [(5, 4), (3, 4), (4, 4), (4, 5)])
+def test_steps_are_the_formula(shape, how):
+    """A side is at most one longer than the other: of more directions without a gradient, the first eigenvectors are anyone's."""
+    options = SoapOptions(lr=0.05, eps=1e-6, **how)
+    generator = np.random.default_rng(0)
+    start, gradients = generator.standard_normal(shape), generator.standard_normal((14, *shape))
+    by_hand = ByHand(start, options)
+    parameter = nn.Parameter(torch.from_numpy(start.copy()))
+    optimizer = soap(ParameterGroups(decayed=[parameter], undecayed=[]), options)
+    for gradient in gradients:
+        by_hand.step(gradient)
+        parameter.grad = torch.from_numpy(gradient)
+        optimizer.step()
+        np.testing.assert_allclose(parameter.detach().numpy(), by_hand.w, rtol=ROUNDING, atol=ROUNDING)
+
+
+def test_bases_approach_the_eigenbases():
+    """Of gradients of one fixed distribution, whose directions are far apart."""
+    scale = torch.diag(torch.tensor([1.0, 0.3, 0.1, 0.03], dtype=torch.float64))
+    turned = torch.linalg.qr(torch.randn(4, 4, generator=torch.Generator().manual_seed(0), dtype=torch.float64)).Q
+    parameter = nn.Parameter(torch.zeros(4, 50, dtype=torch.float64))
+    optimizer = soap(ParameterGroups(decayed=[parameter], undecayed=[]), SoapOptions(betas=(0.9, 0.99)))
+    generator = torch.Generator().manual_seed(1)
+    for _ in range(101):
+        parameter.grad = turned @ scale @ torch.randn(4, 50, generator=generator, dtype=torch.float64)
+        optimizer.step()
+    basis = optimizer.state[parameter]["left_basis"]
+    assert torch.equal((turned.T @ basis).abs().argmax(0), torch.arange(4))
+    assert (turned.T @ basis).abs().max(0).values.min() > 0.99
+    torch.testing.assert_close(basis.T @ basis, torch.eye(4, dtype=torch.float64))
+
+
+def test_kernels_are_matrices_of_their_first_dimension_and_the_rest():
+    generator = torch.Generator().manual_seed(0)
+    kernel = nn.Parameter(torch.randn(4, 2, 2, 2, generator=generator))
+    matrix = nn.Parameter(kernel.detach().flatten(1).clone())
+    optimizers = [soap(ParameterGroups(decayed=[one], undecayed=[]), SoapOptions()) for one in (kernel, matrix)]
+    for number in range(12):
+        step([matrix], optimizers[1], number)
+        kernel.grad = matrix.grad.view(kernel.shape).clone()
+        optimizers[0].step()
+        assert torch.equal(kernel.flatten(1), matrix)
+
+
+@pytest.mark.parametrize(("longest", "rotated"), [(10_000, {0, 1, 2, 3}), (4, {0, 1, 2, 3}), (3, {1, 2}), (2, {2})])
+def test_sides_that_are_too_long_have_no_basis_and_matrices_of_two_are_adamws(longest, rotated):
+    parameters, optimizer = made(max_precond_dim=longest, weight_decay=0.1, betas=(0.9, 0.99))
+    copies = [nn.Parameter(one.detach().clone()) for one in parameters]
+    groups = ParameterGroups(decayed=copies[:-1], undecayed=copies[-1:])
+    plain = adam(groups, AdamWOptions(lr=0.01, weight_decay=0.1, betas=(0.9, 0.99)))
+    for number in range(4):
+        step(parameters, optimizer, number)
+        step(copies, plain, number)
+    for index, (one, other) in enumerate(zip(parameters, copies, strict=True)):
+        state, sides = optimizer.state[one], one.flatten(1).shape if one.dim() > 1 else ()
+        assert torch.equal(one, other) == (index not in rotated)
+        if index in rotated:
+            assert [f"{side}_basis" in state for side in ("left", "right")] == [side <= longest for side in sides]
+
+
+def test_the_first_step_is_adams_and_no_mean_knows_of_it():
+    parameters, optimizer = made(weight_decay=0.0)
+    before = [one.detach().clone() for one in parameters]
+    step(parameters, optimizer, 0)
+    for one, value in zip(parameters, before, strict=True):
+        torch.testing.assert_close(one.detach(), value - 0.01 * one.grad.sign())
+    for one in parameters[:4]:
+        assert optimizer.state[one]["step"] == 0
+        assert not optimizer.state[one]["exp_avg"].any()
+        assert not optimizer.state[one]["exp_avg_sq"].any()
+
+
+def test_a_first_gradient_of_zero_is_no_fault():
+    parameters, optimizer = made()
+    for one in parameters:
+        one.grad = torch.zeros_like(one)
+    optimizer.step()
+    step(parameters, optimizer, 1)
+    assert all(bool(one.isfinite().all()) for one in parameters)
+
+
+def test_a_first_gradient_that_is_not_finite_is_for_the_loss_to_tell():
+    """The eigenvectors of such a matrix are an error of torch's, which would blame the optimizer."""
+    for value in (float("nan"), float("inf"), 1e30):
+        parameters, optimizer = made()
+        for one in parameters:
+            one.grad = torch.full_like(one, value)
+        optimizer.step()
+        assert value == 1e30 or not any(bool(one.isfinite().any()) for one in parameters)
+
+
+def test_weight_decay_spares_the_undecayed():
+    _, optimizer = made(weight_decay=0.1)
+    assert [group["weight_decay"] for group in optimizer.param_groups] == [0.1, 0.1, 0.0]
+    assert [len(group["params"]) for group in optimizer.param_groups] == [4, 1, 1]
+
+
+def test_restored_state_continues_to_the_bit():
+    def course(run, numbers):
+        for number in numbers:
+            step(*run, number, without=(1, 4) if number % 3 == 1 else ())
+
+    straight, resumed = made(precondition_frequency=3), made(precondition_frequency=3)
+    course(straight, range(5))
+    for own, value in zip(resumed[0], straight[0], strict=True):
+        own.data = value.detach().clone()
+    resumed[1].load_state_dict(deepcopy(straight[1].state_dict()))
+    course(straight, range(5, 14))
+    course(resumed, range(5, 14))
+    assert all(map(torch.equal, straight[0], resumed[0]))
+
+
+def test_what_it_keeps_lies_in_order():
+    """A checkpoint restores it so, and other layouts give products of other bits."""
+    parameters, optimizer = made(precondition_frequency=1)
+    for number in range(4):
+        step(parameters, optimizer, number)
+        for one in parameters[:4]:
+            kept = [value for value in optimizer.state[one].values() if isinstance(value, torch.Tensor)]
+            assert len(kept) == 6
+            assert all(value.is_contiguous() for value in kept)
