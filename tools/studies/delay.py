@@ -33,7 +33,8 @@ FIRST_EPOCH = """callback=[{name = "first_epoch:FirstEpochsOptions"}]"""
 
 BACKPROP = ("method.name=backprop", "method.schedule=sequential")
 SPIKE, PREDICT = "optimizer.options.correction=spike", "optimizer.options.predict=true"
-NADAM, BY_DELAY = "optimizer.name=nadam", "lr_schedule.delay_epochs=1"
+NADAM, MUON, SOAP = (f"optimizer.name={name}" for name in ("nadam", "muon", "soap"))
+BY_DELAY = "lr_schedule.delay_epochs=1"
 ROWS: Mapping[str, Sequence[str]] = {
     "backprop": BACKPROP,
     "adamw": (),
@@ -44,6 +45,10 @@ ROWS: Mapping[str, Sequence[str]] = {
     "nadam 0.99": (NADAM, "optimizer.options.betas=[0.99,0.99]"),
     "nadam by stage": (NADAM, "optimizer.options.beta1_by_stage=true"),
     "rate by delay": (BY_DELAY,),
+    "spike rate by delay": (SPIKE, BY_DELAY),
+    "muon": (MUON,),
+    "muon spike": (MUON, SPIKE),
+    "soap": (SOAP,),
 }
 
 PIPELINES: Mapping[str, Sequence[str]] = {
@@ -103,7 +108,7 @@ def main() -> None: ...
 def search(text: Path, rows: Sequence[str], output: Path, jobs: int) -> None:
     """Try each correction at each learning rate and scale; write search.json after each row."""
     study = gpt(_beginning(text, output), output, jobs)
-    results: dict[str, Any] = {}
+    results = _written(output / "search.json", "loss after each epoch, nats")
     for row in rows or ROWS:
         results[row] = {setting.key: losses for setting, losses in searched(study, row).items()}
         write_results(output, "search", {**study.facts(), "loss after each epoch, nats": results})
@@ -133,7 +138,7 @@ def searched(study: Study, row: str) -> dict[Setting, list[float]]:
 def stages(text: Path, rows: Sequence[str], seeds: int, output: Path, jobs: int) -> None:
     """Train the settings that `search` chose under each pipeline; write stages.json after each row."""
     study, found = gpt(text, output, jobs), json.loads((output / "search.json").read_text())
-    results: dict[str, Any] = {}
+    results = _written(output / "stages.json", "test loss, nats")
     for row in rows:
         setting = chosen(row, found["loss after each epoch, nats"][row])
         pipelines = {"one device": ()} if row == "backprop" else PIPELINES
@@ -186,6 +191,11 @@ def _beginning(text: Path, output: Path) -> Path:
     output.mkdir(parents=True, exist_ok=True)
     path.write_text(whole[: len(whole) - round(0.1 * len(whole))])
     return path
+
+
+def _written(path: Path, key: str) -> dict[str, Any]:
+    """Return the rows that were written before."""
+    return dict(json.loads(path.read_text())[key]) if path.exists() else {}
 
 
 def _shown(found: Sequence[float]) -> str:
