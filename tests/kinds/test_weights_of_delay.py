@@ -6,6 +6,7 @@ import pytest
 import torch
 from attrs import frozen
 
+from petra_graph.kinds.optimizer import ParameterGroups, needs_delays
 from petra_graph.plugins import OptimizerDeclaration
 from petra_graph.testing import OptimizerTrial
 from tests.kinds.plugin_of_each_kind import broken, declared
@@ -135,6 +136,13 @@ def test_one_that_cannot_be_asked_is_not_built(method):
 
 def test_one_with_both_is_not_built():
     assert "it has predicted_weights and earlier_weights" in found(Away, *PROMISES)["construction"]
+
+
+@pytest.mark.parametrize("method", PROMISES)
+def test_one_whose_groups_have_no_staleness_is_asked_for_its_delays(method):
+    groups = ParameterGroups(decayed=[torch.nn.Parameter(torch.ones(2))], undecayed=[])
+    assert needs_delays(type("Named", (Away,), {method: Away.weights})(groups, Options()))
+    assert not needs_delays(Away(groups, Options()))
 
 
 @pytest.mark.parametrize("method", PROMISES)
