@@ -75,7 +75,7 @@ def partition_problem(
             schedule=schedule_name(setting),
             accumulation=setting.accumulation,
             flush=setting.method.flush,
-            most_versions=1 if _predicting(table, setting) else inf,
+            most_versions=1 if _corrects(table, setting) else inf,
         ),
     )
 
@@ -167,18 +167,18 @@ def _item(segment: Segment, setting: PlannerInputs) -> Item:
 
 
 def _version(segment: Segment, node: NodeCost) -> int:
-    """Return the bytes of one more version of the node's parameters: an older one, or the predicted one."""
+    """Return the bytes of one more version of the node's parameters: an older one, or one for a delay."""
     if segment.kind == "head":
         return 0
     if segment.backward == "stored":
         return node.parameter_bytes
-    return node.work["predict"].kept_bytes if "predict" in node.work else 0
+    return node.for_delay.kept_bytes
 
 
-def _predicting(table: NodeTable, setting: PlannerInputs) -> bool:
-    """Whether the versions that stages keep are predictions; those of a method that stores older ones are not."""
+def _corrects(table: NodeTable, setting: PlannerInputs) -> bool:
+    """Whether the versions that stages keep are those for a delay; those of a method that stores older ones are not."""
     stored = any(segment.backward == "stored" for program in table.programs for segment in program.segments)
-    return not stored and any("predict" in node.work for node in setting.costs.nodes.values())
+    return not stored and any(node.for_delay.kept_bytes for node in setting.costs.nodes.values())
 
 
 def _operations(segment: Segment, setting: PlannerInputs) -> tuple[Operation, ...]:

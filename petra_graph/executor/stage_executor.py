@@ -26,9 +26,9 @@ from torch import Tensor
 
 from petra_graph.blocks import Block, Streams, frozen_statistics
 from petra_graph.errors import placed
+from petra_graph.executor.delayed_weights import DelayedWeights
 from petra_graph.executor.encoded_tensors import EncodedTensors, decode, encode, total
 from petra_graph.executor.numerics import NumericsContext
-from petra_graph.executor.predicted_forward import PredictedForward
 from petra_graph.executor.reconstruct_recompute_stash import (
     BodyRunner,
     HeadResult,
@@ -44,6 +44,7 @@ from petra_graph.executor.stage_update import Updater
 from petra_graph.graph.node_graph import INPUT
 from petra_graph.kinds.callback import Companion
 from petra_graph.kinds.loss import Loss
+from petra_graph.kinds.optimizer import EARLIER, PREDICTED
 from petra_graph.program.channels import Edge
 from petra_graph.program.stage_program import Segment, StageProgram
 from petra_graph.program.weight_versions import WeightVersions
@@ -72,7 +73,8 @@ class StageExecutor:
         self.program = program
         self.modules = modules
         self.updater = updater
-        self.predicted = PredictedForward(updater)
+        self.predicted = DelayedWeights(updater, PREDICTED)
+        self.earlier = DelayedWeights(updater, EARLIER)
         self.precision = numerics.precision
         self._numerics = numerics
         self._inside = set(program.nodes)
@@ -141,7 +143,7 @@ class StageExecutor:
             A message for each edge of `program.receives` that comes from another stage.
         """
         sent: dict[Edge, BackwardMessage] = {}
-        with self.observers.backward(micro_batch):
+        with self.observers.backward(micro_batch), self.earlier.of(micro_batch):
             self._past_sums.append((micro_batch, self.sums_in_flight.take(micro_batch)))
             self._fetch()
             weight = next((one.weight for one in received.values()), None)
@@ -181,6 +183,7 @@ class StageExecutor:
             if self.versions is not None:
                 self.versions.before_step()
             self.predicted.drop()
+            self.earlier.drop()
             with self._located():
                 self.updater.step(norm)
         for companion in self.companions.values():

@@ -42,7 +42,11 @@ _RATE = 0.01
 _ACROSS = 0.01
 """The cosine of steps and gradient below which steps go neither up nor down."""
 PREDICTED = "predicted_weights"
-"""The method of an optimizer that predicts, of (delay): see `OptimizerDeclaration`."""
+"""The method of an optimizer for forwards, of (delay): see `OptimizerDeclaration`."""
+EARLIER = "earlier_weights"
+"""The method of an optimizer for backwards, of (delay)."""
+LARGEST_STALENESS = "largest_staleness"
+"""The attribute of an optimizer that bounds the delay of its stage."""
 Rate = Callable[[int], float]
 
 
@@ -62,6 +66,12 @@ class OptimizerDeclaration(Declaration):
     An optimizer whose forwards use the parameters that their backwards are expected to find has the method
     `predicted_weights(delay: int) -> list[(parameter, Tensor)]`: parameters with their expected values after `delay` more updates, in
     tensors like them with memory of their own. Parameters that it leaves out are expected to stay. It changes nothing.
+
+    An optimizer whose backwards use an estimate of the parameters that their forwards had has the method `earlier_weights(delay: int)`
+    instead, which likewise returns parameters with their values `delay` updates ago.
+
+    An optimizer whose steps are right for small delays alone has the attribute `largest_staleness`: the largest delay of a stage
+    while the pipeline is full, in updates.
     """
 
     def faults(self) -> Iterator[str]:
@@ -181,9 +191,10 @@ def _built_faults(_plugin: Plugin, arguments: Sequence[Any], built: Any) -> Iter
         yield f"its groups leave out {len(grouping.left_out)} of the {len(given)} parameters that it was given"
     if grouping.repeated:
         yield "a parameter is in its groups twice"
-    yield from call_faults(
-        built, [ExpectedCall("evaluated_weights", ("parameter",)), ExpectedCall(PREDICTED, ("delay",))]
-    )
+    of_delay = [ExpectedCall(name, ("delay",)) for name in (PREDICTED, EARLIER)]
+    yield from call_faults(built, [ExpectedCall("evaluated_weights", ("parameter",)), *of_delay])
+    if predicts(built) and estimates(built):
+        yield f"it has {PREDICTED} and {EARLIER}: a forward that is predicted has not the parameters of its time"
 
 
 def evaluated_weights_fault(parameter: Tensor, weights: Any) -> str:
@@ -201,19 +212,24 @@ def predicts(optimizer: torch.optim.Optimizer | None) -> bool:
     return hasattr(optimizer, PREDICTED)
 
 
+def estimates(optimizer: torch.optim.Optimizer | None) -> bool:
+    """Whether a stage's backwards use the optimizer's estimate of their forwards' parameters; it then needs the facts of its stage."""
+    return hasattr(optimizer, EARLIER)
+
+
 def needs_delays(optimizer: torch.optim.Optimizer | None) -> bool:
-    """Whether the executor counts the delays of a stage: for the "staleness" of groups, or for predictions."""
-    return optimizer is not None and (has_staleness(optimizer) or predicts(optimizer))
+    """Whether the executor counts the delays of a stage: for the "staleness" of groups, for predictions, or for estimates."""
+    return optimizer is not None and (has_staleness(optimizer) or predicts(optimizer) or estimates(optimizer))
 
 
-def predicted_weights_fault(parameters: Sequence[Tensor], predicted: Any) -> str:
-    """Return why parameters cannot have these values, as `predicted_weights` returns them, in a forward; "" where they can."""
+def weights_of_delay_fault(method: str, parameters: Sequence[Tensor], answer: Any) -> str:
+    """Return why parameters cannot have these values, as `PREDICTED` or `EARLIER` returns them; "" where they can."""
     import torch
 
-    said, known, seen = f"its {PREDICTED} returns", set(map(id, parameters)), set()
-    pairs = predicted if isinstance(predicted, list | tuple) else [predicted]
+    said, known, seen = f"its {method} returns", set(map(id, parameters)), set()
+    pairs = answer if isinstance(answer, list | tuple) else [answer]
     if not all(isinstance(pair, tuple) and len(pair) == 2 for pair in pairs):  # noqa: PLR2004  a pair
-        return f"{said} {described(predicted)}, not a list of (parameter, tensor)"
+        return f"{said} {described(answer)}, not a list of (parameter, tensor)"
     for parameter, weights in pairs:
         if id(parameter) not in known or id(parameter) in seen:
             again = "a parameter twice" if id(parameter) in known else "values of what is not a parameter of its stage"
@@ -309,12 +325,12 @@ class _Stage:
             found = [self.optimizer.evaluated_weights(parameter) for parameter in self.parameters]  # type: ignore[attr-defined]
         return [one.detach().clone() if isinstance(one, torch.Tensor) else one for one in found]
 
-    def predicted_weights(self, delay: int) -> Any:
-        """Return what the optimizer returns for a delay."""
+    def weights_of_delay(self, method: str, delay: int) -> Any:
+        """Return what the optimizer's `PREDICTED` or `EARLIER` returns."""
         import torch
 
         with torch.no_grad():
-            return getattr(self.optimizer, PREDICTED)(delay)
+            return getattr(self.optimizer, method)(delay)
 
     def step(self, steps: Iterable[int], rate: Rate | None = None, without: Collection[int] = ()) -> None:
         """Take steps as the executor does; parameters `without` have no gradient."""
@@ -515,40 +531,54 @@ def check_predicted_weights(trial: OptimizerTrial) -> None:
 
     They are the same at every call and after a checkpoint, since each process predicts for itself. At a delay of 0, they are the parameters.
     """
+    _expect_weights_of_delay("predicted weights", PREDICTED, trial)
+
+
+def check_earlier_weights(trial: OptimizerTrial) -> None:
+    """Where the optimizer has `earlier_weights`, it returns finite values like parameters, in memory of their own, and changes nothing.
+
+    They are the same at every call and after a checkpoint. At a delay of 0, they are the parameters.
+    """
+    _expect_weights_of_delay("earlier weights", EARLIER, trial)
+
+
+def _expect_weights_of_delay(promise: str, method: str, trial: OptimizerTrial) -> None:
     stage = trial.stage()
-    if not predicts(stage.optimizer):
+    if not hasattr(stage.optimizer, method):
         return
     remedy = "return a list of (parameter, new tensor), made of parameters, groups and self.state.get(parameter); write to none"
-    found = _fault_of_prediction(stage)  # before the first step
+    found = _fault_of_weights(stage, method)  # before the first step
     stage.step(range(_STEPS))
-    found = found or _fault_of_prediction(stage)
+    found = found or _fault_of_weights(stage, method)
     if not found:
         resumed = _through_checkpoint(stage)
-        values, again = ([one for _, one in each.predicted_weights(2)] for each in (stage, resumed))
+        values, again = ([one for _, one in each.weights_of_delay(method, 2)] for each in (stage, resumed))
         if not all_equal(values, again):
-            found = "after a checkpoint it predicts other values"
+            found = f"its {method} returns other values after a checkpoint"
     if found:
-        raise BrokenPromise("predicted weights", found, remedy)
+        raise BrokenPromise(promise, found, remedy)
 
 
-def _fault_of_prediction(stage: _Stage) -> str:
-    """Return what is wrong with the predictions of a stage as it is; "" where nothing is."""
+def _fault_of_weights(stage: _Stage, method: str) -> str:
+    """Return what is wrong with what a method returns in a stage as it is; "" where nothing is."""
     before, state, generators = stage.values(), _without_empty(stage.optimizer), states()
-    found = next(filter(None, (_fault_at(stage, delay) for delay in (1, 3))), "")
-    if not found and any(one.shape != own.shape or (one != own).any() for own, one in stage.predicted_weights(0)):
+    found = next(filter(None, (_fault_at(stage, method, delay) for delay in (1, 3))), "")
+    undelayed = stage.weights_of_delay(method, 0) if not found else ()
+    if any(one.shape != own.shape or (one != own).any() for own, one in undelayed):
         found = "moves parameters at a delay of 0"
     elif not found and not all_equal(before, stage.values()):
         found = "wrote to parameters"
     elif not found and (not _same(state, _without_empty(stage.optimizer)) or moved_since(generators)):
         found = "changed the optimizer's state, or drew random numbers"
-    return found and f"its {PREDICTED} {found}"
+    return found and f"its {method} {found}"
 
 
-def _fault_at(stage: _Stage, delay: int) -> str:
-    """Return what is wrong with two predictions of one delay, as the end of a sentence."""
-    pairs, again = stage.predicted_weights(delay), stage.predicted_weights(delay)
-    if fault := predicted_weights_fault(stage.parameters, pairs) or predicted_weights_fault(stage.parameters, again):
-        return fault.removeprefix(f"its {PREDICTED} ")
+def _fault_at(stage: _Stage, method: str, delay: int) -> str:
+    """Return what is wrong with two answers for one delay, as the end of a sentence."""
+    pairs, again = stage.weights_of_delay(method, delay), stage.weights_of_delay(method, delay)
+    faults = (weights_of_delay_fault(method, stage.parameters, one) for one in (pairs, again))
+    if fault := next(filter(None, faults), ""):
+        return fault.removeprefix(f"its {method} ")
     if not all(bool(one.isfinite().all()) for _, one in pairs):
         return "returns values that are not finite"
     same = all_equal([one for _, one in pairs], [one for _, one in again])
@@ -661,6 +691,7 @@ OPTIMIZER = PluginKind(
         Promise("checkpoint", check_checkpoint, before_run=""),
         Promise("evaluated weights", check_evaluated_weights, build="the shapes, in every evaluation", before_run=""),
         Promise("predicted weights", check_predicted_weights, build="the form, whenever it is asked", before_run=""),
+        Promise("earlier weights", check_earlier_weights, build="the form, whenever it is asked", before_run=""),
     ),
     trial=OptimizerTrial,
     built_faults=_built_faults,

@@ -1,4 +1,4 @@
-"""The state, the step and the prediction of a stage's optimizer, measured by calls of any plugin's optimizer.
+"""The state, the step and the parameters for a delay of a stage's optimizer, measured by calls of any plugin's optimizer.
 
 Decision: parameters have no memory, and those of one node share an optimizer. First-party optimizers go tensor by tensor
 on the CPU, as here; on a GPU torch's own take all tensors of a kind together, for speed, and hold another copy meanwhile.
@@ -20,7 +20,7 @@ from petra_graph.blocks import Block
 from petra_graph.errors import PluginError
 from petra_graph.executor.stage_update import Updater, parameter_groups
 from petra_graph.kinds.author_code import author_code
-from petra_graph.kinds.optimizer import PREDICTED, ParameterGroups, predicts, rate_ratios
+from petra_graph.kinds.optimizer import EARLIER, PREDICTED, ParameterGroups, rate_ratios
 from petra_graph.kinds.plugin import Builder
 from petra_graph.kinds.stage_facts import DELAYED
 from petra_graph.measure.counted_operations import work_of
@@ -28,6 +28,8 @@ from petra_graph.measure.tally import Tally, distinct_bytes, tensors
 from petra_graph.program.node_costs import Operation, Work
 from petra_graph.spec.model import ClipSpec
 
+_OF_DELAY: Mapping[Operation, str] = {"predict": PREDICTED, "estimate": EARLIER}
+"""Operations that are methods of some optimizers, of (delay)."""
 _NORM_BYTES = 16
 """For each value of the gradient whose norm is taken: a float64 of it and one of its square."""
 
@@ -37,7 +39,7 @@ def measure_update(
 ) -> tuple[int, Mapping[Operation, Work]]:
     """Return the bytes of state that an optimizer's first step over a module's parameters makes, and what it does after that step.
 
-    That is "update", the second step, and "predict" where the optimizer has `predicted_weights`.
+    That is "update", the second step, and those of "predict" and "estimate" for which the optimizer has a method.
 
     Args:
         module: on any device.
@@ -71,7 +73,7 @@ def _stepped(groups: ParameterGroups, build: Builder, options: Any, owner: str) 
     updater.accumulated(DELAYED.depth)
     updater.step()
     state_bytes = distinct_bytes(tensors(list(optimizer.state.values())))
-    work: dict[Operation, Work] = {"predict": _predicted(optimizer, owner)} if predicts(optimizer) else {}
+    work = {name: _asked(optimizer, method, owner) for name, method in _OF_DELAY.items() if hasattr(optimizer, method)}
     _give_gradients(parameters)
     updater.accumulated(DELAYED.depth)
     with Tally() as tally:
@@ -79,13 +81,13 @@ def _stepped(groups: ParameterGroups, build: Builder, options: Any, owner: str) 
         return state_bytes, {**work, "update": work_of(tally.lap())}
 
 
-def _predicted(optimizer: Any, owner: str) -> Work:
-    """Return the work of a prediction, whose own bytes are kept."""
+def _asked(optimizer: torch.optim.Optimizer, method: str, owner: str) -> Work:
+    """Return the work of parameters for a delay, whose own bytes are kept."""
     with torch.no_grad(), Tally() as tally:
-        with author_code(f"{owner} failed to predict 1 update ahead"):
-            predicted = getattr(optimizer, PREDICTED)(1)
+        with author_code(f"{owner} failed at {method}(1)"):
+            answer = getattr(optimizer, method)(1)
         lap = tally.lap()
-        del predicted
+        del answer
     return work_of(lap, kept=lap.left_bytes)
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from petra_graph.errors import SpecError
 from petra_graph.planning.check_spec import check_spec
-from petra_graph.planning.delay_corrections import prediction_problems
+from petra_graph.planning.delay_corrections import correction_problems
 from petra_graph.planning.measure_network import MeasuredNetwork, head_problems, measure
 from petra_graph.planning.place_network import place
 from petra_graph.planning.predict_plan import Plan, predict
@@ -59,7 +59,7 @@ class Planner:
         network = problems.require(lambda: bounded(given, devices))
         placement = problems.require(lambda: place(network, devices))
         if variant is None:  # a comparison has the rows of methods that a run would refuse
-            problems.add(prediction_problems(network, network.programs(placement)))
+            problems.add(correction_problems(network, network.programs(placement)))
             problems.raise_any()
         return problems.require(lambda: predict(network, placement, overlap=self._overlap))
 

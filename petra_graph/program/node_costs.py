@@ -10,7 +10,8 @@ Operations are those of the executor's segment runners:
     invert              reconstruct the input alone                           before `recompute`: delayed-reconstructed
     forward_backward    evaluate, take the loss and differentiate both        the head
     update              the optimizer's step
-    predict             predict the parameters for a forward; the prediction is kept    where the optimizer does it
+    predict             predict the parameters for a forward, and keep them             where the optimizer does it
+    estimate            estimate those of the forward for a backward, and keep them     the same
     copy                copy the parameters before an update, where a backward uses older ones    (in a profile alone)
 
 A table holds for one micro-batch size, one precision and one optimizer.
@@ -29,7 +30,17 @@ from petra_graph.program.device_types import Link
 from petra_graph.spec.model import Kind
 
 Operation = Literal[
-    "forward", "reverse", "recompute", "record", "replay", "invert", "forward_backward", "update", "predict", "copy"
+    "forward",
+    "reverse",
+    "recompute",
+    "record",
+    "replay",
+    "invert",
+    "forward_backward",
+    "update",
+    "predict",
+    "estimate",
+    "copy",
 ]
 
 
@@ -49,7 +60,7 @@ class Work:
     accumulating_bytes: int = 0
     """The same where parameter gradients exist before, and the operation adds to them."""
     kept_bytes: int = 0
-    """Bytes alive afterwards beyond arguments and results: those of a stashed graph, or of a prediction."""
+    """Bytes alive afterwards beyond arguments and results: those of a stashed graph, or of parameters for a delay."""
     shares: tuple[int | None, ...] = ()
     """For each returned stream, the index of the tensor in whose memory it lies; None: memory of its own.
 
@@ -81,6 +92,11 @@ class NodeCost:
     input_bytes: tuple[int, ...]
     output_bytes: tuple[int, ...]
     work: Mapping[Operation, Work]
+
+    @property
+    def for_delay(self) -> Work:
+        """Of the parameters that a late pass has in place of the node's own; without cost, where the optimizer has none."""
+        return self.work.get("predict") or self.work.get("estimate") or Work()
 
 
 @frozen(kw_only=True)

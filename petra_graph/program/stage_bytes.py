@@ -26,7 +26,7 @@ class StageBytes:
     input_buffer: int = 0
     """Inputs that wait for their backward; those of the first stage in the data set's own type."""
     parameter_buffer: int = 0
-    """Copies of older parameters, or predicted ones."""
+    """Copies of older parameters, or those for a delay: predicted or estimated ones."""
     graphs: int = 0
     """Stashed graphs, with their inputs and outputs."""
     working: int = 0

@@ -26,7 +26,7 @@ from petra_graph.kinds.stage_facts import UNDELAYED, StageFacts
 from petra_graph.measure.without_compiler import uncompiled
 from petra_graph.planning.check_spec import check_spec
 from petra_graph.planning.checked_spec import CheckedSpec
-from petra_graph.planning.delay_corrections import prediction_problems
+from petra_graph.planning.delay_corrections import correction_problems
 from petra_graph.planning.measure_network import MeasuredNetwork, head_problems, measure
 from petra_graph.planning.place_network import place_on_present, place_on_processes
 from petra_graph.planning.plan_warnings import warnings_without_prediction
@@ -177,7 +177,7 @@ def prepare_checked(
     assert callbacks is not None
     placement, present = placed
     programs = network.programs(placement)
-    problems.add(prediction_problems(network, programs))
+    problems.add(correction_problems(network, programs))
     problems.raise_any()
     stages = _stages(programs, spec, opened)
     for stage in stages:

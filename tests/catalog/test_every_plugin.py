@@ -13,10 +13,25 @@ REGISTRY = discover().only(["petra-graph"])
 ELSEWHERE = {"blocks", "datasets"}
 ALL = [(kind.short, name) for kind in REGISTRY.kinds if kind.short not in ELSEWHERE for name in REGISTRY.names(kind)]
 OPTIONS = {
-    "sgd": [{"weight_decay": 0.1}, {"momentum": 0.0, "nesterov": False}, {"correction": "spike", "predict": True}],
-    "adam": [{"weight_decay": 0.1}, {"correction": "spike"}],
-    "adamw": [{"betas": (0.0, 0.5)}, {"correction": "spike", "predict": True}],
-    "nadam": [{"weight_decay": 0.1, "beta1_by_stage": True}],
+    "sgd": [
+        {"weight_decay": 0.1},
+        {"momentum": 0.0, "nesterov": False},
+        {"correction": "spike", "predict": True},
+        {"correction": "error-feedback"},
+        {"correct_discrepancy": True, "momentum": 0.0, "nesterov": False},
+    ],
+    "adam": [
+        {"weight_decay": 0.1},
+        {"correction": "spike", "correct_discrepancy": True},
+        {"correction": "error-feedback", "correct_discrepancy": True},
+    ],
+    "adamw": [
+        {"betas": (0.0, 0.5)},
+        {"correction": "spike", "predict": True},
+        {"correction": "error-feedback"},
+        {"correct_discrepancy": True},
+    ],
+    "nadam": [{"weight_decay": 0.1, "beta1_by_stage": True}, {"correction": "error-feedback"}],
     "lars": [{"weight_decay": 0.1, "momentum": 0.0}],
     "muon": [
         {"nesterov": False, "momentum": 0.0, "weight_decay": 0.0},

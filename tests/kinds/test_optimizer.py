@@ -138,7 +138,7 @@ def trial(build, options=Rate):
 
 def test_what_is_sound_passes():
     report = check_optimizer(declared(OptimizerDeclaration, Momentum, options=Rate), {"lr": 0.5})
-    assert str(report).endswith("(Rate(lr=0.5)) keeps 10 promises")
+    assert str(report).endswith("(Rate(lr=0.5)) keeps 11 promises")
     assert broken(trial(lambda groups, options: torch.optim.Adam([*groups.decayed, *groups.undecayed]))) == {}
     assert broken(trial(layerwise)) == {}
 
@@ -297,7 +297,7 @@ def test_one_that_asks_is_tried_without_delay_and_with():
 
     for sound in (Scaled, build):
         report = check_optimizer(declared(OptimizerDeclaration, sound, options=Rate), {"lr": 0.5})
-        assert str(report).endswith("(Rate(lr=0.5)) keeps 10 promises")
+        assert str(report).endswith("(Rate(lr=0.5)) keeps 11 promises")
     assert {(stage.index, stage.depth, stage.steady) for stage in asked} == {(4, 1, 0.0), (1, 4, 3.0)}
 
 

@@ -241,6 +241,7 @@ def test_on_two_processes_they_are_the_same(spec, monkeypatch):
 
 
 SPIKE = {"lr": 0.05, "correction": "spike"}
+FEEDBACK = {"lr": 0.05, "correction": "error-feedback"}
 
 
 def trained(spec, settings):
@@ -268,6 +269,10 @@ def test_plugins_whose_groups_have_no_such_key_find_none(spec, name):
         ("adamw", SPIKE),
         ("muon", SPIKE),
         ("sgd", {**SPIKE, "predict": True}),
+        ("sgd", {**SPIKE, "correct_discrepancy": True}),
+        ("adam", {"lr": 0.05, "correct_discrepancy": True}),
+        ("sgd", FEEDBACK),
+        ("nadam", FEEDBACK),
         ("delayed:Told", {"lr": 0.05}),
     ],
 )
@@ -324,6 +329,8 @@ def test_a_plan_names_the_delay_of_each_stage(spec, capsys):
         (["optimizer.name=sgd", "optimizer.options.correction=spike"], 'optimizer "sgd"'),
         (["optimizer.name=adamw", "optimizer.options.correction=spike"], 'optimizer "adamw"'),
         (["optimizer.name=muon", "optimizer.options.correction=spike"], 'optimizer "muon"'),
+        (["optimizer.name=adamw", "optimizer.options.correct_discrepancy=true"], 'optimizer "adamw"'),
+        (["optimizer.name=nadam", "optimizer.options.correction=error-feedback"], 'optimizer "nadam"'),
         (["optimizer.name=delayed:Told"], 'optimizer "delayed:Told"'),
         (["optimizer.name=delayed:Facts"], 'optimizer "delayed:Facts"'),
     ],

@@ -12,8 +12,8 @@ from typing import get_args
 import pytest
 
 from petra_graph.blocks import Buffered
+from petra_graph.compiler.memory.delayed_weights_memory import DelayedWeightsMemory
 from petra_graph.compiler.memory.segment_memory import SegmentMemory
-from petra_graph.compiler.memory.stage_memory import StageMemory
 from petra_graph.kinds.block import BLOCK
 from petra_graph.program.method import METHODS
 from petra_graph.program.schedule import Policy
@@ -153,26 +153,45 @@ OPTIMIZERS = [
     {"optimizer": "adam"},
     {"optimizer": "adamw", "correction": "spike"},
 ]
+CORRECTIONS = [{"predict": True}, {"correct_discrepancy": True}]
 
 
 @pytest.mark.parametrize(("schedule", "accumulation"), [("lockstep", 1), ("1f1b", 3), ((7, 2, 2, 2, 1, 1), 2)], ids=str)
 @pytest.mark.parametrize("options", OPTIMIZERS, ids=str)
-def test_predicted_parameters(options, schedule, accumulation):
-    how = {"schedule": schedule, "accumulation": accumulation, "predict": True, **options}
+@pytest.mark.parametrize("correction", CORRECTIONS, ids=str)
+def test_parameters_for_a_delay(correction, options, schedule, accumulation):
+    how = {"schedule": schedule, "accumulation": accumulation, **correction, **options}
     predicted, measured = predicted_and_measured(REVNET, IMAGE, **how)
     assert max(abs(stage.total / found - 1) for stage, found in zip(predicted, measured, strict=True)) < PREDICTED
     assert predicted[0].parameter_buffer > 0
     assert predicted[-1].parameter_buffer == 0
 
 
+@pytest.mark.parametrize("correction", CORRECTIONS, ids=str)
 @pytest.mark.parametrize("devices", DEVICES)
-def test_predicted_parameters_on_shared_devices(devices):
+def test_parameters_for_a_delay_on_shared_devices(devices, correction):
     predicted, measured = devices_predicted_and_measured(
-        REVNET, IMAGE, devices=devices, policy="arrival", schedule="1f1b", predict=True
+        REVNET, IMAGE, devices=devices, policy="arrival", schedule="1f1b", **correction
     )
     assert max(abs(predicted[name].total / measured[name] - 1) for name in devices) < PREDICTED
 
 
-def test_a_model_that_forgets_the_predicted_parameters_is_found_out(monkeypatch):
-    monkeypatch.setattr(StageMemory, "_predict", lambda *_: None)
-    assert deviation(REVNET, IMAGE, schedule="lockstep", predict=True) > PREDICTED
+@pytest.mark.parametrize("correction", CORRECTIONS, ids=str)
+def test_a_model_that_forgets_the_parameters_for_a_delay_is_found_out(monkeypatch, correction):
+    monkeypatch.setattr(DelayedWeightsMemory, "hold", lambda *_: None)
+    assert deviation(REVNET, IMAGE, schedule="lockstep", **correction) > PREDICTED
+
+
+@pytest.mark.parametrize("optimizer", ["sgd", "adam", "adamw", "nadam"])
+@pytest.mark.parametrize(("schedule", "accumulation"), [("1f1b", 5), ((2, 2, 2, 2, 2, 1), 1)], ids=str)
+def test_error_feedback(optimizer, schedule, accumulation):
+    """The last steps, and one more copy of a tensor in a step."""
+    how = {"schedule": schedule, "accumulation": accumulation, "optimizer": optimizer}
+    predicted, measured = predicted_and_measured(REVNET, IMAGE, correction="error-feedback", **how)
+    assert max(abs(stage.total / found - 1) for stage, found in zip(predicted, measured, strict=True)) < PREDICTED
+
+
+def test_error_feedback_keeps_one_more_copy():
+    momentum, _ = predicted_and_measured(REVNET, IMAGE, schedule="1f1b", accumulation=5)
+    both, _ = predicted_and_measured(REVNET, IMAGE, schedule="1f1b", accumulation=5, correction="error-feedback")
+    assert [one.optimizer for one in both] == [2 * one.optimizer for one in momentum]

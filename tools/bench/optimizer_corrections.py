@@ -1,8 +1,9 @@
 """What corrections for delay cost: seconds of an update with each, beside one of the optimizer without it, in turns.
 
 The parameters are those of the GPT of plugins/petra-graph-transformers/specs/gpt_tinyshakespeare.toml, by default 4 layers of width 128,
-all in one stage. "spike, D = 0" is the step of a stage without delay. A prediction is timed by itself, as a share of the update. Beside adamw
-stand nadam and the optimizers of matrices; soap refreshes its bases in every tenth update.
+all in one stage. "spike, D = 0" is the step of a stage without delay. A prediction, or an estimate of earlier weights, is timed by itself,
+as a share of the update; "discrepancy, D" is the update that keeps what the estimate is made of. Beside adamw stand
+nadam and the optimizers of matrices; soap refreshes its bases in every tenth update.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from petra_graph.catalog.optimizers.declared_optimizers import (
     SgdOptions,
     SoapOptions,
 )
-from petra_graph.kinds.optimizer import ParameterGroups
+from petra_graph.kinds.optimizer import EARLIER, PREDICTED, ParameterGroups
 from petra_graph.runtime.control.keep_freed_memory import keep_freed_memory
 
 VOCABULARY, CONTEXT = 65, 64
@@ -59,7 +60,15 @@ def main(layers: int, width: int, rounds: int, updates: int, device: str, write:
         calls[f"spike, D = {DELAY}"] = _updating(build, spike, shapes, DELAY, device)
         for correction in ("none", "spike"):
             predicting = options(correction=correction, predict=True)
-            calls[f"prediction, {correction}"] = _predicting(build, predicting, shapes, device)
+            calls[f"prediction, {correction}"] = _asking(build, predicting, shapes, device, PREDICTED)
+        for delay in (0, 1):
+            calls[f"error feedback, D = {delay}"] = _updating(
+                build, options(correction="error-feedback"), shapes, delay, device
+            )
+        estimating = options(correct_discrepancy=True)
+        for delay in (0, DELAY):
+            calls[f"discrepancy, D = {delay}"] = _updating(build, estimating, shapes, delay, device)
+        calls["estimate"] = _asking(build, estimating, shapes, device, EARLIER)
         if name == "adamw":
             calls["nadam"] = _updating(nadam, NadamOptions(weight_decay=0.01), shapes, 0, device)
             calls["muon"] = _updating(muon, MuonOptions(), shapes, 0, device)
@@ -106,14 +115,18 @@ def _updating(
     return optimizer.step
 
 
-def _predicting(
-    build: Callable[..., torch.optim.Optimizer], options: Any, shapes: Sequence[tuple[int, ...]], device: str
+def _asking(
+    build: Callable[..., torch.optim.Optimizer],
+    options: Any,
+    shapes: Sequence[tuple[int, ...]],
+    device: str,
+    method: str,
 ) -> Callable[[], object]:
-    """Return a function that predicts the parameters."""
+    """Return a function that asks for the parameters of a delay."""
     step: Any = _updating(build, options, shapes, DELAY, device)
     step()
-    optimizer = step.__self__
-    return lambda: optimizer.predicted_weights(DELAY)
+    ask = getattr(step.__self__, method)
+    return lambda: ask(DELAY)
 
 
 def _in_turns(calls: dict[str, Callable[[], object]], rounds: int, updates: int, device: str) -> dict[str, float]:

@@ -24,6 +24,15 @@ from petra_graph.catalog.optimizers.declared_optimizers import (
     SgdOptions,
     SoapOptions,
 )
+from petra_graph.catalog.optimizers.discrepancy_correction import (
+    EarlierAdam,
+    EarlierCompensatedAdam,
+    EarlierCompensatedSgd,
+    EarlierFeedbackAdam,
+    EarlierFeedbackSgd,
+    EarlierSgd,
+)
+from petra_graph.catalog.optimizers.error_feedback import FeedbackAdam, FeedbackNadam, FeedbackSgd
 from petra_graph.catalog.optimizers.matrix_optimizer import groups_with_matrices
 from petra_graph.catalog.optimizers.muon import CompensatedMuon, Muon
 from petra_graph.catalog.optimizers.soap import Soap
@@ -36,25 +45,33 @@ from petra_graph.catalog.optimizers.weight_prediction import (
 )
 from petra_graph.plugins import ParameterGroups
 
-# By correction, and whether forwards are at predicted weights.
-_SGD: dict[tuple[str, bool], type[torch.optim.SGD]] = {
-    ("none", False): torch.optim.SGD,
-    ("none", True): PredictedSgd,
-    ("spike", False): CompensatedSgd,
-    ("spike", True): PredictedCompensatedSgd,
+# By `correction`, `predict` and `correct_discrepancy`.
+_SGD: dict[tuple[str, bool, bool], type[torch.optim.SGD]] = {
+    ("none", False, False): torch.optim.SGD,
+    ("none", True, False): PredictedSgd,
+    ("none", False, True): EarlierSgd,
+    ("spike", False, False): CompensatedSgd,
+    ("spike", True, False): PredictedCompensatedSgd,
+    ("spike", False, True): EarlierCompensatedSgd,
+    ("error-feedback", False, False): FeedbackSgd,
+    ("error-feedback", False, True): EarlierFeedbackSgd,
 }
-_ADAM: dict[tuple[str, bool], type[torch.optim.Adam]] = {
-    ("none", False): torch.optim.Adam,
-    ("none", True): PredictedAdam,
-    ("spike", False): CompensatedAdam,
-    ("spike", True): PredictedCompensatedAdam,
+_ADAM: dict[tuple[str, bool, bool], type[torch.optim.Adam]] = {
+    ("none", False, False): torch.optim.Adam,
+    ("none", True, False): PredictedAdam,
+    ("none", False, True): EarlierAdam,
+    ("spike", False, False): CompensatedAdam,
+    ("spike", True, False): PredictedCompensatedAdam,
+    ("spike", False, True): EarlierCompensatedAdam,
+    ("error-feedback", False, False): FeedbackAdam,
+    ("error-feedback", False, True): EarlierFeedbackAdam,
 }
 
 
 def sgd(groups: ParameterGroups, options: SgdOptions) -> torch.optim.Optimizer:
     """Build `torch.optim.SGD`, or with a correction for delay an optimizer that steps likewise without delay."""
     parameters = groups.param_groups(weight_decay=options.weight_decay)
-    build = _SGD[options.correction, options.predict]
+    build = _SGD[options.correction, options.predict, options.correct_discrepancy]
     return build(parameters, lr=options.lr, momentum=options.momentum, nesterov=options.nesterov)
 
 
@@ -67,7 +84,7 @@ def adam(groups: ParameterGroups, options: AdamOptions) -> torch.optim.Optimizer
     first, second = options.betas
     parameters = groups.param_groups(weight_decay=options.weight_decay)
     same: dict[str, Any] = {"lr": options.lr, "betas": (first, second), "eps": options.eps}
-    build = _ADAM[options.correction, options.predict]
+    build = _ADAM[options.correction, options.predict, options.correct_discrepancy]
     if build is torch.optim.Adam and decoupled:
         return torch.optim.AdamW(parameters, **same)
     return build(parameters, **same, decoupled_weight_decay=decoupled)
@@ -83,7 +100,8 @@ def nadam(groups: ParameterGroups, options: NadamOptions, stage: Any = None) -> 
     first, second = options.betas
     if options.beta1_by_stage and stage is not None:
         first += min(1.0, stage.steady / stage.stages) * (LARGEST_BETA1 - first)
-    return torch.optim.NAdam(
+    build = FeedbackNadam if options.correction == "error-feedback" else torch.optim.NAdam
+    return build(
         groups.param_groups(weight_decay=options.weight_decay),
         lr=options.lr,
         betas=(first, second),

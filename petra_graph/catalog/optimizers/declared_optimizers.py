@@ -22,6 +22,7 @@ from petra_graph.plugins import (
 _BUILDERS = "petra_graph.catalog.optimizers.builders"
 LARGEST_BETA1 = 0.99
 """Of NAdam by stage: where the delay is largest."""
+Correction = Literal["none", "spike", "error-feedback"]
 
 
 def _lr(default: float) -> Any:
@@ -49,7 +50,10 @@ def _weight_decay(default: float) -> Any:
 
 
 def _correction() -> Any:
-    text = 'what makes up for the delay of gradients: nothing, or a "spike", a late gradient\'s missed steps at once'
+    text = (
+        'what makes up for the delay of gradients: nothing, a "spike", a late gradient\'s missed steps at once, or "error-feedback", '
+        "the difference from the step before, for a delay of at most 1 update"
+    )
     return option(text, default="none")
 
 
@@ -57,8 +61,21 @@ def _predict() -> Any:
     return option("compute forwards at the weights that momentum predicts for their backwards", default=False)
 
 
-def _expect_momentum(options: Any, momentum: float, name: str) -> None:
+def _correct_discrepancy() -> Any:
+    return option("compute backwards at an estimate of the weights that their forwards had", default=False)
+
+
+def _check_corrections(options: Any, momentum: float, name: str) -> None:
     predict = getattr(options, "predict", False)
+    if predict and options.correction == "error-feedback":
+        raise ValueError(
+            'predict = true expects steps without correction = "error-feedback"; set predict = false, or correction = "spike"'
+        )
+    if predict and options.correct_discrepancy:
+        raise ValueError(
+            "predict = true computes forwards at the weights of their backwards, and correct_discrepancy = true backwards at the "
+            "weights of their forwards; set one of them to false"
+        )
     wants = ['correction = "spike"'] * (options.correction == "spike") + ["predict = true"] * predict
     if wants and not momentum:
         raise ValueError(f"{wants[0]} needs {name} above 0 (got 0), whose steps to come it counts on; leave it out")
@@ -81,11 +98,12 @@ class SgdOptions:
     momentum: float = _momentum()
     nesterov: bool = _nesterov()
     weight_decay: float = _weight_decay(0.0)
-    correction: Literal["none", "spike"] = _correction()
+    correction: Correction = _correction()
     predict: bool = _predict()
+    correct_discrepancy: bool = _correct_discrepancy()
 
     def __attrs_post_init__(self) -> None:
-        _expect_momentum(self, self.momentum, "a momentum")
+        _check_corrections(self, self.momentum, "a momentum")
         _expect_nesterov(self)
 
 
@@ -100,11 +118,12 @@ class AdamOptions:
     betas: tuple[float, ...] = _betas()
     eps: float = _eps()
     weight_decay: float = _weight_decay(0.0)
-    correction: Literal["none", "spike"] = _correction()
+    correction: Correction = _correction()
     predict: bool = _predict()
+    correct_discrepancy: bool = _correct_discrepancy()
 
     def __attrs_post_init__(self) -> None:
-        _expect_momentum(self, self.betas[0], "a first beta")
+        _check_corrections(self, self.betas[0], "a first beta")
 
 
 @declares(OptimizerDeclaration, f"{_BUILDERS}:adam")
@@ -134,6 +153,9 @@ class NadamOptions:
         validator=AtLeast(0),
     )
     beta1_by_stage: bool = option("raise the first beta towards 0.99 with the stage's delay", default=False)
+    correction: Literal["none", "error-feedback"] = option(
+        'what makes up for the delay of gradients: nothing, or "error-feedback", as of `sgd`', default="none"
+    )
 
     def __attrs_post_init__(self) -> None:
         if self.beta1_by_stage and self.betas[0] > LARGEST_BETA1:
@@ -180,7 +202,7 @@ class MuonOptions:
     correction: Literal["none", "spike"] = _correction()
 
     def __attrs_post_init__(self) -> None:
-        _expect_momentum(self, self.momentum, "a momentum")
+        _check_corrections(self, self.momentum, "a momentum")
         _expect_nesterov(self)
 
 

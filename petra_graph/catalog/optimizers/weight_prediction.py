@@ -40,7 +40,7 @@ from petra_graph.catalog.optimizers.spike_compensation import (
 
 # m momentum or beta1, D delay in updates, v momentum buffer, wd weight decay, t steps so far
 
-Prediction = list[tuple[nn.Parameter, Tensor]]
+WeightsOfDelay = list[tuple[nn.Parameter, Tensor]]
 """Parameters, each with a tensor like it that shares no memory with it."""
 
 
@@ -48,12 +48,12 @@ class PredictedSgd(torch.optim.SGD):
     """SGD with `predicted_weights`."""
 
     @torch.no_grad()
-    def predicted_weights(self, delay: int) -> Prediction:
+    def predicted_weights(self, delay: int) -> WeightsOfDelay:
         """Return each parameter with its expected value after `delay` more updates; nothing is written to parameters or state.
 
         Parameters that have taken no step, and at a delay of 0 all, are left out: they are expected to stay.
         """
-        found: Prediction = []
+        found: WeightsOfDelay = []
         for group in self.param_groups if delay else ():
             w = [one for one in group["params"] if "momentum_buffer" in self.state.get(one, {})]
             of_w, of_v = _sgd_coefficients(group, delay, self._compensated(group))
@@ -95,9 +95,9 @@ class PredictedAdam(torch.optim.Adam):
     """Adam, or with `decoupled_weight_decay` AdamW, with `predicted_weights`."""
 
     @torch.no_grad()
-    def predicted_weights(self, delay: int) -> Prediction:
+    def predicted_weights(self, delay: int) -> WeightsOfDelay:
         """Return each parameter with its expected value after `delay` more updates; as `PredictedSgd` does it."""
-        found: Prediction = []
+        found: WeightsOfDelay = []
         for group in self.param_groups if delay else ():
             p = [one for one in group["params"] if "exp_avg" in self.state.get(one, {})]
             for part in chunked(group, p):

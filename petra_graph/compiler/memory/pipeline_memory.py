@@ -116,7 +116,7 @@ def checkpoint_bytes(programs: Sequence[StageProgram], costs: CostTable, transpo
     pipeline = PipelineMemory(programs, costs, transport)
     pipeline.run([_before(cut, program) for program in programs])
     for stage in pipeline.stages.values():
-        stage.drop_prediction()  # it is made again
+        stage.drop_delayed_weights()  # they are made again
     held = [stage.live.now() for stage in pipeline.stages.values()]
     return pipeline.bytes_in_flight() + sum(
         stage.parameters + stage.optimizer + stage.gradients + stage.parameter_buffer + stage.input_buffer

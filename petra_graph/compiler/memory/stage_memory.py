@@ -11,13 +11,16 @@ from math import ceil
 
 from attrs import frozen
 
+from petra_graph.compiler.memory.delayed_weights_memory import DelayedWeightsMemory
 from petra_graph.compiler.memory.live_tensors import LiveTensors, Streams
 from petra_graph.compiler.memory.segment_memory import EncodedShare, SegmentMemory
 from petra_graph.graph.node_graph import INPUT
 from petra_graph.program.channels import Edge
-from petra_graph.program.node_costs import CostTable, NodeCost
+from petra_graph.program.node_costs import CostTable, NodeCost, Operation
 from petra_graph.program.stage_program import StageProgram
 from petra_graph.program.weight_versions import WeightVersions
+
+_OF_DELAY: tuple[Operation, Operation] = ("predict", "estimate")
 
 
 @frozen
@@ -65,14 +68,11 @@ class StageMemory:
             for name in segment.nodes
         )
         self._versions = WeightVersions(lambda: self.live.allocate([copied], "parameter_buffer"))
-        predictions = [work for node in self._nodes.values() if (work := node.work.get("predict")) and not copied]
-        self._predicted = sum(work.kept_bytes for work in predictions)
-        """Bytes of a prediction."""
-        self._predicting = max((work.working_bytes - work.kept_bytes for work in predictions), default=0)
-        """Bytes beside it while it is made."""
-        self._prediction: Streams = []
-        self._delay = 0
-        """Of the prediction that is held, in updates; 0: none is."""
+        corrects = () if copied else self._nodes.values()
+        self._predicted, self._earlier = (
+            DelayedWeightsMemory([node.work[name] for node in corrects if name in node.work], live)
+            for name in _OF_DELAY
+        )
         self._facts = program.facts(stages=program.index, replicas=1, micro_batches=sys.maxsize)
         self._segments = SegmentMemory(self._nodes, self.live, self._versions, share)
 
@@ -85,7 +85,7 @@ class StageMemory:
             for edge in self.program.receives
         }
         sent: dict[Edge, Message] = {}
-        self._predict(self._facts.staleness(micro_batch))
+        self._hold(self._predicted, micro_batch)
         self._versions.begin(micro_batch)
         for segment in self.program.segments:
             inputs = [stream for entry in segment.inputs for stream in received.pop(entry.edge)]
@@ -111,6 +111,7 @@ class StageMemory:
             for edge, message in arrived.items()
         }
         sent: dict[Edge, Message] = {}
+        self._hold(self._earlier, micro_batch)
         # The executor's local variables live until the next segment's replace them.
         found: Streams = []
         given: Streams = []
@@ -146,24 +147,21 @@ class StageMemory:
 
     def update(self) -> None:
         self._versions.before_step()
-        self.drop_prediction()
+        self.drop_delayed_weights()
         self.live.add("optimizer", self._optimizer)
         self._optimizer = 0
         self.live.update_peak(self._step_working)
         self._segments.forget_gradients()
 
-    def drop_prediction(self) -> None:
-        """Free the prediction, before an update."""
-        self.live.drop(self._prediction, "parameter_buffer")
-        self._prediction, self._delay = [], 0
+    def drop_delayed_weights(self) -> None:
+        """Free the parameters for a delay, before an update."""
+        self._predicted.drop()
+        self._earlier.drop()
 
-    def _predict(self, delay: int) -> None:
-        """Hold the prediction of a delay in place of another one, where the optimizer has taken a step."""
-        if not delay or delay == self._delay or self._optimizer or not self._predicted:
-            return
-        self.drop_prediction()
-        self._prediction, self._delay = self.live.allocate([self._predicted], "parameter_buffer"), delay
-        self.live.update_peak(self._predicting)
+    def _hold(self, weights: DelayedWeightsMemory, micro_batch: int) -> None:
+        """Hold what the optimizer gives for a pass of a micro-batch, once it has taken a step."""
+        if not self._optimizer:
+            weights.hold(self._facts.staleness(micro_batch))
 
     def _summed(self, gradients: list[Streams]) -> Streams:
         if len(gradients) < 2:  # noqa: PLR2004  one needs no addition

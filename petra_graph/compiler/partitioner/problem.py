@@ -84,7 +84,7 @@ class DepthRule:
     accumulation: int = 1
     flush: Flush = "drain"
     most_versions: float = inf
-    """1 where the versions are predictions, of which a stage holds one at a time."""
+    """1 where the versions are for a delay, predicted or estimated, of which a stage holds one at a time."""
 
     def depth(self, distance: int) -> int:
         """Return a stage's micro-batches in flight."""
@@ -96,7 +96,7 @@ class DepthRule:
         return 0 if self.flush == "window" else self.depth(distance) - 1
 
     def versions(self, distance: int) -> int:
-        """Return the further versions of its parameters that a stage keeps: older ones, or a predicted one."""
+        """Return the further versions of its parameters that a stage keeps: older ones, or one for a delay."""
         return int(min(-(-self.staleness(distance) // self.accumulation), self.most_versions))
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from copy import deepcopy
+from itertools import product
 from types import SimpleNamespace
 
 import numpy as np
@@ -19,6 +20,7 @@ from petra_graph.catalog.optimizers.declared_optimizers import (
     SgdOptions,
     SoapOptions,
 )
+from petra_graph.catalog.optimizers.error_feedback import FeedbackAdam, FeedbackNadam, FeedbackSgd
 from petra_graph.catalog.optimizers.spike_compensation import CompensatedAdam, CompensatedSgd
 from petra_graph.kinds.optimizer import ParameterGroups
 
@@ -31,6 +33,10 @@ ALL_OPTIMIZERS = [
     (nadam, NadamOptions(weight_decay=0.1)),
     (sgd, SgdOptions(weight_decay=0.1, correction="spike", predict=True)),
     (adam, AdamWOptions(weight_decay=0.1, correction="spike", predict=True)),
+    (sgd, SgdOptions(weight_decay=0.1, correction="error-feedback")),
+    (nadam, NadamOptions(weight_decay=0.1, correction="error-feedback")),
+    (adam, AdamOptions(weight_decay=0.1, correct_discrepancy=True)),
+    (sgd, SgdOptions(weight_decay=0.1, correction="error-feedback", correct_discrepancy=True)),
     (lars, LarsOptions(weight_decay=0.1)),
     (muon, MuonOptions(weight_decay=0.1)),
     (muon, MuonOptions(weight_decay=0.1, correction="spike")),
@@ -185,27 +191,44 @@ def test_lars_steps_in_proportion_to_the_weights_not_the_gradient():
     torch.testing.assert_close(steps[0], steps[1])
 
 
+CORRECTING = {
+    "spike": {sgd: CompensatedSgd, adam: CompensatedAdam},
+    "error-feedback": {sgd: FeedbackSgd, adam: FeedbackAdam, nadam: FeedbackNadam},
+}
+METHODS = {"predict": "predicted_weights", "correct_discrepancy": "earlier_weights"}
+
+
 @pytest.mark.parametrize(
     ("build", "options", "plain"),
     [
         (sgd, SgdOptions(), torch.optim.SGD),
         (adam, AdamOptions(), torch.optim.Adam),
         (adam, AdamWOptions(), torch.optim.AdamW),
+        (nadam, NadamOptions(), torch.optim.NAdam),
     ],
 )
 def test_corrections_are_chosen_by_options_and_without_them_the_optimizer_is_torchs(build, options, plain):
     groups = ParameterGroups(decayed=[torch.nn.Parameter(torch.ones(3))], undecayed=[])
-    compensates = CompensatedSgd if build is sgd else CompensatedAdam
-    for correction in ("none", "spike"):
-        for predict in (False, True):
-            chosen = type(options)(correction=correction, predict=predict)
-            optimizer = build(groups, chosen)
-            assert hasattr(optimizer, "predicted_weights") == predict
-            assert isinstance(optimizer, compensates) == (correction == "spike")
-            assert (type(optimizer) is plain) == (correction == "none" and not predict)
-            assert [group["weight_decay"] for group in optimizer.param_groups] == [options.weight_decay, 0.0]
-            if build is adam:
-                assert optimizer.param_groups[0]["decoupled_weight_decay"] == (plain is torch.optim.AdamW)
+    corrections = ["none", *(name for name, classes in CORRECTING.items() if build in classes)]
+    for correction, asked in product(corrections, [None, *METHODS] if build is not nadam else [None]):
+        if (correction, asked) == ("error-feedback", "predict"):
+            continue  # refused
+        optimizer = build(groups, type(options)(correction=correction, **{asked: True} if asked else {}))
+        assert [one for one, method in METHODS.items() if hasattr(optimizer, method)] == [asked] * (asked is not None)
+        found = [name for name, classes in CORRECTING.items() if isinstance(optimizer, classes.get(build, ()))]
+        assert found == [correction] * (correction != "none")
+        assert (type(optimizer) is plain) == (correction == "none" and asked is None)
+        assert [group["weight_decay"] for group in optimizer.param_groups] == [options.weight_decay, 0.0]
+        if build is adam:
+            assert optimizer.param_groups[0]["decoupled_weight_decay"] == (plain is torch.optim.AdamW)
+
+
+@pytest.mark.parametrize("options", [SgdOptions, AdamOptions, AdamWOptions])
+def test_prediction_goes_with_no_correction_that_it_does_not_expect(options):
+    with pytest.raises(ValueError, match='expects steps without correction = "error-feedback"; set predict = false'):
+        options(predict=True, correction="error-feedback")
+    with pytest.raises(ValueError, match="set one of them to false"):
+        options(predict=True, correct_discrepancy=True)
 
 
 @pytest.mark.parametrize("how", [{"correction": "spike"}, {"predict": True}])

@@ -111,9 +111,10 @@ def test_there_are_as_many_copies_as_distinct_versions(k, copies):
     assert parts("dsp", "parameter_buffer", "lockstep", k) == [0] * J
 
 
-def test_one_prediction_is_held_where_there_is_a_delay_until_the_update():
-    predicting = Work(working_bytes=PARAMETERS + 5, kept_bytes=PARAMETERS)
-    nodes = {name: attrs.evolve(one, work={**one.work, "predict": predicting}) for name, one in TABLE.nodes.items()}
+@pytest.mark.parametrize("operation", ["predict", "estimate"])
+def test_one_copy_is_held_for_a_delay_until_the_update(operation):
+    correcting = Work(working_bytes=PARAMETERS + 5, kept_bytes=PARAMETERS)
+    nodes = {name: attrs.evolve(one, work={**one.work, operation: correcting}) for name, one in TABLE.nodes.items()}
     table = attrs.evolve(TABLE, nodes=nodes)
     for k in (1, 3):
         found = stage_memory(programs("petra", "lockstep", k), table)

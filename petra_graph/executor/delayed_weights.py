@@ -1,0 +1,104 @@
+"""Other parameters than a stage's own, for the forward or for the backward of a late micro-batch.
+
+Micro-batch m is late by d(m) updates (`kinds.stage_facts`). What its optimizer may do about that:
+
+    `predicted_weights(d(m))`   the forward uses the parameters that the backward is expected to find: weight prediction,
+                                SpecTrain (Chen et al. 2018, https://arxiv.org/abs/1809.02839)
+    `earlier_weights(d(m))`     the backward uses an estimate of those that the forward had, to reconstruct, to recompute and to
+                                differentiate: discrepancy correction, PipeMare (Yang et al. 2021, https://arxiv.org/abs/1910.05124)
+
+The stage's true parameters take part in the other passes, in evaluations and in steps, and are those of checkpoints. Gradients are
+added to their `grad`, wherever they were taken.
+
+    updates        0       1       2       3            depth 3, accumulation 1
+    forwards    0 1 2      3       4       5
+    d           0 1 2      2       2       2
+
+Decision: the parameters are given other memory for a pass, and then have their own again, as in `evaluated_weights`. So the true ones
+are the same bits by construction.
+
+Decision: one answer of the optimizer is held at a time. Between two updates, d of the forwards does not fall from one micro-batch to
+the next, and d of the backwards does not rise, so that each delay is asked for once, and the one before it is needed no more. The
+update drops it, and a checkpoint does not hold it: it is made again from the same parameters and state.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from attrs import define, field
+from torch import Tensor, nn
+
+from petra_graph.errors import PluginError
+from petra_graph.executor.stage_parameters import exchanged
+from petra_graph.executor.stage_update import Updater
+from petra_graph.kinds.author_code import author_code
+from petra_graph.kinds.optimizer import weights_of_delay_fault
+
+
+@define(eq=False)
+class DelayedWeights:
+    """The answers of one stage's optimizer to one of the two questions."""
+
+    updater: Updater
+    method: str
+    """Of the optimizer: `PREDICTED` or `EARLIER` of `kinds.optimizer`."""
+    _delay: int = field(default=0, init=False)
+    """Of the answer that is held, in updates; 0: none is."""
+    _weights: Sequence[tuple[nn.Parameter, Tensor]] = field(default=(), init=False)
+
+    @contextmanager
+    def of(self, micro_batch: int) -> Iterator[None]:
+        """Within the context, the stage's parameters have these values, if the optimizer has the method and the micro-batch is late.
+
+        Args:
+            micro_batch: counted from the run's start.
+
+        Raises:
+            PluginError: the optimizer failed, or returned something else than parameters with tensors like them.
+        """
+        with exchanged(self._at(micro_batch)):
+            yield
+
+    def drop(self) -> None:
+        """Forget the answer: the parameters change next."""
+        self._delay, self._weights = 0, ()
+
+    def delay_of(self, micro_batch: int) -> int:
+        """Return the delay in updates for which the optimizer is asked; 0: the pass has the stage's own parameters."""
+        stage = self.updater.stage
+        return 0 if stage is None or self._ask is None else stage.staleness(micro_batch)
+
+    @property
+    def _ask(self) -> Callable[[int], Any] | None:
+        return getattr(self.updater.optimizer, self.method, None)
+
+    def _at(self, micro_batch: int) -> Sequence[tuple[nn.Parameter, Tensor]]:
+        delay, ask = self.delay_of(micro_batch), self._ask
+        if delay != self._delay:
+            self.drop()  # before another one takes memory
+        if delay and not self._delay:
+            assert ask is not None
+            self._weights, self._delay = self._made(ask, delay), delay
+        return self._weights
+
+    def _made(self, ask: Callable[[int], Any], delay: int) -> Sequence[tuple[nn.Parameter, Tensor]]:
+        updater = self.updater
+        with torch.no_grad(), author_code(f"{updater.owner} failed at {self.method}({delay})", training=True):
+            answer = ask(delay)
+        if fault := weights_of_delay_fault(self.method, updater.parameters, answer):
+            raise PluginError(
+                f"{updater.owner} is broken: {fault}",
+                "return a list of (parameter, tensor), each tensor like its parameter, with memory of its own",
+            )
+        return [(parameter, _laid_out(weights.detach(), parameter)) for parameter, weights in answer]
+
+
+def _laid_out(weights: Tensor, parameter: nn.Parameter) -> Tensor:
+    """Return weights in the layout of their parameter, since kernels round differently in others."""
+    if weights.stride() == parameter.stride():
+        return weights
+    return torch.empty_like(parameter.data).copy_(weights)

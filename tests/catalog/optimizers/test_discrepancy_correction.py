@@ -1,0 +1,124 @@
+"""Earlier weights: the mean of the steps of late, taken back; the steps are those of the optimizer without it."""
+
+from __future__ import annotations
+
+from copy import deepcopy
+from math import exp
+
+import pytest
+import torch
+from torch import nn
+
+from petra_graph.catalog.optimizers.discrepancy_correction import (
+    EarlierAdam,
+    EarlierCompensatedAdam,
+    EarlierCompensatedSgd,
+    EarlierFeedbackAdam,
+    EarlierFeedbackSgd,
+    EarlierSgd,
+)
+from petra_graph.catalog.optimizers.error_feedback import FeedbackAdam, FeedbackSgd
+from petra_graph.catalog.optimizers.spike_compensation import CompensatedAdam, CompensatedSgd
+from tests.catalog.optimizers.delayed_quadratic import delayed
+from tests.catalog.optimizers.test_spike_compensation import ADAM, SGD, expect_same, made, set_delay, step
+
+EXACT = 1e-12
+PAIRS = [
+    *(
+        (base, build, SGD[1])
+        for base, build in [(torch.optim.SGD, EarlierSgd), (CompensatedSgd, EarlierCompensatedSgd)]
+    ),
+    (FeedbackSgd, EarlierFeedbackSgd, SGD[3]),
+    *((base, build, ADAM[6]) for base, build in [(torch.optim.Adam, EarlierAdam), (FeedbackAdam, EarlierFeedbackAdam)]),
+    (CompensatedAdam, EarlierCompensatedAdam, ADAM[2]),
+]
+DELAYS = (0.0, 0.5, 1.0, 2.0, 5.0)
+
+
+@pytest.mark.parametrize(("_base", "build", "how"), PAIRS)
+@pytest.mark.parametrize("delay", [1, 2, 5])
+def test_the_estimate_is_the_mean_of_late_steps_taken_back(build, _base, how, delay):
+    w = nn.Parameter(torch.tensor(1.0, dtype=torch.float64))
+    optimizer = build([w], lr=0.05, **how)
+    history, delta = [1.0], 0.0
+    for u in range(30):
+        set_delay(optimizer, late := min(u, delay) / 1)
+        w.grad = torch.tensor(delayed(history, late), dtype=torch.float64)
+        optimizer.step()
+        history.append(w.item())
+        g = exp(-2 / late) if late else 0.0
+        delta = g * delta + (1 - g) * (history[-1] - history[-2])
+        ((parameter, estimate),) = optimizer.earlier_weights(delay)
+        assert parameter is w
+        assert estimate.item() == pytest.approx(history[-1] - delay * delta, rel=EXACT)
+
+
+@pytest.mark.parametrize(("base", "build", "how"), PAIRS)
+@pytest.mark.parametrize("foreach", [None, True, False])
+@pytest.mark.parametrize("delay", [None, 0.0, 1.0, 2.5])
+def test_its_steps_have_the_bits_of_the_optimizer_without_it(base, build, how, foreach, delay):
+    plain, same = (made(one, delay, foreach=foreach, **how) for one in (base, build))
+    for number in range(12):
+        without = (1, 3) if number % 3 == 1 else ()
+        step(*plain, number, without)
+        step(*same, number, without)
+        same[1].earlier_weights(2)
+    for own, other in zip(plain[0], same[0], strict=True):
+        assert torch.equal(own, other)
+        kept = same[1].state[other]
+        assert kept.keys() - plain[1].state[own].keys() == {"mean_step"}
+        assert all(torch.equal(kept[key], value) for key, value in plain[1].state[own].items())
+
+
+@pytest.mark.parametrize(("_base", "build", "how"), PAIRS)
+def test_without_delay_the_mean_is_the_last_step(build, _base, how):
+    parameters, optimizer = made(build, dtype=torch.float64, **how)
+    for number, delay in enumerate((0.0, 3.0, 2.0, 0.0)):
+        before = [one.detach().clone() for one in parameters]
+        set_delay(optimizer, delay)
+        step(parameters, optimizer, number)
+    for (own, earlier), value in zip(optimizer.earlier_weights(1), before, strict=True):
+        torch.testing.assert_close(earlier, value, rtol=EXACT, atol=EXACT)
+        assert own.stride() == earlier.stride()
+
+
+def test_parameters_without_a_step_are_left_out_and_at_no_delay_all():
+    parameters, optimizer = made(EarlierSgd, 2.0, momentum=0.9)
+    assert optimizer.earlier_weights(3) == []
+    step(parameters, optimizer, 0, without=(0, 2, 3, 4))
+    assert [id(one) for one, _ in optimizer.earlier_weights(3)] == [id(parameters[1])]
+    assert optimizer.earlier_weights(0) == []
+
+
+@pytest.mark.parametrize(("_base", "build", "how"), PAIRS)
+def test_restored_state_continues_to_the_bit_while_the_delay_changes(build, _base, how):
+    def course(run, numbers):
+        for number in numbers:
+            set_delay(run[1], DELAYS[number % 5])
+            step(*run, number)
+
+    straight, resumed = made(build, **how), made(build, **how)
+    course(straight, range(6))
+    for own, value in zip(resumed[0], straight[0], strict=True):
+        own.data = value.detach().clone()
+    resumed[1].load_state_dict(deepcopy(straight[1].state_dict()))
+    course(straight, range(6, 12))
+    course(resumed, range(6, 12))
+    expect_same(straight, resumed)
+
+
+@pytest.mark.parametrize("build", [EarlierSgd, EarlierAdam])
+def test_it_is_nearer_to_the_weights_of_the_forward(build):
+    """In a descent with old gradients, after its first steps."""
+    w, delay = nn.Parameter(torch.tensor(1.0, dtype=torch.float64)), 3
+    optimizer = build([w], lr=0.01)
+    history, estimates = [1.0], [1.0]
+    for u in range(60):
+        set_delay(optimizer, float(min(u, delay)))
+        w.grad = torch.tensor(delayed(history, delay), dtype=torch.float64)
+        optimizer.step()
+        history.append(w.item())
+        estimates.append(optimizer.earlier_weights(delay)[0][1].item())
+    late = range(20, 61)
+    missed = sum(abs(estimates[at] - history[at - delay]) for at in late)
+    assert missed < 0.2 * sum(abs(history[at] - history[at - delay]) for at in late)

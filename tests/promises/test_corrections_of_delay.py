@@ -1,0 +1,290 @@
+"""Runs that correct a delay: the same bits on any processes and after an interruption, anywhere in a window; and their refusals."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from petra_graph.cli.main import main
+from petra_graph.kinds.listener import Listener
+from petra_graph.record import checkpoint
+from petra_graph.training.training_run import run
+from tests.support.forks import ended, ranks
+from tests.support.runs import MICRO_BATCHES, SPEC, only_run, weights_bytes, without_times
+from tests.support.stopping import StopAt
+
+CORRECTS = {
+    "prediction": ["optimizer.options.predict=true"],
+    "discrepancy": ["optimizer.options.correct_discrepancy=true"],
+    "error feedback": ["optimizer.options.correction=error-feedback"],
+}
+ADAM = ["optimizer.name=adam", "optimizer.options.lr=0.002"]
+LOCKSTEP = ["method.schedule=lockstep", "method.accumulation=1"]
+SPIKE = "optimizer.options.correction=spike"
+HOW = {
+    "prediction, windows of three": CORRECTS["prediction"],
+    "prediction, lockstep": [*CORRECTS["prediction"], *LOCKSTEP],
+    "prediction, adam, lockstep, windows of two": [
+        *ADAM,
+        *CORRECTS["prediction"],
+        "method.schedule=lockstep",
+        "method.accumulation=2",
+    ],
+    "prediction with the spike": [*CORRECTS["prediction"], SPIKE, "method.accumulation=1"],
+    "discrepancy, windows of three": CORRECTS["discrepancy"],
+    "discrepancy, lockstep": [*CORRECTS["discrepancy"], *LOCKSTEP],
+    "discrepancy, adam with the spike, lockstep, windows of two": [
+        *ADAM,
+        *CORRECTS["discrepancy"],
+        SPIKE,
+        "method.schedule=lockstep",
+        "method.accumulation=2",
+    ],
+    "error feedback, windows of three": CORRECTS["error feedback"],
+    "error feedback, adam, lockstep": [
+        *ADAM,
+        *CORRECTS["error feedback"],
+        "method.schedule=lockstep",
+        "method.accumulation=6",
+    ],
+    "error feedback and discrepancy": [*CORRECTS["error feedback"], *CORRECTS["discrepancy"]],
+}
+OFF = [
+    "optimizer.options.predict=false",
+    "optimizer.options.correct_discrepancy=false",
+    "optimizer.options.correction=none",
+]
+GRID = ["precision.streams=grid"]
+
+
+@pytest.fixture
+def spec(write):
+    return write("small.toml", SPEC)
+
+
+def words(settings):
+    return [word for setting in settings for word in ("--set", setting)]
+
+
+@pytest.mark.parametrize("call", ["trained 1/4", "trained 2/6", "trained 2/8", "evaluating 1"])
+@pytest.mark.parametrize("how", HOW)
+def test_interrupted_and_resumed_is_uninterrupted(spec, how, call):
+    run(spec, HOW[how], StopAt(call))
+    assert main(["run", "--resume", "latest"]) == 0
+    run(spec, [*HOW[how], "run.directory=whole"], Listener())
+    assert without_times(only_run()) == without_times(only_run("whole"))
+    assert weights_bytes(only_run()) == weights_bytes(only_run("whole"))
+
+
+@pytest.mark.parametrize("how", HOW)
+def test_a_correction_changes_the_training(spec, how):
+    run(spec, HOW[how], Listener())
+    run(spec, [*HOW[how], *OFF, "run.directory=without"], Listener())
+    assert weights_bytes(only_run()) != weights_bytes(only_run("without"))
+
+
+@pytest.mark.parametrize(
+    ("correction", "kept"), [("prediction", ""), ("discrepancy", "mean_step"), ("error feedback", "last_step")]
+)
+def test_a_checkpoint_has_the_true_weights_and_no_others(spec, correction, kept):
+    """In the middle of an epoch, a cut holds what it holds without correction, and a correction's own state."""
+    run(spec, CORRECTS[correction], StopAt("trained 2/8"))
+    run(spec, [*CORRECTS[correction], *OFF, "run.directory=without"], StopAt("trained 2/8"))
+    corrected, plain = (held(only_run(parent)) for parent in ("runs", "without"))
+    assert all(kept and kept in name for name in corrected.keys() - plain.keys())
+    assert bool(kept) == bool(corrected.keys() - plain.keys())
+    assert {name: corrected[name].shape for name in plain} == {name: one.shape for name, one in plain.items()}
+
+
+def held(directory):
+    """The tensors of the only checkpoint."""
+    (at,) = checkpoint.numbers(directory)
+    assert at > MICRO_BATCHES
+    files = checkpoint.read_manifest(directory, at).files
+    return {name: one for file in files for name, one in checkpoint.read_stage(directory, at, file)[0].items()}
+
+
+TWICE = [
+    CORRECTS["prediction"],
+    HOW["prediction, adam, lockstep, windows of two"],
+    HOW["discrepancy, adam with the spike, lockstep, windows of two"],
+    [*HOW["error feedback and discrepancy"], *GRID],
+]
+
+
+@pytest.mark.processes
+@pytest.mark.parametrize("settings", TWICE, ids=str)
+def test_two_processes_have_the_bits_of_one(spec, settings):
+    with ranks(*[("run", spec, *words(settings))] * 2) as running:
+        assert ended(running) == [0, 0], running[-1].said
+    assert main(["run", spec, *words([*settings, "run.directory=one"])]) == 0
+    assert weights_bytes(only_run()) == weights_bytes(only_run("one"))
+    assert without_times(only_run()) == without_times(only_run("one"))
+
+
+@pytest.mark.processes
+@pytest.mark.parametrize(
+    "settings",
+    [
+        [*CORRECTS["prediction"], "method.schedule=lockstep"],
+        [*CORRECTS["discrepancy"], *GRID, "method.schedule=lockstep"],
+        CORRECTS["error feedback"],
+    ],
+    ids=str,
+)
+def test_two_replicas_have_the_same_bits_in_two_and_four_processes(spec, settings):
+    replicas = [*settings, "partition.replicas=2", "data.batch=64"]
+    for count in (2, 4):
+        with ranks(*[("run", spec, *words([*replicas, f"run.directory=on{count}"]))] * count) as running:
+            assert ended(running) == [0] * count, running[-1].said
+    assert weights_bytes(only_run("on2")) == weights_bytes(only_run("on4"))
+    assert without_times(only_run("on2")) == without_times(only_run("on4"))
+
+
+@pytest.mark.parametrize("correction", CORRECTS)
+def test_a_probe_changes_nothing_and_sees_the_true_weights(spec, correction):
+    run(spec, CORRECTS[correction], Listener())
+    run(spec, [*CORRECTS[correction], "probe.per_epoch=2", "run.directory=probed"], Listener())
+    assert weights_bytes(only_run()) == weights_bytes(only_run("probed"))
+
+
+@pytest.mark.parametrize("correction", CORRECTS)
+def test_without_delay_it_is_the_optimizer_without_correction(spec, correction):
+    for settings in (["method.name=backprop"], ["method.name=gpipe"], ["partition.stages=1"]):
+        run(spec, [*settings, *CORRECTS[correction]], Listener())
+        run(spec, [*settings, "run.directory=base"], Listener())
+        one, other = (load_file(only_run(parent) / "weights.safetensors") for parent in ("runs", "base"))
+        assert all(torch.equal(value, other[name]) for name, value in one.items())
+        for parent in ("runs", "base"):
+            shutil.rmtree(parent)
+
+
+OF_BACKWARDS = {
+    "prediction": ("predict", "predicts the parameters that a backward will find"),
+    "discrepancy": ("correct_discrepancy", "estimates the parameters that a forward had"),
+}
+REFUSED = {
+    "pipedream": ["method.name=pipedream"],
+    "delayed-reconstructed": ["method.name=delayed-reconstructed", SPIKE],
+    "a kept graph": ["method.name=pipedream", "method.reversible=graph"],
+    "adam": ["method.name=pipedream", "optimizer.name=adam"],
+}
+
+
+@pytest.mark.parametrize("how", REFUSED)
+@pytest.mark.parametrize("correction", OF_BACKWARDS)
+def test_other_weights_are_refused_where_a_backward_uses_those_of_its_forward(write, spec, capsys, correction, how):
+    option, does = OF_BACKWARDS[correction]
+    name, method = "adam" if how == "adam" else "sgd", REFUSED[how][0].removeprefix("method.name=")
+    message = (
+        f'optimizer "{name}" {does}, and under method "{method}" the backward of stage 1 uses those of its forward '
+    )
+    hint = f'set {option} = false, or method.name = "petra" or "dsp", whose backwards use the current parameters'
+    given = [(spec, [*REFUSED[how], *CORRECTS[correction]], f"--set optimizer.options.{option}=true: ")]
+    if how != "adam":  # another optimizer than the file's has none of its options
+        in_the_file = write("own.toml", SPEC.replace("lr = 0.05 }", f"lr = 0.05, {option} = true }}"))
+        given.append((in_the_file, REFUSED[how], "own.toml:24:"))
+    for verb in ("run", "plan"):
+        for source, settings, where in given:
+            assert main([verb, source, *words(settings)]) == 2
+            said = " ".join(capsys.readouterr().err.split())
+            assert message in said
+            assert f"help: {hint}" in said
+            assert where in said
+    assert not Path("runs").exists()
+
+
+@pytest.mark.parametrize(
+    ("settings", "delay"),
+    [
+        (["method.accumulation=1"], "stage 1 has one of 3 updates"),
+        (["method.accumulation=2"], "stage 1 has one of 1.5 updates"),
+        (["method.schedule=lockstep"], "stage 1 has one of 2 updates"),
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("name", ["sgd", "adamw", "nadam"])
+def test_error_feedback_is_refused_where_a_delay_is_above_one_update(spec, capsys, name, settings, delay):
+    for verb in ("run", "plan"):
+        assert main([verb, spec, *words([f"optimizer.name={name}", *settings, *CORRECTS["error feedback"]])]) == 2
+        said = " ".join(capsys.readouterr().err.split())
+        assert (
+            f'--set optimizer.options.correction=error-feedback: optimizer "{name}" with correction = "error-feedback" is for '
+            f"delays of at most 1 update, and {delay} help: set method.max_staleness = 1.0, which chooses the accumulation, or "
+            'method.schedule to one of less delay, or use the correction "spike" of sgd, adam and adamw, which is for any delay'
+        ) in said
+    assert not Path("runs").exists()
+
+
+@pytest.mark.parametrize(
+    "remedy",
+    [["method.max_staleness=1.0"], ["method.schedule=[2, 2, 2, 1]"], [SPIKE], ["method.schedule=sequential"]],
+    ids=str,
+)
+def test_what_the_refusal_of_error_feedback_names_works(write, remedy):
+    text = SPEC.replace("accumulation = 3\n", "").replace("lr = 0.05 }", 'lr = 0.05, correction = "error-feedback" }')
+    spec = write("feedback.toml", text)
+    assert main(["run", spec, "--dry-run"]) == 2
+    assert main(["run", spec, "--dry-run", *words(remedy)]) == 0
+
+
+@pytest.mark.parametrize("name", ["sgd", "adam", "adamw"])
+@pytest.mark.parametrize(
+    ("others", "message"),
+    [
+        (
+            CORRECTS["error feedback"],
+            'predict = true expects steps without correction = "error-feedback"; set predict = false, or correction = "spike"',
+        ),
+        (
+            CORRECTS["discrepancy"],
+            (
+                "predict = true computes forwards at the weights of their backwards, and correct_discrepancy = true backwards "
+                "at the weights of their forwards; set one of them to false"
+            ),
+        ),
+    ],
+    ids=str,
+)
+def test_prediction_is_refused_beside_what_it_does_not_expect(spec, capsys, name, others, message):
+    settings = [f"optimizer.name={name}", *CORRECTS["prediction"], *others]
+    for verb in ("run", "plan", "validate"):
+        assert main([verb, spec, *words(settings)]) == 2
+        assert message in " ".join(capsys.readouterr().err.split())
+    assert not Path("runs").exists()
+
+
+EFFECTS = {
+    "predict = true": CORRECTS["prediction"],
+    "correct_discrepancy = true": CORRECTS["discrepancy"],
+    'correction = "spike"': [SPIKE],
+    'correction = "error-feedback"': CORRECTS["error feedback"],
+}
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [["method.name=backprop"], ["method.schedule=sequential"], ["method.name=gpipe"], ["partition.stages=1"]],
+)
+@pytest.mark.parametrize("option", EFFECTS)
+def test_without_delay_a_warning_says_that_corrections_change_nothing(spec, capsys, option, settings):
+    warning = f"optimizer.options.{option} changes nothing: no stage has a delay"
+    assert main(["run", spec, "--dry-run", *words([*settings, *EFFECTS[option]])]) == 0
+    assert capsys.readouterr().err.count(warning) == 1
+    assert main(["plan", spec, *words([*settings, *EFFECTS[option]])]) == 0
+    assert " ".join("".join(capsys.readouterr()).split()).count(warning) == 1
+
+
+@pytest.mark.parametrize("settings", [*CORRECTS.values(), ["method.name=pipedream"]], ids=str)
+def test_with_a_delay_nothing_is_said(spec, capsys, settings):
+    assert main(["run", spec, "--dry-run", *words(settings)]) == 0
+    assert "no stage has a delay" not in capsys.readouterr().err
+
+
+def test_a_comparison_of_plans_has_every_method(spec, capsys):
+    assert main(["plan", spec, "--compare"]) == 0
+    assert "pipedream" in capsys.readouterr().out
