@@ -49,6 +49,8 @@ from petra_graph.blocks.couplings import RingCoupling as RingCoupling
 from petra_graph.blocks.couplings import SpaceToDepth as SpaceToDepth
 from petra_graph.blocks.couplings import TwoFunctionCoupling as TwoFunctionCoupling
 from petra_graph.blocks.couplings import TwoStepCoupling as TwoStepCoupling
+from petra_graph.blocks.deferred_gradients import DeferredGradients as DeferredGradients
+from petra_graph.blocks.deferred_gradients import deferred_gradients as deferred_gradients
 from petra_graph.blocks.randomness import reseed as reseed
 from petra_graph.blocks.randomness import rng_scope as rng_scope
 from petra_graph.blocks.statistics import frozen_statistics as frozen_statistics
