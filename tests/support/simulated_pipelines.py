@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from itertools import permutations
-from typing import Any
+from typing import Any, get_args
 
 from attrs import evolve
 from hypothesis import strategies as st
@@ -16,9 +16,9 @@ from petra_graph.graph.node_graph import INPUT
 from petra_graph.program.channels import ChannelKey, Direction, Edge
 from petra_graph.program.device_types import Link
 from petra_graph.program.method import METHODS
-from petra_graph.program.schedule import depths
+from petra_graph.program.schedule import depths, verb_depth
 from petra_graph.program.stage_program import StageProgram
-from petra_graph.spec.model import Flush, NodeSpec, Schedule, ScheduleName
+from petra_graph.spec.model import Flush, NodeSpec, Schedule, ScheduleName, Word
 from tests.support.graph_strategies import cuts, networks
 from tests.support.pipelines import built_graph, message_types
 
@@ -94,12 +94,51 @@ def graph_programs(
     method: str = "petra",
     schedule: Schedule = "1f1b",
     accumulation: int = 1,
+    words: Sequence[Word] | None = None,
 ) -> tuple[StageProgram, ...]:
     graph = built_graph(nodes)
     messages = message_types(dict.fromkeys(graph.nodes, 2))
     made = partition(graph, stages or per_block(graph), ("cpu",))
     lowering = Lowering(graph=graph, method=METHODS[method], accumulation=accumulation, messages=messages)
-    return lowering.programs(made, schedule)
+    return lowering.programs(made, schedule, words)
+
+
+@st.composite
+def split_orders(
+    draw: st.DrawFn, programs: Sequence[StageProgram], widest: int = 2
+) -> tuple[tuple[int, ...], tuple[Word, ...]]:
+    """Legal depths and words: along an edge the depth of I does not grow, nor that of R where an activation returns."""
+    activations = {
+        entry.edge for each in programs for one in each.segments for entry in one.inputs if entry.returns_activation
+    }
+    of_node = {name: program.index for program in programs for name in program.nodes}
+    found: dict[int, tuple[int, Word]] = {}
+    for program in reversed(programs):
+        if not program.sends:
+            found[program.index] = (1, "FRIW")
+            continue
+        least = {"reconstruct": 1, "input_gradient": 1}
+        for edge in program.sends:
+            depth, word = found[of_node[edge.consumer]]
+            for verb in ("reconstruct", "input_gradient") if edge in activations else ("input_gradient",):
+                least[verb] = max(least[verb], verb_depth(verb, depth, word))
+        word = draw(st.sampled_from(get_args(Word)))
+        depth = 1 if word == "FRIW" else 2
+        while any(verb_depth(verb, depth, word) < least[verb] for verb in ("reconstruct", "input_gradient")):
+            depth += 1
+        found[program.index] = (depth + draw(st.integers(0, widest)), word)
+    chosen = [found[program.index] for program in programs]
+    return tuple(depth for depth, _ in chosen), tuple(word for _, word in chosen)
+
+
+@st.composite
+def split_programs(draw: st.DrawFn) -> tuple[StageProgram, ...]:
+    """The programs of stages with skips and branches between them, whose backwards are split, in any legal order."""
+    nodes = draw(networks(max_body=5))
+    stages, accumulation = draw(cuts(built_graph(nodes))), draw(st.integers(1, 3))
+    whole = graph_programs(nodes, stages, accumulation=accumulation)
+    depth, words = draw(split_orders(whole))
+    return graph_programs(nodes, stages, schedule=depth, accumulation=accumulation, words=words)
 
 
 QUARTERS = st.integers(1, 12).map(lambda quarters: quarters / 4)
