@@ -113,6 +113,11 @@ def verb_depth(verb: Verb, depth: int, word: Word | None) -> int:
     return depth - 1
 
 
+def period(word: Word | None) -> tuple[Verb, ...]:
+    """Return the verbs of a period in their order: the forward is of m + depth - 1, the others of m."""
+    return ("forward", "backward") if word is None else tuple(_VERBS[letter] for letter in word)
+
+
 def depths(schedule: Schedule, distances: Sequence[int], accumulation: int) -> tuple[int, ...]:
     """Return the depth of each stage: the forwards that it does before its first backward.
 
@@ -170,11 +175,10 @@ def order(
             yield from order(depth, window, accumulation, filled=filled)
         return
     left = micro_batches[max(0, filled - micro_batches.start) :]
-    period: tuple[Verb, ...] = ("forward", "backward") if word is None else tuple(_VERBS[letter] for letter in word)
     for m in left[: depth - 1]:
         yield Action("forward", m)
     for m in left:
-        for verb in period:
+        for verb in period(word):
             if verb != "forward":
                 yield Action(verb, m)
             elif m + depth - 1 in micro_batches:
