@@ -40,6 +40,7 @@ Keeps = Literal["nothing", "input", "graph"]
 BufferedKeeps = Literal["input", "graph"]
 Uses = Literal["current", "stored"]
 Flush = Literal["drain", "window"]
+Word = Literal["FRIW", "RFIW", "RIFW"]
 Dtype = Literal["uint8", "int64", "float32", "float64"]
 StoredDtype = Literal["as-streams", "float32", "bfloat16", "float16", "int8"]
 """The type of floating-point tensors in a buffer or channel, where it is smaller than their own."""

@@ -31,7 +31,7 @@ from petra_graph.graph.node_graph import INPUT
 from petra_graph.program.channels import Direction, Edge
 from petra_graph.program.cut import Cut, aligned
 from petra_graph.program.node_costs import CostTable
-from petra_graph.program.schedule import Action, Policy, Verb, order, static_order
+from petra_graph.program.schedule import Action, Policy, Verb, program_order, static_order
 from petra_graph.program.stage_bytes import StageBytes
 from petra_graph.program.stage_program import StageProgram
 
@@ -125,7 +125,7 @@ def checkpoint_bytes(programs: Sequence[StageProgram], costs: CostTable, transpo
 
 
 def _before(cut: Cut, program: StageProgram) -> Iterator[Action]:
-    actions = order(program.depth, cut.micro_batches, program.accumulation, program.flush)
+    actions = program_order(program, cut.micro_batches)
     return (action for action in actions if cut.precedes(program, action))
 
 
@@ -173,7 +173,7 @@ class PipelineMemory:
         """Execute all operations between two drains."""
         if policy == "arrival":
             every = range(micro_batches)
-            self.run([order(one.depth, every, one.accumulation, one.flush) for one in self.programs])
+            self.run([program_order(one, every) for one in self.programs])
             return
         for index, action in static_order(self.programs, range(micro_batches)):
             self.perform(index, action)

@@ -9,7 +9,7 @@ from typing import Any
 import attrs
 from attrs import frozen
 
-from petra_graph.program.schedule import order
+from petra_graph.program.schedule import program_order
 from petra_graph.program.stage_program import StageProgram
 
 _AROUND = 4
@@ -61,7 +61,7 @@ class OperationStatus:
         if self.operation == "evaluation":
             return f"evaluation of {len(self.micro_batches)} batches"
         program = self.program
-        actions = order(program.depth, self.micro_batches, program.accumulation, program.flush, self.filled)
+        actions = program_order(program, self.micro_batches, self.filled)
         written: list[str] = []
         at = None
         for action in actions:
