@@ -44,6 +44,7 @@ from petra_graph.spec.model import (
     RequestedSchedule,
     RunSpec,
     Spec,
+    Word,
 )
 from petra_graph.training.stage_assembly import Training, executors
 
@@ -182,9 +183,10 @@ def measured_network(nodes: Sequence[NodeSpec], spec: Spec, facts: DataFacts) ->
     return network
 
 
-def programs_of(network: MeasuredNetwork) -> tuple[StageProgram, ...]:
-    """The stages' programs, placed and lowered."""
-    return network.programs(place(network, planned_devices(network.spec.partition)))
+def programs_of(network: MeasuredNetwork, words: Sequence[Word] | None = None) -> tuple[StageProgram, ...]:
+    """The stages' programs, placed and lowered; words split their backwards."""
+    placement = place(network, planned_devices(network.spec.partition))
+    return network.lowering.programs(placement, placement.schedule, words)
 
 
 def pipeline(
@@ -193,6 +195,7 @@ def pipeline(
     *,
     method: str = "petra",
     schedule: RequestedSchedule | None = None,
+    words: Sequence[Word] | None = None,
     settings: dict[str, Any] | None = None,
     accumulation: int = 1,
     stages: tuple[tuple[str, ...], ...] | Literal["per-block"] = "per-block",
@@ -221,7 +224,7 @@ def pipeline(
     )
     facts = DataFacts(shape=shape, dtype=dtype or "float32", classes=CLASSES)
     network = measured_network(nodes, spec, facts)
-    programs = programs_of(network)
+    programs = programs_of(network, words)
     known = [program.facts(stages=len(programs), replicas=1, micro_batches=micro_batches) for program in programs]
     made = executors(programs, network, facts, training(optimizer, rate, optimizer_options), known)
     context = ProcessContext(global_clip=clip is not None and clip.scope == "global", policy=policy)
