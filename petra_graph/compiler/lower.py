@@ -15,7 +15,7 @@ from petra_graph.graph.node_graph import INPUT, NodeGraph, stage_graph
 from petra_graph.program.channels import Channel, ChannelKey, Direction, Edge, capacity
 from petra_graph.program.message_layout import WEIGHT, MessageLayout, StreamType, stream_layouts
 from petra_graph.program.method import Method
-from petra_graph.program.placement import Partition, Stage
+from petra_graph.program.placement import Partition, Placement, Stage
 from petra_graph.program.schedule import depths, verb_depth, verb_of
 from petra_graph.program.stage_program import InputEdge, Segment, StageProgram
 from petra_graph.spec.model import Keeps, PrecisionSpec, Schedule, Uses, Word
@@ -79,6 +79,10 @@ class Lowering:
             )
             for index, (stage, own) in enumerate(zip(partition.stages, segments, strict=True), start=1)
         )
+
+    def placed(self, placement: Placement) -> tuple[StageProgram, ...]:
+        """Return the programs of the stages of a placement, with its depths and words."""
+        return self.programs(placement, placement.schedule, placement.words)
 
 
 @frozen(kw_only=True)

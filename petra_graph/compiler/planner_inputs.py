@@ -26,7 +26,7 @@ from petra_graph.program.placement import Partition
 from petra_graph.program.schedule import Policy
 from petra_graph.program.stage_bytes import StageBytes
 from petra_graph.program.stage_program import StageProgram
-from petra_graph.spec.model import PartitionSpec, PrecisionSpec, RequestedSchedule, Spec
+from petra_graph.spec.model import PartitionSpec, PrecisionSpec, RequestedSchedule, Spec, SplitBackward
 
 
 @frozen(kw_only=True)
@@ -35,6 +35,7 @@ class PlannerInputs(Lowering):
 
     costs: CostTable
     schedule: RequestedSchedule
+    split_backward: SplitBackward = False
     transport: EncodedShare
     devices: tuple[Device, ...]
     """In the order of the pipeline."""

@@ -148,7 +148,8 @@ def split_chain(stages: int, seconds: StageSeconds | Sequence[StageSeconds], **m
         *(node(f"rev{index}", "rev-mlp", hidden=7) for index in range(stages - 2)),
         node("head", "pool-linear", outputs=5),
     ]
-    made = graph_programs(nodes, words=("FRIW",) * stages)
+    words: list[Word] = ["FRIW"] * stages
+    made = graph_programs(nodes, words=words)
     each = [seconds] * stages if isinstance(seconds, StageSeconds) else seconds
     return timed(made, each, **{"devices": [f"d{program.index}" for program in made], **more})
 
