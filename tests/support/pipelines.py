@@ -44,7 +44,7 @@ from petra_graph.spec.model import (
     RequestedSchedule,
     RunSpec,
     Spec,
-    Word,
+    SplitBackward,
 )
 from petra_graph.training.stage_assembly import Training, executors
 
@@ -183,10 +183,9 @@ def measured_network(nodes: Sequence[NodeSpec], spec: Spec, facts: DataFacts) ->
     return network
 
 
-def programs_of(network: MeasuredNetwork, words: Sequence[Word] | None = None) -> tuple[StageProgram, ...]:
-    """The stages' programs, placed and lowered; words split their backwards."""
-    placement = place(network, planned_devices(network.spec.partition))
-    return network.lowering.programs(placement, placement.schedule, words)
+def programs_of(network: MeasuredNetwork) -> tuple[StageProgram, ...]:
+    """The stages' programs, placed and lowered."""
+    return network.programs(place(network, planned_devices(network.spec.partition)))
 
 
 def pipeline(
@@ -195,7 +194,7 @@ def pipeline(
     *,
     method: str = "petra",
     schedule: RequestedSchedule | None = None,
-    words: Sequence[Word] | None = None,
+    words: SplitBackward = False,
     settings: dict[str, Any] | None = None,
     accumulation: int = 1,
     stages: tuple[tuple[str, ...], ...] | Literal["per-block"] = "per-block",
@@ -216,7 +215,9 @@ def pipeline(
 ) -> Pipeline:
     spec = Spec(
         data=DataSpec(name="random", batch=batch, evaluation_batch=evaluation_batch),
-        method=MethodSpec(name=method, schedule=schedule, accumulation=accumulation, **(settings or {})),
+        method=MethodSpec(
+            name=method, schedule=schedule, split_backward=words, accumulation=accumulation, **(settings or {})
+        ),
         partition=PartitionSpec(stages=stages, devices=devices),
         precision=PrecisionSpec(compute=compute, memory_format=memory_format, **(precision or {})),
         optimizer=OptimizerSpec(name=optimizer, clip=clip),
@@ -224,7 +225,7 @@ def pipeline(
     )
     facts = DataFacts(shape=shape, dtype=dtype or "float32", classes=CLASSES)
     network = measured_network(nodes, spec, facts)
-    programs = programs_of(network, words)
+    programs = programs_of(network)
     known = [program.facts(stages=len(programs), replicas=1, micro_batches=micro_batches) for program in programs]
     made = executors(programs, network, facts, training(optimizer, rate, optimizer_options), known)
     context = ProcessContext(global_clip=clip is not None and clip.scope == "global", policy=policy)
