@@ -10,22 +10,22 @@ parameters only, a hook keeps the gradients that come to that node; with them th
 Decision: of torch's own division (torch.distributed.pipelining._backward, after Qi et al. 2024, "Zero Bubble Pipeline Parallelism",
 https://arxiv.org/abs/2401.10241) this takes the captured gradients, and not the groups of parameters: there parameters that share a node
 are differentiated together, so that the trunk between their nodes is computed again, and each group's sum is added by itself, in
-another order than autograd's. Here every node of the trunk is run again alone, and autograd accumulates. A graph that this cannot divide
-bit for bit is differentiated at once, and its parameters' gradients wait:
+another order than autograd's. Here every node is run again alone, and autograd accumulates. Some parameters are differentiated with the
+inputs instead, and their gradients wait:
 
-- a parameter is read at two places of the trunk: autograd sums its gradients in the order in which it comes by;
-- a branch begins at a `torch.autograd.Function`, or a part is compiled: such nodes compute all gradients together, and some can be run
-  only once.
+- one that is read at two places: autograd sums its gradients in the order in which it comes by;
+- those of a normalisation: its sums over the batch are what the gradient of its input needs, too;
+- those of a `torch.autograd.Function`, and all where a part is compiled: they compute all gradients together, and some can be run only
+  once.
 
-What a node computes for the trunk and for a branch together is computed twice: a normalisation's sums over the batch, a product's
-broadcasts. Reentrant checkpoints (`use_reentrant=True`) refuse to be asked for the gradients of inputs alone, and say so.
+Reentrant checkpoints (`use_reentrant=True`) refuse to be asked for the gradients of inputs alone, and say so.
 """
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections import Counter, deque
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from functools import partial
 from typing import Any
 
@@ -46,23 +46,37 @@ class DeferredGradients:
     that their backwards were given, and those that they returned, which may be the same tensors.
     """
 
-    _waiting: deque[tuple[str, Callable[[], None]]] = field(factory=deque)
-    """The type of device, and what adds to `grad`; in the order of the backward."""
+    _waiting: deque[_Waiting] = field(factory=deque)
+    """In the order of the backward."""
 
     def __call__(
         self, outputs: Sequence[Tensor], gradients: Sequence[Tensor], inputs: Sequence[Tensor]
     ) -> Sequence[Tensor | None]:
         """Return the gradients of the inputs; None where nothing depends on one."""
-        add, found = _divided(outputs, gradients, inputs)
-        self._waiting.append((outputs[0].device.type, add))
-        return found
+        nodes = [get_gradient_edge(output).node for output in outputs]
+        graph = _Graph.of(nodes, inputs)
+        pairs = list(zip(map(_root, outputs), gradients, strict=True))
+        waiting = _Waiting(device_type=outputs[0].device.type)
+        self._waiting.append(waiting)
+        if graph.trunk.isdisjoint(nodes):
+            waiting.apart = pairs
+            return [None] * len(inputs)
+        division = graph.divided([node for node in nodes if node not in graph.trunk])
+        waiting.later = division.later
+        now: list[_Pair] = []
+        for node, pair in zip(nodes, pairs, strict=True):
+            (now if node in graph.trunk or not division.apart else waiting.apart).append(pair)
+        with waiting.arrivals():
+            found = _gradients(now, [*inputs, *division.early], retain_graph=bool(division.later))
+        waiting.early = list(zip(division.early, found[len(inputs) :], strict=True))
+        return waiting.unshared(found[: len(inputs)])
 
     def accumulate(self) -> None:
         """Add the gradients of parameters to `grad`, as one backward of each function would have; a second call adds nothing."""
         while self._waiting:
-            device_type, add = self._waiting.popleft()
-            with without_autocast(device_type):
-                add()
+            waiting = self._waiting.popleft()
+            with without_autocast(waiting.device_type):
+                waiting.accumulate()
 
 
 @contextmanager
@@ -73,51 +87,56 @@ def deferred_gradients() -> Iterator[DeferredGradients]:
         yield deferred
 
 
-_Found = Sequence[Tensor | None]
+_Pair = tuple[Any, Tensor]
+"""An output, or the edge of the graph that stands for it, and its gradient."""
 
 
-def _divided(
-    outputs: Sequence[Tensor], gradients: Sequence[Tensor], inputs: Sequence[Tensor]
-) -> tuple[Callable[[], None], _Found]:
-    nodes = [get_gradient_edge(output).node for output in outputs]
-    graph = _Graph.of(nodes, inputs)
-    reached = [node in graph.trunk for node in nodes]
-    pairs = list(zip(map(_root, outputs), gradients, strict=True))
-    if not any(reached):
-        return partial(_backward, pairs), [None] * len(inputs)
-    apart = [pair for pair, on_trunk in zip(pairs, reached, strict=True) if not on_trunk]
-    leaves = graph.branches([node for node, on_trunk in zip(nodes, reached, strict=True) if not on_trunk])
-    if leaves is None:
-        return _at_once(outputs, gradients, inputs, graph.leaves)
-    arrived: deque[tuple[Node, Sequence[Tensor | None]]] = deque()
+@define(eq=False)
+class _Waiting:
+    """What one function's backward has left."""
 
-    def capture(node: Node, given: Sequence[Tensor | None]) -> None:
-        arrived.append((node, given))
+    device_type: str
+    early: list[tuple[Tensor, Tensor | None]] = field(factory=list)
+    """Parameters with the gradients that came with those of the inputs."""
+    later: dict[Node, list[Tensor]] = field(factory=dict)
+    """Nodes of the trunk, and the parameters for which each is run again."""
+    arrived: deque[tuple[Node, Sequence[Tensor | None]]] = field(factory=deque)
+    """Those nodes, with the gradients that came to them."""
+    apart: list[_Pair] = field(factory=list)
+    """Outputs that depend on no input."""
 
-    handles = [node.register_prehook(partial(capture, node)) for node in leaves]
-    try:
-        found = torch.autograd.grad(
-            [output for output, on_trunk in zip(outputs, reached, strict=True) if on_trunk],
-            list(inputs),
-            [gradient for gradient, on_trunk in zip(gradients, reached, strict=True) if on_trunk],
-            retain_graph=bool(leaves),
-            allow_unused=True,
-        )
-    finally:
-        for handle in handles:
-            handle.remove()
-    kept = [one for _, given in arrived for one in given if one is not None]
+    @contextmanager
+    def arrivals(self) -> Iterator[None]:
+        """Keep the gradients that come to nodes which are run again later."""
 
-    def add() -> None:
-        while arrived:
-            node, given = arrived.popleft()
+        def keep(node: Node, given: Sequence[Tensor | None]) -> None:
+            self.arrived.append((node, given))
+
+        with ExitStack() as hooks:
+            for node in self.later:
+                hooks.callback(node.register_prehook(partial(keep, node)).remove)
+            yield
+
+    def unshared(self, found: _Found) -> _Found:
+        """Copy gradients of inputs that share memory with what is kept: couplings add to them in place."""
+        kept = (one.untyped_storage() for _, given in self.arrived for one in given if one is not None)
+        storages = {id(storage): storage for storage in kept}
+        return [one.clone() if one is not None and id(one.untyped_storage()) in storages else one for one in found]
+
+    def accumulate(self) -> None:
+        for parameter, gradient in self.early:
+            if gradient is not None:
+                parameter.grad = gradient if parameter.grad is None else parameter.grad.add_(gradient)
+        while self.arrived:
+            node, given = self.arrived.popleft()
             there = [(GradientEdge(node, at), one) for at, one in enumerate(given) if one is not None]
             if there:
-                _backward(there, leaves[node])
-        if apart:
-            _backward(apart)
+                _backward(there, self.later[node])
+        if self.apart:
+            _backward(self.apart)
 
-    return add, _unshared(found, kept)
+
+_Found = Sequence[Tensor | None]
 
 
 def _root(output: Tensor) -> Tensor | GradientEdge:
@@ -125,37 +144,35 @@ def _root(output: Tensor) -> Tensor | GradientEdge:
     return output if isinstance(output.grad_fn, BackwardCFunction) else get_gradient_edge(output)
 
 
-def _backward(pairs: Sequence[tuple[Any, Tensor]], inputs: Sequence[Tensor] | None = None) -> None:
-    """Differentiate outputs or edges with the gradients beside them; with `inputs`, for these leaves alone."""
-    torch.autograd.backward([root for root, _ in pairs], [gradient for _, gradient in pairs], inputs=inputs)
+def _backward(pairs: Sequence[_Pair], inputs: Sequence[Tensor] | None = None, *, retain_graph: bool = False) -> None:
+    """Differentiate; with `inputs`, for these leaves alone."""
+    roots, gradients = [root for root, _ in pairs], [gradient for _, gradient in pairs]
+    torch.autograd.backward(roots, gradients, retain_graph=retain_graph, inputs=inputs)
 
 
-def _at_once(
-    outputs: Sequence[Tensor], gradients: Sequence[Tensor], inputs: Sequence[Tensor], parameters: Sequence[Tensor]
-) -> tuple[Callable[[], None], _Found]:
-    """Differentiate all with one backward, which adds to an empty `grad` of each parameter, and exchange that for what was there."""
-    before = [parameter.grad for parameter in parameters]
-    for parameter in parameters:
-        parameter.grad = None
+def _gradients(pairs: Sequence[_Pair], leaves: Sequence[Tensor], *, retain_graph: bool) -> _Found:
+    """Return the gradients of leaves, whose `grad` stays as it is; hooks of theirs are called once, as in any backward."""
+    before = [one.grad for one in leaves]
+    for one in leaves:
+        one.grad = None
     try:
-        torch.autograd.backward(list(outputs), list(gradients))
-        waiting = [(parameter, parameter.grad) for parameter in parameters if parameter.grad is not None]
+        _backward(pairs, leaves, retain_graph=retain_graph)
+        return [one.grad for one in leaves]
     finally:
-        for parameter, sum_before in zip(parameters, before, strict=True):
-            parameter.grad = sum_before
-
-    def add() -> None:
-        for parameter, gradient in waiting:
-            parameter.grad = gradient if parameter.grad is None else parameter.grad.add_(gradient)
-        waiting.clear()
-
-    return add, [one.grad for one in inputs]
+        for one, grad in zip(leaves, before, strict=True):
+            one.grad = grad
 
 
-def _unshared(found: _Found, kept: Iterable[Tensor]) -> _Found:
-    """Copy gradients of inputs that share memory with what is kept for later: couplings add to them in place."""
-    storages = {id(storage): storage for storage in (one.untyped_storage() for one in kept)}
-    return [one.clone() if one is not None and id(one.untyped_storage()) in storages else one for one in found]
+@frozen
+class _Division:
+    """When the gradient of each parameter is computed."""
+
+    early: list[Tensor]
+    """With those of the inputs."""
+    later: dict[Node, list[Tensor]]
+    """By nodes of the trunk, which are run again."""
+    apart: bool
+    """Whether outputs that depend on no input are differentiated later."""
 
 
 @frozen(eq=False)
@@ -166,8 +183,6 @@ class _Graph:
     """The nodes to which each hands gradients."""
     trunk: frozenset[Node]
     """From which an input can be reached."""
-    leaves: list[Tensor]
-    """Those that are no inputs."""
 
     @staticmethod
     def of(nodes: Iterable[Node], inputs: Sequence[Tensor]) -> _Graph:
@@ -190,25 +205,28 @@ class _Graph:
             added = [one for one in before.get(waiting.pop(), ()) if one not in trunk]
             trunk.update(added)
             waiting += added
-        leaves = [one for node, one in ends.items() if one is not None and node not in trunk]
-        return _Graph(following, frozenset(trunk), leaves)
+        return _Graph(following, frozenset(trunk))
 
-    def branches(self, apart: Sequence[Node]) -> dict[Node, list[Tensor]] | None:
-        """Return the nodes of the trunk that have branches, and the leaves there; None where the graph cannot be divided.
-
-        Args:
-            apart: nodes of outputs that are not on the trunk.
-        """
-        found: dict[Node, list[Tensor]] = {}
-        for node in self.trunk:
-            branch = [one for one in self.following[node] if one not in self.trunk]
-            python = isinstance(node, BackwardCFunction)
-            if python and (branch or "Compiled" in node.name()):
-                return None
-            if branch and (leaves := self._leaves(branch)):
-                found[node] = leaves
-        all_leaves = [id(one) for leaves in (*found.values(), self._leaves(apart)) for one in leaves]
-        return found if len(set(all_leaves)) == len(all_leaves) else None
+    def divided(self, apart: Sequence[Node]) -> _Division:
+        """Divide the parameters; `apart` are nodes of outputs that are not on the trunk."""
+        branches = {
+            node: self._leaves([one for one in self.following[node] if one not in self.trunk]) for node in self.trunk
+        }
+        of_apart = self._leaves(apart)
+        places = Counter(id(one) for leaves in (*branches.values(), of_apart) for one in leaves)
+        once = all(places[id(one)] == 1 for one in of_apart)
+        python = {node for node in self.trunk if issubclass(type(node), BackwardCFunction)}
+        compiled = any("Compiled" in node.name() for node in python)
+        early = {} if once else {id(one): one for one in of_apart}
+        later: dict[Node, list[Tensor]] = {}
+        for node, leaves in branches.items():
+            together = compiled or node in python or (bool(leaves) and "Norm" in node.name())
+            for one in leaves:
+                if together or places[id(one)] > 1:
+                    early[id(one)] = one
+                else:
+                    later.setdefault(node, []).append(one)
+        return _Division(list(early.values()), later, once)
 
     def _leaves(self, nodes: Sequence[Node]) -> list[Tensor]:
         seen, waiting = set(nodes), list(dict.fromkeys(nodes))
