@@ -30,7 +30,7 @@ from petra_graph.spec.model import (
 )
 from petra_graph.units import noun, plural
 
-_SPLIT = ("petra", "dsp")
+SPLIT = ("petra", "dsp")
 """The methods whose backwards may be split."""
 
 
@@ -102,7 +102,11 @@ def check_words(split: SplitBackward, schedule: RequestedSchedule, stages: int) 
     if len(split) != stages:
         message = f"{plural(len(split), 'word')} for {plural(stages, 'stage')}"
         problems.append(
-            Problem(message=message, hint=f"list a word for each stage, such as {plain}, or set it to true", path=path)
+            Problem(
+                message=message,
+                hint=f"list a word for each stage, such as {shown(plain)}, or set it to true",
+                path=path,
+            )
         )
     elif split[-1] != "FRIW":
         message = f"the last stage has depth 1, and its forward comes before its backward, so its word is FRIW (got {split[-1]})"
@@ -283,16 +287,16 @@ def _split_problems(method: Method, spec: MethodSpec) -> Iterator[Problem]:
             'leave it out, or set backward = "current"',
         ),
         (
-            method.name not in _SPLIT,
+            method.name not in SPLIT,
             f'method "{method.name}" has no delay to lessen',
-            f"leave it out, or choose {' or '.join(_SPLIT)}",
+            f"leave it out, or choose {' or '.join(SPLIT)}",
         ),
     )
     broken = ((message, hint) for breaks, message, hint in rules if breaks)
     given = "true" if spec.split_backward is True else "a list of words"
     yield from (
         Problem(
-            message=f"split_backward = {given}, and {message}; split backwards are of {' and '.join(_SPLIT)}",
+            message=f"split_backward = {given}, and {message}; split backwards are of {' and '.join(SPLIT)}",
             hint=hint,
             path=("method", "split_backward"),
         )

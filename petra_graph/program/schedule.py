@@ -68,7 +68,7 @@ DIRECTIONS: Final[Mapping[Verb, Direction]] = {
     "input_gradient": "backward",
 }
 """The channels that a verb reads, and on which it sends at its end. The other verbs have no messages."""
-_LETTERS: Final[Mapping[Verb, str]] = {
+LETTERS: Final[Mapping[Verb, str]] = {
     "forward": "F",
     "backward": "B",
     "reconstruct": "R",
@@ -76,7 +76,8 @@ _LETTERS: Final[Mapping[Verb, str]] = {
     "parameter_gradient": "W",
     "update": "U",
 }
-_VERBS: Final[Mapping[str, Verb]] = {letter: verb for verb, letter in _LETTERS.items()}
+"""As people write them."""
+_VERBS: Final[Mapping[str, Verb]] = {letter: verb for verb, letter in LETTERS.items()}
 Policy = Literal["arrival", "static"]
 """When a process begins an operation: when its messages have arrived, or in the order of `static_order`."""
 
@@ -90,7 +91,7 @@ class Action:
 
     def __str__(self) -> str:
         """Write as the tables above: F0, B0, R0, I0, W0, U."""
-        return "U" if self.verb == "update" else f"{_LETTERS[self.verb]}{self.micro_batch}"
+        return "U" if self.verb == "update" else f"{LETTERS[self.verb]}{self.micro_batch}"
 
 
 def verb_of(direction: Direction, word: Word | None) -> Verb:
@@ -108,7 +109,7 @@ def verb_depth(verb: Verb, depth: int, word: Word | None) -> int:
         depth: of the stage.
         word: of the stage; None where its backwards are whole.
     """
-    if word is None or word.index("F") < word.index(_LETTERS[verb]):
+    if word is None or word.index("F") < word.index(LETTERS[verb]):
         return depth
     return depth - 1
 

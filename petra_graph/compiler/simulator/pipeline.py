@@ -77,6 +77,11 @@ class MessageBytes:
     activation: int = field(default=0, validator=ge(0))
     """Where backwards are split."""
 
+    @property
+    def returned(self) -> int:
+        """To the producer, on both channels."""
+        return self.backward + self.activation
+
 
 @frozen(kw_only=True)
 class TimedStage:
