@@ -17,11 +17,13 @@ import pytest
 from attrs import evolve
 
 from petra_graph.cli.main import main
+from petra_graph.fidelity.probe import Probe
 from petra_graph.training.training_run import run
 from tests.promises.test_resume import At
 from tests.promises.test_resumed_pipelines import EPOCH, resumed
 from tests.support import ROOT, runs
 from tests.support.forks import RUN, SPEC, alone, children, ended, ranks, until, wait_for_progress
+from tests.support.pipelines import GRAPHS, SHAPES, batches, pipeline
 from tests.support.runs import only_run, summary_of, weights_bytes, without_times
 from tests.support.same_bits_cases import CASES, MICRO_BATCHES, Case, in_one_process
 
@@ -55,6 +57,7 @@ def test_a_run_resumed_at_any_cut_goes_on_to_the_bit(name, at):
 # --- whole runs ------------------------------------------------------------------------------------------------------
 
 FOUR = ((3, 2, 2, 1), ("RFIW", "RFIW", "RIFW", "FRIW"))
+SIX = ((4, 3, 3, 2, 2, 1), ("RIFW", "RFIW", "RIFW", "RFIW", "RIFW", "FRIW"))
 SEVEN = ((4, 4, 3, 3, 2, 2, 1), ("RFIW", "RIFW", "RFIW", "RIFW", "RFIW", "RIFW", "FRIW"))
 TEN = ((6, 5, 5, 4, 4, 3, 3, 2, 2, 1), ("RIFW", *("RFIW", "RIFW") * 4, "FRIW"))
 REVNET = """\
@@ -110,6 +113,22 @@ def test_a_run_that_is_interrupted_and_resumed(write, call):
     assert run(spec, settings(*FOUR), At(call)).interrupted is not None
     assert main(["run", "--resume", "latest"]) == 0
     as_whole(spec, FOUR[0])
+
+
+@pytest.mark.parametrize("network", ["revnet", "skip"])
+def test_the_probe_measures_what_it_measures_of_whole_backwards(network):
+    """Gradients of parameters are recorded in the part that computes them, once; inputs where they are reconstructed."""
+    measured: list[dict[int, dict[str, float]]] = []
+    for words in (False, SIX[1]):
+        built = pipeline(GRAPHS[network], SHAPES[network], schedule=SIX[0], words=words, accumulation=2)
+        found: dict[int, dict[str, float]] = {}
+        probe = Probe(built.executors, lambda m, quantities, found=found: found.update({m: dict(quantities)}))
+        probe.begin(range(9), [1, 4, 7])
+        built.train(batches(SHAPES[network], 9))
+        measured.append(found)
+    for m, quantities in measured[0].items():  # Sums over parameters are in the order in which their gradients came.
+        assert measured[1][m] == pytest.approx(quantities, rel=1e-12)
+    assert any("reconstruction_error" in name for name in measured[0][4])
 
 
 @pytest.mark.parametrize("words", [None, ("FRIW", "RFIW", "RFIW", "FRIW")])
