@@ -223,6 +223,8 @@ def _kind(schema: Schema) -> str:
 
 
 def _plural(schema: Schema) -> str:
+    if "enum" in schema:
+        return _kind(schema)
     first, _, rest = _kind(schema).partition(" ")
     return f"{first}s {rest}".rstrip()
 

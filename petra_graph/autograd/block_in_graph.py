@@ -75,7 +75,8 @@ class Step:
         """Undo the block; return its inputs, and the gradients with respect to all that it read."""
         nothing = tuple(torch.zeros((), dtype=one.dtype, device=one.device).expand_as(one) for one in differentiated)
         frozen_where_any = frozen_statistics(self.block) if self.state.tracks_statistics else nullcontext()
-        own = not type(self.block).reverse_vjp.__module__.startswith("petra_graph.")
+        methods = type(self.block).reverse_vjp, type(self.block).reverse_steps
+        own = not all(method.__module__.startswith("petra_graph.") for method in methods)
         with self.call.block(self.index), self.state.evaluated_again(adds_to_grad=own) as found, frozen_where_any:
             reverse = self.block.reverse_vjp((*outputs, *differentiated), (*gradients, *nothing))
         return reverse, found

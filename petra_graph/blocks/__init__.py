@@ -15,17 +15,22 @@ gradient with one evaluation, dropout, statistics, autocast) comes with it.
 Each is a `torch.nn.Module`, built as `cls(inputs, options)`: `inputs` are the shapes of the streams that it reads, without the batch,
 `options` an instance of its attribute `Options`. `forward` returns a tuple of streams [n, *shape]. `kind` and `streams`, the number of
 streams that it reads, are attributes of the class; so are `undecayed`, names of parameters without weight decay, and `tables`, of those with
-a row for each position or the like. For blocks that write `reverse_vjp` themselves there are `leaf`, `backpropagate`, `Reversed`, `reseed`, `rng_scope` and `frozen_statistics`. `petra_graph.testing.check_block` checks a block.
+a row for each position or the like. For blocks that write `reverse_steps` or `reverse_vjp` themselves there are `leaf`, `backpropagate`,
+`Undone`, `Reversed`, `reseed`, `rng_scope` and `frozen_statistics`. `petra_graph.testing.check_block` checks a block.
 """
 
 from petra_graph.blocks.block_kinds import Block as Block
 from petra_graph.blocks.block_kinds import Buffered as Buffered
 from petra_graph.blocks.block_kinds import Head as Head
+from petra_graph.blocks.block_kinds import Reconstruction as Reconstruction
 from petra_graph.blocks.block_kinds import Reversed as Reversed
 from petra_graph.blocks.block_kinds import Reversible as Reversible
 from petra_graph.blocks.block_kinds import Shape as Shape
 from petra_graph.blocks.block_kinds import Streams as Streams
+from petra_graph.blocks.block_kinds import Undo as Undo
+from petra_graph.blocks.block_kinds import Undone as Undone
 from petra_graph.blocks.block_kinds import backpropagate as backpropagate
+from petra_graph.blocks.block_kinds import can_reconstruct_ahead as can_reconstruct_ahead
 from petra_graph.blocks.block_kinds import leaf as leaf
 from petra_graph.blocks.couplings import Additive as Additive
 from petra_graph.blocks.couplings import AdditiveCoupling as AdditiveCoupling
@@ -44,6 +49,8 @@ from petra_graph.blocks.couplings import RingCoupling as RingCoupling
 from petra_graph.blocks.couplings import SpaceToDepth as SpaceToDepth
 from petra_graph.blocks.couplings import TwoFunctionCoupling as TwoFunctionCoupling
 from petra_graph.blocks.couplings import TwoStepCoupling as TwoStepCoupling
+from petra_graph.blocks.deferred_gradients import DeferredGradients as DeferredGradients
+from petra_graph.blocks.deferred_gradients import deferred_gradients as deferred_gradients
 from petra_graph.blocks.randomness import reseed as reseed
 from petra_graph.blocks.randomness import rng_scope as rng_scope
 from petra_graph.blocks.statistics import frozen_statistics as frozen_statistics

@@ -13,9 +13,11 @@ itself, which keeps the first of a window without a copy and adds the others in 
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from contextvars import ContextVar
+from functools import partial
 from typing import Any, ClassVar, Literal
 
 import torch
@@ -144,10 +146,33 @@ class Reversed:
     gradients: Streams
 
 
+@frozen(eq=False)
+class Undone:
+    """A step of a block, of which the function has been evaluated with a graph; each of the two is called once, in either order."""
+
+    inputs: Callable[[], Streams]
+    """Returns the streams before the step."""
+    vjp: Callable[[Streams], Streams]
+    """Maps the gradients of the streams after the step to those of the streams before it, by `backpropagate`."""
+
+
+Undo = Callable[[Streams], Undone]
+"""The streams after a step -> what undoes it."""
+
+
+@frozen(eq=False)
+class Reconstruction:
+    """A block's input, reconstructed before the gradient of its output is there."""
+
+    inputs: Streams
+    vjp: Callable[[Streams], Streams]
+    """Maps the gradients of the outputs to those of the inputs, once; those of parameters go where `backpropagate` leaves them."""
+
+
 class Reversible(Block):
     """A block whose input follows from its output, in its shapes; they may differ from the output's.
 
-    Override `inverse`. Override `reverse_vjp` too where inverse and gradient share work, as couplings do.
+    Override `inverse`. Override `reverse_steps` too where inverse and gradient share work, as couplings do.
     """
 
     kind = "reversible"
@@ -160,20 +185,70 @@ class Reversible(Block):
         """Return the input streams of `inverse`."""
         return as_streams(self.inverse(*outputs))
 
-    def reverse_vjp(self, outputs: Streams, gradients: Streams) -> Reversed:
-        """Reconstruct the input, and differentiate there with the current parameters.
+    def reverse_steps(self) -> Sequence[Undo]:
+        """Return what undoes the block's steps, the last step first.
 
-        Parameter gradients are added to each parameter's `grad`. This default evaluates the block twice: once to
-        invert, once to differentiate; running statistics follow the second alone (PETRA algorithm 1, lines 13 to 18).
+        This default has one step, and evaluates the block twice: once to invert, once to differentiate; running statistics
+        follow the second alone (PETRA algorithm 1, lines 13 to 18).
+        """
+        return (partial(_inverted_and_evaluated, self),)
+
+    def reverse_vjp(self, outputs: Streams, gradients: Streams) -> Reversed:
+        """Reconstruct the input, and differentiate there with the current parameters, one step after the other.
+
+        Parameter gradients are added to each parameter's `grad`. The graph of one step lives at a time.
 
         Args:
             outputs: the output streams, without a graph.
             gradients: the loss's gradient with respect to each of them.
         """
-        with torch.no_grad(), frozen_statistics(self):
-            inputs = self.invert(*outputs)
-        reseed()
-        leaves = tuple(map(leaf, inputs))
-        with torch.enable_grad():
-            recomputed = self(*leaves)
-        return Reversed(tuple(stream.detach() for stream in leaves), backpropagate(recomputed, gradients, leaves))
+        for undo in self.reverse_steps():
+            undone = undo(outputs)
+            # The gradient first: what its graph has saved is free before the streams are made.
+            gradients = undone.vjp(gradients)
+            outputs = undone.inputs()
+            del undone
+        return Reversed(outputs, gradients)
+
+    def reconstruct(self, outputs: Streams) -> Reconstruction:
+        """Reconstruct the input alone; the graphs of all steps wait for the gradient.
+
+        Args:
+            outputs: the output streams, without a graph; they stay as they are until the gradients of parameters are there.
+        """
+        waiting: deque[Callable[[Streams], Streams]] = deque()
+        for undo in self.reverse_steps():
+            undone = undo(outputs)
+            outputs = undone.inputs()
+            waiting.append(undone.vjp)
+
+        def vjp(gradients: Streams) -> Streams:
+            while waiting:
+                gradients = waiting.popleft()(gradients)
+            return gradients
+
+        return Reconstruction(outputs, vjp)
+
+
+def can_reconstruct_ahead(block: Reversible) -> bool:
+    """Whether `reconstruct` does what `reverse_vjp` does: not where the author has overridden `reverse_vjp` alone."""
+    if type(block).reverse_vjp is Reversible.reverse_vjp:
+        return True
+    of_vjp, of_steps, of_reconstruct = (
+        next(place for place, cls in enumerate(type(block).__mro__) if name in vars(cls))
+        for name in ("reverse_vjp", "reverse_steps", "reconstruct")
+    )
+    return min(of_steps, of_reconstruct) <= of_vjp
+
+
+def _inverted_and_evaluated(block: Reversible, outputs: Streams) -> Undone:
+    with torch.no_grad(), frozen_statistics(block):
+        inputs = block.invert(*outputs)
+    reseed()
+    leaves = tuple(map(leaf, inputs))
+    with torch.enable_grad():
+        recomputed = block(*leaves)
+    return Undone(
+        lambda: tuple(stream.detach() for stream in leaves),
+        lambda gradients: backpropagate(recomputed, gradients, leaves),
+    )

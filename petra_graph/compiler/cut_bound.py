@@ -70,7 +70,7 @@ class CutBound:
                 for producer, consumer in inputs.graph.digraph.edges
             ],
             links={(a, b): one.link_to(other) for a, one in numbered for b, other in numbered},
-            schedule=inputs.schedule,
+            schedule="auto" if inputs.split_backward else inputs.schedule,  # The way back is shorter than backwards.
             accumulation=inputs.accumulation,
             flushes=inputs.method.flush == "window",
         )

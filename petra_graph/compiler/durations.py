@@ -8,19 +8,25 @@ The operations of a segment for a micro-batch follow from what it keeps (see `ex
     input     either       forward   recompute         4
     graph     either       record    replay            3
     (head)                 forward_backward            3
+
+A split backward (`program.schedule`) has the same seconds in sum. Decision: no profile times its parts. R takes what a forward takes,
+I and W half of the rest each; a node on samples has no I. The head's loss and its graph are in F, and it has no R: of its
+`forward_backward`, F, I and W take a third each.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from math import ceil
+from typing import Literal, get_args
 
-from petra_graph.compiler.simulator.pipeline import DIRECTIONS, StageSeconds
-from petra_graph.program.channels import Direction
+from petra_graph.compiler.simulator.pipeline import StageSeconds
+from petra_graph.graph.node_graph import INPUT
 from petra_graph.program.device_types import EFFICIENCY, DeviceType
 from petra_graph.program.node_costs import CostTable, Operation, Profile
 from petra_graph.program.stage_program import Segment, StageProgram
 
+Pass = Literal["forward", "backward"]
 OperationSeconds = Callable[[str, Operation], float]
 """Seconds of an operation of a node, by its name, for one micro-batch."""
 
@@ -94,6 +100,8 @@ def stage_seconds(program: StageProgram, clock: OperationSeconds) -> StageSecond
     return StageSeconds(
         forward=sum(node.forward for node in nodes),
         backward=sum(node.backward for node in nodes),
+        reconstruct=sum(node.reconstruct for node in nodes),
+        input_gradient=sum(node.input_gradient for node in nodes),
         update=sum(node.update for node in nodes),
     )
 
@@ -101,20 +109,32 @@ def stage_seconds(program: StageProgram, clock: OperationSeconds) -> StageSecond
 def node_seconds(program: StageProgram, segment: Segment, name: str, clock: OperationSeconds) -> StageSeconds:
     """Return the seconds of the operations of one of its nodes."""
     copies = segment.kind != "head" and segment.backward == "stored" and _delayed(program)  # Before an update.
+    forward = sum(clock(name, operation) for operation in forward_operations(segment))
+    backward = sum(clock(name, operation) for operation in backward_operations(segment, delayed=_delayed(program)))
+    reconstruct = input_gradient = 0.0
+    if program.word is not None:
+        if segment.kind == "head":
+            forward, backward = forward / 3, forward * 2 / 3
+        else:
+            reconstruct = min(forward, backward)
+        on_samples = name == segment.nodes[0] and any(entry.edge.producer == INPUT for entry in segment.inputs)
+        input_gradient = 0.0 if on_samples else (backward - reconstruct) / 2
     return StageSeconds(
-        forward=sum(clock(name, operation) for operation in forward_operations(segment)),
-        backward=sum(clock(name, operation) for operation in backward_operations(segment, delayed=_delayed(program))),
+        forward=forward,
+        backward=backward,
+        reconstruct=reconstruct,
+        input_gradient=input_gradient,
         update=clock(name, "update") + (clock(name, "copy") if copies else 0.0),
     )
 
 
-def flops(program: StageProgram, costs: CostTable) -> dict[Direction, int]:
+def flops(program: StageProgram, costs: CostTable) -> dict[Pass, int]:
     """Return the floating-point operations of a stage's forward and of its backward."""
     nodes = [node_flops(program, segment, name, costs) for segment in program.segments for name in segment.nodes]
-    return {direction: sum(node[direction] for node in nodes) for direction in DIRECTIONS}
+    return {one: sum(node[one] for node in nodes) for one in get_args(Pass)}
 
 
-def node_flops(program: StageProgram, segment: Segment, name: str, costs: CostTable) -> dict[Direction, int]:
+def node_flops(program: StageProgram, segment: Segment, name: str, costs: CostTable) -> dict[Pass, int]:
     """Return those of one of its nodes."""
     work = costs.nodes[name].work
     backward = backward_operations(segment, delayed=_delayed(program))

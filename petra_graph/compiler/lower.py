@@ -7,18 +7,18 @@ runtime opens transports and compiles nothing.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import pairwise
+from itertools import pairwise, repeat
 
 from attrs import evolve, field, frozen
 
 from petra_graph.graph.node_graph import INPUT, NodeGraph, stage_graph
-from petra_graph.program.channels import Channel, ChannelKey, Edge, capacity
+from petra_graph.program.channels import Channel, ChannelKey, Direction, Edge, capacity
 from petra_graph.program.message_layout import WEIGHT, MessageLayout, StreamType, stream_layouts
 from petra_graph.program.method import Method
-from petra_graph.program.placement import Partition, Stage
-from petra_graph.program.schedule import depths
+from petra_graph.program.placement import Partition, Placement, Stage
+from petra_graph.program.schedule import depths, verb_depth, verb_of
 from petra_graph.program.stage_program import InputEdge, Segment, StageProgram
-from petra_graph.spec.model import Keeps, PrecisionSpec, Schedule, Uses
+from petra_graph.spec.model import Keeps, PrecisionSpec, Schedule, Uses, Word
 
 Mode = tuple[Keeps, Uses]
 """A node's: the tensors that it keeps between its passes, and the parameters that its backward uses."""
@@ -39,8 +39,16 @@ class Lowering:
     """The last stage keeps graphs, whatever the method; its forward and backward of a micro-batch are adjacent, so nothing
     changes in between."""
 
-    def programs(self, partition: Partition, schedule: Schedule) -> tuple[StageProgram, ...]:
-        """Return the stages' programs, in the partition's order, with the depths of a schedule, by name or as a list."""
+    def programs(
+        self, partition: Partition, schedule: Schedule, words: Sequence[Word] | None = None
+    ) -> tuple[StageProgram, ...]:
+        """Return the stages' programs, in the partition's order.
+
+        Args:
+            partition: the stages.
+            schedule: their depths, by its name or as a list.
+            words: of all stages, where backwards are split.
+        """
         method, nodes = self.method, self.graph.nodes.values()
         modes: dict[str, Mode] = {node.name: (method.keeps(node.kind), method.backward) for node in nodes}
         if self.last_stage_keeps_graph:
@@ -49,7 +57,8 @@ class Lowering:
         segments = [tuple(map(network.segment, _runs(stage, self.graph))) for stage in partition.stages]
         depth = depths(schedule, [stage.distance for stage in partition.stages], self.accumulation)
         between = _stages_of_edges(self.graph, partition)
-        channels = _channels(between, segments, depth, self.messages)
+        orders: list[tuple[int, Word | None]] = list(zip(depth, words or repeat(None), strict=False))
+        channels = _channels(between, segments, orders, self.messages)
         return tuple(
             StageProgram(
                 index=index,
@@ -57,6 +66,7 @@ class Lowering:
                 depth=depth[index - 1],
                 accumulation=self.accumulation,
                 flush=method.flush,
+                word=orders[index - 1][1],
                 device=stage.device,
                 receives=tuple(
                     entry.edge
@@ -69,6 +79,10 @@ class Lowering:
             )
             for index, (stage, own) in enumerate(zip(partition.stages, segments, strict=True), start=1)
         )
+
+    def placed(self, placement: Placement) -> tuple[StageProgram, ...]:
+        """Return the programs of the stages of a placement, with its depths and words."""
+        return self.programs(placement, placement.schedule, placement.words)
 
 
 @frozen(kw_only=True)
@@ -113,11 +127,24 @@ def _stages_of_edges(graph: NodeGraph, partition: Partition) -> Mapping[Edge, tu
 def _channels(
     between: Mapping[Edge, tuple[int, int]],
     segments: Sequence[Sequence[Segment]],
-    depth: Sequence[int],
+    orders: Sequence[tuple[int, Word | None]],
     messages: MessageTypes,
 ) -> Mapping[int, tuple[Channel, ...]]:
-    """Return the channels of each stage, by its index; both ends of a channel hold an equal value."""
+    """Return the channels of each stage, by its index; both ends of a channel hold an equal value.
+
+    Args:
+        orders: the depth and the word of each stage.
+    """
     found: dict[int, list[Channel]] = {index: [] for index in range(1, len(segments) + 1)}
+    split = orders[0][1] is not None
+
+    def room(direction: Direction, producer: int, consumer: int) -> int:
+        producer_depth, consumer_depth = (
+            verb_depth(verb_of(direction, word), depth, word)
+            for depth, word in (orders[producer - 1], orders[consumer - 1])
+        )
+        return capacity(producer_depth, consumer_depth)
+
     for entry in (entry for own in segments for segment in own for entry in segment.inputs):
         if entry.edge not in between:
             continue
@@ -129,18 +156,27 @@ def _channels(
             streams=entry.streams,
             training=messages.forward(producer),
             evaluation=messages.evaluation(producer),
-            capacity=capacity(depth[ends[0] - 1], depth[ends[1] - 1]),
+            capacity=room("backward", *ends),
         )
         backward = evolve(
             forward,
             key=ChannelKey(entry.edge, "backward"),
             sender=ends[1],
             receiver=ends[0],
-            training=messages.backward(producer, returns_activation=entry.returns_activation),
+            training=messages.backward(producer, returns_activation=entry.returns_activation and not split),
             evaluation=None,
         )
+        channels = [forward, backward]
+        if split and entry.returns_activation:
+            activation = evolve(
+                backward,
+                key=ChannelKey(entry.edge, "activation"),
+                training=messages.forward(producer),
+                capacity=room("activation", *ends),
+            )
+            channels.append(activation)
         for stage in ends:
-            found[stage] += [forward, backward]
+            found[stage] += channels
     return {stage: tuple(channels) for stage, channels in found.items()}
 
 

@@ -35,7 +35,7 @@ class Prediction:
 
     @cached_property
     def programs(self) -> tuple[StageProgram, ...]:
-        return self.inputs.programs(self.placement, self.placement.schedule)
+        return self.inputs.placed(self.placement)
 
     @cached_property
     def memory(self) -> tuple[StageBytes, ...]:

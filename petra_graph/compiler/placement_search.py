@@ -29,11 +29,12 @@ from petra_graph.compiler.partitioner.search import Solution, find, own_bytes
 from petra_graph.compiler.planner_inputs import PlannerInputs
 from petra_graph.compiler.proposals import Candidate, Limits, Proposals, fits, held_bytes, keeps, shares
 from petra_graph.compiler.simulator.least_depths import least_depths
-from petra_graph.compiler.spec_checks import check_depths
+from petra_graph.compiler.simulator.split_orders import best_words, least_orders
+from petra_graph.compiler.spec_checks import check_depths, check_orders
 from petra_graph.compiler.time_search import TimeSearch
 from petra_graph.errors import NoFeasiblePlan, Problem, shown
 from petra_graph.program.placement import Partition, Placement
-from petra_graph.spec.model import Schedule
+from petra_graph.spec.model import RequestedSchedule, Schedule, Word
 from petra_graph.units import size_text
 
 
@@ -99,11 +100,30 @@ def within_memory(inputs: PlannerInputs, stages: Partition) -> Placement:
     return placement
 
 
-def resolved_schedule(inputs: PlannerInputs, stages: Partition) -> Schedule:
-    """Return the schedule; "auto" becomes the least depths at full speed."""
-    if inputs.schedule != "auto":
-        return inputs.schedule
-    return least_depths(inputs.pipeline(inputs.programs(stages, "1f1b")))
+def resolved_placement(inputs: PlannerInputs, stages: Partition) -> Placement:
+    """Return stages on devices with their schedule; "auto" becomes the least depths at full speed, and split backwards get their words.
+
+    Raises:
+        SpecError: with the listed words, stages would wait for ever.
+    """
+    placement = Placement(stages=stages.stages, devices=inputs.devices, schedule=_named(inputs.schedule))
+    split, auto = inputs.split_backward, inputs.schedule == "auto"
+    if split is False:
+        return (
+            evolve(placement, schedule=least_depths(inputs.pipeline(inputs.placed(placement)))) if auto else placement
+        )
+    plain: list[Word] = ["FRIW"] * len(stages.stages)
+    pipeline = inputs.pipeline(inputs.placed(evolve(placement, words=tuple(plain))))
+    if auto:
+        orders = least_orders(pipeline, None if split is True else split)
+        return evolve(placement, schedule=orders.depths, words=orders.words)
+    placement = evolve(placement, words=best_words(pipeline) if split is True else split)
+    check_orders(inputs.placed(placement))
+    return placement
+
+
+def _named(schedule: RequestedSchedule) -> Schedule:
+    return "1f1b" if schedule == "auto" else schedule
 
 
 def _best(
@@ -162,8 +182,7 @@ def _hosted(stages: Partition, inputs: PlannerInputs, solution: Solution) -> Par
 
 def _placement(inputs: PlannerInputs, stages: Partition) -> Placement:
     check_depths(inputs.schedule, inputs.graph, stages)
-    schedule = resolved_schedule(inputs, stages)
-    return Placement(stages=stages.stages, devices=inputs.devices, schedule=schedule)
+    return resolved_placement(inputs, stages)
 
 
 def _refused(candidate: Candidate, cuts: str = "") -> NoFeasiblePlan:

@@ -8,6 +8,7 @@ import attrs
 
 from petra_graph.compiler.durations import flops, node_flops, node_seconds
 from petra_graph.compiler.memory_and_time import Prediction
+from petra_graph.compiler.simulator.pipeline import StageSeconds
 from petra_graph.compiler.simulator.timing import staleness
 from petra_graph.graph.node_graph import INPUT
 from petra_graph.measure.node_shapes import NodeShapes
@@ -87,14 +88,21 @@ def _stages(prediction: Prediction) -> Iterator[Document]:
             "kind": _kind(program),
             "device": program.device,
             "depth": program.depth,
+            "word": program.word,
             "distance": stage.distance,
             "staleness": staleness(modelled),
             "parameters": sum(costs.nodes[name].parameters for name in program.nodes),
             "flops": flops(program, costs),
-            "seconds": attrs.asdict(seconds),
+            "seconds": _seconds(program, seconds),
             "bytes": _bytes(memory),
             "channel_bytes": _crossing(prediction, program),
         }
+
+
+def _seconds(program: StageProgram, seconds: StageSeconds) -> dict[str, float]:
+    """Return the seconds of the whole backward, and of its parts where it is split."""
+    parts = () if program.word is None else ("reconstruct", "input_gradient", "parameter_gradient")
+    return {key: getattr(seconds, key) for key in ("forward", "backward", *parts, "update", "exchange")}
 
 
 def _kind(program: StageProgram) -> str:
@@ -111,7 +119,7 @@ def _crossing(prediction: Prediction, program: StageProgram) -> dict[str, int]:
     sizes = prediction.channel_bytes
     return {
         "forward": sum(sizes[edge].forward for edge in program.sends),
-        "backward": sum(sizes[edge].backward for edge in program.receives if edge.producer != INPUT),
+        "backward": sum(sizes[edge].returned for edge in program.receives if edge.producer != INPUT),
     }
 
 
@@ -186,7 +194,7 @@ def _nodes(prediction: Prediction, shapes: Mapping[str, NodeShapes]) -> Iterator
                     "inputs": [producer for producer in node.inputs if producer != INPUT],
                     "outputs": [list(shape) for shape in shapes[name].outputs],
                     "flops": node_flops(program, segment, name, inputs.costs),
-                    "seconds": attrs.asdict(seconds),
+                    "seconds": _seconds(program, seconds),
                 }
 
 
@@ -201,7 +209,8 @@ def _edges(prediction: Prediction) -> Iterator[Document]:
             "producer": producer,
             "consumer": consumer,
             "forward_bytes": sizes.forward if sizes else inside,
-            "backward_bytes": sizes.backward if sizes else inside,
+            "backward_bytes": sizes.returned if sizes else inside,
+            "activation_bytes": sizes.activation if sizes else 0,
             "cut": home[producer] is not home[consumer],
             "capacity": prediction.capacity.get(ChannelKey(edge, "forward")),
         }

@@ -16,7 +16,7 @@ from petra_graph.compiler.listed_stages import partition
 from petra_graph.compiler.lower import Lowering
 from petra_graph.compiler.memory.pipeline_memory import device_memory
 from petra_graph.compiler.memory.segment_memory import EncodedShare
-from petra_graph.compiler.simulator.pipeline import MessageBytes, Pipeline, StageSeconds, pipeline
+from petra_graph.compiler.simulator.pipeline import DIRECTIONS, MessageBytes, Pipeline, StageSeconds, pipeline
 from petra_graph.graph.node_graph import INPUT
 from petra_graph.program.channels import ChannelKey, Edge
 from petra_graph.program.device_types import MACHINE_DEVICES, Device, Link
@@ -26,7 +26,7 @@ from petra_graph.program.placement import Partition
 from petra_graph.program.schedule import Policy
 from petra_graph.program.stage_bytes import StageBytes
 from petra_graph.program.stage_program import StageProgram
-from petra_graph.spec.model import PartitionSpec, PrecisionSpec, RequestedSchedule, Spec
+from petra_graph.spec.model import PartitionSpec, PrecisionSpec, RequestedSchedule, Spec, SplitBackward
 
 
 @frozen(kw_only=True)
@@ -35,6 +35,7 @@ class PlannerInputs(Lowering):
 
     costs: CostTable
     schedule: RequestedSchedule
+    split_backward: SplitBackward = False
     transport: EncodedShare
     devices: tuple[Device, ...]
     """In the order of the pipeline."""
@@ -105,7 +106,7 @@ class PlannerInputs(Lowering):
         size = {channel.key: channel.training.payload_bytes for program in programs for channel in program.channels}
         edges = dict.fromkeys(key.edge for key in size)
         return {
-            edge: MessageBytes(forward=size[ChannelKey(edge, "forward")], backward=size[ChannelKey(edge, "backward")])
+            edge: MessageBytes(**{direction: size.get(ChannelKey(edge, direction), 0) for direction in DIRECTIONS})
             for edge in edges
         }
 

@@ -102,7 +102,7 @@ def held_bytes(inputs: PlannerInputs, placement: Placement, most: Sequence[float
     """
     names = [device.name for device in inputs.devices]
     enough = dict(zip(names, most or [inf] * len(names), strict=True))
-    held = inputs.device_memory(inputs.programs(placement, placement.schedule), enough)
+    held = inputs.device_memory(inputs.placed(placement), enough)
     return [held[device.name].total if device.name in held else 0 for device in inputs.devices]
 
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
-from itertools import pairwise
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import islice, pairwise
 from typing import Any
 
 import attrs
@@ -16,10 +16,22 @@ from petra_graph.program.device_types import DEVICE_TYPES
 from petra_graph.program.message_layout import encoded_dtype
 from petra_graph.program.method import METHODS, Method, is_synchronous
 from petra_graph.program.placement import Partition
-from petra_graph.program.schedule import schedule_text
+from petra_graph.program.schedule import schedule_text, verb_depth, verb_of
+from petra_graph.program.stage_program import StageProgram
 from petra_graph.spec.intervals import interval
-from petra_graph.spec.model import ClipSpec, MethodSpec, PartitionSpec, PrecisionSpec, RequestedSchedule, Spec
+from petra_graph.spec.model import (
+    ClipSpec,
+    MethodSpec,
+    PartitionSpec,
+    PrecisionSpec,
+    RequestedSchedule,
+    Spec,
+    SplitBackward,
+)
 from petra_graph.units import noun, plural
+
+SPLIT = ("petra", "dsp")
+"""The methods whose backwards may be split."""
 
 
 def check_method(spec: MethodSpec, clip: ClipSpec | None) -> tuple[Method, RequestedSchedule]:
@@ -40,6 +52,8 @@ def check_method(spec: MethodSpec, clip: ClipSpec | None) -> tuple[Method, Reque
     }
     method = attrs.evolve(method, **overrides)
     problems = [*_contradictions(method, schedule), *_clip_problems(method, schedule, clip)]
+    if spec.split_backward is not False:
+        problems += _split_problems(method, spec)
     if problems:
         raise SpecError(problems)
     return method, schedule
@@ -72,6 +86,71 @@ def check_depths(schedule: RequestedSchedule, graph: NodeGraph, partition: Parti
     hint = f"1f1b has {[stage.distance + 1 for stage in stages]} here"
     if problems := list(_depth_problems(schedule, len(stages), edges, hint)):
         raise SpecError(problems)
+
+
+def check_words(split: SplitBackward, schedule: RequestedSchedule, stages: int) -> None:
+    """Check listed words against the number of stages, and against listed depths.
+
+    Raises:
+        SpecError: the number of words is not that of the stages, the last is not FRIW, or a depth is 1 under another word.
+    """
+    if isinstance(split, bool):
+        return
+    path = ("method", "split_backward")
+    plain = ["FRIW"] * stages
+    problems = []
+    if len(split) != stages:
+        message = f"{plural(len(split), 'word')} for {plural(stages, 'stage')}"
+        problems.append(
+            Problem(
+                message=message,
+                hint=f"list a word for each stage, such as {shown(plain)}, or set it to true",
+                path=path,
+            )
+        )
+    elif split[-1] != "FRIW":
+        message = f"the last stage has depth 1, and its forward comes before its backward, so its word is FRIW (got {split[-1]})"
+        problems.append(Problem(message=message, hint='make the last word "FRIW"', path=(*path, stages - 1)))
+    elif schedule == "sequential" or isinstance(schedule, tuple):
+        depths = (1,) * stages if isinstance(schedule, str) else schedule
+        problems += [
+            Problem(
+                message=f"stage {stage} has depth 1, so its forward comes before its backward, and its word is FRIW (got {word})",
+                hint='make it "FRIW", or the depth 2 or more',
+                path=(*path, stage - 1),
+            )
+            for stage, (depth, word) in enumerate(zip(depths, split, strict=False), start=1)
+            if depth == 1 and word != "FRIW"
+        ]
+    if problems:
+        raise SpecError(problems)
+
+
+def check_orders(programs: Sequence[StageProgram]) -> None:
+    """Check that stages whose backwards are split never wait for one another for ever.
+
+    Raises:
+        SpecError: the depth of R or I, as `program.schedule` defines it, grows along a channel.
+    """
+    problems: dict[tuple[int, int], Problem] = {}
+    for channel in (channel for program in programs for channel in program.channels):
+        consumer, producer = programs[channel.sender - 1], programs[channel.receiver - 1]
+        if channel.key.direction == "forward" or producer.word is None:
+            continue
+        verb = verb_of(channel.key.direction, producer.word)
+        ahead, needed = (verb_depth(verb, one.depth, one.word) for one in (producer, consumer))
+        if ahead < needed:
+            message = (
+                f"stage {consumer.index} ({consumer.word}, depth {consumer.depth}) would wait for ever: it does {needed} forwards before its "
+                f"first {verb.replace('_', ' ')}, and stage {producer.index} ({producer.word}, depth {producer.depth}), which feeds it, does {ahead}"
+            )
+            hint = 'deepen the producer, give it a word whose F comes earlier, or set schedule = "auto"'
+            problems.setdefault(
+                (producer.index, consumer.index),
+                Problem(message=message, hint=hint, path=("method", "split_backward")),
+            )
+    if problems:
+        raise SpecError(list(problems.values()))
 
 
 def check_number_of_stages(stages: int, schedule: RequestedSchedule, graph: NodeGraph) -> None:
@@ -187,6 +266,42 @@ def _schedule_problem(method: Method, schedule: RequestedSchedule) -> Problem | 
     )
     broken = ((message, hint) for breaks, message, hint in rules if breaks)
     return next((Problem(message=text, hint=hint, path=("method", "schedule")) for text, hint in broken), None)
+
+
+def _split_problems(method: Method, spec: MethodSpec) -> Iterator[Problem]:
+    """Yield the problem of the first rule that split backwards break."""
+    rules = (
+        (
+            method.flush == "window",
+            "the pipeline flushes after each window, so nothing is stale",
+            'leave it out, or leave out `flush` and set method.name = "petra"',
+        ),
+        (
+            "graph" in (method.reversible, method.buffered) or spec.last_stage == "keep-graph",
+            "a backward that has a kept graph does not reconstruct, so it has no parts",
+            'leave it out, or keep no graphs: set method.name = "petra", and leave out `last_stage`, `reversible` and `buffered`',
+        ),
+        (
+            method.backward == "stored",
+            "a backward at stored parameters is not split",
+            'leave it out, or set backward = "current"',
+        ),
+        (
+            method.name not in SPLIT,
+            f'method "{method.name}" has no delay to lessen',
+            f"leave it out, or choose {' or '.join(SPLIT)}",
+        ),
+    )
+    broken = ((message, hint) for breaks, message, hint in rules if breaks)
+    given = "true" if spec.split_backward is True else "a list of words"
+    yield from (
+        Problem(
+            message=f"split_backward = {given}, and {message}; split backwards are of {' and '.join(SPLIT)}",
+            hint=hint,
+            path=("method", "split_backward"),
+        )
+        for message, hint in islice(broken, 1)
+    )
 
 
 def _clip_problems(method: Method, schedule: RequestedSchedule, clip: ClipSpec | None) -> Iterator[Problem]:

@@ -84,7 +84,7 @@ class TimeSearch:
             Deadlock: a start would wait for ever.
         """
         for start in starts:
-            programs = self.inputs.programs(start, start.schedule)
+            programs = self.inputs.placed(start)
             if self._effort(len(programs), max(program.depth for program in programs), resolved=True) > _TOO_MUCH:
                 return evolve(start, guarantee=_UNTIMED)
             self._time(self.inputs.cut(start), start, programs, fits=True)
@@ -113,7 +113,7 @@ class TimeSearch:
             return False
         try:
             placement = self.placed(self.inputs.hosted(cut))
-            return self._time(cut, placement, self.inputs.programs(placement, placement.schedule))
+            return self._time(cut, placement, self.inputs.placed(placement))
         except SpecError:  # The listed depths do not fit this cut.
             return False
 
@@ -137,7 +137,7 @@ class TimeSearch:
         window = self.inputs.accumulation
         shared = stages > len(self.inputs.devices)
         operations = 2 * (depth + 4 * window) if shared else 1 + window / 4
-        if self.inputs.schedule == "auto" and not resolved:
+        if (self.inputs.schedule == "auto" or self.inputs.split_backward) and not resolved:
             operations *= 5 if shared else 3
         return 2 + len(self.inputs.graph.order) / 8 + stages * operations
 

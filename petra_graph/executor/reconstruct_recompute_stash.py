@@ -3,13 +3,16 @@
 All but the head have the same two passes. `forward` maps input streams to output streams; `backward` takes the gradient of
 the output (and the output itself, where the runner reconstructs from it) and returns the gradient of the input, with the
 input itself for a producer that reconstructs. Parameter gradients are added to `grad`.
+
+Where backwards are split (`program.schedule`), runners that keep no graph do theirs in three parts: `reconstruct` makes the input
+and the graph, `input_gradient` differentiates it, and `parameter_gradient` adds what is left. The graph lives from the first to the last.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TypeVar
 
 import torch
@@ -17,7 +20,19 @@ from attrs import Factory, define, evolve, field, frozen
 from torch import Tensor
 from torch.func import functional_call
 
-from petra_graph.blocks import Block, Reversed, Reversible, Streams, backpropagate, frozen_statistics, leaf
+from petra_graph.blocks import (
+    Block,
+    DeferredGradients,
+    Reconstruction,
+    Reversed,
+    Reversible,
+    Streams,
+    backpropagate,
+    can_reconstruct_ahead,
+    deferred_gradients,
+    frozen_statistics,
+    leaf,
+)
 from petra_graph.errors import placed
 from petra_graph.executor.encoded_tensors import total
 from petra_graph.executor.numerics import NumericsContext
@@ -40,7 +55,13 @@ class InFlight(deque[tuple[int, T]]):
 
     def take(self, micro_batch: int) -> T:
         """Remove the value for the backward; both passes go in micro-batch order."""
-        oldest, value = self.popleft()
+        value = self.oldest(micro_batch)
+        self.popleft()
+        return value
+
+    def oldest(self, micro_batch: int) -> T:
+        """Return the value that `take` would remove."""
+        oldest, value = self[0]
         assert oldest == micro_batch, (oldest, micro_batch)
         return value
 
@@ -128,7 +149,41 @@ class BodyRunner(SegmentRunner):
         return Reversed(inputs, self.differentiate(outputs, gradients, leaves, parameters))
 
 
-class Reconstruct(BodyRunner):
+@define(eq=False, slots=False)
+class SplitRunner(SegmentRunner):
+    """A segment whose backward also comes in three parts, of one micro-batch at a time."""
+
+    _vjp: Callable[[Streams], Streams] | None = field(default=None, init=False)
+    """Of the micro-batch that is reconstructed, and not yet differentiated."""
+    _rest: DeferredGradients | None = field(default=None, init=False)
+    """The parameter gradients that are still to be computed."""
+
+    @abstractmethod
+    def reopen(self, micro_batch: int, outputs: Streams | None) -> Reconstruction:
+        """Return the input of the oldest micro-batch in flight, with the graph that leads to its output; arguments as in `backward`."""
+
+    def reconstruct(self, micro_batch: int, outputs: Streams | None) -> Streams:
+        """Return the input, and keep its graph."""
+        made = self.reopen(micro_batch, outputs)
+        self._vjp = made.vjp
+        return made.inputs
+
+    def input_gradient(self, gradients: Streams) -> Streams:
+        """Return the gradient of the input that was reconstructed, given that of each output stream."""
+        assert self._vjp is not None
+        with deferred_gradients() as self._rest:
+            found = self._vjp(gradients)
+        self._vjp = None
+        return found
+
+    def parameter_gradient(self, _micro_batch: int) -> None:
+        """Add the gradients of the parameters, and let go of the micro-batch."""
+        assert self._rest is not None
+        self._rest.accumulate()
+        self._rest = None
+
+
+class Reconstruct(BodyRunner, SplitRunner):
     """A reversible node that reconstructs its input from its output, with the current parameters."""
 
     def forward(self, micro_batch: int, inputs: Streams) -> Streams:
@@ -150,6 +205,24 @@ class Reconstruct(BodyRunner):
         canonicalize = self.numerics.canonicalize
         return Reversed(canonicalize(reverse.inputs), canonicalize(reverse.gradients))
 
+    def reopen(self, micro_batch: int, outputs: Streams | None) -> Reconstruction:
+        """Reconstruct; a block that does so only together with the gradient inverts here, and reverses when that is there."""
+        assert outputs is not None
+        (name, module), canonicalize = self._reversible(), self.numerics.canonicalize
+        if not can_reconstruct_ahead(module):
+            return Reconstruction(
+                self.invert(micro_batch, outputs),
+                lambda gradients: self.backward(micro_batch, outputs, gradients).gradients,
+            )
+        with self.numerics.node(name, micro_batch):
+            made = module.reconstruct(outputs)
+
+        def vjp(gradients: Streams) -> Streams:
+            with self.numerics.node(name, micro_batch):
+                return canonicalize(made.vjp(gradients))
+
+        return Reconstruction(canonicalize(made.inputs), vjp)
+
     def invert(self, micro_batch: int, outputs: Streams) -> Streams:
         """Reconstruct the input alone, without a graph."""
         name, module = self._reversible()
@@ -164,7 +237,7 @@ class Reconstruct(BodyRunner):
 
 
 @define(eq=False, slots=False)
-class Recompute(BodyRunner):
+class Recompute(BodyRunner, SplitRunner):
     """Nodes whose input waits in a FIFO, and which run again in the backward (PETRA algorithm 1, lines 15 to 17)."""
 
     store: ActivationStore = field(
@@ -182,10 +255,23 @@ class Recompute(BodyRunner):
         inputs = restore(self.buffer.take(micro_batch))
         return self.recompute(micro_batch, inputs, gradients, self.older_parameters(micro_batch))
 
-    def fetch(self) -> None:
-        """Begin to bring back the input of the next backward."""
-        if self.buffer:
-            fetch(self.buffer[0][1])
+    def reopen(self, micro_batch: int, outputs: Streams | None) -> Reconstruction:
+        """Run again with the current parameters; the input stays in the FIFO, for a cut before the parameter gradients are there."""
+        inputs = restore(self.buffer.oldest(micro_batch))
+        leaves = self.leaves(inputs)
+        recomputed = self.run(micro_batch, leaves)
+        return Reconstruction(inputs, lambda gradients: self.differentiate(recomputed, gradients, leaves))
+
+    def parameter_gradient(self, micro_batch: int) -> None:
+        """Add the gradients of the parameters, and let go of the micro-batch."""
+        super().parameter_gradient(micro_batch)
+        self.buffer.take(micro_batch)
+
+    def fetch(self, behind: int | None = None) -> None:
+        """Begin to bring back the input of the next backward; `behind`: that micro-batch has its input already."""
+        following = next((kept for micro_batch, kept in self.buffer if micro_batch != behind), None)
+        if following is not None:
+            fetch(following)
 
 
 @define(eq=False, slots=False)
@@ -270,8 +356,10 @@ class Compared:
 
 
 @define(eq=False, slots=False)
-class HeadRunner(SegmentRunner):
+class HeadRunner(SplitRunner):
     """The head: forward and loss with a graph, differentiated at once; the input's gradient waits for the backward.
+
+    Where backwards are split, the graph waits instead.
 
     What is differentiated is the loss times the share of the targets that count, so that windows and replicas average over
     targets, and not over micro-batches. Targets come on the CPU: their weight is known before any device has worked.
@@ -279,20 +367,38 @@ class HeadRunner(SegmentRunner):
 
     loss: Loss = field(kw_only=True)
     pending: InFlight[Reversed] = field(factory=InFlight, init=False)
+    graphs: InFlight[Reconstruction] = field(factory=InFlight, init=False)
 
     def forward_backward(self, micro_batch: int, inputs: Streams, target: Tensor) -> HeadResult:
         """Run forward and loss, and differentiate both."""
+        output, compared, graph = self._forward(micro_batch, inputs, target)
+        self.pending.put(micro_batch, Reversed(graph.inputs, graph.vjp(())))
+        return self._training_result(micro_batch, output, compared)
+
+    def forward(self, micro_batch: int, inputs: Streams, target: Tensor) -> HeadResult:
+        """Run forward and loss, and keep their graph for a split backward."""
+        output, compared, graph = self._forward(micro_batch, inputs, target)
+        self.graphs.put(micro_batch, graph)
+        return self._training_result(micro_batch, output, compared)
+
+    def _forward(self, micro_batch: int, inputs: Streams, target: Tensor) -> tuple[Tensor, Compared, Reconstruction]:
         leaves = self.leaves(inputs)
         (output,) = self.run(micro_batch, leaves)
         compared = self.compare(micro_batch, output, target)
-        gradients = self.differentiate([compared.loss], (torch.full_like(compared.loss, compared.share),), leaves)
-        self.pending.put(micro_batch, Reversed(inputs, gradients))
-        result = self._result(micro_batch, output.detach(), compared)
-        return evolve(result, output_sum=total(output.detach()))
+        weight = torch.full_like(compared.loss, compared.share)
+        graph = Reconstruction(inputs, lambda _: self.differentiate([compared.loss], (weight,), leaves))
+        return output.detach(), compared, graph
+
+    def _training_result(self, micro_batch: int, output: Tensor, compared: Compared) -> HeadResult:
+        return evolve(self._result(micro_batch, output, compared), output_sum=total(output))
 
     def backward(self, micro_batch: int, outputs: Streams | None, gradients: Streams) -> Reversed:
         """Return the gradients of the micro-batch's `forward_backward`."""
         return self.pending.take(micro_batch)
+
+    def reopen(self, micro_batch: int, outputs: Streams | None) -> Reconstruction:
+        """Return the graph of the micro-batch's `forward`."""
+        return self.graphs.take(micro_batch)
 
     def eval_step(self, inputs: Streams, target: Tensor) -> HeadResult:
         """Evaluate the head and the loss, without a graph."""

@@ -1,7 +1,7 @@
 """One stage: forward, backward and update of its segments, following its program.
 
     received --> [ segment ] --> [ segment ] --> sent          forward of m
-    sent     <-- [ segment ] <-- [ segment ] <-- received      backward of m
+    sent     <-- [ segment ] <-- [ segment ] <-- received      backward of m, or each part of it
 
 Edges inside the stage are dictionaries of a call; edges to other stages go through the caller. The executor knows no
 other stage, no device but its own, and no time.
@@ -12,14 +12,18 @@ not encoded. Neither are samples and targets, nor anything in an evaluation, who
 size or on the cuts. Each message is encoded alone. A reversible producer reconstructs from the activation that its consumer
 returns, which has been encoded on the way there and again on the way back: from a consumer that stores its input the
 second time changes nothing (but an int8 scale's last bit), along a chain of reversible stages every hop adds its rounding.
+
+Decision: where a forward stands between the parts of a split backward, what these have received is kept until that forward: a cut may
+fall before it, and what is received twice makes the same graph twice. Behind it, nothing is kept but the graph.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping, MutableMapping
+from collections.abc import Iterator, Mapping, MutableMapping
 from contextlib import AbstractContextManager
 from functools import partial, reduce
+from typing import TypeVar
 
 import torch
 from torch import Tensor
@@ -35,11 +39,12 @@ from petra_graph.executor.reconstruct_recompute_stash import (
     HeadRunner,
     InFlight,
     Recompute,
+    SplitRunner,
     segment_runner,
 )
 from petra_graph.executor.stage_observer import StageObserver, StageObservers
 from petra_graph.executor.stage_parameters import Parameters, ParameterVersions, copied_parameters
-from petra_graph.executor.stage_results import BackwardMessage, Forwarded, Replayed
+from petra_graph.executor.stage_results import BackwardMessage, Forwarded, OpenBackward, Replayed
 from petra_graph.executor.stage_update import Updater
 from petra_graph.graph.node_graph import INPUT
 from petra_graph.kinds.callback import Companion
@@ -49,6 +54,8 @@ from petra_graph.program.channels import Edge
 from petra_graph.program.stage_program import Segment, StageProgram
 from petra_graph.program.weight_versions import WeightVersions
 from petra_graph.spec.model import StoredDtype
+
+T = TypeVar("T")
 
 
 class StageExecutor:
@@ -89,6 +96,8 @@ class StageExecutor:
         self.runners = [
             (segment, segment_runner(segment, modules, numerics, loss, self.versions)) for segment in program.segments
         ]
+        self.open: OpenBackward | None = None
+        """The split backward that has begun; at most one has."""
         self.observers = StageObservers()
         """They see every operation."""
         self.companions: dict[str, Companion] = {}
@@ -122,12 +131,15 @@ class StageExecutor:
                     del outputs
                 elif isinstance(runner, HeadRunner):
                     assert target is not None
-                    result = runner.forward_backward(micro_batch, inputs, target)
+                    head_forward = runner.forward_backward if self.program.word is None else runner.forward
+                    result = head_forward(micro_batch, inputs, target)
                     self._weights.put(micro_batch, result.weight / result.samples)
                 del inputs
             self.sums_in_flight.put(micro_batch, tuple(total(value) for tensors in sent.values() for value in tensors))
             if 1 < self.program.depth <= len(self.sums_in_flight):  # A backward is next; it is not of this micro-batch.
-                self._fetch()
+                self._fetch(None if self.open is None else self.open.micro_batch)
+            if self.open is not None:
+                self.open.received_no_more()
         return Forwarded(sent=sent, result=result)
 
     def backward(
@@ -157,21 +169,93 @@ class StageExecutor:
                 outputs = next(map(decode, activations), None)
                 del messages, activations
                 reverse = runner.backward(micro_batch, outputs, gradients)
-                self.observers.segment_backward(micro_batch, segment, reverse)
-                first = 0
-                for entry in segment.inputs:
-                    own = slice(first, first := first + entry.streams)
-                    if entry.edge.producer == INPUT:
-                        continue
-                    inside = entry.edge.producer in self._inside
+                self.observers.segment_reconstructed(micro_batch, segment, reverse.inputs)
+                self.observers.segment_backward(micro_batch, segment)
+                for edge, own, returns_activation, inside in self._returns(segment):
                     stored = "as-streams" if inside else self.precision.channel_dtype
-                    activation = encode(reverse.inputs[own], stored) if entry.returns_activation else None
+                    activation = encode(reverse.inputs[own], stored) if returns_activation else None
                     returned = encode(reverse.gradients[own], stored)
                     message = BackwardMessage(gradients=returned, activation=activation, weight=weight)
-                    (received if inside else sent)[entry.edge] = message
+                    (received if inside else sent)[edge] = message
             if self.versions is not None:
                 self.versions.end(micro_batch)
         return sent
+
+    def reconstruct(
+        self, micro_batch: int, received: MutableMapping[Edge, EncodedTensors]
+    ) -> Mapping[Edge, EncodedTensors]:
+        """Begin a split backward: reconstruct, or run again, from the last segment to the first; running statistics change here.
+
+        Args:
+            micro_batch: counted from the run's start.
+            received: the activation for each edge of `program.sends` from whose consumer the stage reconstructs; emptied.
+
+        Returns:
+            The activation for each edge from another stage that reconstructs from it.
+        """
+        assert self.open is None, "a split backward begins when the one before it has ended"
+        sent: dict[Edge, EncodedTensors] = {}
+        with self.observers.reconstruct(micro_batch), self.earlier.of(micro_batch):
+            self._fetch()
+            self.open = OpenBackward(micro_batch=micro_batch, activations=self._kept_for_a_cut(received))
+            for segment, runner in self._reversed():
+                source = segment.activation_from
+                inputs = runner.reconstruct(micro_batch, None if source is None else decode(received.pop(source)))
+                self.observers.segment_reconstructed(micro_batch, segment, inputs)
+                for edge, own, returns_activation, inside in self._returns(segment):
+                    if returns_activation:
+                        stored = "as-streams" if inside else self.precision.channel_dtype
+                        (received if inside else sent)[edge] = encode(inputs[own], stored)
+                del inputs
+        return sent
+
+    def input_gradient(
+        self, micro_batch: int, received: MutableMapping[Edge, BackwardMessage]
+    ) -> Mapping[Edge, BackwardMessage]:
+        """Go on with a split backward: differentiate with respect to the input, from the last segment to the first.
+
+        Args:
+            micro_batch: as in `reconstruct`.
+            received: the gradients for each edge of `program.sends`; emptied.
+
+        Returns:
+            The gradients for each edge of `program.receives` that comes from another stage.
+        """
+        begun = self._begun(micro_batch)
+        sent: dict[Edge, BackwardMessage] = {}
+        with self.observers.input_gradient(micro_batch), self.earlier.of(micro_batch):
+            weight = next((one.weight for one in received.values()), None)
+            begun.weight = self._weights.oldest(micro_batch) if weight is None else weight
+            begun.gradients = self._kept_for_a_cut(received)
+            for segment, runner in self._reversed():
+                gradients = _summed([decode(received.pop(edge).gradients) for edge in segment.outputs])
+                found = runner.input_gradient(gradients)
+                for edge, own, _, inside in self._returns(segment):
+                    returned = encode(found[own], "as-streams" if inside else self.precision.channel_dtype)
+                    message = BackwardMessage(gradients=returned, activation=None, weight=begun.weight)
+                    (received if inside else sent)[edge] = message
+                del gradients, found
+        return sent
+
+    def parameter_gradient(self, micro_batch: int) -> None:
+        """End a split backward: parameter gradients join the window, and so does the weight."""
+        begun = self._begun(micro_batch)
+        with self.observers.parameter_gradient(micro_batch), self.earlier.of(micro_batch):
+            self._past_sums.append((micro_batch, self.sums_in_flight.take(micro_batch)))
+            if self.program.holds_head:
+                self._weights.take(micro_batch)
+            self.updater.accumulated(micro_batch, begun.weight)
+            for segment, runner in self._reversed():
+                runner.parameter_gradient(micro_batch)
+                self.observers.segment_backward(micro_batch, segment)
+            self.open = None
+
+    def repeat(self, begun: OpenBackward) -> None:
+        """Do again, behind a cut, what of a split backward was done before it; running statistics stay, and nothing is sent."""
+        with frozen_statistics(*self.modules.values()):
+            self.reconstruct(begun.micro_batch, dict(begun.activations))
+            if begun.gradients is not None:
+                self.input_gradient(begun.micro_batch, dict(begun.gradients))
 
     def update(self, norm: Tensor | None = None) -> None:
         """Step with the window's mean gradient; `norm` as in `Updater.step`.
@@ -276,10 +360,32 @@ class StageExecutor:
             else:
                 sent[edge] = encode(outputs, stored)
 
-    def _fetch(self) -> None:
+    def _returns(self, segment: Segment) -> Iterator[tuple[Edge, slice, bool, bool]]:
+        """Yield where a segment sends something back: edge, streams, whether their producer reconstructs from them, and whether it is here."""
+        first = 0
+        for entry in segment.inputs:
+            own = slice(first, first := first + entry.streams)
+            if entry.edge.producer != INPUT:
+                yield entry.edge, own, entry.returns_activation, entry.edge.producer in self._inside
+
+    def _reversed(self) -> Iterator[tuple[Segment, SplitRunner]]:
+        """Yield the segments of a stage whose backward is split, from the last to the first."""
+        for segment, runner in reversed(self.runners):
+            assert isinstance(runner, SplitRunner)
+            yield segment, runner
+
+    def _begun(self, micro_batch: int) -> OpenBackward:
+        assert self.open is not None
+        assert self.open.micro_batch == micro_batch, (self.open.micro_batch, micro_batch)
+        return self.open
+
+    def _kept_for_a_cut(self, received: Mapping[Edge, T]) -> Mapping[Edge, T]:
+        return {} if self.program.word == "FRIW" else dict(received)
+
+    def _fetch(self, behind: int | None = None) -> None:
         for _, runner in self.runners:
             if isinstance(runner, Recompute):
-                runner.fetch()
+                runner.fetch(behind)
 
 
 def _versions(program: StageProgram, modules: Mapping[str, Block]) -> ParameterVersions | None:

@@ -7,7 +7,7 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager, nullco
 
 from torch import Tensor
 
-from petra_graph.blocks import Reversed, Streams
+from petra_graph.blocks import Streams
 from petra_graph.program.stage_program import Segment
 
 
@@ -25,6 +25,18 @@ class StageObserver:
         """Return the context of a backward."""
         return nullcontext()
 
+    def reconstruct(self, micro_batch: int) -> AbstractContextManager[None]:
+        """Return the context of the first part of a split backward."""
+        return nullcontext()
+
+    def input_gradient(self, micro_batch: int) -> AbstractContextManager[None]:
+        """Return the context of the second part of a split backward."""
+        return nullcontext()
+
+    def parameter_gradient(self, micro_batch: int) -> AbstractContextManager[None]:
+        """Return the context of the last part of a split backward, the one that adds the gradients of parameters."""
+        return nullcontext()
+
     def update(self) -> AbstractContextManager[None]:
         """Return the context of an update."""
         return nullcontext()
@@ -32,8 +44,11 @@ class StageObserver:
     def segment_forward(self, micro_batch: int, segment: Segment, inputs: Streams) -> None:
         """Receive the inputs of a segment before its forward, samples as the data set stores them."""
 
-    def segment_backward(self, micro_batch: int, segment: Segment, reverse: Reversed) -> None:
-        """Receive the result of a segment's backward."""
+    def segment_reconstructed(self, micro_batch: int, segment: Segment, inputs: Streams) -> None:
+        """Receive the inputs of a segment in its backward, reconstructed or stored."""
+
+    def segment_backward(self, micro_batch: int, segment: Segment) -> None:
+        """Learn that the gradients of a segment's parameters are complete for this micro-batch."""
 
 
 class StageObservers(StageObserver):
@@ -48,6 +63,15 @@ class StageObservers(StageObserver):
     def backward(self, micro_batch: int) -> AbstractContextManager[None]:
         return self._all(lambda observer: observer.backward(micro_batch))
 
+    def reconstruct(self, micro_batch: int) -> AbstractContextManager[None]:
+        return self._all(lambda observer: observer.reconstruct(micro_batch))
+
+    def input_gradient(self, micro_batch: int) -> AbstractContextManager[None]:
+        return self._all(lambda observer: observer.input_gradient(micro_batch))
+
+    def parameter_gradient(self, micro_batch: int) -> AbstractContextManager[None]:
+        return self._all(lambda observer: observer.parameter_gradient(micro_batch))
+
     def update(self) -> AbstractContextManager[None]:
         return self._all(lambda observer: observer.update())
 
@@ -55,9 +79,13 @@ class StageObservers(StageObserver):
         for observer in self.observers:
             observer.segment_forward(micro_batch, segment, inputs)
 
-    def segment_backward(self, micro_batch: int, segment: Segment, reverse: Reversed) -> None:
+    def segment_reconstructed(self, micro_batch: int, segment: Segment, inputs: Streams) -> None:
         for observer in self.observers:
-            observer.segment_backward(micro_batch, segment, reverse)
+            observer.segment_reconstructed(micro_batch, segment, inputs)
+
+    def segment_backward(self, micro_batch: int, segment: Segment) -> None:
+        for observer in self.observers:
+            observer.segment_backward(micro_batch, segment)
 
     def _all(self, context_of: Callable[[StageObserver], AbstractContextManager[None]]) -> AbstractContextManager[None]:
         if not self.observers:

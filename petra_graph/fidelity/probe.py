@@ -23,13 +23,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 
 import torch
 from attrs import define, field
 from torch import Tensor
 
-from petra_graph.blocks import Reversed, Streams
+from petra_graph.blocks import Streams
 from petra_graph.errors import RunFailed
 from petra_graph.executor.stage_executor import StageExecutor
 from petra_graph.executor.stage_observer import StageObserver
@@ -222,6 +222,14 @@ class _ProbeObserver(StageObserver):
             self._probe.advance()
 
     @contextmanager
+    def input_gradient(self, micro_batch: int) -> Iterator[None]:
+        with self._contributions(micro_batch):  # Some gradients of parameters come with that of the input, and wait.
+            yield
+
+    def parameter_gradient(self, micro_batch: int) -> AbstractContextManager[None]:
+        return self.backward(micro_batch)
+
+    @contextmanager
     def update(self) -> Iterator[None]:
         self._probe.snapshots.before_update(self._index)
         yield
@@ -240,12 +248,12 @@ class _ProbeObserver(StageObserver):
         elif segment.keeps == "nothing":
             probed.stages[self._index].inputs[segment.nodes] = inputs
 
-    def segment_backward(self, micro_batch: int, segment: Segment, found: Reversed) -> None:
+    def segment_reconstructed(self, micro_batch: int, segment: Segment, inputs: Streams) -> None:
         probed = self._probe.probed.get(micro_batch)
         if probed is None:
             return
         stage = probed.stages[self._index]
-        for read, reconstructed in zip(stage.inputs.pop(segment.nodes, ()), found.inputs, strict=False):
+        for read, reconstructed in zip(stage.inputs.pop(segment.nodes, ()), inputs, strict=False):
             exact = read.double()
             stage.errors.append(((reconstructed.double() - exact).square().sum(), exact.square().sum()))
 
@@ -259,4 +267,6 @@ class _ProbeObserver(StageObserver):
         parameters = (p for module in self._executor.modules.values() for p in module.parameters())
         with contributions(parameters) as found:
             yield probed
-        probed.stages[self._index].own |= found
+        own = probed.stages[self._index].own
+        for parameter, gradient in found.items():
+            own[parameter] = own[parameter] + gradient if parameter in own else gradient

@@ -10,7 +10,13 @@ import attrs
 from attrs import evolve, frozen
 
 from petra_graph.compiler.listed_stages import partition, per_block
-from petra_graph.compiler.spec_checks import check_depths, check_method, check_number_of_stages, check_precision
+from petra_graph.compiler.spec_checks import (
+    check_depths,
+    check_method,
+    check_number_of_stages,
+    check_precision,
+    check_words,
+)
 from petra_graph.errors import Path, PluginError, Problem, SpecError
 from petra_graph.graph.node_graph import NodeGraph
 from petra_graph.kinds.data_set import DataFacts
@@ -130,15 +136,26 @@ def given_stages(graph: NodeGraph, spec: Spec, schedule: RequestedSchedule) -> P
     stages = spec.partition.stages
     if isinstance(stages, int):
         check_number_of_stages(stages, schedule, graph)
+        check_words(spec.method.split_backward, schedule, stages)
         return None
     given = partition(graph, per_block(graph) if stages == "per-block" else stages, [""])
     check_depths(schedule, graph, given)
+    check_words(spec.method.split_backward, schedule, len(given.stages))
     return given
 
 
 def with_method(table: MethodSpec, name: str, schedule: RequestedScheduleName) -> MethodSpec:
     """Return a table with another method and schedule, and without the keys that override a method's properties."""
-    return evolve(table, name=name, schedule=schedule, reversible=None, buffered=None, backward=None, flush=None)
+    return evolve(
+        table,
+        name=name,
+        schedule=schedule,
+        split_backward=False,
+        reversible=None,
+        buffered=None,
+        backward=None,
+        flush=None,
+    )
 
 
 def without_global_clip(table: OptimizerSpec) -> OptimizerSpec:

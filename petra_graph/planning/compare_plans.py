@@ -9,6 +9,7 @@ from typing import Any
 from attrs import evolve
 
 from petra_graph.compiler.memory_and_time import Prediction
+from petra_graph.compiler.spec_checks import SPLIT
 from petra_graph.errors import NoFeasiblePlan, SpecError
 from petra_graph.planning.checked_spec import with_method, without_global_clip
 from petra_graph.planning.plan_assumptions import assumptions_of_all
@@ -39,7 +40,7 @@ def compare(planner: Planner) -> Document:
         SpecError, PluginError: as `Planner.plan`.
     """
     plans: list[Plan] = []
-    rows = [_row(planner, method, schedule, plans) for method, schedule in _methods()]
+    rows = [_row(planner, *choice, plans) for choice in _methods()]
     base = next(row for row in rows if row["method"] == "pipedream" and row["schedule"] == _BASE_SCHEDULE)
     for row in rows:
         for saving, total in (("saving", "memory_total"), ("paper_saving", "paper_total")):
@@ -53,24 +54,28 @@ def compare(planner: Planner) -> Document:
     }
 
 
-def _methods() -> Iterator[tuple[str, RequestedScheduleName]]:
+def _methods() -> Iterator[tuple[str, RequestedScheduleName, bool]]:
+    """Yield methods with their schedules, and whether backwards are split."""
     for method in METHODS.values():
         for schedule in method.schedules:
             if schedule != "sequential" or method.schedules == ("sequential",):
-                yield method.name, schedule
+                yield method.name, schedule, False
+        if method.name in SPLIT:
+            yield method.name, "auto", True
 
 
 def _assumptions(plans: Sequence[Plan], more: str) -> list[str]:
     return [*assumptions_of_all((plan.prediction, plan.spec) for plan in plans), more] if plans else []
 
 
-def _row(planner: Planner, method: str, schedule: RequestedScheduleName, plans: list[Plan]) -> dict[str, Any]:
+def _row(
+    planner: Planner, method: str, schedule: RequestedScheduleName, split: bool, plans: list[Plan]
+) -> dict[str, Any]:
     """Return a method's row, and add its plan, where there is one."""
     spec = planner.spec
-    variant = evolve(
-        spec, method=with_method(spec.method, method, schedule), optimizer=without_global_clip(spec.optimizer)
-    )
-    row: dict[str, Any] = {"method": method, "schedule": schedule}
+    table = evolve(with_method(spec.method, method, schedule), split_backward=split)
+    variant = evolve(spec, method=table, optimizer=without_global_clip(spec.optimizer))
+    row: dict[str, Any] = {"method": method, "schedule": schedule, "split_backward": split}
     try:
         plan = planner.plan(variant)
     except NoFeasiblePlan as error:
@@ -85,7 +90,7 @@ def _row(planner: Planner, method: str, schedule: RequestedScheduleName, plans: 
         "memory_peak": max(held.total for held in prediction.device_memory.values()),
         "paper_total": prediction.paper.total if "lockstep" in METHODS[method].schedules else None,
         "staleness": max(stage["staleness"] for stage in stages),
-        "channel_bytes": sum(size.forward + size.backward for size in prediction.channel_bytes.values()),
+        "channel_bytes": sum(size.forward + size.returned for size in prediction.channel_bytes.values()),
         "flops": sum(sum(stage["flops"].values()) for stage in stages),
         "seconds_per_micro_batch": prediction.timing.tick_seconds,
         "speedup": prediction.speedup,
@@ -146,7 +151,7 @@ def _scaled(planner: Planner, count: int, stages: int, replicas: int, plans: lis
         "samples_per_second": timing.samples_per_second(planner.spec.data.batch, replicas),
         "memory_peak": max(held.total for held in prediction.device_memory.values()) if few else None,
         "fill_seconds": timing.fill_seconds,
-        "bytes_per_link": max((size.forward + size.backward for size in prediction.channel_bytes.values()), default=0),
+        "bytes_per_link": max((size.forward + size.returned for size in prediction.channel_bytes.values()), default=0),
         "staleness": max(timing.staleness),
         "exact": timing.exact,
         "note": "; ".join([*left_over, *_inexact(prediction)]),
@@ -163,6 +168,8 @@ def _with_devices(spec: Spec, count: int, replicas: int) -> Spec:
     partition = evolve(partition, stages=count, devices=count, replicas=replicas, device_type=kind, memory=memory)
     schedule = spec.method.schedule
     method = evolve(spec.method, schedule="auto") if isinstance(schedule, tuple) else spec.method
+    if isinstance(method.split_backward, tuple):
+        method = evolve(method, split_backward=True)
     return evolve(spec, partition=partition, method=method)
 
 

@@ -122,6 +122,7 @@ class MeasuredNetwork(CheckedSpec):
             **asdict(self.lowering, recurse=False),
             costs=costs,
             schedule=self.schedule,
+            split_backward=spec.method.split_backward,
             transport=transport_of(spec.precision, kind),
             devices=devices,
             policy=policy_of(spec, kind),
@@ -134,7 +135,7 @@ class MeasuredNetwork(CheckedSpec):
 
     def programs(self, placement: Placement) -> tuple[StageProgram, ...]:
         """Return the program of every stage: the lower step."""
-        return self.lowering.programs(placement, placement.schedule)
+        return self.lowering.placed(placement)
 
 
 def measure(checked: CheckedSpec) -> MeasuredNetwork:

@@ -19,8 +19,9 @@ from collections.abc import Callable
 
 from attrs import evolve
 
-from petra_graph.compiler.placement_search import cut_and_place, place_stages, resolved_schedule, within_memory
-from petra_graph.compiler.spec_checks import check_processes, device_count
+from petra_graph.compiler.placement_search import cut_and_place, place_stages, resolved_placement, within_memory
+from petra_graph.compiler.planner_inputs import PlannerInputs
+from petra_graph.compiler.spec_checks import check_orders, check_processes, device_count
 from petra_graph.errors import NoFeasiblePlan, PetraGraphError
 from petra_graph.planning.measure_network import MeasuredNetwork
 from petra_graph.planning.remedies import working_remedies
@@ -95,7 +96,7 @@ def place_on_processes(network: MeasuredNetwork, devices: tuple[Device, ...], pr
         check_processes(len(placement.stages), processes)
         if own:
             return placement
-        inputs = evolve(variant.planner_inputs(ranks), schedule=placement.schedule)
+        inputs = _as_placed(variant.planner_inputs(ranks), placement)
         return place_stages(inputs, Partition(stages=placement.stages), variant.spec.partition.strategy)
 
     return _ranked(_with_remedies(network, placed, more_devices=False))
@@ -116,9 +117,14 @@ def _judged(network: MeasuredNetwork, placement: Placement) -> Placement:
         NoFeasiblePlan: they do not.
     """
     if any(device.memory_bytes is not None for device in placement.devices):
-        inputs = evolve(network.planner_inputs(placement.devices), schedule=placement.schedule)
+        inputs = _as_placed(network.planner_inputs(placement.devices), placement)
         within_memory(inputs, Partition(stages=placement.stages))
     return placement
+
+
+def _as_placed(inputs: PlannerInputs, placement: Placement) -> PlannerInputs:
+    """Return inputs under which stages keep the depths and words of a placement."""
+    return evolve(inputs, schedule=placement.schedule, split_backward=placement.words or False)
 
 
 def _ranked(placement: Placement) -> Placement:
@@ -166,7 +172,9 @@ def _place(network: MeasuredNetwork, devices: tuple[Device, ...]) -> Placement:
         return place_stages(network.planner_inputs(devices), stages, partition.strategy)
     else:
         stages = stages.spread_over([device.name for device in devices[:count]])
-    schedule = network.schedule
-    if schedule == "auto":
-        schedule = resolved_schedule(network.planner_inputs(devices), stages)
-    return Placement(stages=stages.stages, devices=devices, schedule=schedule)
+    schedule, words = network.schedule, network.spec.method.split_backward
+    if schedule == "auto" or words is True:
+        return evolve(resolved_placement(network.planner_inputs(devices), stages), devices=devices)
+    placement = Placement(stages=stages.stages, devices=devices, schedule=schedule, words=words or None)
+    check_orders(network.programs(placement))
+    return placement

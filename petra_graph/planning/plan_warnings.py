@@ -12,9 +12,10 @@ from attrs import evolve
 from petra_graph.compiler.listed_stages import partition
 from petra_graph.compiler.memory.pipeline_memory import stage_memory
 from petra_graph.compiler.memory_and_time import Prediction
-from petra_graph.compiler.placement_search import resolved_schedule
+from petra_graph.compiler.placement_search import resolved_placement
 from petra_graph.compiler.profile_check import taken_under_load
 from petra_graph.compiler.simulator.least_depths import least_depths, with_depths
+from petra_graph.compiler.simulator.split_orders import least_orders, with_orders
 from petra_graph.compiler.simulator.steady_state import tick
 from petra_graph.errors import shown
 from petra_graph.graph.node_graph import INPUT
@@ -222,9 +223,10 @@ def _merging(prediction: Prediction) -> Iterator[str]:
     cuts = [[name for program in stages for name in program.nodes] for _, stages in runs]
     stages = partition(inputs.graph, cuts, [device for device, _ in runs])
     if isinstance(prediction.placement.schedule, tuple):
-        inputs = evolve(inputs, schedule="auto")
-    placement = evolve(prediction.placement, stages=stages.stages, schedule=resolved_schedule(inputs, stages))
-    merged = Prediction(inputs=inputs, placement=placement)
+        inputs = evolve(inputs, schedule="auto", split_backward=inputs.split_backward is not False)
+    elif isinstance(inputs.split_backward, tuple):
+        inputs = evolve(inputs, split_backward=True)
+    merged = Prediction(inputs=inputs, placement=resolved_placement(inputs, stages))
     stale, less = prediction.programs[0].depth - 1, merged.programs[0].depth - 1
     buffers, fewer = _buffers(prediction), _buffers(merged)
     if less >= stale and fewer >= _SAVING * buffers:
@@ -293,17 +295,20 @@ def _stale(prediction: Prediction) -> Iterator[str]:
     small = len(prediction.programs) <= _STAGES_TRIED and pipeline.one_stage_a_device
     if pipeline.flushes or not small or max(stage.depth for stage in pipeline.stages) == 1:
         return
-    least = least_depths(pipeline)
+    orders = least_orders(pipeline) if pipeline.split else None
+    least = least_depths(pipeline) if orders is None else orders.depths
     depths = [stage.depth for stage in pipeline.stages]
     if sum(least) - len(least) > _SAVING * (sum(depths) - len(depths)):
         return
-    if tick(with_depths(pipeline, least)).seconds > prediction.timing.tick_seconds * 1.01:
+    better = with_depths(pipeline, least) if orders is None else with_orders(pipeline, orders)
+    if tick(better).seconds > prediction.timing.tick_seconds * 1.01:
         return
-    programs = inputs.programs(prediction.placement, tuple(least))
+    programs = inputs.programs(prediction.placement, least, None if orders is None else orders.words)
     held = summed(stage_memory(programs, inputs.costs, transport=inputs.transport))
     now = summed(prediction.memory)
     yield (
         f"the first stage is {(depths[0] - 1) / inputs.accumulation:.3g} updates stale; {(least[0] - 1) / inputs.accumulation:.3g} "
         f"would do at the same speed, in {size_text(held.total)} instead of {size_text(now.total)}: "
         'set method.schedule = "auto"'
+        + (" and method.split_backward = true" if isinstance(inputs.split_backward, tuple) else "")
     )

@@ -13,17 +13,27 @@ waits for another one: each copies its state when it comes to its own forward N,
     backwards   0 1                 0 1 2               0 1 2 3
     in flight           <-- of 2 --         <-- of 3 --
 
+Where backwards are split (`program.schedule`), R, I and W of a micro-batch need not be on one side of the cut. Three stages with
+the words RFIW, RIFW, FRIW (depths 2, 2, 1), the cut before forward 2: R1 is done in stage 1, and R1 and I1 in stage 2, without W1:
+
+    stage 1   F0 R0 F1 I0 W0 U R1 | F2 I1 W1 U ...
+    stage 2   F0 R0 I0 F1 W0 U R1 I1 | F2 W1 U ...
+    stage 3   F0 R0 I0 W0 U F1 R1 I1 W1 U | F2 ...
+
 Proof that the stages' states with the messages in flight are all that the run needs to continue:
 
-1. A stage's order of operations is a function of its depth alone (`program.schedule`), so its operations before its forward N
-   are known: forwards up to N - 1, and backwards of all micro-batches before N - depth + 1 (none below zero; all of them
-   where the pipeline has drained), with the updates that follow them.
+1. A stage's order of operations is a function of its depth and word alone (`program.schedule`), so its operations before its forward
+   N are known: forwards up to N - 1, and backwards of all micro-batches before N - depth + 1 (none below zero; all of them
+   where the pipeline has drained), with the updates that follow them. Of a split backward, each part has a depth of its own, and
+   the parts of a micro-batch before N - depth(part) + 1 are done. As depth(R) <= depth(I) <= depth(W) <= depth(R) + 1, at most one
+   micro-batch is between its R and its W.
 2. No forward message crosses the cut: producer and consumer have both done the forwards up to N - 1, and no others.
 3. A stage is never less deep than its consumers, so a consumer has done at least as many backwards. Its messages of the
    backwards that the producer has not done are in flight: depth(producer) - depth(consumer) of them at most. The producer
-   receives them after its cut, in their order, and notes a copy of each.
+   receives them after its cut, in their order, and notes a copy of each. Where backwards are split, a verb that sends is never less
+   deep than the consumer's, and the same holds for each of the two channels: activations by the counts of R, gradients by those of I.
 4. No message of an operation behind the cut is needed before it: by 1, an operation before the cut needs forwards below N and
-   backwards that the consumer does before its own cut. So every stage reaches its cut whatever the others do behind theirs.
+   backwards (or parts of one) that the consumer does before its own cut. So every stage reaches its cut whatever the others do behind theirs.
 
 What a stage holds at its cut is in `executor.stage_state`. Where the pipeline flushes after each window, a cut falls between
 two windows, where nothing is in flight.
@@ -34,8 +44,8 @@ from __future__ import annotations
 from attrs import frozen
 
 from petra_graph.kinds.stage_facts import backwards_before, updates_after
-from petra_graph.program.channels import Channel
-from petra_graph.program.schedule import Action
+from petra_graph.program.channels import Channel, Direction
+from petra_graph.program.schedule import Action, Verb, verb_depth, verb_of
 from petra_graph.program.stage_program import StageProgram
 from petra_graph.spec.model import Flush
 
@@ -58,6 +68,12 @@ class Cut:
             return forwards
         return backwards_before(forwards, depth, self.filled - self.micro_batches.start)
 
+    def done(self, program: StageProgram, verb: Verb) -> int:
+        """Return how many operations of one verb, but "update", a stage has done since the drain before."""
+        if verb == "forward":
+            return self.at - self.micro_batches.start
+        return self.backwards(verb_depth(verb, program.depth, program.word), program.flush)
+
     def updates(self, program: StageProgram) -> int:
         """Return how many updates a stage has done since the drain before."""
         done = self.backwards(program.depth, program.flush)
@@ -65,21 +81,19 @@ class Cut:
 
     def precedes(self, program: StageProgram, action: Action) -> bool:
         """Whether a stage does an operation before the cut."""
-        if action.verb == "forward":
-            return action.micro_batch < self.at
-        return action.micro_batch < self.micro_batches.start + self.backwards(program.depth, program.flush)
+        done = (
+            self.backwards(program.depth, program.flush) if action.verb == "update" else self.done(program, action.verb)
+        )
+        return action.micro_batch < self.micro_batches.start + done
 
     def sent(self, program: StageProgram, channel: Channel) -> int:
         """Return how many messages a stage has sent on a channel since the drain before."""
-        forward = channel.key.direction == "forward"
-        return self.at - self.micro_batches.start if forward else self.backwards(program.depth, program.flush)
+        return self.done(program, verb_of(channel.key.direction, program.word))
 
-    def in_flight(self, sender: StageProgram, receiver: StageProgram) -> range:
-        """Return the micro-batches whose backward messages the sender has sent, and the receiver has not used."""
-        start = self.micro_batches.start
-        return range(
-            start + self.backwards(receiver.depth, receiver.flush), start + self.backwards(sender.depth, sender.flush)
-        )
+    def in_flight(self, sender: StageProgram, receiver: StageProgram, direction: Direction = "backward") -> range:
+        """Return the micro-batches whose messages of a direction the sender has sent, and the receiver has not used."""
+        start, verb = self.micro_batches.start, verb_of(direction, sender.word)
+        return range(start + self.done(receiver, verb), start + self.done(sender, verb))
 
 
 def aligned(at: int, per_epoch: int, accumulation: int, flush: Flush) -> int:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from attrs import evolve, frozen
 
 from petra_graph.program.device_types import Device
-from petra_graph.spec.model import Schedule
+from petra_graph.spec.model import Schedule, Word
 
 
 @frozen(kw_only=True)
@@ -47,5 +47,7 @@ class Placement(Partition):
     """In the order of the pipeline, devices without a stage among them; each stage names one of them."""
     schedule: Schedule
     """The depth of every stage, or the schedule from which the depths follow."""
+    words: tuple[Word, ...] | None = None
+    """The order of every stage, where backwards are split."""
     guarantee: str = ""
     """How good the stages are, for people; "" where nothing was cut or placed by cost."""

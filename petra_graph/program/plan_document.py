@@ -24,7 +24,8 @@ VERSION = 1
 """Of the document's keys and their meaning; a key that is added changes none."""
 
 _PASSES = Each(float, needed=("forward", "backward"))
-"""Of a micro-batch; a stage's and a node's seconds have an `update`, and a stage's the `exchange` in it, which is not work."""
+"""Of a micro-batch; a stage's and a node's seconds have an `update`, and a stage's the `exchange` in it, which is not work. Where
+backwards are split, seconds have their `reconstruct`, `input_gradient` and `parameter_gradient`, which add up to `backward`."""
 _BYTES = Each(int, needed=("total",))
 """parameters, gradients, optimizer, input_buffer, parameter_buffer, graphs, working, channels, total: of the moment when a device
 holds most, or a stage as if it had a device of its own; those of `totals` are the sum over devices."""
@@ -44,6 +45,7 @@ SHAPE: dict[str, Any] = {
             "kind": str,
             "device": str,
             "depth": int,
+            "word": Later((str, None)),  # the order of a split backward; null: it is whole
             "distance": Later(int),
             "staleness": float,  # updates, in the mean
             "parameters": int,
@@ -109,6 +111,7 @@ SHAPE: dict[str, Any] = {
             "consumer": str,
             "forward_bytes": float,
             "backward_bytes": float,
+            "activation_bytes": Later(float),  # of these, in a message of their own ahead of the gradient
             "cut": bool,
             "capacity": (int, None),  # messages that each direction holds; null on one device
         },

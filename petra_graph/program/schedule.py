@@ -19,6 +19,27 @@ also where the pipeline fills again in between, where a run is resumed under oth
 
 On a graph J-j is the longest path from stage j to the head's stage, counted in stages.
 
+**Split backwards.** A stage may do its backward of m in three parts: R reconstructs (or runs again) and sends the activation, I
+computes and sends the gradient of the input, W computes the gradients of the parameters. R(m + 1) follows W(m), and U where W(m)
+ends a window, so all parts see one version of the parameters, and what is computed follows from depths alone. A stage's order is
+then its depth and a word, which says where the one forward of a period stands, after depth - 1 forwards that fill the pipeline:
+
+    FRIW    F(m+depth-1) R(m) I(m) W(m)    the order of whole backwards
+    RFIW    R(m) F(m+depth-1) I(m) W(m)
+    RIFW    R(m) I(m) F(m+depth-1) W(m)
+
+Three stages, k = 1; equal units fill a tick of 4 without a pause, where `1f1b` needs the depths 3, 2, 1:
+
+    stage 1   F0 R0 F1 I0 W0 U R1 F2 I1 W1 U R2 I2 W2 U    depth 2, RFIW
+    stage 2   F0 R0 I0 F1 W0 U R1 I1 F2 W1 U R2 I2 W2 U    depth 2, RIFW
+    stage 3   F0 R0 I0 W0 U F1 R1 I1 W1 U F2 R2 I2 W2 U    depth 1, FRIW; a head's R is empty
+
+The depth of a verb (`verb_depth`) is how many forwards stand before it, beyond those of earlier micro-batches; the stage's depth is
+that of W. A pipeline runs without deadlock if, along every edge, the depth of I does not grow, and that of R does not grow where the
+producer reconstructs from what the consumer returns. Proof: let the producer come to R(m), with the forwards up to m + d - 1 done. The
+consumer needs no more than those of them up to m + d' - 1, d' <= d, for its own R(m) and for all that comes before it in its order:
+I and W of m - 1 stand no later than the forward m + d'. The same holds for I(m), and at last for the head, which needs nobody.
+
 `static_order` gives one order for the operations of several stages: a pure function of their programs, free of
 deadlock. Each stage keeps its own order. Of the stages whose next operation has its messages, and room for the messages
 that it sends, the stage nearest to the head goes first. So every operation comes after all that it needs: a process
@@ -28,16 +49,35 @@ each from the first stage to the head.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from heapq import heappop, heappush
-from typing import Literal
+from typing import Final, Literal, get_args
 
 from attrs import frozen
 
+from petra_graph.program.channels import Direction
 from petra_graph.program.stage_program import StageProgram
-from petra_graph.spec.model import Flush, RequestedSchedule, Schedule
+from petra_graph.spec.model import Flush, RequestedSchedule, Schedule, Word
 
-Verb = Literal["forward", "backward", "update"]
+Verb = Literal["forward", "backward", "reconstruct", "input_gradient", "parameter_gradient", "update"]
+"""An operation; "backward" is a whole one, and the three after it are the parts of a split one."""
+DIRECTIONS: Final[Mapping[Verb, Direction]] = {
+    "forward": "forward",
+    "backward": "backward",
+    "reconstruct": "activation",
+    "input_gradient": "backward",
+}
+"""The channels that a verb reads, and on which it sends at its end. The other verbs have no messages."""
+LETTERS: Final[Mapping[Verb, str]] = {
+    "forward": "F",
+    "backward": "B",
+    "reconstruct": "R",
+    "input_gradient": "I",
+    "parameter_gradient": "W",
+    "update": "U",
+}
+"""As people write them."""
+_VERBS: Final[Mapping[str, Verb]] = {letter: verb for verb, letter in LETTERS.items()}
 Policy = Literal["arrival", "static"]
 """When a process begins an operation: when its messages have arrived, or in the order of `static_order`."""
 
@@ -50,8 +90,33 @@ class Action:
     micro_batch: int
 
     def __str__(self) -> str:
-        """Write as the table above: F0, B0, U."""
-        return "U" if self.verb == "update" else f"{self.verb[0].upper()}{self.micro_batch}"
+        """Write as the tables above: F0, B0, R0, I0, W0, U."""
+        return "U" if self.verb == "update" else f"{LETTERS[self.verb]}{self.micro_batch}"
+
+
+def verb_of(direction: Direction, word: Word | None) -> Verb:
+    """Return the verb that reads and sends messages of a direction, in a pipeline whose backwards are split (a word) or whole."""
+    if direction == "backward":
+        return "backward" if word is None else "input_gradient"
+    return "forward" if direction == "forward" else "reconstruct"
+
+
+def verb_depth(verb: Verb, depth: int, word: Word | None) -> int:
+    """Return d: a stage's operation `verb` on m comes after its forward m + d - 1, and before its forward m + d.
+
+    Args:
+        verb: any but "forward" and "update".
+        depth: of the stage.
+        word: of the stage; None where its backwards are whole.
+    """
+    if word is None or word.index("F") < word.index(LETTERS[verb]):
+        return depth
+    return depth - 1
+
+
+def period(word: Word | None) -> tuple[Verb, ...]:
+    """Return the verbs of a period in their order: the forward is of m + depth - 1, the others of m."""
+    return ("forward", "backward") if word is None else tuple(_VERBS[letter] for letter in word)
 
 
 def depths(schedule: Schedule, distances: Sequence[int], accumulation: int) -> tuple[int, ...]:
@@ -85,7 +150,13 @@ def schedule_text(schedule: RequestedSchedule) -> str:
 
 
 def order(
-    depth: int, micro_batches: range, accumulation: int, flush: Flush = "drain", filled: int = 0
+    depth: int,
+    micro_batches: range,
+    accumulation: int,
+    flush: Flush = "drain",
+    filled: int = 0,
+    *,
+    word: Word | None = None,
 ) -> Iterator[Action]:
     """Yield a stage's operations between two drains.
 
@@ -95,21 +166,31 @@ def order(
         accumulation: micro-batches in one update; the last window may be shorter.
         flush: "window" finishes every window's backwards before the next one's forwards.
         filled: the pipeline filled again before this forward; the operations on the micro-batches before it are left out.
+        word: the order of a period where the backward is split, at a depth of 2 or more unless it is "FRIW"; None: backwards are whole.
     """
+    assert word in (None, "FRIW") or depth > 1, "a forward cannot come after its own reconstruction"
+    assert word is None or flush == "drain", "a flushed pipeline has no split backwards"
     if flush == "window":
         for start in range(0, len(micro_batches), accumulation):
             window = micro_batches[start : start + accumulation]
             yield from order(depth, window, accumulation, filled=filled)
         return
     left = micro_batches[max(0, filled - micro_batches.start) :]
-    for m in left[:depth]:
+    for m in left[: depth - 1]:
         yield Action("forward", m)
     for m in left:
-        yield Action("backward", m)
+        for verb in period(word):
+            if verb != "forward":
+                yield Action(verb, m)
+            elif m + depth - 1 in micro_batches:
+                yield Action("forward", m + depth - 1)
         if (m - micro_batches.start + 1) % accumulation == 0 or m == micro_batches[-1]:
             yield Action("update", m)
-        if m + depth in micro_batches:
-            yield Action("forward", m + depth)
+
+
+def program_order(program: StageProgram, micro_batches: range, filled: int = 0) -> Iterator[Action]:
+    """Yield the operations of a stage's program between two drains; the arguments are those of `order`."""
+    return order(program.depth, micro_batches, program.accumulation, program.flush, filled, word=program.word)
 
 
 def static_order(
@@ -123,7 +204,7 @@ def static_order(
         filled: as in `order`.
     """
     counts = _Counts(programs)
-    orders = [order(program.depth, micro_batches, program.accumulation, program.flush, filled) for program in programs]
+    orders = [program_order(program, micro_batches, filled) for program in programs]
     following = [next(actions, None) for actions in orders]
     # A stage that can begin its operation can do so until it does, since counts only grow.
     able = [False] * len(programs)
@@ -155,33 +236,35 @@ def static_evaluation_order(programs: Sequence[StageProgram], batches: range) ->
 
 
 class _Counts:
-    """The forwards and backwards that every stage has done, stages counted from 0."""
+    """The operations of each verb that every stage has done, stages counted from 0."""
 
     def __init__(self, programs: Sequence[StageProgram]) -> None:
-        self._done = {"forward": [0] * len(programs), "backward": [0] * len(programs)}
-        # For each stage, those that it reads from in a forward, and those that read from it, with the capacity between.
-        self._before: list[dict[int, int]] = [{} for _ in programs]
-        self._after: list[dict[int, int]] = [{} for _ in programs]
+        self._done: dict[Verb, list[int]] = {verb: [0] * len(programs) for verb in DIRECTIONS}
+        # By direction and stage: those that it reads from, and those that read from it, with the capacity between.
+        self._before: dict[Direction, list[dict[int, int]]] = {
+            one: [{} for _ in programs] for one in get_args(Direction)
+        }
+        self._after: dict[Direction, list[dict[int, int]]] = {
+            one: [{} for _ in programs] for one in get_args(Direction)
+        }
         for channel in (channel for program in programs for channel in program.channels):
-            if channel.key.direction == "forward":
-                sender, receiver = channel.sender - 1, channel.receiver - 1
-                self._before[receiver][sender] = self._after[sender][receiver] = channel.capacity
+            direction, sender, receiver = channel.key.direction, channel.sender - 1, channel.receiver - 1
+            self._before[direction][receiver][sender] = self._after[direction][sender][receiver] = channel.capacity
 
     def allow(self, stage: int, verb: Verb) -> bool:
         """Whether a stage's operation has its messages, and room for the messages that it sends."""
-        if verb == "update":
+        if verb not in DIRECTIONS:
             return True
-        done = self._done[verb]
-        read, written = (self._before, self._after) if verb == "forward" else (self._after, self._before)
-        return all(done[other] > done[stage] for other in read[stage]) and all(
-            done[stage] - done[other] < room for other, room in written[stage].items()
+        done, direction = self._done[verb], DIRECTIONS[verb]
+        return all(done[other] > done[stage] for other in self._before[direction][stage]) and all(
+            done[stage] - done[other] < room for other, room in self._after[direction][stage].items()
         )
 
     def neighbours(self, stage: int) -> Iterator[int]:
         """Yield the stages with a channel to or from a stage."""
-        yield from self._before[stage]
-        yield from self._after[stage]
+        yield from self._before["forward"][stage]
+        yield from self._after["forward"][stage]
 
     def add(self, stage: int, verb: Verb) -> None:
-        if verb != "update":
+        if verb in DIRECTIONS:
             self._done[verb][stage] += 1

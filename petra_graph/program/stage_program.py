@@ -10,7 +10,7 @@ from attrs import frozen
 
 from petra_graph.kinds.stage_facts import StageFacts
 from petra_graph.program.channels import Channel, Edge
-from petra_graph.spec.model import Flush, Keeps, Kind, Uses
+from petra_graph.spec.model import Flush, Keeps, Kind, Uses, Word
 
 
 @frozen(kw_only=True)
@@ -21,7 +21,8 @@ class InputEdge:
     streams: int
     """The number of tensors that the edge carries."""
     returns_activation: bool
-    """Whether the backward message carries the activation from which the producer reconstructs."""
+    """Whether the producer reconstructs from this consumer's activation, which comes with the backward message, or before the gradient
+    where backwards are split."""
 
 
 @frozen(kw_only=True)
@@ -37,7 +38,7 @@ class Segment:
     outputs: tuple[Edge, ...]
     """One edge a consumer of the last node, in declared order; gradients are summed in this order."""
     activation_from: Edge | None
-    """The output edge whose backward message carries the activation; None where nothing is reconstructed."""
+    """The output edge on which the activation returns; None where nothing is reconstructed."""
 
 
 @frozen(kw_only=True)
@@ -51,6 +52,8 @@ class StageProgram:
     """Forwards before the first backward."""
     accumulation: int
     flush: Flush
+    word: Word | None = None
+    """The order of a period where the backward is split, as `program.schedule` defines it; None: backwards are whole."""
     device: str
     receives: tuple[Edge, ...]
     """Edges from other stages, or from the data, in topological order."""

@@ -53,7 +53,7 @@ def check_one_evaluation(trial: Trial) -> None:
     wrong = [(name, count) for name, count in counts.items() if count != 1]
     if wrong:
         found = ", ".join(f"`{name}` was evaluated {count} times in one backward" for name, count in wrong)
-        remedy = "leave reverse_vjp to the coupling; each more evaluation costs a backward a fourth of a step"
+        remedy = "leave reverse_steps to the coupling; each more evaluation costs a backward a fourth of a step"
         raise BrokenPromise("one evaluation", found, remedy)
 
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import pytest
+from attrs import evolve
 
-from petra_graph.compiler.spec_checks import check_depths, check_method
+from petra_graph.compiler.spec_checks import check_depths, check_method, check_orders, check_words
 from petra_graph.errors import Problem, SpecError
 from petra_graph.program.placement import Partition, Stage
 from petra_graph.spec.model import ClipSpec, MethodSpec
 from tests.support.pipelines import BRANCHES, built_graph, node
+from tests.support.simulated_pipelines import graph_programs
 
 
 def refused(spec: MethodSpec, clip: ClipSpec | None = None) -> list[Problem]:
@@ -120,9 +122,12 @@ def stages_of(graph, distances) -> Partition:
     return Partition(stages=tuple(stages))
 
 
-THREE = built_graph(
-    (node("stem", "linear-stem", features=4), node("rev", "rev-mlp", hidden=3), node("head", "pool-linear", outputs=5))
+THREE_NODES = (
+    node("stem", "linear-stem", features=4),
+    node("rev", "rev-mlp", hidden=3),
+    node("head", "pool-linear", outputs=5),
 )
+THREE = built_graph(THREE_NODES)
 FORKED = built_graph(BRANCHES)
 
 
@@ -162,3 +167,60 @@ def test_depths_are_compared_along_edges_not_in_the_order_of_the_list():
 def test_a_global_scope_has_no_meaning_for_values():
     (problem,) = refused(MethodSpec(name="backprop"), ClipSpec(by="value", limit=1.0, scope="global"))
     assert problem.message == 'scope = "global" means one norm over all stages, and by = "value" clips no norm'
+
+
+@pytest.mark.parametrize(
+    ("spec", "said"),
+    [
+        (MethodSpec(name="pipedream"), "a backward at stored parameters is not split"),
+        (MethodSpec(name="petra", backward="stored"), "a backward at stored parameters is not split"),
+        (MethodSpec(name="petra", last_stage="keep-graph"), "a kept graph does not reconstruct"),
+        (MethodSpec(name="backprop"), "a kept graph does not reconstruct"),
+        (MethodSpec(name="gpipe"), "the pipeline flushes after each window"),
+        (MethodSpec(name="reversible-backprop"), 'method "reversible-backprop" has no delay to lessen'),
+    ],
+)
+def test_methods_whose_backward_is_not_split(spec, said):
+    (problem,) = refused(evolve(spec, split_backward=True))
+    assert problem.message.startswith("split_backward = true, and ")
+    assert said in problem.message
+    assert problem.message.endswith("split backwards are of petra and dsp")
+    assert problem.path == ("method", "split_backward")
+
+
+@pytest.mark.parametrize("name", ["petra", "dsp"])
+@pytest.mark.parametrize("schedule", [None, "1f1b", "auto", "sequential", (2, 2, 1)])
+def test_methods_whose_backward_is_split(name, schedule):
+    check_method(MethodSpec(name=name, schedule=schedule, split_backward=True), None)
+
+
+@pytest.mark.parametrize(
+    ("words", "schedule", "said", "path"),
+    [
+        (("FRIW", "FRIW"), "1f1b", "2 words for 3 stages", ()),
+        (("FRIW", "FRIW", "RFIW"), "auto", "the last stage has depth 1", (2,)),
+        (("FRIW", "RIFW", "FRIW"), (2, 1, 1), "stage 2 has depth 1", (1,)),
+        (("RFIW", "FRIW", "FRIW"), "sequential", "stage 1 has depth 1", (0,)),
+    ],
+)
+def test_words_that_do_not_fit_the_stages(words, schedule, said, path):
+    with pytest.raises(SpecError) as caught:
+        check_words(words, schedule, 3)
+    (problem,) = caught.value.problems
+    assert problem.message.startswith(said)
+    assert problem.hint
+    assert problem.path == ("method", "split_backward", *path)
+
+
+def test_words_that_would_wait_for_ever():
+    """The second stage does two forwards before its first gradient, and the first stage, which feeds it, does one."""
+    nodes = [THREE_NODES[0], node("rev0", "rev-mlp", hidden=3), *THREE_NODES[1:]]
+    check_orders(graph_programs(nodes, schedule=(2, 2, 2, 1), words=("RFIW", "RFIW", "RIFW", "FRIW")))
+    with pytest.raises(SpecError) as caught:
+        check_orders(graph_programs(nodes, schedule=(2, 2, 2, 1), words=("RIFW", "FRIW", "RIFW", "FRIW")))
+    (problem,) = caught.value.problems
+    assert problem.message == (
+        "stage 2 (FRIW, depth 2) would wait for ever: it does 2 forwards before its first input gradient, "
+        "and stage 1 (RIFW, depth 2), which feeds it, does 1"
+    )
+    assert problem.path == ("method", "split_backward")

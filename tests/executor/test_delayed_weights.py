@@ -243,7 +243,7 @@ class Watches(StageObserver):
     def segment_forward(self, micro_batch, segment, inputs):
         self.forwards.append(self.parameter.item())
 
-    def segment_backward(self, micro_batch, segment, reverse):
+    def segment_backward(self, micro_batch, segment):
         self.backwards.append(self.parameter.item())
 
 

@@ -18,7 +18,7 @@ class Noting(StageObserver):
         yield
         self.seen.append(f"{self.name} updated")
 
-    def segment_backward(self, micro_batch, segment, reverse) -> None:
+    def segment_backward(self, micro_batch, segment) -> None:
         self.seen.append(f"{self.name} backward {micro_batch}")
 
 

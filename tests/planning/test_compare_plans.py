@@ -24,7 +24,8 @@ def spec(write):
 
 
 def rows_of(spec, *overrides):
-    return {(row["method"], row["schedule"]): row for row in compare(Planner(spec, overrides))["rows"]}
+    rows = compare(Planner(spec, overrides))["rows"]
+    return {(row["method"], row["schedule"]): row for row in rows if not row["split_backward"]}
 
 
 def test_every_method_under_each_of_its_schedules(spec):
@@ -35,6 +36,15 @@ def test_every_method_under_each_of_its_schedules(spec):
     assert rows["reversible-backprop", "sequential"]["speedup"] < 1, "it waits for links, and one device alone does not"
     assert rows["pipedream", "lockstep"]["saving"] == 0
     assert 0 < rows["petra", "lockstep"]["saving"] < rows["petra", "1f1b"]["saving"] < 1
+
+
+def test_split_backwards_have_a_row_beside_the_other_schedules(spec):
+    rows = compare(Planner(spec, (*FOUR, "partition.link_latency=0", "method.accumulation=1")))["rows"]
+    split = {row["method"]: row for row in rows if row["split_backward"]}
+    whole = {row["method"]: row for row in rows if row["schedule"] == "auto" and not row["split_backward"]}
+    assert split.keys() == {"petra", "dsp"}
+    assert split["petra"]["staleness"] < whole["petra"]["staleness"]
+    assert split["petra"]["channel_bytes"] == whole["petra"]["channel_bytes"]
 
 
 def test_links_that_cost_nothing_leave_the_same_speed_as_one_device(spec):

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from typing import get_args
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from petra_graph.program.schedule import depths, order, schedule_text
+from petra_graph.program import schedule
+from petra_graph.program.schedule import depths, order, schedule_text, verb_depth
+from petra_graph.spec.model import Word
 
 
-def depth(schedule: str, distance: int) -> int:
-    return depths(schedule, [distance], 1)[0]
+def depth(name: str, distance: int) -> int:
+    return depths(name, [distance], 1)[0]
 
 
 THREE_STAGES_OF_1F1B = """
@@ -51,9 +55,34 @@ def test_tick_tables(schedule, accumulation, expected):
 
 
 def test_the_docstring_draws_the_same_table():
-    from petra_graph.program import schedule
-
     assert THREE_STAGES_OF_1F1B.strip("\n") in schedule.__doc__
+
+
+THREE_SPLIT_STAGES = {
+    (2, "RFIW"): "F0 R0 F1 I0 W0 U R1 F2 I1 W1 U R2 I2 W2 U",
+    (2, "RIFW"): "F0 R0 I0 F1 W0 U R1 I1 F2 W1 U R2 I2 W2 U",
+    (1, "FRIW"): "F0 R0 I0 W0 U F1 R1 I1 W1 U F2 R2 I2 W2 U",
+}
+
+
+@pytest.mark.parametrize(("ahead", "word"), THREE_SPLIT_STAGES)
+def test_the_forward_of_a_period_stands_where_the_word_has_it(ahead, word):
+    expected = THREE_SPLIT_STAGES[ahead, word]
+    assert " ".join(map(str, order(ahead, range(3), 1, word=word))) == expected
+    assert f"{expected}    depth {ahead}, {word}" in schedule.__doc__
+
+
+def test_a_split_pipeline_that_fills_anew_keeps_its_windows():
+    found = " ".join(map(str, order(3, range(7), 2, filled=3, word="RFIW")))
+    assert found == "F3 F4 R3 F5 I3 W3 U R4 F6 I4 W4 R5 I5 W5 U R6 I6 W6 U"
+
+
+def test_a_forward_cannot_come_after_its_own_reconstruction():
+    with pytest.raises(AssertionError, match="own reconstruction"):
+        list(order(1, range(3), 1, word="RFIW"))
+
+
+WORDS = st.sampled_from(get_args(Word))
 
 
 @pytest.mark.parametrize(
@@ -156,6 +185,44 @@ def test_forwards_stop_only_to_let_a_backward_pass(depth, first, count, accumula
     )
     ahead = min(depth, count)
     assert verbs == "F" * ahead + "BF" * (count - ahead) + "B" * ahead
+
+
+@given(**ORDERS, word=WORDS)
+def test_a_split_order_is_the_whole_one_but_for_the_place_of_the_forward(depth, first, count, accumulation, word):
+    depth += 1
+    micro_batches = range(first, first + count)
+    whole = list(order(depth, micro_batches, accumulation))
+    split = list(order(depth, micro_batches, accumulation, word=word))
+    assert [a for a in split if a.verb == "forward"] == [a for a in whole if a.verb == "forward"]
+    parts = [str(a) for a in split if a.verb != "forward"]
+    expected = " ".join(
+        f"R{a.micro_batch} I{a.micro_batch} W{a.micro_batch}" if a.verb == "backward" else str(a)
+        for a in whole
+        if a.verb != "forward"
+    )
+    assert " ".join(parts) == expected
+
+
+@given(**ORDERS, word=WORDS)
+def test_forwards_come_after_the_same_updates_whatever_the_word(depth, first, count, accumulation, word):
+    """So what a run computes follows from depths alone: F(m) sees the updates of the windows up to m - depth."""
+    depth += 1
+    orders = [list(order(depth, range(first, first + count), accumulation, word=each)) for each in (None, word)]
+    before = [
+        [sum(b.verb == "update" for b in actions[:at]) for at, a in enumerate(actions) if a.verb == "forward"]
+        for actions in orders
+    ]
+    assert before[0] == before[1]
+
+
+@given(**ORDERS, word=WORDS)
+def test_the_depth_of_a_verb_is_the_number_of_forwards_before_it(depth, first, count, accumulation, word):
+    depth += 1
+    forwards = 0
+    for action in order(depth, range(first, first + count), accumulation, word=word):
+        forwards += action.verb == "forward"
+        if action.verb in ("reconstruct", "input_gradient", "parameter_gradient"):
+            assert forwards == min(count, action.micro_batch - first + verb_depth(action.verb, depth, word))
 
 
 STALENESS = {"lockstep": lambda distance: 2 * distance, "1f1b": lambda distance: distance, "sequential": lambda _: 0}

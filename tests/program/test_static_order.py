@@ -10,9 +10,10 @@ from hypothesis import strategies as st
 
 from petra_graph.graph.node_graph import INPUT
 from petra_graph.program.channels import capacity
-from petra_graph.program.schedule import order, static_order
+from petra_graph.program.schedule import DIRECTIONS, order, program_order, static_order
 from petra_graph.program.stage_program import StageProgram
 from tests.support.pipelines import GRAPHS, SHAPES, pipeline
+from tests.support.simulated_pipelines import split_programs
 
 CASES = st.tuples(
     st.sampled_from(sorted(GRAPHS)), st.sampled_from(["lockstep", "1f1b", "sequential"]), st.integers(1, 4)
@@ -58,3 +59,19 @@ def test_every_operation_comes_after_what_it_needs(case, micro_batches):
             under_way[edge, action.verb] += (sender.index == stage) - (receiver.index == stage)
             assert 0 <= under_way[edge, action.verb] <= capacity(ends[0].depth, ends[1].depth)
     assert not any(under_way.values())
+
+
+@given(split_programs(), MICRO_BATCHES)
+def test_every_legal_choice_of_depths_and_words_ends(programs, micro_batches):
+    """Each stage does its own order to the end, no message is read before it is sent, and no channel holds more than its capacity."""
+    found = defaultdict(list)
+    held: dict[object, int] = defaultdict(int)
+    for stage, action in static_order(programs, micro_batches):
+        found[stage].append(action)
+        for channel in programs[stage - 1].channels:
+            if channel.key.direction == DIRECTIONS.get(action.verb):
+                held[channel.key] += (channel.sender == stage) - (channel.receiver == stage)
+                assert 0 <= held[channel.key] <= channel.capacity
+    assert {stage: list(program_order(programs[stage - 1], micro_batches)) for stage in found} == found
+    assert len(found) == len(programs)
+    assert not any(held.values())

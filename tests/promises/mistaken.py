@@ -52,14 +52,14 @@ class InverseOff(Right):
     def inverse(self, *outputs):
         return tuple(stream + 5 for stream in super().inverse(*outputs))
 
-    reverse_vjp = Reversible.reverse_vjp
+    reverse_steps = Reversible.reverse_steps
 
 
 class InverseSwapped(Right):
     def inverse(self, *outputs):
         return super().inverse(*outputs)[::-1]
 
-    reverse_vjp = Reversible.reverse_vjp
+    reverse_steps = Reversible.reverse_steps
 
 
 class PythonsRandom(Right):

@@ -23,7 +23,7 @@ from attrs import field, frozen
 
 from petra_graph.executor.reconstruct_recompute_stash import HeadResult
 from petra_graph.program.method import METHODS
-from petra_graph.program.schedule import Policy
+from petra_graph.program.schedule import Policy, Verb
 from petra_graph.runtime.control.rank_info import rank_info_from
 from petra_graph.runtime.control.waker import Waker
 from petra_graph.runtime.control.watchdog import Watchdog
@@ -160,6 +160,58 @@ def cases() -> Iterator[Case]:
     yield Case(settings={"method": "reversible-backprop", "clip": clip, "accumulation": 4}, sharing="balanced")
     settings = {"method": "gpipe", "clip": clip, "accumulation": 2}
     yield Case(settings=settings, processes=2, sharing="balanced", policy="static")
+    yield from split_cases()
+
+
+SPLIT: dict[str, Any] = {
+    "schedule": (4, 4, 3, 3, 2, 2, 1),
+    "words": ("RFIW", "RIFW", "RFIW", "RIFW", "RFIW", "RIFW", "FRIW"),
+}
+SPLIT_CUTS: dict[str, Any] = {
+    "stages": CUTS,
+    "schedule": (3, 2, 2, 1),
+    "words": ("RFIW", "RFIW", "RIFW", "FRIW"),
+}
+
+
+def split_cases() -> Iterator[Case]:
+    """Split backwards: every pair of stages, accumulation, method, processes, policy, transport and delay; then other settings."""
+    rows = [
+        Case(
+            settings={"method": method, **split, "accumulation": accumulation},
+            processes=processes,
+            sharing=sharing,
+            policy=policy,
+            transport=transport,
+            delayed=delayed,
+        )
+        for split, accumulation, method, processes, sharing, policy, transport, delayed in product(
+            (SPLIT, SPLIT_CUTS),
+            (1, 3),
+            ("petra", "dsp"),
+            (2, 4),
+            ("even", "balanced"),
+            get_args(Policy),
+            get_args(Transport),
+            (False, True),
+        )
+    ]
+    yield from pairwise(rows, Case.factors)
+    for split in (SPLIT, SPLIT_CUTS):
+        for processes, policy in product((2, 4), get_args(Policy)):
+            yield Case(settings={**split, "accumulation": 3}, processes=processes, policy=policy, delayed=True)
+    branches = {"schedule": (4, 3, 3, 3, 2, 1), "words": (*["RFIW"] * 5, "FRIW"), "accumulation": 3}
+    yield Case(settings=branches, nodes=BRANCHES, shape=(8,), delayed=True)
+    yield Case(settings={**SPLIT, "compute": "bfloat16", "memory_format": "contiguous"}, processes=2)
+    yield Case(settings={**SPLIT, "compute": "float64", "precision": {"streams": "grid"}})
+    for stored in ("bfloat16", "int8"):
+        yield Case(
+            settings={**SPLIT_CUTS, "precision": {"channel_dtype": stored, "buffer_dtype": stored}}, delayed=True
+        )
+    yield Case(settings={**SPLIT, "predict": True}, processes=2)
+    clip = ClipSpec(by="norm", limit=0.1, scope="global")
+    together = {"schedule": "sequential", "words": ("FRIW",) * 7, "clip": clip, "accumulation": 3}
+    yield Case(settings=together, processes=2, policy="static")
 
 
 CASES = {case.name: case for case in cases()}
@@ -221,7 +273,7 @@ def delay(executors: Sequence[Any], key: str) -> None:
 
     for executor in executors:
         if dice.random() < 0.7:
-            for verb in ("forward", "backward", "update", "evaluate"):
+            for verb in (*get_args(Verb), "evaluate"):
                 setattr(executor, verb, late(getattr(executor, verb)))
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from itertools import permutations
-from typing import Any
+from typing import Any, get_args
 
 from attrs import evolve
 from hypothesis import strategies as st
@@ -13,14 +13,14 @@ from petra_graph.compiler.listed_stages import partition, per_block
 from petra_graph.compiler.lower import Lowering
 from petra_graph.compiler.simulator.pipeline import MessageBytes, Pipeline, StageSeconds, pipeline
 from petra_graph.graph.node_graph import INPUT
-from petra_graph.program.channels import ChannelKey, Direction, Edge
+from petra_graph.program.channels import ChannelKey, Direction, Edge, capacity
 from petra_graph.program.device_types import Link
 from petra_graph.program.method import METHODS
-from petra_graph.program.schedule import depths
+from petra_graph.program.schedule import depths, verb_depth, verb_of
 from petra_graph.program.stage_program import StageProgram
-from petra_graph.spec.model import Flush, NodeSpec, Schedule, ScheduleName
+from petra_graph.spec.model import Flush, NodeSpec, Schedule, ScheduleName, Word
 from tests.support.graph_strategies import cuts, networks
-from tests.support.pipelines import built_graph, message_types
+from tests.support.pipelines import built_graph, message_types, node
 
 UNITS = StageSeconds(forward=1, backward=3)
 """A reversible stage's 4 units; `SHORT` are those of a kept graph."""
@@ -94,12 +94,64 @@ def graph_programs(
     method: str = "petra",
     schedule: Schedule = "1f1b",
     accumulation: int = 1,
+    words: Sequence[Word] | None = None,
 ) -> tuple[StageProgram, ...]:
     graph = built_graph(nodes)
     messages = message_types(dict.fromkeys(graph.nodes, 2))
     made = partition(graph, stages or per_block(graph), ("cpu",))
     lowering = Lowering(graph=graph, method=METHODS[method], accumulation=accumulation, messages=messages)
-    return lowering.programs(made, schedule)
+    return lowering.programs(made, schedule, words)
+
+
+@st.composite
+def split_orders(
+    draw: st.DrawFn, programs: Sequence[StageProgram], widest: int = 2
+) -> tuple[tuple[int, ...], tuple[Word, ...]]:
+    """Legal depths and words: along an edge the depth of I does not grow, nor that of R where an activation returns."""
+    activations = {
+        entry.edge for each in programs for one in each.segments for entry in one.inputs if entry.returns_activation
+    }
+    of_node = {name: program.index for program in programs for name in program.nodes}
+    found: dict[int, tuple[int, Word]] = {}
+    for program in reversed(programs):
+        if not program.sends:
+            found[program.index] = (1, "FRIW")
+            continue
+        least = {"reconstruct": 1, "input_gradient": 1}
+        for edge in program.sends:
+            depth, word = found[of_node[edge.consumer]]
+            for verb in ("reconstruct", "input_gradient") if edge in activations else ("input_gradient",):
+                least[verb] = max(least[verb], verb_depth(verb, depth, word))
+        word = draw(st.sampled_from(get_args(Word)))
+        depth = 1 if word == "FRIW" else 2
+        while any(verb_depth(verb, depth, word) < least[verb] for verb in ("reconstruct", "input_gradient")):
+            depth += 1
+        found[program.index] = (depth + draw(st.integers(0, widest)), word)
+    chosen = [found[program.index] for program in programs]
+    return tuple(depth for depth, _ in chosen), tuple(word for _, word in chosen)
+
+
+@st.composite
+def split_programs(draw: st.DrawFn, most_stages: int = 7) -> tuple[StageProgram, ...]:
+    """The programs of stages with skips and branches between them, whose backwards are split, in any legal order."""
+    nodes = draw(networks(max_body=most_stages - 2))
+    stages, accumulation = draw(cuts(built_graph(nodes))), draw(st.integers(1, 3))
+    whole = graph_programs(nodes, stages, accumulation=accumulation)
+    depth, words = draw(split_orders(whole))
+    return graph_programs(nodes, stages, schedule=depth, accumulation=accumulation, words=words)
+
+
+def split_chain(stages: int, seconds: StageSeconds | Sequence[StageSeconds], **more: Any) -> Pipeline:
+    """A buffered stem, reversible stages and a head, with split backwards whose words are all FRIW, under `1f1b`."""
+    nodes = [
+        node("stem", "linear-stem", features=6),
+        *(node(f"rev{index}", "rev-mlp", hidden=7) for index in range(stages - 2)),
+        node("head", "pool-linear", outputs=5),
+    ]
+    words: list[Word] = ["FRIW"] * stages
+    made = graph_programs(nodes, words=words)
+    each = [seconds] * stages if isinstance(seconds, StageSeconds) else seconds
+    return timed(made, each, **{"devices": [f"d{program.index}" for program in made], **more})
 
 
 QUARTERS = st.integers(1, 12).map(lambda quarters: quarters / 4)
@@ -108,6 +160,47 @@ ANY_SECONDS = st.builds(StageSeconds, forward=QUARTERS, backward=QUARTERS, updat
 ANY_LINK = st.builds(
     Link, latency_seconds=st.sampled_from([0.0, 0.25, 1.5]), bytes_per_second=st.sampled_from([8.0, 4.0, 1e300])
 )
+
+
+@st.composite
+def part_seconds(draw: st.DrawFn) -> StageSeconds:
+    """A stage whose backward is split."""
+    reconstruct, input_gradient, parameter_gradient = (draw(QUARTERS) for _ in range(3))
+    return StageSeconds(
+        forward=draw(QUARTERS),
+        backward=reconstruct + input_gradient + parameter_gradient,
+        reconstruct=reconstruct,
+        input_gradient=input_gradient,
+        update=draw(st.sampled_from([0.0, 0.0, 0.5, 2.0])),
+    )
+
+
+@st.composite
+def split_pipelines(draw: st.DrawFn, *, capacity: bool = True, most_stages: int = 7, shallow: bool = False) -> Pipeline:
+    """Stages with skips and branches between them on their own devices, whose backwards are split, in any legal order.
+
+    Args:
+        capacity: channels have none, or those of a run.
+        most_stages: at most so many.
+        shallow: links and updates are so fast that few micro-batches are in flight.
+    """
+    made = draw(split_programs(most_stages))
+    sizes = st.integers(0, 6)
+    found = timed(
+        made,
+        [draw(part_seconds()) for _ in made],
+        devices=[f"d{program.index}" for program in made],
+        channel_bytes={
+            edge: MessageBytes(forward=draw(sizes), backward=draw(sizes), activation=draw(sizes))
+            for program in made
+            for edge in program.sends
+        },
+        overlap=draw(st.booleans()),
+        link=Link(latency_seconds=draw(st.sampled_from([0.0, 0.25]))) if shallow else draw(ANY_LINK),
+    )
+    if not (capacity and draw(st.booleans())):
+        return found
+    return found.with_capacity({channel.key: channel.capacity for program in made for channel in program.channels})
 
 
 @st.composite
@@ -170,6 +263,19 @@ def _model(
 
 def capacities(model: Pipeline) -> dict[ChannelKey, int]:
     return {key: channel.capacity for key, channel in model.channels.items() if channel.capacity is not None}
+
+
+def run_capacity(model: Pipeline) -> dict[ChannelKey, int]:
+    """The capacities that the compiler gives a pipeline's channels, as `compiler.lower` does."""
+    stages = {stage.index: stage for stage in model.stages}
+
+    def room(key: ChannelKey) -> int:
+        timing = model.channels[key]
+        verb = verb_of("backward" if key.direction == "forward" else key.direction, model.head.word)
+        ends = (timing.sender, timing.receiver) if key.direction == "forward" else (timing.receiver, timing.sender)
+        return capacity(*(stages[end].verb_depth(verb) for end in ends))
+
+    return {key: room(key) for key in model.channels}
 
 
 def channel(stage: int, direction: Direction) -> ChannelKey:

@@ -81,7 +81,7 @@ def test_an_inverse_that_holds_in_float32_only():
 
 
 class InvertsThenDifferentiates(Sound):
-    reverse_vjp = Reversible.reverse_vjp
+    reverse_steps = Reversible.reverse_steps
 
 
 class SkipsF(TwoFunctionCoupling):
@@ -99,7 +99,7 @@ class SkipsF(TwoFunctionCoupling):
 def test_more_than_one_evaluation():
     assert caught(check_one_evaluation, InvertsThenDifferentiates) == (
         "one evaluation: `residual` was evaluated 2 times in one backward\n"
-        "    do: leave reverse_vjp to the coupling; each more evaluation costs a backward a fourth of a step"
+        "    do: leave reverse_steps to the coupling; each more evaluation costs a backward a fourth of a step"
     )
     assert "`f` was evaluated 2 times" in caught(check_one_evaluation, SkipsF)
 

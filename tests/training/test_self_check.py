@@ -37,7 +37,7 @@ class InverseOff(Right):
     def inverse(self, y, s):
         return s, y - 5 * self.residual(s)
 
-    reverse_vjp = Reversible.reverse_vjp
+    reverse_steps = Reversible.reverse_steps
 
 
 class PythonsRandom(Right):

@@ -30,7 +30,7 @@ from petra_graph.compiler.listed_stages import partition
 from petra_graph.compiler.lower import MessageTypes
 from petra_graph.compiler.memory.segment_memory import EncodedShare
 from petra_graph.compiler.memory_and_time import Prediction
-from petra_graph.compiler.placement_search import cut_and_place, place_stages, resolved_schedule
+from petra_graph.compiler.placement_search import cut_and_place, place_stages, resolved_placement
 from petra_graph.compiler.planner_inputs import PlannerInputs
 from petra_graph.compiler.proposals import keeps
 from petra_graph.compiler.simulator.steady_state import tick
@@ -89,9 +89,7 @@ class Table:
 
     def prediction(self, stages: Partition) -> Prediction:
         """Return both models' prediction."""
-        schedule = resolved_schedule(self.inputs, stages)
-        placement = Placement(stages=stages.stages, devices=self.inputs.devices, schedule=schedule)
-        return Prediction(inputs=self.inputs, placement=placement)
+        return Prediction(inputs=self.inputs, placement=resolved_placement(self.inputs, stages))
 
     def held(self, stages: Partition) -> tuple[int, ...]:
         """Return the bytes of every device by the memory model."""

@@ -12,13 +12,13 @@ by the coupling itself: an error of t comes back as the same error of t.
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
 from torch import Tensor
 
-from petra_graph.blocks.block_kinds import Reversed, Streams
+from petra_graph.blocks.block_kinds import Streams, Undo, Undone
 from petra_graph.blocks.couplings.coupling import Coupling
 from petra_graph.blocks.couplings.evaluated_function import added, evaluate, sums
 from petra_graph.blocks.randomness import rng_scope
@@ -46,14 +46,21 @@ class AdditiveCoupling(Additive):
         """Return (s, y - F(s))."""
         return s, y - added(self.residual, s, *context), *context
 
-    def reverse_vjp(self, outputs: Streams, gradients: Streams) -> Reversed:
-        """Reconstruct and differentiate with one evaluation of F."""
-        y, s, *context = outputs
+    def reverse_steps(self) -> Sequence[Undo]:
+        """Return the one step of F."""
+        return (partial(_residual_undone, self),)
+
+
+def _residual_undone(block: AdditiveCoupling, outputs: Streams) -> Undone:
+    y, s, *context = outputs
+    evaluation = evaluate(partial(added, block.residual), s, *context)
+
+    def vjp(gradients: Streams) -> Streams:
         dy, ds, *passed = gradients
-        evaluation = evaluate(partial(added, self.residual), s, *context)
-        (value,) = evaluation.values
         dx, *found = evaluation.vjp(dy)
-        return Reversed((s, y - value, *context), (dx.add_(ds), dy, *sums(found, passed)))
+        return dx.add_(ds), dy, *sums(found, passed)
+
+    return Undone(lambda: (s, y - evaluation.values[0], *context), vjp)
 
 
 class TwoFunctionCoupling(Additive):
@@ -79,19 +86,9 @@ class TwoFunctionCoupling(Additive):
         x2 = y2 - _part_added("g", self.g, y1, *context)
         return y1 - _part_added("f", self.f, x2, *context), x2, *context
 
-    def reverse_vjp(self, outputs: Streams, gradients: Streams) -> Reversed:
-        """Reconstruct and differentiate with one evaluation of G and one of F."""
-        y1, y2, *context = outputs
-        dy1, dy2, *passed = gradients
-        of_g = evaluate(partial(_part_added, "g", self.g), y1, *context)
-        x2 = y2 - of_g.values[0]
-        through_g, *found = of_g.vjp(dy2)
-        dx1, passed = through_g.add_(dy1), list(sums(found, passed))
-        del of_g  # One function's graph lives at a time.
-        of_f = evaluate(partial(_part_added, "f", self.f), x2, *context)
-        x1 = y1 - of_f.values[0]
-        through_f, *found = of_f.vjp(dx1)
-        return Reversed((x1, x2, *context), (dx1, through_f.add_(dy2), *sums(found, passed)))
+    def reverse_steps(self) -> Sequence[Undo]:
+        """Return the steps of G and of F."""
+        return partial(_g_undone, self), partial(_f_undone, self)
 
 
 # A function and no method: authors subclass the couplings, and every name there is theirs to take.
@@ -100,3 +97,27 @@ class TwoFunctionCoupling(Additive):
 def _part_added(name: str, function: Callable[..., Tensor], x: Tensor, *context: Tensor) -> Tensor:
     with rng_scope(name):
         return added(function, x, *context)
+
+
+def _g_undone(block: TwoFunctionCoupling, outputs: Streams) -> Undone:
+    y1, y2, *context = outputs
+    evaluation = evaluate(partial(_part_added, "g", block.g), y1, *context)
+
+    def vjp(gradients: Streams) -> Streams:
+        dy1, dy2, *passed = gradients
+        through_g, *found = evaluation.vjp(dy2)
+        return through_g.add_(dy1), dy2, *sums(found, passed)
+
+    return Undone(lambda: (y1, y2 - evaluation.values[0], *context), vjp)
+
+
+def _f_undone(block: TwoFunctionCoupling, outputs: Streams) -> Undone:
+    y1, x2, *context = outputs
+    evaluation = evaluate(partial(_part_added, "f", block.f), x2, *context)
+
+    def vjp(gradients: Streams) -> Streams:
+        dx1, dy2, *passed = gradients
+        through_f, *found = evaluation.vjp(dx1)
+        return dx1, through_f.add_(dy2), *sums(found, passed)
+
+    return Undone(lambda: (y1 - evaluation.values[0], x2, *context), vjp)

@@ -9,12 +9,14 @@ One evaluation of s and u gives their values, from which t follows, and their gr
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections.abc import Sequence
+from functools import partial
 from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
 
-from petra_graph.blocks.block_kinds import Reversed, Streams
+from petra_graph.blocks.block_kinds import Streams, Undo, Undone
 from petra_graph.blocks.couplings.coupling import Coupling
 from petra_graph.blocks.couplings.evaluated_function import evaluate, sums
 
@@ -47,15 +49,23 @@ class AffineCoupling(Coupling):
         scale, shift = _scale_and_shift(self, x, *context)
         return x, (y - shift) / scale, *context
 
-    def reverse_vjp(self, outputs: Streams, gradients: Streams) -> Reversed:
-        """Reconstruct and differentiate with one evaluation."""
-        y, x, *context = outputs
+    def reverse_steps(self) -> Sequence[Undo]:
+        """Return the one step, with one evaluation."""
+        return (partial(_undone, self),)
+
+
+def _undone(block: AffineCoupling, outputs: Streams) -> Undone:
+    y, x, *context = outputs
+    evaluation = evaluate(partial(_scale_and_shift, block), x, *context)
+    scale, shift = evaluation.values
+    t = (y - shift) / scale
+
+    def vjp(gradients: Streams) -> Streams:
         dy, passed_x, *passed = gradients
-        evaluation = evaluate(lambda *inputs: _scale_and_shift(self, *inputs), x, *context)
-        scale, shift = evaluation.values
-        t = (y - shift) / scale
         dx, *found = evaluation.vjp(dy * t, dy)
-        return Reversed((x, t, *context), (dx.add_(passed_x), dy * scale, *sums(found, passed)))
+        return dx.add_(passed_x), dy * scale, *sums(found, passed)
+
+    return Undone(lambda: (x, t, *context), vjp)
 
 
 def _scale_and_shift(block: AffineCoupling, x: Tensor, *context: Tensor) -> tuple[Tensor, Tensor]:

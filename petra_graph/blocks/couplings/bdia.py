@@ -10,13 +10,15 @@ it does not depend on x_{n-1}.
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections.abc import Sequence
+from functools import partial
 from typing import Any, ClassVar
 
 import torch
 from attrs import frozen
 from torch import Tensor
 
-from petra_graph.blocks.block_kinds import Reversed, Streams
+from petra_graph.blocks.block_kinds import Streams, Undo, Undone
 from petra_graph.blocks.couplings.additive import Additive
 from petra_graph.blocks.couplings.coupling import Coupling
 from petra_graph.blocks.couplings.evaluated_function import evaluate, residual_value, sums
@@ -45,10 +47,10 @@ class BdiaCoupling(TwoStepCoupling):
         _expect_training(self)
         return super().inverse(*outputs)
 
-    def reverse_vjp(self, outputs: Streams, gradients: Streams) -> Reversed:
-        """Reconstruct and differentiate with one evaluation of F."""
+    def reverse_steps(self) -> Sequence[Undo]:
+        """Return the one step of F."""
         _expect_training(self)
-        return super().reverse_vjp(outputs, gradients)
+        return super().reverse_steps()
 
 
 class ExactBdiaCoupling(Additive):
@@ -91,19 +93,26 @@ class ExactBdiaCoupling(Additive):
         step = _step(self, x)
         return x, step.previous(following, step.increment(self, x, *context), bits), bits >> 1, *context
 
-    def reverse_vjp(self, outputs: Streams, gradients: Streams) -> Reversed:
-        """Reconstruct and differentiate with one evaluation of F; the rounding has the gradient of the identity."""
+    def reverse_steps(self) -> Sequence[Undo]:
+        """Return the one step of F; the rounding has the gradient of the identity."""
         _expect_training(self)
-        following, x, bits, *context = outputs
+        return (partial(_exactly_undone, self),)
+
+
+def _exactly_undone(block: ExactBdiaCoupling, outputs: Streams) -> Undone:
+    following, x, bits, *context = outputs
+    step = _step(block, x)
+    evaluation = evaluate(partial(step.increment, block), x, *context)
+
+    def vjp(gradients: Streams) -> Streams:
         d_following, passed_x, d_bits, *passed = gradients
-        step = _step(self, x)
-        evaluation = evaluate(lambda *inputs: step.increment(self, *inputs), x, *context)
-        previous = step.previous(following, evaluation.values[0], bits)
         dx, *found = evaluation.vjp(d_following)
-        return Reversed(
-            (x, previous, bits >> 1, *context),
-            (dx.add_(passed_x), d_following * step.g, d_bits, *sums(found, passed)),
-        )
+        return dx.add_(passed_x), d_following * step.g, d_bits, *sums(found, passed)
+
+    return Undone(
+        lambda: (x, step.previous(following, evaluation.values[0], bits), bits >> 1, *context),
+        vjp,
+    )
 
 
 DEPTH_LIMIT = 63

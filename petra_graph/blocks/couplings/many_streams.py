@@ -20,7 +20,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from petra_graph.blocks.block_kinds import Reversed, Shape, Streams
+from petra_graph.blocks.block_kinds import Shape, Streams, Undo, Undone
 from petra_graph.blocks.couplings.additive import Additive
 from petra_graph.blocks.couplings.coupling import Coupling
 from petra_graph.blocks.couplings.evaluated_function import added, evaluate, residual_value, scaled, sums
@@ -53,16 +53,23 @@ class RingCoupling(Additive):
         context = outputs[self.coupled :]
         return *read, y - added(self.residual, *read, *context), *context
 
-    def reverse_vjp(self, outputs: Streams, gradients: Streams) -> Reversed:
-        """Reconstruct and differentiate with one evaluation of F."""
-        y, *read = outputs[: self.coupled]
-        dy, *passed = gradients[: self.coupled]
-        context = outputs[self.coupled :]
-        evaluation = evaluate(partial(added, self.residual), *read, *context)
-        last = y - evaluation.values[0]
-        found = sums(evaluation.vjp(dy), [*passed, *gradients[self.coupled :]])
+    def reverse_steps(self) -> Sequence[Undo]:
+        """Return the one step of F."""
+        return (partial(_ring_undone, self),)
+
+
+def _ring_undone(block: RingCoupling, outputs: Streams) -> Undone:
+    y, *read = outputs[: block.coupled]
+    context = outputs[block.coupled :]
+    evaluation = evaluate(partial(added, block.residual), *read, *context)
+
+    def vjp(gradients: Streams) -> Streams:
+        dy, *passed = gradients[: block.coupled]
+        found = sums(evaluation.vjp(dy), [*passed, *gradients[block.coupled :]])
         split = len(read)
-        return Reversed((*read, last, *context), (*found[:split], dy, *found[split:]))
+        return *found[:split], dy, *found[split:]
+
+    return Undone(lambda: (*read, y - evaluation.values[0], *context), vjp)
 
 
 class ColumnCoupling(Coupling):
@@ -114,25 +121,30 @@ class ColumnCoupling(Coupling):
             levels[index] = (column[index] - value) / self.scale(index)
         return *levels, *context
 
-    def reverse_vjp(self, outputs: Streams, gradients: Streams) -> Reversed:
-        """Reconstruct and differentiate from the top down, with one evaluation of each level."""
-        column, context = outputs[: self.coupled], outputs[self.coupled :]
-        d_column, passed = list(gradients[: self.coupled]), gradients[self.coupled :]
-        levels, d_levels = list(column), list(d_column)
-        for index in reversed(range(self.coupled)):
-            below, above = _neighbours(index, column, levels)
-            read = [stream for stream in (below, above) if stream is not None]
-            evaluation = evaluate(partial(_level_of_read, self, index, column[index]), *read, *context)
-            with torch.no_grad():
-                levels[index] = (column[index] - evaluation.values[0]) / self.scale(index)
-            found = list(evaluation.vjp(d_column[index]))
-            d_levels[index] = _scaled_vjp(partial(self.scale, index), levels[index], d_column[index])
-            if below is not None:
-                d_column[index - 1] = found.pop(0).add_(d_column[index - 1])
-            if above is not None:
-                d_levels[index + 1] = found.pop(0).add_(d_levels[index + 1])
-            passed = sums(found, passed)
-        return Reversed((*levels, *context), (*d_levels, *passed))
+    def reverse_steps(self) -> Sequence[Undo]:
+        """Return a step for each level, from the top down."""
+        return [partial(_level_undone, self, index) for index in reversed(range(self.coupled))]
+
+
+def _level_undone(block: ColumnCoupling, index: int, outputs: Streams) -> Undone:
+    """Undo a level: the streams above it are those of the column before, and the streams below it are this column's."""
+    levels, context = outputs[: block.coupled], outputs[block.coupled :]
+    below, above = _neighbours(index, levels, levels)
+    read = [stream for stream in (below, above) if stream is not None]
+    evaluation = evaluate(partial(_level_of_read, block, index, levels[index]), *read, *context)
+    with torch.no_grad():
+        level = (levels[index] - evaluation.values[0]) / block.scale(index)
+
+    def vjp(gradients: Streams) -> Streams:
+        d_levels, passed = list(gradients[: block.coupled]), gradients[block.coupled :]
+        found = list(evaluation.vjp(d_levels[index]))
+        d_levels[index] = _scaled_vjp(partial(block.scale, index), level, d_levels[index])
+        for neighbour, stream in ((index - 1, below), (index + 1, above)):
+            if stream is not None:
+                d_levels[neighbour] = found.pop(0).add_(d_levels[neighbour])
+        return *d_levels, *sums(found, passed)
+
+    return Undone(lambda: (*levels[:index], level, *levels[index + 1 :], *context), vjp)
 
 
 def _neighbours(index: int, column: Sequence[Tensor], before: Sequence[Tensor]) -> tuple[Tensor | None, Tensor | None]:

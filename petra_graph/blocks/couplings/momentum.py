@@ -13,11 +13,13 @@ and 100 blocks, where float32 keeps two digits of seven. Take g near 1 in deep s
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 from torch import Tensor
 
-from petra_graph.blocks.block_kinds import Reversed, Streams
+from petra_graph.blocks.block_kinds import Streams, Undo, Undone
 from petra_graph.blocks.couplings.coupling import Coupling
 from petra_graph.blocks.couplings.evaluated_function import evaluate, residual_value, sums
 
@@ -41,16 +43,24 @@ class MomentumCoupling(Coupling):
         x = y - velocity
         return x, (velocity - _pull(self, x, *context)) / self.momentum, *context
 
-    def reverse_vjp(self, outputs: Streams, gradients: Streams) -> Reversed:
-        """Reconstruct and differentiate with one evaluation of F."""
-        y, velocity, *context = outputs
+    def reverse_steps(self) -> Sequence[Undo]:
+        """Return the one step of F."""
+        return (partial(_undone, self),)
+
+
+def _undone(block: MomentumCoupling, outputs: Streams) -> Undone:
+    y, velocity, *context = outputs
+    x = y - velocity
+    evaluation = evaluate(partial(_pull, block), x, *context)
+
+    def vjp(gradients: Streams) -> Streams:
         dy, d_velocity, *passed = gradients
-        x = y - velocity
-        evaluation = evaluate(lambda *inputs: _pull(self, *inputs), x, *context)
-        v = (velocity - evaluation.values[0]) / self.momentum
         d_velocity = dy + d_velocity
         dx, *found = evaluation.vjp(d_velocity)
-        return Reversed((x, v, *context), (dx.add_(dy), d_velocity.mul_(self.momentum), *sums(found, passed)))
+        # A new tensor: gradients of parameters may still wait for this one.
+        return dx.add_(dy), d_velocity * block.momentum, *sums(found, passed)
+
+    return Undone(lambda: (x, (velocity - evaluation.values[0]) / block.momentum, *context), vjp)
 
 
 def _pull(block: MomentumCoupling, x: Tensor, *context: Tensor) -> Tensor:

@@ -12,13 +12,14 @@ Rounding: moving values is exact, also on a grid; an orthogonal matrix keeps the
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any, ClassVar
 
 import torch
 from attrs import frozen
 from torch import Tensor, nn
 
-from petra_graph.blocks.block_kinds import Reversed, Reversible, Shape, Streams, without_autocast
+from petra_graph.blocks.block_kinds import Reversible, Shape, Streams, Undo, Undone, without_autocast
 from petra_graph.blocks.couplings.evaluated_function import evaluate
 from petra_graph.kinds.declaration import option
 from petra_graph.spec.bounds import AtLeast
@@ -52,8 +53,8 @@ class SpaceToDepth(Reversible):
     def inverse(self, *outputs: Tensor) -> Streams:
         return tuple(_to_space(stream, self.options.factor) for stream in outputs)
 
-    def reverse_vjp(self, outputs: Streams, gradients: Streams) -> Reversed:
-        return Reversed(self.inverse(*outputs), self.inverse(*gradients))
+    def reverse_steps(self) -> Sequence[Undo]:
+        return (partial(_moved_back, self),)
 
 
 class ChannelMap(Reversible):
@@ -99,8 +100,8 @@ class ChannelPermutation(ChannelMap):
     def inverse(self, *outputs: Tensor) -> Streams:
         return self.parts(self.joined(outputs).index_select(self.channel_dimension, self.order.argsort()))
 
-    def reverse_vjp(self, outputs: Streams, gradients: Streams) -> Reversed:
-        return Reversed(self.inverse(*outputs), self.inverse(*gradients))
+    def reverse_steps(self) -> Sequence[Undo]:
+        return (partial(_moved_back, self),)
 
 
 class OrthogonalMixing(ChannelMap):
@@ -127,14 +128,27 @@ class OrthogonalMixing(ChannelMap):
         """Return Q^T y."""
         return self.parts(_rotated(self.joined(outputs), self.rotation().T, self.channel_dimension))
 
-    def reverse_vjp(self, outputs: Streams, gradients: Streams) -> Reversed:
-        """Reconstruct and differentiate with one evaluation of Q."""
-        dimension = self.channel_dimension
-        evaluation = evaluate(self.rotation)
-        (rotation,) = evaluation.values
-        x, d_y = _rotated(self.joined(outputs), rotation.T, dimension), self.joined(gradients)
+    def reverse_steps(self) -> Sequence[Undo]:
+        """Return the one step, with one evaluation of Q."""
+        return (partial(_rotated_back, self),)
+
+
+def _moved_back(block: SpaceToDepth | ChannelPermutation, outputs: Streams) -> Undone:
+    return Undone(lambda: block.inverse(*outputs), lambda gradients: block.inverse(*gradients))
+
+
+def _rotated_back(block: OrthogonalMixing, outputs: Streams) -> Undone:
+    dimension = block.channel_dimension
+    evaluation = evaluate(block.rotation)
+    (rotation,) = evaluation.values
+    x = _rotated(block.joined(outputs), rotation.T, dimension)
+
+    def vjp(gradients: Streams) -> Streams:
+        d_y = block.joined(gradients)
         evaluation.vjp(torch.tensordot(_rows(d_y, dimension), _rows(x, dimension), ([0], [0])))
-        return Reversed(self.parts(x), self.parts(_rotated(d_y, rotation.T, dimension)))
+        return block.parts(_rotated(d_y, rotation.T, dimension))
+
+    return Undone(lambda: block.parts(x), vjp)
 
 
 # As torch's pixel_unshuffle and pixel_shuffle, which copy once more on the meta device.

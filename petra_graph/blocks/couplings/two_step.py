@@ -19,12 +19,14 @@ The midpoint with 2h = 1 is the swap form of `AdditiveCoupling`.
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 from attrs import frozen
 from torch import Tensor
 
-from petra_graph.blocks.block_kinds import Reversed, Streams
+from petra_graph.blocks.block_kinds import Streams, Undo, Undone
 from petra_graph.blocks.couplings.additive import Additive
 from petra_graph.blocks.couplings.coupling import Coupling
 from petra_graph.blocks.couplings.evaluated_function import evaluate, is_number, residual_value, scaled, sums
@@ -64,15 +66,22 @@ class TwoStepCoupling(Coupling):
         step = self.coefficients(x)
         return x, _divided(following - _increment(self, step, x, *context), step.b), *context
 
-    def reverse_vjp(self, outputs: Streams, gradients: Streams) -> Reversed:
-        """Reconstruct and differentiate with one evaluation of F."""
-        following, x, *context = outputs
+    def reverse_steps(self) -> Sequence[Undo]:
+        """Return the one step of F."""
+        return (partial(_undone, self),)
+
+
+def _undone(block: TwoStepCoupling, outputs: Streams) -> Undone:
+    following, x, *context = outputs
+    step = block.coefficients(x)
+    evaluation = evaluate(partial(_increment, block, step), x, *context)
+
+    def vjp(gradients: Streams) -> Streams:
         d_following, passed_x, *passed = gradients
-        step = self.coefficients(x)
-        evaluation = evaluate(lambda *inputs: _increment(self, step, *inputs), x, *context)
-        previous = _divided(following - evaluation.values[0], step.b)
         dx, *found = evaluation.vjp(d_following)
-        return Reversed((x, previous, *context), (dx.add_(passed_x), scaled(d_following, step.b), *sums(found, passed)))
+        return dx.add_(passed_x), scaled(d_following, step.b), *sums(found, passed)
+
+    return Undone(lambda: (x, _divided(following - evaluation.values[0], step.b), *context), vjp)
 
 
 def _increment(block: TwoStepCoupling, step: Coefficients, x: Tensor, *context: Tensor) -> Tensor:

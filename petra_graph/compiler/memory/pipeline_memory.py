@@ -22,7 +22,9 @@ from __future__ import annotations
 from collections import Counter, deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from itertools import chain
 from math import ceil, inf
+from typing import get_args
 
 from petra_graph.compiler.memory.live_tensors import LiveTensors, Streams, TooFull
 from petra_graph.compiler.memory.segment_memory import EncodedShare
@@ -31,7 +33,7 @@ from petra_graph.graph.node_graph import INPUT
 from petra_graph.program.channels import Direction, Edge
 from petra_graph.program.cut import Cut, aligned
 from petra_graph.program.node_costs import CostTable
-from petra_graph.program.schedule import Action, Policy, Verb, order, static_order
+from petra_graph.program.schedule import DIRECTIONS, Action, Policy, Verb, program_order, static_order
 from petra_graph.program.stage_bytes import StageBytes
 from petra_graph.program.stage_program import StageProgram
 
@@ -125,7 +127,7 @@ def checkpoint_bytes(programs: Sequence[StageProgram], costs: CostTable, transpo
 
 
 def _before(cut: Cut, program: StageProgram) -> Iterator[Action]:
-    actions = order(program.depth, cut.micro_batches, program.accumulation, program.flush)
+    actions = program_order(program, cut.micro_batches)
     return (action for action in actions if cut.precedes(program, action))
 
 
@@ -157,23 +159,28 @@ class PipelineMemory:
         self._target_bytes = ceil(share.targets * costs.target_bytes)
         self._targets: deque[Streams] = deque()
         """On their way to the head, where that is on the device of the samples."""
-        self._messages: dict[Direction, dict[Edge, deque[Message]]] = {"forward": {}, "backward": {}}
+        self._messages: dict[Direction, dict[Edge, deque[Message]]] = {one: {} for one in get_args(Direction)}
         """On each channel."""
         self._receives: dict[tuple[int, Verb], list[tuple[Edge, deque[Message]]]] = {}
         """The channels that an operation reads, by the stage's index."""
         for program in programs:
             self._connect(program.index, "forward", [edge for edge in program.receives if edge.producer != INPUT])
-            self._connect(program.index, "backward", program.sends)
+            if program.word is None:
+                self._connect(program.index, "backward", program.sends)
+                continue
+            returned = {segment.activation_from for segment in program.segments}
+            self._connect(program.index, "reconstruct", [edge for edge in program.sends if edge in returned])
+            self._connect(program.index, "input_gradient", program.sends)
 
-    def _connect(self, stage: int, direction: Direction, edges: Iterable[Edge]) -> None:
-        channels = self._messages[direction]
-        self._receives[stage, direction] = [(edge, channels.setdefault(edge, deque())) for edge in edges]
+    def _connect(self, stage: int, verb: Verb, edges: Iterable[Edge]) -> None:
+        channels = self._messages[DIRECTIONS[verb]]
+        self._receives[stage, verb] = [(edge, channels.setdefault(edge, deque())) for edge in edges]
 
     def execute(self, policy: Policy, micro_batches: int) -> None:
         """Execute all operations between two drains."""
         if policy == "arrival":
             every = range(micro_batches)
-            self.run([order(one.depth, every, one.accumulation, one.flush) for one in self.programs])
+            self.run([program_order(one, every) for one in self.programs])
             return
         for index, action in static_order(self.programs, range(micro_batches)):
             self.perform(index, action)
@@ -196,12 +203,13 @@ class PipelineMemory:
             assert progressed or not any(following.values()), "every stage waits: depths grow along an edge"
 
     def bytes_in_flight(self) -> int:
-        """Return the bytes of the backward messages that no stage has received."""
-        messages = (message for channel in self._messages["backward"].values() for message in channel)
+        """Return the bytes of the messages to producers that no stage has received."""
+        channels = chain(self._messages["backward"].values(), self._messages["activation"].values())
+        messages = chain.from_iterable(channels)
         return sum(stream.size for message in messages for stream in message.streams)
 
     def _ready(self, stage: int, verb: Verb) -> bool:
-        if verb != "update":
+        if verb in DIRECTIONS:
             for _, channel in self._receives[stage, verb]:
                 if not channel:
                     return False
@@ -213,6 +221,9 @@ class PipelineMemory:
         if verb == "update":
             stage.update()
             return
+        if verb == "parameter_gradient":
+            stage.parameter_gradient(action.micro_batch)
+            return
         arrived = {edge: channel.popleft() for edge, channel in self._receives[index, verb]}
         if verb == "forward":
             if index in self._reads_samples and self._targets_wait(stage):
@@ -220,10 +231,14 @@ class PipelineMemory:
             sent = stage.forward(action.micro_batch, arrived)
             if index == self._head and self._targets:
                 stage.live.drop(self._targets.popleft())
+        elif verb == "reconstruct":
+            sent = stage.reconstruct(action.micro_batch, arrived)
+        elif verb == "input_gradient":
+            sent = stage.input_gradient(action.micro_batch, arrived)
         else:
             sent = stage.backward(action.micro_batch, arrived)
         for edge, message in sent.items():
-            self._messages[verb][edge].append(message)
+            self._messages[DIRECTIONS[verb]][edge].append(message)
 
     def _targets_wait(self, stage: StageMemory) -> bool:
         """Whether the targets that a stage's samples come with wait on its device for another stage, the head's."""

@@ -6,6 +6,7 @@ Names and order are those of the segment runners, so that the two can be read si
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import chain
 from math import ceil
 
 from attrs import field, frozen
@@ -38,14 +39,23 @@ class _RecordedGraph:
     inputs: list[Streams] = field(factory=list)
     outputs: list[Streams] = field(factory=list)
     between: list[Streams] = field(factory=list)
+    gradients: list[Streams] = field(factory=list)
+    """Of the outputs, from the last node on: held from I to W."""
 
 
 class SegmentMemory:
     """The segments of one stage."""
 
     def __init__(
-        self, nodes: Mapping[str, NodeCost], live: LiveTensors, versions: WeightVersions[Streams], share: EncodedShare
+        self,
+        nodes: Mapping[str, NodeCost],
+        live: LiveTensors,
+        versions: WeightVersions[Streams],
+        share: EncodedShare,
+        *,
+        split: bool = False,
     ) -> None:
+        self._split = split
         self.live = live
         self._nodes = nodes
         self._versions = versions
@@ -64,6 +74,9 @@ class SegmentMemory:
         """Return the outputs of a segment's forward, held once."""
         if segment.kind == "head":
             (name,) = segment.nodes
+            if self._split:
+                self._graphs[name, micro_batch] = self._head_graph(self._nodes[name], inputs)
+                return []
             self._differentiated(name, self._nodes[name].work["forward_backward"])
             gradients = self._results(self._nodes[name].work["forward_backward"], inputs, self._nodes[name].input_bytes)
             self.live.hold(inputs)
@@ -128,6 +141,63 @@ class SegmentMemory:
                     node.work["reverse"], [*outputs, *gradients], (*node.input_bytes, *node.input_bytes)
                 )
                 return both[: len(node.input_bytes)], both[len(node.input_bytes) :]
+
+    def _head_graph(self, node: NodeCost, inputs: Streams) -> _RecordedGraph:
+        """Return the graph of a head's output and loss, for which all that it needs at once is counted."""
+        working = node.work["forward_backward"].working_bytes
+        self.live.update_peak(working)
+        self.live.hold(inputs, "graphs")
+        between = self.live.allocate([working], "graphs")
+        return _RecordedGraph(inputs=[inputs], outputs=[[]], between=[between])
+
+    def reconstruct(self, segment: Segment, micro_batch: int, outputs: Streams) -> Streams:
+        """Return the input from a segment's R, held once; its graph lives until W."""
+        at = segment.nodes[0], micro_batch
+        if segment.kind == "head":
+            (inputs,) = self._graphs[at].inputs
+            self.live.hold(inputs)
+            return inputs
+        if segment.keeps == "input":
+            kept = self._buffers.pop(at)
+            inputs = self._restored(segment, kept)
+            self._graphs[at] = self._recorded(segment.nodes, inputs)
+            self.live.drop(kept, "input_buffer")
+            return inputs
+        node = self._nodes[segment.nodes[0]]
+        self.live.update_peak(max(node.work[operation].working_bytes for operation in ("invert", "record")))
+        inputs = self._results(node.work["invert"], outputs, node.input_bytes)
+        for streams in (inputs, outputs):
+            self.live.hold(streams, "graphs")
+        between = self.live.allocate([node.work["record"].kept_bytes], "graphs")
+        self._graphs[at] = _RecordedGraph(inputs=[inputs], outputs=[outputs], between=[between])
+        return inputs
+
+    def input_gradient(self, segment: Segment, micro_batch: int, gradients: Streams) -> Streams:
+        """Return the gradient of a segment's input from its I, held once."""
+        graph = self._graphs[segment.nodes[0], micro_batch]
+        through = gradients
+        self.live.hold(through)
+        for name, inputs in zip(reversed(segment.nodes), reversed(graph.inputs), strict=True):
+            node = self._nodes[name]
+            before = through
+            self.live.hold(before, "graphs")
+            graph.gradients.append(before)
+            work = node.work["forward_backward" if segment.kind == "head" else "replay"]
+            self.live.update_peak(0 if segment.kind == "head" else work.accumulating_bytes)
+            through = self._results(work, inputs if segment.kind == "head" else [*before, *inputs], node.input_bytes)
+            self.live.drop(before)
+        return through
+
+    def parameter_gradient(self, segment: Segment, micro_batch: int) -> None:
+        """Do a segment's W, and free its graph."""
+        graph = self._graphs.pop((segment.nodes[0], micro_batch))
+        for name in reversed(segment.nodes):
+            if segment.kind == "head":  # Its graph counts all that the gradients need, but themselves.
+                self._differentiated(name, Work())
+            else:
+                self._differentiated(name, self._nodes[name].work["replay"])
+        for streams in chain(graph.inputs, graph.outputs, graph.between, graph.gradients):
+            self.live.drop(streams, "graphs")
 
     def _rerun(self, nodes: Sequence[str], inputs: Streams, gradients: Streams, *, stored: bool) -> Streams:
         if len(nodes) > 1:

@@ -17,7 +17,7 @@ from petra_graph.compiler.memory.segment_memory import EncodedShare, SegmentMemo
 from petra_graph.graph.node_graph import INPUT
 from petra_graph.program.channels import Edge
 from petra_graph.program.node_costs import CostTable, NodeCost, Operation
-from petra_graph.program.stage_program import StageProgram
+from petra_graph.program.stage_program import Segment, StageProgram
 from petra_graph.program.weight_versions import WeightVersions
 
 _OF_DELAY: tuple[Operation, Operation] = ("predict", "estimate")
@@ -74,7 +74,8 @@ class StageMemory:
             for name in _OF_DELAY
         )
         self._facts = program.facts(stages=program.index, replicas=1, micro_batches=sys.maxsize)
-        self._segments = SegmentMemory(self._nodes, self.live, self._versions, share)
+        split = program.word is not None
+        self._segments = SegmentMemory(self._nodes, self.live, self._versions, share, split=split)
 
     def forward(self, micro_batch: int, arrived: Mapping[Edge, Message]) -> dict[Edge, Message]:
         """Do the forward; `arrived` has the message of each edge from another stage."""
@@ -144,6 +145,62 @@ class StageMemory:
         self.live.drop([*given, *found])
         self.live.drop(self._versions.end(micro_batch) or (), "parameter_buffer")
         return sent
+
+    def reconstruct(self, micro_batch: int, arrived: Mapping[Edge, Message]) -> dict[Edge, Message]:
+        """Do R: make all segments' graphs; `arrived` has the activation on each edge to another stage that returns one."""
+        self._hold(self._earlier, micro_batch)
+        received = {edge: self._received(message.gradients, edge, message.live) for edge, message in arrived.items()}
+        sent: dict[Edge, Message] = {}
+        for segment in reversed(self.program.segments):
+            outputs = [] if segment.activation_from is None else received.pop(segment.activation_from)
+            inputs = self._segments.reconstruct(segment, micro_batch, outputs)
+            self.live.drop(outputs)
+            self._returned(segment, inputs, received, sent, activations=True)
+            self.live.drop(inputs)
+        return sent
+
+    def input_gradient(self, micro_batch: int, arrived: Mapping[Edge, Message]) -> dict[Edge, Message]:
+        """Do I; `arrived` has the gradients on each edge to another stage."""
+        received = {edge: self._received(message.gradients, edge, message.live) for edge, message in arrived.items()}
+        sent: dict[Edge, Message] = {}
+        for segment in reversed(self.program.segments):
+            messages = [received.pop(edge) for edge in segment.outputs]
+            gradients = self._summed(messages)
+            for streams in messages:
+                self.live.drop(streams)
+            through = self._segments.input_gradient(segment, micro_batch, gradients)
+            self.live.drop(gradients)
+            self._returned(segment, through, received, sent, activations=False)
+            self.live.drop(through)
+        return sent
+
+    def parameter_gradient(self, micro_batch: int) -> None:
+        """Do W, and free the graphs."""
+        for segment in reversed(self.program.segments):
+            self._segments.parameter_gradient(segment, micro_batch)
+        self.live.drop(self._versions.end(micro_batch) or (), "parameter_buffer")
+
+    def _returned(
+        self,
+        segment: Segment,
+        streams: Streams,
+        received: dict[Edge, Streams],
+        sent: dict[Edge, Message],
+        *,
+        activations: bool,
+    ) -> None:
+        """Hand a segment's streams to the producers of its inputs: the activations where they are returned, or the gradients."""
+        first = 0
+        for entry in segment.inputs:
+            own = streams[first : first + entry.streams]
+            first += entry.streams
+            if entry.edge.producer == INPUT or (activations and not entry.returns_activation):
+                continue
+            if entry.edge.producer in self._inside:
+                self.live.hold(own)
+                received[entry.edge] = own
+            else:
+                sent[entry.edge] = Message(self.live, self._sent(own))
 
     def update(self) -> None:
         self._versions.before_step()

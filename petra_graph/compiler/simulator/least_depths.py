@@ -24,7 +24,7 @@ from attrs import evolve
 from petra_graph.compiler.simulator.pipeline import Pipeline
 from petra_graph.compiler.simulator.steady_state import keeps_up, tick, unbounded_tick, work_seconds
 from petra_graph.errors import Problem, SpecError
-from petra_graph.graph.node_graph import distances, growing_edges
+from petra_graph.graph.node_graph import distances
 from petra_graph.program.channels import ChannelKey
 
 TOLERANCE = 1e-3
@@ -63,8 +63,13 @@ def with_depths(pipeline: Pipeline, depths: Sequence[int]) -> Pipeline:
 
 
 def _from_the_head(pipeline: Pipeline, seconds: float) -> tuple[int, ...]:
-    """Raise lower bounds, from the head on, until all stages keep up with a tick of `seconds`."""
-    depths = _bounds(pipeline, seconds)
+    """Return the least depths with which all stages keep up with a tick of `seconds`."""
+    return raised_to_keep_up(with_depths(pipeline, _bounds(pipeline, seconds)), seconds)
+
+
+def raised_to_keep_up(pipeline: Pipeline, seconds: float) -> tuple[int, ...]:
+    """Return a pipeline's depths, raised from the head on until all stages keep up with a tick of `seconds`."""
+    depths = [stage.depth for stage in pipeline.stages]
     indices = [stage.index for stage in pipeline.stages]
 
     def suffices(first: int) -> bool:
@@ -94,10 +99,16 @@ def _raise_depth(depths: list[int], position: int, suffices: Callable[[int], boo
 
 
 def _spread_upstream(pipeline: Pipeline, depths: list[int]) -> None:
-    """Raise depths so that none grows along an edge."""
-    for reader in reversed(list(nx.topological_sort(pipeline.graph))):
-        for producer in pipeline.graph.predecessors(reader):
-            depths[producer - 1] = max(depths[producer - 1], depths[reader - 1])
+    """Raise depths so that none grows along a channel, of any verb that sends on it."""
+    stages = {stage.index: stage for stage in pipeline.stages}
+    backwards = [
+        (timing.sender, timing.receiver, pipeline.verb(key))
+        for key, timing in pipeline.channels.items()
+        if key.direction != "forward"
+    ]
+    for consumer, producer, verb in sorted(backwards, reverse=True):
+        ahead = [stages[each].verb_depth(verb) - stages[each].depth for each in (consumer, producer)]
+        depths[producer - 1] = max(depths[producer - 1], depths[consumer - 1] + ahead[0] - ahead[1])
 
 
 def _bounds(pipeline: Pipeline, seconds: float) -> list[int]:
@@ -147,6 +158,7 @@ def _by_simulation(pipeline: Pipeline, tolerance: float) -> tuple[int, ...]:
     distance = distances(pipeline.graph)
     for factor in _FACTORS:
         depths = [1 + factor * distance[stage.index] for stage in pipeline.stages]
+        _spread_upstream(pipeline, depths)
         seconds = tick(with_depths(pipeline, depths)).seconds
         tried.append((seconds, depths))
         gained = best - seconds
@@ -165,8 +177,8 @@ def _lowered(pipeline: Pipeline, depths: list[int], stages: Collection[int], sec
     step = 1
     while True:
         lower = [depth - step * (stage in stages) for stage, depth in enumerate(depths, start=1)]
-        possible = min(lower) >= 1 and not growing_edges(pipeline.graph, dict(enumerate(lower, start=1)))
-        if possible and tick(with_depths(pipeline, lower)).seconds <= seconds:
+        lowered = with_depths(pipeline, lower)
+        if min(lower) >= 1 and lowered.may_run and tick(lowered).seconds <= seconds:
             depths, step = lower, 2 * step
         elif step == 1:
             return depths

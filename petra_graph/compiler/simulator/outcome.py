@@ -10,7 +10,7 @@ Three stages under `1f1b` where a forward takes 1 second and a backward 2, one c
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 import networkx as nx
 from attrs import frozen
@@ -18,6 +18,9 @@ from attrs import frozen
 from petra_graph.errors import Problem, SpecError
 from petra_graph.program.channels import ChannelKey
 from petra_graph.program.schedule import Action, Verb
+
+_LAST: Final[tuple[Verb, ...]] = ("backward", "parameter_gradient")
+"""The verbs with which a backward ends."""
 
 
 class Event(NamedTuple):
@@ -62,7 +65,8 @@ class Timeline:
     @property
     def drain_seconds(self) -> float:
         """From the end of the head's last backward to the end of everything."""
-        return self.seconds - max((event.end for event in self.of(self.head, "backward")), default=0.0)
+        backwards = (event for event in self.events if event.stage == self.head and event.verb in _LAST)
+        return self.seconds - max((event.end for event in backwards), default=0.0)
 
 
 @frozen(kw_only=True)
@@ -92,6 +96,9 @@ class Wait:
 _PHRASES = {
     "forward": "run the forward of micro-batch",
     "backward": "run the backward of micro-batch",
+    "reconstruct": "reconstruct micro-batch",
+    "input_gradient": "compute the input's gradient of micro-batch",
+    "parameter_gradient": "compute the parameters' gradients of micro-batch",
     "update": "update after micro-batch",
 }
 

@@ -4,6 +4,7 @@ The order of operations that the runtimes execute (`program.schedule`) decides t
 
     stage 1 --- forward channel, bytes of the activation ---------------> stage 2
             <-- backward channel, bytes of gradient (and activation) ---
+            <-- activation channel, where backwards are split ----------
 
 Decision: messages between two stages of one device cost no time and no capacity: they are handed over in place.
 
@@ -18,7 +19,7 @@ for bytes / bandwidth and arrives a latency later.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 
 import networkx as nx
@@ -28,10 +29,12 @@ from attrs.validators import ge
 from petra_graph.graph.node_graph import INPUT
 from petra_graph.program.channels import ChannelKey, Direction, Edge
 from petra_graph.program.device_types import Link
+from petra_graph.program.schedule import Action, Verb, order, verb_depth, verb_of
 from petra_graph.program.stage_program import StageProgram
-from petra_graph.spec.model import Flush
+from petra_graph.spec.model import Flush, Word
 
-DIRECTIONS: tuple[Direction, Direction] = ("forward", "backward")
+DIRECTIONS: tuple[Direction, ...] = ("forward", "activation", "backward")
+"""Messages that one stage sends leave in this order."""
 
 
 @frozen(kw_only=True)
@@ -40,11 +43,25 @@ class StageSeconds:
 
     forward: float = field(validator=ge(0))
     backward: float = field(validator=ge(0))
-    """With reconstruction or recomputation; the head's with its loss."""
+    """With reconstruction or recomputation; the head's with its loss. The sum of the parts of a split one."""
+    reconstruct: float = field(default=0.0, validator=ge(0))
+    """Of `backward`: evaluating or reconstructing again, before the gradient is needed."""
+    input_gradient: float = field(default=0.0, validator=ge(0))
+    """Of `backward`: until the gradient of the stage's input is known."""
     update: float = field(default=0.0, validator=ge(0))
     """One optimizer step, with an all-reduce that no computation hides."""
     exchange: float = field(default=0.0, validator=ge(0))
     """Of `update`: waiting for the all-reduce, which does not count as work."""
+
+    @property
+    def parameter_gradient(self) -> float:
+        """Of `backward`: the rest."""
+        return max(0.0, self.backward - self.reconstruct - self.input_gradient)
+
+    def of(self, verb: Verb) -> float:
+        """Return the seconds of an operation."""
+        seconds: float = getattr(self, verb)
+        return seconds
 
     def per_micro_batch(self, accumulation: int) -> float:
         """Return the work of a micro-batch, with its share of an update."""
@@ -57,6 +74,13 @@ class MessageBytes:
 
     forward: int = field(default=0, validator=ge(0))
     backward: int = field(default=0, validator=ge(0))
+    activation: int = field(default=0, validator=ge(0))
+    """Where backwards are split."""
+
+    @property
+    def returned(self) -> int:
+        """To the producer, on both channels."""
+        return self.backward + self.activation
 
 
 @frozen(kw_only=True)
@@ -70,6 +94,15 @@ class TimedStage:
     accumulation: int
     flush: Flush
     seconds: StageSeconds
+    word: Word | None = None
+    """The order of a split backward; None: it is whole."""
+
+    def verb_depth(self, verb: Verb) -> int:
+        return verb_depth(verb, self.depth, self.word)
+
+    def actions(self, micro_batches: int) -> Iterator[Action]:
+        """Yield the stage's operations between two drains."""
+        return order(self.depth, range(micro_batches), self.accumulation, self.flush, word=self.word)
 
 
 @frozen(kw_only=True)
@@ -99,7 +132,7 @@ class Pipeline:
 
     stages: tuple[TimedStage, ...]
     channels: Mapping[ChannelKey, ChannelTiming]
-    """Both directions of every edge between stages, forward ones first."""
+    """All directions of every edge between stages, forward ones first."""
     links: Mapping[tuple[str, str], Link]
     """By sending and receiving device."""
     overlap: bool
@@ -108,6 +141,25 @@ class Pipeline:
     @property
     def accumulation(self) -> int:
         return self.stages[0].accumulation
+
+    @property
+    def split(self) -> bool:
+        """Whether backwards are split, in all stages or in none."""
+        return self.head.word is not None
+
+    def verb(self, key: ChannelKey) -> Verb:
+        """Return the operation that sends on a channel, and the one that reads it."""
+        return verb_of(key.direction, self.head.word)
+
+    @property
+    def may_run(self) -> bool:
+        """Whether depths grow along no channel, so that no order of operations waits for ever."""
+        stages = {stage.index: stage for stage in self.stages}
+        return all(
+            stages[timing.receiver].verb_depth(self.verb(key)) >= stages[timing.sender].verb_depth(self.verb(key))
+            for key, timing in self.channels.items()
+            if key.direction != "forward"
+        )
 
     @property
     def flushes(self) -> bool:
@@ -179,6 +231,13 @@ def pipeline(
         edge: (sender_of[edge], program) for program in programs for edge in program.receives if edge.producer != INPUT
     }
 
+    ahead = {
+        channel.key.edge
+        for program in programs
+        for channel in program.channels
+        if channel.key.direction == "activation"
+    }
+
     def channel(edge: Edge, direction: Direction) -> ChannelTiming:
         sender, receiver = ends[edge] if direction == "forward" else ends[edge][::-1]
         devices = sender.device, receiver.device
@@ -201,10 +260,16 @@ def pipeline(
                 accumulation=program.accumulation,
                 flush=program.flush,
                 seconds=each,
+                word=program.word,
             )
             for program, each in zip(programs, seconds, strict=True)
         ),
-        channels={ChannelKey(edge, direction): channel(edge, direction) for direction in DIRECTIONS for edge in ends},
+        channels={
+            ChannelKey(edge, direction): channel(edge, direction)
+            for direction in DIRECTIONS
+            for edge in ends
+            if direction != "activation" or edge in ahead
+        },
         links=links,
         overlap=overlap,
     )

@@ -7,8 +7,8 @@ periods) means: v of period q starts no earlier than `seconds` after u of period
     1      all micro-batches are alike: no overlap, no flush, and updates take no time (or k = 1)
     k      otherwise: one window of accumulation, with its update
 
-A stage whose depth is d does B0, F(d), B1, F(d+1), ... then, so its own edges do not depend on d; between stages the
-difference of two depths is a number of periods.
+A stage whose depth is d does F(d-1), B0, F(d), B1, ... then, so its own edges do not depend on d; between stages the
+difference of two depths is a number of periods. Where backwards are split, a period is the stage's word.
 """
 
 from __future__ import annotations
@@ -17,12 +17,11 @@ from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
-import attrs
-from attrs import frozen
+from attrs import evolve, frozen
 
 from petra_graph.compiler.simulator.pipeline import ChannelTiming, Pipeline, TimedStage
 from petra_graph.program.channels import ChannelKey
-from petra_graph.program.schedule import Action, Verb, order
+from petra_graph.program.schedule import Action, Verb, period
 
 
 class StartNode(NamedTuple):
@@ -85,7 +84,7 @@ class _Builder:
         self._windows = needs_windows(pipeline)
         self._period = pipeline.accumulation if self._windows else 1
         self._stages = [stage for stage in pipeline.stages if stages is None or stage.index in stages]
-        self._seconds = {stage.index: attrs.asdict(stage.seconds) for stage in self._stages}
+        self._seconds = {stage.index: stage.seconds for stage in self._stages}
         self._spread = {
             stage.index: 0.0 if self._windows else stage.seconds.update / stage.accumulation for stage in self._stages
         }
@@ -98,7 +97,7 @@ class _Builder:
         self._sends: dict[tuple[int, Verb], list[ChannelKey]] = {}
         self._links: dict[tuple[str, str], list[ChannelKey]] = {}
         for key, timing in self._channels.items():
-            self._sends.setdefault((timing.sender, key.direction), []).append(key)
+            self._sends.setdefault((timing.sender, pipeline.verb(key)), []).append(key)
             if timing.link is not None:
                 self._links.setdefault(timing.link, []).append(key)
         occupied = {timing.link for timing in self._channels.values() if timing.occupies_seconds}
@@ -120,7 +119,9 @@ class _Builder:
                 yield from self._operation(stage, "forward", m)
         for stage in reversed(self._stages):
             for m in range(self._period):
-                yield from self._operation(stage, "backward", m)
+                for verb in period(stage.word):
+                    if verb != "forward":
+                        yield from self._operation(stage, verb, m)
             if self._windows:
                 yield StartNode(stage.index, "update", self._period - 1)
 
@@ -145,28 +146,28 @@ class _Builder:
         for place in range(len(actions) // 2, len(actions)):
             after = StartNode(stage.index, actions[place].verb, actions[place].micro_batch)
             for action in _preceding(actions, place, overlap=self._pipeline.overlap):
-                seconds = self._seconds[stage.index][action.verb]
-                if action.verb == "backward":
+                seconds = self._seconds[stage.index].of(action.verb)
+                if action.verb in ("backward", "parameter_gradient"):
                     seconds += self._spread[stage.index]
                 yield self._edge(StartNode(stage.index, action.verb, action.micro_batch), after, seconds)
 
     def _actions(self, stage: TimedStage) -> Iterator[Action]:
         """Yield one period of a stage's order."""
         if self._pipeline.flushes:
-            yield from order(stage.depth, range(self._period), stage.accumulation)
+            yield from evolve(stage, flush="drain").actions(self._period)
             return
         for m in range(self._period):
-            yield Action("backward", m)
+            for verb in period(stage.word):
+                yield Action(verb, m + stage.depth - 1 if verb == "forward" else m)
             if self._windows and m == self._period - 1:
                 yield Action("update", m)
-            yield Action("forward", m + stage.depth)
 
     def _message_edges(self, key: ChannelKey, timing: ChannelTiming) -> Iterator[Precedence]:
         """Yield that an operation starts after its messages have arrived."""
-        seconds = self._seconds[timing.sender][key.direction]
+        verb = self._pipeline.verb(key)
+        seconds = self._seconds[timing.sender].of(verb)
         for m in range(self._period):
-            sent = StartNode(timing.sender, key.direction, m)
-            read = StartNode(timing.receiver, key.direction, m)
+            sent, read = StartNode(timing.sender, verb, m), StartNode(timing.receiver, verb, m)
             if key in self._entering:
                 transfer = sent._replace(channel=key)
                 yield self._edge(sent, transfer, seconds)
@@ -176,17 +177,22 @@ class _Builder:
 
     def _capacity_edges(self, key: ChannelKey, timing: ChannelTiming, capacity: int) -> Iterator[Precedence]:
         """Yield that an operation starts after its channel has room."""
+        verb = self._pipeline.verb(key)
         for m in range(self._period):
-            read = StartNode(timing.receiver, key.direction, m)
-            later = StartNode(timing.sender, key.direction, m + capacity)
-            yield self._edge(read, later, self._seconds[timing.receiver][key.direction])
+            read, later = StartNode(timing.receiver, verb, m), StartNode(timing.sender, verb, m + capacity)
+            yield self._edge(read, later, self._seconds[timing.receiver].of(verb))
 
     def _link_edges(self, keys: Sequence[ChannelKey]) -> Iterator[Precedence]:
-        """Yield that messages enter a link one after another; one stage sends them all, in one direction."""
+        """Yield that messages enter a link one after another; one stage sends them all, to its producer or its consumer.
+
+        The channels come in the order in which a micro-batch's messages leave.
+        """
         if keys[0] not in self._entering:
             return
         transfers = [
-            StartNode(self._channels[key].sender, key.direction, m, key) for m in range(self._period) for key in keys
+            StartNode(self._channels[key].sender, self._pipeline.verb(key), m, key)
+            for m in range(self._period)
+            for key in keys
         ]
         transfers.append(transfers[0]._replace(micro_batch=self._period))
         for before, after in pairwise(transfers):
@@ -206,9 +212,9 @@ def _preceding(actions: Sequence[Action], place: int, *, overlap: bool) -> Itera
     forwards = action.verb == "forward"
     before = actions[place - 1 :: -1]
     yield next(each for each in before if (each.verb == "forward") == forwards)
-    if action.verb == "backward":
+    if action.verb in ("backward", "reconstruct"):
         yield Action("forward", action.micro_batch)
-    else:
+    elif action.verb in ("forward", "update"):
         other = next((each for each in before if (each.verb == "forward") != forwards), None)
         if other is not None:
             yield other

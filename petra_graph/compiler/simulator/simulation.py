@@ -2,8 +2,8 @@
 
 Every stage follows `program.schedule.order`. A device that does one operation at a time follows it as written. On a
 device that overlaps, forwards form one stream, backwards and updates another, and the order still holds where numbers
-depend on it: a forward starts after the backwards and updates that stand before it, a backward after its own forward, an
-update after the forwards that stand before it.
+depend depend on it: a forward starts after the backwards (or parts of one) and updates that stand before it, a backward (or its
+first part) after its own forward, an update after the forwards that stand before it.
 
 Decision: where a device hosts several stages, the ready stage nearest to the head goes first. So the pipeline empties
 from its end, as the scheduler's does, which goes over its stages in reverse order.
@@ -25,7 +25,7 @@ from attrs import define, field
 from petra_graph.compiler.simulator.outcome import Deadlock, Event, Timeline, Wait, waiting_cycle
 from petra_graph.compiler.simulator.pipeline import ChannelTiming, Pipeline, TimedStage
 from petra_graph.program.channels import ChannelKey
-from petra_graph.program.schedule import Action, Verb, order
+from petra_graph.program.schedule import Action, Verb
 
 
 def simulate(pipeline: Pipeline, micro_batches: int) -> Timeline:
@@ -84,13 +84,12 @@ class _Simulation:
         self._pipeline = pipeline
         self._stages: dict[int, _StageState] = {}
         for stage in pipeline.stages:
-            actions = order(stage.depth, range(micro_batches), stage.accumulation, stage.flush)
-            streams = tuple(map(deque, _streams(actions, overlap=pipeline.overlap)))
+            streams = tuple(map(deque, _streams(stage.actions(micro_batches), overlap=pipeline.overlap)))
             self._stages[stage.index] = _StageState(stage, streams, ended=[0] * len(streams))
         for key, timing in pipeline.channels.items():
             channel = _ChannelState(key, timing)
-            self._stages[timing.receiver].receives[key.direction].append(channel)
-            self._stages[timing.sender].sends[key.direction].append(channel)
+            self._stages[timing.receiver].receives[pipeline.verb(key)].append(channel)
+            self._stages[timing.sender].sends[pipeline.verb(key)].append(channel)
         self._units: dict[tuple[str, int], _Unit] = {}
         for state in reversed(self._stages.values()):
             for stream in range(len(state.streams)):
@@ -140,7 +139,7 @@ class _Simulation:
                 operation = stream.popleft()
                 unit.busy = True
                 stage, action = state.stage, operation.action
-                end = now + getattr(stage.seconds, action.verb)
+                end = now + stage.seconds.of(action.verb)
                 self._events.append(Event(stage.index, stage.device, action.verb, action.micro_batch, now, end))
                 self._push(end, (unit, state, operation))
                 return
@@ -204,7 +203,7 @@ def _streams(actions: Iterator[Action], *, overlap: bool) -> Sequence[Sequence[_
         match action.verb:
             case "forward":
                 forwards.append(_Operation(action, len(others)))
-            case "backward":
+            case "backward" | "reconstruct" | "input_gradient" | "parameter_gradient":
                 others.append(_Operation(action, action.micro_batch + 1))
             case "update":
                 others.append(_Operation(action, len(forwards)))

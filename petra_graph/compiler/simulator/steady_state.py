@@ -18,7 +18,6 @@ from petra_graph.compiler.simulator.outcome import Timeline
 from petra_graph.compiler.simulator.pipeline import Pipeline
 from petra_graph.compiler.simulator.precedence import Precedence, needs_windows, precedence_graph
 from petra_graph.compiler.simulator.simulation import simulate
-from petra_graph.graph.node_graph import growing_edges
 
 _DEEP = 1_000
 """A depth at which no stage of an unbounded pipeline waits for its own backwards."""
@@ -78,8 +77,7 @@ def tick(pipeline: Pipeline) -> Tick:
 
 def _never_idle(pipeline: Pipeline) -> bool:
     """Whether one device does everything, one operation at a time: some stage always has its messages, as depths descend."""
-    depth = {stage.index: stage.depth for stage in pipeline.stages}
-    return len(pipeline.hosted) == 1 and not pipeline.overlap and not growing_edges(pipeline.graph, depth)
+    return len(pipeline.hosted) == 1 and not pipeline.overlap and pipeline.may_run
 
 
 def unbounded_tick(pipeline: Pipeline) -> float:

@@ -32,7 +32,10 @@ def compare_text(comparison: Document, *, width: int, colour: bool = False) -> s
     rows = comparison["rows"]
     values = {key: [row[key] for row in rows] for key in rows[0]}
     unit = units.BINARY.column([value or 0 for value in values["memory_total"]])
-    names = [f"{row['method']}, {schedule_label(row['schedule'])}" for row in rows]
+    names = [
+        f"{row['method']}, {schedule_label(row['schedule'])}{', split' if row.get('split_backward') else ''}"
+        for row in rows
+    ]
     columns = [
         Column(head="method, schedule", cells=names, left=True),
         _compared_column("memory\ntotal", units.BINARY, values["memory_total"], "memory", unit),
@@ -177,6 +180,7 @@ def _values(plan: Document) -> Iterator[Value]:
 def _stage_values(stage: Document) -> Iterator[Value]:
     for key in ("device", "depth", "kind"):
         yield key, one_line(str(stage[key])), str
+    yield "order", str(stage.get("word") or "whole backwards"), str
     yield "staleness", stage["staleness"], number
     yield "memory", stage["bytes"]["total"], memory
     for verb in ("forward", "backward"):

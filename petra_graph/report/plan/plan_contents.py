@@ -8,6 +8,7 @@ from itertools import cycle, pairwise
 from attrs import frozen
 
 from petra_graph.program.plan_document import Document
+from petra_graph.program.schedule import LETTERS, Verb
 from petra_graph.program.stage_bytes import PARTS
 
 _OTHER = "other"
@@ -52,10 +53,22 @@ def parts_held(counts: Iterable[Mapping[str, int]]) -> dict[MemoryPart, list[int
     return {part: values for part, values in held.items() if any(values)}
 
 
-def stage_edges(document: Document) -> list[tuple[int, int]]:
-    """Return the pairs of stages of which the first sends to the second, each pair once, in the document's order."""
+_FIRST_PARTS = ("backward", "reconstruct")
+"""With which a backward begins, whole or split."""
+
+
+def stage_edges(document: Document, size: str = "forward_bytes") -> list[tuple[int, int]]:
+    """Return the pairs of stages of which the first sends to the second, each pair once, in the document's order.
+
+    Args:
+        size: only pairs with an edge that has bytes under this key, unless it is that of forwards.
+    """
     stage_of = {node["name"]: node["stage"] for node in document["nodes"]}
-    pairs = ((stage_of[edge["producer"]], stage_of[edge["consumer"]]) for edge in document["edges"])
+    pairs = (
+        (stage_of[edge["producer"]], stage_of[edge["consumer"]])
+        for edge in document["edges"]
+        if size == "forward_bytes" or edge.get(size)
+    )
     return list(dict.fromkeys(pair for pair in pairs if pair[0] != pair[1]))
 
 
@@ -67,9 +80,16 @@ def by_stage(document: Document) -> dict[int, list[Document]]:
     return {stage: sorted(mine, key=lambda block: (block["start"], block["end"])) for stage, mine in blocks.items()}
 
 
+def drawn_verbs(document: Document) -> tuple[Verb, ...]:
+    """Return the operations of a plan's stages, for the legend of a timeline."""
+    if any(stage.get("word") for stage in document["stages"]):
+        return ("forward", "reconstruct", "input_gradient", "parameter_gradient", "update")
+    return ("forward", "backward", "update")
+
+
 def block_label(block: Document) -> str:
     """Name a block by its operation and its micro-batch: F12."""
-    return f"{block['verb'][0].upper()}{block['micro_batch']}"
+    return f"{LETTERS[block['verb']]}{block['micro_batch']}"
 
 
 def overlapping(blocks: Mapping[int, Sequence[Document]]) -> bool:
@@ -84,7 +104,9 @@ def end_of(blocks: Mapping[int, Sequence[Document]]) -> float:
 
 def full_from(blocks: Mapping[int, Sequence[Document]]) -> float:
     """Return when every stage has begun its first backward: from then on the pipeline is full."""
-    firsts = [next((block["start"] for block in mine if block["verb"] == "backward"), 0.0) for mine in blocks.values()]
+    firsts = [
+        next((block["start"] for block in mine if block["verb"] in _FIRST_PARTS), 0.0) for mine in blocks.values()
+    ]
     return max(firsts, default=0.0)
 
 

@@ -24,7 +24,14 @@ _DECIMALS = 3
 """The decimals of microseconds: viewers count in nanoseconds."""
 _MOST_WITH_ARROWS = 20_000
 """The most blocks with arrows; viewers cannot draw two arrows for each of more."""
-_COLOURS = {"forward": "thread_state_running", "backward": "thread_state_iowait", "update": "thread_state_unknown"}
+_COLOURS = {
+    "forward": "thread_state_running",
+    "backward": "thread_state_iowait",
+    "reconstruct": "thread_state_runnable",
+    "input_gradient": "thread_state_iowait",
+    "parameter_gradient": "thread_state_uninterruptible",
+    "update": "thread_state_unknown",
+}
 """Colours from the format's fixed palette."""
 
 
@@ -101,6 +108,9 @@ def _arrows(document: Document, drawn: list[Event]) -> Iterator[Event]:
     for producer, consumer in stage_edges(document):
         receivers["forward", producer].append(consumer)
         receivers["backward", consumer].append(producer)
+        receivers["input_gradient", consumer].append(producer)
+    for producer, consumer in stage_edges(document, "activation_bytes"):
+        receivers["reconstruct", consumer].append(producer)
     blocks = {
         (block["verb"], block["stage"], block["micro_batch"]): (block, event)
         for block, event in zip(document["timeline"], drawn, strict=True)

@@ -9,7 +9,7 @@ from typing import Any
 import attrs
 from attrs import frozen
 
-from petra_graph.program.schedule import order
+from petra_graph.program.schedule import program_order
 from petra_graph.program.stage_program import StageProgram
 
 _AROUND = 4
@@ -22,7 +22,7 @@ class OperationStatus:
 
     program: StageProgram
     operation: str
-    """ "forward", "backward", "update" or "evaluation"."""
+    """A verb of `program.schedule`, or "evaluation"."""
     micro_batch: int
     """Counted from the run's start; of an evaluation, its batches."""
     micro_batches: range
@@ -40,10 +40,15 @@ class OperationStatus:
     def stage(self) -> str:
         return f"stage {self.program.index} ({', '.join(self.program.nodes)})"
 
+    @property
+    def task(self) -> str:
+        """The operation and its micro-batch or batch, as people read them."""
+        what = "batch" if self.operation == "evaluation" else "micro-batch"
+        return f"{self.operation.replace('_', ' ')} of {what} {self.micro_batch}"
+
     def __str__(self) -> str:
         """Write stage, operation, micro-batch and wait."""
-        what = "batch" if self.operation == "evaluation" else "micro-batch"
-        text = f"{self.stage}, {self.operation} of {what} {self.micro_batch}"
+        text = f"{self.stage}, {self.task}"
         return text if self.channel is None else f"{text}, waiting on {self.channel}"
 
     def record(self) -> dict[str, Any]:
@@ -61,7 +66,7 @@ class OperationStatus:
         if self.operation == "evaluation":
             return f"evaluation of {len(self.micro_batches)} batches"
         program = self.program
-        actions = order(program.depth, self.micro_batches, program.accumulation, program.flush, self.filled)
+        actions = program_order(program, self.micro_batches, self.filled)
         written: list[str] = []
         at = None
         for action in actions:

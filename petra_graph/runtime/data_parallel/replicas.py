@@ -32,7 +32,6 @@ import torch.distributed as dist
 from attrs import define, evolve, field, frozen
 from torch import Tensor, nn
 
-from petra_graph.blocks import Reversed
 from petra_graph.executor.stage_executor import StageExecutor
 from petra_graph.executor.stage_observer import StageObserver
 from petra_graph.graph.node_graph import INPUT
@@ -164,7 +163,7 @@ class _StageReducer(StageObserver):
     pending: list[_GradientSum] = field(factory=list)
     stop_requested: bool = False
 
-    def segment_backward(self, micro_batch: int, segment: Segment, found: Reversed) -> None:
+    def segment_backward(self, micro_batch: int, segment: Segment) -> None:
         """Start the all-reduce of a segment's gradients, where this was the window's last backward."""
         done = micro_batch - self.micro_batches.start + 1
         if done % self.executor.program.accumulation and done < len(self.micro_batches):

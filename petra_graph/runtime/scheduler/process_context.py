@@ -62,7 +62,7 @@ class CutObserver(Protocol):
         ...
 
     def received(self, stage: int, key: ChannelKey, micro_batch: int, message: EncodedTensors) -> None:
-        """Observe a backward message, which may have been in flight at a cut that the stage has passed."""
+        """Observe a message from a consumer, which may have been in flight at a cut that the stage has passed."""
         ...
 
 

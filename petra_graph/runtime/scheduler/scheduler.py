@@ -136,12 +136,12 @@ class Scheduler:
             match action.verb:
                 case "forward":
                     self._forward(cursor, evolve(cut, at=action.micro_batch), source, observe)
-                case "backward":
-                    self._backward(cursor, action.micro_batch)
                 case "update":
                     cursor.executor.update()
                     if replicas is not None and replicas.stop_requested(cursor.index):
                         self._supervisor.stop_after(self._forwards[cursor.index])
+                case _:
+                    self._backward(cursor, action)
 
         try:
             for _ in self._passes(cursors, perform, self._in_order(cursors, self._behind(cut))):
@@ -171,10 +171,11 @@ class Scheduler:
         if result is not None:
             observe(result)
 
-    def _backward(self, cursor: StageCursor, micro_batch: int) -> None:
-        """Do a backward, and read the stage's norms half as often as the head's loss, which says more of the same failure."""
-        self._operations.backward(cursor, micro_batch)
-        if (micro_batch + 1) % (2 * cursor.executor.read_interval) == 0:
+    def _backward(self, cursor: StageCursor, action: Action) -> None:
+        """Do a backward or a part of one; read the norms behind it half as often as the head's loss, which says more of the same failure."""
+        self._operations.backward(cursor, action)
+        ends = action.verb in {"backward", "parameter_gradient"}
+        if ends and (action.micro_batch + 1) % (2 * cursor.executor.read_interval) == 0:
             cursor.executor.check()
 
     def _behind(self, cut: Cut) -> Iterator[tuple[int, Action]]:
@@ -226,9 +227,9 @@ class Scheduler:
             Failed: the run has failed elsewhere.
         """
         for executor in self.executors:
-            for key in self._operations.backward_keys(executor.program.index):
+            for key in self._operations.keys_from_consumers(executor.program.index):
                 sender = self._programs[self._channels.channels[key].sender - 1]
-                for micro_batch in cut.in_flight(sender, executor.program):
+                for micro_batch in cut.in_flight(sender, executor.program, key.direction):
                     while not self._operations.ready(key):
                         self._supervisor.check()
                         self._supervisor.sleep()

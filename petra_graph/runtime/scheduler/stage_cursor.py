@@ -11,7 +11,7 @@ from attrs import define
 from petra_graph.errors import Interrupted, PetraGraphError, RunFailed
 from petra_graph.executor.stage_executor import StageExecutor
 from petra_graph.program.cut import Cut
-from petra_graph.program.schedule import Action, order
+from petra_graph.program.schedule import Action, program_order
 from petra_graph.runtime.control.run_store import StoreGone
 from petra_graph.runtime.control.watchdog import Failed
 
@@ -36,7 +36,7 @@ class StageCursor:
 def training_cursor(executor: StageExecutor, cut: Cut) -> StageCursor:
     """Return a stage before its first operation behind a cut."""
     program = executor.program
-    actions = order(program.depth, cut.micro_batches, program.accumulation, program.flush, cut.filled)
+    actions = program_order(program, cut.micro_batches, cut.filled)
     return _cursor(executor, (action for action in actions if not cut.precedes(program, action)))
 
 

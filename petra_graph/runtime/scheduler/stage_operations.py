@@ -2,7 +2,8 @@
 
 Decision: a received message is read in its slot, and copied only where it would stay for longer than there are slots:
 where a stage keeps inputs for many micro-batches, where it is handed on within the process, or where something keeps it that
-should not (`received_messages`).
+should not (`received_messages`). What the parts of a split backward receive is copied: graphs hold it until the last part, and a
+channel has room for what is in flight, not for what has been received.
 """
 
 from __future__ import annotations
@@ -19,8 +20,8 @@ from petra_graph.executor.reconstruct_recompute_stash import HeadResult
 from petra_graph.executor.stage_executor import StageExecutor
 from petra_graph.executor.stage_results import BackwardMessage
 from petra_graph.graph.node_graph import INPUT
-from petra_graph.program.channels import ChannelKey, Edge
-from petra_graph.program.schedule import Action
+from petra_graph.program.channels import ChannelKey, Direction, Edge
+from petra_graph.program.schedule import DIRECTIONS, Action, Verb
 from petra_graph.program.stage_program import StageProgram
 from petra_graph.runtime.scheduler.received_messages import Kind, ReceivedMessages
 from petra_graph.runtime.scheduler.stage_cursor import StageCursor
@@ -42,6 +43,10 @@ class _Ends(NamedTuple):
     senders: Mapping[ChannelKey, Sender]
 
 
+_NO_ENDS = _Ends({}, {})
+"""Of operations without messages."""
+
+
 class StageOperations:
     """What this process's stages do with messages."""
 
@@ -55,30 +60,26 @@ class StageOperations:
         self._put_back: dict[ChannelKey, deque[EncodedTensors]] = {}
         """Messages that were in flight when the run was interrupted."""
         self.observe_message: ObserveMessage = lambda *_: None
-        """Called with every backward message that a stage receives."""
-        self._ends = {
+        """Called with every message that a stage receives from a consumer."""
+        self._ends: dict[tuple[int, Verb], _Ends] = {
             (program.index, verb): _Ends(
-                {key: channels.receivers[key] for key in _keys(program, verb, receives=True)},
-                {key: channels.senders[key] for key in _keys(program, verb, receives=False)},
+                {key: channels.receivers[key] for key in _keys(program, direction, receives=True)},
+                {key: channels.senders[key] for key in _keys(program, direction, receives=False)},
             )
             for program in (executor.program for executor in executors)
-            for verb in ("forward", "backward")
+            for verb, direction in DIRECTIONS.items()
         }
 
     def can_begin(self, cursor: StageCursor, action: Action) -> bool:
         """Whether an operation has its messages, and room for what it sends."""
-        if action.verb == "update":
-            return True
-        ends = self._ends[cursor.index, action.verb]
+        ends = self._ends.get((cursor.index, action.verb), _NO_ENDS)
         return all(self.ready(key) for key in ends.receivers) and all(
             sender.has_room() for sender in ends.senders.values()
         )
 
     def awaited(self, cursor: StageCursor, action: Action) -> list[ChannelKey]:
         """Return the channels on which an operation waits: for a message, or for room."""
-        if action.verb == "update":
-            return []
-        ends = self._ends[cursor.index, action.verb]
+        ends = self._ends.get((cursor.index, action.verb), _NO_ENDS)
         missing = [key for key in ends.receivers if not self.ready(key)]
         return missing + [key for key, sender in ends.senders.items() if not sender.has_room()]
 
@@ -109,36 +110,55 @@ class StageOperations:
             self._send(ChannelKey(edge, "forward"), message, leased)
         return done.result
 
-    def backward(self, cursor: StageCursor, micro_batch: int) -> None:
-        """Do the backward of a training micro-batch."""
-        self._backward(cursor, micro_batch)
-        self._messages.used(cursor.index, "backward")
-        if not keeps_nothing(cursor.executor.program):
+    def backward(self, cursor: StageCursor, action: Action) -> None:
+        """Do the backward of a training micro-batch, or one of its parts."""
+        match action.verb:
+            case "reconstruct":
+                self._reconstruct(cursor, action.micro_batch)
+            case "parameter_gradient":
+                cursor.executor.parameter_gradient(action.micro_batch)
+            case _:
+                self._differentiate(cursor, action)
+                self._messages.used(cursor.index, "backward")
+        if action.verb in {"backward", "parameter_gradient"} and not keeps_nothing(cursor.executor.program):
             self._messages.used(cursor.index, "forward")
 
-    def _backward(self, cursor: StageCursor, micro_batch: int) -> None:
-        messages: dict[Edge, BackwardMessage] = {}
-        leased: set[int] = set()
-        for key, receiver in self._ends[cursor.index, "backward"].receivers.items():
+    def _differentiate(self, cursor: StageCursor, action: Action) -> None:
+        """Do an operation that receives gradients and sends them: a whole backward, or the second part of a split one."""
+        whole, messages, leased = action.verb == "backward", dict[Edge, BackwardMessage](), set[int]()
+        for key, receiver in self._ends[cursor.index, action.verb].receivers.items():
             *carried, weight = self.receive(key)
             assert isinstance(weight, Tensor)
             tensors = moved(tuple(carried), cursor.device)
             if receiver.leases:
-                tensors = self._messages.hand(cursor.index, "backward", tensors)
-            self.observe_message(cursor.index, key, micro_batch, (*tensors, weight))
+                tensors = self._messages.hand(cursor.index, "backward", tensors) if whole else copied(tensors)
+            self.observe_message(cursor.index, key, action.micro_batch, (*tensors, weight))
             streams = self._channels.channels[key].streams
             messages[key.edge] = BackwardMessage(
                 gradients=tensors[:streams], activation=tensors[streams:] or None, weight=float(weight.numpy()[0])
             )
-            if receiver.leases:
+            if receiver.leases and whole:
                 leased |= _memory(tensors)
             del carried, tensors, weight  # else they would keep their slot
-        for edge, message in cursor.executor.backward(micro_batch, messages).items():
+        differentiate = cursor.executor.backward if whole else cursor.executor.input_gradient
+        for edge, message in differentiate(action.micro_batch, messages).items():
             weight = torch.tensor([message.weight], dtype=torch.float64)
             self._send(ChannelKey(edge, "backward"), (*message.gradients, *(message.activation or ()), weight), leased)
 
-    def backward_keys(self, stage: int) -> list[ChannelKey]:
-        return list(self._ends[stage, "backward"].receivers)
+    def _reconstruct(self, cursor: StageCursor, micro_batch: int) -> None:
+        received: dict[Edge, EncodedTensors] = {}
+        for key, receiver in self._ends[cursor.index, "reconstruct"].receivers.items():
+            tensors = moved(self.receive(key), cursor.device)
+            received[key.edge] = copied(tensors) if receiver.leases else tensors
+            self.observe_message(cursor.index, key, micro_batch, received[key.edge])
+            del tensors  # else they would keep their slot
+        for edge, activation in cursor.executor.reconstruct(micro_batch, received).items():
+            self._send(ChannelKey(edge, "activation"), activation, set())
+
+    def keys_from_consumers(self, stage: int) -> list[ChannelKey]:
+        """Return the channels on which a stage receives what its consumers send back."""
+        ends = (self._ends[stage, verb].receivers for verb, direction in DIRECTIONS.items() if direction != "forward")
+        return list(dict.fromkeys(key for receivers in ends for key in receivers))
 
     def put_back(self, key: ChannelKey, message: EncodedTensors) -> None:
         """Make a message the next one on a channel, behind those that were put back before it."""
@@ -190,8 +210,8 @@ class StageOperations:
         sender.send(message)
 
 
-def _keys(program: StageProgram, verb: str, *, receives: bool) -> list[ChannelKey]:
-    own = [channel for channel in program.channels if channel.key.direction == verb]
+def _keys(program: StageProgram, direction: Direction, *, receives: bool) -> list[ChannelKey]:
+    own = [channel for channel in program.channels if channel.key.direction == direction]
     return [channel.key for channel in own if (channel.receiver if receives else channel.sender) == program.index]
 
 

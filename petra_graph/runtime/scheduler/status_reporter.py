@@ -34,10 +34,9 @@ class StatusReporter:
         self.micro_batches, self.filled, self.evaluates = micro_batches, filled, evaluates
 
     def works(self, cursor: StageCursor, action: Action) -> str:
-        """Report that a stage begins an operation; return the operation's name."""
+        """Report that a stage begins an operation; return the operation as people read it."""
         self.supervisor.status = status = self._status(cursor, action)
-        unit = "batch" if self.evaluates else "micro-batch"
-        return f"{status.operation} of {unit} {action.micro_batch}"
+        return status.task
 
     def waits(self, cursor: StageCursor, action: Action, awaited: str, ranks: Iterable[int]) -> None:
         """Report that a stage waits, and since when.

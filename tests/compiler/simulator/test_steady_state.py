@@ -16,7 +16,19 @@ from petra_graph.compiler.simulator.precedence import needs_windows
 from petra_graph.compiler.simulator.simulation import simulate
 from petra_graph.compiler.simulator.steady_state import keeps_up, tick, unbounded_tick, work_seconds
 from petra_graph.program.device_types import Link
-from tests.support.simulated_pipelines import SHORT, UNITS, capacities, chain, chains, channel, graphs, programs, timed
+from tests.support.simulated_pipelines import (
+    SHORT,
+    UNITS,
+    capacities,
+    chain,
+    chains,
+    channel,
+    graphs,
+    programs,
+    run_capacity,
+    split_pipelines,
+    timed,
+)
 
 EQUAL = 1e-9
 """Between a sum of floats and the same in another order."""
@@ -98,7 +110,7 @@ def repeats_with(starts: list[float], seconds: float, window: int) -> bool:
 
 
 @settings(max_examples=60)
-@given(st.one_of(chains(), graphs()))
+@given(st.one_of(chains(), graphs(), split_pipelines()))
 def test_the_exact_tick_is_the_simulated_one(model: Pipeline):
     """Two independent programs: an event queue, and cycles in a precedence graph."""
     window = model.accumulation if needs_windows(model) else 1
@@ -111,6 +123,12 @@ def test_the_exact_tick_is_the_simulated_one(model: Pipeline):
         return
     found = tick(model).seconds
     assert repeats_with(starts[: -max(stage.depth for stage in model.stages)], found, window)
+
+
+@settings(max_examples=60)
+@given(split_pipelines(capacity=False))
+def test_a_runs_capacities_never_delay_a_stage_whose_backward_is_split(model: Pipeline):
+    assert tick(model.with_capacity(run_capacity(model))).seconds == pytest.approx(tick(model).seconds, rel=EQUAL)
 
 
 @given(st.data(), chains())

@@ -29,7 +29,7 @@ class Off(RevMlp):
     def inverse(self, *outputs):
         return tuple(5 + stream for stream in super().inverse(*outputs))
 
-    reverse_vjp = Reversible.reverse_vjp
+    reverse_steps = Reversible.reverse_steps
 """
 UNUSED = 'no gradient has reached parameters "near/spare.weight", "near/spare.bias" in the first 3 updates of its stage'
 RUN = ("run", "shared.toml", "--set", "run.epochs=1")

@@ -1,0 +1,58 @@
+"""The cut through a running pipeline: what is done before it, and which messages cross it."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from petra_graph.program.cut import Cut
+from petra_graph.program.schedule import DIRECTIONS, program_order, static_order
+from tests.support.pipelines import GRAPHS
+from tests.support.simulated_pipelines import graph_programs, split_programs
+
+PROGRAMS = split_programs() | st.sampled_from([graph_programs(nodes, accumulation=2) for nodes in GRAPHS.values()])
+DRAINS = st.builds(lambda start, count: range(start, start + count), st.integers(0, 3), st.integers(1, 9))
+
+
+@st.composite
+def cuts(draw: st.DrawFn) -> Cut:
+    micro_batches = draw(DRAINS)
+    return Cut(micro_batches=micro_batches, at=draw(st.integers(micro_batches.start, micro_batches.stop)))
+
+
+@given(PROGRAMS, cuts())
+def test_what_precedes_a_cut_is_what_stands_before_the_forward_behind_it(programs, cut):
+    for program in programs:
+        actions = list(program_order(program, cut.micro_batches))
+        forward = (at for at, each in enumerate(actions) if (each.verb, each.micro_batch) == ("forward", cut.at))
+        before = actions[: next(forward, len(actions))]
+        assert [action for action in actions if cut.precedes(program, action)] == before
+        assert cut.updates(program) == sum(action.verb == "update" for action in before)
+
+
+@given(PROGRAMS, cuts())
+def test_messages_in_flight_are_those_sent_before_a_cut_and_read_behind_it(programs, cut):
+    flying = defaultdict(set)
+    sent = defaultdict(int)
+    for index, action in static_order(programs, cut.micro_batches):
+        program = programs[index - 1]
+        for channel in program.channels:
+            if channel.key.direction == DIRECTIONS.get(action.verb) and cut.precedes(program, action):
+                sent[channel.key] += channel.sender == index
+                flying[channel.key] ^= {action.micro_batch}
+    for channel in {channel.key: channel for program in programs for channel in program.channels}.values():
+        sender, receiver = programs[channel.sender - 1], programs[channel.receiver - 1]
+        assert cut.sent(sender, channel) == sent[channel.key]
+        assert set(cut.in_flight(sender, receiver, channel.key.direction)) == flying[channel.key]
+
+
+def test_a_cut_may_fall_between_the_parts_of_a_backward():
+    depths, words = (2, 2, 1), ("RFIW", "RIFW", "FRIW")
+    nodes = GRAPHS["chain"]
+    stages = (("stem",), ("rev0", "rev1", "rev2"), ("head",))
+    made = graph_programs(nodes, stages, schedule=depths, words=words)
+    cut = Cut(micro_batches=range(5), at=2)
+    before = [" ".join(str(a) for a in program_order(each, range(5)) if cut.precedes(each, a)) for each in made]
+    assert before == ["F0 R0 F1 I0 W0 U R1", "F0 R0 I0 F1 W0 U R1 I1", "F0 R0 I0 W0 U F1 R1 I1 W1 U"]
