@@ -284,3 +284,18 @@ def test_a_reentrant_checkpoint_says_that_it_has_no_gradient_of_inputs_alone():
     y = checkpoint(a, *leaves, use_reentrant=True)
     with deferred_gradients(), pytest.raises(RuntimeError, match="use_reentrant=True"):
         backpropagate([y], [torch.ones_like(y)], leaves)
+
+
+@pytest.mark.parametrize("behind", [False, True])
+def test_a_compiled_part(behind):
+    """It can be differentiated once: its parameters' gradients come with the input's, and wait."""
+    inner, (x, gradient) = nn.Sequential(linear(), nn.Tanh(), linear()), vectors(2)
+    module = Case(lambda self, x: self.last(self.inner(x)) if behind else self.inner(x), inner=inner, last=linear())
+    other = copy.deepcopy(module)
+    for one in (module, other):
+        one.inner = torch.compile(one.inner, backend="aot_eager")
+    expected, _, of_whole = passed(module, [x], [gradient], deferred=False)
+    found, between, of_parts = passed(other, [x], [gradient], deferred=True)
+    assert all(value is None for value in between.values())
+    assert same(found[0], expected[0])
+    assert all(same(of_parts[key], of_whole[key]) for key in of_whole)
