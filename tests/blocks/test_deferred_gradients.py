@@ -81,6 +81,11 @@ class Twice(Function):
         return 2 * gradient
 
 
+def in_float32(self, x):
+    with torch.autocast("cpu", enabled=False):
+        return (x @ self.w).tanh() @ self.v
+
+
 def attention(self, x):
     return self.inner(self.norm(x), self.norm2(x), x, need_weights=False)[0]
 
@@ -141,6 +146,7 @@ CASES = {
     "nothing": lambda: (Case(lambda self, x: x.detach()), vectors()),
     "a sum of parameters": lambda: (Case(lambda self, x: x + self.v * self.w, v=parameter(WIDTH), w=parameter(WIDTH)), vectors()),
     "the gradient passed on": lambda: (Case(lambda self, x: (x + self.w).relu() + self.v, v=parameter(WIDTH), w=parameter(WIDTH)), vectors()),
+    "in float32": lambda: (Case(in_float32, v=parameter(WIDTH, WIDTH), w=parameter(WIDTH, WIDTH)), vectors()),
     "frozen": lambda: (sequential(linear().requires_grad_(False), nn.Tanh(), linear()), vectors()),
     "in place": lambda: (Case(cut_in_place, inner=linear(), weight=parameter(2), bias=parameter(WIDTH)), vectors()),
     "tokens": lambda: (
