@@ -145,7 +145,7 @@ CASES = {
     "no parameter": lambda: (Case(lambda self, x: x.sin()), vectors()),
     "nothing": lambda: (Case(lambda self, x: x.detach()), vectors()),
     "a sum of parameters": lambda: (Case(lambda self, x: x + self.v * self.w, v=parameter(WIDTH), w=parameter(WIDTH)), vectors()),
-    "the gradient passed on": lambda: (Case(lambda self, x: (x + self.w).relu() + self.v, v=parameter(WIDTH), w=parameter(WIDTH)), vectors()),
+    "the gradient passed on": lambda: (Case(lambda self, x: (x.unflatten(1, (2, 3)) + self.w).relu().flatten(1) + self.v, v=parameter(WIDTH), w=parameter(2, 3)), vectors()),
     "in float32": lambda: (Case(in_float32, v=parameter(WIDTH, WIDTH), w=parameter(WIDTH, WIDTH)), vectors()),
     "frozen": lambda: (sequential(linear().requires_grad_(False), nn.Tanh(), linear()), vectors()),
     "in place": lambda: (Case(cut_in_place, inner=linear(), weight=parameter(2), bias=parameter(WIDTH)), vectors()),
