@@ -209,9 +209,8 @@ class _Graph:
 
     def divided(self, apart: Sequence[Node]) -> _Division:
         """Divide the parameters; `apart` are nodes of outputs that are not on the trunk."""
-        branches = {
-            node: self._leaves([one for one in self.following[node] if one not in self.trunk]) for node in self.trunk
-        }
+        sides = {node: [one for one in self.following[node] if one not in self.trunk] for node in self.trunk}
+        branches = {node: self._leaves(side) for node, side in sides.items() if side}
         of_apart = self._leaves(apart)
         places = Counter(id(one) for leaves in (*branches.values(), of_apart) for one in leaves)
         once = all(places[id(one)] == 1 for one in of_apart)
@@ -220,7 +219,7 @@ class _Graph:
         early = {} if once else {id(one): one for one in of_apart}
         later: dict[Node, list[Tensor]] = {}
         for node, leaves in branches.items():
-            together = compiled or node in python or (bool(leaves) and "Norm" in node.name())
+            together = compiled or node in python or "Norm" in node.name()
             for one in leaves:
                 if together or places[id(one)] > 1:
                     early[id(one)] = one
@@ -229,15 +228,16 @@ class _Graph:
         return _Division(list(early.values()), later, once)
 
     def _leaves(self, nodes: Sequence[Node]) -> list[Tensor]:
-        seen, waiting = set(nodes), list(dict.fromkeys(nodes))
-        leaves = []
+        seen: set[Node] = set()
+        leaves, waiting = [], list(nodes)
         while waiting:
             node = waiting.pop()
+            if node in seen:
+                continue
+            seen.add(node)
+            waiting += self.following[node]
             if not self.following[node] and (variable := _variable(node)) is not None:
                 leaves.append(variable)
-            added = [one for one in dict.fromkeys(self.following[node]) if one not in seen]
-            seen.update(added)
-            waiting += added
         return leaves
 
 

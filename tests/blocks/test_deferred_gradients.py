@@ -81,6 +81,11 @@ class Twice(Function):
         return 2 * gradient
 
 
+def in_float32(self, x):
+    with torch.autocast("cpu", enabled=False):
+        return (x @ self.w).tanh() @ self.v
+
+
 def attention(self, x):
     return self.inner(self.norm(x), self.norm2(x), x, need_weights=False)[0]
 
@@ -140,7 +145,8 @@ CASES = {
     "no parameter": lambda: (Case(lambda self, x: x.sin()), vectors()),
     "nothing": lambda: (Case(lambda self, x: x.detach()), vectors()),
     "a sum of parameters": lambda: (Case(lambda self, x: x + self.v * self.w, v=parameter(WIDTH), w=parameter(WIDTH)), vectors()),
-    "the gradient passed on": lambda: (Case(lambda self, x: (x + self.w).relu() + self.v, v=parameter(WIDTH), w=parameter(WIDTH)), vectors()),
+    "the gradient passed on": lambda: (Case(lambda self, x: (x.unflatten(1, (2, 3)) + self.w).relu().flatten(1) + self.v, v=parameter(WIDTH), w=parameter(2, 3)), vectors()),
+    "in float32": lambda: (Case(in_float32, v=parameter(WIDTH, WIDTH), w=parameter(WIDTH, WIDTH)), vectors()),
     "frozen": lambda: (sequential(linear().requires_grad_(False), nn.Tanh(), linear()), vectors()),
     "in place": lambda: (Case(cut_in_place, inner=linear(), weight=parameter(2), bias=parameter(WIDTH)), vectors()),
     "tokens": lambda: (
@@ -284,3 +290,18 @@ def test_a_reentrant_checkpoint_says_that_it_has_no_gradient_of_inputs_alone():
     y = checkpoint(a, *leaves, use_reentrant=True)
     with deferred_gradients(), pytest.raises(RuntimeError, match="use_reentrant=True"):
         backpropagate([y], [torch.ones_like(y)], leaves)
+
+
+@pytest.mark.parametrize("behind", [False, True])
+def test_a_compiled_part(behind):
+    """It can be differentiated once: its parameters' gradients come with the input's, and wait."""
+    inner, (x, gradient) = nn.Sequential(linear(), nn.Tanh(), linear()), vectors(2)
+    module = Case(lambda self, x: self.last(self.inner(x)) if behind else self.inner(x), inner=inner, last=linear())
+    other = copy.deepcopy(module)
+    for one in (module, other):
+        one.inner = torch.compile(one.inner, backend="aot_eager")
+    expected, _, of_whole = passed(module, [x], [gradient], deferred=False)
+    found, between, of_parts = passed(other, [x], [gradient], deferred=True)
+    assert all(value is None for value in between.values())
+    assert same(found[0], expected[0])
+    assert all(same(of_parts[key], of_whole[key]) for key in of_whole)

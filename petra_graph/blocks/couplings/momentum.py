@@ -57,8 +57,8 @@ def _undone(block: MomentumCoupling, outputs: Streams) -> Undone:
         dy, d_velocity, *passed = gradients
         d_velocity = dy + d_velocity
         dx, *found = evaluation.vjp(d_velocity)
-        # A new tensor: gradients of parameters may still wait for this one.
-        return dx.add_(dy), d_velocity * block.momentum, *sums(found, passed)
+        # In place: no parameter's gradient waits for this tensor, since the pull ends in a product with a number.
+        return dx.add_(dy), d_velocity.mul_(block.momentum), *sums(found, passed)
 
     return Undone(lambda: (x, (velocity - evaluation.values[0]) / block.momentum, *context), vjp)
 

@@ -51,6 +51,12 @@ def test_given_depths_get_the_words_with_the_shortest_tick():
     assert tick(with_orders(model, Orders(depths, best_words(model)))).seconds == 4
 
 
+def test_an_update_follows_the_last_part():
+    """Of two stages with depth 1, F of both, R and I of the second, I, W and U of the first follow each other; the stem's R need not wait."""
+    updating = evolve(PARTS, update=1)
+    assert tick(with_orders(split_chain(2, updating), Orders((1, 1), ("FRIW", "FRIW")))).seconds == 7
+
+
 def legal(model: Pipeline, most: int) -> list[Orders]:
     count = len(model.stages) - 1
     found = []
