@@ -568,3 +568,16 @@ def test_other_versions_are_told(spec, capsys):
 def test_usage(spec, capsys, words, reason):
     assert main(words) == 2
     assert reason in capsys.readouterr().err
+
+
+def test_a_checkpoint_from_before_a_key_is_continued_to_the_bit(spec, uninterrupted, capsys):
+    """The key's default is what such a run has done."""
+    run(spec, (), At("trained 2/9"))
+    for path in only_run().glob("checkpoints/*/manifest.json"):
+        manifest = json.loads(path.read_text())
+        del manifest["sha256"], manifest["pipeline"]["method"]["split_backward"]
+        path.write_text(json.dumps({**manifest, "sha256": checkpoint._digest_of(manifest)}))
+    capsys.readouterr()
+    assert resume() == 0
+    assert "discard" not in capsys.readouterr().err
+    same_run(only_run(), uninterrupted())

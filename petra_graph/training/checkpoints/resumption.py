@@ -29,6 +29,7 @@ from petra_graph.record.recorded_run import resolved_spec
 from petra_graph.record.run_folders import RUNS, run_to_resume
 from petra_graph.runtime.scheduler.cut_recorder import restore_at_cut
 from petra_graph.runtime.scheduler.scheduler import Scheduler
+from petra_graph.spec.model import MethodSpec
 from petra_graph.spec.overrides import parse_override
 from petra_graph.spec.value_types import as_mapping, flat
 from petra_graph.training.loop.meters import Meters
@@ -166,7 +167,9 @@ class Resumption:
 
     def restore(self, prepared: Prepared, scheduler: Scheduler) -> tuple[TrainingPosition, Meters]:
         """Restore the stages and channels of this process; return where the training continues, and the meters of its epoch."""
-        exact = bool(_json(pipeline_of(prepared)) == self.manifest.pipeline)
+        then = self.manifest.pipeline
+        then = then | {"method": as_mapping(MethodSpec()) | then["method"]}  # keys that are newer than the checkpoint
+        exact = bool(_json(pipeline_of(prepared)) == _json(then))
         others = self.manifest.optimizer != _json(optimizer_of(prepared))
         files = {file.stage: file for file in self.manifest.files if file.replica == prepared.opened.batches.replica}
         meters = None
