@@ -9,6 +9,9 @@ The operations of a segment for a micro-batch follow from what it keeps (see `ex
     graph     either       record    replay            3
     (head)                 forward_backward            3
 
+An update takes, beside its step, the copy of the parameters where backwards use older ones, or the weights that the optimizer makes
+for a delay, once: a profile has these in the forward or backward that uses them.
+
 A split backward (`program.schedule`) has the same seconds in sum. Decision: no profile times its parts. R takes what a forward takes,
 I and W half of the rest each; a node on samples has no I. The head's loss and its graph are in F, and it has no R: of its
 `forward_backward`, F, I and W take a third each.
@@ -109,6 +112,7 @@ def stage_seconds(program: StageProgram, clock: OperationSeconds) -> StageSecond
 def node_seconds(program: StageProgram, segment: Segment, name: str, clock: OperationSeconds) -> StageSeconds:
     """Return the seconds of the operations of one of its nodes."""
     copies = segment.kind != "head" and segment.backward == "stored" and _delayed(program)  # Before an update.
+    beside: tuple[Operation, ...] = ("copy",) if copies else ("predict", "estimate") if _delayed(program) else ()
     forward = sum(clock(name, operation) for operation in forward_operations(segment))
     backward = sum(clock(name, operation) for operation in backward_operations(segment, delayed=_delayed(program)))
     reconstruct = input_gradient = 0.0
@@ -124,7 +128,7 @@ def node_seconds(program: StageProgram, segment: Segment, name: str, clock: Oper
         backward=backward,
         reconstruct=reconstruct,
         input_gradient=input_gradient,
-        update=clock(name, "update") + (clock(name, "copy") if copies else 0.0),
+        update=clock(name, "update") + sum(clock(name, operation) for operation in beside),
     )
 
 

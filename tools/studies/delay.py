@@ -46,6 +46,7 @@ ROWS: Mapping[str, Sequence[str]] = {
     "nadam by stage": (NADAM, "optimizer.options.beta1_by_stage=true"),
     "rate by delay": (BY_DELAY,),
     "spike rate by delay": (SPIKE, BY_DELAY),
+    "muon backprop": (MUON, *BACKPROP),
     "muon": (MUON,),
     "muon spike": (MUON, SPIKE),
     "soap": (SOAP,),
@@ -141,7 +142,7 @@ def stages(text: Path, rows: Sequence[str], seeds: int, output: Path, jobs: int)
     results = _written(output / "stages.json", "test loss, nats")
     for row in rows:
         setting = chosen(row, found["loss after each epoch, nats"][row])
-        pipelines = {"one device": ()} if row == "backprop" else PIPELINES
+        pipelines = {"one device": ()} if row.endswith("backprop") else PIPELINES
         cases = {
             (pipeline, seed): Case(
                 name=f"stages/{setting.name}-{pipeline.replace(' ', '-').replace(',', '')}-seed{seed}",

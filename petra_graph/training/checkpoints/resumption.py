@@ -168,7 +168,10 @@ class Resumption:
     def restore(self, prepared: Prepared, scheduler: Scheduler) -> tuple[TrainingPosition, Meters]:
         """Restore the stages and channels of this process; return where the training continues, and the meters of its epoch."""
         then = self.manifest.pipeline
-        then = {**then, "method": {**as_mapping(MethodSpec()), **then["method"]}}  # keys that are newer than the checkpoint
+        then = {
+            **then,
+            "method": {**as_mapping(MethodSpec()), **then["method"]},
+        }  # keys that are newer than the checkpoint
         exact = bool(_json(pipeline_of(prepared)) == _json(then))
         others = self.manifest.optimizer != _json(optimizer_of(prepared))
         files = {file.stage: file for file in self.manifest.files if file.replica == prepared.opened.batches.replica}
