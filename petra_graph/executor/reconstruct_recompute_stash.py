@@ -216,10 +216,11 @@ class Reconstruct(BodyRunner, SplitRunner):
             )
         with self.numerics.node(name, micro_batch):
             made = module.reconstruct(outputs)
+        differentiate = made.vjp  # `made` itself would hold the input until then.
 
         def vjp(gradients: Streams) -> Streams:
             with self.numerics.node(name, micro_batch):
-                return canonicalize(made.vjp(gradients))
+                return canonicalize(differentiate(gradients))
 
         return Reconstruction(canonicalize(made.inputs), vjp)
 

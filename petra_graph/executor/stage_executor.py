@@ -14,7 +14,7 @@ returns, which has been encoded on the way there and again on the way back: from
 second time changes nothing (but an int8 scale's last bit), along a chain of reversible stages every hop adds its rounding.
 
 Decision: where a forward stands between the parts of a split backward, what these have received is kept until that forward: a cut may
-fall before it, and what is received twice makes the same graph twice. Behind it, nothing is kept but the graph.
+fall before it, and what is received twice makes the same graph twice. From its beginning on, nothing is kept but the graph.
 """
 
 from __future__ import annotations
@@ -23,7 +23,6 @@ from collections import deque
 from collections.abc import Iterator, Mapping, MutableMapping
 from contextlib import AbstractContextManager
 from functools import partial, reduce
-from typing import TypeVar
 
 import torch
 from torch import Tensor
@@ -54,8 +53,6 @@ from petra_graph.program.channels import Edge
 from petra_graph.program.stage_program import Segment, StageProgram
 from petra_graph.program.weight_versions import WeightVersions
 from petra_graph.spec.model import StoredDtype
-
-T = TypeVar("T")
 
 
 class StageExecutor:
@@ -119,6 +116,8 @@ class StageExecutor:
         """
         sent: dict[Edge, EncodedTensors] = {}
         result: HeadResult | None = None
+        if self.open is not None:
+            self.open.received_no_more()
         with self.observers.forward(micro_batch, target), self.predicted.of(micro_batch):
             if self.versions is not None:
                 self.versions.begin(micro_batch)
@@ -138,8 +137,6 @@ class StageExecutor:
             self.sums_in_flight.put(micro_batch, tuple(total(value) for tensors in sent.values() for value in tensors))
             if 1 < self.program.depth <= len(self.sums_in_flight):  # A backward is next; it is not of this micro-batch.
                 self._fetch(None if self.open is None else self.open.micro_batch)
-            if self.open is not None:
-                self.open.received_no_more()
         return Forwarded(sent=sent, result=result)
 
     def backward(
@@ -197,7 +194,9 @@ class StageExecutor:
         sent: dict[Edge, EncodedTensors] = {}
         with self.observers.reconstruct(micro_batch), self.earlier.of(micro_batch):
             self._fetch()
-            self.open = OpenBackward(micro_batch=micro_batch, activations=self._kept_for_a_cut(received))
+            self.open = OpenBackward(
+                micro_batch=micro_batch, activations={} if self.program.word == "FRIW" else dict(received)
+            )
             for segment, runner in self._reversed():
                 source = segment.activation_from
                 inputs = runner.reconstruct(micro_batch, None if source is None else decode(received.pop(source)))
@@ -226,7 +225,7 @@ class StageExecutor:
         with self.observers.input_gradient(micro_batch), self.earlier.of(micro_batch):
             weight = next((one.weight for one in received.values()), None)
             begun.weight = self._weights.oldest(micro_batch) if weight is None else weight
-            begun.gradients = self._kept_for_a_cut(received)
+            begun.gradients = dict(received) if self.program.word == "RIFW" else {}
             for segment, runner in self._reversed():
                 gradients = _summed([decode(received.pop(edge).gradients) for edge in segment.outputs])
                 found = runner.input_gradient(gradients)
@@ -378,9 +377,6 @@ class StageExecutor:
         assert self.open is not None
         assert self.open.micro_batch == micro_batch, (self.open.micro_batch, micro_batch)
         return self.open
-
-    def _kept_for_a_cut(self, received: Mapping[Edge, T]) -> Mapping[Edge, T]:
-        return {} if self.program.word == "FRIW" else dict(received)
 
     def _fetch(self, behind: int | None = None) -> None:
         for _, runner in self.runners:

@@ -58,6 +58,8 @@ class Conditions:
     optimizer: str = "the optimizer"
     """Its plugin, as messages name it."""
     clip: ClipSpec | None = None
+    split: bool = False
+    """Whether the parts of split backwards are measured, too."""
 
 
 @uncompiled()
@@ -206,7 +208,9 @@ def _run(
         reversible=node.kind == "reversible",
         inputs=tuple(stream.zeros(batch, numerics.device, layout(stream)) for stream in inputs),
     )
-    returned, work = count_operations(trial, conditions.loss, _targets(conditions, numerics.device))
+    returned, work = count_operations(
+        trial, conditions.loss, _targets(conditions, numerics.device), split=conditions.split
+    )
     outputs = tuple(_Stream(shape=tuple(stream.shape[1:]), dtype=stream.dtype) for stream in returned)
     parameters, buffers = list(module.parameters()), list(module.buffers())
     cost = NodeCost(
@@ -236,7 +240,7 @@ def _extrapolated(small: Any, large: Any, share: float) -> Any:
         return {key: _extrapolated(value, large[key], share) for key, value in small.items()}
     if not attrs.has(type(small)):
         return small
-    names = [item.name for item in attrs.fields(type(small)) if item.name != "shares"]
+    names = [item.name for item in attrs.fields(type(small)) if item.name not in ("shares", "holds")]
     values = {name: _extrapolated(getattr(small, name), getattr(large, name), share) for name in names}
     return attrs.evolve(small, **values)
 

@@ -74,7 +74,7 @@ class MeasuredNetwork(CheckedSpec):
         return settings_of(self.spec, (self.optimizer.plugin.name, self.optimizer.options), self.loss.plugin.name)
 
     def costs(self) -> CostTable:
-        """Return what nodes cost, measured once for each set of kinds, micro-batch, precision and clipping.
+        """Return what nodes cost, measured once for each set of kinds, micro-batch, precision and clipping, with and without split backwards.
 
         A step calls it only where costs decide something.
 
@@ -89,8 +89,12 @@ class MeasuredNetwork(CheckedSpec):
         owners = {plugin.distribution for plugin in used if plugin is not None}
         known = _known_costs if owners == {FIRST_PARTY} else self.known_costs
         del known[:-_KNOWN_NETWORKS]
-        key = (nodes, plugins, self.facts, spec.data.batch, spec.precision, spec.optimizer.clip)
+        key = (nodes, plugins, self.facts, spec.data.batch, spec.precision, spec.optimizer.clip, self._split)
         return known.get(key, self._measured_costs)
+
+    @property
+    def _split(self) -> bool:
+        return self.spec.method.split_backward is not False
 
     def _measured_costs(self) -> CostTable:
         conditions = Conditions(
@@ -102,6 +106,7 @@ class MeasuredNetwork(CheckedSpec):
             optimizer_options=self.optimizer.options,
             optimizer=self.optimizer.plugin.owned,
             clip=self.spec.optimizer.clip,
+            split=self._split,
         )
         with at_path("loss", "name"):  # blocks and optimizers have paths of their own
             return measure_costs(self.graph, conditions)

@@ -9,12 +9,18 @@ Operations are those of the executor's segment runners:
     replay              differentiate the stashed graph                       the same
     invert              reconstruct the input alone                           before `recompute`: delayed-reconstructed
     forward_backward    evaluate, take the loss and differentiate both        the head
+    reconstruct         reconstruct the input, and keep the graph             R of reversible nodes that keep nothing
+    reconstruct_inputs      differentiate that graph with respect to the input            their I
+    reconstruct_parameters  differentiate the rest of it                                  their W
+    rerun               evaluate again from a stashed input, keep the graph   R of nodes that keep their input; the head's forward
+    rerun_inputs, rerun_parameters    as of reconstruct                       their I and W
     update              the optimizer's step
     predict             predict the parameters for a forward, and keep them             where the optimizer does it
     estimate            estimate those of the forward for a backward, and keep them     the same
     copy                copy the parameters before an update, where a backward uses older ones    (in a profile alone)
 
-A table holds for one micro-batch size, one precision and one optimizer.
+A table holds for one micro-batch size, one precision and one optimizer. It has the parts of split backwards (R, I and W) if it was
+measured for them.
 
 A profile has the seconds of these operations, timed on a real device, for plans that need not guess.
 """
@@ -37,6 +43,12 @@ Operation = Literal[
     "replay",
     "invert",
     "forward_backward",
+    "reconstruct",
+    "reconstruct_inputs",
+    "reconstruct_parameters",
+    "rerun",
+    "rerun_inputs",
+    "rerun_parameters",
     "update",
     "predict",
     "estimate",
@@ -61,6 +73,10 @@ class Work:
     """The same where parameter gradients exist before, and the operation adds to them."""
     kept_bytes: int = 0
     """Bytes alive afterwards beyond arguments and results: those of a stashed graph, or of parameters for a delay."""
+    inner_bytes: int = 0
+    """The same of `rerun_inputs`, as long as the node behind it in its segment, or the backward that runs, refers to its whole graph."""
+    holds: tuple[int, ...] = ()
+    """The arguments and results in whose memory a part of a split backward leaves something that is kept; indices as in `shares`."""
     shares: tuple[int | None, ...] = ()
     """For each returned stream, the index of the tensor in whose memory it lies; None: memory of its own.
 

@@ -195,3 +195,49 @@ def test_error_feedback_keeps_one_more_copy():
     momentum, _ = predicted_and_measured(REVNET, IMAGE, schedule="1f1b", accumulation=5)
     both, _ = predicted_and_measured(REVNET, IMAGE, schedule="1f1b", accumulation=5, correction="error-feedback")
     assert [one.optimizer for one in both] == [2 * one.optimizer for one in momentum]
+
+
+MIXED = ("RIFW", "RFIW", "RIFW", "RFIW", "RIFW", "FRIW")
+FALLING = (4, 3, 3, 2, 2, 1)
+SPLIT = {
+    "every word": {"words": MIXED, "schedule": FALLING},
+    "FRIW": {"words": ("FRIW",) * 6, "schedule": FALLING},
+    "RIFW": {"words": ("RIFW",) * 5 + ("FRIW",), "schedule": (2, 2, 2, 2, 2, 1)},
+    "k = 3": {"words": MIXED, "schedule": FALLING, "accumulation": 3},
+    "adam": {"words": MIXED, "schedule": FALLING, "optimizer": "adam"},
+    "correct_discrepancy": {"words": MIXED, "schedule": FALLING, "correct_discrepancy": True},
+    "dsp": {"words": MIXED, "schedule": FALLING, "method": "dsp"},
+    "float64": {"words": MIXED, "schedule": FALLING, "compute": "float64"},
+    "bfloat16": {"words": MIXED, "schedule": FALLING, "compute": "bfloat16"},
+}
+
+
+@pytest.mark.parametrize("how", SPLIT.values(), ids=SPLIT)
+def test_split_backwards(how):
+    assert deviation(REVNET, IMAGE, **how) < PREDICTED
+
+
+@pytest.mark.parametrize("graph", ["skip", "branches"])
+@pytest.mark.parametrize("words", [MIXED, ("RIFW",) * 5 + ("FRIW",)], ids=["every word", "RIFW"])
+def test_split_backwards_of_graphs(graph, words):
+    how = {"words": words, "schedule": FALLING, "batch": 512}  # Wide micro-batches, beside which scalars do not count.
+    assert deviation(GRAPHS[graph], SHAPES[graph], **how) < PREDICTED
+
+
+@pytest.mark.parametrize("words", [("RFIW", "RIFW", "FRIW"), ("FRIW",) * 3], ids=str)
+def test_split_backwards_of_several_nodes(words):
+    cut = (("stem", "res0", "res1"), ("res2", "res3"), ("head",))
+    assert deviation(RESNET, IMAGE, stages=cut, words=words, schedule=(2, 2, 1)) < PREDICTED
+
+
+@pytest.mark.parametrize("devices", DEVICES)
+def test_split_backwards_on_shared_devices(devices):
+    predicted, measured = devices_predicted_and_measured(
+        REVNET, IMAGE, devices=devices, policy="arrival", accumulation=2, words=MIXED, schedule=FALLING
+    )
+    assert max(abs(predicted[name].total / measured[name] - 1) for name in devices) < PREDICTED
+
+
+def test_a_model_that_forgets_the_graphs_between_parts_is_found_out(monkeypatch):
+    monkeypatch.setattr(SegmentMemory, "_kept", lambda self, *_: self.live.allocate([0], "graphs"))
+    assert deviation(REVNET, IMAGE, **SPLIT["every word"]) > PROMISED

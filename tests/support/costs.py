@@ -140,7 +140,14 @@ def _pipeline(
     options = {key: value for key, value in settings.items() if key not in signature(pipeline).parameters}
     table = measure_costs(
         built.network.graph,
-        conditions(shape, batch=batch, optimizer=optimizer, options=options, precision=PrecisionSpec(compute=compute)),
+        conditions(
+            shape,
+            batch=batch,
+            optimizer=optimizer,
+            options=options,
+            precision=PrecisionSpec(compute=compute),
+            split=bool(settings.get("words")),
+        ),
     )
     count = 2 * max(program.depth for program in built.programs) + 3 * built.programs[0].accumulation
     return built, table, samples(shape, count, batch)

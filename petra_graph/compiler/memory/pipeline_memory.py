@@ -105,6 +105,8 @@ def _enough(programs: Sequence[StageProgram]) -> int:
 def checkpoint_bytes(programs: Sequence[StageProgram], costs: CostTable, transport: EncodedShare | None = None) -> int:
     """Return the bytes of a checkpoint: what all stages hold at a cut and need behind it, and the backward messages in flight.
 
+    Of an open split backward that is what it has received, from which its graphs are made again.
+
     The cut is the first one at a window's end with a full pipeline, so no sum of gradients is in it. Headers are left out, of a
     few kilobytes a stage.
 
@@ -120,9 +122,13 @@ def checkpoint_bytes(programs: Sequence[StageProgram], costs: CostTable, transpo
     for stage in pipeline.stages.values():
         stage.drop_delayed_weights()  # they are made again
     held = [stage.live.now() for stage in pipeline.stages.values()]
-    return pipeline.bytes_in_flight() + sum(
-        stage.parameters + stage.optimizer + stage.gradients + stage.parameter_buffer + stage.input_buffer
-        for stage in held
+    return (
+        pipeline.bytes_in_flight()
+        + sum(
+            stage.parameters + stage.optimizer + stage.gradients + stage.parameter_buffer + stage.input_buffer
+            for stage in held
+        )
+        + sum(stage.cut_bytes for stage in pipeline.stages.values())
     )
 
 

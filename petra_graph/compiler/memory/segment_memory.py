@@ -6,14 +6,13 @@ Names and order are those of the segment runners, so that the two can be read si
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from itertools import chain
 from math import ceil
 
 from attrs import field, frozen
 
 from petra_graph.compiler.memory.live_tensors import LiveTensor, LiveTensors, Streams
 from petra_graph.graph.node_graph import INPUT
-from petra_graph.program.node_costs import NodeCost, Work
+from petra_graph.program.node_costs import NodeCost, Operation, Work
 from petra_graph.program.stage_program import Segment
 from petra_graph.program.weight_versions import WeightVersions
 
@@ -39,8 +38,23 @@ class _RecordedGraph:
     inputs: list[Streams] = field(factory=list)
     outputs: list[Streams] = field(factory=list)
     between: list[Streams] = field(factory=list)
-    gradients: list[Streams] = field(factory=list)
-    """Of the outputs, from the last node on: held from I to W."""
+
+
+@frozen
+class _SplitGraph:
+    """The graph of a split backward from R to W: for each node its inputs, its outputs, and the tensors that the graph keeps alive."""
+
+    inputs: list[Streams] = field(factory=list)
+    outputs: list[Streams] = field(factory=list)
+    kept: list[Streams] = field(factory=list)
+
+
+_RECONSTRUCTED: tuple[Operation, Operation, Operation] = (
+    "reconstruct",
+    "reconstruct_inputs",
+    "reconstruct_parameters",
+)
+_RERUN: tuple[Operation, Operation, Operation] = ("rerun", "rerun_inputs", "rerun_parameters")
 
 
 class SegmentMemory:
@@ -63,6 +77,9 @@ class SegmentMemory:
         self._with_gradient: set[str] = set()
         self._buffers: dict[tuple[str, int], Streams] = {}
         self._graphs: dict[tuple[str, int], _RecordedGraph] = {}
+        self._split_graphs: dict[tuple[str, int], _SplitGraph] = {}
+        self._apart: dict[tuple[str, int], tuple[_RecordedGraph, Streams]] = {}
+        """Graphs of several nodes, the first of which reads samples, and the gradients of their outputs: W does all of their backward."""
         self._pending: dict[int, tuple[Streams, Streams]] = {}
 
     def forget_gradients(self) -> None:
@@ -75,7 +92,7 @@ class SegmentMemory:
         if segment.kind == "head":
             (name,) = segment.nodes
             if self._split:
-                self._graphs[name, micro_batch] = self._head_graph(self._nodes[name], inputs)
+                self._split_graphs[name, micro_batch] = self._rerun_ahead(segment.nodes, inputs)
                 return []
             self._differentiated(name, self._nodes[name].work["forward_backward"])
             gradients = self._results(self._nodes[name].work["forward_backward"], inputs, self._nodes[name].input_bytes)
@@ -142,62 +159,105 @@ class SegmentMemory:
                 )
                 return both[: len(node.input_bytes)], both[len(node.input_bytes) :]
 
-    def _head_graph(self, node: NodeCost, inputs: Streams) -> _RecordedGraph:
-        """Return the graph of a head's output and loss, for which all that it needs at once is counted."""
-        working = node.work["forward_backward"].working_bytes
-        self.live.update_peak(working)
-        self.live.hold(inputs, "graphs")
-        between = self.live.allocate([working], "graphs")
-        return _RecordedGraph(inputs=[inputs], outputs=[[]], between=[between])
-
     def reconstruct(self, segment: Segment, micro_batch: int, outputs: Streams) -> Streams:
         """Return the input from a segment's R, held once; its graph lives until W."""
         at = segment.nodes[0], micro_batch
         if segment.kind == "head":
-            (inputs,) = self._graphs[at].inputs
+            inputs = self._split_graphs[at].inputs[0]
             self.live.hold(inputs)
             return inputs
         if segment.keeps == "input":
-            kept = self._buffers.pop(at)
-            inputs = self._restored(segment, kept)
-            self._graphs[at] = self._recorded(segment.nodes, inputs)
-            self.live.drop(kept, "input_buffer")
+            inputs = self._restored(segment, self._buffers[at])
+            if self._waits_for_w(segment):
+                self._apart[at] = self._recorded(segment.nodes, inputs), []
+            else:
+                self._split_graphs[at] = self._rerun_ahead(segment.nodes, inputs)
             return inputs
-        node = self._nodes[segment.nodes[0]]
-        self.live.update_peak(max(node.work[operation].working_bytes for operation in ("invert", "record")))
-        inputs = self._results(node.work["invert"], outputs, node.input_bytes)
-        for streams in (inputs, outputs):
-            self.live.hold(streams, "graphs")
-        between = self.live.allocate([node.work["record"].kept_bytes], "graphs")
-        self._graphs[at] = _RecordedGraph(inputs=[inputs], outputs=[outputs], between=[between])
+        (name,) = segment.nodes
+        node = self._nodes[name]
+        work = node.work["reconstruct"]
+        self.live.update_peak(work.working_bytes)
+        inputs = self._results(work, outputs, node.input_bytes)
+        kept = self._kept(work, [*outputs, *inputs], work.kept_bytes)
+        self._split_graphs[at] = _SplitGraph(inputs=[inputs], outputs=[outputs], kept=[kept])
         return inputs
 
     def input_gradient(self, segment: Segment, micro_batch: int, gradients: Streams) -> Streams:
         """Return the gradient of a segment's input from its I, held once."""
-        graph = self._graphs[segment.nodes[0], micro_batch]
+        at = segment.nodes[0], micro_batch
+        if self._waits_for_w(segment):
+            graph, _ = self._apart[at]
+            self.live.hold(gradients, "graphs")
+            self._apart[at] = graph, gradients
+            return []
+        split = self._split_graphs[at]
+        _, operation, _ = _parts(segment)
+        ends = [stream for stream in split.outputs[-1] if stream in split.kept[-1]]
+        self.live.hold(ends, "graphs")
         through = gradients
         self.live.hold(through)
-        for name, inputs in zip(reversed(segment.nodes), reversed(graph.inputs), strict=True):
+        for place, name in reversed(list(enumerate(segment.nodes))):
             node = self._nodes[name]
+            work = node.work[operation]
+            arguments = [*split.outputs[place], *through, *split.inputs[place]]
             before = through
-            self.live.hold(before, "graphs")
-            graph.gradients.append(before)
-            work = node.work["forward_backward" if segment.kind == "head" else "replay"]
-            self.live.update_peak(0 if segment.kind == "head" else work.accumulating_bytes)
-            through = self._results(work, inputs if segment.kind == "head" else [*before, *inputs], node.input_bytes)
+            if (
+                name != segment.nodes[-1]
+            ):  # Autograd alone has the gradient between two nodes, and frees it unless W needs it.
+                needed = [arguments[index] for index in work.holds if index < len(arguments)]
+                self.live.drop(stream for stream in through if stream not in needed)
+                before = [stream for stream in through if stream in needed]
+            self.live.update_peak(work.working_bytes)
+            through = self._results(work, arguments, node.input_bytes)
+            kept = self._kept(work, [*arguments, *through], work.inner_bytes)
+            self.live.drop(split.kept[place], "graphs")
+            split.kept[place] = kept
             self.live.drop(before)
+        # Behind the backward nothing refers to the beginning of the last node's graph.
+        (*_, own) = split.kept[-1]
+        self.live.drop([*ends, own], "graphs")
+        last = self._nodes[segment.nodes[-1]].work[operation]
+        split.kept[-1][-1:] = self.live.allocate([last.kept_bytes], "graphs")
         return through
 
     def parameter_gradient(self, segment: Segment, micro_batch: int) -> None:
-        """Do a segment's W, and free its graph."""
-        graph = self._graphs.pop((segment.nodes[0], micro_batch))
-        for name in reversed(segment.nodes):
-            if segment.kind == "head":  # Its graph counts all that the gradients need, but themselves.
-                self._differentiated(name, Work())
-            else:
-                self._differentiated(name, self._nodes[name].work["replay"])
-        for streams in chain(graph.inputs, graph.outputs, graph.between, graph.gradients):
-            self.live.drop(streams, "graphs")
+        """Do a segment's W, and free its graph and its input."""
+        at = segment.nodes[0], micro_batch
+        if self._waits_for_w(segment):
+            graph, gradients = self._apart.pop(at)
+            self.live.drop(graph.outputs.pop(), "graphs")  # Its graph alone has the last output, and frees it first.
+            graph.outputs.append([])
+            self.live.drop(self._replayed(segment.nodes, graph, gradients, stored=False))
+            self.live.drop(gradients, "graphs")
+        else:
+            _, _, operation = _parts(segment)
+            for name, kept in reversed(list(zip(segment.nodes, self._split_graphs.pop(at).kept, strict=True))):
+                self._differentiated(name, self._nodes[name].work[operation])
+                self.live.drop(kept, "graphs")
+        self.live.drop(self._buffers.pop(at, []), "input_buffer")
+
+    def _rerun_ahead(self, nodes: Iterable[str], streams: Streams) -> _SplitGraph:
+        graph = _SplitGraph()
+        for name in nodes:
+            node = self._nodes[name]
+            work = node.work["rerun"]
+            self.live.update_peak(work.working_bytes)
+            graph.inputs.append(streams)
+            streams = self._results(work, streams, node.output_bytes)
+            graph.kept.append(self._kept(work, [*graph.inputs[-1], *streams], work.kept_bytes))
+            graph.outputs.append(streams)
+            self.live.drop(streams)
+        return graph
+
+    def _kept(self, work: Work, known: Streams, own: int) -> Streams:
+        """Return what the graph of a split backward keeps alive behind an operation: some of `known`, its arguments and results, and `own` bytes."""
+        held = [known[index] for index in work.holds]
+        self.live.hold(held, "graphs")
+        return [*held, *self.live.allocate([own], "graphs")]
+
+    def _waits_for_w(self, segment: Segment) -> bool:
+        """Whether no gradient of an input is asked for, of several nodes; a single one was measured so."""
+        return len(segment.nodes) > 1 and any(entry.edge.producer == INPUT for entry in segment.inputs)
 
     def _rerun(self, nodes: Sequence[str], inputs: Streams, gradients: Streams, *, stored: bool) -> Streams:
         if len(nodes) > 1:
@@ -271,3 +331,8 @@ class SegmentMemory:
     def _buffer_share(self, segment: Segment) -> float:
         samples = any(entry.edge.producer == INPUT for entry in segment.inputs)
         return self._share.sample_buffer if samples else self._share.buffer
+
+
+def _parts(segment: Segment) -> tuple[Operation, Operation, Operation]:
+    """Return the operations of a segment whose backward is split."""
+    return _RECONSTRUCTED if segment.keeps == "nothing" and segment.kind != "head" else _RERUN

@@ -76,9 +76,12 @@ class StageMemory:
         self._facts = program.facts(stages=program.index, replicas=1, micro_batches=sys.maxsize)
         split = program.word is not None
         self._segments = SegmentMemory(self._nodes, self.live, self._versions, share, split=split)
+        self._for_a_cut: Streams = []
+        """What an open split backward has received, until the forward between its parts."""
 
     def forward(self, micro_batch: int, arrived: Mapping[Edge, Message]) -> dict[Edge, Message]:
         """Do the forward; `arrived` has the message of each edge from another stage."""
+        self._received_no_more()
         received = {
             edge: self._received(arrived[edge].gradients, edge, arrived[edge].live)
             if edge in arrived
@@ -150,6 +153,8 @@ class StageMemory:
         """Do R: make all segments' graphs; `arrived` has the activation on each edge to another stage that returns one."""
         self._hold(self._earlier, micro_batch)
         received = {edge: self._received(message.gradients, edge, message.live) for edge, message in arrived.items()}
+        if self.program.word != "FRIW":
+            self._keep_for_a_cut(received)
         sent: dict[Edge, Message] = {}
         for segment in reversed(self.program.segments):
             outputs = [] if segment.activation_from is None else received.pop(segment.activation_from)
@@ -162,6 +167,8 @@ class StageMemory:
     def input_gradient(self, micro_batch: int, arrived: Mapping[Edge, Message]) -> dict[Edge, Message]:
         """Do I; `arrived` has the gradients on each edge to another stage."""
         received = {edge: self._received(message.gradients, edge, message.live) for edge, message in arrived.items()}
+        if self.program.word == "RIFW":
+            self._keep_for_a_cut(received)
         sent: dict[Edge, Message] = {}
         for segment in reversed(self.program.segments):
             messages = [received.pop(edge) for edge in segment.outputs]
@@ -178,7 +185,28 @@ class StageMemory:
         """Do W, and free the graphs."""
         for segment in reversed(self.program.segments):
             self._segments.parameter_gradient(segment, micro_batch)
+        self._received_no_more()
         self.live.drop(self._versions.end(micro_batch) or (), "parameter_buffer")
+
+    @property
+    def cut_bytes(self) -> int:
+        """The bytes of an open split backward that a cut copies: what it has received."""
+        return sum(stream.size for stream in self._for_a_cut)
+
+    def _keep_for_a_cut(self, received: Mapping[Edge, Streams]) -> None:
+        """Keep messages as they came."""
+        share = self._share.channel
+        for streams in received.values():
+            if share == 1:
+                self.live.hold(streams, "channels")
+                self._for_a_cut += streams
+            else:
+                self._for_a_cut += self.live.allocate([ceil(share * stream.size) for stream in streams], "channels")
+
+    def _received_no_more(self) -> None:
+        """Free what was kept for a cut, which cannot fall before W any more."""
+        self.live.drop(self._for_a_cut, "channels")
+        self._for_a_cut = []
 
     def _returned(
         self,
