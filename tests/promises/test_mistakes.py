@@ -19,7 +19,7 @@ def test_misspelt_key(validate):
 a.toml:26:1: unknown key "schedul" in [method]
     schedul = "lockstep"
     help: did you mean 'schedule'? allowed: accumulation, backward, buffered, flush, last_stage, max_staleness, name, \
-reversible, schedule
+reversible, schedule, split_backward
 """,
     )
 
@@ -53,7 +53,7 @@ def test_misspelt_key_on_the_command_line(validate):
         """\
 --set method.acumulation=3: unknown key "acumulation" in [method]
     help: did you mean 'accumulation'? allowed: accumulation, backward, buffered, flush, last_stage, max_staleness, name, \
-reversible, schedule
+reversible, schedule, split_backward
 """,
     )
 
@@ -210,7 +210,7 @@ res-basic, res-bottleneck, rev-basic, rev-bottleneck, rev-mlp
 a.toml:26:1: unknown key "schedul" in [method]
     schedul = "lockstep"
     help: did you mean 'schedule'? allowed: accumulation, backward, buffered, flush, last_stage, max_staleness, name, \
-reversible, schedule
+reversible, schedule, split_backward
 a.toml:27:16: accumulation in [method] must be at least 1 (got 0)
     accumulation = 0
 --set run.sed=3: unknown key "sed" in [run]

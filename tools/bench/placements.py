@@ -288,7 +288,7 @@ def _clocks(draw: random.Random, graph: NodeGraph, devices: Sequence[Device]) ->
 
 
 def _seconds(table: dict[tuple[str, Operation], float], node: str, operation: Operation) -> float:
-    return table[node, operation]
+    return table.get((node, operation), 0.0)
 
 
 def _limited(draw: random.Random, table: Table) -> Table:

@@ -21,8 +21,6 @@ from itertools import pairwise
 import click
 import torch
 from network import save
-from petra_graph_transformers.blocks import RevTransformer
-from petra_graph_transformers.declared import RevTransformerOptions
 
 from petra_graph.blocks import Block, Reconstruction, Reversible, Streams, backpropagate, deferred_gradients, leaf
 from petra_graph.catalog.blocks.declared_blocks import BasicOptions, ConvStemOptions, RevBasicOptions, RevMlpOptions
@@ -37,23 +35,28 @@ def _reversible(block: type[Block], options: object, shape: Shape) -> Case:
     return partial(block, [shape, shape], options), [shape, shape]
 
 
-CASES: dict[str, Case] = {
+def _transformer(tokens: int, width: int, heads: int) -> Case:
+    from petra_graph_transformers.blocks import RevTransformer
+    from petra_graph_transformers.declared import RevTransformerOptions
+
+    return _reversible(RevTransformer, RevTransformerOptions(heads=heads, causal=True), (tokens, width))
+
+
+CASES: dict[str, Callable[[], Case]] = {
     **{
-        f"rev-basic, {c}x{side}x{side}": _reversible(RevBasic, RevBasicOptions(), (c, side, side))
+        f"rev-basic, {c}x{side}x{side}": partial(_reversible, RevBasic, RevBasicOptions(), (c, side, side))
         for c, side in ((8, 32), (64, 32), (128, 16), (256, 8), (512, 4))
     },
-    "rev-mlp, 256": _reversible(RevMlp, RevMlpOptions(hidden=1024), (256,)),
+    "rev-mlp, 256": partial(_reversible, RevMlp, RevMlpOptions(hidden=1024), (256,)),
     **{
-        f"rev-transformer, {tokens}x{width}": _reversible(
-            RevTransformer, RevTransformerOptions(heads=heads, causal=True), (tokens, width)
-        )
+        f"rev-transformer, {tokens}x{width}": partial(_transformer, tokens, width, heads)
         for tokens, width, heads in ((64, 128, 4), (128, 768, 12))
     },
-    "down-basic, 64x32x32": (
+    "down-basic, 64x32x32": lambda: (
         partial(DownBasic, [(64, 32, 32)] * 2, BasicOptions(channels=128, stride=2)),
         [(64, 32, 32)] * 2,
     ),
-    "conv-stem, 3x32x32": (partial(ConvStem, [(3, 32, 32)], ConvStemOptions(channels=64)), [(3, 32, 32)]),
+    "conv-stem, 3x32x32": lambda: (partial(ConvStem, [(3, 32, 32)], ConvStemOptions(channels=64)), [(3, 32, 32)]),
 }
 
 
@@ -69,7 +72,7 @@ def main(batch: int, rounds: int, threads: int, device: str, only: str, write: b
     result = {}
     for name, case in CASES.items():
         if name.startswith(only):
-            result[name] = _compared(case, batch, rounds, torch.device(device))
+            result[name] = _compared(case(), batch, rounds, torch.device(device))
             click.echo(json.dumps({name: result[name]}), err=True)
     click.echo(json.dumps(result, indent=2))
     if write:
