@@ -45,8 +45,8 @@ _NAMED = 6
 _HARMLESS = 1
 """Updates of delay beyond which networks without batch normalisation were found to lose."""
 _MEASURED = (
-    "a transformer of six stages had 93 % of digits right after ten epochs of adamw without delay, 75 % with gradients 5 updates late, "
-    "36 % with 10 (tools/README.md)"
+    "a GPT of six stages, the first one 5 updates late, ended at 2.19 nats with adamw and at 1.62 with muon; without delay, adamw ended at "
+    "1.70 (tools/README.md)"
 )
 
 
@@ -87,9 +87,11 @@ def _delayed(network: MeasuredNetwork, programs: Sequence[StageProgram]) -> Iter
     bounded = network.spec.method.max_staleness is not None
     fewer_updates = f"max_staleness = {_HARMLESS:g}" if bounded else f"accumulation = {ceil((depth - 1) / _HARMLESS)}"
     keys += [f"method.{fewer_updates} (of fewer updates an epoch)"]
+    with_muon = network.optimizer.plugin.is_first_party and network.optimizer.plugin.name == "muon"
+    remedy = "muon minds them least" if with_muon else f'{_MEASURED}: set optimizer.name = "muon"'
     yield (
-        f"gradients reach the first stage {stale:.3g} updates late, and no node has a batch normalisation: there delays were found "
-        f"to cost most, under {network.optimizer.plugin} as under others; {_MEASURED}. Less delay: {'; '.join(keys)}"
+        f"gradients reach the first stage {stale:.3g} updates late, and no node has a batch normalisation: delays cost such networks most; "
+        f"{remedy}. Less delay: {'; '.join(keys)}"
     )
 
 

@@ -25,7 +25,7 @@ from attrs import frozen
 from petra_graph.cli.options_and_output import print_table
 from tools.studies.study import Case, Done, Study, series, write_results
 
-SPEC = str(Path(__file__).with_name("delay_gpt.toml"))
+SPEC = "tools/studies/delay_gpt.toml"
 RATES = (1e-3, 2e-3, 4e-3)
 SCALES = (1.0, 3.0)
 MARGIN = 0.15

@@ -43,6 +43,7 @@ def main(root: str, contexts: tuple[int, ...], batch: int, output: Path) -> None
                 "data.options.root": root,
                 "data.options.context": context,
                 "data.batch": batch,
+                "optimizer.name": "adamw",
                 "method.accumulation": 1,
                 "method.name": method,
                 "method.schedule": schedule,

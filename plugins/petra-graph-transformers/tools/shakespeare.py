@@ -38,6 +38,7 @@ SETTINGS: dict[str, dict[str, Any]] = {
 @click.command()
 @click.argument("root", type=click.Path(dir_okay=False, resolve_path=True))
 @click.option("--only", multiple=True, type=click.Choice(list(SETTINGS)), help="Settings; default: all.")
+@click.option("--optimizer", default="adamw", show_default=True, type=click.Choice(["adamw", "muon"]))
 @click.option("--lr", "rates", multiple=True, type=float, default=(1e-3, 3e-3), show_default=True)
 @click.option("--warmup", default=0.2, show_default=True, help="Epochs of warm-up.")
 @click.option("--embedding-std", default=1.0, show_default=True, help="Of the initial vectors.")
@@ -46,6 +47,7 @@ SETTINGS: dict[str, dict[str, Any]] = {
 def main(
     root: str,
     only: tuple[str, ...],
+    optimizer: str,
     rates: tuple[float, ...],
     warmup: float,
     embedding_std: float,
@@ -56,6 +58,7 @@ def main(
         for rate in rates:
             changes = {
                 **SETTINGS[setting],
+                "optimizer.name": optimizer,
                 "optimizer.options.lr": rate,
                 "lr_schedule.warmup_epochs": warmup,
                 "architecture.options.embedding_std": embedding_std,

@@ -1,0 +1,54 @@
+"""The study of corrections: what its first epochs rule out, and what it chooses."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import pytest
+
+from tools.studies import delay
+from tools.studies.delay import MARGIN, RATES, ROWS, SCALES, Setting, chosen, searched
+
+SETTINGS = [Setting(row="adamw", rate=rate, scale=scale) for rate in RATES for scale in SCALES]
+
+
+class FakeStudy:
+    """Runs whose losses are known: the first epoch's, and for whole trainings three more."""
+
+    def __init__(self, first):
+        self.first, self.ran = first, []
+
+    def carry_out(self, cases):
+        self.ran += [case.name for case in cases]
+        return {case.name: SimpleNamespace(case=case) for case in cases}
+
+    def losses(self, done):
+        kind, _, name = done.case.name.partition("/")
+        first = self.first[name]
+        assert (delay.FIRST_EPOCH in done.case.overrides) == (kind == "first")
+        return [first] if kind == "first" else [first, first - 0.1, first - 0.2, first - 0.3]
+
+
+def test_trainings_that_their_first_epoch_rules_out_are_ended(monkeypatch):
+    first = {one.name: 2.0 + 0.1 * index for index, one in enumerate(SETTINGS)}
+    study = FakeStudy(first)
+    monkeypatch.setattr(delay, "losses", study.losses)
+    found = searched(study, "adamw")
+    whole = [name for name in first if first[name] <= 2.0 + MARGIN]
+    assert 1 <= len(whole) < len(SETTINGS)
+    assert [name for name in study.ran if name.startswith("search/")] == [f"search/{name}" for name in whole]
+    assert {one.name: len(values) for one, values in found.items()} == {
+        name: 4 if name in whole else 1 for name in first
+    }
+
+
+def test_the_least_loss_of_the_last_epoch_is_chosen():
+    found = {one.key: [2.0] for one in SETTINGS}
+    found[SETTINGS[1].key] = [2.1, 1.9]
+    found[SETTINGS[4].key] = [2.2, 1.8]
+    assert chosen("adamw", found) == SETTINGS[4]
+
+
+@pytest.mark.parametrize("row", ROWS)
+def test_names_are_those_of_folders(row):
+    assert " " not in Setting(row=row, rate=1e-3, scale=1.0).name
