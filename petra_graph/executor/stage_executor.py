@@ -211,7 +211,7 @@ class StageExecutor:
     def input_gradient(
         self, micro_batch: int, received: MutableMapping[Edge, BackwardMessage]
     ) -> Mapping[Edge, BackwardMessage]:
-        """Go on with a split backward: differentiate with respect to the input, from the last segment to the first.
+        """Continue a split backward: differentiate with respect to the input, from the last segment to the first.
 
         Args:
             micro_batch: as in `reconstruct`.

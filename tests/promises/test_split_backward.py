@@ -1,6 +1,6 @@
 """A split backward changes when messages leave, and no bit: depths alone decide what is computed.
 
-That processes change none either, and that a run resumed at any cut goes on to the bit, is in `test_same_bits_on_processes.py` and
+That processes change none either, and that a run resumed at any cut continues to the bit, is in `test_same_bits_on_processes.py` and
 `test_resumed_pipelines.py`, through the same cases.
 """
 

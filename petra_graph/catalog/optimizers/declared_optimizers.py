@@ -218,7 +218,7 @@ class SoapOptions:
     eps: float = _eps()
     weight_decay: float = _weight_decay(0.01)
     precondition_frequency: int = option(
-        "bases are refreshed every so many steps", default=10, validator=AtLeast(1), unit="updates"
+        "steps between two refreshes of the bases", default=10, validator=AtLeast(1), unit="updates"
     )
     max_precond_dim: int = option(
         "longest side of a matrix that has a basis; longer ones have the identity", default=10_000, validator=AtLeast(1)

@@ -5,7 +5,7 @@
     w <- w (1 - lr wd) - lr L (L' m_hat R / (sqrt(v_hat) + eps)) R'
     A <- b2 A + (1 - b2) g g'               B <- b2 B + (1 - b2) g' g
 
-Every so many steps, the bases come nearer to those of A and B by an iteration of powers, L <- qr(A L), of columns in the order of their
+After `precondition_frequency` steps each, the bases come nearer to those of A and B by an iteration of powers, L <- qr(A L), of columns in the order of their
 eigenvalues. The basis of a side that is longer than `max_precond_dim` is the identity.
 
 Sources: Vyas et al. 2024, arXiv:2409.11321, algorithm 3, and its code, nikhilvyas/SOAP; under delays it is the basis rotation of Jung et al. 2026,
