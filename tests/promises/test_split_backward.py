@@ -133,7 +133,7 @@ def test_the_probe_measures_what_it_measures_of_whole_backwards(network):
 
 @pytest.mark.parametrize("words", [None, ("FRIW", "RFIW", "RFIW", "FRIW")])
 def test_other_words_discard_what_is_in_flight_and_say_so(write, words, capsys):
-    """What a stage holds at a cut follows from its word; the run goes on as under other stages."""
+    """What a stage holds at a cut follows from its word; the run continues as under other stages."""
     spec = write("small.toml", runs.SPEC)
     run(spec, settings(*FOUR), At("trained 1/6"))
     other = command(*settings(FOUR[0], words or ("FRIW",) * 4)) if words else command("method.split_backward=false")

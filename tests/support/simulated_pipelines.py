@@ -181,7 +181,7 @@ def split_pipelines(draw: st.DrawFn, *, capacity: bool = True, most_stages: int 
 
     Args:
         capacity: channels have none, or those of a run.
-        most_stages: at most so many.
+        most_stages: the largest number of stages.
         shallow: links and updates are so fast that few micro-batches are in flight.
     """
     made = draw(split_programs(most_stages))
