@@ -7,7 +7,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: quickstart test quick check format clean
+.PHONY: quickstart test quick check format gpu clean
 
 quickstart: $(STAMP)
 	$(BIN)/petra-graph run specs/quickstart.toml
@@ -29,6 +29,10 @@ check: $(STAMP)
 format: $(STAMP)
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
+
+# Installs nothing: the Python of .venv if that is here, or else PYTHON, measures on this machine's GPUs (tools/README.md).
+gpu:
+	PYTHONPATH=. $(if $(wildcard $(STAMP)),$(BIN)/python,$(PYTHON)) tools/gpu.py
 
 clean:
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .import_linter_cache build

@@ -12,6 +12,7 @@ from typing import Any
 
 from stage_peaks import StagePeaks
 from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
 
 from petra_graph.blocks import Streams
 from petra_graph.executor.numerics import NumericsContext
@@ -38,6 +39,8 @@ class Plain(nn.Module):
         super().__init__()
         self.graph = graph
         self.evaluation = evaluation
+        self.checkpointed = False
+        """Whether each node keeps its input alone, and runs again in the backward."""
         blocks = {name: block for executor in executors for name, block in executor.modules.items()}
         self.blocks = nn.ModuleDict({_key(name): copy.deepcopy(block) for name, block in blocks.items()})
 
@@ -47,7 +50,9 @@ class Plain(nn.Module):
         for name in self.graph.order:
             inputs = [stream for producer in self.graph.nodes[name].inputs for stream in streams[producer]]
             # Dense streams, as the runtime has them: convolutions of the views that a split gives are slower.
-            streams[name] = self.evaluation.canonicalize(self.blocks[_key(name)](*inputs))
+            block = self.blocks[_key(name)]
+            outputs = checkpoint(block, *inputs, use_reentrant=False) if self.checkpointed else block(*inputs)
+            streams[name] = self.evaluation.canonicalize(outputs)
         (output,) = streams[self.graph.head]
         return output
 
