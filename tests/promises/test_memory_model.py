@@ -215,7 +215,6 @@ SPLIT = {
     "joined parts": JOINED,
     "joined parts, dsp": {**JOINED, "method": "dsp", "accumulation": 3},
     "gradients with activations": {**WITH_GRADIENTS, "accumulation": 3},
-    "gradients with activations, int8": {**WITH_GRADIENTS, "precision": {"channel_dtype": "int8"}},
 }
 
 
