@@ -9,14 +9,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise, repeat
 
-from attrs import evolve, field, frozen
+from attrs import field, frozen
 
 from petra_graph.graph.node_graph import INPUT, NodeGraph, stage_graph
-from petra_graph.program.channels import Channel, ChannelKey, Direction, Edge, capacity
+from petra_graph.program.channels import Channel, ChannelKey, Edge, capacity
 from petra_graph.program.message_layout import WEIGHT, MessageLayout, StreamType, stream_layouts
 from petra_graph.program.method import Method
 from petra_graph.program.placement import Partition, Placement, Stage
-from petra_graph.program.schedule import depths, verb_depth, verb_of
+from petra_graph.program.schedule import depths, messages, verb_depth
 from petra_graph.program.stage_program import InputEdge, Segment, StageProgram
 from petra_graph.spec.model import Keeps, PrecisionSpec, Schedule, Uses, Word
 
@@ -47,7 +47,7 @@ class Lowering:
         Args:
             partition: the stages.
             schedule: their depths, by its name or as a list.
-            words: of all stages, where backwards are split.
+            words: of all stages; None: backwards are whole.
         """
         method, nodes = self.method, self.graph.nodes.values()
         modes: dict[str, Mode] = {node.name: (method.keeps(node.kind), method.backward) for node in nodes}
@@ -57,7 +57,7 @@ class Lowering:
         segments = [tuple(map(network.segment, _runs(stage, self.graph))) for stage in partition.stages]
         depth = depths(schedule, [stage.distance for stage in partition.stages], self.accumulation)
         between = _stages_of_edges(self.graph, partition)
-        orders: list[tuple[int, Word | None]] = list(zip(depth, words or repeat(None), strict=False))
+        orders: list[tuple[int, Word]] = list(zip(depth, words or repeat("FB"), strict=False))
         channels = _channels(between, segments, orders, self.messages)
         return tuple(
             StageProgram(
@@ -127,8 +127,8 @@ def _stages_of_edges(graph: NodeGraph, partition: Partition) -> Mapping[Edge, tu
 def _channels(
     between: Mapping[Edge, tuple[int, int]],
     segments: Sequence[Sequence[Segment]],
-    orders: Sequence[tuple[int, Word | None]],
-    messages: MessageTypes,
+    orders: Sequence[tuple[int, Word]],
+    types: MessageTypes,
 ) -> Mapping[int, tuple[Channel, ...]]:
     """Return the channels of each stage, by its index; both ends of a channel hold an equal value.
 
@@ -136,47 +136,34 @@ def _channels(
         orders: the depth and the word of each stage.
     """
     found: dict[int, list[Channel]] = {index: [] for index in range(1, len(segments) + 1)}
-    split = orders[0][1] is not None
-
-    def room(direction: Direction, producer: int, consumer: int) -> int:
-        producer_depth, consumer_depth = (
-            verb_depth(verb_of(direction, word), depth, word)
-            for depth, word in (orders[producer - 1], orders[consumer - 1])
-        )
-        return capacity(producer_depth, consumer_depth)
-
     for entry in (entry for own in segments for segment in own for entry in segment.inputs):
         if entry.edge not in between:
             continue
         producer, ends = entry.edge.producer, between[entry.edge]
-        forward = Channel(
-            key=ChannelKey(entry.edge, "forward"),
-            sender=ends[0],
-            receiver=ends[1],
-            streams=entry.streams,
-            training=messages.forward(producer),
-            evaluation=messages.evaluation(producer),
-            capacity=room("backward", *ends),
-        )
-        backward = evolve(
-            forward,
-            key=ChannelKey(entry.edge, "backward"),
-            sender=ends[1],
-            receiver=ends[0],
-            training=messages.backward(producer, returns_activation=entry.returns_activation and not split),
-            evaluation=None,
-        )
-        channels = [forward, backward]
-        if split and entry.returns_activation:
-            activation = evolve(
-                backward,
-                key=ChannelKey(entry.edge, "activation"),
-                training=messages.forward(producer),
-                capacity=room("activation", *ends),
+        (ahead, of_producer), (needed, of_consumer) = (orders[stage - 1] for stage in ends)
+        verbs = messages(of_producer, of_consumer, returns_activation=entry.returns_activation)
+        with_gradient = entry.returns_activation and "activation" not in verbs
+        layouts = {
+            "forward": types.forward(producer),
+            "activation": types.forward(producer),
+            "backward": types.backward(producer, returns_activation=with_gradient),
+        }
+        for direction, (sent_by, read_by) in verbs.items():
+            sender, receiver = ends if direction == "forward" else ends[::-1]
+            sends, reads = verbs["backward"] if direction == "forward" else (sent_by, read_by)
+            channel = Channel(
+                key=ChannelKey(entry.edge, direction),
+                sender=sender,
+                receiver=receiver,
+                sent_by=sent_by,
+                read_by=read_by,
+                streams=entry.streams,
+                training=layouts[direction],
+                evaluation=types.evaluation(producer) if direction == "forward" else None,
+                capacity=capacity(verb_depth(reads, ahead, of_producer), verb_depth(sends, needed, of_consumer)),
             )
-            channels.append(activation)
-        for stage in ends:
-            found[stage] += channels
+            for stage in ends:
+                found[stage].append(channel)
     return {stage: tuple(channels) for stage, channels in found.items()}
 
 

@@ -32,9 +32,11 @@ from petra_graph.compiler.simulator.least_depths import least_depths
 from petra_graph.compiler.simulator.split_orders import best_words, least_orders
 from petra_graph.compiler.spec_checks import check_depths, check_orders
 from petra_graph.compiler.time_search import TimeSearch
+from petra_graph.compiler.worthwhile_parts import worthwhile_words
 from petra_graph.errors import NoFeasiblePlan, Problem, shown
 from petra_graph.program.placement import Partition, Placement
-from petra_graph.spec.model import RequestedSchedule, Schedule, Word
+from petra_graph.program.schedule import arrangements
+from petra_graph.spec.model import RequestedSchedule, Schedule
 from petra_graph.units import size_text
 
 
@@ -112,8 +114,12 @@ def resolved_placement(inputs: PlannerInputs, stages: Partition) -> Placement:
         return (
             evolve(placement, schedule=least_depths(inputs.pipeline(inputs.placed(placement)))) if auto else placement
         )
-    plain: list[Word] = ["FRIW"] * len(stages.stages)
-    pipeline = inputs.pipeline(inputs.placed(evolve(placement, words=tuple(plain))))
+    words = (
+        worthwhile_words(inputs, inputs.placed(placement))
+        if split is True
+        else tuple(arrangements(word)[0] for word in split)
+    )
+    pipeline = inputs.pipeline(inputs.placed(evolve(placement, words=words)))
     if auto:
         orders = least_orders(pipeline, None if split is True else split)
         return evolve(placement, schedule=orders.depths, words=orders.words)

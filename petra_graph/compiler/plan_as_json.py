@@ -15,6 +15,7 @@ from petra_graph.measure.node_shapes import NodeShapes
 from petra_graph.program.channels import ChannelKey, Edge
 from petra_graph.program.device_types import Device
 from petra_graph.program.plan_document import VERSION, Document
+from petra_graph.program.schedule import period
 from petra_graph.program.stage_bytes import StageBytes
 from petra_graph.program.stage_program import StageProgram
 from petra_graph.spec.model import Spec
@@ -88,7 +89,7 @@ def _stages(prediction: Prediction) -> Iterator[Document]:
             "kind": _kind(program),
             "device": program.device,
             "depth": program.depth,
-            "word": program.word,
+            "word": None if prediction.placement.words is None else program.word,
             "distance": stage.distance,
             "staleness": staleness(modelled),
             "parameters": sum(costs.nodes[name].parameters for name in program.nodes),
@@ -100,8 +101,8 @@ def _stages(prediction: Prediction) -> Iterator[Document]:
 
 
 def _seconds(program: StageProgram, seconds: StageSeconds) -> dict[str, float]:
-    """Return the seconds of the whole backward, and of its parts where it is split."""
-    parts = () if program.word is None else ("reconstruct", "input_gradient", "parameter_gradient")
+    """Return the seconds of the whole backward, and of R, I and W where they are operations of their own."""
+    parts = (verb for verb in period(program.word) if verb not in {"forward", "backward"})
     return {key: getattr(seconds, key) for key in ("forward", "backward", *parts, "update", "exchange")}
 
 
@@ -184,7 +185,7 @@ def _nodes(prediction: Prediction, shapes: Mapping[str, NodeShapes]) -> Iterator
         for segment in program.segments:
             for name in segment.nodes:
                 node = inputs.graph.nodes[name]
-                seconds = node_seconds(program, segment, name, inputs.clocks[program.device])
+                seconds = node_seconds(program, segment, name, inputs.clocks[program.device], inputs.parts)
                 yield {
                     "name": name,
                     "kind": node.kind,
@@ -213,4 +214,9 @@ def _edges(prediction: Prediction) -> Iterator[Document]:
             "activation_bytes": sizes.activation if sizes else 0,
             "cut": home[producer] is not home[consumer],
             "capacity": prediction.capacity.get(ChannelKey(edge, "forward")),
+            "messages": [
+                {"sent_by": channel.sent_by, "read_by": channel.read_by}
+                for key, channel in prediction.pipeline.channels.items()
+                if key.edge == edge
+            ],
         }

@@ -21,7 +21,7 @@ from petra_graph.graph.node_graph import INPUT
 from petra_graph.program.channels import ChannelKey, Edge
 from petra_graph.program.device_types import MACHINE_DEVICES, Device, Link
 from petra_graph.program.message_layout import ITEM_BYTES, encoded_dtype
-from petra_graph.program.node_costs import CostTable, Profile
+from petra_graph.program.node_costs import CostTable, Parts, Profile
 from petra_graph.program.placement import Partition
 from petra_graph.program.schedule import Policy
 from petra_graph.program.stage_bytes import StageBytes
@@ -53,6 +53,11 @@ class PlannerInputs(Lowering):
     """Of a micro-batch, where its samples enter: loading, with what a profile counts to no stage."""
 
     @property
+    def parts(self) -> Parts:
+        """The shares of the parts of split backwards, where a profile has timed them."""
+        return {} if self.profile is None else self.profile.parts
+
+    @property
     def limits(self) -> list[int | None]:
         return [device.memory_bytes for device in self.devices]
 
@@ -72,7 +77,7 @@ class PlannerInputs(Lowering):
         return cut_of([stage.nodes for stage in stages.stages], hosts, self.graph.order)
 
     def seconds(self, program: StageProgram) -> StageSeconds:
-        seconds = stage_seconds(program, self.clocks[program.device])
+        seconds = stage_seconds(program, self.clocks[program.device], self.parts)
         enters = any(edge.producer == INPUT for edge in program.receives)
         exchange = self._exchange_seconds(program)
         return evolve(

@@ -16,7 +16,7 @@ from petra_graph.program.device_types import DEVICE_TYPES
 from petra_graph.program.message_layout import encoded_dtype
 from petra_graph.program.method import METHODS, Method, is_synchronous
 from petra_graph.program.placement import Partition
-from petra_graph.program.schedule import schedule_text, verb_depth, verb_of
+from petra_graph.program.schedule import schedule_text, verb_depth
 from petra_graph.program.stage_program import StageProgram
 from petra_graph.spec.intervals import interval
 from petra_graph.spec.model import (
@@ -92,7 +92,7 @@ def check_words(split: SplitBackward, schedule: RequestedSchedule, stages: int) 
     """Check listed words against the number of stages, and against listed depths.
 
     Raises:
-        SpecError: the number of words is not that of the stages, the last is not FRIW, or a depth is 1 under another word.
+        SpecError: the number of words is not that of the stages, or the word of the last one, or of a depth of 1, does not begin with F.
     """
     if isinstance(split, bool):
         return
@@ -108,19 +108,21 @@ def check_words(split: SplitBackward, schedule: RequestedSchedule, stages: int) 
                 path=path,
             )
         )
-    elif split[-1] != "FRIW":
-        message = f"the last stage has depth 1, and its forward comes before its backward, so its word is FRIW (got {split[-1]})"
-        problems.append(Problem(message=message, hint='make the last word "FRIW"', path=(*path, stages - 1)))
+    elif split[-1][0] != "F":
+        message = f"the last stage has depth 1, so its forward comes before its backward, and its word begins with F (got {split[-1]})"
+        problems.append(
+            Problem(message=message, hint='make the last word "FRIW", "FRB" or "FB"', path=(*path, stages - 1))
+        )
     elif schedule == "sequential" or isinstance(schedule, tuple):
         depths = (1,) * stages if isinstance(schedule, str) else schedule
         problems += [
             Problem(
-                message=f"stage {stage} has depth 1, so its forward comes before its backward, and its word is FRIW (got {word})",
-                hint='make it "FRIW", or the depth 2 or more',
+                message=f"stage {stage} has depth 1, so its forward comes before its backward, and its word begins with F (got {word})",
+                hint='make it "FRIW", "FRB" or "FB", or the depth 2 or more',
                 path=(*path, stage - 1),
             )
             for stage, (depth, word) in enumerate(zip(depths, split, strict=False), start=1)
-            if depth == 1 and word != "FRIW"
+            if depth == 1 and word[0] != "F"
         ]
     if problems:
         raise SpecError(problems)
@@ -130,19 +132,21 @@ def check_orders(programs: Sequence[StageProgram]) -> None:
     """Check that stages whose backwards are split never wait for one another for ever.
 
     Raises:
-        SpecError: the depth of R or I, as `program.schedule` defines it, grows along a channel.
+        SpecError: depth, as `program.schedule` defines it for verbs, grows along a channel.
     """
     problems: dict[tuple[int, int], Problem] = {}
     for channel in (channel for program in programs for channel in program.channels):
         consumer, producer = programs[channel.sender - 1], programs[channel.receiver - 1]
-        if channel.key.direction == "forward" or producer.word is None:
+        if channel.key.direction == "forward":
             continue
-        verb = verb_of(channel.key.direction, producer.word)
-        ahead, needed = (verb_depth(verb, one.depth, one.word) for one in (producer, consumer))
+        sent_by, read_by = channel.sent_by.replace("_", " "), channel.read_by.replace("_", " ")
+        ahead = verb_depth(channel.read_by, producer.depth, producer.word)
+        needed = verb_depth(channel.sent_by, consumer.depth, consumer.word)
         if ahead < needed:
             message = (
                 f"stage {consumer.index} ({consumer.word}, depth {consumer.depth}) would wait for ever: it does {needed} forwards before its "
-                f"first {verb.replace('_', ' ')}, and stage {producer.index} ({producer.word}, depth {producer.depth}), which feeds it, does {ahead}"
+                f"first {sent_by}, and stage {producer.index} ({producer.word}, depth {producer.depth}), which feeds it, does {ahead}"
+                + (f" before its first {read_by}, which reads that" if read_by != sent_by else "")
             )
             hint = 'deepen the producer, give it a word whose F comes earlier, or set schedule = "auto"'
             problems.setdefault(

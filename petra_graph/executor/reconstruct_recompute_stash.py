@@ -4,8 +4,8 @@ All but the head have the same two passes. `forward` maps input streams to outpu
 the output (and the output itself, where the runner reconstructs from it) and returns the gradient of the input, with the
 input itself for a producer that reconstructs. Parameter gradients are added to `grad`.
 
-Where backwards are split (`program.schedule`), runners that keep no graph do theirs in three parts: `reconstruct` makes the input
-and the graph, `input_gradient` differentiates it, and `parameter_gradient` adds what is left. The graph lives from the first to the last.
+Where backwards are split (`program.schedule`), runners that keep no graph do theirs in parts: `reconstruct` makes the input
+and the graph, `input_gradient` differentiates it, and `parameter_gradient` adds what that has left. The graph lives from the first to the last.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from typing import TypeVar
 
 import torch
@@ -151,7 +152,7 @@ class BodyRunner(SegmentRunner):
 
 @define(eq=False, slots=False)
 class SplitRunner(SegmentRunner):
-    """A segment whose backward also comes in three parts, of one micro-batch at a time."""
+    """A segment whose backward also comes in parts, of one micro-batch at a time."""
 
     _vjp: Callable[[Streams], Streams] | None = field(default=None, init=False)
     """Of the micro-batch that is reconstructed, and not yet differentiated."""
@@ -168,19 +169,24 @@ class SplitRunner(SegmentRunner):
         self._vjp = made.vjp
         return made.inputs
 
-    def input_gradient(self, gradients: Streams) -> Streams:
-        """Return the gradient of the input that was reconstructed, given that of each output stream."""
+    def input_gradient(self, gradients: Streams, *, alone: bool = True) -> Streams:
+        """Return the gradient of the input that was reconstructed.
+
+        Args:
+            gradients: of each output stream.
+            alone: leave those of the parameters to `parameter_gradient`; else they are added at once.
+        """
         assert self._vjp is not None
-        with deferred_gradients() as self._rest:
+        with deferred_gradients() if alone else nullcontext() as self._rest:
             found = self._vjp(gradients)
         self._vjp = None
         return found
 
     def parameter_gradient(self, _micro_batch: int) -> None:
-        """Add the gradients of the parameters, and let go of the micro-batch."""
-        assert self._rest is not None
-        self._rest.accumulate()
-        self._rest = None
+        """Add the gradients of the parameters that wait, and let go of the micro-batch."""
+        if self._rest is not None:
+            self._rest.accumulate()
+            self._rest = None
 
 
 class Reconstruct(BodyRunner, SplitRunner):
@@ -264,7 +270,7 @@ class Recompute(BodyRunner, SplitRunner):
         return Reconstruction(inputs, lambda gradients: self.differentiate(recomputed, gradients, leaves))
 
     def parameter_gradient(self, micro_batch: int) -> None:
-        """Add the gradients of the parameters, and let go of the micro-batch."""
+        """Add the gradients of the parameters that wait, and let go of the micro-batch."""
         super().parameter_gradient(micro_batch)
         self.buffer.take(micro_batch)
 

@@ -130,7 +130,7 @@ class StageExecutor:
                     del outputs
                 elif isinstance(runner, HeadRunner):
                     assert target is not None
-                    head_forward = runner.forward_backward if self.program.word is None else runner.forward
+                    head_forward = runner.forward_backward if self.program.word == "FB" else runner.forward
                     result = head_forward(micro_batch, inputs, target)
                     self._weights.put(micro_batch, result.weight / result.samples)
                 del inputs
@@ -142,15 +142,22 @@ class StageExecutor:
     def backward(
         self, micro_batch: int, received: MutableMapping[Edge, BackwardMessage]
     ) -> Mapping[Edge, BackwardMessage]:
-        """Run the backward of a training micro-batch; parameter gradients join the window, and so does their weight.
+        """Run the backward of a training micro-batch, or what `reconstruct` has left of it.
+
+        Parameter gradients join the window, and so does their weight.
 
         Args:
             micro_batch: counted from the run's start.
-            received: one entry an edge of `program.sends`; emptied.
+            received: one entry an edge of `program.sends`, less those that `reconstruct` had; emptied.
 
         Returns:
             A message for each edge of `program.receives` that comes from another stage.
         """
+        if self.open is not None:
+            with self.observers.backward(micro_batch), self.earlier.of(micro_batch):
+                through = self._differentiate(micro_batch, received, alone=False)
+                self._end(micro_batch)
+            return through
         sent: dict[Edge, BackwardMessage] = {}
         with self.observers.backward(micro_batch), self.earlier.of(micro_batch):
             self._past_sums.append((micro_batch, self.sums_in_flight.take(micro_batch)))
@@ -179,13 +186,17 @@ class StageExecutor:
         return sent
 
     def reconstruct(
-        self, micro_batch: int, received: MutableMapping[Edge, EncodedTensors]
+        self,
+        micro_batch: int,
+        received: MutableMapping[Edge, EncodedTensors],
+        gradients: Mapping[Edge, BackwardMessage] | None = None,
     ) -> Mapping[Edge, EncodedTensors]:
         """Begin a split backward: reconstruct, or run again, from the last segment to the first; running statistics change here.
 
         Args:
             micro_batch: counted from the run's start.
             received: the activation for each edge of `program.sends` from whose consumer the stage reconstructs; emptied.
+            gradients: those that came in one message with an activation, for the operation that differentiates.
 
         Returns:
             The activation for each edge from another stage that reconstructs from it.
@@ -195,7 +206,9 @@ class StageExecutor:
         with self.observers.reconstruct(micro_batch), self.earlier.of(micro_batch):
             self._fetch()
             self.open = OpenBackward(
-                micro_batch=micro_batch, activations={} if self.program.word == "FRIW" else dict(received)
+                micro_batch=micro_batch,
+                activations={} if self.program.word[0] == "F" else dict(received),
+                gradients=gradients or {},
             )
             for segment, runner in self._reversed():
                 source = segment.activation_from
@@ -215,46 +228,60 @@ class StageExecutor:
 
         Args:
             micro_batch: as in `reconstruct`.
-            received: the gradients for each edge of `program.sends`; emptied.
+            received: the gradients for each edge of `program.sends`, less those that `reconstruct` had; emptied.
 
         Returns:
             The gradients for each edge of `program.receives` that comes from another stage.
         """
-        begun = self._begun(micro_batch)
-        sent: dict[Edge, BackwardMessage] = {}
         with self.observers.input_gradient(micro_batch), self.earlier.of(micro_batch):
-            weight = next((one.weight for one in received.values()), None)
-            begun.weight = self._weights.oldest(micro_batch) if weight is None else weight
-            begun.gradients = dict(received) if self.program.word == "RIFW" else {}
-            for segment, runner in self._reversed():
-                gradients = _summed([decode(received.pop(edge).gradients) for edge in segment.outputs])
-                found = runner.input_gradient(gradients)
-                for edge, own, _, inside in self._returns(segment):
-                    returned = encode(found[own], "as-streams" if inside else self.precision.channel_dtype)
-                    message = BackwardMessage(gradients=returned, activation=None, weight=begun.weight)
-                    (received if inside else sent)[edge] = message
-                del gradients, found
-        return sent
+            return self._differentiate(micro_batch, received, alone=True)
 
     def parameter_gradient(self, micro_batch: int) -> None:
         """End a split backward: parameter gradients join the window, and so does the weight."""
-        begun = self._begun(micro_batch)
         with self.observers.parameter_gradient(micro_batch), self.earlier.of(micro_batch):
-            self._past_sums.append((micro_batch, self.sums_in_flight.take(micro_batch)))
-            if self.program.holds_head:
-                self._weights.take(micro_batch)
-            self.updater.accumulated(micro_batch, begun.weight)
-            for segment, runner in self._reversed():
-                runner.parameter_gradient(micro_batch)
-                self.observers.segment_backward(micro_batch, segment)
-            self.open = None
+            self._end(micro_batch)
+
+    def _differentiate(
+        self, micro_batch: int, received: MutableMapping[Edge, BackwardMessage], *, alone: bool
+    ) -> Mapping[Edge, BackwardMessage]:
+        """Differentiate what is reconstructed; `alone`: with respect to the input, and not to the parameters."""
+        begun = self._begun(micro_batch)
+        sent: dict[Edge, BackwardMessage] = {}
+        received.update(begun.gradients)
+        weight = next((one.weight for one in received.values()), None)
+        begun.weight = self._weights.oldest(micro_batch) if weight is None else weight
+        begun.gradients, begun.differentiated = dict(received) if self.program.word == "RIFW" else {}, True
+        for segment, runner in self._reversed():
+            gradients = _summed([decode(received.pop(edge).gradients) for edge in segment.outputs])
+            found = runner.input_gradient(gradients, alone=alone)
+            for edge, own, _, inside in self._returns(segment):
+                returned = encode(found[own], "as-streams" if inside else self.precision.channel_dtype)
+                message = BackwardMessage(gradients=returned, activation=None, weight=begun.weight)
+                (received if inside else sent)[edge] = message
+            del gradients, found
+        return sent
+
+    def _end(self, micro_batch: int) -> None:
+        """Add the gradients of parameters that wait, and let go of the micro-batch."""
+        begun = self._begun(micro_batch)
+        self._past_sums.append((micro_batch, self.sums_in_flight.take(micro_batch)))
+        if self.program.holds_head:
+            self._weights.take(micro_batch)
+        self.updater.accumulated(micro_batch, begun.weight)
+        for segment, runner in self._reversed():
+            runner.parameter_gradient(micro_batch)
+            self.observers.segment_backward(micro_batch, segment)
+        self.open = None
 
     def repeat(self, begun: OpenBackward) -> None:
         """Do again, behind a cut, what of a split backward was done before it; running statistics stay, and nothing is sent."""
+        activations, gradients = dict(begun.activations), dict(begun.gradients)
         with frozen_statistics(*self.modules.values()):
-            self.reconstruct(begun.micro_batch, dict(begun.activations))
-            if begun.gradients is not None:
-                self.input_gradient(begun.micro_batch, dict(begun.gradients))
+            if begun.differentiated:
+                self.reconstruct(begun.micro_batch, activations)
+                self.input_gradient(begun.micro_batch, gradients)
+            else:
+                self.reconstruct(begun.micro_batch, activations, gradients)
 
     def update(self, norm: Tensor | None = None) -> None:
         """Step with the window's mean gradient; `norm` as in `Updater.step`.

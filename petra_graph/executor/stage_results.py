@@ -18,7 +18,7 @@ class BackwardMessage:
 
     gradients: EncodedTensors
     activation: EncodedTensors | None
-    """The producer's output, for a producer that reconstructs from it; None also where it has gone ahead, of a split backward."""
+    """The producer's output, for a producer that reconstructs from it; None also where it has gone ahead."""
     weight: float
     """Of the micro-batch's targets: 1 where each of them counts for one (`HeadResult.weight`), by which the gradients are multiplied."""
 
@@ -47,13 +47,14 @@ class OpenBackward:
 
     micro_batch: int
     activations: Mapping[Edge, EncodedTensors]
-    gradients: Mapping[Edge, BackwardMessage] | None = None
-    """None: its input gradient is still to be computed."""
+    gradients: Mapping[Edge, BackwardMessage]
+    """Of a stage that has not yet differentiated, those that came with the activations."""
+    differentiated: bool = False
     weight: float = 1.0
     """As in the messages of the gradients."""
 
     def received_no_more(self) -> None:
-        """Let go of what was received: no cut will ask for it."""
+        """Let go of what was received and is used: no cut will ask for it."""
         self.activations = {}
-        if self.gradients is not None:
+        if self.differentiated:
             self.gradients = {}

@@ -6,7 +6,7 @@
     versions/V/NODE/NAME           the parameters of version V, which a micro-batch in flight uses
     inputs/NODE/M/I                what the segment that begins with NODE keeps of micro-batch M
     activations/I/K                what the reconstruction of a split backward has received, which its parameter gradients wait for
-    received/I/K                   the gradients that it has received, where it is differentiated
+    received/I/K                   the gradients that it has received
     sent/M/I                       sums of what the forward of M sent, for a diagnosis
     callbacks/CALLBACK/NODE/NAME   what a callback keeps beside a parameter
 
@@ -275,13 +275,14 @@ def _captured_open(saved: SavedTensors, begun: OpenBackward) -> Facts:
     """Copy what a split backward has received, in the order of its edges."""
     for index, activation in enumerate(begun.activations.values()):
         saved.put_all(f"activations/{index}", activation)
-    for index, message in enumerate((begun.gradients or {}).values()):
+    for index, message in enumerate(begun.gradients.values()):
         saved.put_all(f"received/{index}", message.gradients)
     return {
         "micro_batch": begun.micro_batch,
-        "weight": begun.weight,
+        "weight": next((message.weight for message in begun.gradients.values()), begun.weight),
         "activations": [list(edge) for edge in begun.activations],
-        "gradients": None if begun.gradients is None else [list(edge) for edge in begun.gradients],
+        "gradients": [list(edge) for edge in begun.gradients],
+        "differentiated": begun.differentiated,
     }
 
 
@@ -293,13 +294,13 @@ def _restored_open(saved: SavedTensors, facts: Facts, device: torch.device) -> O
         Edge(*edge): BackwardMessage(
             gradients=saved.get_all(f"received/{index}", device), activation=None, weight=facts["weight"]
         )
-        for index, edge in enumerate(facts["gradients"] or ())
+        for index, edge in enumerate(facts["gradients"])
     }
     return OpenBackward(
         micro_batch=facts["micro_batch"],
         activations=activations,
-        gradients=None if facts["gradients"] is None else gradients,
-        weight=facts["weight"],
+        gradients=gradients,
+        differentiated=facts["differentiated"],
     )
 
 

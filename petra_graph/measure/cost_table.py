@@ -22,7 +22,7 @@ from attrs import frozen
 from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensorMode
 
-from petra_graph.blocks import Block, Shape
+from petra_graph.blocks import Block, Reversible, Shape, can_reconstruct_ahead
 from petra_graph.errors import PetraGraphError, PluginError, Problem, SpecError, at_path
 from petra_graph.executor.numerics import Normalisation, place
 from petra_graph.graph.node_graph import INPUT, Node, NodeGraph
@@ -226,6 +226,7 @@ def _run(
         input_bytes=tuple(stream.bytes(batch) for stream in inputs),
         output_bytes=tuple(stream.bytes(batch) for stream in outputs),
         work=work,
+        reconstructs_ahead=not isinstance(module, Reversible) or can_reconstruct_ahead(module),
     )
     return _Measured(cost=cost, outputs=outputs)
 

@@ -191,16 +191,20 @@ def _head(trial: NodeTrial, loss: Loss, targets: Tensor, *, split: bool) -> Mapp
         return runner.pending.take(0).gradients
 
     whole: Mapping[Operation, Work] = {"forward_backward": _differentiated(trial, run, trial.inputs)}
-    return {**whole, **_named(_RERUN, _in_parts(trial, runner, begin, trial.inputs, ()))} if split else whole
+    if not split:
+        return whole
+    parts = _in_parts(trial, runner, begin, trial.inputs, ())
+    return {**whole, **_named(_RERUN, [*parts, *_in_parts(trial, runner, begin, trial.inputs, (), at_once=True)])}
 
 
-_Parts = tuple[Operation, Operation, Operation]
-_RECONSTRUCTED: _Parts = ("reconstruct", "reconstruct_inputs", "reconstruct_parameters")
-_RERUN: _Parts = ("rerun", "rerun_inputs", "rerun_parameters")
+_Parts = tuple[Operation, Operation, Operation, Operation]
+_RECONSTRUCTED: _Parts = ("reconstruct", "reconstruct_inputs", "reconstruct_parameters", "reconstruct_gradients")
+_RERUN: _Parts = ("rerun", "rerun_inputs", "rerun_parameters", "rerun_gradients")
 
 
 def _named(names: _Parts, works: Sequence[Work]) -> Mapping[Operation, Work]:
-    return dict(zip(names, works, strict=True))
+    """Return works by name; B may be missing."""
+    return dict(zip(names, works, strict=False))
 
 
 def _reconstructed(
@@ -209,7 +213,12 @@ def _reconstructed(
     def begin(outputs: Streams) -> Streams:
         return runner.reconstruct(0, outputs)
 
-    return _named(_RECONSTRUCTED, _in_parts(trial, runner, begin, outputs, gradients, from_outputs=True))
+    parts = [
+        part
+        for at_once in (False, True)
+        for part in _in_parts(trial, runner, begin, outputs, gradients, from_outputs=True, at_once=at_once)
+    ]
+    return _named(_RECONSTRUCTED, parts)
 
 
 class _Rerun(Recompute):
@@ -242,8 +251,9 @@ def _in_parts(
     gradients_like: Streams,
     *,
     from_outputs: bool = False,
+    at_once: bool = False,
 ) -> Sequence[Work]:
-    """Return the work of the three parts of a split backward, run twice as in `_differentiated`; in the second run as before another node.
+    """Return the work of R, I and W, run twice as in `_differentiated`; in the second run as before another node.
 
     What is kept behind a part is what lives once the runner alone holds anything, so all tensors are made here.
 
@@ -253,12 +263,13 @@ def _in_parts(
         arguments_like: tensors like its arguments.
         gradients_like: tensors like the arguments of I.
         from_outputs: whether R's arguments are the node's outputs, and its results the inputs; else it is the reverse.
+        at_once: return the work of B alone, which does I and W.
     """
-    rounds: list[tuple[Work, Work, Lap]] = []
+    rounds: list[tuple[Work, Lap, Work, Lap]] = []
     inner = 0
     trial.drop_gradients()
     with Tally() as tally:
-        for inside in (False, True):
+        for inside in (False, not at_once):
             before = tally.live
             arguments = tuple(map(torch.zeros_like, arguments_like))
             tally.lap()
@@ -271,7 +282,7 @@ def _in_parts(
             reopened = work_of(lap, kept=kept, shares=shares, holds=holds)
             gradients = tuple(map(torch.zeros_like, gradients_like))
             tally.lap()
-            found = runner.input_gradient(gradients)
+            found = runner.input_gradient(gradients, alone=not at_once)
             lap = tally.lap()
             outputs, inputs = (taken, made) if from_outputs else (made, taken)
             known = [*outputs, *_references(gradients), *inputs]
@@ -284,9 +295,11 @@ def _in_parts(
             whole.clear()
             tally.lap()
             runner.parameter_gradient(0)
-            rounds.append((reopened, work_of(lap, kept=kept, shares=shares, holds=holds), tally.lap()))
+            rounds.append((reopened, lap, work_of(lap, kept=kept, shares=shares, holds=holds), tally.lap()))
     trial.drop_gradients()
-    (reopened, of_inputs, allocating), (_, _, adding) = rounds
+    (reopened, first, of_inputs, allocating), (_, second, _, adding) = rounds
+    if at_once:
+        return [work_of(first, second, shares=of_inputs.shares)]
     return reopened, evolve(of_inputs, inner_bytes=inner), work_of(allocating, adding)
 
 

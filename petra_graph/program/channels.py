@@ -3,7 +3,8 @@
     producer's stage --- forward channel: streams -------------------------> consumer's stage
                      <-- backward channel: gradients (and activations), weight
 
-Where backwards are split, the activation leaves ahead of the gradients, on a channel of its own, if the producer reconstructs from it:
+Where the consumer's stage splits its backwards, the activation leaves ahead of the gradients, on a channel of its own, if the producer
+reconstructs from it:
 
     producer's stage <-- activation channel: streams ----------------------- consumer's stage
                      <-- backward channel: gradients, weight
@@ -21,6 +22,8 @@ from attrs import frozen
 from petra_graph.program.message_layout import MessageLayout, aligned
 
 Direction = Literal["forward", "backward", "activation"]
+Verb = Literal["forward", "backward", "reconstruct", "input_gradient", "parameter_gradient", "update"]
+"""An operation of a stage (`program.schedule`)."""
 NEIGHBOUR_CAPACITY = 2
 """Capacity between stages whose depths differ by at most two: one message is written while another one is read."""
 
@@ -53,9 +56,13 @@ class Channel:
     """Index of the stage that sends."""
     receiver: int
     """Index of the stage that receives."""
+    sent_by: Verb
+    """The sender's operation at whose end a message leaves."""
+    read_by: Verb
+    """The receiver's operation that reads it."""
     streams: int
-    """Streams of the edge. A backward message holds their gradients, the activation where the producer reconstructs and backwards
-    are whole, and the weight of the micro-batch's targets; an activation message holds the streams."""
+    """Streams of the edge. A backward message holds their gradients, the activation where the producer reconstructs and the consumer's
+    backwards are whole, and the weight of the micro-batch's targets; an activation message holds the streams."""
     training: MessageLayout
     evaluation: MessageLayout | None
     """None for a channel to the producer, which carries nothing in an evaluation."""
@@ -83,8 +90,9 @@ def capacity(producer_depth: int, consumer_depth: int) -> int:
     after the consumer's forward of m + depth(consumer) - 2. The same holds on the way back. With this capacity no
     stage ever waits for room; neighbours under lockstep need one less.
 
-    Where backwards are split, the same holds with the depths of a verb by which the consumer sends, in place of the stages': the
-    producer's F(m + d) comes after its I(m), which is after the consumer's I(m), and so after the consumer's F(m + d' - 1).
+    Where backwards are split, the same holds with the depths of the verb by which the consumer sends and of that by which the producer
+    reads, in place of the stages': the producer's F(m + d) comes after its I(m), which is after the consumer's I(m), and so after the
+    consumer's F(m + d' - 1).
 
     Args:
         producer_depth: forwards of the producing stage before its first backward; or of its verb, as `schedule.verb_depth` gives it.

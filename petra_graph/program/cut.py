@@ -26,12 +26,12 @@ Proof that the stages' states with the messages in flight are all that the run n
    N are known: forwards up to N - 1, and backwards of all micro-batches before N - depth + 1 (none below zero; all of them
    where the pipeline has drained), with the updates that follow them. Of a split backward, each part has a depth of its own, and
    the parts of a micro-batch before N - depth(part) + 1 are done. As depth(R) <= depth(I) <= depth(W) <= depth(R) + 1, at most one
-   micro-batch is between its R and its W.
+   micro-batch is between its R and its W (or its B).
 2. No forward message crosses the cut: producer and consumer have both done the forwards up to N - 1, and no others.
 3. A stage is never less deep than its consumers, so a consumer has done at least as many backwards. Its messages of the
    backwards that the producer has not done are in flight: depth(producer) - depth(consumer) of them at most. The producer
-   receives them after its cut, in their order, and notes a copy of each. Where backwards are split, a verb that sends is never less
-   deep than the consumer's, and the same holds for each of the two channels: activations by the counts of R, gradients by those of I.
+   receives them after its cut, in their order, and notes a copy of each. Where backwards are split, the producer's verb that reads a
+   channel is never less deep than the consumer's that sends on it, and the same holds by the counts of these two.
 4. No message of an operation behind the cut is needed before it: by 1, an operation before the cut needs forwards below N and
    backwards (or parts of one) that the consumer does before its own cut. So every stage reaches its cut whatever the others do behind theirs.
 
@@ -44,8 +44,8 @@ from __future__ import annotations
 from attrs import frozen
 
 from petra_graph.kinds.stage_facts import backwards_before, updates_after
-from petra_graph.program.channels import Channel, Direction
-from petra_graph.program.schedule import Action, Verb, verb_depth, verb_of
+from petra_graph.program.channels import Channel, Verb
+from petra_graph.program.schedule import Action, verb_depth
 from petra_graph.program.stage_program import StageProgram
 from petra_graph.spec.model import Flush
 
@@ -88,12 +88,12 @@ class Cut:
 
     def sent(self, program: StageProgram, channel: Channel) -> int:
         """Return how many messages a stage has sent on a channel since the drain before."""
-        return self.done(program, verb_of(channel.key.direction, program.word))
+        return self.done(program, channel.sent_by)
 
-    def in_flight(self, sender: StageProgram, receiver: StageProgram, direction: Direction = "backward") -> range:
-        """Return the micro-batches whose messages of a direction the sender has sent, and the receiver has not used."""
-        start, verb = self.micro_batches.start, verb_of(direction, sender.word)
-        return range(start + self.done(receiver, verb), start + self.done(sender, verb))
+    def in_flight(self, channel: Channel, sender: StageProgram, receiver: StageProgram) -> range:
+        """Return the micro-batches whose messages on a channel the sender has sent, and the receiver has not used."""
+        start = self.micro_batches.start
+        return range(start + self.done(receiver, channel.read_by), start + self.done(sender, channel.sent_by))
 
 
 def aligned(at: int, per_epoch: int, accumulation: int, flush: Flush) -> int:

@@ -12,14 +12,16 @@ Operations are those of the executor's segment runners:
     reconstruct         reconstruct the input, and keep the graph             R of reversible nodes that keep nothing
     reconstruct_inputs      differentiate that graph with respect to the input            their I
     reconstruct_parameters  differentiate the rest of it                                  their W
+    reconstruct_gradients   differentiate all of it at once                               their B
     rerun               evaluate again from a stashed input, keep the graph   R of nodes that keep their input; the head's forward
     rerun_inputs, rerun_parameters    as of reconstruct                       their I and W
+    rerun_gradients     as of reconstruct                                     B of the head; that of other nodes is a replay
     update              the optimizer's step
     predict             predict the parameters for a forward, and keep them             where the optimizer does it
     estimate            estimate those of the forward for a backward, and keep them     the same
     copy                copy the parameters before an update, where a backward uses older ones    (in a profile alone)
 
-A table holds for one micro-batch size, one precision and one optimizer. It has the parts of split backwards (R, I and W) if it was
+A table holds for one micro-batch size, one precision and one optimizer. It has the parts of split backwards (R, I, W and B) if it was
 measured for them.
 
 A profile has the seconds of these operations, timed on a real device, for plans that need not guess.
@@ -30,8 +32,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Literal
 
-from attrs import frozen
+from attrs import field, frozen
 
+from petra_graph.program.channels import Verb
 from petra_graph.program.device_types import Link
 from petra_graph.spec.model import Kind
 
@@ -46,9 +49,11 @@ Operation = Literal[
     "reconstruct",
     "reconstruct_inputs",
     "reconstruct_parameters",
+    "reconstruct_gradients",
     "rerun",
     "rerun_inputs",
     "rerun_parameters",
+    "rerun_gradients",
     "update",
     "predict",
     "estimate",
@@ -108,6 +113,8 @@ class NodeCost:
     input_bytes: tuple[int, ...]
     output_bytes: tuple[int, ...]
     work: Mapping[Operation, Work]
+    reconstructs_ahead: bool = True
+    """Whether its input can be reconstructed ahead of the gradient without more work."""
 
     @property
     def for_delay(self) -> Work:
@@ -137,6 +144,11 @@ OPERATIONS: Mapping[Kind, frozenset[Operation]] = {
 """The operations that a profile times, by kind of node: all that any method uses."""
 
 
+Parts = Mapping[str, Mapping[Verb, float]]
+"""By node and operation: the seconds of R ("reconstruct"), I, W, and B behind an R ("backward"), as shares of the node's whole backward;
+of the head as shares of its `forward_backward`, which its "forward" is a share of, too."""
+
+
 @frozen(kw_only=True)
 class Profile:
     """One network with one micro-batch size, precision and optimizer, on one type of device."""
@@ -157,6 +169,8 @@ class Profile:
     """By node and operation: seconds a micro-batch (medians); `update`: seconds a step."""
     sizes: Mapping[str, tuple[int, int]]
     """By node: trained values, and bytes of its output; they distinguish networks."""
+    parts: Parts = field(factory=dict)
+    """Of split backwards; of no node in a profile that did not time them."""
     outside: float
     """Seconds a micro-batch outside all stages: loading samples, passing messages."""
     link: Link | None

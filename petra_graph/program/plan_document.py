@@ -13,8 +13,8 @@ from itertools import chain, islice
 from typing import Any, TypeAlias, get_args
 
 from petra_graph.errors import Problem, SpecError, shown
+from petra_graph.program.channels import Verb
 from petra_graph.program.json_shape import Each, Later, faults
-from petra_graph.program.schedule import Verb
 from petra_graph.spec.model import Kind
 
 Document: TypeAlias = dict[str, Any]
@@ -24,8 +24,9 @@ VERSION = 1
 """Of the document's keys and their meaning; a key that is added changes none."""
 
 _PASSES = Each(float, needed=("forward", "backward"))
-"""Of a micro-batch; a stage's and a node's seconds have an `update`, and a stage's the `exchange` in it, which is not work. Where
-backwards are split, seconds have their `reconstruct`, `input_gradient` and `parameter_gradient`, which add up to `backward`."""
+"""Of a micro-batch; a stage's and a node's seconds have an `update`, and a stage's the `exchange` in it, which is not work. Parts of a
+split backward that are operations of their own are there as well: `reconstruct`, `input_gradient` and `parameter_gradient`. `backward`
+is the sum of all parts."""
 _BYTES = Each(int, needed=("total",))
 """parameters, gradients, optimizer, input_buffer, parameter_buffer, graphs, working, channels, total: of the moment when a device
 holds most, or a stage as if it had a device of its own; those of `totals` are the sum over devices."""
@@ -45,7 +46,7 @@ SHAPE: dict[str, Any] = {
             "kind": str,
             "device": str,
             "depth": int,
-            "word": Later((str, None)),  # the order of a split backward; null: it is whole
+            "word": Later((str, None)),  # the order of the operations, where the spec splits backwards
             "distance": Later(int),
             "staleness": float,  # updates, in the mean
             "parameters": int,
@@ -112,6 +113,7 @@ SHAPE: dict[str, Any] = {
             "forward_bytes": float,
             "backward_bytes": float,
             "activation_bytes": Later(float),  # of these, in a message of their own ahead of the gradient
+            "messages": Later([{"sent_by": str, "read_by": str}]),  # operations of the stages; none inside a stage
             "cut": bool,
             "capacity": (int, None),  # messages that each direction holds; null on one device
         },

@@ -19,14 +19,18 @@ also where the pipeline fills again in between, where a run is resumed under oth
 
 On a graph J-j is the longest path from stage j to the head's stage, counted in stages.
 
-**Split backwards.** A stage may do its backward of m in three parts: R reconstructs (or runs again) and sends the activation, I
-computes and sends the gradient of the input, W computes the gradients of the parameters. R(m + 1) follows W(m), and U where W(m)
-ends a window, so all parts see one version of the parameters, and what is computed follows from depths alone. A stage's order is
-then its depth and a word, which says where the one forward of a period stands, after depth - 1 forwards that fill the pipeline:
+**Split backwards.** A stage may do its backward of m in parts: R reconstructs (or runs again) and sends the activation, I
+computes and sends the gradient of the input, W computes the gradients of the parameters. B is what is left of a backward: I and W at
+once behind an R, or all of it. R(m + 1) follows W(m) or B(m), and U where that ends a window, so all parts see one version of the
+parameters, and what is computed follows from depths alone. A stage's order is its depth and a word, which says of what
+parts its backward is, and where the one forward of a period stands, after depth - 1 forwards that fill the pipeline:
 
+    FB      F(m+depth-1) B(m)              a whole backward: activation and gradient leave in one message
     FRIW    F(m+depth-1) R(m) I(m) W(m)    the order of whole backwards
     RFIW    R(m) F(m+depth-1) I(m) W(m)
     RIFW    R(m) I(m) F(m+depth-1) W(m)
+    FRB     F(m+depth-1) R(m) B(m)
+    RFB     R(m) F(m+depth-1) B(m)
 
 Three stages, k = 1; equal units fill a tick of 4 without a pause, where `1f1b` needs the depths 3, 2, 1:
 
@@ -34,11 +38,13 @@ Three stages, k = 1; equal units fill a tick of 4 without a pause, where `1f1b` 
     stage 2   F0 R0 I0 F1 W0 U R1 I1 F2 W1 U R2 I2 W2 U    depth 2, RIFW
     stage 3   F0 R0 I0 W0 U F1 R1 I1 W1 U F2 R2 I2 W2 U    depth 1, FRIW; a head's R is empty
 
-The depth of a verb (`verb_depth`) is how many forwards stand before it, beyond those of earlier micro-batches; the stage's depth is
-that of W. A pipeline runs without deadlock if, along every edge, the depth of I does not grow, and that of R does not grow where the
-producer reconstructs from what the consumer returns. Proof: let the producer come to R(m), with the forwards up to m + d - 1 done. The
-consumer needs no more than those of them up to m + d' - 1, d' <= d, for its own R(m) and for all that comes before it in its order:
-I and W of m - 1 stand no later than the forward m + d'. The same holds for I(m), and at last for the head, which needs nobody.
+A stage reads an activation by its first part, and a gradient by the part that differentiates; a message that has both, by the first
+one (`messages`). The depth of a verb (`verb_depth`) is how many forwards stand before it, beyond those of earlier micro-batches; the
+stage's depth is that of W or B. A pipeline runs without deadlock if, along every channel to a producer, the depth of the consumer's verb
+that sends is not above that of the producer's verb that reads. Proof: let the producer come to R(m), with the forwards up to m + d - 1
+done. The consumer needs no more than those of them up to m + d' - 1, d' <= d, for its own R(m) and for all that comes before it in its
+order: I and W of m - 1 stand no later than the forward m + d'. The same holds for I(m) and B(m), and at last for the head, which needs
+nobody.
 
 `static_order` gives one order for the operations of several stages: a pure function of their programs, free of
 deadlock. Each stage keeps its own order. Of the stages whose next operation has its messages, and room for the messages
@@ -55,19 +61,17 @@ from typing import Final, Literal, get_args
 
 from attrs import frozen
 
-from petra_graph.program.channels import Direction
+from petra_graph.program.channels import Channel, Direction, Verb
 from petra_graph.program.stage_program import StageProgram
 from petra_graph.spec.model import Flush, RequestedSchedule, Schedule, Word
 
-Verb = Literal["forward", "backward", "reconstruct", "input_gradient", "parameter_gradient", "update"]
-"""An operation; "backward" is a whole one, and the three after it are the parts of a split one."""
 DIRECTIONS: Final[Mapping[Verb, Direction]] = {
     "forward": "forward",
     "backward": "backward",
     "reconstruct": "activation",
     "input_gradient": "backward",
 }
-"""The channels that a verb reads, and on which it sends at its end. The other verbs have no messages."""
+"""The channels on which a verb sends at its end. The other verbs have no messages."""
 LETTERS: Final[Mapping[Verb, str]] = {
     "forward": "F",
     "backward": "B",
@@ -94,29 +98,44 @@ class Action:
         return "U" if self.verb == "update" else f"{LETTERS[self.verb]}{self.micro_batch}"
 
 
-def verb_of(direction: Direction, word: Word | None) -> Verb:
-    """Return the verb that reads and sends messages of a direction, in a pipeline whose backwards are split (a word) or whole."""
-    if direction == "backward":
-        return "backward" if word is None else "input_gradient"
-    return "forward" if direction == "forward" else "reconstruct"
+def messages(producer: Word, consumer: Word, *, returns_activation: bool) -> Mapping[Direction, tuple[Verb, Verb]]:
+    """Return the channels of an edge between two stages, by their words: the verb that sends on each, and the one that reads.
+
+    Args:
+        producer: the word of its stage.
+        consumer: the same.
+        returns_activation: whether the producer reconstructs from what this consumer returns.
+    """
+    first, differentiates = (_VERBS[next(one for one in letters if one in producer)] for letters in ("RB", "IB"))
+    of_gradients = _VERBS[next(one for one in "IB" if one in consumer)]
+    ahead = returns_activation and "R" in consumer
+    together = returns_activation and not ahead
+    return {
+        "forward": ("forward", "forward"),
+        **({"activation": ("reconstruct", first)} if ahead else {}),
+        "backward": (of_gradients, first if together else differentiates),
+    }
 
 
-def verb_depth(verb: Verb, depth: int, word: Word | None) -> int:
+def verb_depth(verb: Verb, depth: int, word: Word) -> int:
     """Return d: a stage's operation `verb` on m comes after its forward m + d - 1, and before its forward m + d.
 
     Args:
-        verb: any but "forward" and "update".
+        verb: any of the stage's but "forward" and "update".
         depth: of the stage.
-        word: of the stage; None where its backwards are whole.
+        word: of the stage.
     """
-    if word is None or word.index("F") < word.index(LETTERS[verb]):
-        return depth
-    return depth - 1
+    return depth if word.index("F") < word.index(LETTERS[verb]) else depth - 1
 
 
-def period(word: Word | None) -> tuple[Verb, ...]:
+def period(word: Word) -> tuple[Verb, ...]:
     """Return the verbs of a period in their order: the forward is of m + depth - 1, the others of m."""
-    return ("forward", "backward") if word is None else tuple(_VERBS[letter] for letter in word)
+    return tuple(_VERBS[letter] for letter in word)
+
+
+def arrangements(word: Word) -> tuple[Word, ...]:
+    """Return the words of the same parts; the first one is that whose forward comes first."""
+    return tuple(other for other in get_args(Word) if sorted(other) == sorted(word))
 
 
 def depths(schedule: Schedule, distances: Sequence[int], accumulation: int) -> tuple[int, ...]:
@@ -156,7 +175,7 @@ def order(
     flush: Flush = "drain",
     filled: int = 0,
     *,
-    word: Word | None = None,
+    word: Word = "FB",
 ) -> Iterator[Action]:
     """Yield a stage's operations between two drains.
 
@@ -166,10 +185,10 @@ def order(
         accumulation: micro-batches in one update; the last window may be shorter.
         flush: "window" finishes every window's backwards before the next one's forwards.
         filled: the pipeline filled again before this forward; the operations on the micro-batches before it are left out.
-        word: the order of a period where the backward is split, at a depth of 2 or more unless it is "FRIW"; None: backwards are whole.
+        word: the order of a period, at a depth of 2 or more unless it begins with the forward.
     """
-    assert word in (None, "FRIW") or depth > 1, "a forward cannot come after its own reconstruction"
-    assert word is None or flush == "drain", "a flushed pipeline has no split backwards"
+    assert word[0] == "F" or depth > 1, "a forward cannot come after its own reconstruction"
+    assert word == "FB" or flush == "drain", "a flushed pipeline has no split backwards"
     if flush == "window":
         for start in range(0, len(micro_batches), accumulation):
             window = micro_batches[start : start + accumulation]
@@ -240,30 +259,27 @@ class _Counts:
 
     def __init__(self, programs: Sequence[StageProgram]) -> None:
         self._done: dict[Verb, list[int]] = {verb: [0] * len(programs) for verb in DIRECTIONS}
-        # By direction and stage: those that it reads from, and those that read from it, with the capacity between.
-        self._before: dict[Direction, list[dict[int, int]]] = {
-            one: [{} for _ in programs] for one in get_args(Direction)
-        }
-        self._after: dict[Direction, list[dict[int, int]]] = {
-            one: [{} for _ in programs] for one in get_args(Direction)
-        }
-        for channel in (channel for program in programs for channel in program.channels):
-            direction, sender, receiver = channel.key.direction, channel.sender - 1, channel.receiver - 1
-            self._before[direction][receiver][sender] = self._after[direction][sender][receiver] = channel.capacity
+        # By verb and stage: the channels that it reads, and those on which it sends.
+        self._reads: dict[Verb, list[list[Channel]]] = {verb: [[] for _ in programs] for verb in DIRECTIONS}
+        self._sends: dict[Verb, list[list[Channel]]] = {verb: [[] for _ in programs] for verb in DIRECTIONS}
+        for channel in {one.key: one for program in programs for one in program.channels}.values():
+            self._reads[channel.read_by][channel.receiver - 1].append(channel)
+            self._sends[channel.sent_by][channel.sender - 1].append(channel)
 
     def allow(self, stage: int, verb: Verb) -> bool:
         """Whether a stage's operation has its messages, and room for the messages that it sends."""
         if verb not in DIRECTIONS:
             return True
-        done, direction = self._done[verb], DIRECTIONS[verb]
-        return all(done[other] > done[stage] for other in self._before[direction][stage]) and all(
-            done[stage] - done[other] < room for other, room in self._after[direction][stage].items()
+        done = self._done
+        own = done[verb][stage]
+        return all(done[one.sent_by][one.sender - 1] > own for one in self._reads[verb][stage]) and all(
+            own - done[one.read_by][one.receiver - 1] < one.capacity for one in self._sends[verb][stage]
         )
 
     def neighbours(self, stage: int) -> Iterator[int]:
         """Yield the stages with a channel to or from a stage."""
-        yield from self._before["forward"][stage]
-        yield from self._after["forward"][stage]
+        yield from (channel.sender - 1 for channel in self._reads["forward"][stage])
+        yield from (channel.receiver - 1 for channel in self._sends["forward"][stage])
 
     def add(self, stage: int, verb: Verb) -> None:
         if verb in DIRECTIONS:

@@ -22,7 +22,7 @@ class InputEdge:
     """The number of tensors that the edge carries."""
     returns_activation: bool
     """Whether the producer reconstructs from this consumer's activation, which comes with the backward message, or before the gradient
-    where backwards are split."""
+    where the consumer's stage splits its backwards."""
 
 
 @frozen(kw_only=True)
@@ -52,8 +52,8 @@ class StageProgram:
     """Forwards before the first backward."""
     accumulation: int
     flush: Flush
-    word: Word | None = None
-    """The order of a period where the backward is split, as `program.schedule` defines it; None: backwards are whole."""
+    word: Word = "FB"
+    """The order of a period, as `program.schedule` defines it."""
     device: str
     receives: tuple[Edge, ...]
     """Edges from other stages, or from the data, in topological order."""

@@ -40,10 +40,10 @@ Keeps = Literal["nothing", "input", "graph"]
 BufferedKeeps = Literal["input", "graph"]
 Uses = Literal["current", "stored"]
 Flush = Literal["drain", "window"]
-Word = Literal["FRIW", "RFIW", "RIFW"]
+Word = Literal["FRIW", "RFIW", "RIFW", "FRB", "RFB", "FB"]
 """Where a stage's forward stands among the parts of its split backward (`program.schedule`)."""
 SplitBackward = bool | tuple[Word, ...]
-"""Whether backwards are split, with the best words or with one listed for each stage."""
+"""Whether backwards are split, with words by cost or with one listed for each stage."""
 Dtype = Literal["uint8", "int64", "float32", "float64"]
 StoredDtype = Literal["as-streams", "float32", "bfloat16", "float16", "int8"]
 """The type of floating-point tensors in a buffer or channel, where it is smaller than their own."""
@@ -105,8 +105,8 @@ class MethodSpec:
     )
     split_backward: SplitBackward = key(
         False,
-        "backwards in three parts, of which the first returns the activation and the second the gradient, each as soon as it is known, so that "
-        "stages keep full speed with less delay; or the order of every stage as a list of FRIW, RFIW and RIFW, the last FRIW",
+        "backwards in parts, which return the activation and then the gradient, each as soon as it is known, so that stages keep full "
+        "speed with less delay; or the order of every stage as a list, in which FRB and RFB join two of the three parts, and FB all",
         validator=Length(at_least=1),
     )
     accumulation: int = key(

@@ -200,6 +200,7 @@ def test_methods_whose_backward_is_split(name, schedule):
         (("FRIW", "FRIW"), "1f1b", "2 words for 3 stages", ()),
         (("FRIW", "FRIW", "RFIW"), "auto", "the last stage has depth 1", (2,)),
         (("FRIW", "RIFW", "FRIW"), (2, 1, 1), "stage 2 has depth 1", (1,)),
+        (("FRIW", "RFB", "FB"), (2, 1, 1), "stage 2 has depth 1", (1,)),
         (("RFIW", "FRIW", "FRIW"), "sequential", "stage 1 has depth 1", (0,)),
     ],
 )
@@ -210,6 +211,27 @@ def test_words_that_do_not_fit_the_stages(words, schedule, said, path):
     assert problem.message.startswith(said)
     assert problem.hint
     assert problem.path == ("method", "split_backward", *path)
+
+
+def test_words_that_begin_with_the_forward_fit_a_depth_of_1():
+    check_words(("FRB", "FB", "FB"), "sequential", 3)
+
+
+def test_the_depth_of_the_operation_that_reads_counts():
+    """The second stage is whole, so the first one's R waits for its B: one forward later than its W would."""
+    nodes = [
+        node("stem", "linear-stem", features=6),
+        *(node(f"rev{at}", "rev-mlp", hidden=3) for at in "01"),
+        THREE_NODES[-1],
+    ]
+    check_orders(graph_programs(nodes, schedule=(3, 3, 2, 1), words=("FRIW", "RFIW", "FB", "FB")))
+    with pytest.raises(SpecError) as caught:
+        check_orders(graph_programs(nodes, schedule=(3, 2, 2, 1), words=("FRIW", "RFIW", "FB", "FB")))
+    (problem,) = caught.value.problems
+    assert problem.message == (
+        "stage 3 (FB, depth 2) would wait for ever: it does 2 forwards before its first backward, "
+        "and stage 2 (RFIW, depth 2), which feeds it, does 1 before its first reconstruct, which reads that"
+    )
 
 
 def test_words_that_would_wait_for_ever():

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Sequence
 from itertools import pairwise
+from typing import get_args
 
 import pytest
 import torch
@@ -24,6 +25,12 @@ LEGAL = {
     7: ((4, 4, 3, 3, 2, 2, 1), ("RFIW", "RIFW", "RFIW", "RIFW", "RFIW", "RIFW", "FRIW")),
 }
 """Depths and words by the number of stages; the depths of R and I do not grow along the chain."""
+JOINED = {
+    3: ((3, 2, 1), ("RFB", "FB", "FRB")),
+    4: ((4, 3, 2, 1), ("RIFW", "RFB", "FB", "FB")),
+    6: ((5, 4, 3, 3, 2, 1), ("FB", "RFIW", "FB", "FRB", "RFB", "FRIW")),
+}
+"""Some of them join I and W, or all of a backward."""
 
 
 def chain(stages: int, **options: float) -> tuple[NodeSpec, ...]:
@@ -35,7 +42,7 @@ def reference_of(built: Pipeline) -> list[split_reference.Stage]:
     return [
         split_reference.Stage(
             modules={name: copy.deepcopy(module) for name, module in executor.modules.items()},
-            word=executor.program.word or "FRIW",
+            word=executor.program.word,
             depth=executor.program.depth,
             rate=RATE,
             momentum=MOMENTUM,
@@ -82,11 +89,10 @@ def agrees_with_the_reference(built: Pipeline, shape: tuple[int, ...], k: int, c
 
 
 @pytest.mark.parametrize("k", [1, 3])
-@pytest.mark.parametrize("stages", LEGAL)
+@pytest.mark.parametrize("orders", [*LEGAL.values(), *JOINED.values()], ids=str)
 @pytest.mark.parametrize("dropout", [0.0, 0.3])
-def test_a_chain_is_the_reference(stages, k, dropout):
-    depths, words = LEGAL[stages]
-    built = built_chain(chain(stages, dropout=dropout), (8,), depths, words, k=k)
+def test_a_chain_is_the_reference(orders, k, dropout):
+    built = built_chain(chain(len(orders[0]), dropout=dropout), (8,), *orders, k=k)
     agrees_with_the_reference(built, (8,), k)
 
 
@@ -103,9 +109,9 @@ CUT = (("stem", "a0"), ("a1", "down"), ("b0", "head"))
 
 @pytest.mark.parametrize("k", [1, 3])
 @pytest.mark.parametrize("policy", ["arrival", "static"])
-def test_stages_of_several_segments_with_running_statistics_are_the_reference(k, policy):
-    depths, words = LEGAL[3]
-    built = built_chain(CONVOLUTIONS, (3, 6, 6), depths, words, k=k, stages=CUT, policy=policy)
+@pytest.mark.parametrize("orders", [LEGAL[3], JOINED[3]], ids=str)
+def test_stages_of_several_segments_with_running_statistics_are_the_reference(k, policy, orders):
+    built = built_chain(CONVOLUTIONS, (3, 6, 6), *orders, k=k, stages=CUT, policy=policy)
     agrees_with_the_reference(built, (3, 6, 6), k)
 
 
@@ -146,11 +152,10 @@ def test_the_three_stages_of_the_page():
     assert by_reference == THREE_STAGES.split("\n")[1:-1]
 
 
-@pytest.mark.parametrize("word", ["FRIW", "RFIW", "RIFW"])
-def test_nothing_is_kept_when_the_pipeline_has_drained(word: Word):
-    built = built_chain(
-        chain(3), (8,), (3, 2, 1), (word, "FRIW", "FRIW") if word == "FRIW" else (word, "RIFW", "FRIW"), k=2
-    )
+@pytest.mark.parametrize("word", get_args(Word))
+@pytest.mark.parametrize("next_word", ["FRIW", "FB"])
+def test_nothing_is_kept_when_the_pipeline_has_drained(word: Word, next_word: Word):
+    built = built_chain(chain(3), (8,), (3, 2, 1), (word, next_word, "FRB"), k=2)
     built.train(batches((8,), 5))
     for executor in built.executors:
         assert executor.open is None
@@ -160,6 +165,7 @@ def test_nothing_is_kept_when_the_pipeline_has_drained(word: Word):
             assert not getattr(runner, "buffer", ())
             assert runner._vjp is None
             assert runner._rest is None
+            assert not getattr(runner, "pending", ())
 
 
 def test_depths_of_the_table_are_legal():

@@ -93,13 +93,18 @@ def test_parts_of_a_split_backward_are_measured_where_they_are_asked_for():
     rerun = {"rerun", "rerun_inputs", "rerun_parameters"}
     reconstruct = {"reconstruct", "reconstruct_inputs", "reconstruct_parameters"}
     found = {name: set(cost.work) - set(plain[name].work) for name, cost in split.items()}
-    assert found == dict.fromkeys(("stem", "down", "head"), rerun) | dict.fromkeys(
-        ("a0", "a1", "b0"), rerun | reconstruct
-    )
+    reversible = rerun | reconstruct | {"reconstruct_gradients"}
+    assert found == {
+        **dict.fromkeys(("stem", "down"), rerun),
+        **dict.fromkeys(("a0", "a1", "b0"), reversible),
+        "head": rerun | {"rerun_gradients"},
+    }
     for name, cost in plain.items():
         assert {operation: split[name].work[operation] for operation in cost.work} == cost.work
     whole, parts = split["a0"].work["reverse"], [split["a0"].work[name] for name in sorted(reconstruct)]
     assert sum(part.flops for part in parts) == whole.flops
+    work = split["a0"].work
+    assert work["reconstruct"].flops + work["reconstruct_gradients"].flops == whole.flops
 
 
 def test_the_graph_of_a_coupling_holds_the_stream_that_its_function_reads():

@@ -9,6 +9,7 @@ import pytest
 from petra_graph.errors import SpecError
 from petra_graph.planning.plan_spec import plan
 from petra_graph.program.plan_document import read_document
+from petra_graph.report.plan.plan_contents import stage_edges
 from petra_graph.report.plan.plan_on_terminal import plan_text
 from petra_graph.report.plan.plan_page import plan_page
 from petra_graph.report.plan.trace_events import trace_document
@@ -53,6 +54,35 @@ def test_a_schedule_by_name_has_its_own_depths_and_the_best_words(spec):
     assert [program.depth for program in found.programs] == [4, 3, 2, 1]
     plain = plan(spec, (*FOUR, 'method.split_backward=["FRIW", "FRIW", "FRIW", "FRIW"]')).prediction
     assert found.timing.tick_seconds <= plain.timing.tick_seconds
+
+
+def test_a_block_that_reverses_at_once_keeps_its_backward_whole(spec, monkeypatch):
+    monkeypatch.setattr("petra_graph.measure.cost_table.can_reconstruct_ahead", lambda _: False)
+    words = plan(spec, (*SPLIT, "data.batch=7")).prediction.placement.words
+    assert [sorted(word) for word in words] == [sorted(word) for word in ("FRIW", "FB", "FB", "FRIW")]
+    listed = (*SPLIT, "data.batch=7", 'method.split_backward=["FRIW", "FRIW", "FB", "FRIW"]')
+    assert plan(spec, listed).prediction.placement.words[1] == "FRIW", "a list decides for itself"
+
+
+def test_joined_parts_are_shown_with_the_messages_that_they_read(spec):
+    listed = (*FOUR, "method.schedule=[4, 3, 2, 1]", 'method.split_backward=["RIFW", "RFB", "FB", "FRB"]')
+    document = plan(spec, listed).document(with_timeline=True)
+    assert read_document(json.dumps(document), "saved") == json.loads(json.dumps(document))
+    assert [set(stage["seconds"]) - {"update", "exchange"} for stage in document["stages"]] == [
+        {"forward", "backward", "reconstruct", "input_gradient", "parameter_gradient"},
+        {"forward", "backward", "reconstruct"},
+        {"forward", "backward"},
+        {"forward", "backward", "reconstruct"},
+    ]
+    assert "I and W at once behind an R" in plan_page(document)
+    arrows = {event["name"] for event in trace_document(document)["traceEvents"] if event["ph"] == "s"}
+    assert arrows == {"forward", "reconstruct", "backward"}
+    forward = ("forward", "forward")
+    assert stage_edges(document) == {
+        (1, 2): {forward, ("backward", "input_gradient")},  # The stem keeps its input, and needs no activation.
+        (2, 3): {forward, ("backward", "reconstruct")},  # Both in one message.
+        (3, 4): {forward, ("reconstruct", "backward"), ("backward", "backward")},
+    }
 
 
 def test_seconds_of_the_parts_add_up_and_messages_weigh_the_same(spec, split):

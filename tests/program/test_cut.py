@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from petra_graph.program.cut import Cut
-from petra_graph.program.schedule import DIRECTIONS, program_order, static_order
+from petra_graph.program.schedule import program_order, static_order
 from tests.support.pipelines import GRAPHS
 from tests.support.simulated_pipelines import graph_programs, split_programs
 
@@ -39,13 +39,15 @@ def test_messages_in_flight_are_those_sent_before_a_cut_and_read_behind_it(progr
     for index, action in static_order(programs, cut.micro_batches):
         program = programs[index - 1]
         for channel in program.channels:
-            if channel.key.direction == DIRECTIONS.get(action.verb) and cut.precedes(program, action):
-                sent[channel.key] += channel.sender == index
+            sends = (index, action.verb) == (channel.sender, channel.sent_by)
+            reads = (index, action.verb) == (channel.receiver, channel.read_by)
+            if (sends or reads) and cut.precedes(program, action):
+                sent[channel.key] += sends
                 flying[channel.key] ^= {action.micro_batch}
     for channel in {channel.key: channel for program in programs for channel in program.channels}.values():
         sender, receiver = programs[channel.sender - 1], programs[channel.receiver - 1]
         assert cut.sent(sender, channel) == sent[channel.key]
-        assert set(cut.in_flight(sender, receiver, channel.key.direction)) == flying[channel.key]
+        assert set(cut.in_flight(channel, sender, receiver)) == flying[channel.key]
 
 
 def test_a_cut_may_fall_between_the_parts_of_a_backward():

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from petra_graph.program import schedule
-from petra_graph.program.schedule import depths, order, schedule_text, verb_depth
+from petra_graph.program.schedule import LETTERS, depths, messages, order, schedule_text, verb_depth
 from petra_graph.spec.model import Word
 
 
@@ -63,6 +63,11 @@ THREE_SPLIT_STAGES = {
     (2, "RIFW"): "F0 R0 I0 F1 W0 U R1 I1 F2 W1 U R2 I2 W2 U",
     (1, "FRIW"): "F0 R0 I0 W0 U F1 R1 I1 W1 U F2 R2 I2 W2 U",
 }
+JOINED = {
+    (2, "RFB"): "F0 R0 F1 B0 U R1 F2 B1 U R2 B2 U",
+    (2, "FRB"): "F0 F1 R0 B0 U F2 R1 B1 U R2 B2 U",
+    (2, "FB"): "F0 F1 B0 U F2 B1 U B2 U",
+}
 
 
 @pytest.mark.parametrize(("ahead", "word"), THREE_SPLIT_STAGES)
@@ -70,6 +75,38 @@ def test_the_forward_of_a_period_stands_where_the_word_has_it(ahead, word):
     expected = THREE_SPLIT_STAGES[ahead, word]
     assert " ".join(map(str, order(ahead, range(3), 1, word=word))) == expected
     assert f"{expected}    depth {ahead}, {word}" in schedule.__doc__
+
+
+@pytest.mark.parametrize(("ahead", "word"), JOINED)
+def test_joined_parts_are_one_operation(ahead, word):
+    assert " ".join(map(str, order(ahead, range(3), 1, word=word))) == JOINED[ahead, word]
+
+
+@pytest.mark.parametrize(
+    ("producer", "consumer", "activation", "gradient"),
+    [
+        ("FRIW", "RIFW", "R -> R", "I -> I"),
+        ("RFB", "RFIW", "R -> R", "I -> B"),
+        ("FB", "FRB", "R -> B", "B -> B"),
+        ("RFIW", "FB", None, "B -> R"),
+        ("FRB", "FB", None, "B -> R"),
+        ("FB", "FB", None, "B -> B"),
+    ],
+)
+def test_an_edge_has_one_message_back_only_if_the_later_stage_is_whole(producer, consumer, activation, gradient):
+    def shown(**given):
+        return {
+            direction: " -> ".join(LETTERS[verb] for verb in verbs)
+            for direction, verbs in messages(producer, consumer, **given).items()
+        }
+
+    ahead = {} if activation is None else {"activation": activation}
+    assert shown(returns_activation=True) == {"forward": "F -> F", **ahead, "backward": gradient}
+
+
+def test_gradients_alone_are_read_where_they_are_needed():
+    """The producer keeps its input, so its R waits for nobody."""
+    assert messages("RFIW", "FB", returns_activation=False)["backward"] == ("backward", "input_gradient")
 
 
 def test_a_split_pipeline_that_fills_anew_keeps_its_windows():
@@ -196,7 +233,7 @@ def test_a_split_order_is_the_whole_one_but_for_the_place_of_the_forward(depth, 
     assert [a for a in split if a.verb == "forward"] == [a for a in whole if a.verb == "forward"]
     parts = [str(a) for a in split if a.verb != "forward"]
     expected = " ".join(
-        f"R{a.micro_batch} I{a.micro_batch} W{a.micro_batch}" if a.verb == "backward" else str(a)
+        " ".join(f"{letter}{a.micro_batch}" for letter in word.replace("F", "")) if a.verb == "backward" else str(a)
         for a in whole
         if a.verb != "forward"
     )
@@ -207,7 +244,7 @@ def test_a_split_order_is_the_whole_one_but_for_the_place_of_the_forward(depth, 
 def test_forwards_come_after_the_same_updates_whatever_the_word(depth, first, count, accumulation, word):
     """So what a run computes follows from depths alone: F(m) sees the updates of the windows up to m - depth."""
     depth += 1
-    orders = [list(order(depth, range(first, first + count), accumulation, word=each)) for each in (None, word)]
+    orders = [list(order(depth, range(first, first + count), accumulation, word=each)) for each in ("FB", word)]
     before = [
         [sum(b.verb == "update" for b in actions[:at]) for at, a in enumerate(actions) if a.verb == "forward"]
         for actions in orders
@@ -221,7 +258,7 @@ def test_the_depth_of_a_verb_is_the_number_of_forwards_before_it(depth, first, c
     forwards = 0
     for action in order(depth, range(first, first + count), accumulation, word=word):
         forwards += action.verb == "forward"
-        if action.verb in ("reconstruct", "input_gradient", "parameter_gradient"):
+        if action.verb not in ("forward", "update"):
             assert forwards == min(count, action.micro_batch - first + verb_depth(action.verb, depth, word))
 
 

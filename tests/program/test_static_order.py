@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from petra_graph.graph.node_graph import INPUT
 from petra_graph.program.channels import capacity
-from petra_graph.program.schedule import DIRECTIONS, order, program_order, static_order
+from petra_graph.program.schedule import order, program_order, static_order
 from petra_graph.program.stage_program import StageProgram
 from tests.support.pipelines import GRAPHS, SHAPES, pipeline
 from tests.support.simulated_pipelines import split_programs
@@ -69,9 +69,9 @@ def test_every_legal_choice_of_depths_and_words_ends(programs, micro_batches):
     for stage, action in static_order(programs, micro_batches):
         found[stage].append(action)
         for channel in programs[stage - 1].channels:
-            if channel.key.direction == DIRECTIONS.get(action.verb):
-                held[channel.key] += (channel.sender == stage) - (channel.receiver == stage)
-                assert 0 <= held[channel.key] <= channel.capacity
+            held[channel.key] += (channel.sender, channel.sent_by) == (stage, action.verb)
+            held[channel.key] -= (channel.receiver, channel.read_by) == (stage, action.verb)
+            assert 0 <= held[channel.key] <= channel.capacity
     assert {stage: list(program_order(programs[stage - 1], micro_batches)) for stage in found} == found
     assert len(found) == len(programs)
     assert not any(held.values())

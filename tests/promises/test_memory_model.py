@@ -199,6 +199,9 @@ def test_error_feedback_keeps_one_more_copy():
 
 MIXED = ("RIFW", "RFIW", "RIFW", "RFIW", "RIFW", "FRIW")
 FALLING = (4, 3, 3, 2, 2, 1)
+JOINED = {"words": ("FB", "RFB", "FB", "FRB", "FRB", "FRB"), "schedule": (5, 4, 3, 3, 2, 1)}
+WITH_GRADIENTS = {"words": ("RIFW", "RFIW", "FB", "RFB", "FB", "FB"), "schedule": (5, 4, 3, 3, 2, 1)}
+"""Stages with R after which a whole one sends the gradient together with the activation."""
 SPLIT = {
     "every word": {"words": MIXED, "schedule": FALLING},
     "FRIW": {"words": ("FRIW",) * 6, "schedule": FALLING},
@@ -209,6 +212,9 @@ SPLIT = {
     "dsp": {"words": MIXED, "schedule": FALLING, "method": "dsp"},
     "float64": {"words": MIXED, "schedule": FALLING, "compute": "float64"},
     "bfloat16": {"words": MIXED, "schedule": FALLING, "compute": "bfloat16"},
+    "joined parts": JOINED,
+    "joined parts, dsp": {**JOINED, "method": "dsp", "accumulation": 3},
+    "gradients with activations": {**WITH_GRADIENTS, "accumulation": 3},
 }
 
 
@@ -224,7 +230,7 @@ def test_split_backwards_of_graphs(graph, words):
     assert deviation(GRAPHS[graph], SHAPES[graph], **how) < PREDICTED
 
 
-@pytest.mark.parametrize("words", [("RFIW", "RIFW", "FRIW"), ("FRIW",) * 3], ids=str)
+@pytest.mark.parametrize("words", [("RFIW", "RIFW", "FRIW"), ("FRIW",) * 3, ("RFB", "FRB", "FRB")], ids=str)
 def test_split_backwards_of_several_nodes(words):
     cut = (("stem", "res0", "res1"), ("res2", "res3"), ("head",))
     assert deviation(RESNET, IMAGE, stages=cut, words=words, schedule=(2, 2, 1)) < PREDICTED

@@ -48,7 +48,7 @@ def mixed(name: str) -> Case:
 
 
 @pytest.mark.parametrize("at", range(EPOCH * MICRO_BATCHES, (EPOCH + 1) * MICRO_BATCHES))
-@pytest.mark.parametrize("name", ["stages=cuts", "int8", "dsp", "predict"])
+@pytest.mark.parametrize("name", ["stages=cuts", "int8", "dsp", "predict", "'RFB', 'RIFW'", "'RFB', 'FB', 'FB'"])
 def test_a_run_resumed_at_any_cut_goes_on_to_the_bit(name, at):
     uninterrupted, again = resumed(mixed(name), at)
     assert again == uninterrupted

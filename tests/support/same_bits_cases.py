@@ -22,8 +22,9 @@ import torch
 from attrs import field, frozen
 
 from petra_graph.executor.reconstruct_recompute_stash import HeadResult
+from petra_graph.program.channels import Verb
 from petra_graph.program.method import METHODS
-from petra_graph.program.schedule import Policy, Verb
+from petra_graph.program.schedule import Policy
 from petra_graph.runtime.control.rank_info import rank_info_from
 from petra_graph.runtime.control.waker import Waker
 from petra_graph.runtime.control.watchdog import Watchdog
@@ -167,6 +168,15 @@ SPLIT: dict[str, Any] = {
     "schedule": (4, 4, 3, 3, 2, 2, 1),
     "words": ("RFIW", "RIFW", "RFIW", "RIFW", "RFIW", "RIFW", "FRIW"),
 }
+JOINED: dict[str, Any] = {
+    "schedule": (6, 5, 4, 3, 3, 2, 1),
+    "words": ("FB", "RFB", "RIFW", "FB", "FRB", "RFB", "FRB"),
+}
+JOINED_CUTS: dict[str, Any] = {
+    "stages": CUTS,
+    "schedule": (4, 3, 2, 1),
+    "words": ("RIFW", "RFB", "FB", "FB"),
+}
 SPLIT_CUTS: dict[str, Any] = {
     "stages": CUTS,
     "schedule": (3, 2, 2, 1),
@@ -209,6 +219,11 @@ def split_cases() -> Iterator[Case]:
             settings={**SPLIT_CUTS, "precision": {"channel_dtype": stored, "buffer_dtype": stored}}, delayed=True
         )
     yield Case(settings={**SPLIT, "predict": True}, processes=2)
+    yield Case(settings={**JOINED, "accumulation": 3}, processes=2, delayed=True)
+    yield Case(settings={**JOINED, "method": "dsp"}, delayed=True, policy="static")
+    precision = {"channel_dtype": "int8", "buffer_dtype": "bfloat16"}
+    yield Case(settings={**JOINED_CUTS, "precision": precision}, processes=2, transport="process-group", delayed=True)
+    yield Case(settings={**JOINED_CUTS, "accumulation": 3}, delayed=True)
     clip = ClipSpec(by="norm", limit=0.1, scope="global")
     together = {"schedule": "sequential", "words": ("FRIW",) * 7, "clip": clip, "accumulation": 3}
     yield Case(settings=together, processes=2, policy="static")

@@ -16,7 +16,7 @@ from petra_graph.graph.node_graph import INPUT
 from petra_graph.program.channels import ChannelKey, Direction, Edge, capacity
 from petra_graph.program.device_types import Link
 from petra_graph.program.method import METHODS
-from petra_graph.program.schedule import depths, verb_depth, verb_of
+from petra_graph.program.schedule import depths, messages, verb_depth
 from petra_graph.program.stage_program import StageProgram
 from petra_graph.spec.model import Flush, NodeSpec, Schedule, ScheduleName, Word
 from tests.support.graph_strategies import cuts, networks
@@ -107,7 +107,7 @@ def graph_programs(
 def split_orders(
     draw: st.DrawFn, programs: Sequence[StageProgram], widest: int = 2
 ) -> tuple[tuple[int, ...], tuple[Word, ...]]:
-    """Legal depths and words: along an edge the depth of I does not grow, nor that of R where an activation returns."""
+    """Legal depths and words: along a channel to a producer, depth does not grow from the verb that sends to the one that reads."""
     activations = {
         entry.edge for each in programs for one in each.segments for entry in one.inputs if entry.returns_activation
     }
@@ -115,17 +115,16 @@ def split_orders(
     found: dict[int, tuple[int, Word]] = {}
     for program in reversed(programs):
         if not program.sends:
-            found[program.index] = (1, "FRIW")
+            found[program.index] = (1, draw(st.sampled_from([word for word in get_args(Word) if word[0] == "F"])))
             continue
-        least = {"reconstruct": 1, "input_gradient": 1}
-        for edge in program.sends:
-            depth, word = found[of_node[edge.consumer]]
-            for verb in ("reconstruct", "input_gradient") if edge in activations else ("input_gradient",):
-                least[verb] = max(least[verb], verb_depth(verb, depth, word))
         word = draw(st.sampled_from(get_args(Word)))
-        depth = 1 if word == "FRIW" else 2
-        while any(verb_depth(verb, depth, word) < least[verb] for verb in ("reconstruct", "input_gradient")):
-            depth += 1
+        depth = 1 if word[0] == "F" else 2
+        for edge in program.sends:
+            needed, of_consumer = found[of_node[edge.consumer]]
+            both = messages(word, of_consumer, returns_activation=edge in activations)
+            for sent_by, read_by in (verbs for direction, verbs in both.items() if direction != "forward"):
+                while verb_depth(read_by, depth, word) < verb_depth(sent_by, needed, of_consumer):
+                    depth += 1
         found[program.index] = (depth + draw(st.integers(0, widest)), word)
     chosen = [found[program.index] for program in programs]
     return tuple(depth for depth, _ in chosen), tuple(word for _, word in chosen)
@@ -133,7 +132,7 @@ def split_orders(
 
 @st.composite
 def split_programs(draw: st.DrawFn, most_stages: int = 7) -> tuple[StageProgram, ...]:
-    """The programs of stages with skips and branches between them, whose backwards are split, in any legal order."""
+    """The programs of stages with skips and branches between them, whose backwards are split or whole, in any legal order."""
     nodes = draw(networks(max_body=most_stages - 2))
     stages, accumulation = draw(cuts(built_graph(nodes))), draw(st.integers(1, 3))
     whole = graph_programs(nodes, stages, accumulation=accumulation)
@@ -141,15 +140,17 @@ def split_programs(draw: st.DrawFn, most_stages: int = 7) -> tuple[StageProgram,
     return graph_programs(nodes, stages, schedule=depth, accumulation=accumulation, words=words)
 
 
-def split_chain(stages: int, seconds: StageSeconds | Sequence[StageSeconds], **more: Any) -> Pipeline:
-    """A buffered stem, reversible stages and a head, with split backwards whose words are all FRIW, under `1f1b`."""
+def split_chain(
+    stages: int, seconds: StageSeconds | Sequence[StageSeconds], words: Sequence[Word] | None = None, **more: Any
+) -> Pipeline:
+    """A buffered stem, reversible stages and a head, with split backwards, all FRIW unless given, under `1f1b`."""
     nodes = [
         node("stem", "linear-stem", features=6),
         *(node(f"rev{index}", "rev-mlp", hidden=7) for index in range(stages - 2)),
         node("head", "pool-linear", outputs=5),
     ]
-    words: list[Word] = ["FRIW"] * stages
-    made = graph_programs(nodes, words=words)
+    plain: list[Word] = ["FRIW"] * stages
+    made = graph_programs(nodes, words=words or plain)
     each = [seconds] * stages if isinstance(seconds, StageSeconds) else seconds
     return timed(made, each, **{"devices": [f"d{program.index}" for program in made], **more})
 
@@ -163,14 +164,14 @@ ANY_LINK = st.builds(
 
 
 @st.composite
-def part_seconds(draw: st.DrawFn) -> StageSeconds:
-    """A stage whose backward is split."""
+def part_seconds(draw: st.DrawFn, word: Word = "FRIW") -> StageSeconds:
+    """A stage whose backward has the parts of a word."""
     reconstruct, input_gradient, parameter_gradient = (draw(QUARTERS) for _ in range(3))
     return StageSeconds(
         forward=draw(QUARTERS),
         backward=reconstruct + input_gradient + parameter_gradient,
-        reconstruct=reconstruct,
-        input_gradient=input_gradient,
+        reconstruct=reconstruct if "R" in word else 0.0,
+        input_gradient=input_gradient if "I" in word else 0.0,
         update=draw(st.sampled_from([0.0, 0.0, 0.5, 2.0])),
     )
 
@@ -188,7 +189,7 @@ def split_pipelines(draw: st.DrawFn, *, capacity: bool = True, most_stages: int 
     sizes = st.integers(0, 6)
     found = timed(
         made,
-        [draw(part_seconds()) for _ in made],
+        [draw(part_seconds(program.word)) for program in made],
         devices=[f"d{program.index}" for program in made],
         channel_bytes={
             edge: MessageBytes(forward=draw(sizes), backward=draw(sizes), activation=draw(sizes))
@@ -270,10 +271,9 @@ def run_capacity(model: Pipeline) -> dict[ChannelKey, int]:
     stages = {stage.index: stage for stage in model.stages}
 
     def room(key: ChannelKey) -> int:
-        timing = model.channels[key]
-        verb = verb_of("backward" if key.direction == "forward" else key.direction, model.head.word)
-        ends = (timing.sender, timing.receiver) if key.direction == "forward" else (timing.receiver, timing.sender)
-        return capacity(*(stages[end].verb_depth(verb) for end in ends))
+        back = model.channels[key._replace(direction="backward") if key.direction == "forward" else key]
+        producer, consumer = stages[back.receiver], stages[back.sender]
+        return capacity(producer.verb_depth(back.read_by), consumer.verb_depth(back.sent_by))
 
     return {key: room(key) for key in model.channels}
 

@@ -3,6 +3,8 @@
 It shares no code with the package's executor, program or runtime; the modules are the network's own, copied.
 
     F  y = t + F(x), no graph      R  x = s, t = y - F(s), graph of F(s)      I  dx = ds + J dy, dt = dy      W  dF/dp dy
+
+A B is the parts that its word does not have, one after another.
 """
 
 from __future__ import annotations
@@ -172,13 +174,22 @@ class Pipeline:
         self.windows = [0.0] * len(stages)
         self.losses: list[float] = []
 
+    def parts(self, verb: str, j: int) -> str:
+        return verb if verb != "B" else "IW" if "R" in self.stages[j].word else "RIW"
+
     def needed(self, verb: str, j: int, m: int) -> list[tuple[str, int, int]]:
         """The messages that an operation reads."""
+        if verb == "B":
+            return [key for part in self.parts(verb, j) for key in self.needed(part, j, m)]
         follows = j + 1 < len(self.stages)
         reads = {"F": j > 0, "R": follows and kind(self.stages[j].last) == "reversible", "I": follows}
         return [(verb, j, m)] if reads.get(verb) else []
 
     def perform(self, verb: str, j: int, m: int) -> None:
+        for part in self.parts(verb, j):
+            self.perform_part(part, j, m)
+
+    def perform_part(self, verb: str, j: int, m: int) -> None:
         stage = self.stages[j]
         received = [self.sent.pop(key) for key in self.needed(verb, j, m)]
         stage.seen.append((verb, m, stage.updates))

@@ -142,14 +142,19 @@ class _MeasuredExecutor(StageExecutor):
             return super().backward(micro_batch, received)
 
     def reconstruct(
-        self, micro_batch: int, received: MutableMapping[Edge, EncodedTensors]
+        self,
+        micro_batch: int,
+        received: MutableMapping[Edge, EncodedTensors],
+        gradients: Mapping[Edge, BackwardMessage] | None = None,
     ) -> Mapping[Edge, EncodedTensors]:
         """Do the operation as the stage."""
         with self._peaks.owned_by(self.program):
             for edge in received:
                 if not self._from(edge.consumer):
                     received[edge] = copied(received[edge])
-            return super().reconstruct(micro_batch, received)
+            given = dict(gradients or {})
+            self._copy(given)
+            return super().reconstruct(micro_batch, received, given)
 
     def input_gradient(
         self, micro_batch: int, received: MutableMapping[Edge, BackwardMessage]

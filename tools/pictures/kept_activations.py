@@ -109,10 +109,9 @@ def _messages(prediction: Prediction, events: tuple[Event, ...]) -> Iterator[Mes
     event_of = {(event.stage, event.verb, event.micro_batch): event for event in events}
     for key, channel in prediction.pipeline.channels.items():
         size = getattr(prediction.channel_bytes[key.edge], key.direction)
-        verb = prediction.pipeline.verb(key)
         for event in events:
-            if (event.stage, event.verb) == (channel.sender, verb):
-                received = event_of[channel.receiver, verb, event.micro_batch]
+            if (event.stage, event.verb) == (channel.sender, channel.sent_by):
+                received = event_of[channel.receiver, channel.read_by, event.micro_batch]
                 yield Message(sent=event, received=received, bytes=size)
 
 

@@ -19,21 +19,20 @@ formula that was exact for one method was off by a fifth for another.
 
 from __future__ import annotations
 
-from collections import Counter, deque
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections import Counter, defaultdict, deque
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from itertools import chain
 from math import ceil, inf
-from typing import get_args
 
 from petra_graph.compiler.memory.live_tensors import LiveTensors, Streams, TooFull
 from petra_graph.compiler.memory.segment_memory import EncodedShare
 from petra_graph.compiler.memory.stage_memory import Message, StageMemory
 from petra_graph.graph.node_graph import INPUT
-from petra_graph.program.channels import Direction, Edge
+from petra_graph.program.channels import ChannelKey, Edge, Verb
 from petra_graph.program.cut import Cut, aligned
 from petra_graph.program.node_costs import CostTable
-from petra_graph.program.schedule import DIRECTIONS, Action, Policy, Verb, program_order, static_order
+from petra_graph.program.schedule import DIRECTIONS, Action, Policy, program_order, static_order
 from petra_graph.program.stage_bytes import StageBytes
 from petra_graph.program.stage_program import StageProgram
 
@@ -165,22 +164,13 @@ class PipelineMemory:
         self._target_bytes = ceil(share.targets * costs.target_bytes)
         self._targets: deque[Streams] = deque()
         """On their way to the head, where that is on the device of the samples."""
-        self._messages: dict[Direction, dict[Edge, deque[Message]]] = {one: {} for one in get_args(Direction)}
+        channels = {channel.key: channel for program in programs for channel in program.channels}
+        self._messages: dict[ChannelKey, deque[Message]] = {key: deque() for key in channels}
         """On each channel."""
-        self._receives: dict[tuple[int, Verb], list[tuple[Edge, deque[Message]]]] = {}
+        self._receives: dict[tuple[int, Verb], list[ChannelKey]] = defaultdict(list)
         """The channels that an operation reads, by the stage's index."""
-        for program in programs:
-            self._connect(program.index, "forward", [edge for edge in program.receives if edge.producer != INPUT])
-            if program.word is None:
-                self._connect(program.index, "backward", program.sends)
-                continue
-            returned = {segment.activation_from for segment in program.segments}
-            self._connect(program.index, "reconstruct", [edge for edge in program.sends if edge in returned])
-            self._connect(program.index, "input_gradient", program.sends)
-
-    def _connect(self, stage: int, verb: Verb, edges: Iterable[Edge]) -> None:
-        channels = self._messages[DIRECTIONS[verb]]
-        self._receives[stage, verb] = [(edge, channels.setdefault(edge, deque())) for edge in edges]
+        for key, channel in channels.items():
+            self._receives[channel.receiver, channel.read_by].append(key)
 
     def execute(self, policy: Policy, micro_batches: int) -> None:
         """Execute all operations between two drains."""
@@ -210,16 +200,13 @@ class PipelineMemory:
 
     def bytes_in_flight(self) -> int:
         """Return the bytes of the messages to producers that no stage has received."""
-        channels = chain(self._messages["backward"].values(), self._messages["activation"].values())
-        messages = chain.from_iterable(channels)
+        messages = chain.from_iterable(
+            messages for key, messages in self._messages.items() if key.direction != "forward"
+        )
         return sum(stream.size for message in messages for stream in message.streams)
 
     def _ready(self, stage: int, verb: Verb) -> bool:
-        if verb in DIRECTIONS:
-            for _, channel in self._receives[stage, verb]:
-                if not channel:
-                    return False
-        return True
+        return all(self._messages[key] for key in self._receives[stage, verb])
 
     def perform(self, index: int, action: Action) -> None:
         """Execute one operation of a stage, whose messages have been sent."""
@@ -230,7 +217,10 @@ class PipelineMemory:
         if verb == "parameter_gradient":
             stage.parameter_gradient(action.micro_batch)
             return
-        arrived = {edge: channel.popleft() for edge, channel in self._receives[index, verb]}
+        arrived: dict[Edge, Message] = {}
+        for key in self._receives[index, verb]:
+            message, before = self._messages[key].popleft(), arrived.get(key.edge)
+            arrived[key.edge] = message if before is None else before.beside(message)
         if verb == "forward":
             if index in self._reads_samples and self._targets_wait(stage):
                 self._targets.append(stage.live.allocate([self._target_bytes]))
@@ -244,7 +234,7 @@ class PipelineMemory:
         else:
             sent = stage.backward(action.micro_batch, arrived)
         for edge, message in sent.items():
-            self._messages[DIRECTIONS[verb]][edge].append(message)
+            self._messages[ChannelKey(edge, DIRECTIONS[verb])].append(message)
 
     def _targets_wait(self, stage: StageMemory) -> bool:
         """Whether the targets that a stage's samples come with wait on its device for another stage, the head's."""

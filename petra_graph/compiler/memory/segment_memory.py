@@ -15,6 +15,7 @@ from petra_graph.graph.node_graph import INPUT
 from petra_graph.program.node_costs import NodeCost, Operation, Work
 from petra_graph.program.stage_program import Segment
 from petra_graph.program.weight_versions import WeightVersions
+from petra_graph.spec.model import Word
 
 
 @frozen(kw_only=True)
@@ -49,12 +50,9 @@ class _SplitGraph:
     kept: list[Streams] = field(factory=list)
 
 
-_RECONSTRUCTED: tuple[Operation, Operation, Operation] = (
-    "reconstruct",
-    "reconstruct_inputs",
-    "reconstruct_parameters",
-)
-_RERUN: tuple[Operation, Operation, Operation] = ("rerun", "rerun_inputs", "rerun_parameters")
+_Parts = tuple[Operation, Operation, Operation, Operation]
+_RECONSTRUCTED: _Parts = ("reconstruct", "reconstruct_inputs", "reconstruct_parameters", "reconstruct_gradients")
+_RERUN: _Parts = ("rerun", "rerun_inputs", "rerun_parameters", "rerun_gradients")
 
 
 class SegmentMemory:
@@ -67,9 +65,9 @@ class SegmentMemory:
         versions: WeightVersions[Streams],
         share: EncodedShare,
         *,
-        split: bool = False,
+        word: Word = "FB",
     ) -> None:
-        self._split = split
+        self._word = word
         self.live = live
         self._nodes = nodes
         self._versions = versions
@@ -79,7 +77,7 @@ class SegmentMemory:
         self._graphs: dict[tuple[str, int], _RecordedGraph] = {}
         self._split_graphs: dict[tuple[str, int], _SplitGraph] = {}
         self._apart: dict[tuple[str, int], tuple[_RecordedGraph, Streams]] = {}
-        """Graphs of several nodes, the first of which reads samples, and the gradients of their outputs: W does all of their backward."""
+        """Graphs that one operation differentiates, W or B, and the gradients of their outputs where those have come before it."""
         self._pending: dict[int, tuple[Streams, Streams]] = {}
 
     def forget_gradients(self) -> None:
@@ -91,7 +89,7 @@ class SegmentMemory:
         """Return the outputs of a segment's forward, held once."""
         if segment.kind == "head":
             (name,) = segment.nodes
-            if self._split:
+            if self._word != "FB":
                 self._split_graphs[name, micro_batch] = self._rerun_ahead(segment.nodes, inputs)
                 return []
             self._differentiated(name, self._nodes[name].work["forward_backward"])
@@ -168,7 +166,7 @@ class SegmentMemory:
             return inputs
         if segment.keeps == "input":
             inputs = self._restored(segment, self._buffers[at])
-            if self._waits_for_w(segment):
+            if "B" in self._word or self._waits_for_w(segment):
                 self._apart[at] = self._recorded(segment.nodes, inputs), []
             else:
                 self._split_graphs[at] = self._rerun_ahead(segment.nodes, inputs)
@@ -191,7 +189,7 @@ class SegmentMemory:
             self._apart[at] = graph, gradients
             return []
         split = self._split_graphs[at]
-        _, operation, _ = _parts(segment)
+        _, operation, *_ = _parts(segment)
         ends = [stream for stream in split.outputs[-1] if stream in split.kept[-1]]
         self.live.hold(ends, "graphs")
         through = gradients
@@ -230,11 +228,29 @@ class SegmentMemory:
             self.live.drop(self._replayed(segment.nodes, graph, gradients, stored=False))
             self.live.drop(gradients, "graphs")
         else:
-            _, _, operation = _parts(segment)
+            _, _, operation, _ = _parts(segment)
             for name, kept in reversed(list(zip(segment.nodes, self._split_graphs.pop(at).kept, strict=True))):
                 self._differentiated(name, self._nodes[name].work[operation])
                 self.live.drop(kept, "graphs")
-        self.live.drop(self._buffers.pop(at, []), "input_buffer")
+        self.drop_input(segment, micro_batch)
+
+    def gradients(self, segment: Segment, micro_batch: int, gradients: Streams) -> Streams:
+        """Return the gradient of a segment's input from its B, held once, and free its graph."""
+        at = segment.nodes[0], micro_batch
+        if at in self._apart:
+            graph, _ = self._apart.pop(at)
+            return self._replayed(segment.nodes, graph, gradients, stored=False)
+        split, (name,) = self._split_graphs.pop(at), segment.nodes
+        work = self._nodes[name].work[_parts(segment)[-1]]
+        self._differentiated(name, work)
+        arguments = [*split.outputs[0], *gradients, *split.inputs[0]]
+        through = self._results(work, arguments, self._nodes[name].input_bytes)
+        self.live.drop(split.kept[0], "graphs")
+        return through
+
+    def drop_input(self, segment: Segment, micro_batch: int) -> None:
+        """Free a segment's input in the FIFO."""
+        self.live.drop(self._buffers.pop((segment.nodes[0], micro_batch), []), "input_buffer")
 
     def _rerun_ahead(self, nodes: Iterable[str], streams: Streams) -> _SplitGraph:
         graph = _SplitGraph()
@@ -333,6 +349,6 @@ class SegmentMemory:
         return self._share.sample_buffer if samples else self._share.buffer
 
 
-def _parts(segment: Segment) -> tuple[Operation, Operation, Operation]:
+def _parts(segment: Segment) -> _Parts:
     """Return the operations of a segment whose backward is split."""
     return _RECONSTRUCTED if segment.keeps == "nothing" and segment.kind != "head" else _RERUN

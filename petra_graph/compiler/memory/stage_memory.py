@@ -6,7 +6,8 @@ Names and order are those of the executor, so that the two can be read side by s
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from itertools import chain
 from math import ceil
 
 from attrs import frozen
@@ -30,8 +31,12 @@ class Message:
     live: LiveTensors
     """Of the device on which it is."""
     gradients: Streams
-    """In a forward message, the streams themselves."""
+    """In a forward message, the streams themselves; none in a message that has an activation alone."""
     activation: Streams | None = None
+
+    def beside(self, other: Message) -> Message:
+        """Return this message and another one on the same edge as one."""
+        return Message(self.live, [*self.gradients, *other.gradients], self.activation or other.activation)
 
     @property
     def streams(self) -> Streams:
@@ -74,10 +79,11 @@ class StageMemory:
             for name in _OF_DELAY
         )
         self._facts = program.facts(stages=program.index, replicas=1, micro_batches=sys.maxsize)
-        split = program.word is not None
-        self._segments = SegmentMemory(self._nodes, self.live, self._versions, share, split=split)
+        self._segments = SegmentMemory(self._nodes, self.live, self._versions, share, word=program.word)
         self._for_a_cut: Streams = []
         """What an open split backward has received, until the forward between its parts."""
+        self._early: dict[Edge, Message] = {}
+        """The gradients that an open split backward has received with activations, until it differentiates."""
 
     def forward(self, micro_batch: int, arrived: Mapping[Edge, Message]) -> dict[Edge, Message]:
         """Do the forward; `arrived` has the message of each edge from another stage."""
@@ -105,7 +111,13 @@ class StageMemory:
         return sent
 
     def backward(self, micro_batch: int, arrived: Mapping[Edge, Message]) -> dict[Edge, Message]:
-        """Do the backward; `arrived` has the message of each edge to another stage."""
+        """Do the backward, or B; `arrived` has the message of each edge to another stage, less those that R had."""
+        if self.program.word != "FB":
+            sent = self._differentiate(micro_batch, arrived, self._segments.gradients)
+            for segment in reversed(self.program.segments):
+                self._segments.drop_input(segment, micro_batch)
+            self._end(micro_batch)
+            return sent
         received = {
             edge: Message(
                 self.live,
@@ -114,7 +126,7 @@ class StageMemory:
             )
             for edge, message in arrived.items()
         }
-        sent: dict[Edge, Message] = {}
+        sent = {}
         self._hold(self._earlier, micro_batch)
         # The executor's local variables live until the next segment's replace them.
         found: Streams = []
@@ -152,8 +164,11 @@ class StageMemory:
     def reconstruct(self, micro_batch: int, arrived: Mapping[Edge, Message]) -> dict[Edge, Message]:
         """Do R: make all segments' graphs; `arrived` has the activation on each edge to another stage that returns one."""
         self._hold(self._earlier, micro_batch)
-        received = {edge: self._received(message.gradients, edge, message.live) for edge, message in arrived.items()}
-        if self.program.word != "FRIW":
+        received = {
+            edge: self._received(message.activation or [], edge, message.live) for edge, message in arrived.items()
+        }
+        self._early = {edge: self._kept(message) for edge, message in arrived.items() if message.gradients}
+        if self.program.word[0] != "F":
             self._keep_for_a_cut(received)
         sent: dict[Edge, Message] = {}
         for segment in reversed(self.program.segments):
@@ -165,7 +180,13 @@ class StageMemory:
         return sent
 
     def input_gradient(self, micro_batch: int, arrived: Mapping[Edge, Message]) -> dict[Edge, Message]:
-        """Do I; `arrived` has the gradients on each edge to another stage."""
+        """Do I; `arrived` has the gradients on each edge to another stage, less those that R had."""
+        return self._differentiate(micro_batch, arrived, self._segments.input_gradient)
+
+    def _differentiate(
+        self, micro_batch: int, arrived: Mapping[Edge, Message], of: Callable[[Segment, int, Streams], Streams]
+    ) -> dict[Edge, Message]:
+        arrived, self._early = {**arrived, **self._early}, {}
         received = {edge: self._received(message.gradients, edge, message.live) for edge, message in arrived.items()}
         if self.program.word == "RIFW":
             self._keep_for_a_cut(received)
@@ -175,7 +196,7 @@ class StageMemory:
             gradients = self._summed(messages)
             for streams in messages:
                 self.live.drop(streams)
-            through = self._segments.input_gradient(segment, micro_batch, gradients)
+            through = of(segment, micro_batch, gradients)
             self.live.drop(gradients)
             self._returned(segment, through, received, sent, activations=False)
             self.live.drop(through)
@@ -185,13 +206,25 @@ class StageMemory:
         """Do W, and free the graphs."""
         for segment in reversed(self.program.segments):
             self._segments.parameter_gradient(segment, micro_batch)
+        self._end(micro_batch)
+
+    def _end(self, micro_batch: int) -> None:
         self._received_no_more()
         self.live.drop(self._versions.end(micro_batch) or (), "parameter_buffer")
 
     @property
     def cut_bytes(self) -> int:
         """The bytes of an open split backward that a cut copies: what it has received."""
-        return sum(stream.size for stream in self._for_a_cut)
+        early = (stream for message in self._early.values() for stream in message.gradients)
+        return sum(stream.size for stream in chain(self._for_a_cut, early))
+
+    def _kept(self, message: Message) -> Message:
+        """Return the gradients of a message that arrived before they are needed, as they came."""
+        if message.live is self.live:
+            return message
+        kept = self.live.allocate([stream.size for stream in message.gradients], "channels")
+        message.live.drop(message.gradients, "channels")
+        return Message(self.live, kept)
 
     def _keep_for_a_cut(self, received: Mapping[Edge, Streams]) -> None:
         """Keep messages as they came."""
@@ -227,6 +260,8 @@ class StageMemory:
             if entry.edge.producer in self._inside:
                 self.live.hold(own)
                 received[entry.edge] = own
+            elif activations:
+                sent[entry.edge] = Message(self.live, [], self._sent(own))
             else:
                 sent[entry.edge] = Message(self.live, self._sent(own))
 

@@ -99,15 +99,16 @@ def _raise_depth(depths: list[int], position: int, suffices: Callable[[int], boo
 
 
 def _spread_upstream(pipeline: Pipeline, depths: list[int]) -> None:
-    """Raise depths so that none grows along a channel, of any verb that sends on it."""
+    """Raise depths so that none grows along a channel, from the verb that sends on it to the one that reads."""
     stages = {stage.index: stage for stage in pipeline.stages}
     backwards = [
-        (timing.sender, timing.receiver, pipeline.verb(key))
+        (timing.sender, timing.receiver, timing.sent_by, timing.read_by)
         for key, timing in pipeline.channels.items()
         if key.direction != "forward"
     ]
-    for consumer, producer, verb in sorted(backwards, reverse=True):
-        ahead = [stages[each].verb_depth(verb) - stages[each].depth for each in (consumer, producer)]
+    for consumer, producer, *verbs in sorted(backwards, reverse=True):
+        ends = zip((consumer, producer), verbs, strict=True)
+        ahead = [stages[each].verb_depth(verb) - stages[each].depth for each, verb in ends]
         depths[producer - 1] = max(depths[producer - 1], depths[consumer - 1] + ahead[0] - ahead[1])
 
 

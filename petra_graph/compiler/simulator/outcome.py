@@ -16,8 +16,8 @@ import networkx as nx
 from attrs import frozen
 
 from petra_graph.errors import Problem, SpecError
-from petra_graph.program.channels import ChannelKey
-from petra_graph.program.schedule import Action, Verb
+from petra_graph.program.channels import ChannelKey, Verb
+from petra_graph.program.schedule import Action
 
 _LAST: Final[tuple[Verb, ...]] = ("backward", "parameter_gradient")
 """The verbs with which a backward ends."""

@@ -4,7 +4,7 @@ The order of operations that the runtimes execute (`program.schedule`) decides t
 
     stage 1 --- forward channel, bytes of the activation ---------------> stage 2
             <-- backward channel, bytes of gradient (and activation) ---
-            <-- activation channel, where backwards are split ----------
+            <-- activation channel, where stage 2 splits its backward --
 
 Decision: messages between two stages of one device cost no time and no capacity: they are handed over in place.
 
@@ -27,9 +27,9 @@ from attrs import define, evolve, field, frozen
 from attrs.validators import ge
 
 from petra_graph.graph.node_graph import INPUT
-from petra_graph.program.channels import ChannelKey, Direction, Edge
+from petra_graph.program.channels import ChannelKey, Direction, Edge, Verb
 from petra_graph.program.device_types import Link
-from petra_graph.program.schedule import Action, Verb, order, verb_depth, verb_of
+from petra_graph.program.schedule import Action, messages, order, verb_depth
 from petra_graph.program.stage_program import StageProgram
 from petra_graph.spec.model import Flush, Word
 
@@ -45,9 +45,9 @@ class StageSeconds:
     backward: float = field(validator=ge(0))
     """With reconstruction or recomputation; the head's with its loss. The sum of the parts of a split one."""
     reconstruct: float = field(default=0.0, validator=ge(0))
-    """Of `backward`: evaluating or reconstructing again, before the gradient is needed."""
+    """Of `backward`, where that is an operation of its own: evaluating or reconstructing again, before the gradient is needed."""
     input_gradient: float = field(default=0.0, validator=ge(0))
-    """Of `backward`: until the gradient of the stage's input is known."""
+    """Of `backward`, likewise: until the gradient of the stage's input is known."""
     update: float = field(default=0.0, validator=ge(0))
     """One optimizer step, with an all-reduce that no computation hides."""
     exchange: float = field(default=0.0, validator=ge(0))
@@ -59,8 +59,8 @@ class StageSeconds:
         return max(0.0, self.backward - self.reconstruct - self.input_gradient)
 
     def of(self, verb: Verb) -> float:
-        """Return the seconds of an operation."""
-        seconds: float = getattr(self, verb)
+        """Return the seconds of an operation; "backward" is what the parts before it leave."""
+        seconds: float = self.backward - self.reconstruct if verb == "backward" else getattr(self, verb)
         return seconds
 
     def per_micro_batch(self, accumulation: int) -> float:
@@ -75,7 +75,7 @@ class MessageBytes:
     forward: int = field(default=0, validator=ge(0))
     backward: int = field(default=0, validator=ge(0))
     activation: int = field(default=0, validator=ge(0))
-    """Where backwards are split."""
+    """Where it leaves ahead of the gradient."""
 
     @property
     def returned(self) -> int:
@@ -94,8 +94,7 @@ class TimedStage:
     accumulation: int
     flush: Flush
     seconds: StageSeconds
-    word: Word | None = None
-    """The order of a split backward; None: it is whole."""
+    word: Word = "FB"
 
     def verb_depth(self, verb: Verb) -> int:
         return verb_depth(verb, self.depth, self.word)
@@ -112,6 +111,10 @@ class ChannelTiming:
     sender: int
     """Index of the stage whose operation sends it."""
     receiver: int
+    sent_by: Verb
+    """The operation at whose end it leaves."""
+    read_by: Verb
+    """The operation that reads it."""
     link: tuple[str, str] | None
     """The devices, sender and receiver; None on one device."""
     occupies_seconds: float
@@ -144,19 +147,15 @@ class Pipeline:
 
     @property
     def split(self) -> bool:
-        """Whether backwards are split, in all stages or in none."""
-        return self.head.word is not None
-
-    def verb(self, key: ChannelKey) -> Verb:
-        """Return the operation that sends on a channel, and the one that reads it."""
-        return verb_of(key.direction, self.head.word)
+        """Whether any stage's backward is split."""
+        return any(stage.word != "FB" for stage in self.stages)
 
     @property
     def may_run(self) -> bool:
         """Whether depths grow along no channel, so that no order of operations waits for ever."""
         stages = {stage.index: stage for stage in self.stages}
         return all(
-            stages[timing.receiver].verb_depth(self.verb(key)) >= stages[timing.sender].verb_depth(self.verb(key))
+            stages[timing.receiver].verb_depth(timing.read_by) >= stages[timing.sender].verb_depth(timing.sent_by)
             for key, timing in self.channels.items()
             if key.direction != "forward"
         )
@@ -230,22 +229,29 @@ def pipeline(
     ends = {
         edge: (sender_of[edge], program) for program in programs for edge in program.receives if edge.producer != INPUT
     }
-
-    ahead = {
-        channel.key.edge
+    returned = {
+        entry.edge
         for program in programs
-        for channel in program.channels
-        if channel.key.direction == "activation"
+        for segment in program.segments
+        for entry in segment.inputs
+        if entry.returns_activation
+    }
+    verbs = {
+        edge: messages(producer.word, consumer.word, returns_activation=edge in returned)
+        for edge, (producer, consumer) in ends.items()
     }
 
     def channel(edge: Edge, direction: Direction) -> ChannelTiming:
         sender, receiver = ends[edge] if direction == "forward" else ends[edge][::-1]
+        sent_by, read_by = verbs[edge][direction]
         devices = sender.device, receiver.device
         local = devices[0] == devices[1]
         link = Link() if local else links.get(devices) or links[devices[::-1]]
         return ChannelTiming(
             sender=sender.index,
             receiver=receiver.index,
+            sent_by=sent_by,
+            read_by=read_by,
             link=None if local else devices,
             occupies_seconds=getattr(channel_bytes[edge], direction) / link.bytes_per_second,
             latency_seconds=link.latency_seconds,
@@ -268,7 +274,7 @@ def pipeline(
             ChannelKey(edge, direction): channel(edge, direction)
             for direction in DIRECTIONS
             for edge in ends
-            if direction != "activation" or edge in ahead
+            if direction in verbs[edge]
         },
         links=links,
         overlap=overlap,

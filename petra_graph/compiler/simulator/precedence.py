@@ -8,7 +8,7 @@ periods) means: v of period q starts no earlier than `seconds` after u of period
     k      otherwise: one window of accumulation, with its update
 
 A stage whose depth is d does F(d-1), B0, F(d), B1, ... then, so its own edges do not depend on d; between stages the
-difference of two depths is a number of periods. Where backwards are split, a period is the stage's word.
+difference of two depths is a number of periods. A period is the stage's word.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from typing import NamedTuple
 from attrs import evolve, frozen
 
 from petra_graph.compiler.simulator.pipeline import ChannelTiming, Pipeline, TimedStage
-from petra_graph.program.channels import ChannelKey
-from petra_graph.program.schedule import Action, Verb, period
+from petra_graph.program.channels import ChannelKey, Verb
+from petra_graph.program.schedule import Action, period
 
 
 class StartNode(NamedTuple):
@@ -97,7 +97,7 @@ class _Builder:
         self._sends: dict[tuple[int, Verb], list[ChannelKey]] = {}
         self._links: dict[tuple[str, str], list[ChannelKey]] = {}
         for key, timing in self._channels.items():
-            self._sends.setdefault((timing.sender, pipeline.verb(key)), []).append(key)
+            self._sends.setdefault((timing.sender, timing.sent_by), []).append(key)
             if timing.link is not None:
                 self._links.setdefault(timing.link, []).append(key)
         occupied = {timing.link for timing in self._channels.values() if timing.occupies_seconds}
@@ -108,9 +108,9 @@ class _Builder:
         edges = [edge for stage in self._stages for edge in self._stage_edges(stage)]
         edges += [edge for key, timing in self._channels.items() for edge in self._message_edges(key, timing)]
         edges += [edge for keys in self._links.values() for edge in self._link_edges(keys)]
-        for key, timing in self._channels.items():
+        for timing in self._channels.values():
             if timing.capacity is not None:
-                edges += self._capacity_edges(key, timing, timing.capacity)
+                edges += self._capacity_edges(timing, timing.capacity)
         return PrecedenceGraph(period_micro_batches=self._period, nodes=tuple(self._nodes()), edges=tuple(edges))
 
     def _nodes(self) -> Iterator[StartNode]:
@@ -164,10 +164,10 @@ class _Builder:
 
     def _message_edges(self, key: ChannelKey, timing: ChannelTiming) -> Iterator[Precedence]:
         """Yield that an operation starts after its messages have arrived."""
-        verb = self._pipeline.verb(key)
-        seconds = self._seconds[timing.sender].of(verb)
+        seconds = self._seconds[timing.sender].of(timing.sent_by)
         for m in range(self._period):
-            sent, read = StartNode(timing.sender, verb, m), StartNode(timing.receiver, verb, m)
+            sent = StartNode(timing.sender, timing.sent_by, m)
+            read = StartNode(timing.receiver, timing.read_by, m)
             if key in self._entering:
                 transfer = sent._replace(channel=key)
                 yield self._edge(sent, transfer, seconds)
@@ -175,12 +175,12 @@ class _Builder:
             else:
                 yield self._edge(sent, read, seconds + timing.seconds)
 
-    def _capacity_edges(self, key: ChannelKey, timing: ChannelTiming, capacity: int) -> Iterator[Precedence]:
+    def _capacity_edges(self, timing: ChannelTiming, capacity: int) -> Iterator[Precedence]:
         """Yield that an operation starts after its channel has room."""
-        verb = self._pipeline.verb(key)
         for m in range(self._period):
-            read, later = StartNode(timing.receiver, verb, m), StartNode(timing.sender, verb, m + capacity)
-            yield self._edge(read, later, self._seconds[timing.receiver].of(verb))
+            read = StartNode(timing.receiver, timing.read_by, m)
+            later = StartNode(timing.sender, timing.sent_by, m + capacity)
+            yield self._edge(read, later, self._seconds[timing.receiver].of(timing.read_by))
 
     def _link_edges(self, keys: Sequence[ChannelKey]) -> Iterator[Precedence]:
         """Yield that messages enter a link one after another; one stage sends them all, to its producer or its consumer.
@@ -190,7 +190,7 @@ class _Builder:
         if keys[0] not in self._entering:
             return
         transfers = [
-            StartNode(self._channels[key].sender, self._pipeline.verb(key), m, key)
+            StartNode(self._channels[key].sender, self._channels[key].sent_by, m, key)
             for m in range(self._period)
             for key in keys
         ]

@@ -24,8 +24,8 @@ from attrs import define, field
 
 from petra_graph.compiler.simulator.outcome import Deadlock, Event, Timeline, Wait, waiting_cycle
 from petra_graph.compiler.simulator.pipeline import ChannelTiming, Pipeline, TimedStage
-from petra_graph.program.channels import ChannelKey
-from petra_graph.program.schedule import Action, Verb
+from petra_graph.program.channels import ChannelKey, Verb
+from petra_graph.program.schedule import Action
 
 
 def simulate(pipeline: Pipeline, micro_batches: int) -> Timeline:
@@ -88,8 +88,8 @@ class _Simulation:
             self._stages[stage.index] = _StageState(stage, streams, ended=[0] * len(streams))
         for key, timing in pipeline.channels.items():
             channel = _ChannelState(key, timing)
-            self._stages[timing.receiver].receives[pipeline.verb(key)].append(channel)
-            self._stages[timing.sender].sends[pipeline.verb(key)].append(channel)
+            self._stages[timing.receiver].receives[timing.read_by].append(channel)
+            self._stages[timing.sender].sends[timing.sent_by].append(channel)
         self._units: dict[tuple[str, int], _Unit] = {}
         for state in reversed(self._stages.values()):
             for stream in range(len(state.streams)):

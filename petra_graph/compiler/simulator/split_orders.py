@@ -1,6 +1,7 @@
 """The depths and words of split backwards: the least depths at full throughput, and the best words for given depths.
 
-A stage's word says when its activation and its gradient leave, so a deeper stage here may spare depth in all stages before it.
+The parts of each stage's backward are given (`compiler.worthwhile_parts`); where the forward stands among them is found here. A stage's
+word says when its activation and its gradient leave, so a deeper stage here may spare depth in all stages before it.
 From the head on, every stage is added to each choice of depths and words for the stages after it, with every word, and with the
 least depth with which all of them keep up with the tick. Equal stages whose F, R, I and W take 1 each, k = 1, free links:
 
@@ -14,7 +15,7 @@ it). So a choice whose depths have no smaller sum and whose responses are no sho
 
     one stage a device   the least sum of depths over all choices, as long as no more than `_WIDEST` are kept at a stage;
                          updates are spread evenly over a window, and depths raised where this loses throughput
-    several              every word is FRIW, and depths are tried by simulation
+    several              every word begins with the forward, and depths are tried by simulation
 
 More depth than the least never helps: a stage's R and I come after forwards that its depth puts before them.
 """
@@ -24,7 +25,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Callable, Mapping, Sequence
 from math import inf
-from typing import NamedTuple, get_args
+from typing import NamedTuple
 
 from attrs import evolve, frozen
 
@@ -32,7 +33,8 @@ from petra_graph.compiler.simulator.least_depths import TOLERANCE, least_depths,
 from petra_graph.compiler.simulator.pipeline import Pipeline, TimedStage
 from petra_graph.compiler.simulator.precedence import StartNode, precedence_graph
 from petra_graph.compiler.simulator.steady_state import keeps_up, tick, unbounded_tick, work_seconds
-from petra_graph.program.schedule import Verb
+from petra_graph.program.channels import Verb
+from petra_graph.program.schedule import arrangements
 from petra_graph.spec.model import Word
 
 _WIDEST = 32
@@ -41,8 +43,7 @@ _DEEPEST = 10_000
 """A stage that does not keep up with this depth has a word with which it never does."""
 _ROUNDING = 1e-11
 """Of longest paths, relative to a tick."""
-_PLAIN: tuple[Word, ...] = ("FRIW",)
-_ANSWERS: tuple[Verb, ...] = ("reconstruct", "input_gradient")
+_ANSWERS: tuple[Verb, ...] = ("reconstruct", "input_gradient", "backward")
 
 
 class Orders(NamedTuple):
@@ -62,17 +63,17 @@ def least_orders(pipeline: Pipeline, words: Sequence[Word] | None = None, tolera
     """Return depths of the least sum that keep full throughput, with the words that do.
 
     Args:
-        pipeline: costs, edges and devices, with split backwards; its own depths, words and capacities are ignored.
-        words: of all stages; None: the best.
+        pipeline: costs, edges, devices, and words for their parts; its own depths and capacities are ignored.
+        words: of all stages, of the same parts; None: the best.
         tolerance: of the throughput, which may be lost.
     """
     unbounded = pipeline.with_capacity({})
-    given: tuple[Word, ...] = _PLAIN * len(pipeline.stages) if words is None else tuple(words)
+    given = _plain(pipeline) if words is None else tuple(words)
     if not pipeline.one_stage_a_device:
         shared = with_orders(unbounded, Orders(tuple(stage.depth for stage in pipeline.stages), given))
         return Orders(least_depths(shared, tolerance), given)
     seconds = unbounded_tick(unbounded) * (1 + tolerance)
-    allowed = [get_args(Word)] * len(given) if words is None else [(word,) for word in words]
+    allowed = [arrangements(word) if words is None else (word,) for word in given]
     found = _found(_spread(unbounded), seconds, allowed)
     if found is None and words is not None:  # These words cannot keep up at any depth, as devices overlap.
         seconds = _least_seconds(unbounded, lambda bound: _found(_spread(unbounded), bound, allowed) is not None)
@@ -86,13 +87,12 @@ def least_orders(pipeline: Pipeline, words: Sequence[Word] | None = None, tolera
 
 def best_words(pipeline: Pipeline, tolerance: float = TOLERANCE) -> tuple[Word, ...]:
     """Return the words with which the depths of a pipeline have the shortest tick, as far as `tolerance` tells ticks apart."""
-    depths = tuple(stage.depth for stage in pipeline.stages)
-    plain = _PLAIN * len(depths)
+    depths, plain = tuple(stage.depth for stage in pipeline.stages), _plain(pipeline)
     unbounded = with_orders(pipeline.with_capacity({}), Orders(depths, plain))
     if not pipeline.one_stage_a_device:
         return plain
     spread = _spread(unbounded)
-    allowed = [get_args(Word)] * len(depths)
+    allowed = [arrangements(word) for word in plain]
     low, high, words = max(work_seconds(spread).values()), tick(spread).seconds, plain
     trial = low * (1 + tolerance)
     while high > low * (1 + tolerance):
@@ -104,6 +104,11 @@ def best_words(pipeline: Pipeline, tolerance: float = TOLERANCE) -> tuple[Word, 
         trial = (low + high) / 2
     best = with_orders(unbounded, Orders(depths, words))
     return words if tick(best).seconds <= tick(unbounded).seconds else plain
+
+
+def _plain(pipeline: Pipeline) -> tuple[Word, ...]:
+    """Return the words of the same parts that begin with the forward."""
+    return tuple(arrangements(stage.word)[0] for stage in pipeline.stages)
 
 
 def _spread(pipeline: Pipeline) -> Pipeline:
@@ -140,7 +145,7 @@ class _Choice:
 
     stages: Mapping[int, TimedStage]
     response: Mapping[tuple[StartNode, StartNode], float]
-    """From the start of a forward to those of R and I, in stages that read from others not yet chosen."""
+    """From the start of a forward to those of R, I and B, in stages that read from others not yet chosen."""
 
     @property
     def total(self) -> int:
@@ -171,7 +176,7 @@ def _found(
         candidates = [
             candidate
             for choice in choices
-            for word in (allowed[position] if stage is not pipeline.head else _PLAIN)
+            for word in (allowed[position] if stage is not pipeline.head else allowed[position][:1])
             if (candidate := _extended(pipeline, choice, evolve(stage, word=word), depth, seconds)) is not None
         ]
         candidates.sort(key=lambda each: (each.total, sum(each.response.values())))
@@ -183,8 +188,7 @@ def _found(
         if not choices:
             return None
     chosen = [choices[0].stages[stage.index] for stage in pipeline.stages]
-    words = [stage.word for stage in chosen if stage.word is not None]
-    return Orders(tuple(stage.depth for stage in chosen), tuple(words))
+    return Orders(tuple(stage.depth for stage in chosen), tuple(stage.word for stage in chosen))
 
 
 def _extended(
@@ -209,12 +213,11 @@ def _extended(
 
 def _least_legal_depth(pipeline: Pipeline, choice: _Choice, stage: TimedStage) -> int:
     """Return the least depth with which a stage does not wait for ever for those after it."""
-    depth = 1 if stage.word == "FRIW" else 2
+    depth = 1 if stage.word[0] == "F" else 2
     for key, timing in pipeline.channels.items():
         if key.direction != "forward" and timing.receiver == stage.index:
-            verb = pipeline.verb(key)
-            ahead = stage.verb_depth(verb) - stage.depth
-            depth = max(depth, choice.stages[timing.sender].verb_depth(verb) - ahead)
+            ahead = stage.verb_depth(timing.read_by) - stage.depth
+            depth = max(depth, choice.stages[timing.sender].verb_depth(timing.sent_by) - ahead)
     return depth
 
 

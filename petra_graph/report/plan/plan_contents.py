@@ -7,8 +7,9 @@ from itertools import cycle, pairwise
 
 from attrs import frozen
 
+from petra_graph.program.channels import Verb
 from petra_graph.program.plan_document import Document
-from petra_graph.program.schedule import LETTERS, Verb
+from petra_graph.program.schedule import LETTERS
 from petra_graph.program.stage_bytes import PARTS
 
 _OTHER = "other"
@@ -57,19 +58,24 @@ _FIRST_PARTS = ("backward", "reconstruct")
 """With which a backward begins, whole or split."""
 
 
-def stage_edges(document: Document, size: str = "forward_bytes") -> list[tuple[int, int]]:
+_WHOLE = [{"sent_by": verb, "read_by": verb} for verb in ("forward", "backward")]
+
+
+def stage_edges(document: Document) -> dict[tuple[int, int], set[tuple[str, str]]]:
     """Return the pairs of stages of which the first sends to the second, each pair once, in the document's order.
 
-    Args:
-        size: only pairs with an edge that has bytes under this key, unless it is that of forwards.
+    Returns:
+        For each pair the operations between which there are messages, both ways: the one that sends, and the one that reads.
     """
     stage_of = {node["name"]: node["stage"] for node in document["nodes"]}
-    pairs = (
-        (stage_of[edge["producer"]], stage_of[edge["consumer"]])
-        for edge in document["edges"]
-        if size == "forward_bytes" or edge.get(size)
-    )
-    return list(dict.fromkeys(pair for pair in pairs if pair[0] != pair[1]))
+    found: dict[tuple[int, int], set[tuple[str, str]]] = {}
+    for edge in document["edges"]:
+        pair = stage_of[edge["producer"]], stage_of[edge["consumer"]]
+        if pair[0] != pair[1]:
+            found.setdefault(pair, set()).update(
+                (one["sent_by"], one["read_by"]) for one in edge.get("messages", _WHOLE)
+            )
+    return found
 
 
 def by_stage(document: Document) -> dict[int, list[Document]]:
@@ -82,9 +88,8 @@ def by_stage(document: Document) -> dict[int, list[Document]]:
 
 def drawn_verbs(document: Document) -> tuple[Verb, ...]:
     """Return the operations of a plan's stages, for the legend of a timeline."""
-    if any(stage.get("word") for stage in document["stages"]):
-        return ("forward", "reconstruct", "input_gradient", "parameter_gradient", "update")
-    return ("forward", "backward", "update")
+    letters = {letter for stage in document["stages"] for letter in stage.get("word") or "FB"} | {"U"}
+    return tuple(verb for verb, letter in LETTERS.items() if letter in letters)
 
 
 def block_label(block: Document) -> str:

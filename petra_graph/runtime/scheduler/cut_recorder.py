@@ -55,7 +55,7 @@ class CutRecorder:
             (channel.key, micro_batch)
             for channel in program.channels
             if channel.key.direction != "forward" and channel.receiver == program.index
-            for micro_batch in cut.in_flight(self._programs[channel.sender - 1], program, channel.key.direction)
+            for micro_batch in cut.in_flight(channel, self._programs[channel.sender - 1], program)
         }
         if missing:
             passing = _Passing(at=cut.at, saved=saved, missing=missing)

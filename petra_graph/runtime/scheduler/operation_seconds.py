@@ -2,7 +2,7 @@
 
 An operation's seconds hold all that the process did for it: reading samples, computing, sending, recording, and copying state
 where a checkpoint is due. On a CUDA device the host only queues work, so that its seconds say nothing of the device's. The parts of a
-split backward are counted each for itself, and together as one backward.
+split backward are counted each for itself, R, I and W, and together as one backward.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ from typing import Any
 
 from attrs import define, field
 
-from petra_graph.program.schedule import Verb
+from petra_graph.program.channels import Verb
 
-_PARTS: Sequence[Verb] = ("reconstruct", "input_gradient", "parameter_gradient")
+_PARTS: Sequence[Verb] = ("reconstruct", "input_gradient", "parameter_gradient", "backward")
 
 
 @define

@@ -228,8 +228,8 @@ class Scheduler:
         """
         for executor in self.executors:
             for key in self._operations.keys_from_consumers(executor.program.index):
-                sender = self._programs[self._channels.channels[key].sender - 1]
-                for micro_batch in cut.in_flight(sender, executor.program, key.direction):
+                channel = self._channels.channels[key]
+                for micro_batch in cut.in_flight(channel, self._programs[channel.sender - 1], executor.program):
                     while not self._operations.ready(key):
                         self._supervisor.check()
                         self._supervisor.sleep()

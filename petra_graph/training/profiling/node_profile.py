@@ -7,6 +7,10 @@ and update. One training for each way of keeping activations gives all operation
     dsp                      recompute of reversible nodes, from a stored input
     backprop                 record and replay, of a kept graph
     delayed-reconstructed    invert and copy, as what its backward takes beyond a recompute, and its update beyond petra's
+
+Two more trainings with petra, of the words FRIW and FRB, give the parts of split backwards, as shares of petra's whole ones.
+
+Decision: shares, so that dsp needs no trainings more; its reversible nodes are taken to have those of petra.
 """
 
 from __future__ import annotations
@@ -30,12 +34,12 @@ from petra_graph.planning.check_spec import check_spec
 from petra_graph.planning.checked_spec import without_global_clip
 from petra_graph.planning.gpu_type import gpu_type
 from petra_graph.planning.problem_collector import ProblemCollector
+from petra_graph.program.channels import Verb
 from petra_graph.program.node_costs import Operation, Profile
-from petra_graph.program.schedule import Verb
 from petra_graph.runtime.control.keep_freed_memory import keep_freed_memory
 from petra_graph.runtime.scheduler.scheduler import Scheduler
 from petra_graph.runtime.scheduler.stage_operations import MicroBatch
-from petra_graph.spec.model import Kind, MethodSpec, ScheduleName
+from petra_graph.spec.model import Kind, MethodSpec, ScheduleName, Word
 from petra_graph.training.prepared_run import Prepared, fix_arithmetic, prepare_checked
 from petra_graph.training.profiling.link_timing import timed_link, wait_for
 from petra_graph.training.start_reporter import StartReporter
@@ -54,6 +58,9 @@ _TRAININGS: tuple[tuple[str, ScheduleName, _Operations], ...] = (
     ("backprop", "sequential", {"reversible": ("record", "replay"), "buffered": ("record", "replay"), **_HEAD}),
     ("delayed-reconstructed", "lockstep", {"reversible": ("forward", "invert"), **_RECOMPUTE}),
 )
+_SPLIT: tuple[Word, ...] = ("FRIW", "FRB")
+_WHOLE: Mapping[Kind, Operation] = {"reversible": "reverse", "buffered": "recompute", "head": "forward_backward"}
+"""What the parts of a split backward are shares of."""
 
 
 def profile(path: str, overrides: Iterable[str], micro_batches: int) -> Profile:
@@ -87,6 +94,7 @@ def timed_trainings(ready: Prepared) -> list[TimedTraining]:
     trainings = [
         TimedTraining(_with_method(ready, method, schedule), operations) for method, schedule, operations in _TRAININGS
     ]
+    trainings += [TimedTraining(_with_method(ready, "petra", "sequential", word), {}) for word in _SPLIT]
     for training in trainings:
         training.burst(WARM_UP)
         training.forget()
@@ -105,6 +113,13 @@ def profile_of(ready: Prepared, trainings: Sequence[TimedTraining]) -> Profile:
             operations["invert"] = max(0.0, operations["invert"] - operations["recompute"])
         if "recompute" in operations:
             operations["copy"] = max(0.0, updates[name] - operations["update"])
+    parts: dict[str, dict[Verb, float]] = defaultdict(dict)
+    for training in trainings[len(_TRAININGS) :]:
+        for name, medians in training.medians().items():
+            kind = ready.network.graph.nodes[name].kind
+            for verb, median in medians.items():
+                if verb != "update" and (verb != "forward" or kind == "head"):
+                    parts[name].setdefault(verb, median / seconds[name][_WHOLE[kind]])
     devices = [torch.device(program.device) for program in ready.programs]
     on_gpu = devices[0].type == "cuda"
     wall, cpu = map(sum, zip(*(training.wall_and_cpu() for training in trainings), strict=True))
@@ -119,6 +134,7 @@ def profile_of(ready: Prepared, trainings: Sequence[TimedTraining]) -> Profile:
         threads=spec.run.threads,
         settings=network.settings,
         nodes=dict(seconds),
+        parts=dict(parts),
         sizes={name: (node.parameters, sum(node.output_bytes)) for name, node in costs.nodes.items()},
         outside=trainings[0].outside(),
         link=timed_link(devices),
@@ -136,7 +152,7 @@ def _processor() -> str:
     return platform.machine()
 
 
-def _with_method(ready: Prepared, method: str, schedule: ScheduleName) -> Prepared:
+def _with_method(ready: Prepared, method: str, schedule: ScheduleName, word: Word = "FB") -> Prepared:
     """Return the same run with another method, every node a stage and every micro-batch an update."""
     spec = evolve(
         ready.spec,
@@ -144,7 +160,7 @@ def _with_method(ready: Prepared, method: str, schedule: ScheduleName) -> Prepar
         optimizer=without_global_clip(ready.spec.optimizer),
     )
     network = ready.network.variant(spec)
-    placement = evolve(ready.placement, schedule=schedule)
+    placement = evolve(ready.placement, schedule=schedule, words=(word,) * len(ready.placement.stages))
     return evolve(ready, network=network, placement=placement, programs=network.programs(placement))
 
 
@@ -162,6 +178,15 @@ class _Stopwatch(StageObserver):
 
     def backward(self, micro_batch: int) -> AbstractContextManager[None]:
         return self._timed("backward")
+
+    def reconstruct(self, micro_batch: int) -> AbstractContextManager[None]:
+        return self._timed("reconstruct")
+
+    def input_gradient(self, micro_batch: int) -> AbstractContextManager[None]:
+        return self._timed("input_gradient")
+
+    def parameter_gradient(self, micro_batch: int) -> AbstractContextManager[None]:
+        return self._timed("parameter_gradient")
 
     def update(self) -> AbstractContextManager[None]:
         return self._timed("update")
@@ -227,6 +252,10 @@ class TimedTraining:
                 if backward is not None:
                     found[name][backward] = watch.median("backward")
         return found
+
+    def medians(self) -> dict[str, dict[Verb, float]]:
+        """Return the seconds of what each node did, by verb."""
+        return {name: {verb: watch.median(verb) for verb in watch.times} for name, watch in self._watches.items()}
 
     def wall_and_cpu(self) -> tuple[float, float]:
         """Return the sums of all operations' medians, by the clock and of the processor."""

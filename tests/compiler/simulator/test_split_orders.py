@@ -14,6 +14,7 @@ from petra_graph.compiler.simulator.pipeline import Pipeline, StageSeconds
 from petra_graph.compiler.simulator.split_orders import Orders, best_words, least_orders, with_orders
 from petra_graph.compiler.simulator.steady_state import tick, unbounded_tick
 from petra_graph.program.device_types import Link
+from petra_graph.program.schedule import arrangements
 from petra_graph.spec.model import Word
 from tests.support.simulated_pipelines import part_seconds, split_chain, split_pipelines
 
@@ -60,10 +61,11 @@ def test_an_update_follows_the_last_part():
 def legal(model: Pipeline, most: int) -> list[Orders]:
     count = len(model.stages) - 1
     found = []
-    for words in product(get_args(Word), repeat=count):
+    head = arrangements(model.head.word)[0]
+    for words in product(*(arrangements(stage.word) for stage in model.stages[:-1])):
         for depths in product(range(1, most + 1), repeat=count):
-            orders = Orders((*depths, 1), (*words, "FRIW"))
-            fill = all(word == "FRIW" or depth > 1 for depth, word in zip(*orders, strict=True))
+            orders = Orders((*depths, 1), (*words, head))
+            fill = all(word[0] == "F" or depth > 1 for depth, word in zip(*orders, strict=True))
             if fill and with_orders(model, orders).may_run:
                 found.append(orders)
     return found
@@ -73,7 +75,9 @@ def legal(model: Pipeline, most: int) -> list[Orders]:
 def chains(draw: st.DrawFn, most: int = 4) -> Pipeline:
     stages = draw(st.integers(2, most))
     link = Link(latency_seconds=draw(st.sampled_from([0.0, 0.25])))
-    return split_chain(stages, [draw(part_seconds()) for _ in range(stages)], link=link, overlap=draw(st.booleans()))
+    words = [arrangements(draw(st.sampled_from(get_args(Word))))[0] for _ in range(stages)]
+    seconds = [draw(part_seconds(word)) for word in words]
+    return split_chain(stages, seconds, words, link=link, overlap=draw(st.booleans()))
 
 
 @settings(max_examples=40, deadline=None)
@@ -93,12 +97,13 @@ def test_no_depths_and_words_at_full_throughput_have_a_smaller_sum(model: Pipeli
 def test_no_words_have_a_shorter_tick_for_the_same_depths(model: Pipeline):
     model = evolve(model, stages=tuple(evolve(stage, accumulation=1) for stage in model.stages))
     depths = tuple(max(stage.depth, 2) if stage is not model.head else 1 for stage in model.stages)
-    plain = with_orders(model, Orders(depths, ("FRIW",) * len(depths)))
+    words = tuple(arrangements(stage.word)[0] for stage in model.stages)
+    plain = with_orders(model, Orders(depths, words))
     if not plain.may_run:
         return
     found = tick(with_orders(model, Orders(depths, best_words(plain, TIGHT)))).seconds
-    for words in product(get_args(Word), repeat=len(depths) - 1):
-        tried = with_orders(model, Orders(depths, (*words, "FRIW")))
+    for tried_words in product(*map(arrangements, words[:-1])):
+        tried = with_orders(model, Orders(depths, (*tried_words, words[-1])))
         if tried.may_run:
             assert found <= tick(tried).seconds * (1 + 1e-6)
 
