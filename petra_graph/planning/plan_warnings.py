@@ -23,6 +23,7 @@ from petra_graph.kinds.stage_facts import steady_staleness
 from petra_graph.planning.delay_corrections import corrections_without_effect
 from petra_graph.planning.measure_network import MeasuredNetwork
 from petra_graph.planning.plan_assumptions import device_guesses
+from petra_graph.planning.split_or_whole import SAME_SPEED
 from petra_graph.program.stage_bytes import summed
 from petra_graph.program.stage_program import Segment, StageProgram
 from petra_graph.spec.intervals import interval
@@ -38,8 +39,6 @@ _STAGES_TRIED = 64
 """Stages up to which other depths are tried, which takes a moment."""
 _SAVING = 0.9
 """Share of the staleness or of the buffers that a change must undercut."""
-_SAME = 0.01
-"""Relative difference of speeds that count as equal."""
 _NAMED = 6
 """Stages that are listed one by one, at most."""
 _HARMLESS = 1
@@ -224,17 +223,16 @@ def _merging(prediction: Prediction) -> Iterator[str]:
         return  # a device hosts stages that are not neighbours
     cuts = [[name for program in stages for name in program.nodes] for _, stages in runs]
     stages = partition(inputs.graph, cuts, [device for device, _ in runs])
-    if isinstance(prediction.placement.schedule, tuple):
-        inputs = evolve(inputs, schedule="auto", split_backward=inputs.split_backward is not False)
-    elif isinstance(inputs.split_backward, tuple):
-        inputs = evolve(inputs, split_backward=True)
+    auto = isinstance(prediction.placement.schedule, tuple)
+    split = prediction.placement.words is not None
+    inputs = evolve(inputs, schedule="auto" if auto else inputs.schedule, split_backward=split)
     merged = Prediction(inputs=inputs, placement=resolved_placement(inputs, stages))
     stale, less = prediction.programs[0].depth - 1, merged.programs[0].depth - 1
     buffers, fewer = _buffers(prediction), _buffers(merged)
     if less >= stale and fewer >= _SAVING * buffers:
         return
     now, then = prediction.timing.tick_seconds, merged.timing.tick_seconds
-    speed = "at the same speed" if abs(then / now - 1) < _SAME else f"at {now / then:.2f} times the speed"
+    speed = "at the same speed" if abs(then / now - 1) < SAME_SPEED else f"at {now / then:.2f} times the speed"
     count = len(cuts)
     yield (
         f"{len(programs)} stages on {count} {noun(count, 'device')}: merging each device's into one would lower "
@@ -303,7 +301,7 @@ def _stale(prediction: Prediction) -> Iterator[str]:
     if sum(least) - len(least) > _SAVING * (sum(depths) - len(depths)):
         return
     better = with_depths(pipeline, least) if orders is None else with_orders(pipeline, orders)
-    if tick(better).seconds > prediction.timing.tick_seconds * 1.01:
+    if tick(better).seconds > prediction.timing.tick_seconds * (1 + SAME_SPEED):
         return
     programs = inputs.programs(prediction.placement, least, None if orders is None else orders.words)
     held = summed(stage_memory(programs, inputs.costs, transport=inputs.transport))
