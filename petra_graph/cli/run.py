@@ -109,7 +109,7 @@ def _dry_run(spec: str, overrides: Sequence[str], processes: int, *, as_json: bo
     from petra_graph.training.record.run_record import known
 
     prepared = prepare(spec, overrides, processes)
-    figures, notes = outline(prepared), [*consequences(prepared.network)]
+    figures, notes = outline(prepared), [*consequences(prepared.network), *prepared.placement.notes]
     warnings = [*known(prepared, processes), *advice(prepared)]
     if as_json:
         print_json({**figures, "notes": notes, "warnings": warnings})

@@ -34,13 +34,17 @@ _FIGURES = (
 def compare(planner: Planner) -> Document:
     """Return the memory, staleness and speed of every method on the specification's network, each placed for itself.
 
-    Savings are of `pipedream` under `lockstep`, the paper's first row (table 3).
+    Savings are of `pipedream` under `lockstep`, the paper's first row (table 3). A method that a run of the specification would refuse
+    has a row with the reason.
 
     Raises:
-        SpecError, PluginError: as `Planner.plan`.
+        SpecError, PluginError: as `Planner.plan`; SpecError where every method is refused.
     """
     plans: list[Plan] = []
-    rows = [_row(planner, *choice, plans) for choice in _methods()]
+    refused: list[SpecError] = []
+    rows = [_row(planner, choice, plans, refused) for choice in _methods()]
+    if len(refused) == len(rows):
+        raise refused[0]
     base = next(row for row in rows if row["method"] == "pipedream" and row["schedule"] == _BASE_SCHEDULE)
     for row in rows:
         for saving, total in (("saving", "memory_total"), ("paper_saving", "paper_total")):
@@ -69,9 +73,10 @@ def _assumptions(plans: Sequence[Plan], more: str) -> list[str]:
 
 
 def _row(
-    planner: Planner, method: str, schedule: RequestedScheduleName, split: bool, plans: list[Plan]
+    planner: Planner, choice: tuple[str, RequestedScheduleName, bool], plans: list[Plan], refused: list[SpecError]
 ) -> dict[str, Any]:
-    """Return a method's row, and add its plan, where there is one."""
+    """Return a method's row, and add its plan, or why a run would refuse it."""
+    method, schedule, split = choice
     spec = planner.spec
     table = evolve(with_method(spec.method, method, schedule), split_backward=split)
     variant = evolve(spec, method=table, optimizer=without_global_clip(spec.optimizer))
@@ -80,6 +85,9 @@ def _row(
         plan = planner.plan(variant)
     except NoFeasiblePlan as error:
         return {**row, **dict.fromkeys(_FIGURES), "note": str(error)}
+    except SpecError as error:
+        refused.append(error)
+        return {**row, **dict.fromkeys(_FIGURES), "note": _why(error)}
     plans.append(plan)
     prediction = plan.prediction
     stages = plan.document(with_timeline=False, with_warnings=False)["stages"]
@@ -97,6 +105,10 @@ def _row(
         "exact": prediction.timing.exact,
         "note": "; ".join([*depths, *_inexact(prediction)]),
     }
+
+
+def _why(error: SpecError) -> str:
+    return f"a run would be refused: {'; '.join(problem.message for problem in error.problems)}"
 
 
 def _inexact(prediction: Prediction) -> list[str]:
@@ -138,9 +150,10 @@ def _scaled(planner: Planner, count: int, stages: int, replicas: int, plans: lis
     common = {"devices": count, "stages": stages, "replicas": replicas}
     try:
         plan = planner.plan(_with_devices(planner.spec, stages, replicas))
-    except NoFeasiblePlan as error:
+    except (NoFeasiblePlan, SpecError) as error:
         keys = ("samples_per_second", "memory_peak", "fill_seconds", "bytes_per_link", "staleness", "exact")
-        return {**common, **dict.fromkeys(keys), "note": str(error)}
+        note = _why(error) if isinstance(error, SpecError) else str(error)
+        return {**common, **dict.fromkeys(keys), "note": note}
     plans.append(plan)
     prediction, timing = plan.prediction, plan.prediction.timing
     few = len(prediction.programs) <= _STAGES_WITH_MEMORY

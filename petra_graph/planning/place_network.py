@@ -3,7 +3,7 @@
     stages     "per-block", or listed: as they are; a number: cut by cost, the fastest by the time model
     devices    as many as stages: one each; fewer: by cost, or all stages on the only device where memory has no limit; more:
                the first ones, or where they differ those that are faster, in their order
-    schedule   as named; "auto": the least depths at full speed
+    schedule   as named; "auto": the least depths at full speed, with whole backwards where split ones cost memory that is not there
     processes  each is a device, and hosts consecutive stages: those of a planned device, or by cost
 
 Costs are measured only where one of these decisions needs them. Stages and depths follow from the devices that the
@@ -16,6 +16,7 @@ present, or its processes. Where the planned devices are not used, a limit that 
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 from attrs import evolve
 
@@ -26,6 +27,7 @@ from petra_graph.errors import NoFeasiblePlan, PetraGraphError
 from petra_graph.planning.measure_network import MeasuredNetwork
 from petra_graph.planning.remedies import working_remedies
 from petra_graph.planning.spec_devices import machine_of, planned_devices
+from petra_graph.planning.split_or_whole import split_or_whole
 from petra_graph.program.device_types import Device
 from petra_graph.program.placement import Partition, Placement
 
@@ -97,7 +99,8 @@ def place_on_processes(network: MeasuredNetwork, devices: tuple[Device, ...], pr
         if own:
             return placement
         inputs = _as_placed(variant.planner_inputs(ranks), placement)
-        return place_stages(inputs, Partition(stages=placement.stages), variant.spec.partition.strategy)
+        hosted = place_stages(inputs, Partition(stages=placement.stages), variant.spec.partition.strategy)
+        return evolve(hosted, notes=placement.notes)
 
     return _ranked(_with_remedies(network, placed, more_devices=False))
 
@@ -158,18 +161,22 @@ def _with_remedies(
 
 def _place(network: MeasuredNetwork, devices: tuple[Device, ...]) -> Placement:
     partition, stages = network.spec.partition, network.stages
+
+    def searched(search: Callable[[PlannerInputs], Placement]) -> Placement:
+        return split_or_whole(network.planner_inputs(devices), search)
+
     if stages is None:
         assert isinstance(partition.stages, int)
-        return cut_and_place(network.planner_inputs(devices), partition.stages, partition.strategy)
+        return searched(partial(cut_and_place, stages=partition.stages, objective=partition.strategy))
     count = len(stages.stages)
     limited = any(device.memory_bytes is not None for device in devices)
     unlike = len({(device.type, device.link) for device in devices}) > 1
     if isinstance(partition.devices, tuple) and len(partition.devices) == count:
         stages = stages.spread_over(partition.devices)
         if limited:
-            return within_memory(network.planner_inputs(devices), stages)
+            return searched(partial(within_memory, stages=stages))
     elif limited or 1 < len(devices) < count or (unlike and len(devices) > count):
-        return place_stages(network.planner_inputs(devices), stages, partition.strategy)
+        return searched(partial(place_stages, stages=stages, objective=partition.strategy))
     else:
         stages = stages.spread_over([device.name for device in devices[:count]])
     schedule, words = network.schedule, network.spec.method.split_backward

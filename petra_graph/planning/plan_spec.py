@@ -46,7 +46,7 @@ class Planner:
         """Plan the specification, or a variant with the same network.
 
         Raises:
-            SpecError: shapes, stages, devices or method are wrong; located.
+            SpecError: shapes, stages, devices or method are wrong, or the optimizer is not for the method's backwards; located.
             PluginError: only blocks are at fault.
             NoFeasiblePlan: no placement keeps the devices' memory limits.
         """
@@ -58,9 +58,8 @@ class Planner:
         assert devices is not None
         network = problems.require(lambda: bounded(given, devices))
         placement = problems.require(lambda: place(network, devices))
-        if variant is None:  # a comparison has the rows of methods that a run would refuse
-            problems.add(correction_problems(network, network.programs(placement)))
-            problems.raise_any()
+        problems.add(correction_problems(network, network.programs(placement)))
+        problems.raise_any()
         return problems.require(lambda: predict(network, placement, overlap=self._overlap))
 
     @cached_property

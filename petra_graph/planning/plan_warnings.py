@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from itertools import groupby
-from math import ceil
+from math import ceil, inf
 
 import attrs
 from attrs import evolve
@@ -17,12 +17,13 @@ from petra_graph.compiler.profile_check import taken_under_load
 from petra_graph.compiler.simulator.least_depths import least_depths, with_depths
 from petra_graph.compiler.simulator.split_orders import least_orders, with_orders
 from petra_graph.compiler.simulator.steady_state import tick
-from petra_graph.errors import shown
+from petra_graph.errors import SpecError, shown
 from petra_graph.graph.node_graph import INPUT
 from petra_graph.kinds.stage_facts import steady_staleness
 from petra_graph.planning.delay_corrections import corrections_without_effect
 from petra_graph.planning.measure_network import MeasuredNetwork
 from petra_graph.planning.plan_assumptions import device_guesses
+from petra_graph.planning.split_or_whole import SAME_SPEED
 from petra_graph.program.stage_bytes import summed
 from petra_graph.program.stage_program import Segment, StageProgram
 from petra_graph.spec.intervals import interval
@@ -38,8 +39,6 @@ _STAGES_TRIED = 64
 """Stages up to which other depths are tried, which takes a moment."""
 _SAVING = 0.9
 """Share of the staleness or of the buffers that a change must undercut."""
-_SAME = 0.01
-"""Relative difference of speeds that count as equal."""
 _NAMED = 6
 """Stages that are listed one by one, at most."""
 _HARMLESS = 1
@@ -64,6 +63,7 @@ def warnings(prediction: Prediction, network: MeasuredNetwork) -> Iterator[str]:
     yield from _exchanging(prediction)
     yield from _unbalanced(prediction, spec)
     yield from _stale(prediction)
+    yield from _later_than_split(prediction, network)
 
 
 def warnings_without_prediction(network: MeasuredNetwork, programs: Sequence[StageProgram]) -> Iterator[str]:
@@ -224,23 +224,25 @@ def _merging(prediction: Prediction) -> Iterator[str]:
         return  # a device hosts stages that are not neighbours
     cuts = [[name for program in stages for name in program.nodes] for _, stages in runs]
     stages = partition(inputs.graph, cuts, [device for device, _ in runs])
-    if isinstance(prediction.placement.schedule, tuple):
-        inputs = evolve(inputs, schedule="auto", split_backward=inputs.split_backward is not False)
-    elif isinstance(inputs.split_backward, tuple):
-        inputs = evolve(inputs, split_backward=True)
+    auto = isinstance(prediction.placement.schedule, tuple)
+    split = prediction.placement.words is not None
+    inputs = evolve(inputs, schedule="auto" if auto else inputs.schedule, split_backward=split)
     merged = Prediction(inputs=inputs, placement=resolved_placement(inputs, stages))
     stale, less = prediction.programs[0].depth - 1, merged.programs[0].depth - 1
     buffers, fewer = _buffers(prediction), _buffers(merged)
     if less >= stale and fewer >= _SAVING * buffers:
         return
-    now, then = prediction.timing.tick_seconds, merged.timing.tick_seconds
-    speed = "at the same speed" if abs(then / now - 1) < _SAME else f"at {now / then:.2f} times the speed"
     count = len(cuts)
     yield (
         f"{len(programs)} stages on {count} {noun(count, 'device')}: merging each device's into one would lower "
         + (f"the first stage's staleness from {stale} to {less} micro-batches and " if less < stale else "")
-        + f"buffers from {size_text(buffers)} to {size_text(fewer)}, {speed}: set partition.stages = {count}"
+        + f"buffers from {size_text(buffers)} to {size_text(fewer)}, at {_speed(prediction, merged)}: set partition.stages = {count}"
     )
+
+
+def _speed(now: Prediction, then: Prediction) -> str:
+    ratio = now.timing.tick_seconds / then.timing.tick_seconds
+    return "the same speed" if abs(ratio - 1) < SAME_SPEED else f"{ratio:.2f} times the speed"
 
 
 def _buffers(prediction: Prediction) -> int:
@@ -294,8 +296,7 @@ def _unbalanced(prediction: Prediction, spec: Spec) -> Iterator[str]:
 def _stale(prediction: Prediction) -> Iterator[str]:
     """Compare with the least depths at the same speed."""
     inputs, pipeline = prediction.inputs, prediction.pipeline
-    small = len(prediction.programs) <= _STAGES_TRIED and pipeline.one_stage_a_device
-    if pipeline.flushes or not small or max(stage.depth for stage in pipeline.stages) == 1:
+    if not _tries_depths(prediction) or max(stage.depth for stage in pipeline.stages) == 1:
         return
     orders = least_orders(pipeline) if pipeline.split else None
     least = least_depths(pipeline) if orders is None else orders.depths
@@ -303,7 +304,7 @@ def _stale(prediction: Prediction) -> Iterator[str]:
     if sum(least) - len(least) > _SAVING * (sum(depths) - len(depths)):
         return
     better = with_depths(pipeline, least) if orders is None else with_orders(pipeline, orders)
-    if tick(better).seconds > prediction.timing.tick_seconds * 1.01:
+    if tick(better).seconds > prediction.timing.tick_seconds * (1 + SAME_SPEED):
         return
     programs = inputs.programs(prediction.placement, least, None if orders is None else orders.words)
     held = summed(stage_memory(programs, inputs.costs, transport=inputs.transport))
@@ -313,4 +314,39 @@ def _stale(prediction: Prediction) -> Iterator[str]:
         f"would do at the same speed, in {size_text(held.total)} instead of {size_text(now.total)}: "
         'set method.schedule = "auto"'
         + (" and method.split_backward = true" if isinstance(inputs.split_backward, tuple) else "")
+    )
+
+
+def _tries_depths(prediction: Prediction) -> bool:
+    pipeline = prediction.pipeline
+    return len(prediction.programs) <= _STAGES_TRIED and pipeline.one_stage_a_device and not pipeline.flushes
+
+
+def _later_than_split(prediction: Prediction, network: MeasuredNetwork) -> Iterator[str]:
+    """Compare with split backwards on the same stages and devices, under the least depths at full speed."""
+    method, late = network.spec.method, _latest(prediction.programs)
+    decided = (
+        method.split_backward is not False or method.max_staleness is not None or isinstance(network.schedule, tuple)
+    )
+    if decided or late <= _HARMLESS or not _tries_depths(prediction):
+        return
+    try:
+        variant = network.variant(evolve(network.spec, method=evolve(method, schedule="auto", split_backward=True)))
+    except SpecError:  # This method has no split backwards.
+        return
+    inputs = variant.planner_inputs(prediction.placement.devices, overlap=prediction.inputs.overlap)
+    split = Prediction(inputs=inputs, placement=resolved_placement(inputs, prediction.placement))
+    whole = min(max(least_depths(prediction.pipeline)), max(program.depth for program in prediction.programs))
+    if max(program.depth for program in split.programs) >= whole:
+        return
+    most = {device.name: device.memory_bytes or device.type.memory_bytes or inf for device in inputs.devices}
+    fits = all(held.total <= most[name] for name, held in split.device_memory.items())
+    if not fits or tick(split.pipeline).seconds > prediction.timing.tick_seconds * (1 + SAME_SPEED):
+        return
+    held, now = (max(one.total for one in each.device_memory.values()) for each in (split, prediction))
+    keys = [] if network.schedule == "auto" else ['method.schedule = "auto"']
+    yield (
+        f"the first stage is {late:.3g} updates late, and with split backwards it would be {_latest(split.programs):.3g}, at "
+        f"{_speed(prediction, split)}, with {size_text(held)} instead of {size_text(now)} on the fullest device: "
+        f"set {' and '.join([*keys, 'method.split_backward = true'])}"
     )

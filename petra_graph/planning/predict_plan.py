@@ -42,7 +42,11 @@ class Plan:
             self.network.shapes,
             micro_batches=self.network.micro_batches,
             delay_aware=self._delay_aware(),
-            assumptions=[*consequences(self.network), *assumptions(self.prediction, self.spec)],
+            assumptions=[
+                *consequences(self.network),
+                *self.prediction.placement.notes,
+                *assumptions(self.prediction, self.spec),
+            ],
             warnings=warnings(self.prediction, self.network) if with_warnings else (),
             with_timeline=with_timeline,
         )

@@ -84,6 +84,8 @@ def _other_keys(graph: NodeGraph, spec: Spec) -> Iterator[_Remedy]:
     for schedule in ("1f1b", "auto"):
         if "auto" in METHODS[method.name].schedules and method.schedule != schedule:
             yield _with_keys(graph, spec, {"method.schedule": schedule})
+    if method.split_backward is not False:
+        yield _with_keys(graph, spec, {"method.split_backward": False})
     if method.name != "petra" and any(node.kind == "reversible" for node in graph.nodes.values()):
         petra = evolve(spec, method=with_method(method, "petra", "1f1b"))
         yield _with_keys(graph, petra, {"method.name": "petra", "method.schedule": "1f1b"})

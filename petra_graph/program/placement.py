@@ -51,3 +51,5 @@ class Placement(Partition):
     """The order of every stage, where backwards are split."""
     guarantee: str = ""
     """How good the stages are, for people; "" where nothing was cut or placed by cost."""
+    notes: tuple[str, ...] = ()
+    """What was decided otherwise than the specification asks, and why, for people."""

@@ -131,7 +131,7 @@ def _build(
     Observers are then shown the run; `notes`, among others, are what the user should know of its beginning.
     """
     record, scheduler = process.so_far.record, process.build(prepared)
-    notes = [*consequences(prepared.network), *notes]
+    notes = [*consequences(prepared.network), *prepared.placement.notes, *notes]
     process.so_far = evolve(process.so_far, scheduler=scheduler)
     callbacks = at_stages(prepared.callbacks, scheduler.executors, watched=prepared.spec.run.self_check)
     position = TrainingPosition(micro_batches_per_epoch=len(prepared.opened.batches))

@@ -11,7 +11,7 @@ from petra_graph.planning.compare_plans import compare, device_counts, scale
 from petra_graph.planning.plan_spec import Planner
 from petra_graph.program.device_types import Link
 from petra_graph.program.method import METHODS
-from petra_graph.report.plan.plan_comparison import scale_text
+from petra_graph.report.plan.plan_comparison import compare_text, scale_text
 from petra_graph.report.plan.plan_on_terminal import plan_text
 from tests.support.runs import SPEC
 
@@ -72,6 +72,43 @@ def test_a_method_that_does_not_fit_is_a_row_with_a_note(spec):
     refused = limited["pipedream", "lockstep"]
     assert refused["memory_total"] is None
     assert refused["note"]
+
+
+def test_a_method_that_a_run_would_refuse_is_a_row_with_the_reason(spec):
+    """Prediction was planned under methods whose backwards use the forward's parameters, as if it could run."""
+    rows = rows_of(spec, *FOUR, "optimizer.options.predict=true")
+    for name, schedule in (("pipedream", "lockstep"), ("pipedream", "1f1b"), ("delayed-reconstructed", "auto")):
+        row = rows[name, schedule]
+        assert row["memory_total"] is row["speedup"] is row["saving"] is None
+        assert row["note"] == (
+            'a run would be refused: optimizer "sgd" predicts the parameters that a backward will find, and under method '
+            f'"{name}" the backward of stage 1 uses those of its forward'
+        )
+    assert rows["petra", "1f1b"]["memory_total"] is not None
+    assert rows["petra", "1f1b"]["saving"] is None, "it is of pipedream"
+
+
+def test_split_backwards_are_refused_where_graphs_are_kept(spec):
+    """The whole comparison ended with this."""
+    comparison = compare(Planner(spec, (*FOUR, "method.last_stage=keep-graph")))
+    split = [row["note"] for row in comparison["rows"] if row["split_backward"]]
+    assert len(split) == 2
+    assert all(
+        "a run would be refused: split_backward = true, and a backward that has a kept graph" in note for note in split
+    )
+    assert " ".join(split[0].split()) in " ".join(compare_text(comparison, width=120).split())
+
+
+def test_what_every_method_refuses_is_wrong(spec):
+    with pytest.raises(SpecError, match="5 stages"):
+        compare(Planner(spec, (*FOUR, "partition.stages=5")))
+
+
+def test_a_number_of_devices_that_makes_gradients_too_late_is_a_row_with_the_reason(spec):
+    late = ["optimizer.options.correction=error-feedback", "method.accumulation=1", "partition.device_type=a100-40gb"]
+    rows = scale(Planner(spec, late), [1, 2, 4])["rows"]
+    assert [row["samples_per_second"] is None for row in rows] == [False, False, True]
+    assert "is for delays of at most 1 update" in rows[2]["note"]
 
 
 def test_a_norm_over_all_stages_is_taken_by_stage_where_methods_are_compared(spec):

@@ -146,3 +146,60 @@ def test_words_that_would_wait_for_ever_are_refused(spec):
     words = ("method.schedule=[2, 2, 1, 1]", 'method.split_backward=["RIFW", "FRIW", "FRIW", "FRIW"]')
     with pytest.raises(SpecError, match=r"stage 2 .FRIW, depth 2. would wait for ever"):
         plan(spec, (*FOUR, *words))
+
+
+@pytest.fixture
+def each(write):
+    return write("each.toml", SPEC.replace("accumulation = 3", "accumulation = 1"))
+
+
+def advised(spec, *more):
+    """The advice to split backwards, in the plan of a chain of eight stages on a device each."""
+    eight = (*FOUR[:3], "graph.node.1.repeat=6", "partition.devices=8", *more)
+    return [text for text in plan(spec, eight).document(with_timeline=False)["warnings"] if "split backwards" in text]
+
+
+def test_a_late_plan_names_split_backwards_with_what_they_gain(each):
+    """Of the same plan with that key: depth 5 in place of 8 (1f1b, and auto) or 15 (lockstep), and the first stage's buffers."""
+    gains = "updates late, and with split backwards it would be 4, at the same speed, with 144.19 KiB instead of"
+    on = "on the fullest device: set"
+    assert advised(each, "method.schedule=auto") == [
+        f"the first stage is 7 {gains} 180.19 KiB {on} method.split_backward = true"
+    ]
+    assert advised(each, "method.schedule=lockstep") == [
+        f'the first stage is 14 {gains} 248.19 KiB {on} method.schedule = "auto" and method.split_backward = true'
+    ]
+    assert advised(each, "method.name=dsp", "method.schedule=1f1b")
+    taken = plan(each, (*SPLIT, "graph.node.1.repeat=6", "partition.devices=8")).prediction
+    assert (taken.programs[0].depth, max(held.total for held in taken.device_memory.values())) == (5, 147_648)
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        ("method.schedule=[15, 13, 11, 9, 7, 5, 3, 1]",),
+        ("method.schedule=1f1b", "method.split_backward=true"),
+        ("method.schedule=auto", "method.last_stage=keep-graph"),
+        ("method.schedule=auto", "method.accumulation=7"),
+        ("method.name=pipedream", "method.schedule=lockstep"),
+        ("method.name=gpipe", "method.schedule=fill-drain", "method.accumulation=4"),
+        ("method.schedule=lockstep", "partition.stages=2", "partition.devices=2"),
+    ],
+    ids=["listed", "set", "refused", "hardly late", "stored", "flushes", "two stages"],
+)
+def test_split_backwards_are_not_named_where_they_gain_nothing_or_the_specification_has_decided(each, more):
+    assert advised(each, *more) == []
+
+
+def test_a_bound_decides_the_delay(write):
+    """It chooses the accumulation, which would be another one for other depths."""
+    bounded = write("bounded.toml", SPEC.replace("accumulation = 3", "max_staleness = 2.0"))
+    assert advised(bounded, "method.schedule=auto") == []
+
+
+def test_split_backwards_are_not_named_where_their_memory_is_not_there(each):
+    more = ("method.schedule=auto", "partition.stages=4", "partition.devices=4")
+    whole = plan(each, (*AUTO, "graph.node.1.repeat=6", "partition.stages=4")).prediction.device_memory
+    assert advised(each, *more)
+    limits = [f"{held.total}B" for held in whole.values()]
+    assert advised(each, *more, f"partition.memory={limits}") == []

@@ -19,6 +19,7 @@ from attrs import evolve
 from petra_graph.cli.main import main
 from petra_graph.fidelity.probe import Probe
 from petra_graph.training.training_run import run
+from tests.promises.test_replicas import with_convolutions
 from tests.promises.test_resume import At
 from tests.promises.test_resumed_pipelines import EPOCH, resumed
 from tests.support import ROOT, runs
@@ -186,3 +187,17 @@ def test_replicas(folder):
             assert ended(running) == [0, 0], "".join(one.said for one in running)
     assert weights_bytes(only_run("split")) == weights_bytes(only_run("whole"))
     assert without_times(only_run("split")) == without_times(only_run("whole"))
+
+
+@pytest.mark.processes
+@pytest.mark.slow
+def test_synchronised_batch_normalisation(folder):
+    """Two replicas of two processes: R and the forward of each micro-batch exchange statistics, in one order for all processes."""
+    with_convolutions(folder)
+    found = []
+    for name, words in (("split", FOUR[1]), ("whole", None)):
+        more = ("partition.replicas=2", "partition.sync_batch_norm=true", "run.epochs=2", f"run.directory={name}")
+        with ranks(*[[*RUN, *command(*settings(FOUR[0], words), *more)]] * 4) as running:
+            assert ended(running) == [0] * 4, "".join(one.said for one in running)
+        found.append((weights_bytes(only_run(name)), without_times(only_run(name))))
+    assert found[0] == found[1]
