@@ -64,14 +64,14 @@ def _of_times(inputs: PlannerInputs) -> Iterator[str]:
         launches = {device.type.kind: device.type.launch_seconds for device in inputs.devices}
         each = " and ".join(f"{seconds(launch)} on a {_KINDS[kind]}" for kind, launch in launches.items())
         yield (
-            f"times are estimates: the data sheet of {' and '.join(types)}, of which kernels are taken to reach "
+            f"times are estimates from the data sheet of {' and '.join(types)}, of which kernels are taken to reach "
             f"{EFFICIENCY:.0%}, in arithmetic or in memory traffic, and {each} to launch an operation; "
             "`petra-graph profile` times the real device"
         )
         yield from (_FOUND[kind] for kind in launches)
     else:
         threads = plural(profile.threads, "thread")
-        yield f"times are of a profile: {profile.device}, {threads}, every operation's median"
+        yield f"times are measured in a profile of {profile.device}, {threads}, every operation's median"
         if len(types) > 1:
             yield f"the profile is taken for {types[0]}; the others' times are scaled by the arithmetic of their data sheets"
         if inputs.outside_seconds:
