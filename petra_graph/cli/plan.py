@@ -120,8 +120,8 @@ def _form(given: str | None, tables: list[str], parts: dict[str, bool], *, as_js
     asked = [f"--{part}" for part, given in parts.items() if given]
     if asked and form != "text":
         raise click.UsageError(f"{asked[0]} is of the text (got --format {form}).")
-    if tables and "--stages" in asked:
-        raise click.UsageError(f"{tables[0]} and --stages are different tables: give one of them.")
+    if asked and tables and (tables[0] in {"--diff", "--expand"} or "--stages" in asked):
+        raise click.UsageError(f"{asked[0]} is not for {tables[0]}: leave out one of them.")
     return form
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from petra_graph.program.plan_document import Document
 from petra_graph.report.drawing.named_rows import beside
-from petra_graph.report.page_templates import Figure, rendered
+from petra_graph.report.page_templates import rendered
 from petra_graph.report.plan.graph_svg import graph_svg
 from petra_graph.report.plan.plan_answers import answers
 from petra_graph.report.plan.plan_contents import DEVICE_COLOURS, device_colours, drawn_verbs, parts_held
@@ -41,9 +41,7 @@ def plan_page(document: Document) -> str:
         training=training,
         warnings=document["warnings"],
         assumptions=document["assumptions"],
-        figures=[
-            Figure(one.question, one.value, "; ".join(one.more)) for one in answers(document, "assumptions below")
-        ],
+        answers=answers(document, "assumptions below the graph"),
         graph=_graph(document),
         memory=_memory(document),
         timeline=_timeline(document),
