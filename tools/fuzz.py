@@ -113,7 +113,7 @@ def plans(dice: random.Random) -> tuple[Made, Read]:
     from petra_graph.planning.plan_spec import plan
     from petra_graph.program.plan_document import read_document
     from petra_graph.report.plan.graph_languages import dot, mermaid
-    from petra_graph.report.plan.plan_comparison import diff_text
+    from petra_graph.report.plan.plan_comparison import comparison_text, differences
     from petra_graph.report.plan.plan_on_terminal import plan_text
     from petra_graph.report.plan.plan_page import plan_page
     from petra_graph.report.plan.trace_events import trace
@@ -127,8 +127,14 @@ def plans(dice: random.Random) -> tuple[Made, Read]:
 
     def read(path: Path) -> object:
         document = read_document(path.read_text(encoding="utf-8", errors="replace"), str(path))
-        views: list[Callable[[Any], str]] = [dot, mermaid, trace, plan_page, partial(plan_text, width=100)]
-        return [diff_text(document, whole, width=100), *(view(document) for view in views)]
+        views: list[Callable[[Any], str]] = [
+            dot,
+            mermaid,
+            trace,
+            plan_page,
+            partial(plan_text, width=100, verbose=True),
+        ]
+        return [comparison_text(differences(document, whole), width=100), *(view(document) for view in views)]
 
     return made(), read
 

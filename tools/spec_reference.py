@@ -146,10 +146,10 @@ def _plugin(plugin: Plugin) -> Iterator[str]:
 
 def _tables_of(properties: Schema, complete: Schema, above: tuple[str, ...]) -> Iterator[str]:
     for name, (schema, is_list) in _tables(properties).items():
-        path = (*above, name)
-        dotted = ".".join(path)
         full = complete["properties"][name]
-        full = full.get("items", full)
+        path = (*above, name) if "properties" in full or is_list else (*above, name, "NAME")
+        dotted = ".".join(path)
+        full = _inside(full)
         title = f"`[[{dotted}]]`" if is_list else f"`[{dotted}]`"
         yield from _section(title, schema["properties"], full, properties[name].get("description", ""))
         yield from _tables_of(schema["properties"], full, path)
@@ -157,8 +157,14 @@ def _tables_of(properties: Schema, complete: Schema, above: tuple[str, ...]) -> 
 
 def _tables(properties: Schema) -> dict[str, tuple[Schema, bool]]:
     """Return the keys whose value is a table with keys of its own, or a list of them; plugins' options are neither."""
-    items = {key: (schema.get("items", schema), "items" in schema) for key, schema in properties.items()}
+    items = {key: (_inside(schema), "items" in schema) for key, schema in properties.items()}
     return {key: item for key, item in items.items() if "properties" in item[0]}
+
+
+def _inside(schema: Schema) -> Schema:
+    """Return the schema of each table of a list, or of a table of tables; any other schema as it is."""
+    named = schema.get("additionalProperties")
+    return schema.get("items", named if isinstance(named, dict) else schema)  # type: ignore[no-any-return]
 
 
 def _section(title: str, properties: Schema, complete: Schema, text: str = "") -> Iterator[str]:

@@ -17,11 +17,11 @@ class PlanView:
         self.document = document
         """The plan as `petra-graph plan --json` prints it."""
 
-    def text(self, width: int = 120) -> str:
-        """Return the plan as a terminal shows it."""
+    def text(self, width: int = 80, *, verbose: bool = False) -> str:
+        """Return the plan as a terminal of `width` columns shows it, with every table and assumption if `verbose`."""
         from petra_graph.report.plan.plan_on_terminal import plan_text
 
-        return plan_text(self.document, width=width, colour=False)
+        return plan_text(self.document, width=width, verbose=verbose)
 
     def html(self) -> str:
         """Return the plan as one page that needs no other file."""

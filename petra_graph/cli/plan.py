@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import shutil
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +13,7 @@ import click
 from petra_graph.cli.options_and_output import echo, json_option, json_text, output_option, set_option
 
 _FORMATS = ("text", "json", "mermaid", "dot", "html", "trace")
-_PIPED_WIDTH = 120
+_PIPED_WIDTH = 80
 
 
 @click.command()
@@ -40,13 +39,8 @@ _PIPED_WIDTH = 120
 @click.option(
     "--format", "form", type=click.Choice(_FORMATS), default=None, show_default="text", help="Form of the output."
 )
-@click.option(
-    "--stages",
-    type=click.Choice(["some", "all"]),
-    default="some",
-    show_default=True,
-    help="How many of more than 40 stages the text lists.",
-)
+@click.option("--stages", is_flag=True, help="Show the table of stages, which the text has by itself if it is short.")
+@click.option("--verbose", is_flag=True, help="Show every table and every assumption.")
 @output_option("Write to a file instead of stdout.")
 @json_option
 def plan(
@@ -60,11 +54,12 @@ def plan(
     diff: str | None,
     expand: bool,
     form: str | None,
-    stages: str,
+    stages: bool,
+    verbose: bool,
     output: Path | None,
     as_json: bool,
 ) -> None:
-    """Show SPEC's stages, devices, memory, staleness, traffic and speed ("-" reads the standard input).
+    """Say whether SPEC fits, how fast it is, how stale, and what to change ("-" reads the standard input).
 
     Nothing is allocated, and neither devices nor data files need to be present. Exit code 3: no cut keeps the memory
     limits; the message names changes that would.
@@ -76,7 +71,8 @@ def plan(
     tables = [name for name, given in options if given]
     if len(tables) > 1:
         raise click.UsageError(f"{tables[0]} and {tables[1]} are different tables: give one of them.")
-    form = _form(form, tables, as_json=as_json)
+    parts = {"stages": stages, "verbose": verbose}
+    form = _form(form, tables, parts, as_json=as_json)
     if Path(spec).suffix == ".json":
         if tables or overrides or profile is not None or overlap:
             raise click.UsageError(
@@ -84,7 +80,7 @@ def plan(
             )
         from petra_graph.planning.plan_spec import saved_or_planned
 
-        _write(_shown(saved_or_planned(spec), form, output, all_stages=stages == "all"), output)
+        _write(_shown(saved_or_planned(spec), form, output, **parts), output)
         return
     from petra_graph.planning.plan_spec import Planner
 
@@ -99,39 +95,41 @@ def plan(
         text = printable(dump(expanded(planner.checked)))
     elif compare or scale is not None:
         from petra_graph.planning import compare_plans as comparisons
-        from petra_graph.report.plan.plan_comparison import compare_text, scale_text
+        from petra_graph.report.plan.plan_comparison import comparison_of
 
-        if scale is None:
-            text = _rendered(comparisons.compare(planner), form, output, compare_text)
-        else:
-            text = _rendered(comparisons.scale(planner, comparisons.device_counts(scale)), form, output, scale_text)
+        counts = None if scale is None else comparisons.device_counts(scale)
+        found = comparisons.compare(planner) if counts is None else comparisons.scale(planner, counts)
+        text = json_text(found) if form == "json" else _compared(comparison_of(found), form, output, verbose=verbose)
     elif diff is not None:
         text = _diff(planner, diff, form, output, overlap=overlap)
     else:
         document = planner.plan().document(with_timeline=form in ("json", "html", "trace"))
-        text = _shown(document, form, output, all_stages=stages == "all")
+        text = _shown(document, form, output, **parts)
     _write(text, output)
 
 
-def _form(given: str | None, tables: list[str], *, as_json: bool) -> str:
+def _form(given: str | None, tables: list[str], parts: dict[str, bool], *, as_json: bool) -> str:
     """Return the form of the output, which `--json` names as well as `--format` does."""
     if as_json and given not in {None, "json"}:
         raise click.UsageError(f"--json is --format json: leave out --format {given}, or --json.")
     form = "json" if as_json else given or "text"
     if tables == ["--expand"] and form != "text":
         raise click.UsageError(f"--expand writes TOML (got {'--json' if as_json else f'--format {form}'}).")
-    if tables and form not in {"text", "json"}:
-        raise click.UsageError(f"{tables[0]} is shown as text or json (got --format {form}).")
+    if tables and form not in {"text", "json", "html"}:
+        raise click.UsageError(f"{tables[0]} is shown as text, html or json (got --format {form}).")
+    asked = [f"--{part}" for part, given in parts.items() if given]
+    if asked and form != "text":
+        raise click.UsageError(f"{asked[0]} is of the text (got --format {form}).")
+    if asked and tables and (tables[0] in {"--diff", "--expand"} or "--stages" in asked):
+        raise click.UsageError(f"{asked[0]} is not for {tables[0]}: leave out one of them.")
     return form
 
 
-def _shown(document: Any, form: str, output: Path | None, *, all_stages: bool) -> str:
+def _shown(document: Any, form: str, output: Path | None, *, stages: bool, verbose: bool) -> str:
     if form == "text":
         from petra_graph.report.plan.plan_on_terminal import plan_text
 
-        return _rendered(
-            document, form, output, lambda plan, **screen: plan_text(plan, all_stages=all_stages, **screen)
-        )
+        return plan_text(document, stages=stages, verbose=verbose, **_screen(output))
     if form == "json":
         return json_text(document)
     from petra_graph.report.plan.graph_languages import dot, mermaid
@@ -144,7 +142,7 @@ def _shown(document: Any, form: str, output: Path | None, *, all_stages: bool) -
 
 def _diff(planner: Any, other: str, form: str, output: Path | None, *, overlap: bool) -> str:
     from petra_graph.planning.plan_spec import saved_or_planned
-    from petra_graph.report.plan.plan_comparison import changes, diff_text
+    from petra_graph.report.plan.plan_comparison import changes, differences
 
     document = planner.plan().document(with_timeline=False)
     against = saved_or_planned(other, overlap=overlap)
@@ -154,16 +152,22 @@ def _diff(planner: Any, other: str, form: str, output: Path | None, *, overlap: 
         import attrs
 
         return json_text([attrs.asdict(change) for change in changes(document, against)])
-    return _rendered(document, form, output, lambda plan, **screen: diff_text(plan, against, **screen))
+    return _compared(differences(document, against), form, output, verbose=False)
 
 
-def _rendered(document: Any, form: str, output: Path | None, write: Callable[..., str]) -> str:
-    """Return a document as JSON, or as text for the terminal or a file."""
-    if form == "json":
-        return json_text(document)
+def _compared(comparison: Any, form: str, output: Path | None, *, verbose: bool) -> str:
+    from petra_graph.report.plan.plan_comparison import comparison_page, comparison_text
+
+    if form == "html":
+        return comparison_page(comparison)
+    return comparison_text(comparison, verbose=verbose, **_screen(output))
+
+
+def _screen(output: Path | None) -> dict[str, Any]:
+    """Return the width and the colours of a text for the terminal or a file."""
     on_screen = output is None and sys.stdout.isatty()
     width = shutil.get_terminal_size().columns if on_screen else _PIPED_WIDTH
-    return write(document, width=max(60, width), colour=on_screen and "NO_COLOR" not in os.environ)
+    return {"width": max(60, width), "colour": on_screen and "NO_COLOR" not in os.environ}
 
 
 def _write(text: str, output: Path | None) -> None:

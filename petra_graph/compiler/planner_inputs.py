@@ -26,7 +26,7 @@ from petra_graph.program.placement import Partition
 from petra_graph.program.schedule import Policy
 from petra_graph.program.stage_bytes import StageBytes
 from petra_graph.program.stage_program import StageProgram
-from petra_graph.spec.model import PartitionSpec, PrecisionSpec, RequestedSchedule, Spec, SplitBackward
+from petra_graph.spec.model import PrecisionSpec, RequestedSchedule, Spec, SplitBackward
 
 
 @frozen(kw_only=True)
@@ -142,15 +142,6 @@ def all_reduce_seconds(link: Link, size: int, replicas: int) -> float:
     https://doi.org/10.1016/j.jpdc.2008.09.002).
     """
     return 2 * (replicas - 1) * (link.latency_seconds + size / replicas / link.bytes_per_second)
-
-
-def stated_link(partition: PartitionSpec, usual: Link) -> Link:
-    """Return the usual link, with the figures that the specification states in place of its own."""
-    latency, bandwidth = partition.link_latency, partition.link_bandwidth
-    return Link(
-        latency_seconds=usual.latency_seconds if latency is None else latency,
-        bytes_per_second=usual.bytes_per_second if bandwidth is None else bandwidth,
-    )
 
 
 def clocks_of(

@@ -10,7 +10,8 @@ from typing import Any
 import attrs
 import networkx as nx
 
-from petra_graph.errors import Problem, SpecError, shown, suggestion
+from petra_graph.compiler.stated_devices import device_types
+from petra_graph.errors import Problem, SpecError, shown, shown_key, suggestion
 from petra_graph.graph.node_graph import NodeGraph, growing_edges, stage_graph
 from petra_graph.program.device_types import DEVICE_TYPES
 from petra_graph.program.message_layout import encoded_dtype
@@ -213,11 +214,16 @@ def device_problems(partition: PartitionSpec) -> Iterator[Problem]:
                 hint="give one value for all, or one a device",
                 path=("partition", key),
             )
-    types = (partition.device_type,) if isinstance(partition.device_type, str) else partition.device_type or ()
-    for name in dict.fromkeys(types):
-        if name not in DEVICE_TYPES:
+    for name in partition.device:
+        if name in DEVICE_TYPES:
+            message = f"{shown(name)} is a device type already, with the figures of its data sheet"
+            hint = f"give yours another name, such as {shown_key(f'my-{name}')}, and name that in device_type"
+            yield Problem(message=message, hint=hint, path=("partition", "device", name), at_key=True)
+    types, known = partition.device_type or (), device_types(partition)
+    for name in dict.fromkeys((types,) if isinstance(types, str) else types):
+        if name not in known:
             message = f"unknown device type {shown(name)}"
-            hint = suggestion(name, DEVICE_TYPES)
+            hint = f"{suggestion(name, known)}; [partition.device.{shown_key(name)}] states one of your own"
             yield Problem(message=message, hint=hint, path=("partition", "device_type"))
 
 

@@ -319,6 +319,8 @@ class _Check:
         """Check the devices' names, types and memory limits, which need not be present."""
         partition = self.loaded.parts.get(("partition",))
         if partition is not None:
+            if any(problem.path[:2] == ("partition", "device") for problem in self.loaded.problems):
+                partition = attrs.evolve(partition, device_type=None)  # it may name what could not be read
             self.problems.add(device_problems(partition))
 
     def stages(self, graph: NodeGraph | None, method: tuple[Method, RequestedSchedule] | None) -> Partition | None:

@@ -12,8 +12,9 @@ import torch
 from attrs import asdict, evolve, field, frozen
 
 from petra_graph.compiler.lower import Lowering, MessageTypes
-from petra_graph.compiler.planner_inputs import PlannerInputs, clocks_of, policy_of, stated_link, transport_of
+from petra_graph.compiler.planner_inputs import PlannerInputs, clocks_of, policy_of, transport_of
 from petra_graph.compiler.profile_check import checked_profile, settings_of
+from petra_graph.compiler.stated_devices import stated_link
 from petra_graph.errors import Problem, SpecError, at_path
 from petra_graph.kinds.data_set import DataFacts
 from petra_graph.kinds.plugin import FIRST_PARTY, builder

@@ -9,7 +9,7 @@ from math import ceil
 
 from petra_graph.compiler.memory_and_time import Prediction
 from petra_graph.compiler.planner_inputs import PlannerInputs
-from petra_graph.program.device_types import EFFICIENCY, Link
+from petra_graph.program.device_types import DEVICE_TYPES, EFFICIENCY, Link
 from petra_graph.spec.model import PartitionSpec, Spec
 from petra_graph.units import DECIMAL, plural, seconds
 
@@ -62,16 +62,19 @@ def _of_times(inputs: PlannerInputs) -> Iterator[str]:
     types = list(dict.fromkeys(device.type.name for device in inputs.devices))
     if profile is None:
         launches = {device.type.kind: device.type.launch_seconds for device in inputs.devices}
+        known = [name for name in types if name in DEVICE_TYPES]
+        stated = [f"what the specification states of {name}" for name in types if name not in DEVICE_TYPES]
+        sources = " and ".join([f"the data sheet of {' and '.join(known)}"] * bool(known) + stated)
         each = " and ".join(f"{seconds(launch)} on a {_KINDS[kind]}" for kind, launch in launches.items())
         yield (
-            f"times are estimates: the data sheet of {' and '.join(types)}, of which kernels are taken to reach "
+            f"times are estimates from {sources}, of which kernels are taken to reach "
             f"{EFFICIENCY:.0%}, in arithmetic or in memory traffic, and {each} to launch an operation; "
             "`petra-graph profile` times the real device"
         )
         yield from (_FOUND[kind] for kind in launches)
     else:
         threads = plural(profile.threads, "thread")
-        yield f"times are of a profile: {profile.device}, {threads}, every operation's median"
+        yield f"times are measured in a profile of {profile.device}, {threads}, every operation's median"
         if len(types) > 1:
             yield f"the profile is taken for {types[0]}; the others' times are scaled by the arithmetic of their data sheets"
         if inputs.outside_seconds:

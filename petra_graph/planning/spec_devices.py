@@ -5,8 +5,8 @@ from __future__ import annotations
 import torch
 from attrs import evolve
 
-from petra_graph.compiler.planner_inputs import stated_link
 from petra_graph.compiler.spec_checks import device_count, device_problems
+from petra_graph.compiler.stated_devices import device_types, stated_link
 from petra_graph.errors import Problem, SpecError, shown
 from petra_graph.planning.gpu_type import gpu_type
 from petra_graph.program.device_types import DEVICE_TYPES, MACHINE_DEVICES, NETWORK, Device, DeviceType
@@ -58,7 +58,8 @@ def planned_devices(partition: PartitionSpec, names: tuple[str, ...] | None = No
     if problems := list(device_problems(partition)):
         raise SpecError(problems)
     count = planned if names is None else len(names)
-    types = tuple(DEVICE_TYPES[name] for name in _each(partition.device_type, count))[:count]
+    known = device_types(partition)
+    types = tuple(known[name] for name in _each(partition.device_type, count))[:count]
     if names is not None and any(not name.startswith(kind.kind) for name, kind in zip(names, types, strict=False)):
         types = ()  # the present devices are of another kind than the planned ones, whose memory is not theirs
         limits: tuple[int | None, ...] = (None,) * count

@@ -3,7 +3,11 @@
 Figures are those of the makers' data sheets: dense float32 without TF32 (which training here does not use), dense
 bfloat16 (float32's where a GPU has no bfloat16 of its own), memory bandwidth, multiprocessors. No kernel reaches the rates, so
 a plan takes `EFFICIENCY` of them and says so; a profile of the real device is better than any table. `cpu` is one core of a
-present-day server.
+present-day server. A specification may state types of its own (`[partition.device]`).
+
+The rates of GeForce and RTX cards are in NVIDIA's architecture papers: "Ampere GA102 GPU Architecture" V2.0 (3080, 3090, A6000), "Ada GPU
+Architecture" V2.01 (4080, 4090) and "RTX Blackwell GPU Architecture" (5090), tensor cores with float32 sums; those of the other cards in their
+own data sheets ("NVIDIA A40", ...). Links are PCIe of 16 lanes, or NVLink where all devices of a machine are joined by it.
 """
 
 from __future__ import annotations
@@ -22,6 +26,7 @@ CPU_LAUNCH_SECONDS = 6e-6
 GPU_LAUNCH_SECONDS = 10e-6
 """The same until a GPU's kernel is in its queue: the host's part as on a CPU, and 4 microseconds of the driver's launch
 (3.8 where launches overlap with kernels: https://developer.nvidia.com/blog/cuda-graphs/)."""
+LAUNCH_SECONDS: Mapping[str, float] = {"cuda": GPU_LAUNCH_SECONDS, "cpu": CPU_LAUNCH_SECONDS}
 MACHINE_DEVICES: Mapping[str, int] = {"cuda": 8, "cpu": 64}
 """The devices of a kind that plans take a machine to have: GPUs of an HGX server or of the cloud's largest instances, cores."""
 
@@ -56,7 +61,7 @@ class DeviceType:
     name: str
     kind: Literal["cpu", "cuda"]
     float32_flops: float
-    """A second; float64 counts as half of it."""
+    """A second."""
     bfloat16_flops: float
     """A second."""
     memory_bandwidth: float
@@ -67,6 +72,8 @@ class DeviceType:
     """To its neighbour in the same machine."""
     launch_seconds: float
     """Of the host, for each operation: a CPU computes afterwards, a GPU meanwhile."""
+    float64_flops: float | None = None
+    """A second; None: half of float32's."""
     multiprocessors: int | None = None
     """Of a GPU; they tell its variants apart."""
     guess: str = ""
@@ -76,7 +83,9 @@ class DeviceType:
         """Return the rate at `precision.compute`."""
         if compute == "bfloat16":
             return self.bfloat16_flops
-        return self.float32_flops / 2 if compute == "float64" else self.float32_flops
+        if compute == "float64":
+            return self.float64_flops or self.float32_flops / 2
+        return self.float32_flops
 
 
 @frozen(kw_only=True)
@@ -120,7 +129,7 @@ def _device(
         memory_bandwidth=bandwidth * 1e9,
         memory_bytes=None if memory is None else memory * 10**9,
         link=Link(latency_seconds=latency, bytes_per_second=link * 1e9),
-        launch_seconds=CPU_LAUNCH_SECONDS if name == "cpu" else GPU_LAUNCH_SECONDS,
+        launch_seconds=LAUNCH_SECONDS["cpu" if name == "cpu" else "cuda"],
         multiprocessors=multiprocessors,
     )
 
@@ -134,8 +143,14 @@ DEVICE_TYPES = {
         _device("l4", (30.3, 121.0), 300, 24, 32, multiprocessors=58),
         _device("l40", (90.5, 181.0), 864, 48, 32, multiprocessors=142),
         _device("l40s", (91.6, 362.0), 864, 48, 32, multiprocessors=142),
+        _device("a10", (31.2, 125.0), 600, 24, 32, multiprocessors=72),
+        _device("a40", (37.4, 149.7), 696, 48, 32, multiprocessors=84),
+        _device("rtxa6000", (38.7, 154.8), 768, 48, 32, multiprocessors=84),
+        _device("rtx3080", (29.8, 59.5), 760, 10, 32, multiprocessors=68),
         _device("rtx3090", (35.6, 71.0), 936, 24, 32, multiprocessors=82),
+        _device("rtx4080", (48.7, 97.5), 716.8, 16, 32, multiprocessors=76),
         _device("rtx4090", (82.6, 165.0), 1008, 24, 32, multiprocessors=128),
+        _device("rtx5090", (104.8, 209.5), 1792, 32, 64, multiprocessors=170),
         _device("a100-40gb", (19.5, 312.0), 1555, 40, 300, multiprocessors=108),
         _device("a100-80gb", (19.5, 312.0), 2039, 80, 300, multiprocessors=108),
         _device("h100", (67.0, 989.0), 3350, 80, 450, multiprocessors=132),

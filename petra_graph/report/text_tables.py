@@ -1,8 +1,7 @@
 """Text for terminals of any width: the same bytes everywhere, since nothing is read from the environment.
 
-A table that is too wide is cut into several below each other; a long one leaves out its middle and says so. Columns come
-in groups, such as all of memory. A table takes as many groups as the terminal is wide; the next table starts again with
-the columns that name the row.
+A table that is too wide is cut into several below each other. Columns come in groups, such as all of memory. A table takes as
+many groups as the terminal is wide; the next table starts again with the columns that name the row.
 
 Decision: rich lays out each table; `packed` decides what a table holds, since rich would cut or break the cells of a table
 that is too wide, and has no columns that stay together.
@@ -26,16 +25,14 @@ from rich.table import Table
 from rich.text import Text
 
 from petra_graph.errors import printable
-from petra_graph.units import NOTHING, ColumnUnit, Units, bounded, left_out, one_line
+from petra_graph.units import NOTHING, ColumnUnit, Units, bounded, one_line
 
 _GAP = 2
 """Characters between two columns."""
 _COLOURS = r"\x1b\[[0-9;]*m"
 _EIGHTHS = " ▏▎▍▌▋▊▉█"
-_FULL = 40
-"""Up to this number of rows, a table is shown in full."""
-_ENDS = 8
-"""The number of rows that are shown from each end of a longer table."""
+_SHORT = 12
+"""Up to this number of rows, a table is short."""
 
 
 @frozen(kw_only=True)
@@ -98,15 +95,13 @@ def bar(share: float, cells: int) -> str:
     return ("█" * full + _EIGHTHS[rest] * (rest > 0)).ljust(cells, "·")
 
 
-def rows_shown(rows: int, whole: bool, notable: Iterable[int] = ()) -> list[int]:
-    """Return which rows to show: all of a short table; of a long one both ends and the notable ones."""
-    if whole or rows <= _FULL:
-        return list(range(rows))
-    return sorted({*range(_ENDS), *range(rows - _ENDS, rows), *notable})
+def is_short(columns: Sequence[Column], width: int) -> bool:
+    """Return whether a table has two rows to twelve, and is at most `width` wide."""
+    return 1 < len(columns[0].cells) <= _SHORT and _width(columns) <= width
 
 
-def packed(columns: Sequence[Column], rows: Sequence[int], width: int) -> Iterator[RenderableType]:
-    """Return tables of these rows, an empty line between them, each at most `width` wide where that can be.
+def packed(columns: Sequence[Column], width: int) -> Iterator[RenderableType]:
+    """Return tables of all rows, an empty line between them, each at most `width` wide where that can be.
 
     A group that is too wide for a table of its own is divided.
     """
@@ -122,7 +117,7 @@ def packed(columns: Sequence[Column], rows: Sequence[int], width: int) -> Iterat
         if place:
             yield Text()
         whole = [*keys, *taken]
-        yield table(whole if _width(whole) <= width else [*keys[:1], *taken], rows)
+        yield table(whole if _width(whole) <= width else [*keys[:1], *taken])
 
 
 def _members(columns: Sequence[Column], width: int) -> Iterator[list[Column]]:
@@ -136,24 +131,19 @@ def _width(columns: Sequence[Column]) -> int:
     return sum(column.width + _GAP for column in columns) - _GAP
 
 
-def table(columns: Sequence[Column], rows: Sequence[int] | None = None, *, wraps: bool = False) -> Table:
+def table(columns: Sequence[Column], rows: int | None = None, *, wraps: bool = False) -> Table:
     """Return a table with a line below its heads.
 
     Args:
         columns: at least one.
-        rows: which rows to show; None: all of them.
+        rows: how many to show; None: all of them.
         wraps: break cells that are too long for the terminal, instead of cutting them.
     """
     made = Table(box=SIMPLE_HEAD, pad_edge=False, padding=(0, _GAP - 1, 0, 0), header_style="bold", show_edge=False)
     for column in columns:
         justify: Literal["left", "right"] = "left" if column.left else "right"
         made.add_column(Text(column.head), justify=justify, vertical="top" if wraps else "bottom", no_wrap=not wraps)
-    before = -1
-    for row in range(len(columns[0].cells)) if rows is None else rows:
-        if missing := row - before - 1:
-            named = len(columns) > 1 and columns[1].left
-            made.add_row("⋮", Text(left_out(missing) if named else "", "dim"))
-        before = row
+    for row in range(len(columns[0].cells))[:rows]:
         made.add_row(*(Text(column.cells[row], column.styles[row] if column.styles else "") for column in columns))
     return made
 

@@ -38,6 +38,11 @@ def table(cls: type) -> Any:
     return field(factory=cls, metadata={"help": (cls.__doc__ or "").partition("\n")[0]})
 
 
+def tables(text: str) -> Any:
+    """Return a key whose value is a table of tables, each under a name of its own."""
+    return field(factory=dict, metadata={"help": text, "unit": ""})
+
+
 def documented(cls: type[T]) -> type[T]:
     """Add to the documentation of a table's class what each of its keys means, for `help()`."""
     fields = "\n".join(f"    {one.name}: {one.metadata['help'].rstrip('.')}." for one in attrs.fields(cls))  # type: ignore[arg-type]

@@ -5,7 +5,7 @@ Without them `repeat = 100000000` fills the memory before any message, and numbe
 
 from __future__ import annotations
 
-from petra_graph.spec.bounds import AtMost
+from petra_graph.spec.bounds import AtLeast, AtMost
 
 NODES = 20_000
 """Nodes of a network: the planner's work and the page of a plan grow with them."""
@@ -25,5 +25,7 @@ MOST_EPOCHS = AtMost(10**9)
 MOST_MICRO_BATCHES = AtMost(10**9)
 MOST_SECONDS = AtMost(10**9)
 """Thirty years."""
+LEAST_RATE = AtLeast(10**8)
+"""Of a device, a second: less is a number in units of 10**9 or 10**12, as data sheets have them."""
 LARGEST_SEED = AtMost(2**63 - 1)
 """What torch's generators take."""

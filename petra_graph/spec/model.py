@@ -15,9 +15,10 @@ from attrs.validators import instance_of
 
 from petra_graph.spec.bounds import AtLeast, AtMost, Each, GreaterThan, Length
 from petra_graph.spec.intervals import IsInterval
-from petra_graph.spec.keys import documented, file_name, key, options, required, sizes, table
+from petra_graph.spec.keys import documented, file_name, key, options, required, sizes, table, tables
 from petra_graph.spec.largest_values import (
     LARGEST_SEED,
+    LEAST_RATE,
     MOST_DEPTH,
     MOST_DEVICES,
     MOST_EPOCHS,
@@ -132,6 +133,36 @@ class MethodSpec:
 
 @documented
 @frozen(kw_only=True)
+class FlopsSpec:
+    """Floating-point operations a second, dense, as a data sheet has them."""
+
+    float32: float = required("in float32, without TF32", unit="FLOP/s", validator=LEAST_RATE)
+    bfloat16: float | None = key(None, "in bfloat16; default: float32's", unit="FLOP/s", validator=LEAST_RATE)
+    float64: float | None = key(None, "in float64; default: half of float32's", unit="FLOP/s", validator=LEAST_RATE)
+
+
+@documented
+@frozen(kw_only=True)
+class DeviceSpec:
+    """A device type that no data sheet here has; `device_type` may name it."""
+
+    kind: Literal["cuda", "cpu"] = key("cuda", "a GPU, or a core of a CPU")
+    memory: str = required('memory, as in "24GiB"', validator=sizes)
+    flops: FlopsSpec = required("rate of arithmetic by type")
+    memory_bandwidth: float = required("bandwidth of its memory", unit="bytes a second", validator=LEAST_RATE)
+    link_latency: float = key(
+        1e-5, "latency to its neighbour in the same machine", unit="seconds", validator=[AtLeast(0), MOST_SECONDS]
+    )
+    link_bandwidth: float = key(
+        32e9,
+        "bandwidth to its neighbour in the same machine, one way; default: PCIe 4.0 of 16 lanes",
+        unit="bytes a second",
+        validator=GreaterThan(0),
+    )
+
+
+@documented
+@frozen(kw_only=True)
 class PartitionSpec:
     """Stages of nodes, and devices of stages."""
 
@@ -162,6 +193,7 @@ class PartitionSpec:
     device_type: str | tuple[str, ...] | None = key(
         None, "device type that plans assume, one for all devices or one each; default: this machine's"
     )
+    device: Mapping[str, DeviceSpec] = tables("device types of your own, by the names that device_type gives them")
     memory: str | tuple[str, ...] | None = key(
         None,
         'memory limit of a device, as in "40GiB", one for all or one each, at most what it has; default: no limit',

@@ -14,7 +14,7 @@ from tests.support import ROOT
 
 VERBS = """\
 run [SPEC] --set --resume --processes --max-restarts --fast-dev-run --overfit --dry-run --json
-plan SPEC --set --profile --overlap --compare --scale --diff --expand --format --stages --output --json
+plan SPEC --set --profile --overlap --compare --scale --diff --expand --format --stages --verbose --output --json
 profile SPEC --set --output --micro-batches --json
 evaluate RUN --set --weights --split --device --json
 predict RUN FILES... --set --weights --top --batch --device --output --json
@@ -192,10 +192,10 @@ def test_an_output_that_the_locale_has_no_characters_for_is_no_error(capsys):
     assert front.main([*plan, "json"]) == 0
     document = capsys.readouterr().out
     assert json.loads(document.encode("latin-1", "backslashreplace").decode("latin-1")) == json.loads(document)
-    assert front.main([*plan, "text"]) == 0
+    assert front.main([*plan, "text", "--verbose"]) == 0
     whole = capsys.readouterr().out
     variables = os.environ | {"PYTHONIOENCODING": "latin-1"}
-    command = [sys.executable, "-m", "petra_graph", *plan, "text"]
+    command = [sys.executable, "-m", "petra_graph", *plan, "text", "--verbose"]
     found = subprocess.run(command, capture_output=True, check=True, env=variables).stdout.decode("latin-1")
     assert whole.count("→") == found.count(r"\u2192") > 0
 

@@ -56,10 +56,34 @@ def test_the_true_bytes_stand_beside_table_3_of_the_paper(call):
 
 def test_text(call, spec):
     out = printed(call, "plan", spec)
-    assert out.startswith("small: 4 nodes")
-    for heading in ("graph", "stages", "devices", "assumptions", "warnings"):
-        assert f"\n{heading}" in out
+    assert out.startswith("small\nfits ")
+    assert max(map(len, out.splitlines())) <= 80, "a pipe is as wide as a narrow terminal"
+    assert "\ngraph" not in out
     assert "\x1b" not in out, "nobody asked for colours in a pipe"
+    everything = printed(call, "plan", spec, "--verbose")
+    for heading in ("graph", "stages", "devices", "assumptions", "warnings"):
+        assert f"\n{heading}" in everything
+    assert "gradients" in printed(call, "plan", spec, "--stages")
+
+
+@pytest.mark.parametrize("table", [("--compare",), ("--scale", "1,2"), ("--diff", QUICKSTART)])
+def test_tables_as_pages(call, spec, table):
+    page = printed(call, "plan", spec, *table, "--format", "html")
+    assert page.lower().startswith("<!doctype html>")
+    assert "<table>" in page
+    assert ("<summary>" in page) == (table[0] != "--diff")
+
+
+def test_plans_that_agree_as_a_page(call, spec):
+    assert "the plans agree" in printed(call, "plan", spec, "--diff", spec, "--format", "html")
+
+
+def test_a_comparison_lists_its_assumptions_where_that_is_asked_for(call, spec):
+    out = printed(call, "plan", spec, "--compare")
+    assert "of pipe-" in out, "shares of memory name their baseline"
+    assert "assumptions   " in out
+    assert "speed-ups are over" not in out
+    assert "speed-ups are over" in printed(call, "plan", spec, "--compare", "--verbose")
 
 
 @pytest.mark.parametrize(
@@ -123,7 +147,7 @@ def test_a_device_or_a_pipe_stays_what_it_is(call, spec, here):
     printed(call, "plan", spec, "--output", "pipe")
     reader.join(timeout=10)
     assert (here / "pipe").is_fifo()
-    assert found[0].startswith("small: ")
+    assert found[0].startswith("small\n")
 
 
 def test_an_architecture_is_written_out(call, here):
@@ -141,7 +165,7 @@ def test_a_profile_and_its_plan(call, spec, here):
     by_option = json.loads(printed(call, "plan", spec, "--profile", "p.json", "--json"))
     by_key = json.loads(printed(call, "plan", spec, "--set", "partition.profile=p.json", "--json"))
     assert by_option == by_key
-    assert "times are of a profile" in by_option["assumptions"][0]
+    assert "times are measured in a profile" in by_option["assumptions"][0]
 
 
 def test_no_feasible_plan_ends_with_3(call, spec):
@@ -183,7 +207,11 @@ def test_a_run_that_does_not_fit_ends_with_3_before_anything_is_written(call, sp
     ("arguments", "message"),
     [
         (("--compare", "--scale", "1,2"), "different tables"),
-        (("--compare", "--format", "html"), "shown as text or json"),
+        (("--compare", "--format", "dot"), "shown as text, html or json"),
+        (("--stages", "--json"), "--stages is of the text (got --format json)."),
+        (("--verbose", "--format", "html"), "--verbose is of the text (got --format html)."),
+        (("--compare", "--stages"), "--stages is not for --compare: leave out one of them."),
+        (("--diff", "no.json", "--verbose"), "--verbose is not for --diff"),
         (("--scale", "many"), "growing numbers of devices"),
         (("--diff", "no.json"), "cannot read the plan no.json"),
         (("--profile", "no.json"), "cannot read the profile no.json"),
@@ -203,7 +231,7 @@ def test_bad_usage_ends_with_2(call, spec, arguments, message):
         (["--json", "--format", "text"], "--json is --format json: leave out --format text, or --json."),
         (["--expand", "--json"], "--expand writes TOML (got --json)."),
         (["--expand", "--format", "dot"], "--expand writes TOML (got --format dot)."),
-        (["--compare", "--format", "html"], "--compare is shown as text or json (got --format html)."),
+        (["--compare", "--format", "dot"], "--compare is shown as text, html or json (got --format dot)."),
     ],
 )
 def test_two_forms_of_one_output(call, spec, options, reason):
@@ -221,7 +249,7 @@ def test_a_saved_plan_of_a_strangers_cannot_control_the_terminal(call, spec, her
     name = "\x1b]0;owned\x07\u202e"
     (here / "saved.json").write_text(json.dumps(document | {"name": name, "assumptions": [name]}))
     for form in ("text", "json"):
-        out = printed(call, "plan", "saved.json", "--format", form)
+        out = printed(call, "plan", "saved.json", "--format", form, *(["--verbose"] if form == "text" else ()))
         assert not set(name[:1] + name[-2:]) & set(out)
         assert "]0;owned" in out
 
@@ -237,7 +265,7 @@ def test_what_an_epoch_takes_and_what_a_device_has(call, spec):
         "--set",
         "run.epochs=3",
     ]
-    out = " ".join(printed(call, *words).split())
+    out = " ".join(printed(call, *words, "--verbose").split())
     document = json.loads(printed(call, *words, "--json"))
     run, timing = document["run"], document["timing"]
     assert document["samples_per_update"] == 3 * 128
@@ -262,4 +290,4 @@ def test_an_epoch_of_unknown_length(call, write):
         "epoch_seconds": None,
         "seconds": None,
     }
-    assert "an epoch unknown" in " ".join(printed(call, "plan", spec).split())
+    assert "an epoch unknown" in " ".join(printed(call, "plan", spec, "--verbose").split())

@@ -11,7 +11,7 @@ from petra_graph.planning.compare_plans import compare, device_counts, scale
 from petra_graph.planning.plan_spec import Planner
 from petra_graph.program.device_types import Link
 from petra_graph.program.method import METHODS
-from petra_graph.report.plan.plan_comparison import compare_text, scale_text
+from petra_graph.report.plan.plan_comparison import comparison_of, comparison_text
 from petra_graph.report.plan.plan_on_terminal import plan_text
 from tests.support.runs import SPEC
 
@@ -96,7 +96,7 @@ def test_split_backwards_are_refused_where_graphs_are_kept(spec):
     assert all(
         "a run would be refused: split_backward = true, and a backward that has a kept graph" in note for note in split
     )
-    assert " ".join(split[0].split()) in " ".join(compare_text(comparison, width=120).split())
+    assert " ".join(split[0].split()) in " ".join(comparison_text(comparison_of(comparison), width=120, verbose=True).split())
 
 
 def test_what_every_method_refuses_is_wrong(spec):
@@ -138,7 +138,7 @@ def test_tables_of_plans_say_what_they_assume(spec):
         assert "between machines" not in said
     many = scale(planner, [1, 8, 1024])
     assert sum("between machines: 20 µs a message and 12.5 GB/s" in text for text in many["assumptions"]) == 1
-    assert "between machines" in scale_text(many, width=100)
+    assert "between machines" in comparison_text(comparison_of(many), width=100, verbose=True)
     stated = scale(Planner(spec, ["partition.device_type=a100-40gb", "partition.link_bandwidth=3e11", "partition.link_latency=1e-5"]), [1024])  # fmt: skip
     assert many["rows"][2]["samples_per_second"] < stated["rows"][0]["samples_per_second"]
 

@@ -35,6 +35,12 @@ def properties(name, count, gib, capability, clocks=(0, 0, 0)):
 
 
 LISTED = {
+    "a10": properties("NVIDIA A10", 72, 22.1, (8, 6)),
+    "a40": properties("NVIDIA A40", 84, 44.4, (8, 6)),
+    "rtx3080": properties("NVIDIA GeForce RTX 3080", 68, 9.8, (8, 6)),
+    "rtx4080": properties("NVIDIA GeForce RTX 4080", 76, 15.7, (8, 9)),
+    "rtx5090": properties("NVIDIA GeForce RTX 5090", 170, 31.4, (12, 0)),
+    "rtxa6000": properties("NVIDIA RTX A6000", 84, 47.5, (8, 6)),
     "a100-40gb": properties("NVIDIA A100-SXM4-40GB", 108, 39.4, (8, 0)),
     "a100-80gb": properties("NVIDIA A100 80GB PCIe", 108, 79.2, (8, 0)),
     "h100": properties("NVIDIA H100 80GB HBM3", 132, 79.1, (9, 0)),
@@ -52,6 +58,7 @@ UNLISTED = (
     (properties("NVIDIA GeForce RTX 3060", 28, 11.8, (8, 6), (1777_000, 7501_000, 192)), (12.7, 25.0, 360)),
     (properties("NVIDIA A10G", 80, 22.1, (8, 6), (1710_000, 6251_000, 384)), (35.0, 70.0, 600)),
     (properties("NVIDIA B200", 148, 178.4, (10, 0), (1965_000, 3996_000, 8192)), (74.5, 2250.0, 8000)),
+    (properties("NVIDIA GeForce RTX 4080 SUPER", 80, 15.6, (8, 9), (2550_000, 11501_000, 256)), (52.2, 104.4, 736)),
     (properties("NVIDIA H100 PCIe", 114, 79.1, (9, 0), (1755_000, 1593_000, 5120)), (51.2, 756.0, 2039)),
     (properties("NVIDIA GeForce RTX 3090 Ti", 84, 23.7, (8, 6), (1860_000, 10501_000, 384)), (40.0, 80.0, 1008)),
 )

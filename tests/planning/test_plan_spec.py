@@ -135,9 +135,9 @@ def test_what_replicas_wait_is_shown_apart_from_work(spec):
     assert device["exchange_seconds_per_tick"] == pytest.approx(share * timing["tick_seconds"])
     assert device["busy_seconds_per_tick"] + device["exchange_seconds_per_tick"] <= timing["tick_seconds"] * (1 + 1e-9)
     assert any("for the all-reduce of 4 replicas" in text for text in document["warnings"])
-    text = plan_text(document, width=120)
+    text = plan_text(document, width=120, verbose=True)
     assert re.search(rf"exposed all-reduce +{100 * share:.1f} %", text)
-    assert f"{100 * share:.1f} % for all-reduce" in plan_page(document)
+    assert f'<td class="">{100 * share:.1f} %</td>' in plan_page(document)
 
 
 # --- stages, places, depths -------------------------------------------------------------------------------------------

@@ -109,7 +109,7 @@ def test_views_show_the_order_and_the_parts(split):
     assert read_document(json.dumps(document), "saved") == json.loads(json.dumps(document))
     words = split.prediction.placement.words
     assert [stage["word"] for stage in document["stages"]] == list(words)
-    text = plan_text(document, width=160)
+    text = plan_text(document, width=160, verbose=True)
     assert "order" in text
     assert all(word in text for word in words)
     page = plan_page(document)

@@ -18,7 +18,7 @@ from petra_graph.planning.plan_spec import plan
 from petra_graph.program.json_shape import Later, faults
 from petra_graph.program.plan_document import SHAPE, read_document
 from petra_graph.report.plan.graph_languages import dot, mermaid
-from petra_graph.report.plan.plan_comparison import diff_text
+from petra_graph.report.plan.plan_comparison import comparison_text, differences
 from petra_graph.report.plan.plan_on_terminal import plan_text
 from petra_graph.report.plan.plan_page import plan_page
 from petra_graph.report.plan.trace_events import trace
@@ -115,7 +115,7 @@ def test_a_damaged_plan_is_refused_or_shown(changes):
     except SpecError:
         return
     assert all(view(read) for view in VIEWS)
-    assert diff_text(read, whole, width=120)
+    assert comparison_text(differences(read, whole), width=120)
 
 
 def test_a_plan_from_before_some_keys_is_shown():

@@ -106,7 +106,7 @@ def test_the_beginning_of_several_device_types(validate):
         """\
 a.toml:29:15: unknown device type "A100"
     device_type = "A100"
-    help: did you mean 'a100-40gb' or 'a100-80gb'? allowed: a100-40gb, a100-80gb, cpu, h100, h200, l4, l40, l40s, rtx3090, rtx4090, t4, v100
+    help: did you mean 'a100-40gb' or 'a100-80gb'? allowed: a10, a100-40gb, a100-80gb, a40, cpu, h100, h200, l4, l40, l40s, rtx3080, rtx3090, rtx4080, rtx4090, rtx5090, rtxa6000, t4, v100; [partition.device.A100] states one of your own
 """,
     )
 

@@ -11,7 +11,56 @@ def test_an_unknown_device_type(validate):
         """\
 a.toml:30:15: unknown device type "abacus"
     device_type = ["h100", "abacus"]
-    help: allowed: a100-40gb, a100-80gb, cpu, h100, h200, l4, l40, l40s, rtx3090, rtx4090, t4, v100
+    help: allowed: a10, a100-40gb, a100-80gb, a40, cpu, h100, h200, l4, l40, l40s, rtx3080, rtx3090, rtx4080, rtx4090, rtx5090, rtxa6000, t4, v100; [partition.device.abacus] states one of your own
+""",
+    )
+
+
+OWN = """
+[partition]
+device_type = "my_card"
+[partition.device.my_card]
+memory = "24GiB"
+flops = { float32 = 40e12 }
+memory_bandwidth = 900e9
+"""
+
+
+def test_a_device_type_of_ones_own_that_misses_a_figure(validate):
+    """It is not said to be unknown as well."""
+    assert validate(SPEC + OWN.replace("memory_bandwidth = 900e9\n", "")) == (
+        2,
+        """\
+a.toml:31:1: memory_bandwidth is missing in [partition.device.my_card]
+    [partition.device.my_card]
+    help: memory_bandwidth: bandwidth of its memory
+""",
+    )
+
+
+def test_a_device_type_of_ones_own_with_the_name_of_a_card(validate):
+    assert validate(SPEC + OWN.replace("my_card", "h100")) == (
+        2,
+        """\
+a.toml:31:19: "h100" is a device type already, with the figures of its data sheet
+    [partition.device.h100]
+    help: give yours another name, such as my-h100, and name that in device_type
+""",
+    )
+
+
+def test_figures_that_no_device_has(validate):
+    wrong = OWN.replace("24GiB", "24 gigs").replace("40e12", "-40").replace("900e9", "900")
+    assert validate(SPEC + wrong) == (
+        2,
+        """\
+a.toml:32:10: memory in [partition.device.my_card] is refused: a size is a number and a unit, as in "40GiB" or "40GB" (got "24 gigs")
+    memory = "24 gigs"
+a.toml:33:21: float32 in [partition.device.my_card.flops] must be at least 100000000 (got -40)
+    flops = { float32 = -40 }
+a.toml:34:20: memory_bandwidth in [partition.device.my_card] must be at least 100000000 (got 900)
+    memory_bandwidth = 900
+3 problems
 """,
     )
 

@@ -25,6 +25,8 @@ REST = '[architecture]\nname = "revnet"\n[data]\nname = "digits"\n'
 def keys(schema: Schema, path: tuple[str, ...] = ()) -> Iterator[str]:
     for name, value in schema.get("properties", {}).items():
         yield ".".join((*path, name))
+        named = value.get("additionalProperties")
+        yield from keys(named, (*path, name, "NAME")) if isinstance(named, dict) else ()
         yield from keys(value if "properties" in value else value.get("items", {}), (*path, name))
 
 

@@ -126,7 +126,7 @@ def document(
         "edges": [_edge(producer, consumer, home) for producer, consumer in graph.edges],
         "timeline": list(_timeline(stages, tick, ticks=6)),
         "assumptions": [
-            "times come from FLOPs and the device table, not from a profile: run `petra-graph profile` for better ones",
+            "times are estimates from the data sheet of cpu, of which kernels are taken to reach half; `petra-graph profile` times the real device",
             "links cost nothing",
         ],
         "warnings": [],

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from petra_graph.report.plan.graph_languages import dot, mermaid
-from petra_graph.report.plan.plan_comparison import compare_text, diff_text, scale_text
+from petra_graph.report.plan.plan_comparison import comparison_of, comparison_text, differences
 from petra_graph.report.plan.plan_on_terminal import plan_text
 from petra_graph.report.plan.trace_events import trace
 from tests.support import ROOT
@@ -15,11 +15,12 @@ FOLDER = ROOT / "tests" / "report" / "plan" / "snapshots"
 
 SNAPSHOTS: Mapping[str, Callable[[], str]] = {
     "small_80.txt": lambda: plan_text(three_stages(), width=80),
+    "small_verbose_80.txt": lambda: plan_text(three_stages(), width=80, verbose=True),
     "branches_120.txt": lambda: plan_text(branches(), width=120),
-    "revnet50_200.txt": lambda: plan_text(revnet50(), width=200),
-    "comparison_80.txt": lambda: compare_text(comparison(), width=80),
-    "scaling_120.txt": lambda: scale_text(scaling(), width=120),
-    "diff_100.txt": lambda: diff_text(three_stages(), regrouped(), width=100),
+    "revnet50_200.txt": lambda: plan_text(revnet50(), width=200, verbose=True),
+    "comparison_80.txt": lambda: comparison_text(comparison_of(comparison()), width=80),
+    "scaling_120.txt": lambda: comparison_text(comparison_of(scaling()), width=120),
+    "diff_100.txt": lambda: comparison_text(differences(three_stages(), regrouped()), width=100),
     "branches.mmd": lambda: mermaid(branches()),
     "branches.dot": lambda: dot(branches()),
     "small_trace.json": lambda: trace(three_stages()),

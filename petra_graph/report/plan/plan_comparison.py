@@ -7,6 +7,7 @@ dash here; the row's note says why.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import chain
 
 from attrs import evolve, frozen
 from rich.console import RenderableType
@@ -15,7 +16,9 @@ from rich.text import Text
 from petra_graph import units
 from petra_graph.program.plan_document import Document
 from petra_graph.report import text_tables
+from petra_graph.report.page_templates import rendered
 from petra_graph.report.plan.plan_contents import MEMORY_PARTS, bytes_by_part
+from petra_graph.report.plan.plan_on_terminal import assumption_lines
 from petra_graph.report.plan.plan_tables import timing_values
 from petra_graph.report.plan.short_labels import nodes_label, schedule_label
 from petra_graph.report.text_tables import Column
@@ -27,8 +30,32 @@ _ROWS = 40
 _NODES_WIDTH = 24
 
 
-def compare_text(comparison: Document, *, width: int, colour: bool = False) -> str:
-    """Write the costs of each method on one network and the same devices; the best of a column is bold."""
+@frozen(kw_only=True)
+class Comparison:
+    """Plans side by side, as every view shows them."""
+
+    title: str
+    tables: Sequence[tuple[str, Sequence[Column]]] = ()
+    """Each with its heading, which may be empty."""
+    notes: Sequence[tuple[str, Sequence[str]]] = ()
+    """Lines, each list with its heading."""
+    assumptions: Sequence[str] = ()
+    same: str = ""
+    """What is said in place of tables where nothing differs."""
+    lists_changes: bool = False
+    """Whether a row is a change, and one of many; else each row is a plan."""
+
+
+def comparison_of(document: Document) -> Comparison:
+    """Return what `plan --compare` or `plan --scale` found as a comparison."""
+    return _methods(document) if "micro_batch" in document else _device_counts(document)
+
+
+def _methods(comparison: Document) -> Comparison:
+    """Return the costs of each method on one network and the same devices; the best of a column is marked.
+
+    Memory is a share of that of `pipedream` under `lockstep`, the paper's first row.
+    """
     rows = comparison["rows"]
     values = {key: [row[key] for row in rows] for key in rows[0]}
     unit = units.BINARY.column([value or 0 for value in values["memory_total"]])
@@ -40,9 +67,9 @@ def compare_text(comparison: Document, *, width: int, colour: bool = False) -> s
         Column(head="method, schedule", cells=names, left=True),
         _compared_column("memory\ntotal", units.BINARY, values["memory_total"], "memory", unit),
         _compared_column("peak\ndevice", units.BINARY, values["memory_peak"], "memory", unit),
-        text_tables.text_column("memory\nsaved", values["saving"], "memory", percent),
+        text_tables.text_column("of pipe-\ndream's", values["saving"], "memory", _remaining),
         text_tables.number_column("paper's\ncount", units.DECIMAL, values["paper_total"], "paper"),
-        text_tables.text_column("saved\nthere", values["paper_saving"], "paper", percent),
+        text_tables.text_column("of pipe-\ndream's", values["paper_saving"], "paper", _remaining),
         text_tables.text_column("stale\nupdates", values["staleness"], "staleness", number),
         text_tables.number_column("sent", units.BINARY, values["channel_bytes"], "work"),
         text_tables.number_column("work", units.FLOPS, values["flops"], "work"),
@@ -50,12 +77,15 @@ def compare_text(comparison: Document, *, width: int, colour: bool = False) -> s
         text_tables.text_column("speed-up", values["speedup"], "work", factor),
     ]
     title = f"{one_line(comparison['name'])}: methods compared, micro-batch {comparison['micro_batch']}"
-    said = comparison.get("assumptions", ())
-    return text_tables.render(_parts(title, columns, rows, said, width), width=width, colour=colour)
+    return _of_rows(title, columns, comparison)
 
 
-def scale_text(scaling: Document, *, width: int, colour: bool = False) -> str:
-    """Write the throughput and the costs of a network on more and more devices."""
+def _remaining(saving: float) -> str:
+    return percent(1 - saving)
+
+
+def _device_counts(scaling: Document) -> Comparison:
+    """Return the throughput and the costs of a network on more and more devices."""
     rows = scaling["rows"]
     values = {key: [row[key] for row in rows] for key in rows[0]}
     bars = [text_tables.bar(share or 0.0, _BAR_CELLS) for share in values["efficiency"]]
@@ -72,9 +102,7 @@ def scale_text(scaling: Document, *, width: int, colour: bool = False) -> str:
         text_tables.text_column("stale\nupdates", values["staleness"], "cost", number),
         text_tables.number_column("busiest\nlink", units.BINARY, values["bytes_per_link"], "cost"),
     ]
-    title = f"{one_line(scaling['name'])}: throughput by number of devices"
-    said = scaling.get("assumptions", ())
-    return text_tables.render(_parts(title, columns, rows, said, width), width=width, colour=colour)
+    return _of_rows(f"{one_line(scaling['name'])}: throughput by number of devices", columns, scaling)
 
 
 def _compared_column(
@@ -87,18 +115,61 @@ def _compared_column(
     return evolve(text_tables.number_column(head, quantity, values, group, unit), styles=styles)
 
 
-def _parts(
-    title: str, columns: Sequence[Column], rows: Sequence[Document], assumptions: Sequence[str], width: int
-) -> Iterator[RenderableType]:
-    yield Text(f"{title}\n", "bold")
-    yield from text_tables.packed(columns, range(len(rows)), width)
-    noted = [(name, row["note"]) for name, row in zip(columns[0].cells, rows, strict=True) if row.get("note")]
-    if noted:
-        yield text_tables.heading("notes")
-        yield from (text_tables.indented(f"{name}: {note}") for name, note in noted)
-    if assumptions:
-        yield text_tables.heading("assumptions")
-        yield from (text_tables.indented(text, "-") for text in assumptions)
+def _of_rows(title: str, columns: Sequence[Column], document: Document) -> Comparison:
+    named = zip(columns[0].cells, document["rows"], strict=True)
+    noted = [f"{name}: {row['note']}" for name, row in named if row.get("note")]
+    return Comparison(
+        title=title,
+        tables=[("", columns)],
+        notes=[("notes", noted)] if noted else (),
+        assumptions=document.get("assumptions", ()),
+    )
+
+
+def comparison_text(comparison: Comparison, *, width: int, colour: bool = False, verbose: bool = False) -> str:
+    """Write a comparison for a terminal.
+
+    Args:
+        width: of the terminal, in columns.
+        colour: write ANSI escapes.
+        verbose: write the assumptions too.
+    """
+    parts = _changes_text(comparison, width) if comparison.lists_changes else _rows_text(comparison, width)
+    parts = chain(parts, assumption_lines(comparison.assumptions, verbose=verbose))
+    return text_tables.render(parts, width=width, colour=colour)
+
+
+def comparison_page(comparison: Comparison) -> str:
+    """Write a comparison as a page."""
+    return rendered("plan/comparison_page.html", comparison=comparison)
+
+
+def _rows_text(comparison: Comparison, width: int) -> Iterator[RenderableType]:
+    yield Text(f"{comparison.title}\n", "bold")
+    for _, columns in comparison.tables:
+        yield from text_tables.packed(columns, width)
+    for title, lines in comparison.notes:
+        yield text_tables.heading(title)
+        yield from map(text_tables.indented, lines)
+
+
+def _changes_text(comparison: Comparison, width: int) -> Iterator[RenderableType]:
+    yield Text(comparison.title, "bold")
+    if comparison.same:
+        yield Text(comparison.same)
+    for title, columns in comparison.tables:
+        yield text_tables.heading(title)
+        yield text_tables.table(columns, _ROWS, wraps=True)
+        yield from _more(len(columns[0].cells) - _ROWS)
+    for title, lines in comparison.notes:
+        yield text_tables.heading(title)
+        yield from (text_tables.indented(bounded(line, width - 2)) for line in lines[:_ROWS])
+        yield from _more(len(lines) - _ROWS)
+
+
+def _more(many: int) -> Iterator[RenderableType]:
+    if many > 0:
+        yield Text(units.left_out(many), "dim")
 
 
 Value = tuple[str, float | str, Callable[[float], str]]
@@ -116,49 +187,34 @@ class Change:
     """The change from the other plan to this one."""
 
 
-def diff_text(document: Document, other: Document, *, width: int, colour: bool = False) -> str:
-    """Write what changes from another plan to this one.
+def differences(document: Document, other: Document) -> Comparison:
+    """Return what changes from another plan, such as an earlier one, to this one."""
+    whole, stages, regrouped = changes(document, other), list(_stages(document, other)), _regrouped(document, other)
+    agree = not (whole or stages or regrouped)
+    return Comparison(
+        title=f"changes from {one_line(other['name'])} to {one_line(document['name'])}",
+        tables=[
+            (title, _change_columns(rows))
+            for title, rows in (("plan", whole), ("stages of the same nodes", stages))
+            if rows
+        ],
+        notes=[("stages of other nodes", regrouped)] if regrouped else (),
+        same="the plans agree in settings, memory, times, stages and devices" if agree else "",
+        lists_changes=True,
+    )
 
-    Args:
-        document: this plan.
-        other: the plan to compare with, such as an earlier one.
-        width: of the terminal, in columns.
-        colour: write ANSI escapes.
-    """
-    return text_tables.render(_sections(document, other, width), width=width, colour=colour)
+
+def _change_columns(rows: Sequence[Change]) -> list[Column]:
+    names = Column(head="", cells=[row.name for row in rows], left=True)
+    values = (
+        text_tables.text_column(head, (getattr(row, head) for row in rows)) for head in ("other", "this", "change")
+    )
+    return [names, *values]
 
 
 def changes(document: Document, other: Document) -> list[Change]:
     """Return the settings, totals and times that change from another plan to this one."""
     return list(_changed(_values(document), _values(other)))
-
-
-def _sections(document: Document, other: Document, width: int) -> Iterator[RenderableType]:
-    yield Text(f"changes from {one_line(other['name'])} to {one_line(document['name'])}", "bold")
-    whole, stages, regrouped = changes(document, other), list(_stages(document, other)), _regrouped(document, other)
-    if not whole and not regrouped and not stages:
-        yield Text("the plans agree in settings, memory, times, stages and devices")
-        return
-    for title, rows in (("plan", whole), ("stages of the same nodes", stages)):
-        if rows:
-            yield text_tables.heading(title)
-            shown = rows[:_ROWS]
-            names = Column(head="", cells=[row.name for row in shown], left=True)
-            values = (
-                text_tables.text_column(head, (getattr(row, head) for row in shown))
-                for head in ("other", "this", "change")
-            )
-            yield text_tables.table([names, *values], wraps=True)
-            yield from _more(len(rows) - _ROWS)
-    if regrouped:
-        yield text_tables.heading("stages of other nodes")
-        yield from (text_tables.indented(bounded(line, width - 2)) for line in regrouped[:_ROWS])
-        yield from _more(len(regrouped) - _ROWS)
-
-
-def _more(many: int) -> Iterator[RenderableType]:
-    if many > 0:
-        yield Text(units.left_out(many), "dim")
 
 
 def _values(plan: Document) -> Iterator[Value]:

@@ -6,13 +6,13 @@ hostile name cannot make it fetch either.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 from petra_graph.program.plan_document import Document
 from petra_graph.report.drawing.named_rows import beside
-from petra_graph.report.page_templates import Figure, rendered
+from petra_graph.report.page_templates import rendered
 from petra_graph.report.plan.graph_svg import graph_svg
+from petra_graph.report.plan.plan_answers import answers
 from petra_graph.report.plan.plan_contents import DEVICE_COLOURS, device_colours, drawn_verbs, parts_held
 from petra_graph.report.plan.plan_tables import (
     device_columns,
@@ -24,7 +24,7 @@ from petra_graph.report.plan.plan_tables import (
 )
 from petra_graph.report.plan.stage_rows import device_bars, full_timeline, stage_bars, too_thin, whole_timeline
 from petra_graph.report.text_tables import pair_columns
-from petra_graph.units import PLAIN, factor, memory, one_line, paper_memory, percent, plural, seconds
+from petra_graph.units import one_line, plural
 
 _WIDE = 120
 """Characters of a table's cell: longer names are cut."""
@@ -41,7 +41,7 @@ def plan_page(document: Document) -> str:
         training=training,
         warnings=document["warnings"],
         assumptions=document["assumptions"],
-        figures=list(_figures(document)),
+        answers=answers(document, "assumptions below the graph"),
         graph=_graph(document),
         memory=_memory(document),
         timeline=_timeline(document),
@@ -53,34 +53,6 @@ def plan_page(document: Document) -> str:
             ("Edges", edge_columns(document, _WIDE), False),
         ],
     )
-
-
-def _figures(document: Document) -> Iterator[Figure]:
-    timing, devices = document["timing"], document["devices"]
-    fullest = max(devices, key=lambda device: device["bytes"]["total"])
-    limit = fullest["memory_bytes"]
-    of = f"{fullest['name']}, which has {memory(limit)}" if limit is not None else fullest["name"]
-    stalest = max(stage["staleness"] for stage in document["stages"])
-    about = "" if timing.get("exact", True) else "about "
-    tick, paper = seconds(timing["tick_seconds"]), paper_memory(document["paper_accounting"]["total"])
-    yield Figure("throughput", about + PLAIN.text(timing["samples_per_second"]), f"samples/s; a tick takes {tick}")
-    yield Figure("speed-up", about + factor(timing["speedup_over_reversible_backprop"]), "over one device alone")
-    yield Figure(
-        "bubble", about + percent(timing["bubble_fraction"]), f"of the devices' time is idle{_exposed(timing)}"
-    )
-    yield Figure("fullest device", memory(fullest["bytes"]["total"]), f"on {one_line(of)}")
-    total = memory(document["totals"]["bytes"]["total"])
-    yield Figure("memory, all stages", total, f"{paper} GB as the paper counts")
-    known = f", known to {' and '.join(plugins)}" if (plugins := document.get("delay_aware")) else ""
-    yield Figure("staleness at most", plural(stalest, "update"), f"accumulation {document['accumulation']}{known}")
-
-
-def _exposed(timing: Document) -> str:
-    """Return the parts of the bubble that are communication."""
-    exposed = timing.get("exposed_communication", {})
-    parts = (("all-reduce", exposed.get("all_reduce", 0.0)), ("messages", exposed.get("links", 0.0)))
-    said = " and ".join(f"{percent(share)} for {what}" for what, share in parts if percent(share) != percent(0.0))
-    return f"; waits {said}" if said else ""
 
 
 def _graph(document: Document) -> dict[str, Any]:

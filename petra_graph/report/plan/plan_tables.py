@@ -20,6 +20,8 @@ _OF_THE_TICK = {"throughput", "speed-up over one device", "tick", "bubble"}
 """The times that follow from the steady state, which a simulation may not have reached."""
 _DELAYS = 12
 """Stages whose delays a line lists."""
+_BRIEF = ("stage", "nodes", "device", "depth", "order", "stale\nupdates", "forward", "backward", "memory\ntotal")
+"""Heads of the columns that a brief table of stages has."""
 _KIND_WIDTH, _TYPE_WIDTH, _RANGES_WIDTH, _DEVICE_WIDTH = 16, 16, 16, 18
 
 
@@ -40,7 +42,7 @@ def stage_columns(document: Document, node_width: int) -> list[Column]:
         text_column("stale\nupdates", (stage["staleness"] for stage in stages), "place", units.number),
         number_column("parameters", units.COUNT_WORDS, [stage["parameters"] for stage in stages], "place"),
         *direction_columns("{}", units.SECONDS, [stage["seconds"] for stage in stages], "work"),
-        *direction_columns("{}", units.FLOPS, [stage["flops"] for stage in stages], "work"),
+        *direction_columns("{}", units.FLOPS, [stage["flops"] for stage in stages], "flops"),
         *direction_columns("sent\n{}", units.BINARY, [stage["channel_bytes"] for stage in stages], "sent"),
         *(
             number_column(part.name.replace(" ", "\n"), units.BINARY, values, "memory", unit)
@@ -48,6 +50,12 @@ def stage_columns(document: Document, node_width: int) -> list[Column]:
         ),
         number_column("memory\ntotal", units.BINARY, totals, "memory", unit),
     ]
+
+
+def brief_stage_columns(document: Document, node_width: int) -> list[Column]:
+    """Return a stage's nodes and device, its depth and staleness, its seconds and its memory."""
+    columns = stage_columns(document, node_width)
+    return [column for column in columns if column.head.startswith(_BRIEF) and column.group != "flops"]
 
 
 def device_columns(document: Document, name_width: int, bar_cells: int) -> list[Column]:

@@ -7,7 +7,7 @@ import re
 import pytest
 from rich.cells import cell_len
 
-from petra_graph.report.plan.plan_comparison import compare_text, diff_text, scale_text
+from petra_graph.report.plan.plan_comparison import comparison_of, comparison_text, differences
 from petra_graph.report.plan.plan_on_terminal import plan_text
 from petra_graph.report.plan.short_labels import graph_lines
 from petra_graph.report.text_tables import bar
@@ -21,9 +21,10 @@ def all_texts(width: int, colour: bool = False) -> list[str]:
     plans = [three_stages(), branches(), revnet50(), hostile()]
     return [
         *(plan_text(plan, width=width, colour=colour) for plan in plans),
-        compare_text(comparison(), width=width, colour=colour),
-        scale_text(scaling(), width=width, colour=colour),
-        diff_text(three_stages(), regrouped(), width=width, colour=colour),
+        *(plan_text(plan, width=width, colour=colour, verbose=True) for plan in plans),
+        comparison_text(comparison_of(comparison()), width=width, colour=colour),
+        comparison_text(comparison_of(scaling()), width=width, colour=colour),
+        comparison_text(differences(three_stages(), regrouped()), width=width, colour=colour),
     ]
 
 
@@ -38,7 +39,7 @@ def test_no_column_of_a_comparison_is_cut(width):
     made = comparison()
     for row in made["rows"]:
         row["method"] = "delayed-reconstructed"
-    assert "…" not in compare_text(made, width=width)
+    assert "…" not in comparison_text(comparison_of(made), width=width)
 
 
 @pytest.mark.parametrize("width", WIDTHS)
@@ -52,10 +53,34 @@ def test_colours_are_all_that_colour_adds(width):
 
 @pytest.mark.parametrize("width", WIDTHS)
 def test_every_stage_of_eighteen_is_shown_with_its_memory(width):
-    text = plan_text(revnet50(), width=width)
+    text = plan_text(revnet50(), width=width, stages=True)
     for stage in revnet50()["stages"]:
         total = f"{stage['bytes']['total'] / 2**20:.1f}"
         assert re.search(rf"^ *{stage['index']} .* {re.escape(total)}$", text, re.MULTILINE), stage["index"]
+
+
+def test_tables_follow_by_themselves_where_they_are_short():
+    """Twelve rows, and the terminal's width."""
+    headings = {line.partition(" ")[0] for line in plan_text(branches(), width=80).splitlines()}
+    assert {"stages", "devices", "assumptions"} <= headings
+    assert "\nstages\n" not in plan_text(branches(), width=60), "it is wider"
+    assert "\nstages\n" not in plan_text(revnet50(), width=200), "it is longer"
+
+
+def test_what_is_asked_for_is_whole():
+    text = plan_text(revnet50(), width=80, stages=True)
+    assert "parameters" in text
+    assert "paper's accounting" not in text
+    everything = plan_text(revnet50(), width=80, verbose=True)
+    for part in ("\ngraph", "\nstages", "\ndevices", "paper's accounting", "  - links cost nothing"):
+        assert part in everything
+
+
+def test_assumptions_are_counted_where_they_are_not_listed():
+    text = plan_text(branches(), width=80)
+    assert "assumptions   2: see --verbose, and petra_graph/compiler/README.md#assumptions\n" in text
+    assert "links cost nothing" not in text
+    assert "assumptions" not in plan_text(branches() | {"assumptions": []}, width=80)
 
 
 @pytest.mark.parametrize("colour", [False, True])
@@ -67,40 +92,21 @@ def test_the_environment_changes_nothing(monkeypatch, colour):
 
 
 def test_names_are_taken_as_they_are():
-    text = plan_text(hostile(), width=200)
+    text = plan_text(hostile(), width=200, verbose=True)
     for name in ("[red]bold[/red]", "[link]", "<img onerror=x> [red]warn", "日本語 層", "<i>x</i> [bold]"):
         assert name in text
 
 
-def test_a_long_plan_is_shortened_and_says_how_to_see_the_rest(two_hundred):
-    text = plan_text(two_hundred, width=80)
-    assert "… 184 more" in text
-    assert "--stages all" in text
-    assert len(text.splitlines()) < 150
-    assert re.search(r"^ +1 +stem ", text, re.MULTILINE)
-    assert re.search(r"^ +200 +head ", text, re.MULTILINE)
-
-
-def test_a_long_plan_in_full(two_hundred):
-    text = plan_text(two_hundred, width=200, all_stages=True)
-    assert "more" not in text
+def test_a_long_plan_has_its_table_where_that_is_asked_for(two_hundred):
+    assert len(plan_text(two_hundred, width=80).splitlines()) < 20
+    text = plan_text(two_hundred, width=200, stages=True)
     assert len(re.findall(r"^ *\d+ +(?:stem|layer|down|head)", text, re.MULTILINE)) == 200
-
-
-def test_the_heaviest_and_the_slowest_stage_are_never_left_out(two_hundred):
-    stages = [dict(stage) for stage in two_hundred["stages"]]
-    stages[100]["bytes"] = stages[100]["bytes"] | {"total": 2**40}
-    stages[120]["seconds"] = {"forward": 1.0, "backward": 2.0}
-    text = plan_text(two_hundred | {"stages": stages}, width=120)
-    assert re.search(r"^ +101 +down2|^ +101 +layer", text, re.MULTILINE)
-    assert re.search(r"^ +121 +layer", text, re.MULTILINE)
-    assert re.findall(r"… \d+ more", text)[:3] == ["… 92 more", "… 19 more", "… 71 more"]
 
 
 def test_a_limit_that_is_too_low_is_marked():
     plan = three_stages()
     plan["devices"][0]["memory_bytes"] = 2**20
-    assert re.search(r"^cpu:0 .*██████████ .*1 MiB, too little$", plan_text(plan, width=80), re.MULTILINE)
+    assert re.search(r"^cpu:0 .*██████████ .*1 MiB, too little$", plan_text(plan, width=80, verbose=True), re.MULTILINE)
 
 
 def test_a_graph_with_branches_in_words():
@@ -127,7 +133,7 @@ def test_bars(expected, share):
 
 
 def test_plans_that_agree():
-    assert diff_text(branches(), branches(), width=80) == (
+    assert comparison_text(differences(branches(), branches()), width=80) == (
         "changes from branches to branches\nthe plans agree in settings, memory, times, stages and devices\n"
     )
 
@@ -135,7 +141,7 @@ def test_plans_that_agree():
 def test_settings_that_differ():
     other = three_stages() | {"method": "dsp", "schedule": [3, 2, 1], "accumulation": 4, "micro_batch": 32}
     assert (
-        diff_text(three_stages(), other, width=80)
+        comparison_text(differences(three_stages(), other), width=80)
         == """\
 changes from small to small
 
@@ -152,12 +158,12 @@ micro-batch               32        64
 
 def test_a_long_difference_is_cut_short(two_hundred):
     stages = [stage | {"depth": 1} for stage in two_hundred["stages"]]
-    text = diff_text(two_hundred, two_hundred | {"stages": stages}, width=80)
+    text = comparison_text(differences(two_hundred, two_hundred | {"stages": stages}), width=80)
     assert "… 159 more" in text
 
 
 def test_one_method_alone_has_no_best():
     made = comparison()
     made["rows"] = made["rows"][:1]
-    assert "\x1b[1;32m" not in compare_text(made, width=80, colour=True)
-    assert "\x1b[1;32m" in compare_text(comparison(), width=80, colour=True)
+    assert "\x1b[1;32m" not in comparison_text(comparison_of(made), width=80, colour=True)
+    assert "\x1b[1;32m" in comparison_text(comparison_of(comparison()), width=80, colour=True)

@@ -55,9 +55,16 @@ def test_links_lead_somewhere(page):
     assert {attributes["href"] for attributes in page.all("a")} == {f"#{name}" for name in ids}
 
 
-def test_warnings_and_assumptions_come_before_all_drawings():
+def test_warnings_come_before_all_drawings_and_assumptions_after_the_graph_folded():
     text = plan_page(branches())
-    assert text.index("5 stages on 4 devices") < text.index("links cost nothing") < text.index("<svg")
+    assert text.index("5 stages on 4 devices") < text.index("<svg")
+    assert (
+        text.index("</svg>")
+        < text.index("<summary>2 assumptions")
+        < text.index("links cost nothing")
+        < text.index('id="memory"')
+    )
+    assert "<details open" not in text[: text.index("links cost nothing")]
 
 
 def test_colours_are_defined_for_light_and_dark(page):

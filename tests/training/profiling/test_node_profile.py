@@ -161,7 +161,7 @@ def test_a_plan_adds_its_times_up(taken, spec, here):
     assert head["seconds"] == pytest.approx(
         {"forward": nodes["head"]["forward_backward"], "backward": 0, "update": nodes["head"]["update"], "exchange": 0}
     )
-    assert "times are of a profile" in document["assumptions"][0]
+    assert "times are measured in a profile" in document["assumptions"][0]
 
 
 def test_what_was_not_timed_is_not_taken_for_nothing(taken, spec, here):

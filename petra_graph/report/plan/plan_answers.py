@@ -1,0 +1,135 @@
+"""The six answers that a plan begins with, on a terminal and on its page: does it fit, how full, how fast, how stale, what to change, how sure.
+
+An answer is a value and what belongs to it, the most important first: a line that is too narrow leaves out the last of it.
+"""
+
+from __future__ import annotations
+
+import re
+
+from attrs import frozen
+
+from petra_graph.program.plan_document import Document
+from petra_graph.report.plan.short_labels import ranges_label
+from petra_graph.units import bounded, duration, factor, listed, memory, noun, one_line, percent, plural, rate
+
+ASSUMPTIONS_PAGE = "petra_graph/compiler/README.md#assumptions"
+"""The page that has the assumptions of all plans."""
+_ACTION = re.compile(r"[:;] ((?:set |[a-z_]+\.[a-z_]+ = ).*?)(?:\. [A-Z].*)?$")
+"""What a warning says to do first: keys to set."""
+_TIMES = "times are "
+"""The beginning of the assumption that says where a plan's times are from."""
+
+
+@frozen
+class Answer:
+    """An answer, with its question in a word."""
+
+    question: str
+    value: str
+    more: tuple[str, ...] = ()
+
+    def line(self, width: int) -> str:
+        """Return the answer in one line, with as much of `more` as fits."""
+        text = bounded(self.value, width)
+        for part in self.more:
+            if len(longer := f"{text}; {part}") > width:
+                break
+            text = longer
+        return text
+
+
+def answers(document: Document, assumptions: str = "") -> list[Answer]:
+    """Return the answers.
+
+    Args:
+        document: the plan.
+        assumptions: where the plan's assumptions can be read.
+    """
+    return [
+        _fit(document),
+        _fullest(document),
+        _speed(document),
+        _staleness(document),
+        _change(document),
+        Answer("how sure", _source(document), (assumptions,) if assumptions else ()),
+    ]
+
+
+def fullest_device(document: Document) -> Document:
+    """Return the device whose memory is used most: by its share where the memory of every device is known, else by its bytes."""
+    devices: list[Document] = document["devices"]
+    known = all(_room(device) for device in devices)
+    return max(devices, key=lambda device: device["bytes"]["total"] / ((_room(device) or 1) if known else 1))
+
+
+def _room(device: Document) -> int | None:
+    """Return the bytes that a device may use: its limit, or else its type's memory; None where neither is known."""
+    return device["memory_bytes"] or device.get("capacity_bytes")
+
+
+def _fit(document: Document) -> Answer:
+    devices = document["devices"]
+    unknown = [device for device in devices if not _room(device)]
+    over = [device for device in devices if device["bytes"]["total"] > (_room(device) or device["bytes"]["total"])]
+    if over:
+        most = max(over, key=lambda device: device["bytes"]["total"] - (_room(device) or 0))
+        room = _room(most) or 0
+        more = f"{_name(most)} needs {memory(most['bytes']['total'] - room)} more than its {memory(room)}"
+        others = f"{plural(len(over) - 1, 'other device')} too" if len(over) > 1 else ""
+        return Answer("fits", "no", tuple(filter(None, (more, others))))
+    if unknown:
+        kinds = listed(dict.fromkeys(one_line(device["type"]) for device in unknown))
+        return Answer("fits", "unknown", (f"the memory of {kinds} is not stated: set partition.memory",))
+    fullest = fullest_device(document)
+    room = _room(fullest) or 1
+    left = room - fullest["bytes"]["total"]
+    return Answer("fits", "yes", (f"{memory(left)} ({percent(left / room, 0)}) to spare on the fullest device",))
+
+
+def _fullest(document: Document) -> Answer:
+    device = fullest_device(document)
+    room = _room(device)
+    of = "" if room is None else f" of {memory(room)}"
+    stages = f"{noun(len(device['stages']), 'stage')} {ranges_label(device['stages'])}"
+    return Answer("fullest", f"{memory(device['bytes']['total'])}{of}", (f"{_name(device)} with {stages}",))
+
+
+def _name(device: Document) -> str:
+    name, kind = one_line(device["name"]), one_line(device["type"])
+    return name if name == kind else f"{name} ({kind})"
+
+
+def _speed(document: Document) -> Answer:
+    timing, run = document["timing"], document.get("run") or {}
+    about = "" if timing.get("exact", True) else "about "
+    baseline = f"{about}{factor(timing['speedup_over_reversible_backprop'])} one device with reversible-backprop"
+    spent = run.get("seconds")
+    training = () if spent is None else (f"{duration(spent)} for {plural(run['epochs'], 'epoch')}",)
+    return Answer("speed", baseline, (rate(timing["samples_per_second"]), *training))
+
+
+def _staleness(document: Document) -> Answer:
+    worst = max(document["stages"], key=lambda stage: stage["staleness"])
+    if not worst["staleness"]:
+        return Answer("staleness", "none", ("no gradient is late",))
+    known = f"known to {' and '.join(plugins)}" if (plugins := document.get("delay_aware")) else ""
+    more = filter(None, (f"the gradients of stage {worst['index']}, the latest", known))
+    return Answer("staleness", plural(worst["staleness"], "update"), tuple(more))
+
+
+def _change(document: Document) -> Answer:
+    """Return the keys that the first warning which names any says to set, or else the first warning."""
+    warnings = [one_line(text) for text in document["warnings"]]
+    if not warnings:
+        return Answer("change", "nothing", ("the plan has no warnings",))
+    found = [(place, action[1]) for place, text in enumerate(warnings, start=1) if (action := _ACTION.search(text))]
+    place, text = found[0] if found else (1, warnings[0])
+    which = f"warning {place} of {len(warnings)}" if len(warnings) > 1 else "the warning"
+    return Answer("change", text, (f"{which} says why",))
+
+
+def _source(document: Document) -> str:
+    """Return where the times are from: the first clause of the assumption that says it."""
+    said = (one_line(text) for text in document["assumptions"])
+    return next((text.removeprefix(_TIMES).partition(", ")[0] for text in said if text.startswith(_TIMES)), "unknown")

@@ -1,0 +1,84 @@
+"""Device types that a specification states itself, usable as those of the data sheets are."""
+
+from __future__ import annotations
+
+import pytest
+from attrs import evolve
+
+from petra_graph.compiler.stated_devices import device_types
+from petra_graph.planning.plan_spec import Planner, plan
+from petra_graph.planning.spec_devices import planned_devices
+from petra_graph.program.device_types import DEVICE_TYPES
+from petra_graph.spec.load_spec import dump, load
+from petra_graph.spec.model import DeviceSpec, FlopsSpec, PartitionSpec
+from tests.support.runs import SPEC
+
+OWN = """
+[partition.device.my_card]
+memory = "24GiB"
+flops = { float32 = 40e12, bfloat16 = 160e12 }
+memory_bandwidth = 900e9
+link_latency = 2e-5
+link_bandwidth = 16e9
+"""
+SHEET = DEVICE_TYPES["rtx4090"]
+COPY = DeviceSpec(
+    memory="24GB",
+    flops=FlopsSpec(float32=SHEET.float32_flops, bfloat16=SHEET.bfloat16_flops),
+    memory_bandwidth=SHEET.memory_bandwidth,
+)
+
+
+def test_the_figures_of_a_table():
+    own = device_types(PartitionSpec(device={"my_card": COPY}))["my_card"]
+    assert own == evolve(SHEET, name="my_card", multiprocessors=None)
+    assert own.flops_per_second("float64") == SHEET.float32_flops / 2
+    flops = FlopsSpec(float32=4e12, float64=3e12)
+    core = device_types(PartitionSpec(device={"core": evolve(COPY, kind="cpu", flops=flops)}))["core"]
+    assert [core.flops_per_second(compute) for compute in ("float32", "bfloat16", "float64")] == [4e12, 4e12, 3e12]
+    assert (core.kind, core.launch_seconds) == ("cpu", DEVICE_TYPES["cpu"].launch_seconds)
+
+
+def test_a_copy_of_a_data_sheet_is_planned_as_its_card(write):
+    path = write("small.toml", SPEC)
+    spec = load(path).spec
+    assert spec is not None
+    documents = []
+    for name in ("rtx4090", "my_card"):
+        partition = evolve(spec.partition, stages=2, devices=2, device_type=name, device={"my_card": COPY})
+        documents.append(Planner(evolve(spec, partition=partition)).plan().document(with_timeline=False))
+    assert documents[0]["stages"] == documents[1]["stages"]
+    assert documents[0]["timing"] == documents[1]["timing"]
+    assert [device["type"] for device in documents[1]["devices"]] == ["my_card"] * 2
+    assert [device["capacity_bytes"] for device in documents[1]["devices"]] == [24 * 10**9] * 2
+    assert documents[1]["assumptions"][0].startswith(
+        "times are estimates from what the specification states of my_card, "
+    )
+
+
+def test_among_unlike_devices_with_limits():
+    partition = PartitionSpec(devices=2, device_type=("my_card", "h100"), memory="60GB", device={"my_card": COPY})
+    devices = planned_devices(partition)
+    assert [device.type.name for device in devices] == ["my_card", "h100"]
+    assert [device.memory_bytes for device in devices] == [24 * 10**9, 60 * 10**9]
+    assert devices[0].link_to(devices[1]).bytes_per_second == 32e9
+
+
+def test_from_a_file_and_back(write):
+    spec = load(write("own.toml", SPEC + OWN + '[partition]\ndevice_type = "my_card"\n')).spec
+    assert spec is not None
+    own = device_types(spec.partition)["my_card"]
+    assert (own.memory_bytes, own.bfloat16_flops, own.link.bytes_per_second) == (24 * 2**30, 160e12, 16e9)
+    assert load(write("again.toml", dump(spec))).spec == spec
+
+
+@pytest.mark.parametrize("key", ["memory_bandwidth", "flops.bfloat16"])
+def test_a_key_of_its_can_be_set(write, key):
+    path = write(
+        "own.toml", SPEC + OWN + '[partition]\ndevice_type = "my_card"\nstages = 1\n[precision]\ncompute = "bfloat16"\n'
+    )
+    slow, fast = (
+        plan(path, [f"partition.device.my_card.{key}={rate}"]).prediction.timing.tick_seconds
+        for rate in ("2e8", "9e14")
+    )
+    assert slow > fast
