@@ -31,7 +31,7 @@ def continued_text(run: SavedRun, network: Network, options: SamplingOptions, de
     """
     data, facts = run.network.data, run.facts
     codec = codec_of(data.plugin, data.options, facts)
-    if facts.dtype != "int64" or len(facts.shape) != 1 or facts.target_shape != facts.shape:
+    if not facts.of_tokens:
         came = f"{facts.dtype} {list(facts.shape)} with targets {list(facts.target_shape)}"
         raise SpecError(
             f"the run's network does not continue a text: its samples are {came}",

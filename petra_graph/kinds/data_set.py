@@ -72,6 +72,11 @@ class DataFacts:
     std: tuple[float, ...] | None = None
     class_names: tuple[str, ...] | None = None
 
+    @property
+    def of_tokens(self) -> bool:
+        """Whether samples are windows of tokens, with a target for each token."""
+        return self.dtype == "int64" and len(self.shape) == 1 and self.target_shape == self.shape
+
     def faults(self) -> Iterator[str]:
         """Yield what is wrong, as the end of a sentence."""
         shape, targets = self.shape, ("int64", "float32", "float64")

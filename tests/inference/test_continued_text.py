@@ -13,76 +13,6 @@ from petra_graph.errors import SpecError
 from petra_graph.inference.continued_text import sampled
 from petra_graph.inference.sampling_options import SamplingOptions, read_sampling_options
 
-LETTERS = """
-import torch
-from torch import nn
-from petra_graph.blocks import Buffered, Head
-from petra_graph.plugins import DataFacts, SpecError
-
-
-class Alphabet:
-    def encode(self, text):
-        if not text.islower():
-            raise SpecError(f"{text!r} has other letters than a to h", "write small letters")
-        return [ord(one) - 97 for one in text]
-
-    def decode(self, tokens):
-        return "".join(chr(97 + one) for one in tokens)
-
-
-class Windows:
-    def __len__(self):
-        return 32
-
-    def fetch(self, indices, *, seed, epoch):
-        letters = (torch.as_tensor(indices)[:, None] + torch.arange(6)) % 8
-        return letters[:, :-1].clone(), letters[:, 1:].clone()
-
-
-class Letters:
-    facts = DataFacts(shape=(5,), dtype="int64", classes=8, target_shape=(5,))
-    train = test = Windows()
-
-    def __init__(self, options):
-        pass
-
-    @staticmethod
-    def codec(options, facts):
-        assert facts.classes == 8
-        return Alphabet()
-
-
-class Table(Buffered):
-    def __init__(self, inputs, options):
-        super().__init__(inputs, options)
-        self.table = nn.Embedding(8, 8)
-
-    def forward(self, tokens):
-        return self.table(tokens)
-
-
-class Logits(Head):
-    def __init__(self, inputs, options):
-        super().__init__(inputs, options)
-        self.linear = nn.Linear(8, 8)
-
-    def forward(self, x):
-        return self.linear(x).transpose(1, 2)
-"""
-SPEC = """
-optimizer = { name = "adamw", options = { lr = 0.1 } }
-data = { name = "letters:Letters", batch = 8 }
-run = { epochs = 8 }
-[[graph.node]]
-name = "table"
-block = "letters:Table"
-kind = "buffered"
-[[graph.node]]
-name = "logits"
-block = "letters:Logits"
-kind = "head"
-"""
-
 
 def network(tokens):
     """The logits 0, 1, 2 for every token."""
@@ -104,12 +34,6 @@ def test_the_likeliest_token_always_the_likeliest_two_and_each_by_its_share():
     assert torch.equal(torch.get_rng_state(), before)
     assert drawn(tokens=2000, temperature=1.0) == found
     assert drawn(tokens=2000, temperature=1.0, seed=1) != found
-
-
-@pytest.fixture
-def letters(write, here):
-    write("letters.py", LETTERS)
-    assert main(["run", write("letters.toml", SPEC)]) == 0
 
 
 def test_a_run_continues_a_text(letters, capsys):
