@@ -10,6 +10,7 @@
     run.summary["test"]           # loss and metrics; run.metrics("train/loss") over training
     run.evaluate()                # on its own data, or other data: run.evaluate({"data.options.root": "..."})
     run.predict(["a.png"])        # classes with their probabilities
+    run.sample(prompt="To be")    # a text continued, where the data set is text
     run.export("onnx")            # for programs that know nothing of petra-graph
 
     module = pg.load("runs/...")  # a run's network as an ordinary torch.nn.Module
@@ -47,7 +48,19 @@ TYPE_CHECKING = False  # type checkers know the name; importing typing would tak
 if TYPE_CHECKING:
     from typing import Any
 
-    from petra_graph.api import PlanView, Run, evaluate, export, load, load_spec, make_spec, plan, predict, train
+    from petra_graph.api import (
+        PlanView,
+        Run,
+        evaluate,
+        export,
+        load,
+        load_spec,
+        make_spec,
+        plan,
+        predict,
+        sample,
+        train,
+    )
     from petra_graph.autograd import reversible
     from petra_graph.errors import PetraGraphError, SpecError
     from petra_graph.kinds.data_set import DataFacts
@@ -70,6 +83,7 @@ __all__ = [
     "plan",
     "predict",
     "reversible",
+    "sample",
     "train",
 ]
 _ELSEWHERE = {

@@ -1,7 +1,19 @@
 """The Python API: functions, and the plans and runs that they return."""
 
-from petra_graph.api.finished_run import Run, evaluate, export, load, predict
+from petra_graph.api.finished_run import Run, evaluate, export, load, predict, sample
 from petra_graph.api.plan_view import PlanView
 from petra_graph.api.spec_to_run import load_spec, make_spec, plan, train
 
-__all__ = ["PlanView", "Run", "evaluate", "export", "load", "load_spec", "make_spec", "plan", "predict", "train"]
+__all__ = [
+    "PlanView",
+    "Run",
+    "evaluate",
+    "export",
+    "load",
+    "load_spec",
+    "make_spec",
+    "plan",
+    "predict",
+    "sample",
+    "train",
+]

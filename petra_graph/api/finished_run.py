@@ -69,6 +69,10 @@ class Run:
         """Ask the network about samples, as `petra_graph.predict`."""
         return predict(self, samples, **options)
 
+    def sample(self, **options: Any) -> str:
+        """Continue a text, as `petra_graph.sample`."""
+        return sample(self, **options)
+
     def export(self, form: Format, file: str | Path | None = None, **options: Any) -> Exported:
         """Write the network for other programs, as `petra_graph.export`."""
         return export(self, form, file, **options)
@@ -173,6 +177,34 @@ def predict(
     else:
         found = [samples_of(samples, opened.facts)]
     return predicted(opened, opened.load(weights)[0], found, top=top, device=device)
+
+
+def sample(
+    run: Run | str | Path,
+    *,
+    weights: str | Mapping[str, torch.Tensor] | None = None,
+    device: str = "cpu",
+    **options: Any,
+) -> str:
+    """Continue a text by a network of next tokens; the same options give the same text.
+
+    Args:
+        run: trained on a data set of text, or its directory, or "latest".
+        weights: as for `load`.
+        device: where to compute.
+        options: `prompt`, `tokens`, `temperature`, `top_k` and `seed`, as `petra-graph predict --help` explains them.
+
+    Raises:
+        SpecError: the run does not exist or was not trained on text, an option is wrong, or some of the prompt has no token.
+        RunFailed: the network cannot be run.
+    """
+    from petra_graph.inference.continued_text import continued_text
+    from petra_graph.inference.sampling_options import read_sampling_options
+    from petra_graph.inference.saved_run import SavedRun
+
+    chosen = read_sampling_options(options)
+    opened = SavedRun.open(directory_of(run))
+    return continued_text(opened, opened.load(weights)[0], chosen, device)
 
 
 def export(

@@ -28,7 +28,8 @@ if TYPE_CHECKING:
 def export(*, run: str, form: str, weights: str | None, output: Path | None, as_json: bool) -> None:
     """Write RUN's network: RUN is a run's directory, or `latest`.
 
-    A program reads samples as they are in the data set, normalises them itself, and takes batches of any size. It is
+    A program reads samples as they are in the data set, normalises them itself, and takes batches of any size. An ONNX program
+    names its axes, and has class names and the normalisation in its metadata. A program is
     compared with the network on the first 1,000 test samples; where the data is not here, on random ones.
     """
     import attrs

@@ -2,38 +2,76 @@
 
 from __future__ import annotations
 
+import csv
+import io
+from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, cast
 
+import attrs
 import click
 
 from petra_graph.cli.options_and_output import (
+    ANY_WIDTH,
     device_option,
     echo,
     json_option,
     json_text,
-    output_option,
-    print_json,
     print_table,
     set_option,
+    table_text,
     weights_option,
 )
+from petra_graph.inference.sampling_options import SamplingOptions, read_sampling_options
 from petra_graph.units import percent
 
 if TYPE_CHECKING:
-    from petra_graph.inference.predict_samples import Prediction
+    from petra_graph.inference.predict_samples import ClassScore, Prediction
+    from petra_graph.inference.prediction_files import Form, Written
+
+_TYPES = {"prompt": ("TEXT", str), "temperature": ("T", float)}
+
+
+def _sampling_options(command: Any) -> Any:
+    """Add an option for each field of `SamplingOptions`, whose defaults and bounds stay there."""
+    for field in reversed(attrs.fields(SamplingOptions)):
+        metavar, kind = _TYPES.get(field.name, ("N", int))
+        meaning = field.metadata["help"][:1].upper() + field.metadata["help"][1:]
+        default = f" Default: {field.default}." if field.default is not None and field.name != "prompt" else ""
+        name = f"--{field.name.replace('_', '-')}"
+        command = click.option(name, type=kind, metavar=metavar, help=f"{meaning}.{default}")(command)
+    return command
 
 
 @click.command()
 @click.argument("run", metavar="RUN")
-@click.argument("files", nargs=-1, required=True, metavar="FILES...")
+@click.argument("files", nargs=-1, metavar="FILES...")
 @set_option
 @weights_option
-@click.option("--top", type=click.IntRange(min=1), default=3, show_default=True, metavar="N", help="Classes a sample.")
+@click.option(
+    "--top",
+    type=click.IntRange(min=1),
+    default=3,
+    show_default=True,
+    metavar="N",
+    help="Classes a sample, the likeliest first; all, if N is larger than their number.",
+)
 @click.option("--batch", type=click.IntRange(min=1), metavar="N", help="Samples at a time. Default: as in evaluations.")
 @device_option
-@output_option("Write JSON to a file.", metavar="FILE")
+@click.option(
+    "--format",
+    "form",
+    type=click.Choice(["table", "json", "csv", "png", "npy"]),
+    help="Default: table; for FILE.csv csv, for other files json, for a folder png.",
+)
+@click.option(
+    "--output",
+    type=click.Path(path_type=Path),
+    metavar="PATH",
+    help="Write to a file; or, as png or npy, a file for each sample to a folder, a PATH without suffix.",
+)
 @json_option
+@_sampling_options
 def predict(
     *,
     run: str,
@@ -43,42 +81,118 @@ def predict(
     top: int,
     batch: int | None,
     device: str,
+    form: str | None,
     output: Path | None,
     as_json: bool,
+    **sampling: Any,
 ) -> None:
     """Print what RUN's network says about FILES: images, arrays (.npy), or what its data set reads.
 
     RUN is a run's directory, or `latest`. Images are brought to the network's size and channels; an array is a sample, or
-    several. Samples are as in the data set: the network normalises them. Where a sample has a class at each of several positions,
+    several; a folder stands for the files in it. Samples are as in the data set: the network normalises them. Where a sample has a class at each of several positions,
     as a text's tokens have, a line is a position: FILE [SAMPLE] (POSITION).
+
+    A network with a class, or one or three values, for each pixel is asked for images: --output FOLDER. The pixels of a class map
+    are the classes' numbers; values from 0 to 1 are black to white. Arrays (--format npy) have the probabilities of all classes.
+
+    With --prompt in place of FILES, a network of next tokens continues the text; the same seed gives the same text.
     """
+    given = {name: value for name, value in sampling.items() if value is not None}
+    if not files and "prompt" not in given:
+        raise click.UsageError("Missing argument 'FILES...', or the option '--prompt'.")
+    if files and given:
+        raise click.UsageError(f"--{next(iter(given)).replace('_', '-')} is for a text, and FILES are given.")
+    from petra_graph.inference.continued_text import continued_text
     from petra_graph.inference.predict_samples import predict as predicted
+    from petra_graph.inference.prediction_files import write_predictions
     from petra_graph.inference.sample_files import read_samples
     from petra_graph.inference.saved_run import SavedRun
-    from petra_graph.record.run_directory import write_output
 
+    form = _form(form, output, as_json=as_json, of_text=bool(given))
+    chosen = read_sampling_options(given) if given else None
     if batch is not None:
         overrides = (*overrides, f"data.evaluation_batch={batch}")
     opened = SavedRun.open(run, overrides)
+    if chosen is not None:
+        text = continued_text(opened, opened.load(weights)[0], chosen, device)
+        _write(json_text(attrs.asdict(chosen) | {"text": text}) if form == "json" else text, output)
+        return
     samples = read_samples(list(files), opened.network.data, opened.facts)
     network, _ = opened.load(weights)
+    if form in {"png", "npy"}:
+        assert output is not None
+        written = write_predictions(opened, network, samples, output, cast("Form", form), top=top, device=device)
+        print_table([_written_row(one) for one in written])
+        return
     found = predicted(opened, network, samples, top=top, device=device)
-    records = [prediction.record() for prediction in found]
-    if output is not None:
-        write_output(output, json_text(records) + "\n")
-        echo(str(output))
-    elif as_json:
-        print_json(records)
+    if form == "json":
+        _write(json_text([prediction.record() for prediction in found]), output)
+    elif form == "csv":
+        _write(_csv(found), output)
     else:
-        print_table([_row(prediction, probable=opened.classes_are_probable) for prediction in found])
+        rows = [_row(prediction, probable=opened.classes_are_probable) for prediction in found]
+        if output is None:
+            print_table(rows)
+        else:
+            _write(table_text(rows, ANY_WIDTH).rstrip("\n"), output)
+
+
+def _form(given: str | None, output: Path | None, *, as_json: bool, of_text: bool) -> str:
+    """Return the form of the output, which follows from its path where no option gives it."""
+    folder = output is not None and (output.is_dir() or (not output.suffix and not output.exists()))
+    if as_json and given not in {None, "json"}:
+        raise click.UsageError(f"--json is --format json: leave out --format {given}, or --json.")
+    if of_text and given not in {None, "table", "json"}:
+        raise click.UsageError(f"A text that is continued is written as text or json (got --format {given}).")
+    by_path = (
+        "table" if output is None or of_text else "png" if folder else "csv" if output.suffix == ".csv" else "json"
+    )
+    form = "json" if as_json else given or by_path
+    if form in {"png", "npy"} and not folder:
+        raise click.UsageError(f"--format {form} writes a file for each sample: give a folder with --output.")
+    if form not in {"png", "npy"} and output is not None and output.is_dir():
+        raise click.UsageError(f"--format {form} writes one file, and {output} is a folder.")
+    return form
+
+
+def _write(text: str, output: Path | None) -> None:
+    from petra_graph.record.run_directory import write_output
+
+    if output is not None:
+        write_output(output, text + "\n")
+    echo(text if output is None else str(output))
+
+
+def _csv(found: list[Prediction]) -> str:
+    """Return a row for each class of a prediction, the likeliest first, or for each value."""
+    text = io.StringIO()
+    table = csv.writer(text, lineterminator="\n")
+    of_classes = any(one.best for one in found)
+    table.writerow(
+        ["file", "index", "position", *(["class", "name", "score"] if of_classes else ["element", "output"])]
+    )
+    for one in found:
+        values = [(best.number, best.name, best.score) for best in one.best] or enumerate(one.output)
+        table.writerows([one.file, one.index, " ".join(map(str, one.position)), *value] for value in values)
+    return text.getvalue().rstrip("\n")
 
 
 def _row(prediction: Prediction, *, probable: bool) -> list[str]:
-    many = f" [{prediction.index}]" if prediction.index else ""
     position = f" ({', '.join(map(str, prediction.position))})" if prediction.position else ""
-    scores = [
+    values = _scores(prediction.best, probable=probable) or " ".join(f"{value:.6g}" for value in prediction.output)
+    return [_sample(prediction) + position, values, prediction.note]
+
+
+def _written_row(one: Written) -> list[str]:
+    return [_sample(one), str(one.written), _scores(one.best, probable=True), one.note]
+
+
+def _sample(one: Prediction | Written) -> str:
+    return one.file + (f" [{one.index}]" if one.index else "")
+
+
+def _scores(best: Iterable[ClassScore], *, probable: bool) -> str:
+    return ", ".join(
         f"{one.number if one.name is None else one.name} " + (percent(one.score, 2) if probable else f"{one.score:.4g}")
-        for one in prediction.best
-    ]
-    values = ", ".join(scores) or " ".join(f"{value:.6g}" for value in prediction.output)
-    return [f"{prediction.file}{many}{position}", values, prediction.note]
+        for one in best
+    )

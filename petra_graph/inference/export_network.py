@@ -5,7 +5,15 @@
     onnx           a program for onnxruntime and others
 
 Programs read samples as the data set has them (images as uint8), and normalise them inside; the batch may be of any
-size. They compute in the type of the network's parameters, without autocast.
+size, and a window of tokens shorter, where the network's code does not fix its length. An ONNX program names its input (images, tokens or
+samples), its output (logits where the loss is cross-entropy, else outputs) and their axes, and says in its metadata:
+
+    input_axes, output_axes    names of all axes, as a JSON list; those of any size are named in the program itself, too
+    class_names                a JSON list, where the data set has names
+    normalisation              what the program does to images of uint8: {"divided_by": 255, "mean": [...], "std": [...]}, a number a channel
+    opset, petra_graph_version
+
+They compute in the type of the network's parameters, without autocast.
 
 What is written is run again on real samples, and compared with the network. Outputs may differ in the last bits, as
 other kernels add in another order: a sum of n terms has an error of up to n eps. The tolerance is `_TERMS` times the eps
@@ -18,7 +26,7 @@ import importlib.util
 import json
 import logging
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Literal
@@ -35,15 +43,19 @@ from petra_graph.errors import PetraGraphError, RunFailed, SpecError
 from petra_graph.executor.numerics import Normalisation
 from petra_graph.graph.node_graph import INPUT
 from petra_graph.inference.evaluate_run import first_samples
+from petra_graph.inference.predict_samples import gives_classes
 from petra_graph.inference.saved_run import SavedRun
 from petra_graph.inference.trained_network import Network
+from petra_graph.kinds.data_set import DataFacts
 from petra_graph.record.run_directory import make_folder_of, write_whole
 from petra_graph.spec.load_spec import dump
+from petra_graph.version import __version__
 
 Format = Literal["safetensors", "torch-export", "onnx"]
 SUFFIXES: Mapping[Format, str] = {"safetensors": ".safetensors", "torch-export": ".pt2", "onnx": ".onnx"}
 _TERMS, _MIXED_TERMS = 128, 8
 _OPSET = 18
+_IMAGE = ["channels", "height", "width"]
 _COMPARED = 1000
 """Test samples with which programs are compared."""
 _TRACED = 2
@@ -118,30 +130,36 @@ def export(run: SavedRun, network: Network, form: Format, file: Path) -> Exporte
     portable = Portable(network).eval()
     try:
         with _quiet(), torch.no_grad():
-            batch = torch.export.Dim("batch")
+            dimensions = {0: torch.export.Dim("batch"), **({1: torch.export.Dim.AUTO} if run.facts.of_tokens else {})}
             traced = torch.cat([chosen] * _TRACED)[:_TRACED]
-            program = torch.export.export(portable, (traced,), dynamic_shapes={"samples": {0: batch}})
+            program = torch.export.export(portable, (traced,), dynamic_shapes={"samples": dimensions})
             if form == "torch-export":
                 write_whole(file, lambda path: _save_program(program, path))
             else:
-                write_whole(file, lambda path: _save_onnx(program, path))
+                write_whole(file, lambda path: _save_onnx(run, program, path))
     except (RuntimeError, ValueError, NotImplementedError, TypeError) as error:
         reason = str(error).strip().partition("\n")[0] or type(error).__name__
         raise RunFailed(
             f"the network cannot be written as {form}: {reason}",
             "a block does what torch.export cannot follow: https://docs.pytorch.org/docs/stable/export.html",
         ) from error
-    with torch.no_grad():
-        expected = network(chosen)
-        found = _run_onnx(file, chosen) if form == "onnx" else torch.export.load(file).module()(chosen)
-    if found is None:
+    compared = [chosen, chosen[:, : (chosen.shape[1] + 1) // 2]] if _shortens(run, program) else [chosen]
+    run_program = _run_onnx(file) if form == "onnx" else torch.export.load(file).module()
+    if run_program is None:
         return Exported(file=file, samples=0, note="not compared: onnxruntime is not installed")
-    difference, tolerance = float((found - expected).abs().max()), _tolerance(network, expected)
+    try:
+        with torch.no_grad():
+            pairs = [(network(samples), run_program(samples)) for samples in compared]
+    except Exception as error:
+        reason = str(error).strip().partition("\n")[0]
+        raise RunFailed(f"{file} is written, but cannot be run: {reason}", "please report it, with the spec") from error
+    difference = max(float((found - expected).abs().max()) for expected, found in pairs)
+    tolerance = _tolerance(network, pairs[0][0])
     if not difference <= tolerance:
         raise RunFailed(
             f"{file} is written, but its outputs differ from the network's by {difference:.3g}, "
             f"and {tolerance:.3g} is the tolerance",
-            "please report it, with the specification",
+            "please report it, with the spec",
         )
     return Exported(file=file, samples=len(chosen), difference=difference, tolerance=tolerance, note=note)
 
@@ -167,14 +185,56 @@ def _save_program(program: torch.export.ExportedProgram, path: Path) -> None:
         torch.export.save(program, opened)
 
 
-def _save_onnx(program: torch.export.ExportedProgram, path: Path) -> None:
+def _shortens(run: SavedRun, program: torch.export.ExportedProgram) -> bool:
+    """Whether a program reads shorter windows of tokens than the network was trained on."""
+    *_, samples = (node for node in program.graph.nodes if node.op == "placeholder")
+    return run.facts.of_tokens and run.facts.shape[0] > 1 and not isinstance(samples.meta["val"].shape[1], int)
+
+
+def _save_onnx(run: SavedRun, program: torch.export.ExportedProgram, path: Path) -> None:
     from torch.onnx import export as export_onnx
 
+    facts, axes = run.facts, _axes(run.facts.shape, "position" if run.facts.of_tokens else "features")
+    name = "tokens" if facts.of_tokens else "images" if len(axes) == 1 + len(_IMAGE) else "samples"
     made = export_onnx(
-        program, dynamo=True, opset_version=_OPSET, input_names=["samples"], output_names=["output"], verbose=False
+        program,
+        dynamo=True,
+        opset_version=_OPSET,
+        input_names=[name],
+        output_names=["logits" if run.classes_are_probable else "outputs"],
+        dynamic_shapes={"samples": dict(enumerate(axes))},
+        verbose=False,
     )
     assert made is not None
+    made.model.metadata_props.update(
+        {
+            "input_axes": json.dumps(axes),
+            "output_axes": json.dumps(_output_axes(run)),
+            **({} if facts.class_names is None else {"class_names": json.dumps(facts.class_names)}),
+            **({} if facts.dtype != "uint8" else {"normalisation": json.dumps(_normalisation(facts))}),
+            "opset": str(_OPSET),
+            "petra_graph_version": __version__,
+        }
+    )
     made.save(path, external_data=False)
+
+
+def _axes(shape: Sequence[int], one: str) -> list[str]:
+    """Return the names of a batch's axes, where each of its members has this shape; `one` is that of a single axis."""
+    named = {1: [one], 2: _IMAGE[1:], 3: _IMAGE}
+    return ["batch", *named.get(len(shape), [f"axis_{number}" for number in range(1, 1 + len(shape))])]
+
+
+def _output_axes(run: SavedRun) -> list[str]:
+    facts = run.facts
+    if gives_classes(run):
+        batch, *others = _axes(facts.target_shape, "position")
+        return [batch, "classes", *others]
+    return _axes(run.network.shapes[run.network.graph.head].outputs[0], "values")
+
+
+def _normalisation(facts: DataFacts) -> dict[str, Any]:
+    return {"divided_by": 255, **({} if facts.mean is None else {"mean": facts.mean, "std": facts.std})}
 
 
 def _need_onnx() -> None:
@@ -183,14 +243,14 @@ def _need_onnx() -> None:
         raise SpecError(f"ONNX needs {missing[0]}, which is not installed", "pip install 'petra-graph[onnx]'")
 
 
-def _run_onnx(file: Path, samples: Tensor) -> Tensor | None:
+def _run_onnx(file: Path) -> Callable[[Tensor], Tensor] | None:
     try:
         import onnxruntime
     except ImportError:
         return None
     session = onnxruntime.InferenceSession(file.read_bytes(), providers=["CPUExecutionProvider"])
-    (output,) = session.run(None, {session.get_inputs()[0].name: np.ascontiguousarray(samples.numpy())})
-    return torch.from_numpy(output)
+    name = session.get_inputs()[0].name
+    return lambda samples: torch.from_numpy(session.run(None, {name: np.ascontiguousarray(samples.numpy())})[0])
 
 
 def _samples(run: SavedRun) -> tuple[Tensor, str]:

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
-import torch
 from attrs import frozen
 from torch import Tensor
 
@@ -76,31 +75,53 @@ def predict(
         SpecError: there is no such device.
         RunFailed: the network cannot be run.
     """
-    with on(network, device):
-        size = run.spec.data.test_batch
-        outputs = torch.cat([network(part.to(device)).cpu() for part in batches(samples, size)])
-    return list(_predictions(run, samples, outputs, top))
+    facts, of_classes = run.facts, gives_classes(run)
+    return [
+        Prediction(
+            file=one.file.name,
+            index=one.index,
+            position=position,
+            best=best_classes(one.scores[there], facts.class_names, top) if of_classes else (),
+            output=tuple(one.output[there].flatten().tolist()),
+            note=one.file.note,
+        )
+        for one in scored(run, network, samples, device)
+        for position in np.ndindex(*facts.target_shape if of_classes else ())
+        for there in [(slice(None), *position) if of_classes else ()]
+    ]
 
 
-def _predictions(run: SavedRun, samples: Sequence[Samples], outputs: Tensor, top: int) -> Iterable[Prediction]:
-    facts = run.facts
-    of_classes = facts.classes is not None and outputs.shape[2:] == facts.target_shape  # [n, classes, *]
-    scores = outputs.float().softmax(dim=1) if run.classes_are_probable else outputs
+@frozen(kw_only=True, eq=False)
+class Scored:
+    """What the network returns for one sample."""
+
+    file: Samples
+    index: int
+    """Of the sample in its file."""
+    output: Tensor
+    scores: Tensor
+    """The output; probabilities, where the loss is cross-entropy."""
+
+
+def gives_classes(run: SavedRun) -> bool:
+    """Whether the network's outputs are [n, classes, *target_shape]."""
+    shape = run.network.shapes[run.network.graph.head].outputs[0]
+    return run.facts.classes is not None and tuple(shape[1:]) == run.facts.target_shape
+
+
+def scored(run: SavedRun, network: Network, samples: list[Samples], device: str) -> Iterator[Scored]:
+    """Yield each sample's scores in order, a batch after the other; errors as of `predict`."""
     places = ((file, index) for file in samples for index in range(len(file.values)))
-    for (file, index), output, score in zip(places, outputs, scores, strict=True):
-        for position in np.ndindex(*facts.target_shape if of_classes else ()):
-            there = (slice(None), *position) if of_classes else ()
-            yield Prediction(
-                file=file.name,
-                index=index,
-                position=position,
-                best=_best(score[there], facts.class_names, top) if of_classes else (),
-                output=tuple(output[there].flatten().tolist()),
-                note=file.note,
-            )
+    with on(network, device):
+        for part in batches(samples, run.spec.data.test_batch):
+            outputs = network(part.to(device)).cpu()
+            scores = outputs.float().softmax(dim=1) if run.classes_are_probable else outputs
+            for output, score in zip(outputs, scores, strict=True):
+                file, index = next(places)
+                yield Scored(file=file, index=index, output=output, scores=score)
 
 
-def _best(scores: Tensor, names: Sequence[str] | None, top: int) -> tuple[ClassScore, ...]:
+def best_classes(scores: Tensor, names: Sequence[str] | None, top: int) -> tuple[ClassScore, ...]:
     values, numbers = scores.topk(min(top, len(scores)))
     pairs = zip(numbers.tolist(), values.tolist(), strict=True)
     return tuple(ClassScore(number=at, name=names[at] if names else None, score=value) for at, value in pairs)

@@ -3,6 +3,7 @@
 .png .jpg ...   decoded to the network's channels; resized by the shorter side, and cropped at the centre
 .npy            one sample [*shape], or several [n, *shape], in the data set's own type
 others          where the data set's declaration has `read`
+a folder        all files in it and below it, in the order of their names; hidden ones are left out
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from attrs import frozen
+from attrs import evolve, frozen
 from numpy.typing import NDArray
 from torch import Tensor
 
@@ -36,6 +37,8 @@ class Samples:
     """The file, as the user gave it."""
     values: Tensor
     """[n, *shape], in the data set's type."""
+    place: Path = Path()
+    """The file's path within the folder that the user gave, or its name: where in a folder its predictions are written."""
     note: str = ""
     """What was done to them."""
 
@@ -44,16 +47,16 @@ def read_samples(files: list[str], data: ConfiguredPlugin, facts: DataFacts) -> 
     """Read files.
 
     Args:
-        files: images, arrays, or what the data set reads.
+        files: images, arrays, or what the data set reads; or folders of them.
         data: the data set, whose declaration may read files.
 
     Raises:
         SpecError: files cannot be read as samples; all of them.
     """
     found, problems = [], list[Problem]()
-    for file in files:
+    for file, place in _listed(files):
         try:
-            found.append(_read(file, data, facts))
+            found.append(evolve(_read(file, data, facts), place=place))
         except (SpecError, RunFailed) as error:
             problems += error.problems
         except (OSError, ValueError, SyntaxError, MemoryError) as error:
@@ -80,9 +83,22 @@ def batches(samples: list[Samples], size: int) -> Iterator[Tensor]:
         yield values[start : start + size]
 
 
+def _listed(files: list[str]) -> Iterator[tuple[str, Path]]:
+    """Yield files, and those of folders, each with its place; a folder without files is yielded itself."""
+    for file in files:
+        folder = Path(file).expanduser()
+        below = (path.relative_to(folder) for path in sorted(folder.rglob("*")) if path.is_file())
+        places = [place for place in below if not any(part.startswith(".") for part in place.parts)]
+        yield from [(str(Path(file, place)), place) for place in places] or [(file, Path(folder.name))]
+
+
 def _read(file: str, data: ConfiguredPlugin, facts: DataFacts) -> Samples:
     declaration, path = data.plugin.declaration, Path(file).expanduser()
     assert isinstance(declaration, DataSetDeclaration)
+    if path.is_dir():
+        raise SpecError(
+            f"the folder {file} has no files", "give a folder of images, arrays (.npy), or what the data set reads"
+        )
     if not path.is_file():
         raise SpecError(f"there is no file {file}", "give images, arrays (.npy), or what the data set reads")
     if path.suffix.lower() == ".npy":

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol, cast, get_args
 import attrs
 from attrs import evolve, field, frozen
 
-from petra_graph.errors import shown
-from petra_graph.kinds.author_code import author_code
+from petra_graph.errors import SpecError, shown
+from petra_graph.kinds.author_code import author_code, resolve_location
 from petra_graph.kinds.broken_promise import BrokenPromise, all_equal
 from petra_graph.kinds.declaration import LOCATION, Declaration, described
 from petra_graph.kinds.declaration_promises import DECLARATION
@@ -72,6 +72,11 @@ class DataFacts:
     std: tuple[float, ...] | None = None
     class_names: tuple[str, ...] | None = None
 
+    @property
+    def of_tokens(self) -> bool:
+        """Whether samples are windows of tokens, with a target for each token."""
+        return self.dtype == "int64" and len(self.shape) == 1 and self.target_shape == self.shape
+
     def faults(self) -> Iterator[str]:
         """Yield what is wrong, as the end of a sentence."""
         shape, targets = self.shape, ("int64", "float32", "float64")
@@ -128,19 +133,42 @@ class DataSetDeclaration(Declaration):
         facts: a torch-free function of the options alone; it opens no file.
         training_samples: a torch-free function (options) -> the number of training samples, or None; it does not count files. Plans
             then say what an epoch takes.
+        completed: a torch-free function (options) -> the same options, where those that only the files tell are filled in, such as
+            the number of classes; None: the options are complete. It reads nothing if they are given, and raises `SpecError`
+            if files are missing. The resolved specification has its result.
         read: the location of a function (options, path) -> samples [*shape] or [n, *shape], for `petra-graph predict`: how a
             file becomes samples; None: images are brought to the size of a sample. Arrays (.npy) are read without it.
+        codec: the location of a function (options, facts) -> TextCodec, where the samples are windows of text; `facts` are those of
+            the opened data set, which a run keeps: a trained network continues a text without the data. None: they are not text.
     """
 
     facts: Callable[[Any], DataFacts]
     training_samples: Callable[[Any], int | None] | None = None
+    completed: Callable[[Any], Any] | None = None
     read: str | None = None
+    codec: str | None = None
 
     def faults(self) -> Iterator[str]:
         if not callable(getattr(self, "facts", None)):
             yield "has `facts` that cannot be called"
-        if self.read is not None and not LOCATION.fullmatch(str(self.read)):
-            yield f'has read = {self.read!r}, not "module:attribute"'
+        for name in ("read", "codec"):
+            location = getattr(self, name)
+            if location is not None and not LOCATION.fullmatch(str(location)):
+                yield f'has {name} = {location!r}, not "module:attribute"'
+
+
+class TextCodec(Protocol):
+    """Text as tokens, which are the classes of a data set, and back."""
+
+    def encode(self, text: str) -> Sequence[int]:
+        """Return the tokens of a text.
+
+        Raises:
+            SpecError: some of it has no token.
+        """
+
+    def decode(self, tokens: Sequence[int]) -> str:
+        """Return the text of tokens; no token is refused."""
 
 
 class Split(Protocol):
@@ -189,6 +217,42 @@ def declared_facts(plugin: Plugin, options: Any) -> DataFacts:
     if fault := facts_fault(facts):
         raise plugin.broken(f"the facts of its declaration {fault}")
     return facts
+
+
+def completed_options(plugin: Plugin, options: Any) -> Any:
+    """Return a data set's options, where what only its files tell is filled in.
+
+    Raises:
+        SpecError: files are missing; paths count from the options.
+        PluginError: its function failed, or did not return such options.
+    """
+    complete = cast(DataSetDeclaration, plugin.declaration).completed
+    if complete is None:
+        return options
+    with author_code(f"{plugin.owned} cannot complete its options"):
+        found = complete(options)
+    if not isinstance(found, type(options)):
+        raise plugin.broken(f"`completed` of its declaration returns {described(found)}, not its options")
+    return found
+
+
+def codec_of(plugin: Plugin, options: Any, facts: DataFacts) -> TextCodec:
+    """Return the codec of a data set's text; `facts` are those of the opened data set.
+
+    Raises:
+        SpecError: its samples are not text.
+        PluginError: its function failed.
+    """
+    location = cast(DataSetDeclaration, plugin.declaration).codec
+    if location is None:
+        raise SpecError(
+            f"{plugin} is not text: it does not say how a text becomes tokens",
+            "use a run of a network that was trained on text",
+        )
+    make = resolve_location(location, f"{plugin.owned} cannot read text")
+    with author_code(f"{plugin.owned} cannot read text"):
+        codec: TextCodec = make(options, facts)
+    return codec
 
 
 def declared_samples(plugin: Plugin, options: Any) -> int | None:
@@ -516,6 +580,27 @@ def check_workers(trial: DataSetTrial) -> None:
             raise BrokenPromise("workers", found, "let a sample follow from what is pickled")
 
 
+def _is_text(trial: DataSetTrial) -> bool:
+    return cast(DataSetDeclaration, trial.plugin.declaration).codec is not None
+
+
+def check_text(trial: DataSetTrial) -> None:
+    """A text that tokens were decoded to becomes tokens below the number of classes, and these the same text again."""
+    facts = trial.open().facts
+    codec = codec_of(trial.plugin, trial.options, facts)
+    for name, split, indices in trial.splits:
+        for sample in trial.fetch(split, indices)[0].tolist():
+            text = codec.decode(sample)
+            tokens = list(codec.encode(text))
+            if any(not 0 <= token < (facts.classes or 0) for token in tokens):
+                found = f"of a sample of `{name}`, tokens are {min(tokens)} .. {max(tokens)}, and there are {facts.classes} classes"
+            elif codec.decode(tokens) != text:
+                found = f"a sample of `{name}` is {shown(text)}, and comes back as {shown(codec.decode(tokens))}"
+            else:
+                continue
+            raise BrokenPromise("text", found, "let encode and decode of the codec use one table of tokens")
+
+
 def _trials(plugin: Plugin, options: Any, _: Sequence[Any]) -> Sequence[DataSetTrial]:
     trial = DataSetTrial.of(plugin, options)
     trial.open()
@@ -528,7 +613,8 @@ def _declares_itself(value: object) -> bool:
 
 def _declared(data: Any, name: str) -> Mapping[str, Any]:
     facts: DataFacts = data.facts
-    return {"facts": lambda _: facts, "read": f"{name}.read" if hasattr(data, "read") else None}
+    locations = {part: f"{name}.{part}" if hasattr(data, part) else None for part in ("read", "codec")}
+    return {"facts": lambda _: facts, **locations}
 
 
 _COMPARES, _DRAWS = "four samples of the test, twice", "eight targets at a time until two differ, 256 at most"
@@ -563,6 +649,7 @@ DATA_SET = PluginKind(
         Promise("apart", check_apart, before_run=_COMPARES, kit=_COMPARES, doubt=True),
         Promise("targets differ", check_targets_differ, before_run=_DRAWS, kit=_DRAWS, doubt=True),
         Promise("targets alone", check_targets_alone, before_run=_RUN, kit=_KIT),
+        Promise("text", check_text, kit=_KIT, applies=_is_text),
         Promise("own memory", check_own_memory, kit=_KIT),
         Promise("workers", check_workers, kit=_KIT),
     ),

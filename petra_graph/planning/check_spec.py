@@ -9,7 +9,7 @@ problems are raised together.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, cast
 
 import attrs
@@ -21,7 +21,7 @@ from petra_graph.graph.build_graph import NodeInput, build_graph
 from petra_graph.graph.node_graph import NodeGraph
 from petra_graph.kinds.architecture import expand
 from petra_graph.kinds.block import BLOCK, BlockDeclaration
-from petra_graph.kinds.data_set import DataFacts, declared_facts, declared_samples
+from petra_graph.kinds.data_set import DataFacts, completed_options, declared_facts, declared_samples
 from petra_graph.kinds.logger import LOGGER, missing_package
 from petra_graph.kinds.plugin import FIRST_PARTY, Plugin, read_options
 from petra_graph.kinds.plugin_kind import PluginKind
@@ -74,8 +74,11 @@ def check_spec(
     check.hint_at_misplaced_options()
     plugins = {kind.table: check.plugin_of(kind) for kind in registry.kinds if kind.table and not kind.several}
     lists = {kind.table: check.plugins_of(kind) for kind in registry.kinds if kind.several}
+    plugins["data"], unread = check.completed(plugins["data"])
     facts = check.facts(plugins["data"])
     nodes = check.nodes(plugins["architecture"], facts)
+    if not nodes:  # a network that is known without the data is planned without it
+        problems.add(unread)
     graph = check.graph(nodes, plugins["architecture"])
     check.input(facts)
     method = check.method()
@@ -214,6 +217,14 @@ class _Check:
         options, problems = read_options(plugin, mapping, path)
         self.problems.add(problems)
         return options
+
+    def completed(self, data: ConfiguredPlugin | None) -> tuple[ConfiguredPlugin | None, Sequence[Problem]]:
+        """Return the data set with what only its files tell, or as it is with the problems of files that cannot be read."""
+        if data is None:
+            return None, ()
+        at, unread = self.problems.at("data", "options"), list[Problem]()
+        options = attrs.evolve(at, wrong=unread).attempt(completed_options, data.plugin, data.options)
+        return data if options is None else attrs.evolve(data, options=options), unread
 
     def facts(self, data: ConfiguredPlugin | None) -> DataFacts | None:
         """Return the shape and type of the data set's samples, from its declaration."""

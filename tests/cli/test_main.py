@@ -17,7 +17,7 @@ run [SPEC] --set --resume --processes --max-restarts --fast-dev-run --overfit --
 plan SPEC --set --profile --overlap --compare --scale --diff --expand --format --stages --verbose --output --json
 profile SPEC --set --output --micro-batches --json
 evaluate RUN --set --weights --split --device --json
-predict RUN FILES... --set --weights --top --batch --device --output --json
+predict RUN [FILES...] --set --weights --top --batch --device --format --output --json --prompt --tokens --temperature --top-k --seed
 export RUN --format --weights --output --json
 report RUNS... --figure --output --json
 runs [FOLDER] --sort --json

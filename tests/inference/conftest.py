@@ -26,6 +26,13 @@ def opened(trained):
     return SavedRun.open(trained)
 
 
+@pytest.fixture
+def letters(write, here):
+    """A run of a network of next tokens, which learns the alphabet."""
+    write("letters.py", LETTERS)
+    assert main(["run", write("letters.toml", NEXT_LETTER)]) == 0
+
+
 NETWORK = """\
 [[graph.node]]
 name = "stem"
@@ -53,4 +60,73 @@ evaluation_batch = 24
 options = { shape = [3, 8, 6], train = 64, test = 40 }
 [run]
 epochs = 2
+"""
+LETTERS = """
+import torch
+from torch import nn
+from petra_graph.blocks import Buffered, Head
+from petra_graph.plugins import DataFacts, SpecError
+
+
+class Alphabet:
+    def encode(self, text):
+        if not text.islower():
+            raise SpecError(f"{text!r} has other letters than a to h", "write small letters")
+        return [ord(one) - 97 for one in text]
+
+    def decode(self, tokens):
+        return "".join(chr(97 + one) for one in tokens)
+
+
+class Windows:
+    def __len__(self):
+        return 32
+
+    def fetch(self, indices, *, seed, epoch):
+        letters = (torch.as_tensor(indices)[:, None] + torch.arange(6)) % 8
+        return letters[:, :-1].clone(), letters[:, 1:].clone()
+
+
+class Letters:
+    facts = DataFacts(shape=(5,), dtype="int64", classes=8, target_shape=(5,))
+    train = test = Windows()
+
+    def __init__(self, options):
+        pass
+
+    @staticmethod
+    def codec(options, facts):
+        assert facts.classes == 8
+        return Alphabet()
+
+
+class Table(Buffered):
+    def __init__(self, inputs, options):
+        super().__init__(inputs, options)
+        self.table = nn.Embedding(8, 8)
+
+    def forward(self, tokens):
+        return self.table(tokens)
+
+
+class Logits(Head):
+    def __init__(self, inputs, options):
+        super().__init__(inputs, options)
+        self.linear = nn.Linear(8, 8)
+
+    def forward(self, x):
+        return self.linear(x).transpose(1, 2)
+"""
+NEXT_LETTER = """
+optimizer = { name = "adamw", options = { lr = 0.1 } }
+data = { name = "letters:Letters", batch = 8 }
+run = { epochs = 8 }
+[[graph.node]]
+name = "table"
+block = "letters:Table"
+kind = "buffered"
+[[graph.node]]
+name = "logits"
+block = "letters:Logits"
+kind = "head"
 """

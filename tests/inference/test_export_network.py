@@ -7,6 +7,7 @@ import subprocess
 import sys
 import tomllib
 
+import attrs
 import numpy as np
 import onnxruntime
 import pytest
@@ -20,6 +21,7 @@ from petra_graph.inference.evaluate_run import first_samples
 from petra_graph.inference.evaluate_run import opened as opened_data
 from petra_graph.inference.export_network import export
 from petra_graph.inference.saved_run import SavedRun
+from petra_graph.version import __version__
 from tests.support.runs import SPEC, only_run, summary_of
 
 PLAIN_TORCH = """\
@@ -67,8 +69,39 @@ def test_a_program_for_onnx_with_any_batch(trained, expected):
     assert main(["export", str(trained), "--format", "onnx"]) == 0
     session = onnxruntime.InferenceSession(trained / "network.onnx")
     for size in (1, 11):
-        (found,) = session.run(None, {"samples": expected[0][:size].contiguous().numpy()})
+        (found,) = session.run(None, {"images": expected[0][:size].contiguous().numpy()})
         assert close(found, expected[1][:size])
+    (images,), (logits,) = session.get_inputs(), session.get_outputs()
+    assert (images.name, images.shape) == ("images", ["batch", 3, 8, 6])
+    assert (logits.name, logits.shape) == ("logits", ["batch", 10])
+    said = session.get_modelmeta().custom_metadata_map
+    assert json.loads(said["input_axes"]) == ["batch", "channels", "height", "width"]
+    assert json.loads(said["output_axes"]) == ["batch", "classes"]
+    assert json.loads(said["normalisation"]) == {"divided_by": 255}
+    assert (said["opset"], said["petra_graph_version"]) == ("18", __version__)
+
+
+def test_a_program_for_onnx_says_how_it_normalises_and_what_classes_are_called(opened, tmp_path):
+    facts = attrs.evolve(opened.facts, mean=(0.5, 0.4, 0.3), std=(0.2,) * 3, class_names=tuple("abcdefghij"))
+    run = attrs.evolve(opened, facts=facts)
+    export(run, run.load()[0], "onnx", tmp_path / "net.onnx")
+    said = onnxruntime.InferenceSession(tmp_path / "net.onnx").get_modelmeta().custom_metadata_map
+    assert json.loads(said["class_names"]) == list("abcdefghij")
+    assert json.loads(said["normalisation"]) == {"divided_by": 255, "mean": [0.5, 0.4, 0.3], "std": [0.2] * 3}
+
+
+def test_a_program_of_next_tokens_reads_shorter_windows(letters, capsys):
+    assert main(["export", "latest", "--format", "onnx", "--output", "net.onnx"]) == 0
+    session = onnxruntime.InferenceSession("net.onnx")
+    (tokens,), (outputs,) = session.get_inputs(), session.get_outputs()
+    assert (tokens.name, tokens.shape) == ("tokens", ["batch", "position"])
+    assert (outputs.name, outputs.shape) == ("logits", ["batch", 8, "position"])
+    assert json.loads(session.get_modelmeta().custom_metadata_map["output_axes"]) == ["batch", "classes", "position"]
+    network = SavedRun.open("latest").load()[0]
+    for shape in ((1, 3), (4, 5)):
+        some = torch.randint(8, shape)
+        with torch.no_grad():
+            assert close(session.run(None, {"tokens": some.numpy()})[0], network(some))
 
 
 def test_a_program_normalises_samples_itself(write):

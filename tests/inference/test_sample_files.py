@@ -16,6 +16,7 @@ from petra_graph.kinds.data_set import DATA_SET
 from petra_graph.kinds.plugin import build_plugin, read_options
 from petra_graph.planning.checked_spec import ConfiguredPlugin
 from petra_graph.registry.registry import discover
+from tests.support import ROOT
 
 PIXELS = np.arange(3 * 8 * 6, dtype=np.uint8).reshape(8, 6, 3)
 READER = """\
@@ -85,6 +86,33 @@ def test_all_files_that_cannot_be_read_are_named(read, tmp_path):
     assert nowhere.startswith("there is no file nowhere.png")
     assert notes.startswith('notes.txt is neither an image nor an array (.npy), and data set "random"')
     assert long.startswith("long.png has 1000 x 2 pixels")
+
+
+def test_a_folder_is_all_files_in_it(read, tmp_path):
+    (tmp_path / "all/b/.cache").mkdir(parents=True)
+    (tmp_path / "empty").mkdir()
+    for name in ("b/2.png", "a.png", "b/1.png", ".a.png", "b/.cache/3.png"):
+        Image.fromarray(PIXELS).save(tmp_path / "all" / name)
+    found = read("all", "all/a.png")
+    assert [one.name for one in found] == ["all/a.png", "all/b/1.png", "all/b/2.png", "all/a.png"]
+    assert [str(one.place) for one in found] == ["a.png", "b/1.png", "b/2.png", "a.png"]
+    (tmp_path / "all/c.txt").write_text("x")
+    (tmp_path / "all/d.png").write_text("x")
+    with pytest.raises(SpecError) as caught:
+        read("all", "empty")
+    text, image, empty = (problem.message for problem in caught.value.problems)
+    assert text.startswith("all/c.txt is neither an image nor an array")
+    assert image.startswith("all/d.png cannot be read")
+    assert empty == "the folder empty has no files"
+
+
+def test_the_digit_beside_the_specs_is_a_test_sample():
+    """README's command predicts it."""
+    plugin = discover().resolve(DATA_SET, "digits")
+    samples, targets = build_plugin(plugin, plugin.declaration.options()).test.fetch(np.array([3]), seed=0, epoch=0)
+    with Image.open(ROOT / "specs/digit.png") as image:
+        assert np.array_equal(np.array(image), samples[0, 0])
+    assert targets.tolist() == [3]
 
 
 @pytest.mark.parametrize(

@@ -8,9 +8,10 @@ import attrs
 import pytest
 import torch
 
-from petra_graph.kinds.data_set import facts_fault
+from petra_graph.errors import PluginError
+from petra_graph.kinds.data_set import completed_options, facts_fault
 from petra_graph.plugins import DataFacts, DataSetDeclaration
-from petra_graph.testing import DataSetTrial, check_dataset, examine
+from petra_graph.testing import DataSetTrial, check_dataset, examine, promises_of
 from tests.kinds.plugin_of_each_kind import FACTS, Data, Split, TestSplit, broken, declared
 
 
@@ -262,3 +263,78 @@ def test_a_regression_may_have_one_value():
 )
 def test_the_normalisation_is_of_samples_in_0_to_1(facts, fault):
     assert facts_fault(DataFacts(shape=(1, 4, 4), **facts)) == fault
+
+
+class Windows(TestSplit):
+    """Windows of four tokens; the target of each is the next."""
+
+    def fetch(self, indices, *, seed, epoch):
+        tokens = (torch.as_tensor(indices)[:, None] + torch.arange(5)) % 3
+        return tokens[:, :-1].clone(), tokens[:, 1:].clone()
+
+    fetch_targets = None
+
+
+class Text(Data):
+    facts = DataFacts(shape=(4,), dtype="int64", classes=3, target_shape=(4,))
+    train, test = Windows(20), Windows(8)
+
+    def __init__(self, options):
+        del options
+
+
+class Letters:
+    """A codec; `shift` of its tokens makes it wrong."""
+
+    shift = 0
+
+    def __init__(self, options, facts):
+        assert facts == Text.facts
+
+    def encode(self, text):
+        return ["abc".index(one) + self.shift for one in text]
+
+    def decode(self, tokens):
+        return "".join("abc"[token % 3] for token in tokens)
+
+
+class Shifted(Letters):
+    shift = 1
+
+
+class ShiftedBack(Letters):
+    def encode(self, text):
+        return [(token + 1) % 3 for token in super().encode(text)]
+
+
+@pytest.mark.parametrize(
+    ("codec", "found"),
+    [
+        (Letters, {}),
+        (Shifted, {"text": "of a sample of `train`, tokens are 1 .. 3, and there are 3 classes"}),
+        (ShiftedBack, {"text": "and comes back as"}),
+    ],
+)
+def test_a_text_becomes_tokens_and_the_same_text_again(codec, found, monkeypatch):
+    monkeypatch.setattr("tests.kinds.test_data_set.Codec", codec, raising=False)
+    made = declared(DataSetDeclaration, Text, facts=lambda _: Text.facts, codec=f"{__name__}:Codec")
+    said = broken(DataSetTrial.of(made))
+    assert said.keys() == found.keys()
+    assert all(text in said[name] for name, text in found.items())
+
+
+def test_what_is_no_text_promises_nothing_of_it():
+    assert "text" not in promises_of(DataSetTrial.of(data()))
+
+
+@pytest.mark.parametrize(
+    ("completed", "message"),
+    [
+        (lambda options: None, "`completed` of its declaration returns None, not its options"),
+        (lambda options: 1 / 0, "cannot complete its options: ZeroDivisionError"),
+    ],
+)
+def test_options_that_are_not_completed(completed, message):
+    trial = DataSetTrial.of(declared(DataSetDeclaration, Data, facts=lambda _: FACTS, completed=completed))
+    with pytest.raises(PluginError, match=message):
+        completed_options(trial.plugin, trial.options)

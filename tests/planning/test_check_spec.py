@@ -51,6 +51,47 @@ def test_nodes_that_an_architecture_makes(write):
     assert {node.path for node in checked.graph.nodes.values()} == {("architecture",)}
 
 
+SORTED = """
+from pathlib import Path
+import attrs
+from petra_graph.plugins import DataFacts, DataSetDeclaration, Problem, SpecError, declares, option
+
+@declares(DataSetDeclaration, "sorted_files:nothing")
+class Sorted:
+    "Images whose classes a file lists."
+    classes: int | None = option("number of classes; default: they are counted", default=None)
+
+    def facts(self):
+        return DataFacts(shape=(3, 32, 32), classes=self.classes)
+
+    def completed(self):
+        if self.classes is not None:
+            return self
+        if not Path("classes.txt").exists():
+            raise SpecError(Problem(message="there is no file classes.txt", hint="write it", path=("classes",)))
+        return attrs.evolve(self, classes=len(Path("classes.txt").read_text().split()))
+"""
+
+
+def test_what_only_the_files_tell(write, here):
+    """A network by name asked for a number that the data set could count."""
+    write("sorted_files.py", SORTED)
+    text = ARCHITECTURE.replace('"cifar10"', '"sorted_files:Sorted"').replace('root = "nowhere"', "classes = 7")
+    counted = text.replace("classes = 7", "")
+    assert check_spec(write("a.toml", text)).facts.classes == 7
+    assert faults(write, counted) == [
+        "a.toml:3:11: there is no file classes.txt",
+        "a.toml:8:11: the number of classes is unknown: the data set does not declare it",
+    ]
+    write("classes.txt", "cat dog owl")
+    checked = check_spec(write("a.toml", counted))
+    assert checked.facts.classes == checked.data.options.classes == checked.graph.nodes["head"].options.outputs == 3
+    (here / "classes.txt").unlink()
+    assert (
+        check_spec(write("a.toml", text), ["data.options={}", "architecture.options.classes=5"]).facts.classes is None
+    )
+
+
 def test_no_room_hides_the_problems_of_another(write):
     text = (
         SPEC.replace("hidden = 8", "hiden = 8").replace('"pool-linear"', '"pol-linear"').replace("lr = 0.1", "lr = 'x'")

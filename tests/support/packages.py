@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 
 from tests.support import ROOT
@@ -24,7 +24,6 @@ def expect_it_installs_and_uninstalls(
     *,
     spec: str,
     architecture: str,
-    meanwhile: Callable[[Environment], None] = lambda _: None,
 ) -> None:
     """Install a package beside the core, run its tests, and uninstall it; nothing of it is left.
 
@@ -34,7 +33,6 @@ def expect_it_installs_and_uninstalls(
         plugins: all that it registers, by group.
         spec: in its folder `specs`.
         architecture: the spec's, which is unknown without the package.
-        meanwhile: looks at the environment while the package is installed.
     """
     made = environment(folder, editable=True)
     before = _files(folder)
@@ -42,7 +40,6 @@ def expect_it_installs_and_uninstalls(
     assert _plugins_of(made, source.name) == {(group, name) for group, names in plugins.items() for name in names}
     done = made.fork("-q", "-p", "no:cacheprovider", f"--rootdir={source}", str(source), program="pytest")
     assert done.returncode == 0, done.stdout + done.stderr
-    meanwhile(made)
 
     pip("--python", str(made.python), "uninstall", "--quiet", "--yes", source.name, home=made.folder)
     assert _files(folder) == before

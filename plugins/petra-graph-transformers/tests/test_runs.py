@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import json
 import shutil
+import tomllib
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from click.testing import CliRunner
-from petra_graph_transformers.command import sample as command
-from petra_graph_transformers.declared import SamplingOptions
-from petra_graph_transformers.sampling import sample
 
 import petra_graph
 from petra_graph.cli.main import main
@@ -75,21 +72,12 @@ def test_a_language_model_learns_a_verse_and_writes_it(capsys: pytest.CaptureFix
     assert second.startswith("2\nthe ")
     assert len(second) == len("2\n" + "the " + "\n\n") + 30
 
-    printed = CliRunner().invoke(command, ["latest", "--prompt", "the ", "--tokens", "30", "--temperature", "0"])
-    assert printed.exit_code == 0
-    assert printed.output == second.removeprefix("2\n").removesuffix("\n"), (
+    assert main(["predict", "latest", "--prompt", "the ", "--tokens", "30", "--temperature", "0"]) == 0
+    assert capsys.readouterr().out == second.removeprefix("2\n").removesuffix("\n"), (
         "the weights are those of the last evaluation"
     )
-
-    with pytest.raises(petra_graph.errors.SpecError, match="does not know the characters 'T'"):
-        CliRunner().invoke(command, ["latest", "--prompt", "The"], catch_exceptions=False)
-
-
-@pytest.mark.parametrize("option", ["--tokens=0", "--temperature=-1", "--top-k=0"])
-def test_options_out_of_range_are_refused(option: str) -> None:
-    refused = CliRunner().invoke(command, ["latest", option])
-    assert refused.exit_code == 2
-    assert "must be at least" in refused.output
+    assert main(["predict", "latest", "--prompt", "The"]) == 2
+    assert "does not know the characters 'T'" in capsys.readouterr().err
 
 
 def test_two_processes_write_the_same_samples(capfd: pytest.CaptureFixture[str]) -> None:
@@ -115,15 +103,33 @@ def test_a_run_that_goes_on_writes_each_sample_once() -> None:
     assert (latest() / "samples.txt").read_text() == whole
 
 
-def test_without_its_size_a_vocabulary_is_asked_for(capsys: pytest.CaptureFixture[str]) -> None:
+def test_characters_are_counted_where_the_spec_does_not_say_how_many(capsys: pytest.CaptureFixture[str]) -> None:
+    """`validate`, `plan` and `run` asked for a number that a person had to find out."""
     Path("verse.toml").write_text(SPEC.replace("vocabulary = 14, ", ""))
+    assert main(["validate", "verse.toml"]) == 0
+    assert main(["plan", "verse.toml", "--json"]) == 0
+    assert main(["run", "verse.toml", "--fast-dev-run"]) == 0
+    resolved = tomllib.loads((latest() / "resolved.toml").read_text())
+    assert resolved["data"]["options"]["vocabulary"] == 14
+    assert resolved["graph"]["node"][0]["options"]["vocabulary"] == 14
+    Path("verse.txt").unlink()
+    capsys.readouterr()
+    assert main(["predict", "latest", "--prompt", "the ", "--tokens", "3"]) == 0, "a trained network needs no data"
+    assert capsys.readouterr().out.startswith("the ")
     assert main(["validate", "verse.toml"]) == 2
-    assert "the size of the vocabulary is unknown" in capsys.readouterr().err
+    said = capsys.readouterr().err
+    assert "the size of the vocabulary is unknown" in said
+    assert "there is no file or folder" in said
+    Path("verse.toml").write_text(SPEC)
+    assert main(["plan", "verse.toml"]) == 0, "a given number needs no files"
+
+
+def test_a_wrong_number_of_characters_is_refused_with_the_right_one(capsys: pytest.CaptureFixture[str]) -> None:
     Path("verse.toml").write_text(SPEC.replace("vocabulary = 14", "vocabulary = 9"))
     assert main(["run", "verse.toml", "--dry-run"]) == 2
     said = capsys.readouterr().err
     assert "the text has 14 different characters, not 9" in said
-    assert "set vocabulary = 14" in said
+    assert "set vocabulary = 14, or leave it out" in said
 
 
 def test_a_vision_transformer_is_trained(capsys: pytest.CaptureFixture[str]) -> None:
@@ -144,29 +150,6 @@ def test_a_vision_transformer_is_trained(capsys: pytest.CaptureFixture[str]) -> 
 def test_the_specs_are_valid_and_planned(spec: Path) -> None:
     assert main(["validate", str(spec)]) == 0
     assert main(["plan", str(spec), "--json"]) == 0
-
-
-def test_drawn_tokens() -> None:
-    """A network that always has the logits 0, 1, 2: the likeliest, those of the largest two, and each by its share."""
-
-    def network(tokens: torch.Tensor) -> torch.Tensor:
-        assert tokens.shape[1] <= 4
-        return torch.arange(3.0)[None, :, None].expand(1, 3, tokens.shape[1])
-
-    prompt = torch.tensor([0, 1])
-    greedy = sample(network, prompt, 4, SamplingOptions(tokens=5, temperature=0.0))
-    assert greedy.tolist() == [0, 1, 2, 2, 2, 2, 2]
-    state = torch.get_rng_state()
-    two = sample(network, prompt, 4, SamplingOptions(tokens=200, top_k=2))
-    assert set(two[2:].tolist()) == {1, 2}
-    drawn = sample(network, prompt, 4, SamplingOptions(tokens=2000, temperature=1.0))[2:]
-    share = torch.arange(3.0).softmax(0)
-    torch.testing.assert_close(drawn.bincount(minlength=3) / 2000, share, rtol=0, atol=0.04)
-    assert torch.equal(torch.get_rng_state(), state)
-    again = sample(network, prompt, 4, SamplingOptions(tokens=2000, temperature=1.0))[2:]
-    assert torch.equal(again, drawn)
-    other = sample(network, prompt, 4, SamplingOptions(tokens=2000, temperature=1.0, seed=1))[2:]
-    assert not torch.equal(other, drawn)
 
 
 def test_without_delay_petra_is_backpropagation() -> None:

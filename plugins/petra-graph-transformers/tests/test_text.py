@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from petra_graph_transformers.codec import ByteCodec, CharacterCodec, codec_of
-from petra_graph_transformers.declared import CharactersOptions, TextOptions, text_facts
+from petra_graph_transformers.codec import CharacterCodec, of_bytes, of_characters
+from petra_graph_transformers.declared import BYTES, CharactersOptions, TextOptions, counted, text_facts
 from petra_graph_transformers.files import files_of
 from petra_graph_transformers.text import drawn, read_bytes, read_characters, text_bytes, text_characters
 
@@ -25,7 +25,8 @@ def file(tmp_path: Path) -> Path:
 
 
 def test_characters_are_numbered_and_come_back(file: Path) -> None:
-    text = text_characters(CharactersOptions(root=str(file), context=10))
+    options = CharactersOptions(root=str(file), context=10)
+    text = text_characters(options)
     assert text.facts == DataFacts(
         shape=(10,),
         dtype="int64",
@@ -33,18 +34,19 @@ def test_characters_are_numbered_and_come_back(file: Path) -> None:
         target_shape=(10,),
         class_names=tuple(sorted(set(TEXT))),
     )
-    codec = codec_of(text.facts)
-    assert torch.equal(codec.encode(TEXT), torch.tensor([sorted(set(TEXT)).index(one) for one in TEXT]))
+    codec = of_characters(options, text.facts)
+    assert codec.encode(TEXT) == [sorted(set(TEXT)).index(one) for one in TEXT]
     assert codec.decode(codec.encode(TEXT)) == TEXT
 
 
 def test_bytes_come_back(file: Path) -> None:
-    facts = text_bytes(TextOptions(root=str(file), context=10)).facts
+    options = TextOptions(root=str(file), context=10)
+    facts = text_bytes(options).facts
     assert facts.classes == 256
-    codec = codec_of(facts)
-    assert codec.encode(TEXT).tolist() == list(TEXT.encode())
+    codec = of_bytes(options, facts)
+    assert codec.encode(TEXT) == list(TEXT.encode())
     assert codec.decode(codec.encode(TEXT)) == TEXT
-    assert codec.decode(torch.tensor([0xE2, 0x82])) == "\N{REPLACEMENT CHARACTER}"
+    assert codec.decode([0xE2, 0x82]) == "\N{REPLACEMENT CHARACTER}"
 
 
 def test_windows_are_of_the_text_and_targets_one_further(file: Path) -> None:
@@ -139,16 +141,13 @@ def test_characters_that_are_unknown_are_named() -> None:
         CharacterCodec(characters=("a", "b")).encode("axby")
 
 
-@pytest.mark.parametrize(
-    "facts",
-    [DataFacts(shape=(1, 8, 8), classes=256), DataFacts(shape=(4,), dtype="int64", classes=9, target_shape=(4,))],
-)
-def test_what_is_no_text_has_no_codec(facts: DataFacts) -> None:
-    with pytest.raises(SpecError, match="was not trained on text"):
-        codec_of(facts)
+def test_characters_are_counted_unless_their_number_is_given(file: Path) -> None:
+    assert counted(CharactersOptions(root=str(file))).vocabulary == len(set(TEXT))
+    given = CharactersOptions(root="/nowhere", vocabulary=9)
+    assert counted(given) is given
 
 
 def test_bytes_need_no_file_for_their_facts() -> None:
     facts = text_facts(TextOptions(root="/nowhere", context=8))
-    assert facts.classes == ByteCodec().vocabulary
+    assert facts.classes == BYTES
     assert text_facts(CharactersOptions(root="/nowhere")).classes is None

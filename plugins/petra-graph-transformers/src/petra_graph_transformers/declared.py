@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from attrs import Attribute, frozen
+from attrs import Attribute, evolve, frozen
 
+from petra_graph.inference.sampling_options import SamplingOptions
 from petra_graph.plugins import (
     AtLeast,
     AtMost,
@@ -20,6 +21,7 @@ from petra_graph.plugins import (
     OneOf,
     option,
 )
+from petra_graph_transformers.files import read_files
 
 _HERE = "petra_graph_transformers"
 BYTES = 256
@@ -180,7 +182,7 @@ class CharactersOptions(TextOptions):
     """Files, windows and split of a text in UTF-8, whose tokens are its characters."""
 
     vocabulary: int | None = option(
-        "number of different characters that must be in the files, for plans without them and networks by name",
+        "number of different characters that must be in the files; default: they are counted. Plans without the files need it",
         default=None,
         validator=[AtLeast(2), AtMost(0x110000)],
     )
@@ -193,33 +195,35 @@ def text_facts(options: TextOptions) -> DataFacts:
     return DataFacts(shape=window, dtype="int64", classes=classes, target_shape=window)
 
 
+def counted(options: CharactersOptions) -> CharactersOptions:
+    """Return the options with the number of characters that the files have, if it is not given.
+
+    Raises:
+        SpecError: there is no file, or one is not UTF-8.
+    """
+    if options.vocabulary is not None:
+        return options
+    files = read_files(options.root, options.pattern, utf8=True)
+    return evolve(options, vocabulary=len(set[str]().union(*(file.decode() for file in files))))
+
+
 TEXT_BYTES = DataSetDeclaration(
     summary="Any files as bytes: windows, and the byte after each of theirs.",
     options=TextOptions,
     build=f"{_HERE}.text:text_bytes",
     facts=text_facts,
     read=f"{_HERE}.text:read_bytes",
+    codec=f"{_HERE}.codec:of_bytes",
 )
 TEXT_CHARACTERS = DataSetDeclaration(
     summary="Any text as characters: windows, and the character after each of theirs.",
     options=CharactersOptions,
     build=f"{_HERE}.text:text_characters",
     facts=text_facts,
+    completed=counted,
     read=f"{_HERE}.text:read_characters",
+    codec=f"{_HERE}.codec:of_characters",
 )
-
-
-@frozen(kw_only=True)
-class SamplingOptions:
-    """What is drawn, and how."""
-
-    prompt: str = option("text that the samples go on from", default="\n", validator=Length(at_least=1))
-    tokens: int = option("length of a sample, without the prompt", default=200, unit="tokens", validator=AtLeast(1))
-    temperature: float = option("divides the logits; 0: the likeliest token always", default=0.8, validator=AtLeast(0))
-    top_k: int | None = option(
-        "draw from so many of the likeliest tokens; default: all", default=None, validator=AtLeast(1)
-    )
-    seed: int = option("of the draws", default=0, validator=AtLeast(0))
 
 
 TEXT_SAMPLES = CallbackDeclaration(

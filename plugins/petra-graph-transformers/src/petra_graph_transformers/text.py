@@ -19,8 +19,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from petra_graph.plugins import DataFacts, Problem, SpecError
-from petra_graph_transformers.codec import ByteCodec, CharacterCodec, Codec
-from petra_graph_transformers.declared import CharactersOptions, TextOptions, text_facts
+from petra_graph_transformers.codec import CharacterCodec
+from petra_graph_transformers.declared import BYTES, CharactersOptions, TextOptions, text_facts
 from petra_graph_transformers.files import read_files
 
 _MASK = 2**64 - 1
@@ -98,7 +98,7 @@ def text_bytes(options: TextOptions) -> Text:
     Raises:
         SpecError: there is no file, or too little text.
     """
-    return _opened(options, ByteCodec(), np.frombuffer(_joined(options), np.uint8))
+    return _opened(options, None, np.frombuffer(_joined(options), np.uint8))
 
 
 def text_characters(options: CharactersOptions) -> Text:
@@ -107,8 +107,8 @@ def text_characters(options: CharactersOptions) -> Text:
     Raises:
         SpecError: there is no file, one is not UTF-8, there is too little text, or it has not as many characters as `vocabulary` says.
     """
-    codec, tokens = _characters(options)
-    return _opened(options, codec, tokens)
+    characters, tokens = _characters(options)
+    return _opened(options, characters, tokens)
 
 
 def read_bytes(options: TextOptions, path: Path) -> Tensor:
@@ -118,26 +118,29 @@ def read_bytes(options: TextOptions, path: Path) -> Tensor:
 
 def read_characters(options: CharactersOptions, path: Path) -> Tensor:
     """Return a file's windows, int64 [n, context], for predictions; the text at `root` has the numbers of characters."""
-    codec, _ = _characters(options)
-    return _file_windows(codec.encode(path.read_text("utf-8")).numpy(), options, path)
+    characters, _ = _characters(options)
+    tokens = CharacterCodec(characters=characters).encode(path.read_text("utf-8"))
+    return _file_windows(np.array(tokens, np.int64), options, path)
 
 
-def _characters(options: CharactersOptions) -> tuple[CharacterCodec, NDArray[Any]]:
+def _characters(options: CharactersOptions) -> tuple[tuple[str, ...], NDArray[Any]]:
     points = np.frombuffer(_joined(options, utf8=True).decode().encode("utf-32-le"), np.uint32)
     present = np.bincount(points, minlength=1) > 0
     vocabulary = np.flatnonzero(present)
     if options.vocabulary is not None and len(vocabulary) != options.vocabulary:
         message = f"the text has {len(vocabulary)} different characters, not {options.vocabulary}"
-        raise SpecError(Problem(message=message, hint=f"set vocabulary = {len(vocabulary)}", path=("vocabulary",)))
+        raise SpecError(
+            Problem(message=message, hint=f"set vocabulary = {len(vocabulary)}, or leave it out", path=("vocabulary",))
+        )
     number = (np.cumsum(present) - 1).astype(np.uint16 if len(vocabulary) <= 2**16 else np.uint32)
-    return CharacterCodec(characters=tuple(map(chr, vocabulary.tolist()))), number[points]
+    return tuple(map(chr, vocabulary.tolist())), number[points]
 
 
 def _joined(options: TextOptions, *, utf8: bool = False) -> bytes:
     return b"".join(read_files(options.root, options.pattern, utf8=utf8))
 
 
-def _opened(options: TextOptions, codec: Codec, tokens: NDArray[Any]) -> Text:
+def _opened(options: TextOptions, characters: tuple[str, ...] | None, tokens: NDArray[Any]) -> Text:
     first = len(tokens) - round(options.test_share * len(tokens))
     least = min(first, len(tokens) - first)
     if least <= options.context:
@@ -147,7 +150,8 @@ def _opened(options: TextOptions, codec: Codec, tokens: NDArray[Any]) -> Text:
         )
         path = ("context",)
         raise SpecError(Problem(message=message, hint="lower context, or give more text", path=path))
-    facts = attrs.evolve(text_facts(options), classes=codec.vocabulary, class_names=codec.names)
+    classes = BYTES if characters is None else len(characters)
+    facts = attrs.evolve(text_facts(options), classes=classes, class_names=characters)
     train, samples = tokens[:first], options.samples or (first - 1) // options.context
     return Text(
         facts=facts,

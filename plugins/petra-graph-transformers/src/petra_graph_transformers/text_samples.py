@@ -11,12 +11,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import attrs
 from torch import Tensor
 
 import petra_graph
+from petra_graph.inference.sampling_options import SamplingOptions
 from petra_graph.plugins import Callback, Started
-from petra_graph_transformers.declared import SamplingOptions
-from petra_graph_transformers.sampling import sampled_text
 
 FILE = "samples.txt"
 
@@ -38,8 +38,7 @@ class TextSamples(Callback):
 
     def evaluated_weights(self, epoch: int, weights: Mapping[str, Tensor]) -> None:
         """Draw a sample and write it."""
-        network = petra_graph.load(self._directory, weights=weights)
-        text = sampled_text(network, network.facts, self._options)
+        text = petra_graph.sample(self._directory, weights=weights, **attrs.asdict(self._options))
         self._write(f"--- epoch {epoch}\n{text}\n\n")
 
     def state(self) -> Any:

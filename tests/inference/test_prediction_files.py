@@ -1,0 +1,174 @@
+"""Predictions as images and arrays, of networks that give a class or values for each pixel."""
+
+from __future__ import annotations
+
+import csv
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+import petra_graph as pg
+from petra_graph.cli.main import main
+
+MODULE = """
+import torch
+from attrs import frozen
+from torch import nn
+from petra_graph.blocks import Head
+from petra_graph.plugins import DataFacts, option
+
+
+class Squares:
+    def __init__(self, first, classes):
+        self.first, self.classes = first, classes
+
+    def __len__(self):
+        return 16
+
+    def fetch(self, indices, *, seed, epoch):
+        generator = torch.Generator().manual_seed(0)
+        images = torch.randint(256, (64, 1, 6, 8), generator=generator, dtype=torch.uint8)
+        images = images[torch.as_tensor(indices) + self.first]
+        bright = images[:, 0] > 127
+        return images, bright.long() if self.classes else (images / 255).expand(-1, 3, -1, -1).float()
+
+
+class Bright:
+    facts = DataFacts(shape=(1, 6, 8), classes=2, target_shape=(6, 8), class_names=("dark", "bright"))
+
+    def __init__(self, options):
+        self.train, self.test = Squares(0, True), Squares(16, True)
+
+
+class Colours:
+    facts = DataFacts(shape=(1, 6, 8), target_shape=(3, 6, 8), target_dtype="float32")
+
+    def __init__(self, options):
+        self.train, self.test = Squares(0, False), Squares(16, False)
+
+
+class Pixels(Head):
+    @frozen(kw_only=True)
+    class Options:
+        outputs: int = option("channels")
+
+    def __init__(self, inputs, options):
+        super().__init__(inputs, options)
+        self.conv = nn.Conv2d(1, options.outputs, 1)
+
+    def forward(self, x):
+        return self.conv(x)
+"""
+SPEC = """
+optimizer = {{ options = {{ lr = 0.3 }} }}
+loss = {{ name = "{loss}" }}
+data = {{ name = "squares:{data}", batch = 4 }}
+run = {{ epochs = {epochs} }}
+[[graph.node]]
+name = "pixels"
+block = "squares:Pixels"
+kind = "head"
+options = {{ outputs = {outputs} }}
+"""
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory):
+    """The directories of a network of classes and of one of values."""
+    folder = tmp_path_factory.mktemp("dense")
+    (folder / "squares.py").write_text(MODULE)
+    found = []
+    for data, loss, outputs, epochs in (("Bright", "cross-entropy", 2, 20), ("Colours", "mean-squared-error", 3, 10)):
+        (folder / "net.toml").write_text(SPEC.format(data=data, loss=loss, outputs=outputs, epochs=epochs))
+        with pytest.MonkeyPatch.context() as patch:
+            patch.chdir(folder)
+            assert main(["run", "net.toml"]) == 0
+        found.append(str(max((folder / "runs").iterdir(), key=lambda run: run.stat().st_mtime_ns)))
+    return found
+
+
+@pytest.fixture
+def images(here):
+    """A folder with a folder in it: an image of a dark and a bright half, and an array of two samples."""
+    (here / "images/more").mkdir(parents=True)
+    half = np.zeros((6, 8), np.uint8)
+    half[:, 4:] = 255
+    Image.fromarray(half).save("images/half.png")
+    np.save("images/more/two.npy", np.stack([half, 255 - half])[:, None])
+    (here / "images/.hidden").write_text("x")
+    return half
+
+
+def test_a_class_map_is_an_image_whose_pixels_are_classes(runs, images, capsys):
+    assert main(["predict", runs[0], "images", "--output", "out", "--top", "1"]) == 0
+    with Image.open("out/half.png") as image:
+        assert image.mode == "P"
+        assert (np.array(image) == (images > 127)).all()
+        assert image.convert("RGB").getpixel((7, 0)) == (128, 0, 0)
+    assert (np.array(Image.open("out/more/two-1.png")) == (images <= 127)).all()
+    first, _, second = capsys.readouterr().out.splitlines()
+    assert first.split() == ["images/half.png", "out/half.png", "dark", "50.00", "%"]
+    assert second.startswith("images/more/two.npy [1]  out/more/two-1.png")
+
+
+def test_values_are_grey_or_red_green_and_blue(runs, images, capsys):
+    assert main(["predict", runs[1], "images/half.png", "--output", "out"]) == 0
+    expected = pg.load(runs[1])(torch.from_numpy(images)[None, None])[0].detach()
+    found = np.array(Image.open("out/half.png"))
+    assert found.shape == (6, 8, 3)
+    assert np.abs(found / 255 - expected.clamp(0, 1).permute(1, 2, 0).numpy()).max() <= 0.5 / 255 + 1e-6
+    outside = ((expected < 0) | (expected > 1)).float().mean()
+    assert (f"{outside:.1%} of the values are outside 0 .. 1, and clipped" in capsys.readouterr().out) == bool(outside)
+
+
+def test_arrays_have_the_probabilities_of_all_classes(runs, images):
+    assert main(["predict", runs[0], "images/half.png", "--output", "out", "--format", "npy"]) == 0
+    found = np.load("out/half.npy")
+    assert found.shape == (2, 6, 8)
+    assert np.allclose(found.sum(0), 1)
+
+
+def test_a_table_of_all_classes_for_a_spreadsheet(runs, images):
+    assert main(["predict", runs[0], "images/half.png", "--output", "all.csv", "--top", "9"]) == 0
+    with Path("all.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    assert len(rows) == 6 * 8 * 2
+    assert (rows[-2]["position"], rows[-2]["name"], rows[-1]["name"]) == ("5 7", "bright", "dark")
+    assert float(rows[-2]["score"]) + float(rows[-1]["score"]) == pytest.approx(1)
+    assert main(["predict", runs[1], "images/half.png", "--format", "csv", "--output", "values.txt"]) == 0
+    with Path("values.txt").open() as file:
+        assert [row["element"] for row in csv.DictReader(file)] == [str(number) for number in range(3 * 6 * 8)]
+
+
+def test_no_file_is_lost(runs, images, here, capsys):
+    Image.open("images/half.png").save("half.png")
+    assert main(["predict", runs[0], "half.png", "images/half.png", "--output", "out"]) == 2
+    assert "half.png and images/half.png would both have their prediction in out/half.png" in capsys.readouterr().err
+    assert main(["predict", runs[0], "images", "--output", "images"]) == 2
+    assert "would replace a file that is read, images/half.png" in capsys.readouterr().err
+    assert not (here / "out").exists()
+
+
+def test_what_no_image_can_show(trained, here, capsys):
+    np.save("one.npy", np.zeros((3, 8, 6), np.uint8))
+    assert main(["predict", str(trained), "one.npy", "--output", "out"]) == 2
+    assert "predictions are not images: a sample gets a class" in capsys.readouterr().err
+    assert main(["predict", str(trained), "one.npy", "--output", "out", "--format", "npy"]) == 0
+    assert np.load("out/one.npy").shape == (10,)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("--format", "png"), "--format png writes a file for each sample: give a folder with --output"),
+        (("--format", "npy", "--output", "a.npy"), "give a folder with --output"),
+        (("--format", "csv", "--output", "."), "--format csv writes one file, and . is a folder"),
+        (("--format", "csv", "--json"), "leave out --format csv, or --json"),
+    ],
+)
+def test_forms_that_do_not_go_with_the_output(arguments, message, here, capsys):
+    assert main(["predict", "nowhere", "one.npy", *arguments]) == 2
+    assert message in capsys.readouterr().err
