@@ -29,6 +29,13 @@ A network may be made of one's own classes, without any file. A class stands whe
         run={"epochs": 5},
     )
 
+A torch Dataset and any torch.nn.Module need no classes of petra-graph (in a file, the data set "torch" and the block "module"):
+
+    spec = pg.make_spec(
+        [pg.buffered(MyModule, width=16), {"block": "rev-mlp", "options": {"hidden": 32}, "repeat": 4}, pg.head(MyHead)],
+        data=pg.from_torch(train, test, classes=10, batch=32),  # Datasets of (x, y); random numbers of a sample follow from its index
+    )
+
 In anyone's own training loop, residual functions run as a reversible network, whose memory no depth changes:
 
     body = pg.reversible([(Attention(), Mlp()) for _ in range(48)])
@@ -47,7 +54,21 @@ TYPE_CHECKING = False  # type checkers know the name; importing typing would tak
 if TYPE_CHECKING:
     from typing import Any
 
-    from petra_graph.api import PlanView, Run, evaluate, export, load, load_spec, make_spec, plan, predict, train
+    from petra_graph.api import (
+        PlanView,
+        Run,
+        buffered,
+        evaluate,
+        export,
+        from_torch,
+        head,
+        load,
+        load_spec,
+        make_spec,
+        plan,
+        predict,
+        train,
+    )
     from petra_graph.autograd import reversible
     from petra_graph.errors import PetraGraphError, SpecError
     from petra_graph.kinds.data_set import DataFacts
@@ -62,8 +83,11 @@ __all__ = [
     "Run",
     "Spec",
     "SpecError",
+    "buffered",
     "evaluate",
     "export",
+    "from_torch",
+    "head",
     "load",
     "load_spec",
     "make_spec",
