@@ -30,6 +30,13 @@ A network may be made of one's own classes, without any file. A class stands whe
         run={"epochs": 5},
     )
 
+A torch Dataset and any torch.nn.Module need no classes of petra-graph (in a file, the data set "torch" and the block "module"):
+
+    spec = pg.make_spec(
+        [pg.buffered(MyModule, width=16), {"block": "rev-mlp", "options": {"hidden": 32}, "repeat": 4}, pg.head(MyHead)],
+        data=pg.from_torch(train, test, classes=10, batch=32),  # Datasets of (x, y); random numbers of a sample follow from its index
+    )
+
 In anyone's own training loop, residual functions run as a reversible network, whose memory no depth changes:
 
     body = pg.reversible([(Attention(), Mlp()) for _ in range(48)])
@@ -51,8 +58,11 @@ if TYPE_CHECKING:
     from petra_graph.api import (
         PlanView,
         Run,
+        buffered,
         evaluate,
         export,
+        from_torch,
+        head,
         load,
         load_spec,
         make_spec,
@@ -75,8 +85,11 @@ __all__ = [
     "Run",
     "Spec",
     "SpecError",
+    "buffered",
     "evaluate",
     "export",
+    "from_torch",
+    "head",
     "load",
     "load_spec",
     "make_spec",

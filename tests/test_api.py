@@ -104,7 +104,10 @@ def test_a_class_stands_for_its_name_in_changes(file):
 @pytest.mark.parametrize(
     ("call", "reason"),
     [
-        (lambda: pg.train(torch.nn.Linear(2, 2), Rows(3)), r"got an object of class Linear\); of classes of your own"),
+        (
+            lambda: pg.train(torch.nn.Linear(2, 2), Rows(3)),
+            r"got an object of class Linear\); of modules and Datasets of your own, pg.make_spec\(",
+        ),
         (lambda: pg.plan(Mine), r"got the class Mine\)"),
         (
             lambda: pg.train("a.toml", "run.epochs=1"),

@@ -3,12 +3,16 @@
 from petra_graph.api.finished_run import Run, evaluate, export, load, predict, sample
 from petra_graph.api.plan_view import PlanView
 from petra_graph.api.spec_to_run import load_spec, make_spec, plan, train
+from petra_graph.api.torch_in_specs import buffered, from_torch, head
 
 __all__ = [
     "PlanView",
     "Run",
+    "buffered",
     "evaluate",
     "export",
+    "from_torch",
+    "head",
     "load",
     "load_spec",
     "make_spec",

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from petra_graph.api.finished_run import Changes, Run, directory_of, threads_as_before
 from petra_graph.api.plan_view import PlanView
+from petra_graph.api.torch_in_specs import node_tables
 from petra_graph.errors import kind_of
 
 if TYPE_CHECKING:
@@ -42,7 +43,8 @@ def make_spec(nodes: Sequence[Mapping[str, Any]] | None = None, **tables: Any) -
     be at the top level of a module or of a notebook.
 
     Args:
-        nodes: the network, node by node: the tables `[[graph.node]]`. Without them, `architecture` names one.
+        nodes: the network, node by node: the tables `[[graph.node]]`, which need no names here, or only their blocks: [Stem, pg.head(...)].
+            Without nodes, `architecture` names a network.
         tables: all others, as in data={"name": "digits", "batch": 32}, run={"epochs": 3}.
 
     Raises:
@@ -52,7 +54,7 @@ def make_spec(nodes: Sequence[Mapping[str, Any]] | None = None, **tables: Any) -
     from petra_graph.spec.load_spec import load_values
 
     if nodes is not None:
-        tables = {**tables, "graph": {**tables.get("graph", {}), "node": _tables(nodes)}}
+        tables = {**tables, "graph": {**tables.get("graph", {}), "node": node_tables(nodes)}}
     loaded = load_values(tables)
     if loaded.spec is None:
         raise SpecError(loaded.problems)
@@ -168,20 +170,7 @@ def _specification(given: Spec | str | Path | None) -> Spec | str:
     if isinstance(given, Spec):
         return given
     raise TypeError(
-        f"a specification or the name of its file is wanted (got {kind_of(given)}); of classes of your own, "
-        'pg.make_spec(nodes=[{"name": "stem", "block": Stem}, ...], data={"name": Rows, "batch": 32}) makes one; '
-        "for modules in a training loop of your own there is pg.reversible"
-    )
-
-
-def _tables(nodes: object) -> list[object]:
-    """Return the nodes of a network as a list.
-
-    Raises:
-        TypeError: they are not a list.
-    """
-    if isinstance(nodes, Sequence) and not isinstance(nodes, str):
-        return list(nodes)
-    raise TypeError(
-        f'nodes are a list of tables, as in [{{"name": "stem", "block": Stem}}, ...] (got {kind_of(nodes)})'
+        f"a specification or the name of its file is wanted (got {kind_of(given)}); of modules and Datasets of your own, "
+        "pg.make_spec([pg.buffered(Stem, width=8), ..., pg.head(Head)], data=pg.from_torch(train, test, classes=2, batch=32)) "
+        'makes one, of blocks [{"name": "stem", "block": Stem}, ...]; for a training loop of your own there is pg.reversible'
     )

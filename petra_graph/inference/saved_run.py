@@ -11,7 +11,6 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-import attrs
 from attrs import frozen
 from safetensors import SafetensorError
 from safetensors.torch import load_file
@@ -64,13 +63,11 @@ class SavedRun:
         resolved = directory / "resolved.toml"
         if not resolved.is_file():
             raise SpecError(f"{directory} has no resolved.toml", "give the directory of a run that has begun to train")
-        checked = check_spec(str(resolved), overrides, import_local=True, folders=_folders(directory))
-        return cls(
-            directory=directory,
-            network=measure(checked),
-            facts=_facts(directory, checked.facts),
-            overrides=overrides,
-        )
+        stored = _facts(directory)
+        # Of the run's own data the facts are known: it need not be here, which a torch Dataset would have to be.
+        known = None if any(parse_override(text).keys[0] == "data" for text in overrides) else stored
+        checked = check_spec(str(resolved), overrides, import_local=True, folders=_folders(directory), facts=known)
+        return cls(directory=directory, network=measure(checked), facts=stored or checked.facts, overrides=overrides)
 
     def sets(self, *keys: str) -> bool:
         return any(parse_override(text).keys == keys for text in self.overrides)
@@ -161,16 +158,18 @@ def _folders(directory: Path) -> list[str]:
     return [folder for folder in folders if isinstance(folder, str)] if isinstance(folders, list) else []
 
 
-def _facts(directory: Path, declared: DataFacts) -> DataFacts:
-    """Return the facts of the data that the run was trained on; those declared, where it wrote none."""
+def _facts(directory: Path) -> DataFacts | None:
+    """Return the facts of the data that the run was trained on; None where it wrote none."""
     path = directory / "data.json"
     stored: Mapping[str, Any] = read_json(path, dict, _FACTS) or {}
     if fault := _contradicts(stored):
         raise SpecError(f"{path} is damaged: {fault}", "restore it from a copy, or remove it")
+    if not stored:
+        return None
     try:
         values: dict[str, Any] = {
             key: tuple(value) if isinstance(value, list) else value for key, value in stored.items()
         }
-        return attrs.evolve(declared, **values)
+        return DataFacts(**values)
     except TypeError:
         raise SpecError(f"{directory / 'data.json'} has other keys than this version: {', '.join(stored)}") from None

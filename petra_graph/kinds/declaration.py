@@ -33,7 +33,13 @@ class NoOptions:
 
 
 def option(
-    text: str, *, default: Any = attrs.NOTHING, unit: str = "", validator: Any = None, is_path: bool = False
+    text: str,
+    *,
+    default: Any = attrs.NOTHING,
+    unit: str = "",
+    validator: Any = None,
+    is_path: bool = False,
+    is_code: bool = False,
 ) -> Any:
     """Return one option of a plugin's `Options` class; required without a default.
 
@@ -44,8 +50,10 @@ def option(
             messages, the listing of `petra-graph show` and the JSON schema (see `petra_graph.spec.bounds`). A rule that
             they cannot say is a function (instance, attribute, value) that raises `ValueError("must be odd")`.
         is_path: the value names a file or folder that is read; it is relative to the file that gives it.
+        is_code: the value is "module:attribute", which `pkgutil.resolve_name` imports: in a module on Python's path, beside the
+            specification, or in the current folder.
     """
-    return key(default, text, unit=unit, validator=validator, is_path=is_path)
+    return key(default, text, unit=unit, validator=validator, is_path=is_path, is_code=is_code)
 
 
 @frozen(kw_only=True)

@@ -7,16 +7,31 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
 
+def seed_all(key: int) -> None:
+    """Seed the global generators with a key of at most 64 bits, of which numpy takes the last 32."""
+    import numpy as np
+    import torch
+
+    random.seed(key)
+    np.random.seed(key % 2**32)  # noqa: NPY002  the global one, which plugins draw from
+    torch.default_generator.manual_seed(key)
+
+
 @contextmanager
 def seeded(seed: int) -> Iterator[None]:
     """Run with the global generators seeded; afterwards they have their former states."""
+    with as_they_were():
+        seed_all(seed)
+        yield
+
+
+@contextmanager
+def as_they_were() -> Iterator[None]:
+    """Give the global generators their former states afterwards."""
     import numpy as np
     import torch
 
     python, numpy, of_torch = random.getstate(), np.random.get_state(), torch.get_rng_state()  # noqa: NPY002
-    random.seed(seed)
-    np.random.seed(seed)  # noqa: NPY002  the global one, which plugins draw from
-    torch.default_generator.manual_seed(seed)
     try:
         yield
     finally:

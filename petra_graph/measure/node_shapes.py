@@ -87,7 +87,7 @@ def build_block(node: Node, inputs: Sequence[Shape]) -> Block:
         raise
     except BaseException as error:
         problem = _refused(node, inputs, "cannot be built", error)
-        if isinstance(error, TypeError) and not author_line(error):  # Not one line of its code ran.
+        if isinstance(error, TypeError) and error.__traceback__ is not None and error.__traceback__.tb_next is None:
             code = getattr(block_class.__init__, "__code__", None)
             at = f"; its own is at {code.co_filename}:{code.co_firstlineno}" if code else ""
             hint = f"write `def __init__(self, inputs, options)` and, in it, `super().__init__(inputs, options)`{at}"

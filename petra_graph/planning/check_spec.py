@@ -30,8 +30,9 @@ from petra_graph.planning.problem_collector import ProblemCollector
 from petra_graph.program.method import Method
 from petra_graph.program.placement import Partition
 from petra_graph.record.plugin_packages import packages_then
-from petra_graph.registry.local_plugins import missing_module
+from petra_graph.registry.local_plugins import code_problem, missing_module
 from petra_graph.registry.registry import Registry, discover
+from petra_graph.spec.keys import IS_CODE, keys_with
 from petra_graph.spec.largest_values import NODES
 from petra_graph.spec.load_spec import Given, LoadedSpec, load
 from petra_graph.spec.located_paths import located_options
@@ -46,6 +47,7 @@ def check_spec(
     registry: Registry | None = None,
     import_local: bool = False,
     folders: Iterable[str] = (),
+    facts: DataFacts | None = None,
 ) -> CheckedSpec:
     """Check a specification.
 
@@ -55,6 +57,7 @@ def check_spec(
         registry: the plugins; None: those that are installed.
         import_local: import "module:attribute" blocks, which usually imports torch.
         folders: where their modules may be, in addition to the specification's folder and the current one.
+        facts: of the data, where a run has stored them; None: the data set's declaration says them.
 
     Raises:
         SpecError: the specification is wrong; all problems, located, those of plugins among them.
@@ -74,8 +77,10 @@ def check_spec(
     check.hint_at_misplaced_options()
     plugins = {kind.table: check.plugin_of(kind) for kind in registry.kinds if kind.table and not kind.several}
     lists = {kind.table: check.plugins_of(kind) for kind in registry.kinds if kind.several}
-    plugins["data"], unread = check.completed(plugins["data"])
-    facts = check.facts(plugins["data"])
+    unread: Sequence[Problem] = ()
+    if facts is None:
+        plugins["data"], unread = check.completed(plugins["data"])
+        facts = check.facts(plugins["data"])
     nodes = check.nodes(plugins["architecture"], facts)
     if not nodes:  # a network that is known without the data is planned without it
         problems.add(unread)
@@ -209,14 +214,24 @@ class _Check:
     def resolve(self, kind: PluginKind, name: str, path: Path) -> Plugin | None:
         key = (kind.group, name)
         if self.resolved.get(key) is None:
-            self.resolved[key] = self.problems.at(*path).attempt(self.registry.resolve, kind, name)
+            self.resolved[key] = self.problems.at(*path).attempt(self._resolved, kind, name)
         return self.resolved[key]
+
+    def _resolved(self, kind: PluginKind, name: str) -> Plugin:
+        """Return the plugin of that name. One whose options name the user's code counts as the user's: it is tried before a run."""
+        plugin = self.registry.resolve(kind, name)
+        with_code = plugin.is_first_party and keys_with(IS_CODE, plugin.declaration.options)
+        return attrs.evolve(plugin, distribution="") if with_code else plugin
 
     def options(self, plugin: Plugin, mapping: Mapping[str, Any], path: Path) -> Any:
         mapping = located_options(plugin.declaration.options, mapping, path, self.loaded.layers)
         options, problems = read_options(plugin, mapping, path)
         self.problems.add(problems)
-        return options
+        codes = {key: getattr(options, key, None) for key in keys_with(IS_CODE, plugin.declaration.options)}
+        found = {key: code_problem(key, name, self.registry.folders) for key, name in codes.items() if name is not None}
+        wrong = [attrs.evolve(problem, path=(*path, key)) for key, problem in found.items() if problem is not None]
+        self.problems.add(wrong)
+        return None if wrong else options
 
     def completed(self, data: ConfiguredPlugin | None) -> tuple[ConfiguredPlugin | None, Sequence[Problem]]:
         """Return the data set with what only its files tell, or as it is with the problems of files that cannot be read."""

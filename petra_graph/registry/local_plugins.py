@@ -15,6 +15,8 @@ from functools import reduce
 from importlib.machinery import PathFinder
 from typing import Any
 
+from attrs import evolve
+
 from petra_graph.errors import PluginError, Problem, SpecError, shown, suggestion
 from petra_graph.kinds.author_code import author_code
 from petra_graph.kinds.declaration import Declaration, api_fault, api_remedy, stated_by
@@ -26,6 +28,28 @@ _MEND = "mend the declaration"
 def is_local(name: str) -> bool:
     """Return whether a name has the form "module:attribute"."""
     return re.fullmatch(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*(\.[^\W\d]\w*)*", name) is not None
+
+
+def look_in(folders: Iterable[str]) -> None:
+    """Add folders to Python's path, at its end: so a file there cannot take the place of an installed module."""
+    sys.path.extend(folder for folder in folders if folder not in sys.path)
+
+
+def code_problem(key: str, name: str, folders: Sequence[str]) -> Problem | None:
+    """Return what is wrong with the "module:attribute" that an option names; its module can then be imported, where nothing is.
+
+    Args:
+        key: the option's.
+        name: its value.
+        folders: as for `missing_module`.
+    """
+    if not is_local(name):
+        hint = 'as in "my_file:make_it", where my_file.py lies beside the specification'
+        return Problem(message=f'{key} must be "module:attribute" (got {shown(name)})', hint=hint)
+    look_in(folders)
+    missing = missing_module(name, folders)
+    top = name.partition(":")[0].partition(".")[0]
+    return None if missing is None else evolve(missing, message=f"there is no {name}: {top!r} cannot be imported")
 
 
 def missing_module(name: str, folders: Sequence[str], noun: str = "block", nouns: str = "blocks") -> Problem | None:
@@ -47,8 +71,6 @@ def missing_module(name: str, folders: Sequence[str], noun: str = "block", nouns
 
 def resolve_local(kind: PluginKind, name: str, folders: Sequence[str]) -> Declaration:
     """Import "module:attribute" and return the declaration that it is, or that follows from the code.
-
-    The folders join Python's path, at its end: so a file there cannot take the place of an installed module.
 
     Args:
         name: "module:attribute".
@@ -82,7 +104,7 @@ def _attribute(kind: PluginKind, name: str, folders: Sequence[str]) -> Any:
     missing = missing_module(name, folders, kind.noun, kind.nouns)
     if missing is not None:
         raise SpecError(missing)
-    sys.path.extend(folder for folder in folders if folder not in sys.path)
+    look_in(folders)
     module, _, attribute = name.partition(":")
     with author_code(f"{kind.noun} {shown(name)} cannot be loaded"):
         found: Any = importlib.import_module(module)

@@ -16,17 +16,26 @@ from petra_graph.spec.bounds import All
 from petra_graph.units import byte_count
 
 T = TypeVar("T")
-IS_PATH = "is_path"
-"""In the metadata of a key whose value names a file or a folder."""
+IS_PATH, IS_CODE = "is_path", "is_code"
+"""In the metadata of a key whose value names a file or a folder, or code as "module:attribute"."""
 
 
-def key(default: Any, text: str, *, unit: str = "", validator: Any = None, is_path: bool = False) -> Any:
+def key(
+    default: Any, text: str, *, unit: str = "", validator: Any = None, is_path: bool = False, is_code: bool = False
+) -> Any:
     """Return an optional key of a table: its default, its meaning, its unit, and a validator or a list of them.
 
-    The value of a key that `is_path` names what is read; it is relative to the folder of the file that gives it.
+    The value of a key that `is_path` names what is read; it is relative to the folder of the file that gives it. That of a key
+    that `is_code` names a class, a function or an object, in a module that is found as modules of local plugins are.
     """
     checked = All(*validator) if isinstance(validator, list | tuple) else validator
-    return field(default=default, validator=checked, metadata={"help": text, "unit": unit, IS_PATH: is_path})
+    metadata = {"help": text, "unit": unit, IS_PATH: is_path, IS_CODE: is_code}
+    return field(default=default, validator=checked, metadata=metadata)
+
+
+def keys_with(mark: str, cls: type) -> tuple[str, ...]:
+    """Return the keys of a table that are marked by `IS_PATH` or `IS_CODE`."""
+    return tuple(attribute.name for attribute in attrs.fields(cls) if attribute.metadata.get(mark))
 
 
 def required(text: str, *, unit: str = "", validator: Any = None) -> Any:

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping
+from functools import partial
 from typing import Any
 
 import attrs
 
 from petra_graph.errors import Path
-from petra_graph.spec.keys import IS_PATH
+from petra_graph.spec.keys import IS_PATH, keys_with
 from petra_graph.spec.model import Spec
 from petra_graph.spec.value_layers import Layers
 from petra_graph.spec.value_types import members
@@ -53,8 +54,7 @@ def absolute(name: str | None) -> str | None:
     return os.path.abspath(name)  # noqa: PTH100  no links resolved
 
 
-def path_keys(cls: type) -> tuple[str, ...]:
-    return tuple(attribute.name for attribute in attrs.fields(cls) if attribute.metadata.get(IS_PATH))
+path_keys = partial(keys_with, IS_PATH)
 
 
 def _model_keys() -> Iterator[tuple[str, str]]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from difflib import get_close_matches
 
 import attrs
@@ -13,7 +12,7 @@ from petra_graph.kinds.declaration import Declaration, api_fault, described, fin
 from petra_graph.kinds.plugin import Plugin
 from petra_graph.kinds.plugin import label as label_of
 from petra_graph.kinds.plugin_kind import PluginKind
-from petra_graph.registry.local_plugins import is_local, missing_module, possible_kinds
+from petra_graph.registry.local_plugins import is_local, look_in, missing_module, possible_kinds
 from petra_graph.registry.registry import Registry
 from petra_graph.testing.likely_trials import in_words
 
@@ -47,6 +46,7 @@ def find_targets(registry: Registry, asked: str) -> list[Target]:
         SpecError: no plugin has this name, or several have it.
         PluginError: the module cannot be imported, or does not have the plugin.
     """
+    look_in(registry.folders)  # modules that a location or an option names
     group, slash, name = asked.partition("/")
     kind = next((kind for kind in registry.kinds if slash and kind.short == group), None)
     if kind is not None:
@@ -108,7 +108,6 @@ def _of_module(registry: Registry, location: str) -> Target:
     missing = missing_module(location, registry.folders, "plugin", "plugins")
     if missing is not None:
         raise SpecError(missing)
-    sys.path.extend(folder for folder in registry.folders if folder not in sys.path)
     value = stated_by(resolve_location(location, f"{shown(location)} cannot be loaded"))
     if isinstance(value, Declaration):
         for kind in registry.kinds:

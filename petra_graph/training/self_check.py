@@ -15,7 +15,6 @@ anything is written, and leaves every generator as it was, so that it changes no
 
 from __future__ import annotations
 
-import random
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from functools import partial
@@ -39,6 +38,7 @@ from petra_graph.kinds.broken_promise import BrokenPromise
 from petra_graph.kinds.checked_samples import CheckedSplit
 from petra_graph.kinds.data_set import DataSetTrial
 from petra_graph.kinds.examined_promises import examine
+from petra_graph.kinds.generators import as_they_were
 from petra_graph.kinds.loss import LossTrial
 from petra_graph.kinds.lr_schedule import LrScheduleTrial
 from petra_graph.kinds.metric import MetricTrial
@@ -395,12 +395,9 @@ def _raise_any(problems: Sequence[Problem]) -> None:
 
 @contextmanager
 def _generators_as_they_were() -> Iterator[None]:
-    python, numpy = random.getstate(), np.random.get_state()  # noqa: NPY002  what plugins may have moved
     threads = torch.get_num_threads()
-    with torch.random.fork_rng(devices=[]):
+    with as_they_were():
         try:
             yield
         finally:
-            random.setstate(python)
-            np.random.set_state(numpy)  # noqa: NPY002
             torch.set_num_threads(threads)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import partial
+from typing import Any
 
 from attrs import frozen
 
@@ -87,6 +89,16 @@ class PoolLinearOptions:
     outputs: int = option("outputs of the linear layer: the number of classes", validator=GreaterThan(0))
 
 
+@frozen(kw_only=True)
+class ModuleOptions:
+    """What makes the module: a class or a function, as code."""
+
+    module: str = option(
+        'class or function that makes the module, as "torch.nn:Conv2d" or "my_file:make_layer"', is_code=True
+    )
+    kwargs: Mapping[str, Any] = option("arguments that it is called with, by name", default={})
+
+
 def _block(kind: Kind, streams: int | None, code: str, options: type, summary: str) -> BlockDeclaration:
     build = f"petra_graph.catalog.blocks.{code}"
     return BlockDeclaration(kind=kind, streams=streams, build=build, options=options, summary=summary)
@@ -142,4 +154,10 @@ POOL_LINEAR = _block(
     "stems_and_heads:PoolLinear",
     PoolLinearOptions,
     "Head of a classifier: streams concatenated, averaged over space, one linear layer.",
+)
+MODULE = _block(
+    "buffered", None, "modules:Module", ModuleOptions, "Any torch.nn.Module of streams: tensors in, one or several out."
+)
+MODULE_HEAD = _block(
+    "head", None, "modules:ModuleHead", ModuleOptions, "Any torch.nn.Module as the head: tensors in, the output out."
 )

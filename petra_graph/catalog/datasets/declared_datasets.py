@@ -9,6 +9,7 @@ standard deviations are those of each training set, a channel each, in [0, 1].
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import Any, Literal
 
 from attrs import frozen
@@ -202,6 +203,26 @@ class RandomOptions:
 
 
 @frozen(kw_only=True)
+class TorchOptions:
+    """Samples (x, y) of map-style torch Datasets. A call opens them already when the specification is checked, and reads one sample."""
+
+    train: str = option('training Dataset, or a function or class that makes it, as "my_file:make_train"', is_code=True)
+    test: str = option("test Dataset, in the same way", is_code=True)
+    classes: int | tuple[str, ...] | None = option(
+        "number of classes, or their names; default: y is no class, as in regression",
+        default=None,
+        validator=[AtLeast(1), Length(at_least=1)],
+    )
+
+    @cached_property
+    def opened(self) -> Any:
+        """The DataSet, opened once: a Dataset may read files, and its facts follow from a sample of it."""
+        from petra_graph.catalog.datasets.torch_datasets import opened
+
+        return opened(self)
+
+
+@frozen(kw_only=True)
 class _Images:
     """The facts of uint8 images of one size, as a function of the options."""
 
@@ -232,6 +253,11 @@ def _random_facts(options: RandomOptions) -> DataFacts:
 def _of_imagenet(options: ImageNetOptions) -> int | None:
     """Return the published number; folders of other classes have another."""
     return IMAGENET_TRAINING if options.classes == IMAGENET_CLASSES else None
+
+
+def _torch_facts(options: TorchOptions) -> DataFacts:
+    facts: DataFacts = options.opened.facts
+    return facts
 
 
 _HERE = "petra_graph.catalog.datasets"
@@ -298,4 +324,10 @@ RANDOM = DataSetDeclaration(
     build=f"{_HERE}.generated:noise",
     training_samples=lambda options: options.train,
     facts=_random_facts,
+)
+TORCH = DataSetDeclaration(
+    summary="Your own torch Datasets with samples (x, y), named as code.",
+    options=TorchOptions,
+    build=f"{_HERE}.torch_datasets:torch_data_set",
+    facts=_torch_facts,
 )

@@ -39,6 +39,21 @@ TRIALS = {
     "add, one stream": (declared_blocks.ADD, [ROW] * 3, {"streams": 1}),
     "pool-linear": (declared_blocks.POOL_LINEAR, [PLANE, PLANE], {"outputs": 5}),
     "pool-linear, rows": (declared_blocks.POOL_LINEAR, [ROW], {"outputs": 5}),
+    "module": (
+        declared_blocks.MODULE,
+        [IMAGE],
+        {"module": "torch.nn:Conv2d", "kwargs": {"in_channels": 3, "out_channels": 4, "kernel_size": [3, 3]}},
+    ),
+    "module, several streams": (
+        declared_blocks.MODULE,
+        [ROW, ROW],
+        {"module": "torch.nn:Bilinear", "kwargs": {"in1_features": 9, "in2_features": 9, "out_features": 2}},
+    ),
+    "module-head": (
+        declared_blocks.MODULE_HEAD,
+        [ROW],
+        {"module": "torch.nn:Linear", "kwargs": {"in_features": 9, "out_features": 3}},
+    ),
 }
 ALL_BLOCKS = [value for value in vars(declared_blocks).values() if isinstance(value, BlockDeclaration)]
 

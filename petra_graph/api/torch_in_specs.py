@@ -1,0 +1,91 @@
+"""torch's own things in a specification that is made in code: a Dataset as its data, a module as a node."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from petra_graph.errors import SpecError, kind_of
+from petra_graph.spec.class_names import code_name, name_of
+
+
+def from_torch(train: Any, test: Any, *, classes: int | Sequence[str] | None = None, **more: Any) -> dict[str, Any]:
+    """Return the table `data` of a specification that reads torch Datasets: data=pg.from_torch(train, test, classes=10, batch=32).
+
+    A sample is (x, y), each a tensor, an array, a number or a PIL image; an image becomes float32 [channels, height, width] in
+    [0, 1]. All samples have the shapes and types of the first one. Around each `__getitem__`, the global generators of Python, numpy
+    and torch are seeded by the run's seed, the epoch and the index, for a test sample by its index.
+
+    Args:
+        train: a map-style Dataset at the top level of a module or notebook, or a function or class that makes one.
+        test: in the same way.
+        classes: their number or their names; None: y is no class, as in regression.
+        more: other keys of the table, as in batch=32, workers=2.
+
+    Raises:
+        SpecError: a Dataset has no name by which a run finds it again. What is wrong with it is told when the run is planned.
+    """
+    options = {"train": name_of(train), "test": name_of(test), "classes": classes}
+    return {"name": "torch", "options": options, **more}
+
+
+def buffered(module: Any, **kwargs: Any) -> dict[str, Any]:
+    """Return a node of any torch.nn.Module, whose input is stored until its backward: pg.buffered(nn.Linear, in_features=2, out_features=8).
+
+    The module reads the tensors [n, ...] of the node before, and returns one or several. For two streams, as reversible blocks
+    read them, it returns two. Its parameters follow from the run's seed and the node's name.
+
+    Args:
+        module: its class, or a function that makes it; a module that is there already is refused.
+        kwargs: what the class or function is called with: numbers, texts, lists and tables, as a file may have them.
+
+    Raises:
+        SpecError: it is no class or function, or cannot be found again by its module and its name.
+    """
+    return _node("module", module, kwargs)
+
+
+def head(module: Any, **kwargs: Any) -> dict[str, Any]:
+    """Return the last node, of any torch.nn.Module, whose output the loss reads; arguments and errors as of `buffered`."""
+    return _node("module-head", module, kwargs)
+
+
+def _node(block: str, module: Any, kwargs: Mapping[str, Any]) -> dict[str, Any]:
+    if not callable(module) or (hasattr(module, "state_dict") and not isinstance(module, type)):
+        raise SpecError(
+            f"a node makes its module itself, with parameters of its own (got {kind_of(module)})",
+            "give the class and its arguments, as in pg.buffered(nn.Linear, in_features=2, out_features=8), or a function",
+        )
+    wrong = next((key for key, value in kwargs.items() if callable(value)), None)
+    if wrong is not None:
+        raise SpecError(f"{wrong} cannot be {kind_of(kwargs[wrong])}", "give a function that makes the whole module")
+    return {"block": block, "options": {"module": code_name(module), "kwargs": kwargs}}
+
+
+def node_tables(nodes: object) -> list[object]:
+    """Return the nodes of a network as a list of tables, each with a name.
+
+    Raises:
+        TypeError: they are not a list.
+    """
+    if not isinstance(nodes, Sequence) or isinstance(nodes, str):
+        raise TypeError(
+            f'nodes are a list of tables, as in [{{"name": "stem", "block": Stem}}, ...] (got {kind_of(nodes)})'
+        )
+    tables: list[object] = []
+    seen: Counter[str] = Counter()
+    for one in nodes:
+        table = one if isinstance(one, Mapping) else {"block": one}
+        if "block" in table and "name" not in table:
+            code = table.get("options", {}).get("module", table["block"])
+            name = (
+                (code if isinstance(code, str) else getattr(code, "__name__", "node"))
+                .rpartition(":")[2]
+                .rpartition(".")[2]
+                .lower()
+            )
+            seen[name] += 1
+            table = {"name": f"{name}-{seen[name]}" if seen[name] > 1 else name, **table}
+        tables.append(table)
+    return tables

@@ -1,0 +1,241 @@
+"""Map-style torch Datasets as a data set: samples (x, y) by index.
+
+Decision: Python's, numpy's and torch's generators are seeded with (seed, epoch, index) around each `__getitem__`, a test sample's with
+its index alone, and restored afterwards. So whatever a transform draws is the same on any number of loader processes, on any number
+of processes, and after a resume. A generator that the Dataset holds stands where the samples before have left it: it is refused.
+"""
+
+from __future__ import annotations
+
+import pickle
+import random
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import torch
+from attrs import frozen
+from numpy.typing import NDArray
+from torch import Tensor
+from torch.utils.data import IterableDataset
+
+from petra_graph.blocks.randomness import random_key
+from petra_graph.catalog.datasets.declared_datasets import TorchOptions
+from petra_graph.catalog.datasets.splits import OpenedDataSet
+from petra_graph.catalog.named_code import named_code
+from petra_graph.errors import Problem, RunFailed, SpecError
+from petra_graph.kinds.generators import as_they_were, seed_all
+from petra_graph.plugins import DataFacts, DataSet
+
+_WIDENED = {
+    torch.bool: torch.int64,
+    torch.int8: torch.int64,
+    torch.int16: torch.int64,
+    torch.int32: torch.int64,
+    torch.float16: torch.float32,
+    torch.bfloat16: torch.float32,
+}
+"""Types that data sets do not have, with those that hold the same values."""
+_TYPES = (torch.uint8, torch.int64, torch.float32, torch.float64)
+_GENERATORS = (random.Random, np.random.Generator, np.random.RandomState, torch.Generator)
+_DEPTH, _ITEMS = 5, 64
+"""How deep a Dataset is searched for generators (Subset, transform, list), and how long the lists in it are at most."""
+_GREY, _COLOURED = ("1", "L"), ("P", "RGB", "RGBA", "CMYK", "YCbCr")
+"""PIL's modes of eight bits."""
+
+
+def torch_data_set(options: TorchOptions) -> DataSet:
+    """Return the opened data set.
+
+    Raises:
+        SpecError: there is no such code, it is no map-style Dataset, or its first sample is none of a data set.
+    """
+    data: DataSet = options.opened
+    return data
+
+
+def opened(options: TorchOptions) -> DataSet:
+    """Open both Datasets and read the first sample of each; errors as of `torch_data_set`."""
+    train, test = (_dataset(name, getattr(options, name)) for name in ("train", "test"))
+    facts = _facts(*_first("train", train), options.classes)
+    _first("test", test)
+    return OpenedDataSet(
+        train=TorchSplit(dataset=train, facts=facts, part="training"),
+        test=TorchSplit(dataset=test, facts=facts, part="test"),
+        facts=facts,
+    )
+
+
+@frozen(kw_only=True, eq=False)
+class TorchSplit:
+    """One Dataset."""
+
+    dataset: Any
+    facts: DataFacts
+    part: str
+    """ "training" or "test"."""
+
+    def __len__(self) -> int:
+        return len(self.dataset)
+
+    def fetch(self, indices: NDArray[np.intp], *, seed: int, epoch: int) -> tuple[Tensor, Tensor]:
+        """Load samples.
+
+        Raises:
+            RunFailed: one is not like the first sample of the training data.
+        """
+        at = (seed, epoch) if self.part == "training" else ("test",)
+        with as_they_were():
+            rows = [self._sample(int(index), random_key(*at, index)) for index in indices]
+        samples, targets = zip(*rows, strict=True)
+        return torch.stack(samples), torch.stack(targets)
+
+    def _sample(self, index: int, key: int) -> tuple[Tensor, Tensor]:
+        seed_all(key)
+        sample = self.dataset[index]
+        try:
+            x, y = _tensors(sample)
+        except ValueError as error:
+            raise RunFailed(f"sample {index} of the {self.part} data: {error}", _PAIR) from None
+        facts = self.facts
+        for name, found, shape, dtype in (
+            ("x", x, facts.shape, facts.dtype),
+            ("y", y, facts.target_shape, facts.target_dtype),
+        ):
+            if (tuple(found.shape), found.dtype) != (shape, getattr(torch, dtype)):
+                message = f"{name} of sample {index} of the {self.part} data is {_shown(found)}"
+                hint = "let __getitem__ return one shape and type: crop, resize or pad"
+                raise RunFailed(f"{message}, and that of training sample 0 is {dtype} {list(shape)}", hint)
+        return x, y
+
+
+_PAIR = "return (x, y) from __getitem__, each a tensor, an array, a number or a PIL image"
+
+
+def _dataset(option: str, location: str) -> Any:
+    """Return the Dataset that an option names, made where it names a class or a function."""
+    found = named_code(option, location)
+    indexed = hasattr(found, "__getitem__") and not isinstance(found, type)
+    dataset = found() if callable(found) and not indexed else found
+    fault = ""
+    if isinstance(dataset, IterableDataset) or not all(hasattr(dataset, name) for name in ("__len__", "__getitem__")):
+        fault = f"is {type(dataset).__name__}, not a map-style Dataset"
+    elif not len(dataset):
+        fault = "has no samples"
+    if fault:
+        hint = (
+            "give an object with __len__ and __getitem__, or what makes one: a run reads samples by index, in its own order; "
+            "of a DataLoader, give its `dataset`"
+        )
+        raise SpecError(Problem(message=f"{location} {fault}", hint=hint, path=(option,)))
+    return dataset
+
+
+def _first(option: str, dataset: Any) -> tuple[Tensor, Tensor]:
+    """Return the first sample.
+
+    Raises:
+        SpecError: it is not (x, y), or reading it draws from a generator that the Dataset holds.
+    """
+    held = list(_held(dataset, "", _DEPTH, set()))
+    before = [_state(generator) for _, generator in held]
+    with as_they_were():
+        seed_all(0)
+        try:
+            sample = dataset[0]
+        except Exception as error:
+            raised = RuntimeError(f"sample 0 of `{option}`: {type(error).__name__}: {error}")
+            raise raised.with_traceback(error.__traceback__) from error  # the line stays the author's
+    moved = [path for (path, one), state in zip(held, before, strict=True) if _state(one) != state]
+    if moved:
+        message = f"the Dataset draws from a generator of its own, `{moved[0]}`: a sample would depend on those read before it"
+        hint = "draw from random, np.random or torch without a generator: they are seeded for each sample, by seed, epoch and index"
+        raise SpecError(Problem(message=message, hint=hint, path=(option,)))
+    try:
+        return _tensors(sample)
+    except ValueError as error:
+        raise SpecError(Problem(message=f"sample 0: {error}", hint=_PAIR, path=(option,))) from None
+
+
+def _facts(x: Tensor, y: Tensor, classes: int | Sequence[str] | None) -> DataFacts:
+    if classes is not None and y.dtype != torch.int64:
+        message = f"classes are counted by integers, and y of sample 0 is {_shown(y)}"
+        hint = "return an integer as y, or leave `classes` out where y is no class"
+        raise SpecError(Problem(message=message, hint=hint, path=("classes",)))
+    names = None if classes is None or isinstance(classes, int) else tuple(classes)
+    return DataFacts(
+        shape=tuple(x.shape),
+        dtype=_name(x),
+        classes=classes if isinstance(classes, int) or names is None else len(names),
+        class_names=names,
+        target_shape=tuple(y.shape),
+        target_dtype=_name(y),
+    )
+
+
+def _tensors(sample: Any) -> tuple[Tensor, Tensor]:
+    """Return a sample's tensors, of types that data sets have.
+
+    Raises:
+        ValueError: it is no pair of what can be such tensors.
+    """
+    if not isinstance(sample, tuple | list) or len(sample) != 2:  # noqa: PLR2004
+        length = f" of {len(sample)}" if isinstance(sample, tuple | list | Mapping) else ""
+        raise ValueError(f"it is a {type(sample).__name__}{length}, not a pair (x, y)")
+    x, y = (_tensor(name, value) for name, value in zip("xy", sample, strict=True))
+    return x, y.long() if y.dtype == torch.uint8 else y
+
+
+def _tensor(name: str, value: Any) -> Tensor:
+    image = sys.modules.get("PIL.Image")
+    if image is not None and isinstance(value, image.Image):
+        return _of_image(name, value)
+    if isinstance(value, np.ndarray):
+        value = np.array(value)  # a copy, which may be written to
+    if not isinstance(value, Tensor | np.ndarray | np.generic | int | float):
+        raise ValueError(f"{name} is a {type(value).__name__}")  # noqa: TRY004  one class for all that a sample cannot be
+    try:
+        tensor = torch.as_tensor(value).detach()
+    except TypeError as error:
+        raise ValueError(f"{name}: {error}") from None
+    tensor = tensor.to(_WIDENED.get(tensor.dtype, tensor.dtype))
+    if tensor.dtype not in _TYPES:
+        raise ValueError(f"{name} is {_shown(tensor)}")
+    return tensor
+
+
+def _of_image(name: str, image: Any) -> Tensor:
+    """Return a PIL image as float32 [channels, height, width] in [0, 1]."""
+    if image.mode not in {*_GREY, *_COLOURED}:
+        raise ValueError(f"{name} is an image of mode {image.mode}, which has no eight bits a channel")
+    mode = "L" if image.mode in _GREY else "RGBA" if image.mode == "RGBA" else "RGB"
+    pixels = torch.from_numpy(np.array(image.convert(mode)))
+    return pixels.view(image.height, image.width, -1).permute(2, 0, 1).contiguous().float() / 255
+
+
+def _name(tensor: Tensor) -> Any:
+    return str(tensor.dtype).removeprefix("torch.")
+
+
+def _shown(tensor: Tensor) -> str:
+    return f"{_name(tensor)} {list(tensor.shape)}"
+
+
+def _held(value: Any, path: str, depth: int, seen: set[int]) -> Iterator[tuple[str, Any]]:
+    """Yield the generators within a Dataset, in attributes of attributes and in short lists, each with its path."""
+    if isinstance(value, _GENERATORS):
+        yield path, value
+    elif depth and id(value) not in seen and not isinstance(value, type | ModuleType | Tensor | np.ndarray):
+        seen.add(id(value))
+        inside = value if isinstance(value, dict | list | tuple) else getattr(value, "__dict__", {})
+        if len(inside) <= _ITEMS:
+            for key, item in inside.items() if isinstance(inside, dict) else enumerate(inside):
+                yield from _held(item, f"{path}.{key}".removeprefix("."), depth - 1, seen)
+
+
+def _state(generator: Any) -> bytes:
+    return (
+        generator.get_state().numpy().tobytes() if isinstance(generator, torch.Generator) else pickle.dumps(generator)
+    )

@@ -1,0 +1,85 @@
+"""Any nn.Module as a block: seeded by the node, trained by the rules of blocks, or refused with what to do."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import nn
+
+from petra_graph.blocks.randomness import fork_rng
+from petra_graph.catalog.blocks import declared_blocks
+from petra_graph.catalog.blocks.declared_blocks import ModuleOptions
+from petra_graph.catalog.blocks.modules import Module
+from petra_graph.errors import SpecError
+from petra_graph.testing import check_block
+
+THERE = nn.Linear(2, 2)
+
+
+class Halves(nn.Linear):
+    def forward(self, x):
+        return list(super().forward(x).chunk(2, dim=1))
+
+
+def layers(channels, dropout):
+    return nn.Sequential(
+        nn.Conv2d(channels, channels, 3, padding=1), nn.BatchNorm2d(channels), nn.ReLU(), nn.Dropout(dropout)
+    )
+
+
+def number():
+    return 3
+
+
+def of(module, **kwargs):
+    return {"module": module if ":" in module else f"{__name__}:{module}", "kwargs": kwargs}
+
+
+@pytest.mark.parametrize(
+    ("inputs", "options"),
+    [
+        ([(4, 6, 6)], of("layers", channels=4, dropout=0.3)),
+        ([(5,)], of("Halves", in_features=5, out_features=8)),
+    ],
+)
+def test_it_keeps_every_promise_of_a_block(inputs, options):
+    check_block(declared_blocks.MODULE, inputs, options)
+
+
+def built(options, key=1):
+    with fork_rng(key, torch.device("cpu")):
+        return Module([(2,)], options)
+
+
+def test_parameters_follow_from_the_key_of_the_node():
+    options = ModuleOptions(module="torch.nn:Linear", kwargs={"in_features": 2, "out_features": 2})
+    weights = [built(options, key).module.weight for key in (1, 1, 2)]
+    assert torch.equal(weights[0], weights[1])
+    assert not torch.equal(weights[0], weights[2])
+
+
+def test_a_tensor_is_one_stream_and_a_list_several():
+    one = built(ModuleOptions(module="torch.nn:Linear", kwargs={"in_features": 2, "out_features": 2}))
+    several = built(ModuleOptions(**of("Halves", in_features=2, out_features=8)))
+    assert [len(block(torch.zeros(3, 2))) for block in (one, several)] == [1, 2]
+
+
+@pytest.mark.parametrize(
+    ("options", "reason"),
+    [
+        (of("THERE"), "THERE is an object already"),
+        (of("number"), "number returned int, and no torch.nn.Module"),
+        (of("absent"), "there is no .*absent"),
+        (of("not_a_module_at_all:Layer"), "there is no not_a_module_at_all:Layer"),
+    ],
+)
+def test_what_makes_no_module(options, reason):
+    with pytest.raises(SpecError, match=reason) as caught:
+        built(ModuleOptions(**options))
+    assert caught.value.problems[0].path == ("module",)
+
+
+def test_what_is_no_stream():
+    lstm = ModuleOptions(module="torch.nn:LSTM", kwargs={"input_size": 2, "hidden_size": 3, "batch_first": True})
+    with pytest.raises(TypeError, match=r"torch.nn:LSTM returned Tensor, tuple(.|\n)*self.lstm\(x\)\[0\]"):
+        built(lstm)(torch.zeros(1, 4, 2))

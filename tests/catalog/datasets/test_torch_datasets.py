@@ -1,0 +1,266 @@
+"""torch Datasets as a data set: what a sample is, what its random numbers follow from, and what is refused."""
+
+from __future__ import annotations
+
+import random
+import sys
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from torch.utils.data import DataLoader, Dataset, IterableDataset, Subset, TensorDataset
+
+from petra_graph.catalog.datasets.declared_datasets import TORCH, TorchOptions
+from petra_graph.errors import PluginError, RunFailed, SpecError
+from petra_graph.kinds.checked_samples import CheckedData
+from petra_graph.kinds.data_set import DATA_SET, declared_facts
+from petra_graph.kinds.generators import states
+from petra_graph.kinds.plugin_trial import as_plugin
+from petra_graph.testing import check_dataset
+
+
+class Pairs(Dataset):
+    """As many samples as are asked for, each what a function of the index returns."""
+
+    def __init__(self, sample, length=6):
+        self.sample, self.length = sample, length
+
+    def __len__(self):
+        return self.length
+
+    def __getitem__(self, index):
+        return self.sample(index)
+
+
+def drawn(index):
+    return torch.rand(2) + np.random.rand() + random.random(), index % 2  # noqa: NPY002
+
+
+def row(index):
+    return torch.full((3,), float(index)), index % 2
+
+
+def other_row(index):
+    return torch.full((3,), -1.0 - index), index % 2
+
+
+ROWS, TEST = Pairs(row), Pairs(other_row, 4)
+DRAWN = Pairs(drawn)
+
+
+def make_rows():
+    return Pairs(ROWS.sample)
+
+
+@pytest.fixture
+def dataset(monkeypatch):
+    """Give this module an attribute, and return options that name it as both Datasets."""
+
+    def given(train, test=None, **options):
+        monkeypatch.setattr(sys.modules[__name__], "GIVEN", train, raising=False)
+        monkeypatch.setattr(sys.modules[__name__], "GIVEN_TEST", train if test is None else test, raising=False)
+        return TorchOptions(train=f"{__name__}:GIVEN", test=f"{__name__}:GIVEN_TEST", **options)
+
+    return given
+
+
+def sample(x, y=0):
+    return Pairs(lambda _: (x, y))
+
+
+def test_it_keeps_every_promise_of_a_data_set():
+    options = {"train": f"{__name__}:ROWS", "test": f"{__name__}:TEST", "classes": 2}
+    assert check_dataset(TORCH, options).kept
+
+
+@pytest.mark.parametrize(
+    ("x", "shape", "dtype"),
+    [
+        (torch.zeros(3, 4), (3, 4), "float32"),
+        (torch.zeros(3, dtype=torch.float16), (3,), "float32"),
+        (torch.zeros(3, dtype=torch.int32), (3,), "int64"),
+        (np.zeros((2, 2), np.uint8), (2, 2), "uint8"),
+        (np.zeros((2, 3))[::-1], (2, 3), "float64"),
+        (np.float32(1), (), "float32"),
+        (np.array(1.0, np.float32), (), "float32"),
+        (np.frombuffer(b"ab", np.uint8), (2,), "uint8"),
+        (1.5, (), "float32"),
+        (True, (), "int64"),
+        (Image.new("L", (4, 2)), (1, 2, 4), "float32"),
+        (Image.new("1", (4, 2)), (1, 2, 4), "float32"),
+        (Image.new("RGB", (4, 2)), (3, 2, 4), "float32"),
+        (Image.new("P", (4, 2)), (3, 2, 4), "float32"),
+        (Image.new("RGBA", (4, 2)), (4, 2, 4), "float32"),
+    ],
+)
+def test_what_a_sample_may_be(dataset, x, shape, dtype):
+    data = dataset(sample(x)).opened
+    assert (data.facts.shape, data.facts.dtype) == (shape, dtype)
+    samples, _ = data.train.fetch(np.array([0, 3]), seed=0, epoch=0)
+    assert (tuple(samples.shape), samples.dtype) == ((2, *shape), getattr(torch, dtype))
+
+
+def test_an_image_is_between_0_and_1(dataset):
+    image = Image.fromarray(np.array([[[0, 51, 255]]], np.uint8))
+    samples, _ = dataset(sample(image)).opened.train.fetch(np.array([0]), seed=0, epoch=0)
+    assert samples.flatten().tolist() == pytest.approx([0, 0.2, 1])
+
+
+@pytest.mark.parametrize(
+    ("y", "shape", "dtype"),
+    [(3, (), "int64"), (0.5, (), "float32"), (np.uint8(3), (), "int64"), (torch.zeros(4, 4), (4, 4), "float32")],
+)
+def test_targets_without_classes(dataset, y, shape, dtype):
+    facts = dataset(sample(torch.zeros(2), y)).opened.facts
+    assert (facts.target_shape, facts.target_dtype, facts.classes) == (shape, dtype, None)
+
+
+@pytest.mark.parametrize(("classes", "names"), [(2, None), (("cat", "dog"), ("cat", "dog"))])
+def test_classes_by_number_or_by_name(dataset, classes, names):
+    facts = dataset(ROWS, classes=classes).opened.facts
+    assert (facts.classes, facts.class_names) == (2, names)
+
+
+@pytest.mark.parametrize("named", [ROWS, make_rows, Subset(ROWS, [0, 1]), [(1.0, 0), (2.0, 1)]])
+def test_an_object_is_taken_and_a_function_called(dataset, named):
+    assert len(dataset(named).opened.train) >= 2
+
+
+def test_random_numbers_follow_from_seed_epoch_and_index(dataset):
+    train = dataset(DRAWN).opened.train
+    before = states()
+    whole, _ = train.fetch(np.arange(4), seed=1, epoch=2)
+    assert states() == before, "the process's own generators stay where they are"
+    torch.rand(3)
+    alone, _ = train.fetch(np.array([3]), seed=1, epoch=2)
+    assert torch.equal(whole[3:], alone)
+    for seed, epoch in ((2, 2), (1, 3)):
+        assert not torch.equal(whole, train.fetch(np.arange(4), seed=seed, epoch=epoch)[0])
+    assert len(whole.unique(dim=0)) == 4
+
+
+def test_test_samples_follow_from_the_index_alone(dataset):
+    test = dataset(DRAWN).opened.test
+    assert torch.equal(test.fetch(np.arange(3), seed=0, epoch=0)[0], test.fetch(np.arange(3), seed=1, epoch=7)[0])
+
+
+def of_its_own(held):
+    dataset = Pairs(None)
+    dataset.transforms = [lambda x: x, {"rng": held}]
+    draw = held.random if not isinstance(held, torch.Generator) else lambda: torch.rand(1, generator=held)
+    dataset.sample = lambda _: (float(draw()), 0)
+    return dataset
+
+
+@pytest.mark.parametrize(
+    "held", [np.random.default_rng(0), random.Random(0), np.random.RandomState(0), torch.Generator()], ids=repr
+)
+def test_a_generator_of_its_own_is_refused(dataset, held):
+    with pytest.raises(
+        SpecError, match=r"draws from a generator of its own, `transforms\.1\.rng`(.|\n)*seeded for each"
+    ):
+        dataset(of_its_own(held)).opened  # noqa: B018
+
+
+def test_one_that_it_only_holds_is_not(dataset):
+    held = Pairs(ROWS.sample)
+    held.rng = np.random.default_rng(0)
+    assert len(dataset(held).opened.train) == 6
+
+
+class Stream(IterableDataset):
+    def __iter__(self):
+        yield torch.zeros(2), 0
+
+
+class Boxes(dict):
+    pass
+
+
+@pytest.mark.parametrize(
+    ("given", "reason"),
+    [
+        (Stream, "is Stream, not a map-style Dataset"),
+        (Stream(), "is Stream, not a map-style Dataset"),
+        (DataLoader(ROWS), r"is DataLoader, not a map-style Dataset(.|\n)*of a DataLoader, give its `dataset`"),
+        (7, "is int, not a map-style Dataset"),
+        (Pairs(ROWS.sample, 0), "has no samples"),
+        (Pairs(lambda _: torch.zeros(3)), r"sample 0: it is a Tensor, not a pair \(x, y\)"),
+        (Pairs(lambda _: (1.0, 2, 3)), "it is a tuple of 3, not a pair"),
+        (sample("text"), "sample 0: x is a str"),
+        (sample((torch.zeros(2), torch.zeros(2))), "x is a tuple"),
+        (sample(torch.zeros(2), None), "y is a NoneType"),
+        (sample(torch.zeros(2), Boxes()), "y is a Boxes"),
+        (sample(torch.zeros(2, dtype=torch.complex64)), r"x is complex64 \[2\]"),
+        (sample(np.array(["a"])), "x: can't convert"),
+        (sample(Image.new("I;16", (2, 2))), "an image of mode I;16"),
+    ],
+)
+def test_what_is_no_map_style_data_set_of_pairs(dataset, given, reason):
+    with pytest.raises(SpecError, match=reason) as caught:
+        dataset(given).opened  # noqa: B018
+    assert caught.value.problems[0].path == ("train",)
+    assert caught.value.problems[0].hint
+
+
+def test_the_test_data_are_looked_at_as_well(dataset):
+    with pytest.raises(SpecError, match="has no samples") as caught:
+        dataset(ROWS, Pairs(ROWS.sample, 0)).opened  # noqa: B018
+    assert caught.value.problems[0].path == ("test",)
+
+
+def test_a_value_is_no_class(dataset):
+    with pytest.raises(SpecError, match=r"classes are counted by integers, and y of sample 0 is float32 \[\]"):
+        dataset(sample(torch.zeros(2), 0.5), classes=2).opened  # noqa: B018
+
+
+@pytest.mark.parametrize("location", ["nowhere_at_all:train", f"{__name__}:missing", "..."])
+def test_code_that_is_not_there(location):
+    with pytest.raises(SpecError, match="there is no"):
+        TorchOptions(train=location, test=location).opened  # noqa: B018
+
+
+def test_samples_that_differ_are_named(dataset):
+    data = dataset(Pairs(lambda index: (torch.zeros(3 + (index == 2)), 0))).opened
+    with pytest.raises(
+        RunFailed,
+        match=r"x of sample 2 of the training data is float32 \[4\], and that of training sample 0 is float32 \[3\]",
+    ):
+        data.train.fetch(np.arange(4), seed=0, epoch=0)
+    data = dataset(ROWS, Pairs(lambda index: (torch.zeros(3), None if index else 0))).opened
+    with pytest.raises(RunFailed, match="sample 1 of the test data: y is a NoneType"):
+        data.test.fetch(np.arange(2), seed=0, epoch=0)
+
+
+def broken_at(wrong):
+    def item(index):
+        if index == wrong:
+            raise KeyError("lost")
+        return torch.zeros(3), 0
+
+    return Pairs(item)
+
+
+def test_an_item_that_raises_is_named_with_its_line(dataset):
+    checked = CheckedData.of("data set", dataset(broken_at(4)).opened)
+    with pytest.raises(
+        RunFailed, match=r"sample 4 of its training data: KeyError: 'lost'(.|\n)*test_torch_datasets.py:"
+    ):
+        checked.train.fetch(np.arange(6), seed=0, epoch=0)
+    options = dataset(broken_at(0))
+    with pytest.raises(PluginError, match=r"sample 0 of `train`: KeyError: 'lost'(.|\n)*test_torch_datasets.py:"):
+        declared_facts(as_plugin(DATA_SET, TORCH), options)
+
+
+def test_a_data_set_is_opened_once(dataset):
+    opened = []
+
+    def make():
+        opened.append(1)
+        return TensorDataset(torch.zeros(4, 2), torch.zeros(4, dtype=torch.int64))
+
+    options = dataset(make, ROWS)
+    assert TORCH.facts(options) == TORCH.facts(options)
+    assert options.opened is options.opened
+    assert len(opened) == 1
