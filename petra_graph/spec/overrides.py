@@ -49,8 +49,16 @@ class Change(str):
     __slots__ = ()
 
 
+class Swept(str):
+    """One of the values of a `--sweep`."""
+
+    __slots__ = ()
+
+
 def _as_given(text: str) -> str:
-    return f'changes["{text.partition("=")[0]}"]' if isinstance(text, Change) else f"--set {text}"
+    if isinstance(text, Change):
+        return f'changes["{text.partition("=")[0]}"]'
+    return f"--sweep {text}" if isinstance(text, Swept) else f"--set {text}"
 
 
 def _refusal(text: str, message: str, hint: str = "") -> SpecError:
