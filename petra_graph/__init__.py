@@ -12,6 +12,9 @@
     run.predict(["a.png"])        # classes with their probabilities
     run.export("onnx")            # for programs that know nothing of petra-graph
 
+    sweep = pg.sweep(spec, {"optimizer.options.lr": [0.1, 0.03]}, seeds=3, at_once=2)
+    sweep.table()                 # means and spreads over the seeds, the best first; sweep.runs are ordinary runs
+
     module = pg.load("runs/...")  # a run's network as an ordinary torch.nn.Module
 
 A network may be made of one's own classes, without any file. A class stands where a spec has a name:
@@ -47,7 +50,20 @@ TYPE_CHECKING = False  # type checkers know the name; importing typing would tak
 if TYPE_CHECKING:
     from typing import Any
 
-    from petra_graph.api import PlanView, Run, evaluate, export, load, load_spec, make_spec, plan, predict, train
+    from petra_graph.api import (
+        PlanView,
+        Run,
+        Sweep,
+        evaluate,
+        export,
+        load,
+        load_spec,
+        make_spec,
+        plan,
+        predict,
+        sweep,
+        train,
+    )
     from petra_graph.autograd import reversible
     from petra_graph.errors import PetraGraphError, SpecError
     from petra_graph.kinds.data_set import DataFacts
@@ -62,6 +78,7 @@ __all__ = [
     "Run",
     "Spec",
     "SpecError",
+    "Sweep",
     "evaluate",
     "export",
     "load",
@@ -70,6 +87,7 @@ __all__ = [
     "plan",
     "predict",
     "reversible",
+    "sweep",
     "train",
 ]
 _ELSEWHERE = {

@@ -3,5 +3,19 @@
 from petra_graph.api.finished_run import Run, evaluate, export, load, predict
 from petra_graph.api.plan_view import PlanView
 from petra_graph.api.spec_to_run import load_spec, make_spec, plan, train
+from petra_graph.api.sweep_of_runs import Sweep, sweep
 
-__all__ = ["PlanView", "Run", "evaluate", "export", "load", "load_spec", "make_spec", "plan", "predict", "train"]
+__all__ = [
+    "PlanView",
+    "Run",
+    "Sweep",
+    "evaluate",
+    "export",
+    "load",
+    "load_spec",
+    "make_spec",
+    "plan",
+    "predict",
+    "sweep",
+    "train",
+]

@@ -276,15 +276,16 @@ def _run(fork: _Fork) -> None:
         signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
     if fork.ranks_fork:
         patch.object(SubprocessHandler, "_popen", _forked_rank).start()
-        patch("petra_graph.sweeping.member_processes.start_process", _forked_member).start()
+        patch("petra_graph.sweeping.member_processes.start_process", forked_member).start()
     code = resolve_name(PROGRAMS.get(fork.program, fork.program))([*fork.words])
     sys.stdout.flush()
     os._exit(code or 0)
 
 
-def _forked_member(
+def forked_member(
     words: Sequence[str], variables: Mapping[str, str], output: int, folder: str
 ) -> subprocess.Popen[bytes]:
+    """Fork a run that a sweep, this process, would start."""
     return _forked_rank(None, tuple(words), dict(variables), stdout=output, stderr=subprocess.STDOUT, cwd=folder)
 
 
@@ -303,8 +304,8 @@ def _forked_rank(
         logging.disable(logging.NOTSET)
         os.environ.clear()
         os.environ.update(variables)
-        if "-P" in words:
-            sys.path.remove(str(Path.cwd()))
+        if "-P" in words and (here := str(Path.cwd())) in sys.path:
+            sys.path.remove(here)
         sys.argv = ["petra-graph", *words[words.index("petra_graph") + 1 :]]
         try:
             code = main()

@@ -9,13 +9,15 @@ from pathlib import Path
 
 import pytest
 
+import petra_graph as pg
 from petra_graph.cli.main import main
+from petra_graph.errors import SpecError
 from petra_graph.sweeping.sweep_folder import Sweep
-from tests.support.forks import SPEC, alone, at_work_in, children, ended, start_server, until
+from tests.support.forks import ENDLESS, SPEC, alone, at_work_in, children, ended, forked_member, start_server, until
 from tests.support.runs import only_run, weights_bytes, without_times
 
-# Long enough to be killed in the middle.
-LONGER = SPEC.replace("epochs = 2", "epochs = 25") + "[checkpoint]\nevery = '4 epochs'\n"
+SIX_EPOCHS = SPEC.replace("epochs = 2", "epochs = 6").replace("train = 64", "train = 32")
+LONGER = SIX_EPOCHS + "[checkpoint]\nevery = '1 epoch'\n"
 TWELVE = (
     *("run", "shared.toml", "--sweep", "optimizer.options.lr=0.01,0.03", "--sweep", "method.name=petra,backprop"),
     *("--seeds", "3", "--at-once", "2"),
@@ -56,19 +58,32 @@ def until_with(process, condition):
     until(holds)
 
 
+def kill_in_the_middle(sweep):
+    """Kill a run that has a checkpoint and has not ended, and the sweep; return whether there was one."""
+    for pid in children(sweep.process.pid):
+        os.kill(pid, signal.SIGSTOP)
+        begun = list(Path(f"/proc/{pid}/cwd").resolve().glob("runs/*/*/*/checkpoints/*/manifest.json"))
+        of_it = [path.parents[2] for path in begun if f"run.directory={path.parents[3]}" in words_of(pid)]
+        if of_it and not (of_it[0] / "summary.json").exists():
+            sweep.kill(signal.SIGSTOP)  # so that it does not see the end of the run before its own
+            os.kill(pid, signal.SIGKILL)
+            sweep.kill()
+            sweep.process.join()
+            return True
+        os.kill(pid, signal.SIGCONT)
+    return False
+
+
+def words_of(pid):
+    return Path(f"/proc/{pid}/cmdline").read_text().split("\0")
+
+
 @pytest.mark.slow
 def test_twelve_runs_killed_in_the_middle_continue_with_the_bits_of_single_runs(spec):
     with alone(*TWELVE, ranks_fork=True) as process:
         until_with(process, lambda: statuses().count("done") >= 2)
-        until_with(process, lambda: statuses().count("running") == 2)
-        members = children(process.process.pid)
-        assert len(members) == 2, "two at once"
-        process.kill(signal.SIGSTOP)  # so that it does not see the other's end
-        running = [member.directory for member in sweep_of().members if member.status() == "running"]
-        until(lambda: all((directory / "checkpoints").exists() for directory in running))
-        os.kill(members[0], signal.SIGKILL)
-        process.kill()
-        process.process.join()
+        until_with(process, lambda: statuses().count("running") == len(children(process.process.pid)) == 2)
+        until(lambda: kill_in_the_middle(process))
     until(lambda: at_work_in(spec) == [])
     before = statuses()
     assert {"done", "waiting"} < set(before) <= {"done", "waiting", "killed", "interrupted"}, before
@@ -87,3 +102,96 @@ def test_twelve_runs_killed_in_the_middle_continue_with_the_bits_of_single_runs(
         assert main(["run", "shared.toml", *given]) == 0
         assert weights_bytes(only_run(single)) == weights_bytes(member.directory), member.words
         assert without_times(only_run(single)) == without_times(member.directory), member.words
+
+
+SHORT = SPEC + "[checkpoint]\nevery = '1 epoch'\n"
+
+
+def test_a_run_that_fails_does_not_stop_the_others(spec):
+    (spec / "shared.toml").write_text(SHORT)
+    code, said = swept("run", "shared.toml", "--sweep", "optimizer.options.lr=1e30,0.01", "--set", "run.log_every=1")
+    assert code == 1, said
+    assert statuses() == ["failed", "done"]
+    lines = said.splitlines()
+    assert any(line.startswith("1/2 done   lr=0.01: done   best test/top1 ") for line in lines), said
+    assert any(line.startswith("lr=1e+30: failed: the loss is ") for line in lines), said
+    assert "2 runs: 1 done, 1 failed" in lines
+    folder = sweep_of().folder
+    assert (folder / "report.html").read_text().count("<table") > 0
+    assert "tries again" in lines[-1], said
+    assert main(["runs"]) == main(["runs", str(folder)]) == main(["report", str(folder)]) == 0
+    assert main(["report", str(sweep_of().members[1].folder)]) == 0, "the folder of one run stands for it"
+
+
+def test_ctrl_c_ends_all_runs_and_says_how_to_continue(spec):
+    (spec / "shared.toml").write_text(ENDLESS)
+    with alone("run", "shared.toml", "--seeds", "3", "--at-once", "2", ranks_fork=True) as process:
+        until_with(process, lambda: statuses().count("running") == 2)
+        until(lambda: len([file for file in Path("runs").glob("*/*/*/metrics.jsonl") if file.stat().st_size]) == 2)
+        process.kill(signal.SIGINT)
+        assert ended([process]) == [130], process.said
+    folder = sweep_of().folder
+    assert statuses() == ["interrupted", "interrupted", "waiting"], process.said
+    assert f"continue with: petra-graph run --resume {folder}" in process.said.splitlines()
+    assert "Traceback" not in process.said
+    directory = sweep_of().members[0].directory
+    assert list((directory / "checkpoints").iterdir())
+    (spec / "shared.toml").write_text(ENDLESS.replace("hidden = 12", "hidden = 11"))
+    code, said = swept("run", "--resume", str(folder))
+    assert code == 2
+    assert "shared.toml gives other runs now than when the sweep began: seed=2" in said
+
+
+def test_a_dry_run_lists_all_combinations_and_starts_none(spec, capsys):
+    words = (
+        "run",
+        "shared.toml",
+        "--sweep",
+        "optimizer.options.lr=0.1,0.2",
+        "--seeds",
+        "2",
+        "--fast-dev-run",
+        "--dry-run",
+    )
+    assert main(words) == 0
+    assert capsys.readouterr().out.splitlines()[0] == "4 runs of 2 combinations"
+    assert main([*words, "--json"]) == 0
+    printed = json.loads(capsys.readouterr().out)
+    assert printed["runs"] == ["lr=0.1, seed=0", "lr=0.1, seed=1", "lr=0.2, seed=0", "lr=0.2, seed=1"]
+    assert [one["micro-batches"] for one in printed["combinations"]] == [2, 2]
+    assert not (spec / "runs").exists()
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["shared.toml", "--at-once", "2"], "--at-once is of a sweep"),
+        (["--resume", "latest", "--seeds", "2"], "A continued sweep keeps its runs"),
+        (["--resume", "latest", "--at-once", "2"], "--at-once is of a sweep"),
+        (["-", "--seeds", "2"], "cannot be read by several processes"),
+        (["shared.toml", "--seeds", "2", "--sweep", "run.seed=1,2"], "--seeds 2: run.seed is swept already"),
+        (["shared.toml", "--seeds", "2", "--max-restarts", "1"], "--max-restarts needs --processes"),
+    ],
+)
+def test_what_is_refused(spec, capsys, words, message):
+    assert main(["run", *words]) == 2
+    assert message in capsys.readouterr().err
+    assert not (spec / "runs").exists()
+
+
+def test_a_sweep_from_python(spec, monkeypatch):
+    monkeypatch.setattr("petra_graph.sweeping.member_processes.start_process", forked_member)
+    made = pg.load_spec("shared.toml", {"run.epochs": 1})
+    sweep = pg.sweep(made, {"optimizer.options.lr": [0.01, 0.02]}, {"run.seed": 4}, seeds=2, at_once=2)
+    assert [run.summary["seed"] for run in sweep.runs] == [4, 5, 4, 5]
+    assert [run.status for run in sweep.runs] == ["done"] * 4
+    assert sweep.failed == {}
+    lines = sweep.table(120).splitlines()
+    assert lines[0].split()[:4] == ["combination", "runs", "best", "test/top1"]
+    assert {line.split()[0] for line in lines[2:4]} == {"lr=0.01", "lr=0.02"}
+    assert "<pre>" in sweep._repr_html_()
+    assert pg.sweep(resume=sweep).directory == sweep.directory
+    with pytest.raises(TypeError, match="give `values`"):
+        pg.sweep(made)
+    with pytest.raises(SpecError, match="cannot be found by other processes"):
+        pg.sweep(made.replace({"graph.node.near.block": "__main__:Mine"}), seeds=2)
