@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import shlex
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import chdir
 from pathlib import Path
 from typing import Any
@@ -65,8 +65,9 @@ class Described:
             raise SpecError("a spec from the standard input cannot be read by several processes", "write it to a file")
         axes = list(axes)
         if seeds is not None:
-            run = load(given, overrides).parts.get(("run",))
-            axes.append(seed_axis(run.seed if isinstance(run, RunSpec) else RunSpec().seed, seeds))
+            run = load(given, overrides).values.get("run")
+            first = run.get("seed") if isinstance(run, Mapping) else None
+            axes.append(seed_axis(first if isinstance(first, int) else RunSpec().seed, seeds))
         return cls(given=given, overrides=overrides, combinations=combinations(axes, overrides))
 
     def prepare(self, processes: int = 1) -> list[PreparedGroup]:
@@ -119,7 +120,7 @@ def resumed(folder: Path) -> Sweep:
         chosen = [member.combination for member in firsts.values()]
         prepared = prepare_groups(sweep.spec, sweep.overrides, chosen, sweep.processes)
     changed = [
-        one.words for member, one in zip(firsts.values(), prepared, strict=True) if member.identity != one.identity
+        member.words for member, one in zip(firsts.values(), prepared, strict=True) if member.identity != one.identity
     ]
     if changed:
         message = f"{sweep.spec} gives other runs now than when the sweep began: {'; '.join(changed)}"
