@@ -95,7 +95,7 @@ class Member:
         """Return why it ended before it was done: as its summary says, or the last lines that its process printed."""
         run = self.recorded()
         if run is not None and run.summary.get("error"):
-            return str(run.summary["error"][0])
+            return str(run.summary["error"][0]).partition("\n")[0]
         if run is not None and run.status == "interrupted":
             return "it was interrupted"
         try:
