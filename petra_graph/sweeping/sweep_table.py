@@ -52,9 +52,7 @@ def sweep_table(sweep: Sweep, width: int) -> str:
         name_column("combination", [group.name for group in groups], _WIDE),
         Column(head="runs", cells=[_runs(result) for result in found]),
     ]
-    judged = (
-        next(best_of for group in groups if (best_of := best(group)) is not None) if not _rank(found[0])[0] else None
-    )
+    judged = best(groups[0])
     if judged is not None:
         columns += _spread_columns(f"best {judged[0]}", groups, judged[0], of_best=True)
     for metric in (name for name in _LOSSES if any(name in run.metrics for run in runs)):
@@ -89,7 +87,7 @@ def _spread_columns(head: str, groups: Sequence[RunGroup], metric: str, *, of_be
 
 def _rank(result: Result) -> tuple[bool, float]:
     """Return what groups are sorted by: those with a value first, the best of them first."""
-    found = best(result.group) if result.group.runs else None
+    found = best(result.group)
     if found is None:
         return True, 0.0
     one = next(run.best for run in result.group.runs if run.best is not None)
