@@ -13,6 +13,9 @@
     run.sample(prompt="To be")    # a text continued, where the data set is text
     run.export("onnx")            # for programs that know nothing of petra-graph
 
+    sweep = pg.sweep(spec, {"optimizer.options.lr": [0.1, 0.03]}, seeds=3, at_once=2)
+    sweep.table()                 # means and spreads over the seeds, the best first; sweep.runs are ordinary runs
+
     module = pg.load("runs/...")  # a run's network as an ordinary torch.nn.Module
 
 A network may be made of one's own classes, without any file. A class stands where a spec has a name:
@@ -58,6 +61,7 @@ if TYPE_CHECKING:
     from petra_graph.api import (
         PlanView,
         Run,
+        Sweep,
         buffered,
         evaluate,
         export,
@@ -69,6 +73,7 @@ if TYPE_CHECKING:
         plan,
         predict,
         sample,
+        sweep,
         train,
     )
     from petra_graph.autograd import reversible
@@ -85,6 +90,7 @@ __all__ = [
     "Run",
     "Spec",
     "SpecError",
+    "Sweep",
     "buffered",
     "evaluate",
     "export",
@@ -97,6 +103,7 @@ __all__ = [
     "predict",
     "reversible",
     "sample",
+    "sweep",
     "train",
 ]
 _ELSEWHERE = {

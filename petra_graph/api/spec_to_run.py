@@ -33,7 +33,7 @@ def load_spec(path: str | Path, changes: Changes | None = None) -> Spec:
     from petra_graph.planning.check_spec import check_spec
     from petra_graph.spec.overrides import assignments
 
-    return check_spec(_specification(path), assignments(changes)).spec
+    return check_spec(given_specification(path), assignments(changes)).spec
 
 
 def make_spec(nodes: Sequence[Mapping[str, Any]] | None = None, **tables: Any) -> Spec:
@@ -76,7 +76,7 @@ def plan(spec: Spec | str | Path, changes: Changes | None = None, *, overlap: bo
     from petra_graph.planning.plan_spec import Planner
     from petra_graph.spec.overrides import assignments
 
-    planner = Planner(_specification(spec), assignments(changes), overlap=overlap)
+    planner = Planner(given_specification(spec), assignments(changes), overlap=overlap)
     return PlanView(planner.plan().document(with_timeline=True))
 
 
@@ -114,7 +114,7 @@ def train(
     if not isinstance(processes, int) or processes < 1:
         raise TypeError(f"processes are a number from 1 on (got {processes!r})")
     if resume is None:
-        chosen, directory = _specification(spec), None
+        chosen, directory = given_specification(spec), None
         overrides = assignments(changes)
     else:
         overrides = assignments(changes)
@@ -132,19 +132,15 @@ def _on_processes(chosen: Spec | str, overrides: Sequence[str], processes: int, 
     import os
     import tempfile
 
-    from petra_graph.errors import FailedOnAnotherProcess, Interrupted, RunFailed, SpecError
+    from petra_graph.errors import FailedOnAnotherProcess, Interrupted, RunFailed
     from petra_graph.spec.load_spec import dump
     from petra_graph.training.processes.launched_processes import run_on_processes
 
     with tempfile.TemporaryDirectory() as folder:
         if not isinstance(chosen, str):
-            if '"__main__:' in (text := dump(chosen)):
-                raise SpecError(
-                    "a class of this notebook or script cannot be found by other processes",
-                    "put it into a module, or train in one process",
-                )
+            refuse_classes_of_main(chosen)
             path = Path(folder) / f"{chosen.name}.toml"
-            path.write_text(text, encoding="utf-8")
+            path.write_text(dump(chosen), encoding="utf-8")
             chosen = str(path)
         try:
             found = run_on_processes(chosen, overrides, processes, [], dict(os.environ), resume=directory)
@@ -157,7 +153,23 @@ def _on_processes(chosen: Spec | str, overrides: Sequence[str], processes: int, 
     return found
 
 
-def _specification(given: Spec | str | Path | None) -> Spec | str:
+def refuse_classes_of_main(spec: Spec) -> None:
+    """Refuse a specification that other processes cannot read.
+
+    Raises:
+        SpecError: it names a class of this notebook or script.
+    """
+    from petra_graph.errors import SpecError
+    from petra_graph.spec.load_spec import dump
+
+    if '"__main__:' in dump(spec):
+        raise SpecError(
+            "a class of this notebook or script cannot be found by other processes",
+            "put it into a module, or train in one process",
+        )
+
+
+def given_specification(given: Spec | str | Path | None) -> Spec | str:
     """Return a specification, or the name of its file, as `run` and `plan` are given it.
 
     Raises:

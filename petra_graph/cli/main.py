@@ -17,7 +17,13 @@ from collections.abc import Sequence
 import click
 
 from petra_graph.cli.standard_streams import prepare_streams
-from petra_graph.runtime.control.start_up import end_at_signals, end_with_parent, ignore_signals
+from petra_graph.runtime.control.start_up import (
+    PARENT,
+    end_at_signals,
+    end_with_parent,
+    ignore_signals,
+    stop_with_parent,
+)
 from petra_graph.version import __version__
 
 VERBS = {
@@ -105,6 +111,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     end_at_signals()
     if "RANK" in os.environ:
         end_with_parent()
+    elif PARENT in os.environ:
+        stop_with_parent()
     try:
         return _run(None)
     finally:

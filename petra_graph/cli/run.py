@@ -16,9 +16,30 @@ from petra_graph.errors import RunFailed
 @click.argument("spec", metavar="[SPEC]", required=False)
 @set_option
 @click.option(
+    "--sweep",
+    "sweeps",
+    multiple=True,
+    metavar="KEY=A,B,...",
+    help="Train a run for each of these values, each in a process of its own; several sweeps: for all combinations. Values are "
+    "as in --set; commas in lists, tables and quotes part no values: --sweep 'optimizer.options.betas=[0.9,0.99],[0.8,0.99]'.",
+)
+@click.option(
+    "--seeds",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="Train each combination with N seeds, from run.seed on.",
+)
+@click.option(
+    "--at-once",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="Of a sweep, train N runs at a time.  [default: 1]",
+)
+@click.option(
     "--resume",
     metavar="RUN",
-    help="Without SPEC: continue a run from its latest checkpoint. RUN is its directory, or `latest`.",
+    help="Without SPEC: continue a run from its latest checkpoint. RUN is its directory, or `latest`, or the folder of a "
+    "sweep: runs that are done stay, the others continue or begin.",
 )
 @click.option(
     "--processes", type=click.IntRange(min=1), default=1, metavar="N", help="Share the stages among N processes."
@@ -47,6 +68,9 @@ def run(
     *,
     spec: str | None,
     overrides: tuple[str, ...],
+    sweeps: tuple[str, ...],
+    seeds: int | None,
+    at_once: int | None,
     resume: str | None,
     processes: int,
     max_restarts: int,
@@ -65,6 +89,7 @@ def run(
         raise click.UsageError("Give SPEC, or --resume RUN: a continued run keeps its specification.")
     if max_restarts and processes == 1:
         raise click.UsageError("--max-restarts needs --processes: this process cannot outlive itself.")
+    own = overrides
     overrides = (*_trial(resume, overfit, fast_dev_run=fast_dev_run), *overrides)
     os.environ.setdefault(
         "KINETO_LOG_LEVEL", "99"
@@ -72,6 +97,16 @@ def run(
     if processes > 1 or "RANK" in os.environ:
         # When a process ends, torch would log each lost connection with its C++ stack; it reads this when imported.
         os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
+    if sweeps or seeds or at_once or _names_sweep(resume):
+        from petra_graph.cli.run_sweep import describe, refuse_usage, resume_sweep, run_sweep
+
+        refuse_usage(resume, begins=bool(sweeps or seeds), own=bool(own) or processes > 1)
+        if spec is None:
+            resume_sweep(str(resume), at_once or 1, dry_run=dry_run, as_json=as_json)
+        else:
+            described = describe(spec, overrides, sweeps, seeds)
+            run_sweep(described, processes, max_restarts, at_once or 1, dry_run=dry_run, as_json=as_json)
+        return
     directory = None
     if resume is not None:
         from petra_graph.training.checkpoints.resumption import directory_of
@@ -90,6 +125,12 @@ def run(
         )
     else:
         _train(spec, overrides, directory, as_json=as_json)
+
+
+def _names_sweep(resume: str | None) -> bool:
+    from petra_graph.record.run_folders import is_sweep
+
+    return resume is not None and is_sweep(Path(resume).expanduser())
 
 
 def _trial(resume: str | None, overfit: int | None, *, fast_dev_run: bool) -> tuple[str, ...]:

@@ -23,20 +23,26 @@ from petra_graph.cli.options_and_output import ANY_WIDTH, echo, json_option, pri
     default="age",
     help="age: the youngest first. metric: the best first.",
 )
+@click.option(
+    "--where",
+    multiple=True,
+    metavar="KEY=VALUE",
+    help="Only runs whose resolved spec has this value, as in --where method.name=petra; or status=done. May be repeated.",
+)
 @json_option
-def runs(folder: Path | None, order: Literal["age", "metric"], *, as_json: bool) -> None:
+def runs(folder: Path | None, order: Literal["age", "metric"], *, where: tuple[str, ...], as_json: bool) -> None:
     """List the runs in FOLDER ("runs" if none is given): status, epochs, best metric, age, and what differs.
 
     The metric is checkpoint.best of the run's spec, else test/top1, else test/loss. What differs are the keys in which runs
     of one name differ. A run is done, interrupted, failed,
-    running, killed (it ended without a summary), or damaged.
+    running, killed (it ended without a summary), or damaged. Runs of a sweep are named by their folders in it.
     """
     from petra_graph.record.run_folders import RUNS
     from petra_graph.report.run.run_list import rows, run_records
 
     chosen = folder or Path(RUNS)
     none_yet = folder is None and not chosen.exists()
-    records = [] if none_yet else run_records(chosen, order)
+    records = [] if none_yet else run_records(chosen, order, where=where)
     if as_json:
         print_json(records)
     elif records and sys.stdout.isatty():
@@ -44,7 +50,8 @@ def runs(folder: Path | None, order: Literal["age", "metric"], *, as_json: bool)
     elif records:
         print_table(rows(records))
     else:
-        echo(f"no runs in {chosen}: `petra-graph run SPEC` makes one")
+        such = f" with {' and '.join(where)}" if where else ": `petra-graph run SPEC` makes one"
+        echo(f"no runs in {chosen}{such}")
 
 
 def _print(table: Sequence[Sequence[str]]) -> None:

@@ -191,6 +191,18 @@ def read_events(directory: Path) -> Iterator[Mapping[str, Any]]:
                 yield event
 
 
+def latest_values(directory: Path, most_bytes: int = 2**14) -> Mapping[str, Mapping[str, Any]]:
+    """Return the latest event of each name among the last bytes of a run's events; {} where it has none yet."""
+    try:
+        with (directory / METRICS).open("rb") as lines:
+            lines.seek(-min(most_bytes, lines.seek(0, os.SEEK_END)), os.SEEK_END)
+            tail = lines.read()
+    except OSError:
+        return {}
+    found = [event for line in tail.splitlines() if (event := _event(line)) is not None]
+    return {event["name"]: event for event in found if event["value"] is not None}
+
+
 def _event(line: bytes) -> Mapping[str, Any] | None:
     """Return the event of a line; None where it holds none."""
     try:

@@ -13,18 +13,20 @@ from petra_graph.record.checkpoint import repaired
 LATEST = "latest"
 RUNS = "runs"
 """The folder of runs, where a specification names no other."""
+SWEEP = "sweep.json"
+"""The file of a sweep, in a folder whose folders hold a run each."""
 _STAMP = re.compile(r"(\d{8}T\d{6}Z)-.+")
 _FILES = ("resolved.toml", "metrics.jsonl", "summary.json", "plan.json")
 
 
 def find_run(name: str) -> Path:
-    """Return a run's directory: the one that is named, or the latest one in `runs`.
+    """Return a run's directory: the one that is named, or that is alone in the folder that is named, or the latest one in `runs`.
 
     Raises:
         SpecError: there is none.
     """
     if name != LATEST:
-        return Path(name).expanduser()
+        return _alone_in(Path(name).expanduser())
     found = run_directories(Path(RUNS))
     if not found:
         raise SpecError(f"there is no run in {RUNS}", "give the directory of a run")
@@ -46,7 +48,7 @@ def run_to_resume(name: str, parent: Path) -> Path:
         if not runs:
             raise SpecError(f"no run in {parent} has a checkpoint", "give the directory of a run")
         return max(runs, key=began)
-    directory = Path(name).expanduser()
+    directory = _alone_in(Path(name).expanduser())
     if not directory.is_dir():
         raise no_run(name)
     if not repaired(directory):
@@ -57,13 +59,14 @@ def run_to_resume(name: str, parent: Path) -> Path:
 
 
 def run_directories(folder: Path) -> list[Path]:
-    """Return the directories of runs in a folder, or the folder itself where it is one; a damaged one counts.
+    """Return the directories of runs in a folder and in sweeps there, or the folder itself where it is a run; a damaged one counts.
 
     Raises:
         SpecError: there is no such folder, or it cannot be read.
     """
     try:
-        found = [folder] if _is_run(folder) else [path for path in folder.iterdir() if path.is_dir() and _is_run(path)]
+        alone = _is_run(folder) or is_sweep(folder)
+        found = [run for path in ([folder] if alone else folder.iterdir()) for run in _runs_of(path)]
     except OSError as error:
         message = f"cannot read the folder {folder}: {error.strerror or error}"
         raise SpecError(message, "name the folder that holds runs: `run.directory` of their specs") from None
@@ -81,8 +84,32 @@ def began(directory: Path) -> datetime:
     return datetime.fromtimestamp(min(times), UTC)
 
 
+def is_sweep(folder: Path) -> bool:
+    """Whether this is the folder of a sweep."""
+    return (folder / SWEEP).is_file()
+
+
+def is_swept(directory: Path) -> bool:
+    """Whether this is the directory of a run of a sweep; the folder around it names it as well."""
+    return is_sweep(directory.parent.parent)
+
+
+def _runs_of(path: Path) -> list[Path]:
+    """Return the runs of a sweep, or the run that a folder is; [] of another one."""
+    if is_sweep(path):
+        return [run for run in path.glob("*/*") if run.is_dir() and _is_run(run)]
+    return [path] if path.is_dir() and _is_run(path) else []
+
+
+def _alone_in(folder: Path) -> Path:
+    """Return the run that is the only one in a folder, or the folder itself."""
+    if folder.is_dir() and not _is_run(folder) and len(runs := run_directories(folder)) == 1:
+        return runs[0]
+    return folder
+
+
 def _is_run(path: Path) -> bool:
-    return _STAMP.fullmatch(path.name) is not None or len(list(_present(path))) > 1
+    return not is_sweep(path) and (_STAMP.fullmatch(path.name) is not None or len(list(_present(path))) > 1)
 
 
 def _present(directory: Path) -> Iterator[Path]:

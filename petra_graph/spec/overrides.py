@@ -49,8 +49,24 @@ class Change(str):
     __slots__ = ()
 
 
+class Swept(str):
+    """One of the values of a `--sweep`."""
+
+    __slots__ = ()
+    option = "--sweep"
+
+
+class Condition(str):
+    """A value that runs are asked for, as `--where`."""
+
+    __slots__ = ()
+    option = "--where"
+
+
 def _as_given(text: str) -> str:
-    return f'changes["{text.partition("=")[0]}"]' if isinstance(text, Change) else f"--set {text}"
+    if isinstance(text, Change):
+        return f'changes["{text.partition("=")[0]}"]'
+    return f"{getattr(text, 'option', '--set')} {text}"
 
 
 def _refusal(text: str, message: str, hint: str = "") -> SpecError:
@@ -86,6 +102,18 @@ def parse_override(text: str) -> Override:
     return Override(text=text, keys=keys, value=value)
 
 
+def parse_overrides(texts: Iterable[str]) -> tuple[list[Override], list[Problem]]:
+    """Return the overrides that can be read, and the problems of the others."""
+    overrides: list[Override] = []
+    problems: list[Problem] = []
+    for text in texts:
+        try:
+            overrides.append(parse_override(text))
+        except SpecError as error:
+            problems += error.problems
+    return overrides, problems
+
+
 def _quoted(key: str, written: str) -> str:
     """Return a hint with the bare words of a list or table in quotes, which a shell takes away; "" where that would not be a value either."""
     bare = r"(?<=[\[,=])(\s*)(?!(?:true|false|inf|nan)\s*[,\]}])([^\W\d][\w:./~-]*)(?=\s*[,\]}])"
@@ -113,13 +141,7 @@ def assignments(changes: Mapping[str, Any] | None) -> list[str]:
 
 def apply_overrides(layers: Layers, texts: Iterable[str]) -> tuple[Layers, tuple[Problem, ...]]:
     """Return the layers with the overrides assigned, and the problems of those that cannot be."""
-    overrides: list[Override] = []
-    problems: list[Problem] = []
-    for text in texts:
-        try:
-            overrides.append(parse_override(text))
-        except SpecError as error:
-            problems += error.problems
+    overrides, problems = parse_overrides(texts)
     overrides.sort(key=lambda override: override.keys[-1] not in ("name", "block"))
     for override in overrides:
         if override.keys == ("format",):

@@ -13,14 +13,14 @@ from petra_graph.errors import Interrupted, NoFeasiblePlan, PluginError, Problem
 from tests.support import ROOT
 
 VERBS = """\
-run [SPEC] --set --resume --processes --max-restarts --fast-dev-run --overfit --dry-run --json
+run [SPEC] --set --sweep --seeds --at-once --resume --processes --max-restarts --fast-dev-run --overfit --dry-run --json
 plan SPEC --set --profile --overlap --compare --scale --diff --expand --format --stages --verbose --output --json
 profile SPEC --set --output --micro-batches --json
 evaluate RUN --set --weights --split --device --json
 predict RUN [FILES...] --set --weights --top --batch --device --format --output --json --prompt --tokens --temperature --top-k --seed
 export RUN --format --weights --output --json
 report RUNS... --figure --output --json
-runs [FOLDER] --sort --json
+runs [FOLDER] --sort --where --json
 validate SPECS... --set --json
 list [GROUP] --json
 show PLUGIN --json

@@ -22,6 +22,7 @@ from pathlib import Path
 from pkgutil import resolve_name
 from subprocess import CompletedProcess
 from tempfile import TemporaryDirectory
+from typing import Any
 from unittest.mock import patch
 
 from attrs import frozen
@@ -275,13 +276,23 @@ def _run(fork: _Fork) -> None:
         signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
     if fork.ranks_fork:
         patch.object(SubprocessHandler, "_popen", _forked_rank).start()
+        patch("petra_graph.sweeping.member_processes.start_process", forked_member).start()
     code = resolve_name(PROGRAMS.get(fork.program, fork.program))([*fork.words])
     sys.stdout.flush()
     os._exit(code or 0)
 
 
-def _forked_rank(_: SubprocessHandler, words: tuple[str, ...], variables: dict[str, str]) -> subprocess.Popen[bytes]:
-    """Fork a rank that the launcher, this process, would start; only what a new interpreter would not share is put back."""
+def forked_member(
+    words: Sequence[str], variables: Mapping[str, str], output: int, folder: str
+) -> subprocess.Popen[bytes]:
+    """Fork a run that a sweep, this process, would start."""
+    return _forked_rank(None, tuple(words), dict(variables), stdout=output, stderr=subprocess.STDOUT, cwd=folder)
+
+
+def _forked_rank(
+    _: SubprocessHandler | None, words: tuple[str, ...], variables: dict[str, str], **more: Any
+) -> subprocess.Popen[bytes]:
+    """Fork a rank or a run that a launcher or a sweep, this process, would start; only what a new interpreter would not share is put back."""
 
     def be_rank() -> None:
         os.closerange(3, os.sysconf("SC_OPEN_MAX"))  # the launcher's store is among them; and so `Popen` returns
@@ -293,8 +304,8 @@ def _forked_rank(_: SubprocessHandler, words: tuple[str, ...], variables: dict[s
         logging.disable(logging.NOTSET)
         os.environ.clear()
         os.environ.update(variables)
-        if "-P" in words:
-            sys.path.remove(str(Path.cwd()))
+        if "-P" in words and (here := str(Path.cwd())) in sys.path:
+            sys.path.remove(here)
         sys.argv = ["petra-graph", *words[words.index("petra_graph") + 1 :]]
         try:
             code = main()
@@ -305,7 +316,7 @@ def _forked_rank(_: SubprocessHandler, words: tuple[str, ...], variables: dict[s
         os._exit(code)
 
     sys.stdout.flush()
-    return subprocess.Popen(words, start_new_session=True, preexec_fn=be_rank)  # noqa: PLW1509  its threads wait
+    return subprocess.Popen(words, start_new_session=True, preexec_fn=be_rank, **more)  # noqa: PLW1509  its threads wait
 
 
 def run_code(words: Sequence[str]) -> int:

@@ -17,13 +17,12 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, TypeVar
 
-import attrs
 import click
 from attrs import frozen
 
 from petra_graph.record.run_directory import environment
-from petra_graph.spec.load_spec import dump, load
-from petra_graph.spec.model import Spec
+from petra_graph.spec.load_spec import load
+from petra_graph.sweeping.prepare_sweep import identity
 from petra_graph.training.prepared_run import prepare
 from petra_graph.training.record.resolved_spec import resolved
 
@@ -170,12 +169,12 @@ class Study:
         return self._folder(case) / "output.txt"
 
     def _resolved(self, case: Case) -> str:
-        return _elsewhere(resolved(prepare(self.spec, self._arguments(case))))
+        return identity(resolved(prepare(self.spec, self._arguments(case))))
 
     def _finished(self, case: Case, wanted: str) -> Done | None:
         for directory in _ended(self._folder(case)):
             loaded = load(str(directory / "resolved.toml")).spec
-            if loaded is not None and _elsewhere(loaded) == wanted:
+            if loaded is not None and identity(loaded) == wanted:
                 return Done(case=case, directory=directory)
             message = f"{directory} is a finished run of other settings"
             raise click.ClickException(f"{message}; name another --output, or remove it")
@@ -213,9 +212,3 @@ def _ended(folder: Path) -> Iterator[Path]:
     for summary in sorted(folder.glob("*/summary.json")):
         if json.loads(summary.read_text())["status"] == "done":
             yield summary.parent
-
-
-def _elsewhere(spec: Spec) -> str:
-    """Write a resolved specification without its name and place, which change no number."""
-    run = attrs.evolve(spec.run, directory="runs")
-    return dump(attrs.evolve(spec, name="run", run=run))

@@ -11,7 +11,7 @@ import attrs
 from petra_graph.errors import Problem, SpecError
 from petra_graph.record.recorded_run import RecordedRun, read_run
 from petra_graph.record.run_directory import write_output
-from petra_graph.record.run_folders import find_run
+from petra_graph.record.run_folders import find_run, is_sweep, run_directories
 from petra_graph.report.run.run_page import run_page
 from petra_graph.report.run.runs_page import runs_page, runs_record
 
@@ -22,7 +22,7 @@ def report_runs(names: Sequence[str], output: Path | None = None) -> dict[str, A
     """Write the report of some runs.
 
     Args:
-        names: their directories, or "latest"; at least one. A run that is named twice counts once.
+        names: their directories, or "latest", or folders of sweeps; at least one. A run that is named twice counts once.
         output: the file; None: report.html in the directory of the run, or of several runs in the current folder.
 
     Returns:
@@ -32,7 +32,7 @@ def report_runs(names: Sequence[str], output: Path | None = None) -> dict[str, A
         SpecError: one is not a run's directory, or is damaged; the error has all problems.
         RunFailed: the file cannot be written.
     """
-    directories = {path.resolve(): path for path in map(find_run, names)}
+    directories = {path.resolve(): path for name in names for path in _named(name)}
     runs, problems = list[RecordedRun](), list[Problem]()
     for directory in directories.values():
         try:
@@ -47,6 +47,11 @@ def report_runs(names: Sequence[str], output: Path | None = None) -> dict[str, A
     write_output(path, page)
     record: dict[str, Any] = {"output": str(path), "runs": [_record(run) for run in runs]}
     return record if single is not None else record | runs_record(runs)
+
+
+def _named(name: str) -> list[Path]:
+    path = find_run(name)
+    return (run_directories(path) if is_sweep(path) else []) or [path]
 
 
 def _record(run: RecordedRun) -> dict[str, Any]:

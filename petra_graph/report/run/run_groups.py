@@ -134,7 +134,7 @@ def differences(groups: Sequence[RunGroup]) -> dict[str, list[str]]:
 
 def differing(resolved: Sequence[Mapping[str, Any]], but: Collection[str]) -> dict[str, list[str]]:
     """Return the keys in which specifications differ, except some, with their values as TOML."""
-    specs = [dict(_flat(each)) for each in resolved]
+    specs = [dict(flat(each)) for each in resolved]
     keys = dict.fromkeys(key for spec in specs for key in spec if key not in but)
     rows = {key: [shown(spec[key]) if key in spec else "-" for spec in specs] for key in keys}
     return {key: row for key, row in rows.items() if len(set(row)) > 1}
@@ -153,17 +153,17 @@ def best(group: RunGroup) -> tuple[str, Spread] | None:
 
 
 def _identity(resolved: Mapping[str, Any]) -> str:
-    return json.dumps([(key, value) for key, value in sorted(_flat(resolved)) if key not in _OWN], default=str)
+    return json.dumps([(key, value) for key, value in sorted(flat(resolved)) if key not in _OWN], default=str)
 
 
-def _flat(table: Mapping[str, Any], path: str = "") -> Iterator[tuple[str, Any]]:
+def flat(table: Mapping[str, Any], path: str = "") -> Iterator[tuple[str, Any]]:
     """Yield a table's values with their dotted keys; nodes of the graph by their names."""
     for key, value in table.items():
         name = f"{path}{key}"
         if isinstance(value, Mapping):
-            yield from _flat(value, f"{name}.")
+            yield from flat(value, f"{name}.")
         elif name == "graph.node":
             for node in value:
-                yield from _flat(node, f"{name}.{node.get('name')}.")
+                yield from flat(node, f"{name}.{node.get('name')}.")
         else:
             yield name, value

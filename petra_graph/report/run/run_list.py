@@ -9,14 +9,15 @@ from typing import Any, Literal
 
 import attrs
 
-from petra_graph.errors import PetraGraphError
+from petra_graph.errors import PetraGraphError, Problem, SpecError, Where, likely_meant
 from petra_graph.kinds.metric import scales_in
 from petra_graph.record.checkpoint import numbers
 from petra_graph.record.recorded_run import RecordedRun, read_run
 from petra_graph.record.run_directory import is_locked
-from petra_graph.record.run_folders import began, run_directories
+from petra_graph.record.run_folders import began, is_swept, run_directories
 from petra_graph.report.metric_text import metric_text
-from petra_graph.report.run.run_groups import differing, in_words
+from petra_graph.report.run.run_groups import differing, flat, in_words
+from petra_graph.spec.overrides import Condition, parse_overrides
 from petra_graph.units import age, plural
 
 Order = Literal["age", "metric"]
@@ -24,19 +25,22 @@ HEADS = ("run", "status", "epochs", "best", "age", "")
 _NOT_SHOWN = ("run.directory",)
 
 
-def run_records(folder: Path, order: Order = "age", now: datetime | None = None) -> list[dict[str, Any]]:
+def run_records(
+    folder: Path, order: Order = "age", now: datetime | None = None, where: Iterable[str] = ()
+) -> list[dict[str, Any]]:
     """Return the runs in a folder as JSON.
 
     Args:
-        folder: whose directories are runs.
+        folder: whose directories are runs, or sweeps.
         order: "age": the youngest first; "metric": the best first, runs without a metric last.
         now: from which ages are counted; None: the present.
+        where: KEY=VALUE of the resolved specification, or status=VALUE: only the runs that have all of these.
 
     Raises:
-        SpecError: the folder does not exist.
+        SpecError: the folder does not exist, or no run there has such a key.
     """
     now = now or datetime.now(UTC)
-    found = {directory: _read(directory) for directory in run_directories(folder)}
+    found = _chosen({directory: _read(directory) for directory in run_directories(folder)}, where)
     records = [_record(directory, run, now) for directory, run in found.items()]
     _add_differences(records, [run for run in found.values() if isinstance(run, RecordedRun)])
     records.sort(key=lambda record: (record["age_seconds"], record["run"]))
@@ -57,6 +61,38 @@ def _read(directory: Path) -> RecordedRun | Exception:
         return error
 
 
+def _chosen(
+    found: Mapping[Path, RecordedRun | Exception], where: Iterable[str]
+) -> Mapping[Path, RecordedRun | Exception]:
+    """Return the runs that meet all conditions.
+
+    Raises:
+        SpecError: a condition cannot be read, or no run has its key.
+    """
+    conditions, problems = parse_overrides(map(Condition, where))
+    values = {directory: _values(directory, run) for directory, run in found.items()}
+    keys = sorted({key for one in values.values() for key in one})
+    wanted = [(".".join(one.keys), one) for one in conditions]
+    for key, one in wanted:
+        if found and key not in keys:
+            meant = likely_meant(key, keys)
+            hint = f"did you mean {meant[0]!r}?" if meant else "the keys of a run are in its resolved.toml"
+            problems.append(Problem(message=f"no run has the key {key}", hint=hint, where=Where(file=one.source.file)))
+    if problems:
+        raise SpecError(problems)
+    return {
+        directory: run
+        for directory, run in found.items()
+        if all(key in values[directory] and values[directory][key] == one.value for key, one in wanted)
+    }
+
+
+def _values(directory: Path, run: RecordedRun | Exception) -> Mapping[str, Any]:
+    if isinstance(run, Exception):
+        return {"status": "running" if is_locked(directory) else "damaged"}
+    return {**dict(flat(run.resolved)), "status": run.status}
+
+
 def _add_differences(records: Sequence[dict[str, Any]], runs: Sequence[RecordedRun]) -> None:
     """Add to each record the keys in which it and the other runs of its name differ, with its values."""
     by_name: dict[str, list[RecordedRun]] = {}
@@ -66,14 +102,15 @@ def _add_differences(records: Sequence[dict[str, Any]], runs: Sequence[RecordedR
     for alike in by_name.values():
         rows = differing([run.resolved for run in alike], _NOT_SHOWN)
         for place, run in enumerate(alike):
-            own[run.directory.name] = {key: values[place] for key, values in rows.items()}
+            own[str(run.directory)] = {key: values[place] for key, values in rows.items()}
     for record in records:
-        record["differs"] = own.get(record["run"], {})
+        record["differs"] = own.get(record["directory"], {})
 
 
 def _record(directory: Path, run: RecordedRun | Exception, now: datetime) -> dict[str, Any]:
     start = began(directory)
-    record: dict[str, Any] = {"run": directory.name, "directory": str(directory), "name": None, "status": "damaged"}
+    name = "/".join(directory.parts[-3:-1]) if is_swept(directory) else directory.name
+    record: dict[str, Any] = {"run": name, "directory": str(directory), "name": None, "status": "damaged"}
     record |= {"epochs": None, "planned_epochs": None, "best": None, "metrics": {}, "problem": None}
     record |= {"began": start.isoformat(), "age_seconds": round((now - start).total_seconds(), 1)}
     record |= {"checkpoints": numbers(directory)}

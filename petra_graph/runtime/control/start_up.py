@@ -18,6 +18,10 @@ _INTERRUPTED = 130
 _LOOK_SECONDS = 0.25
 LAUNCHER = "PETRA_GRAPH_LAUNCHER"
 """The environment variable with the launcher's process: it may end before a rank can look."""
+PARENT = "PETRA_GRAPH_SWEEP"
+"""The environment variable with the process of a sweep, of which this one is a run."""
+_SIGNAL_AT_END_OF_PARENT = 1
+"""PR_SET_PDEATHSIG of Linux's prctl."""
 _started = Event()
 """Set when this process watches its parent by other means."""
 
@@ -47,6 +51,15 @@ def end_with_parent() -> None:
                 os._exit(1)
 
     Thread(target=watch, name="parent", daemon=True).start()
+
+
+def stop_with_parent() -> None:
+    """Have the system ask this process to stop when the process of its sweep has ended, however it ended."""
+    import ctypes
+
+    ctypes.CDLL(None).prctl(_SIGNAL_AT_END_OF_PARENT, signal.SIGTERM)
+    if os.getppid() != int(os.environ.pop(PARENT)):
+        os.kill(os.getpid(), signal.SIGTERM)
 
 
 def started() -> None:
