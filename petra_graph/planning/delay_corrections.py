@@ -15,6 +15,9 @@ from petra_graph.planning.measure_network import MeasuredNetwork
 from petra_graph.program.stage_program import StageProgram
 from petra_graph.units import noun
 
+_BY_STAGE = "beta1_by_stage"
+"""The option of `nadam` that follows the delay."""
+
 
 @frozen
 class _Asked:
@@ -64,7 +67,7 @@ def _too_late(network: MeasuredNetwork, programs: Sequence[StageProgram], most: 
     which = f"{plugin} with {key[-1]} = {shown(network.optimizer.options.correction)}" if key else f"{plugin}"
     yield Problem(
         message=f"{which} is for delays of at most {_updates(most)}, and stage {latest.index} has one of {_updates(_staleness(latest))}",
-        hint=f"set method.max_staleness = {shown(float(most))}, which chooses the accumulation, or method.schedule to one of less delay, "
+        hint=f"set method.max_staleness = {shown(float(most))} in place of method.accumulation, or method.schedule to one of less delay, "
         'or use the correction "spike" of sgd, adam and adamw, which is for any delay',
         path=key or ("optimizer", "name"),
     )
@@ -94,6 +97,8 @@ def corrections_without_effect(network: MeasuredNetwork, programs: Sequence[Stag
             key = _key(network, asked)
             own = key[-1] == asked.option
             corrections.append(f"{_dotted(key)} = true" if own else f"the {asked.noun} of {optimizer.plugin}")
+    if optimizer.plugin.is_first_party and getattr(optimizer.options, _BY_STAGE, False):
+        corrections.append(f"optimizer.options.{_BY_STAGE} = true")
     yield from (f"{correction} changes nothing: no stage has a delay" for correction in corrections)
 
 

@@ -53,6 +53,14 @@ HOW = {
     ],
     "error feedback and discrepancy": [*CORRECTS["error feedback"], *CORRECTS["discrepancy"]],
 }
+NADAM = ["optimizer.name=nadam", "optimizer.options.beta1_by_stage=true"]
+BY_DELAY = ["lr_schedule.delay_epochs=1.5"]
+ALSO = {
+    "the spike, lockstep": [SPIKE, *LOCKSTEP],
+    "nadam by stage, lockstep": [*NADAM, *LOCKSTEP],
+    "nadam with error feedback": [*NADAM, *CORRECTS["error feedback"]],
+    "the spike and a rate by delay": [SPIKE, *BY_DELAY, "method.accumulation=1"],
+}
 OFF = [
     "optimizer.options.predict=false",
     "optimizer.options.correct_discrepancy=false",
@@ -71,11 +79,12 @@ def words(settings):
 
 
 @pytest.mark.parametrize("call", ["trained 1/4", "trained 2/6", "trained 2/8", "evaluating 1"])
-@pytest.mark.parametrize("how", HOW)
+@pytest.mark.parametrize("how", HOW | ALSO)
 def test_interrupted_and_resumed_is_uninterrupted(spec, how, call):
-    run(spec, HOW[how], StopAt(call))
+    settings = (HOW | ALSO)[how]
+    run(spec, settings, StopAt(call))
     assert main(["run", "--resume", "latest"]) == 0
-    run(spec, [*HOW[how], "run.directory=whole"], Listener())
+    run(spec, [*settings, "run.directory=whole"], Listener())
     assert without_times(only_run()) == without_times(only_run("whole"))
     assert weights_bytes(only_run()) == weights_bytes(only_run("whole"))
 
@@ -113,6 +122,9 @@ TWICE = [
     HOW["prediction, adam, lockstep, windows of two"],
     HOW["discrepancy, adam with the spike, lockstep, windows of two"],
     [*HOW["error feedback and discrepancy"], *GRID],
+    [*ALSO["the spike, lockstep"], *GRID],
+    ALSO["nadam by stage, lockstep"],
+    [*ALSO["nadam with error feedback"], *GRID],
 ]
 
 
@@ -133,6 +145,10 @@ def test_two_processes_have_the_bits_of_one(spec, settings):
         [*CORRECTS["prediction"], "method.schedule=lockstep"],
         [*CORRECTS["discrepancy"], *GRID, "method.schedule=lockstep"],
         CORRECTS["error feedback"],
+        [SPIKE, *BY_DELAY, *GRID, "method.schedule=lockstep"],
+        [*NADAM, "method.schedule=lockstep"],
+        ["optimizer.name=muon", SPIKE, *GRID, "method.accumulation=1"],
+        ["optimizer.name=soap", "optimizer.options.precondition_frequency=3", "method.accumulation=1"],
     ],
     ids=str,
 )
@@ -263,6 +279,7 @@ EFFECTS = {
     "correct_discrepancy = true": CORRECTS["discrepancy"],
     'correction = "spike"': [SPIKE],
     'correction = "error-feedback"': CORRECTS["error feedback"],
+    "beta1_by_stage = true": NADAM,
 }
 
 

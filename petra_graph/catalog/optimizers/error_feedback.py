@@ -10,52 +10,33 @@ Where steps change slowly, that is the step one update ahead. At D = 0 it is the
 D is the mean delay of the window in updates, which the executor sets in group["staleness"]. The correction is for a delay of at most
 one update, and for a mean between none and one: further back, the difference of two steps says nothing of the steps between.
 
-Limit: a step is measured by what it changed, so it is rounded as the parameters are.
-
 Decision: every stage keeps its last step, also without delay, since the next window may be late.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from typing import Any, cast
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
 
-from petra_graph.catalog.optimizers.spike_compensation import KnowsDelay, chunked, delay_of
+from petra_graph.catalog.optimizers.late_steps import (
+    LateSteps,
+    Steps,
+    adam_steps,
+    add_scaled,
+    measured_steps,
+    scale_of,
+    sgd_steps,
+    undelayed,
+)
+from petra_graph.catalog.optimizers.spike_compensation import KnowsDelay, delay_of
 
 # p parameter, u step of the base optimizer, D delay in updates
 
 _LAST = "last_step"
-"""In the state of a parameter, -u_(t-1)."""
-
-
-def steps_by_part(
-    optimizer: torch.optim.Optimizer, step: Callable[[], Any]
-) -> Iterator[tuple[dict[str, Any], list[Tensor], list[Tensor]]]:
-    """Step part by part, so that no copy of all parameters is needed to know what a step changes.
-
-    Args:
-        optimizer: its groups are exchanged for one part of one group at a time.
-        step: of the optimizer, over the parameters of its groups that have a gradient.
-
-    Yields:
-        A group, its parameters of the part, and of each what the step took from it, a new tensor.
-    """
-    groups = optimizer.param_groups
-    try:
-        for group in groups:
-            moving = [one for one in group["params"] if one.grad is not None]
-            for part in chunked(group, moving):
-                p: list[Tensor] = moving[part]
-                optimizer.param_groups = [group | {"params": p}]
-                taken = [one.detach().clone() for one in p]
-                step()
-                torch._foreach_sub_(taken, p)
-                yield group, p, taken
-    finally:
-        optimizer.param_groups = groups
+"""In the state of a parameter, the direction of u_(t-1); `scale_of` it says what to take it times."""
+_SCALE = scale_of(_LAST)
 
 
 class ErrorFeedback(KnowsDelay):
@@ -64,26 +45,45 @@ class ErrorFeedback(KnowsDelay):
     largest_staleness = 1.0
     """The mean delay in updates up to which the correction holds."""
 
+    base_steps: ClassVar[Steps] = staticmethod(measured_steps)
+
     @torch.no_grad()
     def step(self, closure: None = None) -> None:  # type: ignore[override]  # no caller passes a closure
         """Update every parameter that has a gradient, once."""
-        for group, p, taken in steps_by_part(self, super().step):
-            states = [self.state[one] for one in p]
-            known = [at for at, state in enumerate(states) if _LAST in state]
-            if (delay := delay_of(group)) and known:
-                last = [cast("Tensor", states[at][_LAST]) for at in known]
-                torch._foreach_sub_(last, [taken[at] for at in known])
-                torch._foreach_add_([p[at] for at in known], last, alpha=delay)
-            for state, own in zip(states, taken, strict=True):
-                state[_LAST] = own
+        if not any(map(delay_of, self.param_groups)):
+            undelayed(self, super().step, _LAST)
+            return
+        for now in self.base_steps(self, super().step):
+            self._correct(now, delay_of(now.group))
+
+    def _correct(self, now: LateSteps, delay: float) -> None:
+        states = [self.state[one] for one in now.p]
+        known = [at for at, state in enumerate(states) if _LAST in state]
+        now.take([delay if _LAST in state else 0.0 for state in states])
+        if known:
+            last: list[Any] = [states[at][_LAST] for at in known]
+            add_scaled([now.p[at] for at in known], last, [delay * states[at][_SCALE] for at in known])
+        for state, direction, scale in zip(states, now.directions, now.scales, strict=True):
+            state[_LAST] = direction if now.own else _held(state, direction)
+            state[_SCALE] = scale
+
+
+def _held(state: dict[str, Any], direction: Tensor) -> Tensor:
+    """Return a copy, in the memory of the last one."""
+    held: Tensor = state.get(_LAST, torch.empty_like(direction))
+    return held.copy_(direction)
 
 
 class FeedbackSgd(ErrorFeedback, torch.optim.SGD):
     """SGD with error feedback, of torch's arguments."""
 
+    base_steps = staticmethod(sgd_steps)
+
 
 class FeedbackAdam(ErrorFeedback, torch.optim.Adam):
     """Adam, or with `decoupled_weight_decay` AdamW, with error feedback, of torch's arguments."""
+
+    base_steps = staticmethod(adam_steps)
 
 
 class FeedbackNadam(ErrorFeedback, torch.optim.NAdam):

@@ -28,6 +28,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any, cast
 
 import torch
+from attrs import frozen
 from torch import Tensor
 
 _CACHED = 2**16
@@ -87,17 +88,26 @@ class CompensatedSgd(KnowsDelay, torch.optim.SGD):
                 self._update(parameters[part], group)
 
     def _update(self, w: list[Tensor], group: dict[str, Any]) -> None:
-        m, lr, wd = group["momentum"], group["lr"], group["weight_decay"]
+        lr = group["lr"]
         a, b = sgd_shares(group, delay_of(group))
-        g = [cast("Tensor", parameter.grad) for parameter in w]
-        g = list(torch._foreach_add(g, w, alpha=wd)) if wd else g  # noqa: SLF001  torch names it so
-        new = [one for one in w if "momentum_buffer" not in self.state[one]]
-        for one in new:
-            self.state[one]["momentum_buffer"] = torch.zeros_like(one)
-        v = [self.state[one]["momentum_buffer"] for one in w]
-        _follow(v, g, m)
+        g, v = sgd_moments(self, w, group)
         torch._foreach_add_(w, v, alpha=-lr * a)
         torch._foreach_add_(w, g, alpha=-lr * b)
+
+
+def sgd_moments(
+    optimizer: torch.optim.Optimizer, w: Sequence[Tensor], group: dict[str, Any]
+) -> tuple[list[Tensor], list[Tensor]]:
+    """Advance the momentum buffers of SGD with momentum; return the gradients with weight decay, and the buffers."""
+    wd = group["weight_decay"]
+    g = [cast("Tensor", parameter.grad) for parameter in w]
+    g = list(torch._foreach_add(g, w, alpha=wd)) if wd else g  # noqa: SLF001  torch names it so
+    new = [one for one in w if "momentum_buffer" not in optimizer.state[one]]
+    for one in new:
+        optimizer.state[one]["momentum_buffer"] = torch.zeros_like(one)
+    v = [optimizer.state[one]["momentum_buffer"] for one in w]
+    _follow(v, g, group["momentum"])
+    return g, v
 
 
 def _follow(v: list[Tensor], g: list[Tensor], m: float) -> None:
@@ -128,28 +138,58 @@ class CompensatedAdam(KnowsDelay, torch.optim.Adam):
             super().step()
             return
         for group in self.param_groups:
-            parameters: list[Tensor] = []
-            self._init_group(group, parameters, *([] for _ in range(5)))  # type: ignore[no-untyped-call]  # makes torch's own state
+            parameters = adam_parameters(self, group)
             for part in chunked(group, parameters):
                 self._update(parameters[part], group)
 
     def _update(self, p: list[Tensor], group: dict[str, Any]) -> None:
-        (beta1, beta2), lr, wd = group["betas"], group["lr"], group["weight_decay"]
-        first, second, steps = ([self.state[one][key] for one in p] for key in ("exp_avg", "exp_avg_sq", "step"))
-        torch._foreach_add_(steps, 1)
-        g = [cast("Tensor", parameter.grad) for parameter in p]
-        if wd and group["decoupled_weight_decay"]:
-            torch._foreach_mul_(p, 1 - lr * wd)
-        elif wd:
-            g = list(torch._foreach_add(g, p, alpha=wd))  # noqa: SLF001
-        torch._foreach_lerp_(first, g, 1 - beta1)
-        torch._foreach_mul_(second, beta2)
-        torch._foreach_addcmul_(second, g, g, 1 - beta2)
-        below = torch._foreach_sqrt(second)  # noqa: SLF001
-        counts = [step.item() for step in steps]
-        roots = [(1 - beta2**count) ** 0.5 for count in counts]
-        torch._foreach_add_(below, [group["eps"] * root for root in roots])
-        kept = beta1 ** delay_of(group)
-        of_mean = [-lr * kept * root / (1 - beta1**count) for root, count in zip(roots, counts, strict=True)]
-        torch._foreach_addcdiv_(p, first, below, of_mean)
-        torch._foreach_addcdiv_(p, g, below, [-lr * (1 - kept) * root for root in roots])
+        if group["weight_decay"] and group["decoupled_weight_decay"]:
+            torch._foreach_mul_(p, 1 - group["lr"] * group["weight_decay"])
+        now = adam_moments(self, p, group)
+        kept = group["betas"][0] ** delay_of(group)
+        of_mean = [-group["lr"] * kept * factor for factor in now.factors]
+        of_gradient = [-group["lr"] * (1 - kept) * root for root in now.roots]
+        torch._foreach_addcdiv_(p, now.first, now.below, of_mean)
+        torch._foreach_addcdiv_(p, now.g, now.below, of_gradient)
+
+
+@frozen
+class AdamMoments:
+    """Of some parameters, after their means were advanced: a step of Adam takes lr * factor * first / below."""
+
+    g: list[Tensor]
+    """The gradients, with the weight decay that is part of them."""
+    first: list[Tensor]
+    below: list[Tensor]
+    """sqrt(second) + eps * root, new tensors."""
+    roots: list[float]
+    """Of the bias correction of the mean squares."""
+    factors: list[float]
+    """root / bias correction of the means."""
+
+
+def adam_parameters(optimizer: torch.optim.Adam, group: dict[str, Any]) -> list[Tensor]:
+    """Return the parameters of a group that have a gradient, each with torch's own state."""
+    parameters: list[Tensor] = []
+    optimizer._init_group(group, parameters, *([] for _ in range(5)))  # type: ignore[no-untyped-call]  # noqa: SLF001
+    return parameters
+
+
+def adam_moments(optimizer: torch.optim.Adam, p: Sequence[Tensor], group: dict[str, Any]) -> AdamMoments:
+    """Advance the means of Adam."""
+    (beta1, beta2), wd = group["betas"], group["weight_decay"]
+    states = [optimizer.state[one] for one in p]
+    first, second, steps = ([state[key] for state in states] for key in ("exp_avg", "exp_avg_sq", "step"))
+    torch._foreach_add_(steps, 1)
+    g = [cast("Tensor", parameter.grad) for parameter in p]
+    if wd and not group["decoupled_weight_decay"]:
+        g = list(torch._foreach_add(g, p, alpha=wd))  # noqa: SLF001
+    torch._foreach_lerp_(first, g, 1 - beta1)
+    torch._foreach_mul_(second, beta2)
+    torch._foreach_addcmul_(second, g, g, 1 - beta2)
+    below = list(torch._foreach_sqrt(second))  # noqa: SLF001
+    counts = [step.item() for step in steps]
+    roots = [(1 - beta2**count) ** 0.5 for count in counts]
+    torch._foreach_add_(below, [group["eps"] * root for root in roots])
+    factors = [root / (1 - beta1**count) for root, count in zip(roots, counts, strict=True)]
+    return AdamMoments(g, first, below, roots, factors)

@@ -9,7 +9,8 @@ import pytest
 import torch
 from torch import nn
 
-from petra_graph.catalog.optimizers.error_feedback import FeedbackAdam, FeedbackNadam, FeedbackSgd, steps_by_part
+from petra_graph.catalog.optimizers.error_feedback import FeedbackAdam, FeedbackNadam, FeedbackSgd
+from petra_graph.catalog.optimizers.late_steps import measured_steps
 from tests.catalog.optimizers.delayed_quadratic import START, adam_by_hand, delayed, sgd_by_hand
 from tests.catalog.optimizers.test_spike_compensation import ADAM, SGD, expect_same, made, set_delay, step
 
@@ -101,7 +102,7 @@ def test_without_delay_the_bits_are_the_base_s(base, fed, how, foreach, delay):
             assert torch.equal(own, other)
     for own, other in zip(plain[0], same[0], strict=True):
         kept = same[1].state[other]
-        assert kept.keys() - plain[1].state[own].keys() == {"last_step"}
+        assert kept.keys() - plain[1].state[own].keys() == {"last_step", "last_step_scale"}
         assert all(torch.equal(kept[key], value) for key, value in plain[1].state[own].items())
 
 
@@ -149,5 +150,5 @@ def test_a_step_that_fails_leaves_the_groups_as_they_are():
     groups = optimizer.param_groups
     parameters[0].grad = torch.ones(())
     with pytest.raises(ZeroDivisionError):
-        list(steps_by_part(optimizer, lambda: 1 / 0))
+        list(measured_steps(optimizer, lambda: 1 / 0))
     assert optimizer.param_groups is groups

@@ -65,7 +65,8 @@ def expect_same(one, other):
     for a, b in zip(parameters, others, strict=True):
         assert torch.equal(a, b)
         assert optimizer.state[a].keys() == their.state[b].keys()
-        assert all(torch.equal(optimizer.state[a][key], their.state[b][key]) for key in optimizer.state[a])
+        pairs = ((optimizer.state[a][key], their.state[b][key]) for key in optimizer.state[a])
+        assert all(torch.equal(*map(torch.as_tensor, pair)) for pair in pairs)
 
 
 @pytest.mark.parametrize(("base", "compensated", "how"), PAIRS)
