@@ -7,7 +7,7 @@
 rates and two scales of the initial vectors alike. It sees the first nine tenths of the text, whose last tenth is what it chooses by. A
 training whose loss after the first epoch of four is more than 0.15 nats above the least of its row is ended there. `stages` trains the best two corrections and both
 together, the base and backpropagation as `search` chose them, on the whole text with its own test, three seeds, in two, four and six
-stages, and in six under `auto` and `lockstep`.
+stages, and in six under `auto` and `lockstep`, and with split backwards at the depths of six equal stages.
 """
 
 from __future__ import annotations
@@ -56,6 +56,7 @@ PIPELINES: Mapping[str, Sequence[str]] = {
     "two stages": ("partition.stages=2",),
     "four stages": ("partition.stages=4",),
     "six stages": (),
+    "six stages, split": ("method.schedule=[4,3,3,2,2,1]", "method.split_backward=true"),
     "six stages, auto": ("method.schedule=auto", "partition.devices=6"),
     "six stages, lockstep": ("method.schedule=lockstep",),
 }

@@ -1,6 +1,6 @@
-"""A reversible ViT on Fashion-MNIST: backpropagation in one process, PETRA in one and in two.
+"""A reversible ViT on Fashion-MNIST with AdamW and with Muon: backpropagation, and PETRA with late gradients.
 
-With k = 8, a micro-batch has 8 images in place of 64, so that an update has as many.
+With k = 8, a micro-batch has 8 images instead of 64, so an update has the same number. The optimizer is AdamW unless a setting says Muon.
 
 python tools/fashion.py
 python tools/fashion.py --root FOLDER --epochs 10
@@ -21,13 +21,24 @@ from petra_graph.record.run_directory import environment
 HERE = Path(__file__).parent.parent
 SPEC = HERE / "specs" / "vit_fashion_mnist.toml"
 RESULTS = HERE / "results" / "fashion.json"
+ADAMW: dict[str, Any] = {"optimizer.name": "adamw", "optimizer.options.lr": 2e-3}
 ONCE: dict[str, Any] = {"data.batch": 64, "method.accumulation": 1}
-EIGHT: dict[str, Any] = {"data.batch": 8, "method.accumulation": 8}
+EIGHT: dict[str, Any] = ADAMW | {"data.batch": 8, "method.accumulation": 8}
 BACKPROP = {"method.name": "backprop", "method.schedule": "sequential"}
+SPIKE: dict[str, Any] = {"optimizer.options.correction": "spike"}
+
+
+def muon(rate: float) -> dict[str, Any]:
+    return ONCE | {"optimizer.name": "muon", "optimizer.options.lr": rate}
+
+
 SETTINGS: dict[str, tuple[dict[str, Any], int]] = {
-    "backprop": (BACKPROP | ONCE, 1),
-    "petra 1f1b": (ONCE, 1),
-    "petra 1f1b, two processes": (ONCE, 2),
+    "backprop": (BACKPROP | ADAMW | ONCE, 1),
+    "petra 1f1b": (ADAMW | ONCE, 1),
+    "petra 1f1b, two processes": (ADAMW | ONCE, 2),
+    "petra 1f1b, spike": (ADAMW | ONCE | SPIKE, 1),
+    **{f"petra 1f1b, muon, lr {rate:g}": (muon(rate), 1) for rate in (2e-3, 4e-3, 8e-3)},
+    **{f"backprop, muon, lr {rate:g}": (BACKPROP | muon(rate), 1) for rate in (2e-3, 4e-3, 8e-3)},
     "backprop, k = 8": (BACKPROP | EIGHT, 1),
     "petra 1f1b, k = 8, two processes": (EIGHT, 2),
 }
