@@ -57,7 +57,7 @@ def sweep_table(sweep: Sweep, width: int) -> str:
         columns += _spread_columns(f"best {judged[0]}", groups, judged[0], of_best=True)
     for metric in (name for name in _LOSSES if any(name in run.metrics for run in runs)):
         columns += _spread_columns(f"final {metric}", groups, metric, of_best=False)
-    text = render(packed(columns, range(len(groups)), width), width=width, colour=False)
+    text = render(packed(columns, width), width=width, colour=False)
     return text + ("" if judged is None else f"\n{fill(_how_to_read(judged[0], runs), width)}\n")
 
 

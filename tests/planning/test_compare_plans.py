@@ -96,7 +96,9 @@ def test_split_backwards_are_refused_where_graphs_are_kept(spec):
     assert all(
         "a run would be refused: split_backward = true, and a backward that has a kept graph" in note for note in split
     )
-    assert " ".join(split[0].split()) in " ".join(comparison_text(comparison_of(comparison), width=120, verbose=True).split())
+    assert " ".join(split[0].split()) in " ".join(
+        comparison_text(comparison_of(comparison), width=120, verbose=True).split()
+    )
 
 
 def test_what_every_method_refuses_is_wrong(spec):
