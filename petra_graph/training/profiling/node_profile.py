@@ -10,7 +10,8 @@ and update. One training for each way of keeping activations gives all operation
 
 Two more trainings with petra, of the words FRIW and FRB, give the parts of split backwards, as shares of petra's whole ones.
 
-Decision: shares, so that dsp needs no trainings more; its reversible nodes are taken to have those of petra.
+Decision: shares, so that dsp needs no trainings more; its reversible nodes are taken to have those of petra. On a CPU they are of the
+processor's own seconds, since a few per cent decide (`compiler.worthwhile_parts`), and other programs disturb the clock by more.
 """
 
 from __future__ import annotations
@@ -59,8 +60,6 @@ _TRAININGS: tuple[tuple[str, ScheduleName, _Operations], ...] = (
     ("delayed-reconstructed", "lockstep", {"reversible": ("forward", "invert"), **_RECOMPUTE}),
 )
 _SPLIT: tuple[Word, ...] = ("FRIW", "FRB")
-_WHOLE: Mapping[Kind, Operation] = {"reversible": "reverse", "buffered": "recompute", "head": "forward_backward"}
-"""What the parts of a split backward are shares of."""
 
 
 def profile(path: str, overrides: Iterable[str], micro_batches: int) -> Profile:
@@ -114,12 +113,13 @@ def profile_of(ready: Prepared, trainings: Sequence[TimedTraining]) -> Profile:
         if "recompute" in operations:
             operations["copy"] = max(0.0, updates[name] - operations["update"])
     parts: dict[str, dict[Verb, float]] = defaultdict(dict)
+    whole = trainings[0].own_seconds()
     for training in trainings[len(_TRAININGS) :]:
-        for name, medians in training.medians().items():
-            kind = ready.network.graph.nodes[name].kind
-            for verb, median in medians.items():
-                if verb != "update" and (verb != "forward" or kind == "head"):
-                    parts[name].setdefault(verb, median / seconds[name][_WHOLE[kind]])
+        for name, own in training.own_seconds().items():
+            of_head = ready.network.graph.nodes[name].kind == "head"
+            for verb, taken in own.items():
+                if verb != "update" and (verb != "forward" or of_head):
+                    parts[name].setdefault(verb, taken / whole[name]["forward" if of_head else "backward"])
     devices = [torch.device(program.device) for program in ready.programs]
     on_gpu = devices[0].type == "cuda"
     wall, cpu = map(sum, zip(*(training.wall_and_cpu() for training in trainings), strict=True))
@@ -253,9 +253,15 @@ class TimedTraining:
                     found[name][backward] = watch.median("backward")
         return found
 
-    def medians(self) -> dict[str, dict[Verb, float]]:
-        """Return the seconds of what each node did, by verb."""
-        return {name: {verb: watch.median(verb) for verb in watch.times} for name, watch in self._watches.items()}
+    def own_seconds(self) -> dict[str, dict[Verb, float]]:
+        """Return the medians of what each node did, by verb: the processor's seconds, or by the clock on a GPU."""
+        return {
+            name: {
+                verb: statistics.median(found)
+                for verb, found in (watch.times if watch.device.type == "cuda" else watch.cpu_times).items()
+            }
+            for name, watch in self._watches.items()
+        }
 
     def wall_and_cpu(self) -> tuple[float, float]:
         """Return the sums of all operations' medians, by the clock and of the processor."""
