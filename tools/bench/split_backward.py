@@ -1,22 +1,34 @@
-"""A backward in parts beside the whole one: reconstruct (R), input gradient (I), parameter gradient (W).
+"""Split backwards beside whole ones: in a block, in plans, and in runs on processes.
 
-Each block's two backwards run in turns, in one invocation; read the ratios. The parts' own shares are of their sum. On a processor its
-own seconds count, which other programs disturb less.
+    blocks        a backward in its parts, reconstruct (R), input gradient (I), parameter gradient (W), against the whole one
+    plans         staleness, memory and speed that plans predict for J equal stages, by schedule
+    throughput    runs on J processes, split at the least depths of `auto`, beside `1f1b`
+
+**blocks**: each block's two backwards run in turns, in one invocation; read the ratios. The parts' own shares are of their sum. On a
+processor its own seconds count, which other programs disturb less.
 
     reversible    reverse_vjp against reconstruct, its vjp, and what that has deferred
     buffered      a recomputation and its gradient against the same with the gradients of parameters deferred
 
 The GPT's block is that of plugins/petra-graph-transformers, which must be on PYTHONPATH or installed.
+
+**throughput**: each round runs all cases in turns; a ratio is of two neighbouring runs. The cut is equal in nodes, not in seconds, and a run's
+seconds have its fill and its drain, which are shorter with less depth.
 """
 
 from __future__ import annotations
 
 import json
 import statistics
+import subprocess
+import sys
+import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 from itertools import pairwise
+from pathlib import Path
+from typing import Any
 
 import click
 import torch
@@ -26,6 +38,7 @@ from petra_graph.blocks import Block, Reconstruction, Reversible, Streams, backp
 from petra_graph.catalog.blocks.declared_blocks import BasicOptions, ConvStemOptions, RevBasicOptions, RevMlpOptions
 from petra_graph.catalog.blocks.residual import DownBasic, RevBasic, RevMlp
 from petra_graph.catalog.blocks.stems_and_heads import ConvStem
+from petra_graph.planning.plan_spec import Planner
 
 Shape = tuple[int, ...]
 Case = tuple[Callable[[], Block], list[Shape]]
@@ -60,14 +73,51 @@ CASES: dict[str, Callable[[], Case]] = {
 }
 
 
-@click.command()
+ORDERS = {
+    "lockstep": ("method.schedule=lockstep",),
+    "1f1b": ("method.schedule=1f1b",),
+    "auto": ("method.schedule=auto",),
+    "auto, split": ("method.schedule=auto", "method.split_backward=true"),
+}
+CHAIN = """\
+name = "equal"
+[[graph.node]]
+name = "stem"
+block = "conv-stem"
+options = {{ channels = {channels} }}
+[[graph.node]]
+name = "rev"
+block = "rev-basic"
+repeat = {repeat}
+[[graph.node]]
+name = "head"
+block = "pool-linear"
+options = {{ outputs = 10 }}
+[method]
+name = "petra"
+[data]
+name = "random"
+batch = {batch}
+options = {{ shape = [3, 32, 32], classes = 10, train = 4096, test = 64 }}
+"""
+BLOCKS = 4
+"""Reversible blocks of a stage; the stem and the head, which take little, come on top in the first and the last."""
+NVLINK = ("partition.link_latency=1e-5", "partition.link_bandwidth=3e11")
+
+
+@click.group()
+def main() -> None:
+    pass
+
+
+@main.command()
 @click.option("--batch", default=32, show_default=True)
 @click.option("--rounds", default=15, show_default=True, help="Measurements of each; their median ratio counts.")
 @click.option("--threads", default=1, show_default=True)
 @click.option("--device", default="cpu", show_default=True)
 @click.option("--only", default="", help="Names of blocks that begin with this.")
 @click.option("--write/--no-write", default=False, help="Keep the result in tools/bench/results.")
-def main(batch: int, rounds: int, threads: int, device: str, only: str, write: bool) -> None:
+def blocks(batch: int, rounds: int, threads: int, device: str, only: str, write: bool) -> None:
     torch.set_num_threads(threads)
     result = {}
     for name, case in CASES.items():
@@ -77,7 +127,110 @@ def main(batch: int, rounds: int, threads: int, device: str, only: str, write: b
     click.echo(json.dumps(result, indent=2))
     if write:
         setting = {"batch": batch, "rounds": rounds, "threads": threads, "device": device}
-        click.echo(f"written: {save('split_backward', {**setting, 'blocks': result})}", err=True)
+        click.echo(f"written: {save('split_backward_blocks', {**setting, 'blocks': result})}", err=True)
+
+
+@main.command()
+@click.option("--stages", default=(2, 4, 8, 16), show_default=True, multiple=True, type=int)
+@click.option("--batch", default=64, show_default=True)
+@click.option("--channels", default=64, show_default=True, help="Of each of two streams.")
+@click.option("--write/--no-write", default=False, help="Keep the result in tools/bench/results.")
+def plans(stages: tuple[int, ...], batch: int, channels: int, write: bool) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        rows = [row for count in stages for row in planned(_chain(folder, count, batch, channels), count)]
+    for row in rows:
+        click.echo(json.dumps(row))
+    if write:
+        click.echo(
+            f"written: {save('split_backward_plans', {'batch': batch, 'channels': channels, 'rows': rows})}", err=True
+        )
+
+
+def planned(spec: str, stages: int) -> Iterator[dict[str, Any]]:
+    """Yield what the plan of each order predicts, an A100 a stage, NVLink between all."""
+    for name, order in ORDERS.items():
+        settings = ("partition.device_type=a100-40gb", *NVLINK, *_equal(stages), *order)
+        found = Planner(spec, settings).plan().prediction
+        yield {
+            "stages": stages,
+            "schedule": name,
+            "staleness of the first stage": found.programs[0].depth - 1,
+            "sum over stages": sum(program.depth - 1 for program in found.programs),
+            "fullest device, MiB": round(max(held.total for held in found.device_memory.values()) / 2**20, 1),
+            "samples per second": round(found.timing.samples_per_second(found.inputs.costs.micro_batch), 1),
+            "words": found.placement.words,
+        }
+
+
+@main.command()
+@click.option("--processes", default=(2, 4), show_default=True, multiple=True, type=int)
+@click.option("--batch", default=16, show_default=True)
+@click.option("--channels", default=16, show_default=True, help="Of each of two streams.")
+@click.option("--micro-batches", default=64, show_default=True, help="Of a run.")
+@click.option("--rounds", default=7, show_default=True, help="Turns of everything.")
+@click.option("--write/--no-write", default=False, help="Keep the result in tools/bench/results.")
+def throughput(
+    processes: tuple[int, ...], batch: int, channels: int, micro_batches: int, rounds: int, write: bool
+) -> None:
+    cases = [(count, name) for count in processes for name in ("1f1b", "auto, split")]
+    seconds: dict[tuple[int, str], list[float]] = {case: [] for case in cases}
+    depths: dict[tuple[int, str], Any] = {}
+    with tempfile.TemporaryDirectory() as folder:
+        for turn in range(rounds):
+            for count, name in sorted(cases, reverse=turn % 2 == 1):
+                settings = (*_equal(count), "partition.device_type=cpu", *ORDERS[name])
+                spec = _chain(folder, count, batch, channels)
+                seconds[count, name].append(_run(spec, settings, count, micro_batches, folder))
+                if turn == 0:
+                    found = Planner(spec, settings).plan().prediction
+                    depths[count, name] = [program.depth for program in found.programs], found.placement.words
+            click.echo(f"turn {turn + 1} of {rounds}", err=True)
+    rows = []
+    for count in processes:
+        whole, split = (seconds[count, name] for name in ("1f1b", "auto, split"))
+        ratios = [one / other for one, other in zip(whole, split, strict=True)]
+        rows.append({
+            "processes": count,
+            "samples per second, 1f1b": round(batch / statistics.median(whole), 1),
+            "samples per second, split": round(batch / statistics.median(split), 1),
+            "split / 1f1b": round(statistics.median(ratios), 3),
+            "least": round(min(ratios), 3),
+            "largest": round(max(ratios), 3),
+            "depths and words": {name: depths[count, name] for name in ("1f1b", "auto, split")},
+        })  # fmt: skip
+    click.echo(json.dumps(rows, indent=2))
+    if write:
+        setting = {"batch": batch, "channels": channels, "micro_batches": micro_batches, "rounds": rounds}
+        click.echo(f"written: {save('split_backward_throughput', {**setting, 'rows': rows})}", err=True)
+
+
+def _chain(folder: str, stages: int, batch: int, channels: int) -> str:
+    """Write the specification of J equal stages, and return its path."""
+    path = Path(folder, f"{stages}.toml")
+    path.write_text(CHAIN.format(repeat=BLOCKS * stages, batch=batch, channels=channels))
+    return str(path)
+
+
+def _equal(stages: int) -> tuple[str, ...]:
+    """Return the settings of equal stages, each on a device, with an update a micro-batch."""
+    nodes = ["stem", *(f"rev.{block}" for block in range(BLOCKS * stages)), "head"]
+    ends = [0, *(1 + BLOCKS * stage for stage in range(1, stages)), len(nodes)]
+    cut = [nodes[begin:end] for begin, end in pairwise(ends)]
+    return f"partition.stages={json.dumps(cut)}", f"partition.devices={stages}", "method.accumulation=1"
+
+
+def _run(spec: str, settings: tuple[str, ...], processes: int, micro_batches: int, folder: str) -> float:
+    """Return the seconds of a micro-batch of a run that fills and drains."""
+    more = (
+        "run.epochs=1",
+        f"run.micro_batches={micro_batches}",
+        "run.evaluation_batches=1",
+        f"run.directory={folder}/runs",
+    )
+    command = [sys.executable, "-m", "petra_graph", "run", spec, "--processes", str(processes), "--json"]
+    command += [part for setting in (*settings, *more) for part in ("--set", setting)]
+    summary = json.loads(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
+    return float(summary["seconds"]["training"] / summary["micro_batches"])
 
 
 def _compared(case: Case, batch: int, rounds: int, device: torch.device) -> dict[str, float]:
