@@ -9,7 +9,7 @@ from math import ceil
 
 from petra_graph.compiler.memory_and_time import Prediction
 from petra_graph.compiler.planner_inputs import PlannerInputs
-from petra_graph.program.device_types import DEVICE_TYPES, EFFICIENCY, Link
+from petra_graph.program.device_types import EFFICIENCY, Link
 from petra_graph.spec.model import PartitionSpec, Spec
 from petra_graph.units import DECIMAL, plural, seconds
 
@@ -19,7 +19,7 @@ CPU_RATIO = (0.6, 2.9)
 
 
 def assumptions(prediction: Prediction, spec: Spec) -> Iterator[str]:
-    yield from _of_times(prediction.inputs)
+    yield from _of_times(prediction.inputs, spec.partition)
     yield from _of_links(prediction, spec.partition)
     yield from _of_replicas(prediction, spec.partition)
     if not prediction.timing.exact:
@@ -37,7 +37,7 @@ def assumptions_of_all(plans: Iterable[tuple[Prediction, Spec]]) -> Sequence[str
         inputs = prediction.inputs
         said += [
             device_guesses(inputs),
-            [*_of_times(inputs)],
+            [*_of_times(inputs, spec.partition)],
             [*_of_links(prediction, spec.partition, counted=False)],
             [*_of_replicas(prediction, spec.partition, counted=False)],
             [*_of_memory(prediction, spec)],
@@ -57,17 +57,16 @@ def device_guesses(inputs: PlannerInputs) -> list[str]:
     return list(dict.fromkeys(device.type.guess for device in inputs.devices if device.type.guess))
 
 
-def _of_times(inputs: PlannerInputs) -> Iterator[str]:
+def _of_times(inputs: PlannerInputs, partition: PartitionSpec) -> Iterator[str]:
     profile = inputs.profile
     types = list(dict.fromkeys(device.type.name for device in inputs.devices))
     if profile is None:
         launches = {device.type.kind: device.type.launch_seconds for device in inputs.devices}
-        known = [name for name in types if name in DEVICE_TYPES]
-        stated = [f"what the specification states of {name}" for name in types if name not in DEVICE_TYPES]
-        sources = " and ".join([f"the data sheet of {' and '.join(known)}"] * bool(known) + stated)
+        stated = [name for name in partition.device if name in types]
+        whose = f", with the specification's figures of {' and '.join(stated)}" if stated else ""
         each = " and ".join(f"{seconds(launch)} on a {_KINDS[kind]}" for kind, launch in launches.items())
         yield (
-            f"times are estimates from {sources}, of which kernels are taken to reach "
+            f"times are estimates from the data sheet of {' and '.join(types)}{whose}, of which kernels are taken to reach "
             f"{EFFICIENCY:.0%}, in arithmetic or in memory traffic, and {each} to launch an operation; "
             "`petra-graph profile` times the real device"
         )

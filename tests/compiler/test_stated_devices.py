@@ -51,9 +51,11 @@ def test_a_copy_of_a_data_sheet_is_planned_as_its_card(write):
     assert documents[0]["timing"] == documents[1]["timing"]
     assert [device["type"] for device in documents[1]["devices"]] == ["my_card"] * 2
     assert [device["capacity_bytes"] for device in documents[1]["devices"]] == [24 * 10**9] * 2
-    assert documents[1]["assumptions"][0].startswith(
-        "times are estimates from what the specification states of my_card, "
+    said = documents[1]["assumptions"][0]
+    assert said.startswith(
+        "times are estimates from the data sheet of my_card, with the specification's figures of my_card, "
     )
+    assert "the specification's figures" not in documents[0]["assumptions"][0]
 
 
 def test_among_unlike_devices_with_limits():
