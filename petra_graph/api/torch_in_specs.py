@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from types import FunctionType
 from typing import Any
 
 from petra_graph.errors import SpecError, kind_of
@@ -52,7 +53,7 @@ def head(module: Any, **kwargs: Any) -> dict[str, Any]:
 
 
 def _node(block: str, module: Any, kwargs: Mapping[str, Any]) -> dict[str, Any]:
-    if not callable(module) or (hasattr(module, "state_dict") and not isinstance(module, type)):
+    if not isinstance(module, type | FunctionType):
         raise SpecError(
             f"a node makes its module itself, with parameters of its own (got {kind_of(module)})",
             "give the class and its arguments, as in pg.buffered(nn.Linear, in_features=2, out_features=8), or a function",

@@ -59,7 +59,8 @@ BLOCK = PluginKind(
         fits=lambda value: isinstance(value, type) and hasattr(value, "kind"),
         having="class with a `kind`, as blocks are",
         otherwise="is not a class with a `kind`, as blocks are",
-        hint="subclass one of petra_graph.blocks, and give it an attrs class `Options`",
+        hint="subclass one of petra_graph.blocks, and give it an attrs class `Options`; or name any other torch.nn.Module as an option of "
+        'the block "module"',
         declared=_declared,
     ),
     promises=(

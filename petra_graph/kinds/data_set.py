@@ -629,7 +629,8 @@ DATA_SET = PluginKind(
         fits=_declares_itself,
         having="class with `facts`, as data sets are",
         otherwise="is not a class with `facts`, a DataFacts of its samples",
-        hint="give it `facts = DataFacts(...)`, and the attributes `train` and `test` where it is built",
+        hint="give it `facts = DataFacts(...)`, and the attributes `train` and `test` where it is built; or name a torch Dataset as an "
+        'option of the data set "torch"',
         declared=_declared,
     ),
     promises=(

@@ -40,9 +40,10 @@ def named(value: Any, key: str) -> Any:
         return value
     hint = _VALUES
     if key == "data":
-        hint = f'a run opens its data set itself: give the class, as in data={{"name": {type(value).__qualname__}}}'
+        hint = f'a run opens its data set itself: give the class, as in data={{"name": {type(value).__qualname__}}}; '
+        hint += "of a torch Dataset, data=pg.from_torch(train, test, batch=32)"
     elif key.endswith((".name", ".block")):
-        hint = f"a run builds it itself: give the class, {type(value).__qualname__}, or the name of a plugin"
+        hint = f"a run builds it itself: give the class, {type(value).__qualname__}, or the name of a plugin; of a torch.nn.Module, pg.buffered(...)"
     raise SpecError(f"{key} cannot be {value!r}", hint)
 
 

@@ -82,7 +82,7 @@ block "block_nowhere:B" has no module: 'block_nowhere' is neither importable nor
 
 def test_a_class_that_is_no_block_is_refused(site):
     (site / "no_blocks.py").write_text("x = 3\nclass C:\n    kind = 'magic'\n")
-    hint = "\n    help: subclass one of petra_graph.blocks, and give it an attrs class `Options`"
+    hint = '\n    help: subclass one of petra_graph.blocks, and give it an attrs class `Options`; or name any other torch.nn.Module as an option of the block "module"'
     assert fault("no_blocks:x", PluginError) == (
         f'block "no_blocks:x" is not a class with a `kind`, as blocks are{hint}'
     )

@@ -182,7 +182,7 @@ def test_what_is_neither_a_declaration_nor_code_says_what_to_write(install, site
     install("bad-blocks", "[petra_graph.blocks]\nbad = bad_module:BAD\n", bad_module="BAD = 3")
     assert problem(discover([str(site)]), BLOCK, "bad", PluginError) == (
         "block \"bad\" of bad-blocks is broken: 'bad_module:BAD' is not a class with a `kind`, as blocks are\n"
-        "    help: subclass one of petra_graph.blocks, and give it an attrs class `Options`"
+        '    help: subclass one of petra_graph.blocks, and give it an attrs class `Options`; or name any other torch.nn.Module as an option of the block "module"'
     )
 
 
