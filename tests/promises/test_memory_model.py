@@ -191,6 +191,25 @@ def test_error_feedback(optimizer, schedule, accumulation):
     assert max(abs(stage.total / found - 1) for stage, found in zip(predicted, measured, strict=True)) < PREDICTED
 
 
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"optimizer": "sgd", "correction": "spike"},
+        {"optimizer": "adam", "correction": "spike"},
+        {"optimizer": "nadam", "beta1_by_stage": True},
+        {"optimizer": "sgd", "correction": "spike", "correct_discrepancy": True},
+        {"optimizer": "adam", "correction": "spike", "predict": True},
+        {"optimizer": "muon"},
+        {"optimizer": "muon", "correction": "spike"},
+        {"optimizer": "soap", "max_precond_dim": 20},
+    ],
+    ids=str,
+)
+def test_corrections_at_a_delay_of_three(options):
+    predicted, measured = predicted_and_measured(REVNET, IMAGE, schedule=(4, 3, 3, 2, 2, 1), accumulation=1, **options)
+    assert max(abs(stage.total / found - 1) for stage, found in zip(predicted, measured, strict=True)) < PREDICTED
+
+
 def test_error_feedback_keeps_one_more_copy():
     momentum, _ = predicted_and_measured(REVNET, IMAGE, schedule="1f1b", accumulation=5)
     both, _ = predicted_and_measured(REVNET, IMAGE, schedule="1f1b", accumulation=5, correction="error-feedback")

@@ -1,4 +1,4 @@
-"""What corrections for delay cost: seconds of an update with each, beside one of the optimizer without it, in turns.
+"""What corrections for delay cost: processor seconds of an update with each, beside one of the optimizer without it, in turns.
 
 The parameters are those of the GPT of plugins/petra-graph-transformers/specs/gpt_tinyshakespeare.toml, by default 4 layers of width 128,
 all in one stage. "spike, D = 0" is the step of a stage without delay. A prediction, or an estimate of earlier weights, is timed by itself,
@@ -132,15 +132,16 @@ def _asking(
 def _in_turns(calls: dict[str, Callable[[], object]], rounds: int, updates: int, device: str) -> dict[str, float]:
     """Return milliseconds of the base, and of each other call the median over rounds of its time over the base's."""
     seconds: dict[str, list[float]] = {name: [] for name in calls}
+    clock = time.process_time if device == "cpu" else time.perf_counter  # other programs take no part of the first
     for number in range(rounds + 1):
         for name, call in calls.items():
-            began = time.perf_counter()
+            began = clock()
             for _ in range(updates):
                 call()
             if device != "cpu":
                 torch.cuda.synchronize()
             if number:  # the first is for what torch does once
-                seconds[name].append((time.perf_counter() - began) / updates)
+                seconds[name].append((clock() - began) / updates)
     ratios = {
         name: round(statistics.median(a / b for a, b in zip(taken, seconds["base"], strict=True)), 3)
         for name, taken in seconds.items()

@@ -25,7 +25,7 @@ that delta begins with a step, and not with zero.
 from __future__ import annotations
 
 from math import exp
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -33,7 +33,6 @@ from torch import Tensor
 from petra_graph.catalog.optimizers.error_feedback import FeedbackAdam, FeedbackSgd
 from petra_graph.catalog.optimizers.late_steps import (
     LateSteps,
-    Steps,
     adam_steps,
     added,
     measured_steps,
@@ -60,7 +59,8 @@ _SCALE = scale_of(_MEAN)
 class EarlierWeights(KnowsDelay):
     """Estimates the earlier weights of the optimizer class that follows it, whose steps it leaves as they are."""
 
-    all_steps: ClassVar[Steps] = staticmethod(measured_steps)
+    all_steps: ClassVar[Any] = staticmethod(measured_steps)
+    """(self, the step of the class that follows) -> the `LateSteps` of one update."""
 
     @torch.no_grad()
     def step(self, closure: None = None) -> None:  # type: ignore[override]  # no caller passes a closure

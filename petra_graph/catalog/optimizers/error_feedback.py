@@ -22,7 +22,6 @@ from torch import Tensor
 
 from petra_graph.catalog.optimizers.late_steps import (
     LateSteps,
-    Steps,
     adam_steps,
     add_scaled,
     measured_steps,
@@ -45,7 +44,8 @@ class ErrorFeedback(KnowsDelay):
     largest_staleness = 1.0
     """The mean delay in updates up to which the correction holds."""
 
-    base_steps: ClassVar[Steps] = staticmethod(measured_steps)
+    base_steps: ClassVar[Any] = staticmethod(measured_steps)
+    """(self, the step of the class that follows) -> the `LateSteps` of one update."""
 
     @torch.no_grad()
     def step(self, closure: None = None) -> None:  # type: ignore[override]  # no caller passes a closure

@@ -48,11 +48,7 @@ class LateSteps:
             add_scaled(self.p, self.directions, [-share * s for share, s in zip(shares, self.scales, strict=True)])
 
 
-Steps = Callable[[Any, Callable[[], Any]], Iterator[LateSteps]]
-"""(optimizer, the step of its base) -> the steps of one update, whose parameters have a gradient."""
-
-
-def add_scaled(p: Sequence[Tensor], others: Sequence[Tensor], scales: Sequence[float]) -> None:
+def add_scaled(p: list[Tensor], others: list[Tensor], scales: Sequence[float]) -> None:
     """Add scale * other to each tensor."""
     if len(set(scales)) == 1:
         torch._foreach_add_(p, others, alpha=scales[0])
@@ -61,7 +57,7 @@ def add_scaled(p: Sequence[Tensor], others: Sequence[Tensor], scales: Sequence[f
         one.add_(other, alpha=scale)
 
 
-def added(p: Sequence[Tensor], others: Sequence[Tensor], scales: Sequence[float]) -> list[Tensor]:
+def added(p: list[Tensor], others: list[Tensor], scales: Sequence[float]) -> list[Tensor]:
     """Return p + scale * other of each tensor."""
     if len(set(scales)) == 1:
         return list(torch._foreach_add(p, others, alpha=scales[0]))  # noqa: SLF001  torch names it so

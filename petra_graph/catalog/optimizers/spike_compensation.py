@@ -96,7 +96,7 @@ class CompensatedSgd(KnowsDelay, torch.optim.SGD):
 
 
 def sgd_moments(
-    optimizer: torch.optim.Optimizer, w: Sequence[Tensor], group: dict[str, Any]
+    optimizer: torch.optim.Optimizer, w: list[Tensor], group: dict[str, Any]
 ) -> tuple[list[Tensor], list[Tensor]]:
     """Advance the momentum buffers of SGD with momentum; return the gradients with weight decay, and the buffers."""
     wd = group["weight_decay"]
@@ -175,7 +175,7 @@ def adam_parameters(optimizer: torch.optim.Adam, group: dict[str, Any]) -> list[
     return parameters
 
 
-def adam_moments(optimizer: torch.optim.Adam, p: Sequence[Tensor], group: dict[str, Any]) -> AdamMoments:
+def adam_moments(optimizer: torch.optim.Adam, p: list[Tensor], group: dict[str, Any]) -> AdamMoments:
     """Advance the means of Adam."""
     (beta1, beta2), wd = group["betas"], group["weight_decay"]
     states = [optimizer.state[one] for one in p]
