@@ -14,7 +14,7 @@ import resource
 import time
 from collections.abc import Iterator, Sequence
 from functools import wraps
-from itertools import product
+from itertools import islice, product
 from pathlib import Path
 from typing import Any, get_args
 
@@ -247,12 +247,15 @@ class Samples:
             yield samples, targets
 
 
-def train(case: Case, runtime: Any) -> list[float]:
-    """Train and evaluate; return all that the head said, as it said it."""
+def train(case: Case, runtime: Any, first: int = 0, at: int | None = None) -> list[float]:
+    """Train and evaluate from an epoch on, or from a cut in it; return all that the head said, as it said it."""
     said: list[HeadResult] = []
-    for epoch in range(EPOCHS):
+    for epoch in range(first, EPOCHS):
+        micro_batches = range(epoch * MICRO_BATCHES, (epoch + 1) * MICRO_BATCHES)
+        done = 0 if at is None else at - micro_batches.start
         data = Samples(case.shape, [BATCH] * MICRO_BATCHES, seed=epoch)
-        runtime.train(data, range(epoch * MICRO_BATCHES, (epoch + 1) * MICRO_BATCHES), said.append)
+        runtime.train(islice(data, done, None), micro_batches, said.append, at)
+        at = None
         tests = Samples(case.shape, [EVALUATION_BATCH] * (TESTS // EVALUATION_BATCH) + [1], seed=99)
         said += runtime.evaluate(tests)
     return [float(result.loss) for result in said]
