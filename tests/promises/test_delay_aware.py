@@ -317,7 +317,7 @@ def test_a_plan_names_the_delay_of_each_stage(spec, capsys):
     assert document["delay_aware"] == ['optimizer "delayed:Noted"']
     assert [stage["staleness"] for stage in document["stages"]] == [1, 2 / 3, 1 / 3, 0]
     line = "knows the delay of its stage, in updates while the pipeline is full: 1, 0.67, 0.33, 0"
-    assert main(["plan", spec]) == 0
+    assert main(["plan", spec, "--verbose"]) == 0
     assert line in " ".join(capsys.readouterr().out.split())
 
 
@@ -336,7 +336,7 @@ def test_a_plan_names_the_delay_of_each_stage(spec, capsys):
     ],
 )
 def test_a_plan_names_an_optimizer_that_has_the_key_or_asks(spec, capsys, settings, known):
-    assert main(["plan", spec, *(word for one in settings for word in ("--set", one))]) == 0
+    assert main(["plan", spec, "--verbose", *(word for one in settings for word in ("--set", one))]) == 0
     said = " ".join(capsys.readouterr().out.split())
     assert ("knows the delay" in said) == (known is not None)
     assert known is None or f"{known} knows the delay of its stage" in said
