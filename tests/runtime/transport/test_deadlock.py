@@ -122,6 +122,18 @@ def test_streams_that_share_a_hardware_queue():
     ) in deadlock(queued)
 
 
+def test_a_device_that_synchronises():
+    """It waits for all that its process has enqueued: for receives that are posted ahead, whose messages need what comes later."""
+    orders = orders_of(built(stages=TWO_STAGES), (0, 1))
+    place, second = [(place, one) for place, one in enumerate(orders[0]) if one.kind == "compute"][1]
+    synchronised = [*orders[0]]
+    synchronised[place] = evolve(second, after=tuple(range(place)))
+    assert (
+        "on rank 0 stage 1's forward of micro-batch 1 waits for the receive of rev0 <- rev1 of micro-batch 1, "
+        "through its event"
+    ) in deadlock({**orders, 0: synchronised})
+
+
 def test_a_message_without_its_send():
     orders = orders_of(built(stages=TWO_STAGES), (0, 1))
     sent = [one if one.kind != "send" else evolve(one, communicator=None) for one in orders[1]]
