@@ -154,7 +154,9 @@ def of_its_own(held):
 
 
 @pytest.mark.parametrize(
-    "held", [np.random.default_rng(0), random.Random(0), np.random.RandomState(0), torch.Generator()], ids=repr
+    "held",
+    [np.random.default_rng(0), random.Random(0), np.random.RandomState(0), torch.Generator()],
+    ids=["numpy", "python", "older numpy", "torch"],
 )
 def test_a_generator_of_its_own_is_refused(dataset, held):
     with pytest.raises(
