@@ -111,7 +111,7 @@ def test_a_schedule_that_is_named_keeps_its_split_backwards(chain):
 def test_a_run_says_so_and_its_resolved_specification_repeats_it(write, chain, capsys):
     given = (*THREE, SPLIT, limit(130_000))
     prepared = prepare(chain, given, processes=3)
-    assert all(program.word is None for program in prepared.programs)
+    assert {program.word for program in prepared.programs} == {"FB"}
     spec = resolved(prepared)
     assert spec.method.split_backward is False
     again = prepare(write("resolved.toml", dump(spec)), (), processes=3)

@@ -257,7 +257,7 @@ def test_an_own_block_trains(page, write, capsys):
 
 
 FROM_PYTHON = [
-    listing for page in PAGES for listing in page.listings("python") if "import petra_graph as pg\n" in listing
+    listing for page in PAGES for listing in unnamed_listings(page, "python") if "import petra_graph as pg\n" in listing
 ]
 
 

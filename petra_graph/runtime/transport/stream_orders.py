@@ -36,8 +36,8 @@ from typing import Literal
 
 from attrs import define, field, frozen
 
-from petra_graph.program.channels import Channel, ChannelKey, Direction
-from petra_graph.program.schedule import DIRECTIONS, Action
+from petra_graph.program.channels import Channel, ChannelKey, Verb
+from petra_graph.program.schedule import Action
 from petra_graph.program.stage_program import StageProgram
 
 COMPUTE = "compute"
@@ -79,27 +79,22 @@ def stream_orders(
             cut, or `static_evaluation_order`.
     """
     actions = list(actions)
-    sent = defaultdict[tuple[int, Direction], list[Action]](list)
+    done = defaultdict[tuple[int, Verb], list[Action]](list)
     for stage, action in actions:
-        if action.verb in DIRECTIONS:
-            sent[stage, DIRECTIONS[action.verb]].append(action)
+        done[stage, action.verb].append(action)
     channels = {channel.key: channel for program in programs for channel in program.channels}
     processes = {rank: _Process() for rank in sorted(set(ranks))}
-    reads, sends = (defaultdict[tuple[int, Direction], list[_Messages]](list) for _ in range(2))
-    for key, channel in channels.items():
+    reads, sends = (defaultdict[tuple[int, Verb], list[_Messages]](list) for _ in range(2))
+    for channel in channels.values():
         if ranks[channel.sender - 1] == ranks[channel.receiver - 1]:
             continue
-        messages = _Messages(channel, sent[channel.sender, key.direction])
-        sends[channel.sender, key.direction].append(messages)
-        reads[channel.receiver, key.direction].append(messages)
+        messages = _Messages(channel, done[channel.sender, channel.sent_by])
+        sends[channel.sender, channel.sent_by].append(messages)
+        reads[channel.receiver, channel.read_by].append(messages)
         for number in range(channel.capacity):
             processes[ranks[channel.receiver - 1]].receive(messages, number)
     for stage, action in actions:
-        read = written = list[_Messages]()
-        if action.verb in DIRECTIONS:
-            end = stage, DIRECTIONS[action.verb]
-            read, written = reads[end], sends[end]
-        processes[ranks[stage - 1]].compute(stage, action, read, written)
+        processes[ranks[stage - 1]].compute(stage, action, reads[stage, action.verb], sends[stage, action.verb])
     return {rank: process.order for rank, process in processes.items()}
 
 
