@@ -168,7 +168,7 @@ def check_number_of_stages(stages: int, schedule: RequestedSchedule, graph: Node
     """
     nodes = len(graph.order)
     if stages > nodes:
-        message = f"{stages} stages for {nodes} nodes: a stage holds one at least"
+        message = f"{stages} stages for {plural(nodes, 'node')}: each stage needs at least one"
         raise SpecError(Problem(message=message, hint=f"set it to {nodes} or less", path=("partition", "stages")))
     if isinstance(schedule, tuple):
         chained = all(graph.digraph.has_edge(*pair) for pair in pairwise(graph.order))
@@ -401,5 +401,5 @@ def probe_problems(spec: Spec, micro_batches: int | None, processes: int) -> Ite
         message = f"a probe looks at all stages at once, and {processes} processes share them"
         yield Problem(message=message, hint="run in one process, or leave [probe] out", path=("probe",))
     elif micro_batches is not None and spec.probe.per_epoch > micro_batches:
-        message = f"an epoch has {micro_batches} micro-batches, and {spec.probe.per_epoch} are to be probed"
+        message = f"an epoch has {micro_batches} {noun(micro_batches, 'micro-batch', 'es')}, and {spec.probe.per_epoch} are to be probed"
         yield Problem(message=message, hint=f"make it {micro_batches} or less", path=("probe", "per_epoch"))

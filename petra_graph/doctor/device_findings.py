@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from petra_graph.doctor.finding import Finding
-from petra_graph.units import memory
+from petra_graph.units import memory, plural
 
 _SECONDS = 180.0
 """The longest that importing torch may take."""
@@ -58,7 +58,7 @@ def examine_devices(
     found, fault = _probed(executable)
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     present = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    yield finding("cpu", "ok", f"{cores} cores, {memory(present)} of memory")
+    yield finding("cpu", "ok", f"{plural(cores, 'core')}, {memory(present)} of memory")
     if found is None:
         remedy = (
             "reinstall torch and torchvision, of releases that belong together: https://pytorch.org/get-started/locally"
@@ -66,7 +66,7 @@ def examine_devices(
         yield finding("torch", "broken", fault, remedy=remedy)
         return
     kind = f"CUDA {found['cuda']}" if found["cuda"] else f"ROCm {found['hip']}" if found["hip"] else "CPU only"
-    text = f"{found['torch']} ({kind}) and torchvision {found['torchvision']}, {found['threads']} threads"
+    text = f"{found['torch']} ({kind}) and torchvision {found['torchvision']}, {plural(found['threads'], 'thread')}"
     yield finding("torch", "ok", text)
     yield _distributed(found)
     yield from _gpus(found, driver)

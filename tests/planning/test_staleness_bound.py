@@ -130,7 +130,7 @@ def trained(file):
 def test_the_advice_of_a_larger_bound_names_the_bound(spec, capsys):
     assert main(["run", spec, "--dry-run", "--set", "method.max_staleness=2"]) == 0
     warned = capsys.readouterr().err
-    assert "method.max_staleness = 1 (of fewer updates an epoch)" in warned
+    assert "method.max_staleness = 1 (with fewer updates an epoch)" in warned
     assert "accumulation" not in warned
 
 
