@@ -67,7 +67,7 @@ def bound_problems(spec: MethodSpec, given: Mapping[str, Any]) -> Iterator[Probl
         message = f"max_staleness = {spec.max_staleness:g} sets the accumulation, and accumulation = {spec.accumulation} is given"
         yield Problem(message=message, hint="leave out one of them", path=path)
     if isinstance(spec.schedule, tuple):
-        message = f"max_staleness = {spec.max_staleness:g} beside {schedule_text(spec.schedule)}, which say the delay themselves"
+        message = f"max_staleness = {spec.max_staleness:g} does not go with {schedule_text(spec.schedule)}, which already set the delay"
         hint = 'leave it out and set `accumulation`, or name a schedule: "1f1b", "lockstep" or "auto"'
         yield Problem(message=message, hint=hint, path=path)
 

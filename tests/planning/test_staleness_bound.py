@@ -157,7 +157,7 @@ def test_its_bits_are_those_of_the_accumulation(spec, write):
         ),
         (
             ["method.schedule=[5,4,3,2,1]"],
-            "max_staleness = 1 beside depths 5, 4, 3, 2, 1, which say the delay themselves",
+            "max_staleness = 1 does not go with depths 5, 4, 3, 2, 1, which already set the delay",
             "leave it out and set `accumulation`",
         ),
     ],

@@ -234,7 +234,7 @@ def test_a_run_that_is_done_says_so(spec, capsys):
     assert main(["run", spec, "--set", "checkpoint.every='1 epoch'", "--set", "run.epochs=1"]) == 0
     capsys.readouterr()
     assert main(["run", "--resume", "latest"]) == 0
-    assert "\nnothing is left to train: run.epochs is 1, and more would go on\n" in capsys.readouterr().err
+    assert "\nnothing is left to train: run.epochs is 1; set it higher to continue\n" in capsys.readouterr().err
     assert main(["run", "--resume", "latest", "--set", "run.epochs=2"]) == 0
     assert "nothing is left" not in capsys.readouterr().err
 

@@ -8,7 +8,7 @@ from hashlib import file_digest, md5
 from pathlib import Path
 
 from petra_graph.errors import Problem, SpecError
-from petra_graph.units import listed
+from petra_graph.units import listed, plural
 
 ROOT = ("root",)
 """The path of the option `root`, for problems."""
@@ -77,7 +77,10 @@ def check_official(folder: Path, published: Mapping[str, str], *, hint: str) -> 
         message = (
             f"{folder / wrong[0]} is damaged: its MD5 digest is {found[wrong[0]]}, and that of the published file is "
         )
-        raise file_error(f"{message}{published[wrong[0]]}; {len(found) - len(wrong)} files beside it are right", hint)
+        raise file_error(
+            f"{message}{published[wrong[0]]}; {plural(len(found) - len(wrong), 'other file')} {'is' if len(found) - len(wrong) == 1 else 'are'} right",
+            hint,
+        )
 
 
 def _md5(path: Path) -> str:

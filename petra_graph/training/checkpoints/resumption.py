@@ -91,7 +91,7 @@ class Resumption:
                 refused.append(f"{checkpoint.folder_of(directory, number)} is not used: {damage}")
                 continue
             return cls(directory=directory, manifest=manifest, notes=[*refused, *_other_versions(manifest)])
-        hint = "start the run anew, or resume another one"
+        hint = "start the run again, or resume another one"
         raise SpecError([Problem(message=text, hint=hint) for text in refused or [f"{directory} has no checkpoint"]])
 
     @property
