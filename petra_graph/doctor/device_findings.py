@@ -58,7 +58,7 @@ def examine_devices(
     found, fault = _probed(executable)
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     present = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    yield finding("cpu", "ok", f"{plural(cores, 'core')}, {memory(present)} of memory")
+    yield finding("cpu", "ok", f"{cores} cores, {memory(present)} of memory")
     if found is None:
         remedy = (
             "reinstall torch and torchvision, of releases that belong together: https://pytorch.org/get-started/locally"

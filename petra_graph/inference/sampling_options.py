@@ -18,9 +18,7 @@ class SamplingOptions:
 
     prompt: str = option("text to continue", default="\n", validator=Length(at_least=1))
     tokens: int = option("length of the continuation", default=200, unit="tokens", validator=AtLeast(1))
-    temperature: float = option(
-        "divides the logits; 0 always takes the likeliest token", default=0.8, validator=AtLeast(0)
-    )
+    temperature: float = option("divides the logits; 0: always the likeliest token", default=0.8, validator=AtLeast(0))
     top_k: int | None = option(
         "draw from this many of the likeliest tokens; default: all", default=None, validator=AtLeast(1)
     )

@@ -235,11 +235,7 @@ def _merging(prediction: Prediction) -> Iterator[str]:
     count = len(cuts)
     yield (
         f"{len(programs)} stages on {count} {noun(count, 'device')}: merging {'them' if count == 1 else 'the stages of each device'} into one would cut "
-        + (
-            f"the first stage's staleness from {stale} to {less} {noun(less, 'micro-batch', 'es')} and "
-            if less < stale
-            else ""
-        )
+        + (f"the first stage's staleness from {stale} to {less} micro-batches and " if less < stale else "")
         + f"buffers from {size_text(buffers)} to {size_text(fewer)}, at {_speed(prediction, merged)}: set partition.stages = {count}"
     )
 

@@ -8,7 +8,7 @@ from hashlib import file_digest, md5
 from pathlib import Path
 
 from petra_graph.errors import Problem, SpecError
-from petra_graph.units import listed, plural
+from petra_graph.units import listed
 
 ROOT = ("root",)
 """The path of the option `root`, for problems."""
@@ -77,10 +77,8 @@ def check_official(folder: Path, published: Mapping[str, str], *, hint: str) -> 
         message = (
             f"{folder / wrong[0]} is damaged: its MD5 digest is {found[wrong[0]]}, and that of the published file is "
         )
-        raise file_error(
-            f"{message}{published[wrong[0]]}; {plural(len(found) - len(wrong), 'other file')} {'is' if len(found) - len(wrong) == 1 else 'are'} right",
-            hint,
-        )
+        right = f"{len(found) - len(wrong)} of {len(found)} files are right"
+        raise file_error(f"{message}{published[wrong[0]]}; {right}", hint)
 
 
 def _md5(path: Path) -> str:
