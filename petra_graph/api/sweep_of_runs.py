@@ -92,7 +92,7 @@ def sweep(
     with threads_as_before():
         if resume is not None:
             if values or changes or seeds or processes > 1:
-                raise TypeError("a continued sweep keeps its runs: beside `resume`, give `at_once` alone")
+                raise TypeError("a resumed sweep keeps its runs: with `resume`, give only `at_once`")
             begun = resumed(resume.directory if isinstance(resume, Sweep) else Path(resume))
         else:
             if not values and seeds is None:

@@ -39,19 +39,19 @@ class _Shapes(click.ParamType[list[tuple[int, ...]]]):
     "options",
     multiple=True,
     metavar="KEY=VALUE",
-    help="Set an option of the plugin, as in --set hidden=8; may be repeated. Default: small values where it has no default.",
+    help="Set an option of the plugin, as in --set hidden=8; may be repeated. Required options default to small values.",
 )
 @click.option(
     "--inputs",
     metavar="SHAPES",
     type=_Shapes(),
-    help="Shapes of the streams that a block reads, without the batch, as in 8x6x6,8x6x6. Default: some that it takes.",
+    help="Shapes of the streams that a block reads, without the batch, as in 8x6x6,8x6x6. Default: some that it accepts.",
 )
 @click.option(
     "--tokens",
     metavar="N",
     type=click.IntRange(min=1),
-    help="A block reads tokens, integers below N. Default: real numbers, and tokens where it takes none.",
+    help="Let a block read tokens, integers below N. Default: real numbers, or tokens if it does not accept those.",
 )
 @click.option("--output", metavar="SHAPE", type=_Shapes(), help="Shape of the outputs that a loss reads, as in 5x8x6.")
 @click.option(
@@ -64,20 +64,20 @@ class _Shapes(click.ParamType[list[tuple[int, ...]]]):
     "--facts",
     multiple=True,
     metavar="KEY=VALUE",
-    help="What an architecture is told of the data, as in --facts 'shape=[3,48,64]' --facts classes=5; may be repeated. "
+    help="What to tell an architecture about the data, as in --facts 'shape=[3,48,64]' --facts classes=5; may be repeated. "
     f"Keys: {', '.join(one.name for one in attrs.fields(DataFacts))}.",
 )
 @json_option
 @click.pass_context
 def check(ctx: click.Context, /, names: Sequence[str], options: Sequence[str], as_json: bool, **given: Any) -> None:
-    """Check that plugins keep the promises on which training relies, each on the CPU, with small inputs.
+    """Check that plugins keep the promises that training relies on, on the CPU and with small inputs.
 
     NAME is a plugin of `petra-graph list`, as in rev-basic or blocks/rev-basic; DISTRIBUTION means all plugins of a package;
-    MODULE:ATTRIBUTE is a declaration, class or function in a module on Python's path or in this folder; where it does not say its
-    kind, write that before it, as in losses/my_module:MyLoss. Several are checked one after another, with the same options.
+    MODULE:ATTRIBUTE is a declaration, class or function in a module on Python's path or in this folder; if it does not say its
+    kind, write the kind in front, as in losses/my_module:MyLoss. Several are checked one after another, with the same options.
 
-    A plugin that takes none of the inputs that are guessed is not tried, nor is a data set whose files are not here, or a logger
-    whose package is not installed. Exit code 4: a promise is broken, or a plugin cannot be loaded.
+    A plugin that accepts none of the guessed inputs is skipped, and so is a data set whose files are not here, or a logger whose
+    package is not installed. Exit code 4: a promise is broken, or a plugin cannot be loaded.
     """
     import torch
 

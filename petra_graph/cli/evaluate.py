@@ -7,6 +7,7 @@ from typing import Literal
 import click
 
 from petra_graph.cli.options_and_output import device_option, echo, json_option, print_json, set_option, weights_option
+from petra_graph.units import noun
 
 
 @click.command()
@@ -18,7 +19,7 @@ from petra_graph.cli.options_and_output import device_option, echo, json_option,
     type=click.Choice(["test", "train"]),
     default="test",
     show_default=True,
-    help="The samples; those of training as its first epoch augments them.",
+    help="Which samples; those of training are augmented as in the first epoch.",
 )
 @device_option
 @json_option
@@ -49,4 +50,4 @@ def evaluate(
         count = f"{found.samples:,}" if found.samples == found.of else f"{found.samples:,} of {found.of:,}"
         also = f"   undefined: {', '.join(found.undefined)}" if found.undefined else ""
         means = numbers(found.means, opened.network.scales)
-        echo(f"{split} {means}   {count} samples, weights of {found.weights}{also}")
+        echo(f"{split} {means}   {count} {noun(found.of, 'sample')}, weights of {found.weights}{also}")

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     "form",
     type=click.Choice(["safetensors", "torch-export", "onnx"]),
     required=True,
-    help="Tensors alone, or a program for torch or ONNX.",
+    help="Only the tensors, or a program for torch or ONNX.",
 )
 @weights_option
 @output_option("Default: RUN/network, with a suffix.", metavar="FILE")
@@ -28,9 +28,9 @@ if TYPE_CHECKING:
 def export(*, run: str, form: str, weights: str | None, output: Path | None, as_json: bool) -> None:
     """Write RUN's network: RUN is a run's directory, or `latest`.
 
-    A program reads samples as they are in the data set, normalises them itself, and takes batches of any size. An ONNX program
-    names its axes, and has class names and the normalisation in its metadata. A program is
-    compared with the network on the first 1,000 test samples; where the data is not here, on random ones.
+    A program takes samples as they are in the data set, normalises them itself, and accepts batches of any size. An ONNX program
+    names its axes, and has class names and the normalisation in its metadata. The program's outputs are compared with the
+    network's on the first 1,000 test samples, or on random ones if the data is not here.
     """
     import attrs
 

@@ -16,7 +16,7 @@ from petra_graph.errors import SpecError
 
 @click.group(subcommand_metavar="WHAT [ARGUMENTS]...")
 def new() -> None:
-    """Write the beginning of a package of plugins, or of a spec. No file is overwritten."""
+    """Start a package of plugins, or a spec. Existing files are never overwritten."""
 
 
 def _kinds(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -29,7 +29,7 @@ def _kinds(command: Callable[..., Any]) -> Callable[..., Any]:
 @click.argument("name")
 @_kinds
 def plugin(name: str, **chosen: bool) -> None:
-    """Write a package NAME with a plugin of each kind that is asked for, in a new folder NAME.
+    """Write a package NAME with a plugin of each kind that you ask for, in a new folder NAME.
 
     It installs, its tests pass, and its example trains: change the code from there. Its plugin is called NAME, without
     "petra-graph-"; several are called NAME-block, NAME-loss and so on.
@@ -62,7 +62,7 @@ def spec(file: Path, overrides: tuple[str, ...], **names: str) -> None:
     """Write a spec to FILE, with the options of its plugins and what they mean.
 
     NAME is a plugin of `petra-graph list`, or module:attribute in a module on Python's path or beside FILE. Required options
-    have likely values, which may need yours.
+    get likely values, which you may have to change.
     """
     from petra_graph.authoring.new_spec import Choice, new_spec
     from petra_graph.registry.registry import discover

@@ -91,7 +91,7 @@ set_option = click.option(
 weights_option = click.option(
     "--weights",
     metavar="WHICH",
-    help="A checkpoint's (latest, best, or the forward behind it), or a file. Default: those at the run's end.",
+    help="Weights of a checkpoint (latest, best, or the number of its next forward), or a file. Default: the run's final weights.",
 )
 
 

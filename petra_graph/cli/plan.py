@@ -33,13 +33,13 @@ _PIPED_WIDTH = 80
 @click.option(
     "--diff",
     metavar="OTHER",
-    help="List what changes from OTHER to SPEC; OTHER is a plan saved as JSON, a run, or a spec (--set is not for it).",
+    help="List what changes from OTHER to SPEC; OTHER is a plan saved as JSON, a run, or a spec (--set does not change it).",
 )
 @click.option("--expand", is_flag=True, help="Write the spec with its architecture as nodes, and stop.")
 @click.option(
     "--format", "form", type=click.Choice(_FORMATS), default=None, show_default="text", help="Form of the output."
 )
-@click.option("--stages", is_flag=True, help="Show the table of stages, which the text has by itself if it is short.")
+@click.option("--stages", is_flag=True, help="Show the table of stages even if it is long.")
 @click.option("--verbose", is_flag=True, help="Show every table and every assumption.")
 @output_option("Write to a file instead of stdout.")
 @json_option
@@ -59,13 +59,13 @@ def plan(
     output: Path | None,
     as_json: bool,
 ) -> None:
-    """Say whether SPEC fits, how fast it is, how stale, and what to change ("-" reads the standard input).
+    """Say whether SPEC fits, how fast and how stale it is, and what to change ("-" reads the standard input).
 
     Nothing is allocated, and neither devices nor data files need to be present. Exit code 3: no cut keeps the memory
-    limits; the message names changes that would.
+    limits; the message suggests changes that would help.
 
-    html is one file to open in a browser; trace opens in https://ui.perfetto.dev; mermaid and dot draw the graph. In place of
-    SPEC, a plan that was saved as JSON is shown again.
+    html is one file to open in a browser; trace opens in https://ui.perfetto.dev; mermaid and dot draw the graph. SPEC can
+    also be a plan saved as JSON, which is shown again.
     """
     options = (("--compare", compare), ("--scale", scale), ("--diff", diff), ("--expand", expand))
     tables = [name for name, given in options if given]

@@ -133,7 +133,7 @@ def _record(group: str, plugin: Plugin) -> dict[str, Any]:
 def schema(distributions: Sequence[str]) -> None:
     """Print the JSON schema of specs, with the options of the installed plugins.
 
-    Editors with a TOML language server use it where a spec's first line is `#:schema PATH`.
+    Editors with a TOML language server use it if a spec's first line is `#:schema PATH`.
     """
     from petra_graph.planning.spec_schema import spec_schema
 

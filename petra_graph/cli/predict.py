@@ -54,7 +54,7 @@ def _sampling_options(command: Any) -> Any:
     default=3,
     show_default=True,
     metavar="N",
-    help="Classes a sample, the likeliest first; all, if N is larger than their number.",
+    help="Print at most N classes for each sample, the likeliest first.",
 )
 @click.option("--batch", type=click.IntRange(min=1), metavar="N", help="Samples at a time. Default: as in evaluations.")
 @device_option
@@ -68,7 +68,7 @@ def _sampling_options(command: Any) -> Any:
     "--output",
     type=click.Path(path_type=Path),
     metavar="PATH",
-    help="Write to a file; or, as png or npy, a file for each sample to a folder, a PATH without suffix.",
+    help="Write to a file; or, as png or npy, one file for each sample to a folder (a PATH without suffix).",
 )
 @json_option
 @_sampling_options
@@ -88,14 +88,14 @@ def predict(
 ) -> None:
     """Print what RUN's network says about FILES: images, arrays (.npy), or what its data set reads.
 
-    RUN is a run's directory, or `latest`. Images are brought to the network's size and channels; an array is a sample, or
-    several; a folder stands for the files in it. Samples are as in the data set: the network normalises them. Where a sample has a class at each of several positions,
-    as a text's tokens have, a line is a position: FILE [SAMPLE] (POSITION).
+    RUN is a run's directory, or `latest`. Images are brought to the network's size and channels; an array holds one
+    sample or several; a folder means the files in it. Don't normalise the samples: the network does. If a sample has a class
+    at each of several positions, like the tokens of a text, each line is one position: FILE [SAMPLE] (POSITION).
 
-    A network with a class, or one or three values, for each pixel is asked for images: --output FOLDER. The pixels of a class map
-    are the classes' numbers; values from 0 to 1 are black to white. Arrays (--format npy) have the probabilities of all classes.
+    A network that predicts a class, or one or three values, for each pixel writes images: use --output FOLDER. The pixels of a
+    class map are class numbers; values from 0 to 1 become black to white. Arrays (--format npy) hold the probabilities of all classes.
 
-    With --prompt in place of FILES, a network of next tokens continues the text; the same seed gives the same text.
+    With --prompt instead of FILES, a network that predicts the next token continues the text; the same seed gives the same text.
     """
     given = {name: value for name, value in sampling.items() if value is not None}
     if not files and "prompt" not in given:

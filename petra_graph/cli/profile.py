@@ -21,13 +21,13 @@ _PARTS: tuple[Verb, ...] = ("reconstruct", "input_gradient", "parameter_gradient
     type=click.IntRange(min=1),
     default=10,
     show_default=True,
-    help="How many micro-batches are timed.",
+    help="How many micro-batches to time.",
 )
 @json_option
 def profile(spec: str, overrides: tuple[str, ...], output: Path | None, micro_batches: int, as_json: bool) -> None:
     """Time SPEC's nodes on its devices, for `petra-graph plan SPEC --profile FILE`.
 
-    The network trains on a few micro-batches in each way of keeping activations; only the times are saved.
+    The network trains on a few micro-batches with each way of keeping activations; only the times are saved.
     """
     import attrs
 

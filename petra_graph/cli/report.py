@@ -13,21 +13,21 @@ from petra_graph.cli.options_and_output import echo, json_option, print_json
 @click.command()
 @click.argument("runs", metavar="RUN...", nargs=-1, required=True)
 @click.option(
-    "--figure", type=click.Choice(["fidelity"]), help="Draw this figure of one RUN as PNG, in place of the page."
+    "--figure", type=click.Choice(["fidelity"]), help="Draw this figure of one RUN as PNG instead of writing the page."
 )
 @click.option(
     "--output",
     type=click.Path(path_type=Path),
     metavar="PATH",
-    help="Path of the page. Default: report.html in RUN, or for several in the current folder. Of figures: their path "
+    help="Path of the page. Default: report.html in RUN, or in the current folder for several runs. For figures: their path "
     "without suffix; default: RUN and the figure's name.",
 )
 @json_option
 def report(runs: Sequence[str], figure: str | None, output: Path | None, *, as_json: bool) -> None:
-    """Write one HTML page, which needs no other file, on each RUN: a run's directory, or `latest`.
+    """Write one self-contained HTML page about one or several runs. RUN is a run's directory, or `latest`.
 
     One run: curves, stages, memory and throughput as planned and as measured, timeline, environment. Several: one
-    table and curves over one another; runs that differ in their seed alone are one line, with their spread.
+    table, and all curves in the same plots; runs that only differ in their seed share one line, with their spread.
 
     --figure fidelity: the similarity of the stages' gradients with delayed and with end-to-end ones, over training and
     over the stages (the paper's Figures 5 and 6), of a run with a [probe] table; this needs matplotlib (the extra

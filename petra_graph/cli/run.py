@@ -20,8 +20,8 @@ from petra_graph.errors import RunFailed
     "sweeps",
     multiple=True,
     metavar="KEY=A,B,...",
-    help="Train a run for each of these values, each in a process of its own; several sweeps: for all combinations. Values are "
-    "as in --set; commas in lists, tables and quotes part no values: --sweep 'optimizer.options.betas=[0.9,0.99],[0.8,0.99]'.",
+    help="Train one run for each value, each in its own process; several --sweep options train all combinations. Write values "
+    "as for --set; commas inside lists, tables and quotes don't separate values: --sweep 'optimizer.options.betas=[0.9,0.99],[0.8,0.99]'.",
 )
 @click.option(
     "--seeds",
@@ -33,13 +33,13 @@ from petra_graph.errors import RunFailed
     "--at-once",
     type=click.IntRange(min=1),
     metavar="N",
-    help="Of a sweep, train N runs at a time.  [default: 1]",
+    help="Train N runs of a sweep at a time.  [default: 1]",
 )
 @click.option(
     "--resume",
     metavar="RUN",
     help="Without SPEC: continue a run from its latest checkpoint. RUN is its directory, or `latest`, or the folder of a "
-    "sweep: runs that are done stay, the others continue or begin.",
+    "sweep: finished runs stay as they are, the others continue or start.",
 )
 @click.option(
     "--processes", type=click.IntRange(min=1), default=1, metavar="N", help="Share the stages among N processes."
@@ -49,18 +49,18 @@ from petra_graph.errors import RunFailed
     type=click.IntRange(min=0),
     default=0,
     metavar="N",
-    help="With --processes: where a process dies or fails, start all again from the latest checkpoint, N times at most.",
+    help="With --processes: if a process dies or fails, restart all of them from the latest checkpoint, at most N times.",
 )
 @click.option(
     "--fast-dev-run",
     is_flag=True,
-    help="One epoch of two micro-batches, and two batches of evaluation: finds mistakes.",
+    help="Train one epoch of two micro-batches and evaluate on two batches, to find mistakes.",
 )
 @click.option(
     "--overfit",
     type=click.IntRange(min=1),
     metavar="N",
-    help="Every epoch has the same N micro-batches, and evaluations read their samples.",
+    help="Train on the same N micro-batches in every epoch, and evaluate on their samples.",
 )
 @click.option("--dry-run", is_flag=True, help="Check everything, data included, and stop before training.")
 @json_option
@@ -82,11 +82,11 @@ def run(
     """Train SPEC ("-" reads the standard input).
 
     Progress goes to stderr, the summary to stdout, everything else into a new run directory. Ctrl-C stops between two
-    micro-batches, with a checkpoint from which --resume continues as if nothing had happened (exit code 130). Under
-    torchrun, this process is one of the run's.
+    micro-batches and writes a checkpoint, from which --resume continues as if nothing had happened (exit code 130).
+    Under torchrun, this process is one of the run's processes.
     """
     if (spec is None) == (resume is None):
-        raise click.UsageError("Give SPEC, or --resume RUN: a continued run keeps its specification.")
+        raise click.UsageError("Give SPEC, or --resume RUN: a resumed run keeps its specification.")
     if max_restarts and processes == 1:
         raise click.UsageError("--max-restarts needs --processes: this process cannot outlive itself.")
     own = overrides

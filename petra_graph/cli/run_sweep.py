@@ -34,7 +34,7 @@ def refuse_usage(resume: str | None, *, begins: bool, own: bool) -> None:
     if "RANK" in os.environ:
         raise click.UsageError("A sweep starts processes of its own: leave torchrun out.")
     if resume is not None and (begins or own):
-        raise click.UsageError("A continued sweep keeps its runs: beside --resume, give --at-once or --json alone.")
+        raise click.UsageError("A resumed sweep keeps its runs: with --resume, give only --at-once or --json.")
     if not begins and (resume is None or not is_sweep(Path(resume).expanduser())):
         raise click.UsageError("--at-once is of a sweep: give --sweep or --seeds as well.")
 

@@ -21,7 +21,7 @@ from petra_graph.cli.options_and_output import ANY_WIDTH, echo, json_option, pri
     "order",
     type=click.Choice(["age", "metric"]),
     default="age",
-    help="age: the youngest first. metric: the best first.",
+    help="age: the newest first. metric: the best first.",
 )
 @click.option(
     "--where",
@@ -33,9 +33,8 @@ from petra_graph.cli.options_and_output import ANY_WIDTH, echo, json_option, pri
 def runs(folder: Path | None, order: Literal["age", "metric"], *, where: tuple[str, ...], as_json: bool) -> None:
     """List the runs in FOLDER ("runs" if none is given): status, epochs, best metric, age, and what differs.
 
-    The metric is checkpoint.best of the run's spec, else test/top1, else test/loss. What differs are the keys in which runs
-    of one name differ. A run is done, interrupted, failed,
-    running, killed (it ended without a summary), or damaged. Runs of a sweep are named by their folders in it.
+    The metric is checkpoint.best of the run's spec, or else test/top1, or else test/loss. What differs are the keys in which runs
+    of the same name differ. A run is done, interrupted, failed, running, killed (it ended without a summary), or damaged. Runs of a sweep are named by their folders in it.
     """
     from petra_graph.record.run_folders import RUNS
     from petra_graph.report.run.run_list import rows, run_records

@@ -51,8 +51,8 @@ def taken_under_load(profile: Profile) -> str:
     if wall is None or cpu is None or cpu >= _SHARE * wall:
         return ""
     return (
-        f"the profile's operations took {seconds(wall)}, of which the processor worked on them for {seconds(cpu)}: other programs "
-        "used it too, and a quiet machine is faster; take the profile again on one"
+        f"the profile's operations took {seconds(wall)}, but the processor only worked on them for {seconds(cpu)}: other programs "
+        "used it too; take the profile again on a quiet machine, which is faster"
     )
 
 

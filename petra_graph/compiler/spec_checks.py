@@ -67,7 +67,7 @@ def bound_problems(spec: MethodSpec, given: Mapping[str, Any]) -> Iterator[Probl
         message = f"max_staleness = {spec.max_staleness:g} sets the accumulation, and accumulation = {spec.accumulation} is given"
         yield Problem(message=message, hint="leave out one of them", path=path)
     if isinstance(spec.schedule, tuple):
-        message = f"max_staleness = {spec.max_staleness:g} beside {schedule_text(spec.schedule)}, which say the delay themselves"
+        message = f"max_staleness = {spec.max_staleness:g} does not go with {schedule_text(spec.schedule)}, which already set the delay"
         hint = 'leave it out and set `accumulation`, or name a schedule: "1f1b", "lockstep" or "auto"'
         yield Problem(message=message, hint=hint, path=path)
 
@@ -168,7 +168,7 @@ def check_number_of_stages(stages: int, schedule: RequestedSchedule, graph: Node
     """
     nodes = len(graph.order)
     if stages > nodes:
-        message = f"{stages} stages for {nodes} nodes: a stage holds one at least"
+        message = f"{stages} stages for {plural(nodes, 'node')}: each stage needs at least one"
         raise SpecError(Problem(message=message, hint=f"set it to {nodes} or less", path=("partition", "stages")))
     if isinstance(schedule, tuple):
         chained = all(graph.digraph.has_edge(*pair) for pair in pairwise(graph.order))
@@ -401,5 +401,5 @@ def probe_problems(spec: Spec, micro_batches: int | None, processes: int) -> Ite
         message = f"a probe looks at all stages at once, and {processes} processes share them"
         yield Problem(message=message, hint="run in one process, or leave [probe] out", path=("probe",))
     elif micro_batches is not None and spec.probe.per_epoch > micro_batches:
-        message = f"an epoch has {micro_batches} micro-batches, and {spec.probe.per_epoch} are to be probed"
+        message = f"an epoch has {micro_batches} {noun(micro_batches, 'micro-batch', 'es')}, and {spec.probe.per_epoch} are to be probed"
         yield Problem(message=message, hint=f"make it {micro_batches} or less", path=("probe", "per_epoch"))

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from petra_graph.doctor.finding import Finding
-from petra_graph.units import memory
+from petra_graph.units import memory, plural
 
 _SECONDS = 180.0
 """The longest that importing torch may take."""
@@ -66,7 +66,7 @@ def examine_devices(
         yield finding("torch", "broken", fault, remedy=remedy)
         return
     kind = f"CUDA {found['cuda']}" if found["cuda"] else f"ROCm {found['hip']}" if found["hip"] else "CPU only"
-    text = f"{found['torch']} ({kind}) and torchvision {found['torchvision']}, {found['threads']} threads"
+    text = f"{found['torch']} ({kind}) and torchvision {found['torchvision']}, {plural(found['threads'], 'thread')}"
     yield finding("torch", "ok", text)
     yield _distributed(found)
     yield from _gpus(found, driver)

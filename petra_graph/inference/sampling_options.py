@@ -16,13 +16,13 @@ from petra_graph.spec.structure import structure_as
 class SamplingOptions:
     """What is drawn, and how."""
 
-    prompt: str = option("text that is continued", default="\n", validator=Length(at_least=1))
+    prompt: str = option("text to continue", default="\n", validator=Length(at_least=1))
     tokens: int = option("length of the continuation", default=200, unit="tokens", validator=AtLeast(1))
-    temperature: float = option("divides the logits; 0: the likeliest token always", default=0.8, validator=AtLeast(0))
+    temperature: float = option("divides the logits; 0: always the likeliest token", default=0.8, validator=AtLeast(0))
     top_k: int | None = option(
         "draw from this many of the likeliest tokens; default: all", default=None, validator=AtLeast(1)
     )
-    seed: int = option("of the draws", default=0, validator=AtLeast(0))
+    seed: int = option("seed of the draws", default=0, validator=AtLeast(0))
 
 
 def read_sampling_options(given: Mapping[str, Any]) -> SamplingOptions:

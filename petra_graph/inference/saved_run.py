@@ -126,7 +126,7 @@ class SavedRun:
         numbers = ", ".join(map(str, sorted(checkpoint.numbers(self.directory))))
         return SpecError(
             f"{self.directory} has no weights{'' if which is None else f' {which!r}'}{why}",
-            f"allowed: latest, or the forward behind a checkpoint ({numbers}), or a file in it; default: those at the run's end"
+            f"allowed: latest, or the number of a checkpoint ({numbers}), or a file in it; default: those at the run's end"
             if numbers
             else "a run writes them at its end and when it is stopped, and checkpoints where [checkpoint] has `every`",
         )

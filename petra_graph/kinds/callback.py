@@ -395,7 +395,7 @@ def check_callback_state(trial: CallbackTrial) -> None:
     """What `state` returns is JSON; a new callback and companion that are given it go on to the same state."""
     import torch
 
-    remedy = "return from state all that later calls rest on, as numbers, texts, lists and tables; read it in restore"
+    remedy = "return from state everything later calls need, as numbers, texts, lists and tables; read it in restore"
     with trial.rehearsal() as run, trial.rehearsal() as resumed:
         companion = run.begin()
         run.epoch(1, companion)

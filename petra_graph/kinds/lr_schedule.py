@@ -178,7 +178,7 @@ def check_pure(trial: LrScheduleTrial) -> None:
         with seeded(2):
             anew = trial.factor(horizon)(asked[-1])
         if anew != last:
-            found = f"built anew and asked for update {asked[-1]} first, its factor is another one"
+            found = f"built again and asked for update {asked[-1]} first, its factor is another one"
             raise BrokenPromise("pure", f"{found} (of {about})", _PURE)
 
 

@@ -302,7 +302,7 @@ class _Check:
             return None
         if (total := sum(node.spec.repeat for node in nodes)) > NODES:
             largest = max(nodes, key=lambda node: node.spec.repeat)
-            message = f"the network has {total:,} nodes, and {NODES:,} are the most"
+            message = f"the network has {total:,} nodes; at most {NODES:,} are allowed"
             self.problems.add([Problem(message=message, path=(*largest.path, "repeat"))])
             return None
         head = _likely_head(nodes)

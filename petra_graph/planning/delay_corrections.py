@@ -67,7 +67,7 @@ def _too_late(network: MeasuredNetwork, programs: Sequence[StageProgram], most: 
     which = f"{plugin} with {key[-1]} = {shown(network.optimizer.options.correction)}" if key else f"{plugin}"
     yield Problem(
         message=f"{which} is for delays of at most {_updates(most)}, and stage {latest.index} has one of {_updates(_staleness(latest))}",
-        hint=f"set method.max_staleness = {shown(float(most))} in place of method.accumulation, or method.schedule to one of less delay, "
+        hint=f"set method.max_staleness = {shown(float(most))} instead of method.accumulation, or method.schedule to one with less delay, "
         'or use the correction "spike" of sgd, adam and adamw, which is for any delay',
         path=key or ("optimizer", "name"),
     )

@@ -47,8 +47,8 @@ def assumptions_of_all(plans: Iterable[tuple[Prediction, Spec]]) -> Sequence[str
 
 _PARTS = 5
 INEXACT = (
-    "the tick is not exact: no period was found in a long simulation, and it is the mean over its middle; what follows from "
-    "it (throughput, speed-up, bubble) is as exact"
+    "the tick is not exact: a long simulation found no period, so the tick is the mean over the middle of it; what follows from "
+    "the tick (throughput, speed-up, bubble) is no more exact"
 )
 
 
@@ -63,33 +63,33 @@ def _of_times(inputs: PlannerInputs, partition: PartitionSpec) -> Iterator[str]:
     if profile is None:
         launches = {device.type.kind: device.type.launch_seconds for device in inputs.devices}
         stated = [name for name in partition.device if name in types]
-        whose = f", with the specification's figures of {' and '.join(stated)}" if stated else ""
+        whose = f" (with the specification's figures for {' and '.join(stated)})" if stated else ""
         each = " and ".join(f"{seconds(launch)} on a {_KINDS[kind]}" for kind, launch in launches.items())
         yield (
-            f"times are estimates from the data sheet of {' and '.join(types)}{whose}, of which kernels are taken to reach "
-            f"{EFFICIENCY:.0%}, in arithmetic or in memory traffic, and {each} to launch an operation; "
+            f"times are estimates from the data sheet of {' and '.join(types)}{whose}: kernels are assumed to reach "
+            f"{EFFICIENCY:.0%} of its arithmetic or its memory traffic, and to take {each} to launch an operation; "
             "`petra-graph profile` times the real device"
         )
         yield from (_FOUND[kind] for kind in launches)
     else:
         threads = plural(profile.threads, "thread")
-        yield f"times are measured in a profile of {profile.device}, {threads}, every operation's median"
+        yield f"times are measured in a profile of {profile.device}, {threads}: the median of each operation"
         if len(types) > 1:
-            yield f"the profile is taken for {types[0]}; the others' times are scaled by the arithmetic of their data sheets"
+            yield f"the profile stands for {types[0]}; times on other types are scaled by the arithmetic on their data sheets"
         if inputs.outside_seconds:
             yield (
-                f"{seconds(inputs.outside_seconds)} of a micro-batch, for loading and handing on, are in the first "
-                "stage's forward and in no node's"
+                f"loading a micro-batch and handing it on takes {seconds(inputs.outside_seconds)}, which the first stage's "
+                "forward includes and no node's does"
             )
 
 
 _KINDS = {"cpu": "CPU", "cuda": "GPU's host"}
 _FOUND = {
     "cpu": (
-        f"how far such estimates hold: on one CPU, quiet or loaded, throughput by the data sheet was {CPU_RATIO[0]} to {CPU_RATIO[1]} times the "
-        "measured (tools/README.md)"
+        f"accuracy of these estimates: on one CPU, quiet or loaded, the estimated throughput was {CPU_RATIO[0]} to {CPU_RATIO[1]} times the "
+        "measured one (tools/README.md)"
     ),
-    "cuda": "how far such estimates hold: they were never compared with a GPU",
+    "cuda": "accuracy of these estimates: they have not been validated on a GPU",
 }
 
 
@@ -107,7 +107,7 @@ def _of_links(prediction: Prediction, partition: PartitionSpec, *, counted: bool
         )
         network = next(device.network or device.link for device in inputs.devices)
         stated = {partition.link_latency is not None, partition.link_bandwidth is not None} == {True}
-        source = "as stated" if stated else "assumed: partition.link_latency and partition.link_bandwidth state others"
+        source = "as stated" if stated else "assumed; partition.link_latency and partition.link_bandwidth set others"
         yield (
             f"{machines} of {inputs.machine_devices} devices, filled in order; between machines: {_text(network)} each way "
             f"({source})"
@@ -123,18 +123,18 @@ def _of_replicas(prediction: Prediction, partition: PartitionSpec, *, counted: b
     if inputs.replicas > 1:
         count = inputs.replicas if counted else "several"
         yield (
-            f"devices and bytes are those of one of {count} pipelines, speed is of all; every update waits for a "
-            "ring all-reduce of its stage's gradients, none of it hidden"
+            f"devices and bytes are those of one of {count} pipelines, the speed is that of all; every update waits for a "
+            "ring all-reduce of its stage's gradients, with no overlap"
         )
         if partition.sync_batch_norm:
-            yield "the messages of batch normalisations between replicas are in neither bytes nor times"
+            yield "neither bytes nor times include the messages of batch normalisations between replicas"
 
 
 def _of_memory(prediction: Prediction, spec: Spec) -> Iterator[str]:
     inputs = prediction.inputs
     if inputs.transport.buffer == 0:
-        yield "buffers wait in host memory, which is not counted; copies there and back are taken to hide behind computation"
-    alone = "memory is of tensors, every stage's at its own largest moment"
+        yield "buffers wait in host memory, which is not counted; copies there and back are assumed to hide behind computation"
+    alone = "memory counts tensors, each stage at its own peak"
     if len(prediction.device_memory) == len(prediction.programs):
         yield alone
     else:
@@ -143,13 +143,13 @@ def _of_memory(prediction: Prediction, spec: Spec) -> Iterator[str]:
             "static": "stages follow the plan's fixed order",
         }
         yield (
-            f"{alone}, as if on a device of its own; a device with several stages has less than their sum, since one of them "
-            f"works at a time and what one hands to another is the same tensor: {turns[inputs.policy]}"
+            f"{alone}, as if on a device of its own; a device with several stages needs less than their sum, because only "
+            f"one works at a time and they share the tensors that they hand on: {turns[inputs.policy]}"
         )
     evaluated = spec.data.test_batch
     if evaluated > spec.data.batch:
         yield (
-            f"memory is of the training; an evaluation in batches of {evaluated} samples, where the training has "
-            f"{spec.data.batch}, may hold more"
+            f"memory is that of the training; an evaluation in batches of {evaluated} samples instead of "
+            f"{spec.data.batch} may need more"
         )
     yield from inputs.costs.assumptions

@@ -28,7 +28,7 @@ from petra_graph.program.stage_bytes import summed
 from petra_graph.program.stage_program import Segment, StageProgram
 from petra_graph.spec.intervals import interval
 from petra_graph.spec.model import Spec
-from petra_graph.units import byte_count, noun, size_text
+from petra_graph.units import byte_count, noun, plural, size_text
 
 _STATE = "set partition.device_type, or partition.profile, which `petra-graph profile` makes there"
 _IDLE = 0.7
@@ -86,12 +86,12 @@ def _delayed(network: MeasuredNetwork, programs: Sequence[StageProgram]) -> Iter
     keys += [f"partition.stages = {fewer}"] if 1 < fewer < count else []
     bounded = network.spec.method.max_staleness is not None
     fewer_updates = f"max_staleness = {_HARMLESS:g}" if bounded else f"accumulation = {ceil((depth - 1) / _HARMLESS)}"
-    keys += [f"method.{fewer_updates} (of fewer updates an epoch)"]
+    keys += [f"method.{fewer_updates} (with fewer updates an epoch)"]
     with_muon = network.optimizer.plugin.is_first_party and network.optimizer.plugin.name == "muon"
-    remedy = "muon minds them least" if with_muon else f'{_MEASURED}: set optimizer.name = "muon"'
+    remedy = "muon suffers least from it" if with_muon else f'{_MEASURED}: set optimizer.name = "muon"'
     yield (
-        f"gradients reach the first stage {stale:.3g} updates late, and no node has a batch normalisation: delays cost such networks most; "
-        f"{remedy}. Less delay: {'; '.join(keys)}"
+        f"gradients reach the first stage {stale:.3g} updates late, and no node has batch normalisation: delay hurts such networks most; "
+        f"{remedy}. To reduce the delay: {'; '.join(keys)}"
     )
 
 
@@ -107,13 +107,13 @@ def _beyond_the_run(network: MeasuredNetwork, latest: float) -> Iterator[str]:
     warmup = spec.lr_schedule.warmup_epochs
     if warmup >= epochs:
         yield (
-            f"the warm-up of {warmup:g} epochs takes all of {length}, and the learning rate reaches "
+            f"the warm-up of {warmup:g} {noun(warmup, 'epoch')} takes all of {length}, and the learning rate only reaches "
             f"{min(1.0, epochs / warmup):.0%} of its value at their end: set lr_schedule.warmup_epochs lower, or run.epochs higher"
         )
     rise = spec.lr_schedule.delay_epochs
     if rise > epochs and latest > 1:
         yield (
-            f"the learning rates of stages with a delay rise over {rise:g} epochs, more than {length}, and the first stage's reaches "
+            f"the learning rates of delayed stages rise over {rise:g} epochs, longer than {length}, and the first stage's only reaches "
             f"{latest ** (epochs / rise - 1):.0%} of its value at their end: set lr_schedule.delay_epochs lower, or run.epochs higher"
         )
     options = network.lr_schedule.options
@@ -124,7 +124,7 @@ def _beyond_the_run(network: MeasuredNetwork, latest: float) -> Iterator[str]:
         if attribute.metadata.get("unit") == "epochs" and late:
             yield (
                 f"{attribute.name} {', '.join(f'{item:g}' for item in late)} of {network.lr_schedule.plugin} "
-                f"{'lies behind' if len(late) == 1 else 'lie behind'} {length}, without effect: set "
+                f"{'comes' if len(late) == 1 else 'come'} after the end of {length}, without effect: set "
                 f"lr_schedule.options.{attribute.name}, or run.epochs"
             )
     every = None if spec.checkpoint.every is None else interval(spec.checkpoint.every)
@@ -133,7 +133,7 @@ def _beyond_the_run(network: MeasuredNetwork, latest: float) -> Iterator[str]:
     if every is not None and ends is not None and every.count > ends:
         yield (
             f"checkpoint.every = {shown(spec.checkpoint.every)} is longer than the run of {ends:,} "
-            f"{every.unit.removesuffix('s') if ends == 1 else every.unit}: it writes none before its end, but at an interruption"
+            f"{noun(ends, every.unit.removesuffix('s'))}: no checkpoint is written before its end, except at an interruption"
         )
 
 
@@ -153,15 +153,15 @@ def _without_effect(network: MeasuredNetwork, programs: Sequence[StageProgram]) 
         if getattr(precision, key) != default
     ]
     if stored and not any(_stores(segment) for program in programs for segment in program.segments):
-        yield from (f"precision.{key} changes nothing: no node stores its input until its backward" for key in stored)
+        yield from (f"precision.{key} changes nothing: no node keeps its input for its backward" for key in stored)
     elif precision.buffer_dtype != "as-streams" and not buffers:
-        yield f"precision.buffer_dtype changes nothing: what waits in buffers are samples of {network.facts.dtype}"
+        yield f"precision.buffer_dtype changes nothing: the buffers only hold samples of {network.facts.dtype}"
     if precision.channel_dtype != "as-streams" and len(programs) == 1:
-        yield "precision.channel_dtype changes nothing: there is one stage, and no channel"
+        yield "precision.channel_dtype changes nothing: there is only one stage, so there are no channels"
     if spec.lr_schedule.delay_epochs and _latest(programs) <= 1:
         yield "lr_schedule.delay_epochs changes nothing: no stage's gradients are more than one update late"
     if spec.partition.sync_batch_norm and spec.partition.replicas == 1:
-        yield "partition.sync_batch_norm changes nothing: there is one replica"
+        yield "partition.sync_batch_norm changes nothing: there is only one replica"
     if spec.checkpoint.best_is is not None and spec.checkpoint.best is None:
         yield "checkpoint.best_is changes nothing: checkpoint.best names no metric"
     yield from corrections_without_effect(network, programs)
@@ -184,7 +184,7 @@ def _above_the_device(prediction: Prediction, spec: Spec) -> Iterator[str]:
     ):
         yield (
             f"partition.memory = {shown(stated)} is more than a {kind.name} has: the limit is {size_text(kind.memory_bytes or 0)}, "
-            "and the memory of the kernels themselves comes out of it too: set it lower"
+            "and the kernels themselves need part of that: set it lower"
         )
 
 
@@ -197,11 +197,11 @@ def _nearly_full(prediction: Prediction) -> Iterator[str]:
         share = f"{size_text(held.total)} of {size_text(most)}"
         if device.memory_bytes is None:
             yield (
-                f"{device.name} needs {share} that a {device.type.name} has, and the memory of the kernels themselves "
-                "comes on top: use more devices or a smaller batch, or set partition.memory and let the planner find a cut"
+                f"{device.name} needs {share} that a {device.type.name} has, and the kernels themselves need memory "
+                "on top of that: use more devices or a smaller batch, or set partition.memory and let the planner find a cut"
             )
         else:
-            yield f"{device.name} needs {share}, and the memory of the kernels themselves comes on top: leave more room"
+            yield f"{device.name} needs {share}, and the kernels themselves need memory on top of that: leave more room"
 
 
 def _unused(prediction: Prediction) -> Iterator[str]:
@@ -209,7 +209,7 @@ def _unused(prediction: Prediction) -> Iterator[str]:
     if idle:
         stages = len(prediction.programs)
         yield (
-            f"{len(idle)} of {len(prediction.inputs.devices)} devices get no stage, there being {stages}: set "
+            f"{len(prediction.inputs.devices)} devices for {plural(stages, 'stage')} leave {len(idle)} of them idle: set "
             "partition.stages higher, partition.devices lower, or partition.replicas"
         )
 
@@ -234,7 +234,7 @@ def _merging(prediction: Prediction) -> Iterator[str]:
         return
     count = len(cuts)
     yield (
-        f"{len(programs)} stages on {count} {noun(count, 'device')}: merging each device's into one would lower "
+        f"{len(programs)} stages on {count} {noun(count, 'device')}: merging {'them' if count == 1 else 'the stages of each device'} into one would cut "
         + (f"the first stage's staleness from {stale} to {less} micro-batches and " if less < stale else "")
         + f"buffers from {size_text(buffers)} to {size_text(fewer)}, at {_speed(prediction, merged)}: set partition.stages = {count}"
     )
@@ -274,8 +274,8 @@ def _unbalanced(prediction: Prediction, spec: Spec) -> Iterator[str]:
         limiting = prediction.timing.limited_by
         which = f"stages {', '.join(map(str, limiting))}" if 0 < len(limiting) <= _NAMED else f"{len(limiting)} stages"
         yield (
-            f"devices work {mean:.0%} of the time: {which} wait for each other's messages, or because their depths "
-            'allow no further forward; method.schedule = "auto" finds depths that hide it'
+            f"devices work {mean:.0%} of the time: {which} wait for each other's messages, or their depths "
+            'do not allow another forward; method.schedule = "auto" finds depths that hide the wait'
         )
         return
     stages = [program for program in prediction.programs if program.device == slowest]
@@ -284,13 +284,13 @@ def _unbalanced(prediction: Prediction, spec: Spec) -> Iterator[str]:
     if enough >= len(used):
         return
     if len(nodes) == 1:
-        remedy = f"{shown(nodes[0])} alone takes that long, and about {enough} devices would be as fast"
+        remedy = f"{shown(nodes[0])} alone takes that long, and about {plural(enough, 'device')} would be as fast"
     elif isinstance(spec.partition.stages, int):
-        remedy = f"no cut found is better; about {enough} devices would be as fast"
+        remedy = f"no better cut was found; about {plural(enough, 'device')} would be as fast"
     else:
         remedy = f'partition.stages = {len(used)} cuts by cost (strategy "{spec.partition.strategy}")'
     label = f"{noun(len(stages), 'stage')} {', '.join(str(program.index) for program in stages)}"
-    yield f"devices work {mean:.0%} of the time, since {slowest} with {label} takes longest: {remedy}"
+    yield f"devices work {mean:.0%} of the time, because {slowest} with {label} takes longest: {remedy}"
 
 
 def _stale(prediction: Prediction) -> Iterator[str]:
@@ -309,9 +309,10 @@ def _stale(prediction: Prediction) -> Iterator[str]:
     programs = inputs.programs(prediction.placement, least, None if orders is None else orders.words)
     held = summed(stage_memory(programs, inputs.costs, transport=inputs.transport))
     now = summed(prediction.memory)
+    stale = (depths[0] - 1) / inputs.accumulation
     yield (
-        f"the first stage is {(depths[0] - 1) / inputs.accumulation:.3g} updates stale; {(least[0] - 1) / inputs.accumulation:.3g} "
-        f"would do at the same speed, in {size_text(held.total)} instead of {size_text(now.total)}: "
+        f"the first stage is {stale:.3g} {noun(stale, 'update')} stale; {(least[0] - 1) / inputs.accumulation:.3g} "
+        f"would be enough for the same speed, in {size_text(held.total)} instead of {size_text(now.total)}: "
         'set method.schedule = "auto"'
         + (" and method.split_backward = true" if isinstance(inputs.split_backward, tuple) else "")
     )

@@ -18,7 +18,7 @@ from petra_graph.errors import printable
 from petra_graph.kinds.listener import EpochEnded, Listener, Started
 from petra_graph.kinds.metric import scales_in
 from petra_graph.report.metric_text import numbers, tested
-from petra_graph.units import clock, plural
+from petra_graph.units import clock, noun, plural
 
 _REFRESH_SECONDS = 0.2
 _LINE_SECONDS = 60.0
@@ -157,7 +157,8 @@ def heading(run: Started) -> str:
     shared = f" on {run.processes} processes" if run.processes > 1 else ""
     return (
         f"{run.name}: {run.parameters:,} parameters in {plural(run.stages, 'stage')}{shared}; {run.method}, {run.schedule}, "
-        f"accumulation {run.accumulation}; {run.epochs} epochs of {run.micro_batches} micro-batches of {run.batch}\n"
+        f"accumulation {run.accumulation}; {run.epochs} {noun(run.epochs, 'epoch')} of "
+        f"{run.micro_batches} {noun(run.micro_batches, 'micro-batch', 'es')} of {run.batch}\n"
         f"run directory: {run.directory}{_resumed(run)}"
         + "".join(f"\n{text}" for text in run.notes)
         + "".join(f"\nwarning: {text}" for text in run.warnings)

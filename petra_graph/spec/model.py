@@ -116,7 +116,7 @@ class MethodSpec:
     max_staleness: float | None = key(
         None,
         "the most updates between a micro-batch's forward and backward, on average in a full pipeline; it sets the least "
-        "accumulation that keeps it, in place of that key",
+        "accumulation that keeps it, instead of that key",
         validator=AtLeast(0),
     )
     reversible: Keeps | None = key(None, "what a reversible node keeps for its backward; default: the method's own")
@@ -276,13 +276,13 @@ class PrecisionSpec:
     )
     memory_format: Literal["channels-last", "contiguous"] = key("channels-last", "layout of 4-d tensors")
     buffer_dtype: StoredDtype = key(
-        "as-streams", "type of the inputs stored until their backward, where it is smaller; int8: one scale a tensor"
+        "as-streams", "type of the inputs stored until their backward, if it is smaller; int8: one scale a tensor"
     )
     buffer_device: Literal["stage", "cpu"] = key(
         "stage", 'memory of the inputs stored until their backward: the stage\'s device, or ("cpu") the host'
     )
     channel_dtype: StoredDtype = key(
-        "as-streams", "type of the tensors between stages in training, where it is smaller; int8: one scale a tensor"
+        "as-streams", "type of the tensors between stages in training, if it is smaller; int8: one scale a tensor"
     )
 
 
@@ -409,7 +409,8 @@ class CheckpointSpec:
     )
     keep: int = key(3, "latest checkpoints to keep", validator=[AtLeast(1), AtMost(1000)])
     best: str | None = key(
-        None, 'metric of the evaluations, as in "test/top1", whose best checkpoint is kept beside the latest ones'
+        None,
+        'metric of the evaluations, as in "test/top1", whose best checkpoint is kept in addition to the latest ones',
     )
     best_is: Literal["largest", "smallest"] | None = key(
         None,
@@ -472,14 +473,14 @@ class Spec:
     checkpoint: CheckpointSpec = table(CheckpointSpec)
     logger: tuple[PluginSpec, ...] | None = key(
         None,
-        "where the values of `metrics.jsonl`, which is always written, go beside it; default: TensorBoard, where it is "
+        "other places for the values of `metrics.jsonl`, which is always written; default: TensorBoard, if it is "
         "installed",
     )
     callback: tuple[PluginSpec, ...] | None = key(
-        None, "what observes the run or, where it says so, changes it; called in the order of the list"
+        None, "what observes the run or, if it says so, changes it; called in the order of the list"
     )
     metric: tuple[MetricSpec, ...] | None = key(
-        None, "what is computed of all outputs and targets of an evaluation, beside the metrics of the loss"
+        None, "what is computed from all outputs and targets of an evaluation, in addition to the loss's metrics"
     )
     probe: ProbeSpec | None = key(None, "compare the stages' gradients with delayed and end-to-end ones as they train")
 

@@ -139,7 +139,7 @@ def _build(
     if resumption is not None:
         position, meters = resumption.restore(prepared, scheduler)
         epochs = prepared.spec.run.epochs
-        done = f"nothing is left to train: run.epochs is {epochs}, and more would go on"
+        done = f"nothing is left to train: run.epochs is {epochs}; set it higher to continue"
         notes = [*notes, *resumption.notes, *[done] * (position.trained_epochs >= epochs)]
     elif prepared.initial is not None:
         prepared.initial.load(scheduler.executors)

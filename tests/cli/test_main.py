@@ -79,15 +79,15 @@ Verbs:
   plan      Show stages, memory, staleness and speed before anything runs.
   profile   Time a spec's nodes on the real device, for plans.
   evaluate  Evaluate a run's network on data.
-  predict   Ask a run's network about files.
+  predict   Print a run's predictions for files.
   export    Write a run's network for other programs.
-  report    Write a page on a run, or on several compared.
+  report    Write a page about a run, or compare several.
   runs      List runs: status, best metric, age.
   validate  Check specs: keys, types, plugins, options, graph.
   list      List the installed plugins.
   show      Show a plugin's options and a snippet to paste.
   check     Check that plugins keep their promises.
-  new       Write the beginning of a package of plugins, or of a spec.
+  new       Start a package of plugins, or a spec.
   doctor    Examine the environment: versions, devices, plugins.
   schema    Print the JSON schema of specs, for editors.
 """

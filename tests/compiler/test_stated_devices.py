@@ -53,7 +53,7 @@ def test_a_copy_of_a_data_sheet_is_planned_as_its_card(write):
     assert [device["capacity_bytes"] for device in documents[1]["devices"]] == [24 * 10**9] * 2
     said = documents[1]["assumptions"][0]
     assert said.startswith(
-        "times are estimates from the data sheet of my_card, with the specification's figures of my_card, "
+        "times are estimates from the data sheet of my_card (with the specification's figures for my_card): "
     )
     assert "the specification's figures" not in documents[0]["assumptions"][0]
 

@@ -75,7 +75,7 @@ def test_the_best_of_a_run_that_keeps_none(copy):
     resolved.write_text(resolved.read_text().replace('best = "test/loss"\n', ""))
     with pytest.raises(SpecError, match=r"has no weights 'best': its \[checkpoint\] has no `best`") as error:
         SavedRun.open(copy).load("best")
-    assert "the forward behind a checkpoint (4, 8)" in error.value.problems[0].hint
+    assert "the number of a checkpoint (4, 8)" in error.value.problems[0].hint
 
 
 def test_no_run(tmp_path, monkeypatch):

@@ -82,7 +82,7 @@ def test_what_is_sound_passes():
         ),
         (lambda _, horizon: lambda u: 1 / (horizon.updates - 1), "finite", "ZeroDivisionError"),
         (remembers, "pure", "asked again, in another order, its factor at update 0 is another one"),
-        (begins_once, "pure", "built anew and asked for update 59 first, its factor is another one"),
+        (begins_once, "pure", "built again and asked for update 59 first, its factor is another one"),
         (lambda _, horizon: lambda u: random.random(), "pure", "asked again, in another order"),
         (sleeps, "cheap", "its factor at update 449,999 takes "),
         (loops, "cheap", "its factor at update 449,999 takes "),

@@ -130,7 +130,7 @@ def trained(file):
 def test_the_advice_of_a_larger_bound_names_the_bound(spec, capsys):
     assert main(["run", spec, "--dry-run", "--set", "method.max_staleness=2"]) == 0
     warned = capsys.readouterr().err
-    assert "method.max_staleness = 1 (of fewer updates an epoch)" in warned
+    assert "method.max_staleness = 1 (with fewer updates an epoch)" in warned
     assert "accumulation" not in warned
 
 
@@ -157,7 +157,7 @@ def test_its_bits_are_those_of_the_accumulation(spec, write):
         ),
         (
             ["method.schedule=[5,4,3,2,1]"],
-            "max_staleness = 1 beside depths 5, 4, 3, 2, 1, which say the delay themselves",
+            "max_staleness = 1 does not go with depths 5, 4, 3, 2, 1, which already set the delay",
             "leave it out and set `accumulation`",
         ),
     ],

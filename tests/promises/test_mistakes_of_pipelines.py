@@ -91,7 +91,7 @@ def test_more_stages_than_nodes(validate):
     assert validate(SPEC + "[partition]\nstages = 4\n") == (
         2,
         """\
-a.toml:29:10: 4 stages for 3 nodes: a stage holds one at least
+a.toml:29:10: 4 stages for 3 nodes: each stage needs at least one
     stages = 4
     help: set it to 3 or less
 """,

@@ -162,4 +162,4 @@ def test_data_of_which_no_target_counts(spec, here, capsys):
     assert main(["run", spec]) == 1
     said = capsys.readouterr().err
     assert "no target of the training data counts: " in said
-    assert "gives the 96 samples a weight of 0\n    help: targets of -100 are passed over; " in said
+    assert "gives 96 samples a weight of 0\n    help: targets of -100 are passed over; " in said

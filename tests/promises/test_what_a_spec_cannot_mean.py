@@ -11,8 +11,8 @@ from tests.support.runs import FakeListener
 from tests.support.specs import SPEC
 
 LATE = (
-    "gradients reach the first stage {late} updates late, and no node has a batch normalisation: delays cost such networks most; {remedy}. "
-    "Less delay: {keys}"
+    "gradients reach the first stage {late} updates late, and no node has batch normalisation: delay hurts such networks most; {remedy}. "
+    "To reduce the delay: {keys}"
 )
 REMEDY = (
     "a GPT of six stages, the first one 5 updates late, ended at 2.19 nats with adamw and at 1.62 with muon; without delay, adamw ended at "
@@ -21,7 +21,7 @@ REMEDY = (
 LOCKSTEP = LATE.format(
     late="2",
     remedy=REMEDY,
-    keys='method.schedule = "1f1b" (half of it) or "auto"; partition.stages = 2; method.accumulation = 4 (of fewer updates an epoch)',
+    keys='method.schedule = "1f1b" (half of it) or "auto"; partition.stages = 2; method.accumulation = 4 (with fewer updates an epoch)',
 )
 
 
@@ -56,12 +56,12 @@ def test_late_gradients_without_batch_normalisation(said):
     adamw = LATE.format(
         late="2",
         remedy=REMEDY,
-        keys='method.schedule = "auto"; partition.stages = 2; method.accumulation = 2 (of fewer updates an epoch)',
+        keys='method.schedule = "auto"; partition.stages = 2; method.accumulation = 2 (with fewer updates an epoch)',
     )
     assert said(
         SPEC, "--set", "optimizer.name=adamw", "--set", "method.schedule=1f1b", "--set", "method.accumulation=1"
     ) == [adamw]
-    muon = LOCKSTEP.replace(REMEDY, "muon minds them least")
+    muon = LOCKSTEP.replace(REMEDY, "muon suffers least from it")
     assert said(SPEC, "--set", "optimizer.name=muon") == [muon]
 
 
@@ -103,7 +103,7 @@ def test_a_run_says_it_whether_it_is_planned_beforehand_or_not(write, monkeypatc
         (
             "[lr_schedule]\nwarmup_epochs = 4\n[run]\nepochs = 3\n",
             (
-                "the warm-up of 4 epochs takes all of the run's 3 epochs, and the learning rate reaches 75% of its value at their end: "
+                "the warm-up of 4 epochs takes all of the run's 3 epochs, and the learning rate only reaches 75% of its value at their end: "
                 "set lr_schedule.warmup_epochs lower, or run.epochs higher"
             ),
         ),
@@ -114,17 +114,17 @@ def test_a_run_says_it_whether_it_is_planned_beforehand_or_not(write, monkeypatc
         (
             '[lr_schedule]\nname = "step"\noptions = { milestones = [0.5, 30, 60] }\n',
             (
-                'milestones 30, 60 of learning-rate schedule "step" lie behind the run\'s 1 epoch, without effect: set '
+                'milestones 30, 60 of learning-rate schedule "step" come after the end of the run\'s 1 epoch, without effect: set '
                 "lr_schedule.options.milestones, or run.epochs"
             ),
         ),
         (
             '[checkpoint]\nevery = "2 epochs"\n',
-            'checkpoint.every = "2 epochs" is longer than the run of 1 epoch: it writes none before its end, but at an interruption',
+            'checkpoint.every = "2 epochs" is longer than the run of 1 epoch: no checkpoint is written before its end, except at an interruption',
         ),
         (
             '[checkpoint]\nevery = "12 updates"\n',
-            'checkpoint.every = "12 updates" is longer than the run of 11 updates: it writes none before its end, but at an interruption',
+            'checkpoint.every = "12 updates" is longer than the run of 11 updates: no checkpoint is written before its end, except at an interruption',
         ),
         (
             '[checkpoint]\nbest_is = "largest"\n',
@@ -132,15 +132,15 @@ def test_a_run_says_it_whether_it_is_planned_beforehand_or_not(write, monkeypatc
         ),
         (
             '[precision]\nbuffer_dtype = "int8"\n',
-            "precision.buffer_dtype changes nothing: what waits in buffers are samples of uint8",
+            "precision.buffer_dtype changes nothing: the buffers only hold samples of uint8",
         ),
         (
             "[partition]\nsync_batch_norm = true\n",
-            "partition.sync_batch_norm changes nothing: there is one replica",
+            "partition.sync_batch_norm changes nothing: there is only one replica",
         ),
         (
             '[precision]\nchannel_dtype = "float16"\n[partition]\nstages = 1\n',
-            "precision.channel_dtype changes nothing: there is one stage, and no channel",
+            "precision.channel_dtype changes nothing: there is only one stage, so there are no channels",
         ),
     ],
 )
@@ -155,8 +155,8 @@ def test_what_changes_nothing(said, more, expected):
             2,
             2,
             (
-                "the learning rates of stages with a delay rise over 2 epochs, more than the run's 1 epoch, and the first stage's "
-                "reaches 71% of its value at their end: set lr_schedule.delay_epochs lower, or run.epochs higher"
+                "the learning rates of delayed stages rise over 2 epochs, longer than the run's 1 epoch, and the first stage's "
+                "only reaches 71% of its value at their end: set lr_schedule.delay_epochs lower, or run.epochs higher"
             ),
         ),
         (1, 2, None),
@@ -177,7 +177,7 @@ def test_buffers_of_a_method_that_has_none(said):
     text = EXACT.replace('name = "petra"\nschedule = "sequential"', 'name = "backprop"')
     more = '[precision]\nbuffer_dtype = "int8"\nbuffer_device = "cpu"\n'
     assert said(f"{text}\n{more}") == [
-        f"precision.{key} changes nothing: no node stores its input until its backward"
+        f"precision.{key} changes nothing: no node keeps its input for its backward"
         for key in ("buffer_dtype", "buffer_device")
     ]
 

@@ -44,7 +44,7 @@ def test_a_slip_of_a_key(key, value, limit):
 def test_many_repeated_nodes():
     overrides = [f"graph.node.{name}.repeat={NODES // 2}" for name in ("layer1", "layer2")]
     message = refused(*overrides)
-    assert f"the network has {NODES + 3:,} nodes, and {NODES:,} are the most" in message
+    assert f"the network has {NODES + 3:,} nodes; at most {NODES:,} are allowed" in message
 
 
 def test_what_is_legal_is_read():

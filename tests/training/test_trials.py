@@ -77,7 +77,7 @@ def test_targets_come_alone_where_the_split_has_them_alone(targets_alone):
 def test_two_micro_batches_of_everything(write, capsys):
     assert main(["run", write("small.toml", SPEC), "--fast-dev-run"]) == 0
     printed = capsys.readouterr().err
-    assert "1 epochs of 2 micro-batches" in printed
+    assert "1 epoch of 2 micro-batches" in printed
     assert "\na trial on a part of the data: run.micro_batches = 2, run.evaluation_batches = 2\n" in printed
     summary = summary_of(only_run())
     assert (summary["status"], summary["epochs"], summary["micro_batches"], summary["updates"]) == ("done", 1, 2, 1)

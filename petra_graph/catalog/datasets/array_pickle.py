@@ -67,7 +67,7 @@ def read_array_pickle(path: Path) -> dict[str, Any]:
         if not length:
             raise ArrayPickleError("the file is empty")
         if length > MOST_BYTES:
-            raise ArrayPickleError(f"the file has {length} bytes, and {MOST_BYTES} are the most")
+            raise ArrayPickleError(f"the file has {length} bytes; at most {MOST_BYTES} are allowed")
         with mmap.mmap(file.fileno(), length, access=mmap.ACCESS_READ) as content:
             machine = _Machine(budget=_COPIES * length)
             try:

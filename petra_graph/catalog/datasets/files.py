@@ -77,7 +77,8 @@ def check_official(folder: Path, published: Mapping[str, str], *, hint: str) -> 
         message = (
             f"{folder / wrong[0]} is damaged: its MD5 digest is {found[wrong[0]]}, and that of the published file is "
         )
-        raise file_error(f"{message}{published[wrong[0]]}; {len(found) - len(wrong)} files beside it are right", hint)
+        right = f"{len(found) - len(wrong)} of {len(found)} files are right"
+        raise file_error(f"{message}{published[wrong[0]]}; {right}", hint)
 
 
 def _md5(path: Path) -> str:

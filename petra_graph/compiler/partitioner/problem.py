@@ -29,6 +29,7 @@ from attrs import astuple, define, frozen
 from petra_graph.errors import Problem, SpecError, shown
 from petra_graph.program.schedule import depths
 from petra_graph.spec.model import Flush, ScheduleName
+from petra_graph.units import plural
 
 Objective = Literal["balanced", "memory"]
 
@@ -192,7 +193,7 @@ def _problems(problem: PartitionProblem) -> Iterator[Problem]:
             yield Problem(message=message, hint="list the items in topological order")
     yield from _device_problems(problem)
     if not 1 <= len(problem.devices) <= problem.stage_count <= len(problem.items):
-        counts = f"{len(problem.items)} items, {problem.stage_count} stages and {len(problem.devices)} devices"
+        counts = f"{plural(len(problem.items), 'item')}, {plural(problem.stage_count, 'stage')} and {plural(len(problem.devices), 'device')}"
         yield Problem(
             message=f"{counts} leave a stage or a device empty",
             hint="give at least one device, at least as many stages as devices, and no more stages than items",

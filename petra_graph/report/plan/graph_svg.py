@@ -27,7 +27,7 @@ from petra_graph.program.plan_document import Document
 from petra_graph.report.drawing.svg_markup import fitted, svg, tag, title, words
 from petra_graph.report.plan.plan_contents import device_colours
 from petra_graph.report.plan.short_labels import runs, shapes_label
-from petra_graph.units import count, flops, memory
+from petra_graph.units import count, flops, memory, noun
 
 COLUMNS = 8
 BOX_WIDTH, BOX_HEIGHT = 98, 40
@@ -223,7 +223,7 @@ def _carried(edge: Document, path: Sequence[Position], placed: Layout) -> Markup
 
 def _about_stage(stage: Document) -> str:
     return (
-        f"stage {stage['index']} on {stage['device']}\ndepth {stage['depth']}, staleness {stage['staleness']:g} updates\n"
+        f"stage {stage['index']} on {stage['device']}\ndepth {stage['depth']}, staleness {stage['staleness']:g} {noun(stage['staleness'], 'update')}\n"
         f"{count(stage['parameters'])} parameters, {memory(stage['bytes']['total'])}"
     )
 

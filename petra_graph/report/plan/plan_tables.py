@@ -147,7 +147,7 @@ def delay_line(document: Document) -> str:
     if not (plugins := document.get("delay_aware")):
         return ""
     late = (units.number(stage["staleness"]) for stage in document["stages"])
-    return f"{' and '.join(plugins)} knows the delay of its stage, in updates while the pipeline is full: {units.listed(late, _DELAYS)}"
+    return f"{' and '.join(plugins)} {'knows' if len(plugins) == 1 else 'know'} the delay of {'its' if len(plugins) == 1 else 'their'} stage, in updates while the pipeline is full: {units.listed(late, _DELAYS)}"
 
 
 def _of_update(document: Document) -> str:

@@ -11,6 +11,7 @@ from attrs import frozen
 
 from petra_graph.program.schedule import program_order
 from petra_graph.program.stage_program import StageProgram
+from petra_graph.units import noun
 
 _AROUND = 4
 """Operations shown before and after the present one."""
@@ -64,7 +65,7 @@ class OperationStatus:
     def schedule(self) -> str:
         """Write the stage's operations around this one, which is in brackets."""
         if self.operation == "evaluation":
-            return f"evaluation of {len(self.micro_batches)} batches"
+            return f"evaluation of {len(self.micro_batches)} {noun(len(self.micro_batches), 'batch', 'es')}"
         program = self.program
         actions = program_order(program, self.micro_batches, self.filled)
         written: list[str] = []

@@ -117,7 +117,7 @@ class Checkpoints:
         """What the user should know when the run begins."""
         if not self.blind:
             return ()
-        what = f"warning: {', '.join(self.blind)} cannot see the run directory: a run that is stopped cannot go on"
+        what = f"warning: {', '.join(self.blind)} cannot see the run directory: a stopped run cannot be resumed"
         return [f"{what}; set run.directory to a folder that all machines share"]
 
     # --- called by the run --------------------------------------------------------------------------------------------

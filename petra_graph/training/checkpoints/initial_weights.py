@@ -72,7 +72,7 @@ def initial_weights(init: InitSpec, network: MeasuredNetwork) -> InitialWeights:
             "or set init.strict = false to load what matches"
         )
         raise SpecError(Problem(message=f"{file} does not fit: {'; '.join(faults)}", hint=hint, path=_PATH))
-    said = [f"{len(fitting)} of {len(here)} tensors are from {file}"]
+    said = [f"{len(fitting)} of {len(here)} tensors come from {file}"]
     if left_out:
         said.append(f"{listed(left_out, _LISTED)} left out")
     return InitialWeights(file=file, fitting=fitting, said="; ".join([*said, *faults]))

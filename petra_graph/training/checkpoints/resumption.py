@@ -37,6 +37,7 @@ from petra_graph.training.loop.training_position import TrainingPosition
 from petra_graph.training.prepared_run import Prepared
 from petra_graph.training.processes.rank_agreement import LIBRARIES
 from petra_graph.training.record.resolved_spec import optimizer_of, pipeline_of, resolved
+from petra_graph.units import noun, plural
 
 _LISTED = 5
 _UNFIT = (Damaged, LookupError, TypeError, ValueError, AttributeError, AssertionError, RuntimeError, OverflowError)
@@ -90,7 +91,7 @@ class Resumption:
                 refused.append(f"{checkpoint.folder_of(directory, number)} is not used: {damage}")
                 continue
             return cls(directory=directory, manifest=manifest, notes=[*refused, *_other_versions(manifest)])
-        hint = "start the run anew, or resume another one"
+        hint = "start the run again, or resume another one"
         raise SpecError([Problem(message=text, hint=hint) for text in refused or [f"{directory} has no checkpoint"]])
 
     @property
@@ -140,13 +141,13 @@ class Resumption:
         trained = position["epoch"] - 1 + position["evaluates"]
         if trained > epochs:
             raise SpecError(
-                f"the checkpoint before forward {self.at} has {trained} epochs behind it, and run.epochs is {epochs}",
+                f"the checkpoint before forward {self.at} has {plural(trained, 'epoch')} behind it, and run.epochs is {epochs}",
                 hint="resume an earlier one: remove the later checkpoints",
             )
         length, own = position["micro_batches_per_epoch"], len(prepared.opened.batches)
         if length != own:
             raise SpecError(
-                f"an epoch had {length} micro-batches at the checkpoint before forward {self.at}, and has {own} now",
+                f"an epoch had {length} {noun(length, 'micro-batch', 'es')} at the checkpoint before forward {self.at}, and has {own} now",
                 hint="resume with the batch, the replicas and the data of the run",
             )
 
@@ -243,10 +244,10 @@ class Resumption:
         stays = all(map(int.__gt__, finished, begun)) and set(begun) == {forwards - forwards % now}
         in_flight = forwards - min(finished)
         lost = in_flight if stays else forwards - min(begun)
-        which = "in flight or waited for an update" if lost > in_flight else "in flight"
+        which = "in flight or waiting for an update" if lost > in_flight else "in flight"
         return stays, (
-            f"other stages, method or precision than at the checkpoint: {lost} micro-batches that were {which} are "
-            "discarded, and the pipeline fills anew; with those of the checkpoint the run would go on to the bit"
+            f"other stages, method or precision than at the checkpoint: the run discards {lost} {noun(lost, 'micro-batch', 'es')} "
+            f"{which} and fills the pipeline again; with those of the checkpoint it would continue bit for bit"
         )
 
 

@@ -25,6 +25,7 @@ from petra_graph.errors import Interrupted, PetraGraphError, Problem, RunFailed,
 from petra_graph.kinds.checked_samples import CheckedSplit
 from petra_graph.kinds.data_set import Split
 from petra_graph.runtime.scheduler.stage_operations import MicroBatch
+from petra_graph.units import plural
 
 _END_SECONDS = 0.5
 _OF_TERMINALS = {signal.SIGINT, signal.SIGHUP}
@@ -65,7 +66,9 @@ class MicroBatches:
 
     def __attrs_post_init__(self) -> None:
         if self.drop_last and len(self.split) < self.whole:
-            message = f"batch must be at most the {len(self.split)} samples of the training data (got {self.whole})"
+            message = (
+                f"batch must be at most the {plural(len(self.split), 'sample')} of the training data (got {self.whole})"
+            )
             hint = "training leaves out an epoch's last incomplete micro-batch, which would be all"
             raise SpecError(Problem(message=message, hint=hint, path=("data", "batch")))
 

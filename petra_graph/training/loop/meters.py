@@ -11,6 +11,7 @@ from petra_graph.errors import RunFailed
 from petra_graph.executor.deferred_reads import floats
 from petra_graph.executor.reconstruct_recompute_stash import HeadResult
 from petra_graph.kinds.loss import expect_share
+from petra_graph.units import plural
 
 
 class Meters:
@@ -67,7 +68,9 @@ class Meters:
     def expect_targets(self, data: str) -> None:
         """Refuse batches of which no target has counted; `data` names them."""
         if self.samples and not self.weight:
-            message = f"no target of the {data} counts: {self._loss} gives the {self.samples:,} samples a weight of 0"
+            message = (
+                f"no target of the {data} counts: {self._loss} gives {plural(self.samples, 'sample')} a weight of 0"
+            )
             raise RunFailed(message, hint="targets of -100 are passed over; give some samples other targets")
 
     def _add(self, name: str, value: float) -> None:

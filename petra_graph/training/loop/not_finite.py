@@ -15,6 +15,7 @@ from attrs import frozen
 from petra_graph.errors import Problem, RunFailed
 from petra_graph.executor.reconstruct_recompute_stash import HeadResult
 from petra_graph.executor.stage_executor import StageExecutor
+from petra_graph.units import plural
 
 _HINT = "lower the learning rate, lengthen the warm-up, clip gradients, or use fewer stages or a smaller staleness"
 
@@ -91,5 +92,5 @@ def _broken_parameter(executor: StageExecutor) -> str | None:
         for key, parameter in module.named_parameters():
             if not bool(torch.isfinite(parameter).all()):
                 index, updates = executor.program.index, executor.updater.updates
-                return f'{key} of node "{name}" in stage {index} is not finite after {updates} updates'
+                return f'{key} of node "{name}" in stage {index} is not finite after {plural(updates, "update")}'
     return None

@@ -139,7 +139,7 @@ class OneOfSeveral(RunProcess):
         if directory is None or directory.name != chosen[0] or chosen[1] not in checkpoint.numbers(directory):
             raise RunFailed(
                 f"rank {world.rank} on {world.own.host} cannot see the checkpoint of {chosen[0]} before forward {chosen[1]}",
-                hint="runs on several machines go on where all of them share run.directory",
+                hint="on several machines, a run can only be resumed if all of them share run.directory",
             )
         return Resumption.find(directory, chosen[1])
 

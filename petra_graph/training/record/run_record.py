@@ -107,7 +107,7 @@ class RunRecord:
             keys = ", ".join(f"run.{key} = {shown(value)}" for key, value in self._trial.items())
             more.append(f"a trial on a part of the data: {keys}")
         if self.late_plan is not None:
-            more.append(f"the plan of {self.run.stages} stages is made beside the training")
+            more.append(f"the plan of {self.run.stages} stages is computed while the training runs")
         self.run = attrs.evolve(self.run, resumed_at=at, notes=(*notes, *more))
         return self.run
 
@@ -284,8 +284,8 @@ def known(prepared: Prepared, processes: int) -> Iterator[str]:
     yield from uncalled(prepared.callbacks)
     planned, present = device_count(prepared.spec.partition), prepared.placement.devices
     if len(present) == 1 and planned > 1:
-        yield f"{planned} devices are planned, and {present[0].name} alone is present: it runs all stages"
+        yield f"the plan has {planned} devices, but only {present[0].name} is present: it runs all stages"
     here = int(os.environ.get("LOCAL_WORLD_SIZE", processes))
     need, cores = here * prepared.spec.run.threads, len(os.sched_getaffinity(0))
     if here > 1 and need > cores and prepared.programs[0].device.startswith("cpu"):
-        yield f"{here} processes on this machine need {need} cores for the speed of the plan, and it has {cores}"
+        yield f"{here} processes on this machine need {need} cores for the speed of the plan, but it has {cores}"

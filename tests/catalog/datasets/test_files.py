@@ -40,7 +40,7 @@ def test_a_damaged_copy_is_named_with_both_digests(files):
         check_official(files, published, hint="fetch it again")
     (problem,) = caught.value.problems
     found = digests(files, "b")["b"]
-    expected = f"{files / 'b'} is damaged: its MD5 digest is {found}, and that of the published file is {published['b']}; 2 files"
+    expected = f"{files / 'b'} is damaged: its MD5 digest is {found}, and that of the published file is {published['b']}; 2 of 3 files are right"
     assert problem.message.startswith(expected)
     assert problem.path == ("root",)
 

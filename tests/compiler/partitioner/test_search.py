@@ -183,7 +183,7 @@ def test_of_predictions_a_delayed_stage_holds_one():
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        ({"stages": 1}, "2 items, 1 stages and 2 devices"),
+        ({"stages": 1}, "2 items, 1 stage and 2 devices"),
         ({"stages": 3}, "2 items, 3 stages and 2 devices"),
         ({"devices": ()}, "0 devices"),
         ({"devices": (DeviceBudget(name="x", speed=0.0), DeviceBudget(name="y"))}, "speed 0.0"),

@@ -105,7 +105,7 @@ def test_what_to_change_is_what_a_warning_says_to_set(said, warnings):
 
 
 def test_where_the_times_are_from():
-    measured = "times are measured in a profile of a CPU, 1 thread, every operation's median"
+    measured = "times are measured in a profile of a CPU, 1 thread: the median of each operation"
     assert (
         answered(three_stages() | {"assumptions": ["links: free", measured]})["how sure"]
         == "measured in a profile of a CPU"

@@ -58,7 +58,7 @@ def test_many_stages_do_not_hold_up_the_training(spec, monkeypatch):
     monkeypatch.setattr(run_plan, "predict", lambda *_: pytest.fail("predicted in the way of the training"))
     listener = FakeListener()
     summary = run(spec, [*ONE, "run.directory=beside"], listener).summary
-    assert "the plan of 4 stages is made beside the training" in listener.run.notes
+    assert "the plan of 4 stages is computed while the training runs" in listener.run.notes
     (reason,) = summary["predicted"]["not planned"]
     assert "was not ready when the run ended" in reason
     assert "resolved.toml` makes it" in reason

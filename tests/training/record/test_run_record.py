@@ -14,8 +14,8 @@ from tests.support.runs import SPEC
 @pytest.mark.parametrize(
     ("cores", "threads", "said"),
     [
-        (2, 1, ["4 processes on this machine need 4 cores for the speed of the plan, and it has 2"]),
-        (4, 2, ["4 processes on this machine need 8 cores for the speed of the plan, and it has 4"]),
+        (2, 1, ["4 processes on this machine need 4 cores for the speed of the plan, but it has 2"]),
+        (4, 2, ["4 processes on this machine need 8 cores for the speed of the plan, but it has 4"]),
         (4, 1, []),
     ],
 )
