@@ -44,6 +44,7 @@ def cost(kind: str, inputs: int, outputs: int) -> NodeCost:
         "invert": work(*(None,) * inputs, fresh=inputs),
         "forward_backward": work(*(None,) * inputs, fresh=inputs),
         "update": Work(),
+        "first_update": Work(working_bytes=PARAMETERS),
     }
     return NodeCost(
         kind=kind,
