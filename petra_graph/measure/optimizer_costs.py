@@ -30,6 +30,7 @@ from petra_graph.spec.model import ClipSpec
 
 _OF_DELAY: Mapping[Operation, str] = {"predict": PREDICTED, "estimate": EARLIER}
 """Operations that are methods of some optimizers, of (delay)."""
+_STEPS: tuple[Operation, Operation] = ("first_update", "update")
 _NORM_BYTES = 16
 """For each value of the gradient whose norm is taken: a float64 of it and one of its square."""
 
@@ -37,9 +38,9 @@ _NORM_BYTES = 16
 def measure_update(
     module: Block, build: Builder, options: Any, clip: ClipSpec | None, owner: str = "the optimizer"
 ) -> tuple[int, Mapping[Operation, Work]]:
-    """Return the bytes of state that an optimizer's first step over a module's parameters makes, and what it does after that step.
+    """Return the bytes of state that an optimizer's first step over a module's parameters makes, and the work of its operations.
 
-    That is "update", the second step, and those of "predict" and "estimate" for which the optimizer has a method.
+    Those are "first_update", "update", which is the second step, and "predict" and "estimate" if the optimizer has a method for them.
 
     Args:
         module: on any device.
@@ -52,16 +53,19 @@ def measure_update(
     groups = parameter_groups([module])
     parameters = (*groups.decayed, *groups.undecayed)
     if not parameters:
-        return 0, {"update": Work()}
+        return 0, dict.fromkeys(_STEPS, Work())
     try:
         state_bytes, work = _stepped(_copies(groups, "meta"), build, options, owner)
     except (RuntimeError, NotImplementedError, PluginError):  # it reads values
         state_bytes, work = _stepped(_copies(groups, "cpu"), build, options, owner)
     if clip is None or clip.by == "value":
         return state_bytes, work
-    step = work["update"]
-    working = max(step.working_bytes, _NORM_BYTES * max(parameter.numel() for parameter in parameters))
-    return state_bytes, {**work, "update": attrs.evolve(step, working_bytes=working, accumulating_bytes=working)}
+    of_norm = _NORM_BYTES * max(parameter.numel() for parameter in parameters)
+    clipped = {step: max(work[step].working_bytes, of_norm) for step in _STEPS}
+    return state_bytes, work | {
+        step: attrs.evolve(work[step], working_bytes=working, accumulating_bytes=working)
+        for step, working in clipped.items()
+    }
 
 
 def _stepped(groups: ParameterGroups, build: Builder, options: Any, owner: str) -> tuple[int, Mapping[Operation, Work]]:
@@ -71,14 +75,16 @@ def _stepped(groups: ParameterGroups, build: Builder, options: Any, owner: str) 
     updater = Updater(parameters, optimizer, lambda _: options.lr, None, owner=owner, ratios=ratios, stage=DELAYED)
     _give_gradients(parameters)
     updater.accumulated(DELAYED.depth)
-    updater.step()
+    with Tally() as tally:
+        updater.step()
+        first = work_of(tally.lap())
     state_bytes = distinct_bytes(tensors(list(optimizer.state.values())))
     work = {name: _asked(optimizer, method, owner) for name, method in _OF_DELAY.items() if hasattr(optimizer, method)}
     _give_gradients(parameters)
     updater.accumulated(DELAYED.depth)
     with Tally() as tally:
         updater.step()
-        return state_bytes, {**work, "update": work_of(tally.lap())}
+        return state_bytes, {**work, "first_update": first, "update": work_of(tally.lap())}
 
 
 def _asked(optimizer: torch.optim.Optimizer, method: str, owner: str) -> Work:

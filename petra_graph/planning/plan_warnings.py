@@ -3,28 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from itertools import groupby
-from math import ceil, inf
+from math import ceil
 
 import attrs
-from attrs import evolve
 
-from petra_graph.compiler.listed_stages import partition
-from petra_graph.compiler.memory.pipeline_memory import stage_memory
 from petra_graph.compiler.memory_and_time import Prediction
-from petra_graph.compiler.placement_search import resolved_placement
 from petra_graph.compiler.profile_check import taken_under_load
-from petra_graph.compiler.simulator.least_depths import least_depths, with_depths
-from petra_graph.compiler.simulator.split_orders import least_orders, with_orders
-from petra_graph.compiler.simulator.steady_state import tick
-from petra_graph.errors import SpecError, shown
+from petra_graph.errors import shown
 from petra_graph.graph.node_graph import INPUT
-from petra_graph.kinds.stage_facts import steady_staleness
 from petra_graph.planning.delay_corrections import corrections_without_effect
+from petra_graph.planning.delay_warnings import delayed, latest, less_depth, merging, split_in_vain
 from petra_graph.planning.measure_network import MeasuredNetwork
 from petra_graph.planning.plan_assumptions import device_guesses
-from petra_graph.planning.split_or_whole import SAME_SPEED
-from petra_graph.program.stage_bytes import summed
 from petra_graph.program.stage_program import Segment, StageProgram
 from petra_graph.spec.intervals import interval
 from petra_graph.spec.model import Spec
@@ -35,18 +25,8 @@ _IDLE = 0.7
 """Mean utilisation below which a warning says why devices wait."""
 _FULL = 0.9
 """Share of a memory limit above which a warning says so."""
-_STAGES_TRIED = 64
-"""Stages up to which other depths are tried, which takes a moment."""
-_SAVING = 0.9
-"""Share of the staleness or of the buffers that a change must undercut."""
 _NAMED = 6
 """Stages that are listed one by one, at most."""
-_HARMLESS = 1
-"""Updates of delay beyond which networks without batch normalisation were found to lose."""
-_MEASURED = (
-    "a GPT of six stages, the first one 5 updates late, ended at 2.19 nats with adamw and at 1.62 with muon; without delay, adamw ended at "
-    "1.70 (tools/README.md)"
-)
 
 
 def warnings(prediction: Prediction, network: MeasuredNetwork) -> Iterator[str]:
@@ -59,49 +39,22 @@ def warnings(prediction: Prediction, network: MeasuredNetwork) -> Iterator[str]:
     yield from _above_the_device(prediction, spec)
     yield from _nearly_full(prediction)
     yield from _unused(prediction)
-    yield from _merging(prediction)
+    yield from merging(prediction)
     yield from _exchanging(prediction)
     yield from _unbalanced(prediction, spec)
-    yield from _stale(prediction)
-    yield from _later_than_split(prediction, network)
+    yield from less_depth(prediction, network)
 
 
 def warnings_without_prediction(network: MeasuredNetwork, programs: Sequence[StageProgram]) -> Iterator[str]:
     """Yield the warnings that need no prediction, for runs that begin without one."""
-    yield from _delayed(network, programs)
-    yield from _beyond_the_run(network, _latest(programs))
+    yield from delayed(network, programs)
+    yield from split_in_vain(network, programs)
+    yield from _beyond_the_run(network, latest(programs))
     yield from _without_effect(network, programs)
 
 
-def _delayed(network: MeasuredNetwork, programs: Sequence[StageProgram]) -> Iterator[str]:
-    """Say what the delay means for a network without batch normalisation, and which keys shorten it."""
-    k, count = programs[0].accumulation, len(programs)
-    depth, stale = max(program.depth for program in programs), _latest(programs)
-    if stale <= _HARMLESS or any(node.batch_norm for node in network.shapes.values()):
-        return
-    names = {"lockstep": '"1f1b" (half of it) or "auto"', "1f1b": '"auto"'}
-    schedule = names.get(network.schedule) if isinstance(network.schedule, str) else None
-    fewer = int(1 + _HARMLESS * k * (count - 1) / (depth - 1))
-    keys = [] if schedule is None else [f"method.schedule = {schedule}"]
-    keys += [f"partition.stages = {fewer}"] if 1 < fewer < count else []
-    bounded = network.spec.method.max_staleness is not None
-    fewer_updates = f"max_staleness = {_HARMLESS:g}" if bounded else f"accumulation = {ceil((depth - 1) / _HARMLESS)}"
-    keys += [f"method.{fewer_updates} (with fewer updates an epoch)"]
-    with_muon = network.optimizer.plugin.is_first_party and network.optimizer.plugin.name == "muon"
-    remedy = "muon suffers least from it" if with_muon else f'{_MEASURED}: set optimizer.name = "muon"'
-    yield (
-        f"gradients reach the first stage {stale:.3g} updates late, and no node has batch normalisation: delay hurts such networks most; "
-        f"{remedy}. To reduce the delay: {'; '.join(keys)}"
-    )
-
-
-def _latest(programs: Sequence[StageProgram]) -> float:
-    """Return the delay of the most delayed stage, in updates while the pipeline is full."""
-    return max(steady_staleness(program.depth, program.accumulation, program.flush) for program in programs)
-
-
-def _beyond_the_run(network: MeasuredNetwork, latest: float) -> Iterator[str]:
-    """Name epochs that the specification gives and the run never reaches; `latest` is the delay of the most delayed stage."""
+def _beyond_the_run(network: MeasuredNetwork, stale: float) -> Iterator[str]:
+    """Name epochs that the specification gives and the run never reaches; `stale` is the delay of the most delayed stage."""
     spec, epochs = network.spec, network.spec.run.epochs
     length = f"the run's {epochs} {noun(epochs, 'epoch')}"
     warmup = spec.lr_schedule.warmup_epochs
@@ -111,10 +64,10 @@ def _beyond_the_run(network: MeasuredNetwork, latest: float) -> Iterator[str]:
             f"{min(1.0, epochs / warmup):.0%} of its value at their end: set lr_schedule.warmup_epochs lower, or run.epochs higher"
         )
     rise = spec.lr_schedule.delay_epochs
-    if rise > epochs and latest > 1:
+    if rise > epochs and stale > 1:
         yield (
             f"the learning rates of delayed stages rise over {rise:g} epochs, longer than {length}, and the first stage's only reaches "
-            f"{latest ** (epochs / rise - 1):.0%} of its value at their end: set lr_schedule.delay_epochs lower, or run.epochs higher"
+            f"{stale ** (epochs / rise - 1):.0%} of its value at their end: set lr_schedule.delay_epochs lower, or run.epochs higher"
         )
     options = network.lr_schedule.options
     for attribute in attrs.fields(type(options)):
@@ -158,7 +111,7 @@ def _without_effect(network: MeasuredNetwork, programs: Sequence[StageProgram]) 
         yield f"precision.buffer_dtype changes nothing: the buffers only hold samples of {network.facts.dtype}"
     if precision.channel_dtype != "as-streams" and len(programs) == 1:
         yield "precision.channel_dtype changes nothing: there is only one stage, so there are no channels"
-    if spec.lr_schedule.delay_epochs and _latest(programs) <= 1:
+    if spec.lr_schedule.delay_epochs and latest(programs) <= 1:
         yield "lr_schedule.delay_epochs changes nothing: no stage's gradients are more than one update late"
     if spec.partition.sync_batch_norm and spec.partition.replicas == 1:
         yield "partition.sync_batch_norm changes nothing: there is only one replica"
@@ -214,42 +167,6 @@ def _unused(prediction: Prediction) -> Iterator[str]:
         )
 
 
-def _merging(prediction: Prediction) -> Iterator[str]:
-    """Compare with one stage a device, from that placement's own prediction."""
-    inputs, programs = prediction.inputs, prediction.programs
-    if len(prediction.pipeline.hosted) == len(programs) or prediction.pipeline.flushes:
-        return
-    runs = [(device, list(stages)) for device, stages in groupby(programs, key=lambda program: program.device)]
-    if len(runs) != len(prediction.pipeline.hosted):
-        return  # a device hosts stages that are not neighbours
-    cuts = [[name for program in stages for name in program.nodes] for _, stages in runs]
-    stages = partition(inputs.graph, cuts, [device for device, _ in runs])
-    auto = isinstance(prediction.placement.schedule, tuple)
-    split = prediction.placement.words is not None
-    inputs = evolve(inputs, schedule="auto" if auto else inputs.schedule, split_backward=split)
-    merged = Prediction(inputs=inputs, placement=resolved_placement(inputs, stages))
-    stale, less = prediction.programs[0].depth - 1, merged.programs[0].depth - 1
-    buffers, fewer = _buffers(prediction), _buffers(merged)
-    if less >= stale and fewer >= _SAVING * buffers:
-        return
-    count = len(cuts)
-    yield (
-        f"{len(programs)} stages on {count} {noun(count, 'device')}: merging {'them' if count == 1 else 'the stages of each device'} into one would cut "
-        + (f"the first stage's staleness from {stale} to {less} micro-batches and " if less < stale else "")
-        + f"buffers from {size_text(buffers)} to {size_text(fewer)}, at {_speed(prediction, merged)}: set partition.stages = {count}"
-    )
-
-
-def _speed(now: Prediction, then: Prediction) -> str:
-    ratio = now.timing.tick_seconds / then.timing.tick_seconds
-    return "the same speed" if abs(ratio - 1) < SAME_SPEED else f"{ratio:.2f} times the speed"
-
-
-def _buffers(prediction: Prediction) -> int:
-    held = summed(prediction.memory)
-    return held.input_buffer + held.parameter_buffer
-
-
 def _exchanging(prediction: Prediction) -> Iterator[str]:
     """Say what part of the time the replicas wait for one another."""
     share = prediction.timing.exchange_fraction
@@ -291,63 +208,3 @@ def _unbalanced(prediction: Prediction, spec: Spec) -> Iterator[str]:
         remedy = f'partition.stages = {len(used)} cuts by cost (strategy "{spec.partition.strategy}")'
     label = f"{noun(len(stages), 'stage')} {', '.join(str(program.index) for program in stages)}"
     yield f"devices work {mean:.0%} of the time, because {slowest} with {label} takes longest: {remedy}"
-
-
-def _stale(prediction: Prediction) -> Iterator[str]:
-    """Compare with the least depths at the same speed."""
-    inputs, pipeline = prediction.inputs, prediction.pipeline
-    if not _tries_depths(prediction) or max(stage.depth for stage in pipeline.stages) == 1:
-        return
-    orders = least_orders(pipeline) if pipeline.split else None
-    least = least_depths(pipeline) if orders is None else orders.depths
-    depths = [stage.depth for stage in pipeline.stages]
-    if sum(least) - len(least) > _SAVING * (sum(depths) - len(depths)):
-        return
-    better = with_depths(pipeline, least) if orders is None else with_orders(pipeline, orders)
-    if tick(better).seconds > prediction.timing.tick_seconds * (1 + SAME_SPEED):
-        return
-    programs = inputs.programs(prediction.placement, least, None if orders is None else orders.words)
-    held = summed(stage_memory(programs, inputs.costs, transport=inputs.transport))
-    now = summed(prediction.memory)
-    stale = (depths[0] - 1) / inputs.accumulation
-    yield (
-        f"the first stage is {stale:.3g} {noun(stale, 'update')} stale; {(least[0] - 1) / inputs.accumulation:.3g} "
-        f"would be enough for the same speed, in {size_text(held.total)} instead of {size_text(now.total)}: "
-        'set method.schedule = "auto"'
-        + (" and method.split_backward = true" if isinstance(inputs.split_backward, tuple) else "")
-    )
-
-
-def _tries_depths(prediction: Prediction) -> bool:
-    pipeline = prediction.pipeline
-    return len(prediction.programs) <= _STAGES_TRIED and pipeline.one_stage_a_device and not pipeline.flushes
-
-
-def _later_than_split(prediction: Prediction, network: MeasuredNetwork) -> Iterator[str]:
-    """Compare with split backwards on the same stages and devices, under the least depths at full speed."""
-    method, late = network.spec.method, _latest(prediction.programs)
-    decided = (
-        method.split_backward is not False or method.max_staleness is not None or isinstance(network.schedule, tuple)
-    )
-    if decided or late <= _HARMLESS or not _tries_depths(prediction):
-        return
-    try:
-        variant = network.variant(evolve(network.spec, method=evolve(method, schedule="auto", split_backward=True)))
-    except SpecError:  # This method has no split backwards.
-        return
-    inputs = variant.planner_inputs(prediction.placement.devices, overlap=prediction.inputs.overlap)
-    split = Prediction(inputs=inputs, placement=resolved_placement(inputs, prediction.placement))
-    whole = min(max(least_depths(prediction.pipeline)), max(program.depth for program in prediction.programs))
-    if max(program.depth for program in split.programs) >= whole:
-        return
-    most = {device.name: device.memory_bytes or device.type.memory_bytes or inf for device in inputs.devices}
-    fits = all(held.total <= most[name] for name, held in split.device_memory.items())
-    if not fits or tick(split.pipeline).seconds > prediction.timing.tick_seconds * (1 + SAME_SPEED):
-        return
-    held, now = (max(one.total for one in each.device_memory.values()) for each in (split, prediction))
-    keys = [] if network.schedule == "auto" else ['method.schedule = "auto"']
-    yield (
-        f"the first stage is {late:.3g} updates late, and with split backwards it would be {_latest(split.programs):.3g}, at "
-        f"{_speed(prediction, split)}, with {size_text(held)} instead of {size_text(now)} on the fullest device: "
-        f"set {' and '.join([*keys, 'method.split_backward = true'])}"
-    )

@@ -17,6 +17,7 @@ Operations are those of the executor's segment runners:
     rerun_inputs, rerun_parameters    as of reconstruct                       their I and W
     rerun_gradients     as of reconstruct                                     B of the head; that of other nodes is a replay
     update              the optimizer's step
+    first_update        its first step, which makes its state
     predict             predict the parameters for a forward, and keep them             where the optimizer does it
     estimate            estimate those of the forward for a backward, and keep them     the same
     copy                copy the parameters before an update, where a backward uses older ones    (in a profile alone)
@@ -55,6 +56,7 @@ Operation = Literal[
     "rerun_parameters",
     "rerun_gradients",
     "update",
+    "first_update",
     "predict",
     "estimate",
     "copy",

@@ -82,10 +82,10 @@ def test_a_grid_checks_and_rounds_in_the_same_bytes(monkeypatch):
 
 def test_operations_are_those_of_the_kinds():
     found = {name: set(cost.work) for name, cost in costs(REVNET, IMAGE).nodes.items()}
-    buffered = {"forward", "recompute", "record", "replay", "update"}
+    buffered = {"forward", "recompute", "record", "replay", "update", "first_update"}
     assert found["down"] == buffered
     assert found["a0"] == buffered | {"invert", "reverse"}
-    assert found["head"] == {"forward_backward", "update"}
+    assert found["head"] == {"forward_backward", "update", "first_update"}
 
 
 def test_parts_of_a_split_backward_are_measured_where_they_are_asked_for():

@@ -201,6 +201,7 @@ def test_error_feedback(optimizer, schedule, accumulation):
         {"optimizer": "adam", "correction": "spike", "predict": True},
         {"optimizer": "muon"},
         {"optimizer": "muon", "correction": "spike"},
+        {"optimizer": "soap"},
         {"optimizer": "soap", "max_precond_dim": 20},
     ],
     ids=str,

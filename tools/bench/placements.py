@@ -254,7 +254,7 @@ def _costs(draw: random.Random, graph: NodeGraph) -> CostTable:
             input_bytes=tuple(_FLOAT * size for size in sizes),
             output_bytes=(_FLOAT * values[name],),
             work={name: evolve(work, shares=(None,) * _RETURNS.get(name, len(sizes))) for name in _UNITS}
-            | {"reverse": evolve(work, shares=(None,) * 2 * len(sizes))},
+            | {"reverse": evolve(work, shares=(None,) * 2 * len(sizes)), "first_update": work},
         )
     return CostTable(micro_batch=1, sample_bytes=_FLOAT * values[INPUT], target_bytes=8, nodes=nodes)
 

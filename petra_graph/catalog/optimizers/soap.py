@@ -15,7 +15,7 @@ Decision: the first step, which the source leaves out, since bases of this gradi
 must move every parameter. As in the source, the means begin after it.
 
 Decision: bases are refreshed after steps 2, 2 + f, 2 + 2 f, ... (the source: f + 1, 2 f + 1, ...). The first are those of one gradient alone;
-and the memory of the second step, which plans count, is then the most that a step takes.
+and the memory of the second step, which plans count for all later ones too, is then the most that a step takes.
 """
 
 from __future__ import annotations

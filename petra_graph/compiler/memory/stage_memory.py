@@ -63,6 +63,9 @@ class StageMemory:
         live.add("parameters", sum(node.parameter_bytes + node.statistics_bytes for node in self._nodes.values()))
         self._optimizer = sum(node.optimizer_bytes for node in self._nodes.values())
         """Bytes of the optimizer's state, until there is one."""
+        self._first_step_working = max(
+            node.work["first_update"].working_bytes - node.optimizer_bytes for node in self._nodes.values()
+        )
         self._step_working = max(node.work["update"].working_bytes for node in self._nodes.values())
         self._share = share
         self._inside = frozenset(program.nodes)
@@ -269,8 +272,8 @@ class StageMemory:
         self._versions.before_step()
         self.drop_delayed_weights()
         self.live.add("optimizer", self._optimizer)
+        self.live.update_peak(self._first_step_working if self._optimizer else self._step_working)
         self._optimizer = 0
-        self.live.update_peak(self._step_working)
         self._segments.forget_gradients()
 
     def drop_delayed_weights(self) -> None:
