@@ -61,11 +61,11 @@ def measure_update(
     if clip is None or clip.by == "value":
         return state_bytes, work
     of_norm = _NORM_BYTES * max(parameter.numel() for parameter in parameters)
-    clipped = {step: max(work[step].working_bytes, of_norm) for step in _STEPS}
-    return state_bytes, work | {
-        step: attrs.evolve(work[step], working_bytes=working, accumulating_bytes=working)
-        for step, working in clipped.items()
-    }
+    clipped = dict(work)
+    for step in _STEPS:
+        working = max(work[step].working_bytes, of_norm)
+        clipped[step] = attrs.evolve(work[step], working_bytes=working, accumulating_bytes=working)
+    return state_bytes, clipped
 
 
 def _stepped(groups: ParameterGroups, build: Builder, options: Any, owner: str) -> tuple[int, Mapping[Operation, Work]]:

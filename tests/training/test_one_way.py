@@ -27,7 +27,7 @@ WITH_PRECISION = f'{SPEC}\n[precision]\ncompute = "float32"\n'
 LISTED = "partition.stages=[['stem', 'rev.0'], ['rev.1', 'head']]"
 CUT = "partition.stages=2"
 TWO = ("partition.devices=2", "partition.device_type=cpu")
-IN_THE_SOLVER = ("petra_graph.compiler.node_seconds", "petra_graph.planning.plan_warnings")
+IN_THE_SOLVER = ("petra_graph.compiler.node_seconds", "petra_graph.planning.delay_warnings")
 """These cut stages of their own: one a node for the solver, and one a device to compare the plan with."""
 
 
