@@ -230,8 +230,8 @@ def test_error_feedback_is_refused_where_a_delay_is_above_one_update(spec, capsy
         said = " ".join(capsys.readouterr().err.split())
         assert (
             f'--set optimizer.options.correction=error-feedback: optimizer "{name}" with correction = "error-feedback" is for '
-            f"delays of at most 1 update, and {delay} help: set method.max_staleness = 1.0 in place of method.accumulation, or "
-            'method.schedule to one of less delay, or use the correction "spike" of sgd, adam and adamw, which is for any delay'
+            f"delays of at most 1 update, and {delay} help: set method.max_staleness = 1.0 instead of method.accumulation, or "
+            'method.schedule to one with less delay, or use the correction "spike" of sgd, adam and adamw, which is for any delay'
         ) in said
     assert not Path("runs").exists()
 

@@ -139,7 +139,7 @@ def test_other_words_discard_what_is_in_flight_and_say_so(write, words, capsys):
     run(spec, settings(*FOUR), At("trained 1/6"))
     other = command(*settings(FOUR[0], words or ("FRIW",) * 4)) if words else command("method.split_backward=false")
     assert main(["run", "--resume", "latest", *other]) == 0
-    assert "micro-batches that were" in capsys.readouterr().err
+    assert "micro-batches in flight" in capsys.readouterr().err
     assert summary_of(only_run())["status"] == "done"
 
 

@@ -182,7 +182,7 @@ def test_a_dry_run_lists_all_combinations_and_starts_none(spec, capsys):
     ("words", "message"),
     [
         (["shared.toml", "--at-once", "2"], "--at-once is of a sweep"),
-        (["--resume", "latest", "--seeds", "2"], "A continued sweep keeps its runs"),
+        (["--resume", "latest", "--seeds", "2"], "A resumed sweep keeps its runs"),
         (["--resume", "latest", "--at-once", "2"], "--at-once is of a sweep"),
         (["-", "--seeds", "2"], "cannot be read by several processes"),
         (["shared.toml", "--seeds", "2", "--sweep", "run.seed=1,2"], "--seeds 2: run.seed is swept already"),

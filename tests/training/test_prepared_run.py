@@ -56,7 +56,7 @@ def test_a_global_norm_under_an_asynchronous_schedule(told):
 
 def test_a_batch_that_is_larger_than_the_data(told):
     assert told(SPEC, "data.batch=1439") == [
-        "--set data.batch=1439: batch must be at most the 1438 samples of the training data (got 1439)"
+        "--set data.batch=1439: batch must be at most the 1,438 samples of the training data (got 1439)"
     ]
 
 
@@ -76,7 +76,7 @@ def test_problems_of_all_kinds_come_together(told):
     assert told(text, "data.batch=5000") == [
         'small.toml:8:1: node "rev.0": block "rev-mlp" reads 2 streams, and its inputs carry 1',
         'small.toml:35:11: device "cuda:7" does not exist here',
-        "--set data.batch=5000: batch must be at most the 1438 samples of the training data (got 5000)",
+        "--set data.batch=5000: batch must be at most the 1,438 samples of the training data (got 5000)",
     ]
 
 
