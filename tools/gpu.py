@@ -70,9 +70,6 @@ class Day:
             *_set([*overrides, "run.epochs=1", "run.evaluation_batches=1", f"run.directory={case}"]),
         )
 
-    def on(self, *devices: str) -> str:
-        return f"partition.devices={json.dumps(devices)}"
-
 
 @frozen(kw_only=True)
 class Network:
@@ -164,7 +161,7 @@ def cuda_tests(day: Day) -> Piece:
 def across_devices(day: Day) -> Piece:
     folder = day.folder / "across-devices"
     same = [*REVNET18.overrides(day, 8), "data.batch=8", "precision.compute=float64"]
-    where = {"cpu": day.on("cpu"), "device": day.on(day.device)}
+    where = {"cpu": on_devices("cpu"), "device": on_devices(day.device)}
     cases = {method: {place: folder / f"{method}-{place}" for place in where} for method in METHODS}
     return Piece(
         name=folder.name,
@@ -188,7 +185,7 @@ def same_bits(day: Day) -> Piece:
         name=folder.name,
         question="Does a run on the GPU give the same bits twice?",
         commands=[
-            day.run(case, REVNET18.spec, [*REVNET18.overrides(day, 16), *METHODS[method], day.on(day.device)])
+            day.run(case, REVNET18.spec, [*REVNET18.overrides(day, 16), *METHODS[method], on_devices(day.device)])
             for method, both in cases.items()
             for case in both
         ],
@@ -199,7 +196,7 @@ def same_bits(day: Day) -> Piece:
 def plan_and_run(day: Day, network: Network) -> Piece:
     folder = day.folder / f"plan-and-run-{network.name}"
     profile = folder / "profile.json"
-    settings = [*network.overrides(day, 60), day.on(day.device)]
+    settings = [*network.overrides(day, 60), on_devices(day.device)]
     profiling = (
         sys.executable,
         "-m",
@@ -288,8 +285,8 @@ def several_devices(day: Day, network: Network) -> Piece:
         name=folder.name,
         question=f"{network.name} in {count} stages, a GPU each: how much faster than one GPU, and the same bits?",
         commands=[
-            day.run(folder / "one", network.spec, [*settings, day.on(devices[0])]),
-            day.run(folder / "devices", network.spec, [*settings, day.on(*dict.fromkeys(devices))]),
+            day.run(folder / "one", network.spec, [*settings, on_devices(devices[0])]),
+            day.run(folder / "devices", network.spec, [*settings, on_devices(*dict.fromkeys(devices))]),
             day.run(folder / "processes", network.spec, settings, "--processes", str(count)),
         ],
         read=lambda: [
@@ -298,6 +295,11 @@ def several_devices(day: Day, network: Network) -> Piece:
             row(each, folder / "processes"),
         ],
     )
+
+
+def on_devices(*devices: str) -> str:
+    """Return the override that places a network on devices."""
+    return f"partition.devices={json.dumps(devices)}"
 
 
 def summary_of(case: Path) -> dict[str, Any]:

@@ -87,7 +87,7 @@ def axes_of_values(values: Mapping[str, Sequence[Any]]) -> list[Axis]:
 
 
 def seed_axis(first: int, seeds: int) -> Axis:
-    """Return the axis of so many seeds, from the first one on."""
+    """Return the axis of the seeds first, first + 1, ..., first + seeds - 1."""
     axis = _axis(f"--seeds {seeds}", [Swept(f"run.seed={first + place}") for place in range(seeds)])
     return evolve(axis, continues=True)
 

@@ -50,7 +50,7 @@ def torch_data_set(options: TorchOptions) -> DataSet:
     """Return the opened data set.
 
     Raises:
-        SpecError: there is no such code, it is no map-style Dataset, or its first sample is none of a data set.
+        SpecError: the code was not found, it is not a map-style Dataset, or its first sample is not a pair that can be trained on.
     """
     data: DataSet = options.opened
     return data
