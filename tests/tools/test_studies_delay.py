@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import pytest
 
 from tools.studies import delay
-from tools.studies.delay import MARGIN, RATES, ROWS, SCALES, Setting, chosen, searched
+from tools.studies.delay import MARGIN, PIPELINES, RATES, ROWS, SCALES, Setting, chosen, searched
 
 SETTINGS = [Setting(row="adamw", rate=rate, scale=scale) for rate in RATES for scale in SCALES]
 
@@ -46,9 +46,20 @@ def test_the_least_loss_of_the_last_epoch_is_chosen():
     found = {one.key: [2.0] for one in SETTINGS}
     found[SETTINGS[1].key] = [2.1, 1.9]
     found[SETTINGS[4].key] = [2.2, 1.8]
-    assert chosen("adamw", found) == SETTINGS[4]
+    assert chosen("adamw", {"adamw": found}) == SETTINGS[4]
 
 
+def test_a_pipeline_that_was_searched_has_its_own_setting():
+    ended = {one.key: [2.0] for one in SETTINGS}
+    found = {
+        "adamw": ended | {SETTINGS[4].key: [2.2, 1.8]},
+        "adamw, six stages, lockstep": ended | {SETTINGS[1].key: [2.2, 1.9]},
+    }
+    assert chosen("adamw", found, "six stages, lockstep") == SETTINGS[1]
+    assert chosen("adamw", found, "six stages, auto") == SETTINGS[4]
+
+
+@pytest.mark.parametrize("pipeline", PIPELINES)
 @pytest.mark.parametrize("row", ROWS)
-def test_names_are_those_of_folders(row):
-    assert " " not in Setting(row=row, rate=1e-3, scale=1.0).name
+def test_names_are_those_of_folders(row, pipeline):
+    assert set(Setting(row=row, rate=1e-3, scale=1.0, pipeline=pipeline).name).isdisjoint(" ,")

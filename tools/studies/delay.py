@@ -5,16 +5,17 @@
 
 `search` trains the GPT of `delay_gpt.toml` in six stages under 1f1b with each correction, and by backpropagation, at three learning
 rates and two scales of the initial vectors alike. It sees the first nine tenths of the text, whose last tenth is what it chooses by. A
-training whose loss after the first epoch of four is more than 0.15 nats above the least of its row is ended there. `stages` trains the best two corrections and both
-together, the base and backpropagation as `search` chose them, on the whole text with its own test, three seeds, in two, four and six
-stages, and in six under `auto` and `lockstep`, and with split backwards at the depths of six equal stages.
+training whose loss after the first epoch of four is more than 0.15 nats above the least of its row is ended there. `stages` trains the
+best two corrections and both together, the base and backpropagation as `search` chose them, on the whole text with its own test, three
+seeds, in two, four and six stages, and in six under `auto` and `lockstep`, and with split backwards at the depths of six equal stages.
+A pipeline that was searched, too (`search --pipeline`), has its own learning rate and scale there; the others have those of six stages.
 """
 
 from __future__ import annotations
 
 import json
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -31,6 +32,8 @@ SCALES = (1.0, 3.0)
 MARGIN = 0.15
 FIRST_EPOCH = """callback=[{name = "first_epoch:FirstEpochsOptions"}]"""
 
+SEARCHED = "six stages"
+"""The pipeline under which `search` chooses for all that were not searched themselves."""
 BACKPROP = ("method.name=backprop", "method.schedule=sequential")
 SPIKE, PREDICT = "optimizer.options.correction=spike", "optimizer.options.predict=true"
 NADAM, MUON, SOAP = (f"optimizer.name={name}" for name in ("nadam", "muon", "soap"))
@@ -62,6 +65,15 @@ PIPELINES: Mapping[str, Sequence[str]] = {
 }
 
 
+def searched_as(row: str, pipeline: str) -> str:
+    """Name a row's search in search.json."""
+    return row if pipeline == SEARCHED else f"{row}, {pipeline}"
+
+
+def folder(name: str) -> str:
+    return name.replace(",", "").replace(" ", "-")
+
+
 @frozen(kw_only=True)
 class Setting:
     """A row at a learning rate and a scale of the initial vectors."""
@@ -69,6 +81,7 @@ class Setting:
     row: str
     rate: float
     scale: float
+    pipeline: str = SEARCHED
 
     @property
     def key(self) -> str:
@@ -76,15 +89,28 @@ class Setting:
 
     @property
     def name(self) -> str:
-        return f"{self.row.replace(' ', '-')}-lr{self.rate:g}-std{self.scale:g}"
+        row = folder(searched_as(self.row, self.pipeline))
+        return f"{row}-lr{self.rate:g}-std{self.scale:g}"
 
     @property
     def overrides(self) -> tuple[str, ...]:
         return (
             *ROWS[self.row],
+            *PIPELINES[self.pipeline],
             f"optimizer.options.lr={self.rate:g}",
             f"architecture.options.embedding_std={self.scale:g}",
         )
+
+
+def pipeline_option(default: Sequence[str]) -> Callable[[Any], Any]:
+    return click.option(
+        "--pipeline",
+        "pipelines",
+        multiple=True,
+        default=default,
+        type=click.Choice(list(PIPELINES)),
+        help=f"Pipelines of rows that are no backpropagation; default: {', '.join(default)}.",
+    )
 
 
 def output_option(command: Any) -> Any:
@@ -106,20 +132,22 @@ def main() -> None: ...
 @main.command()
 @click.argument("text", type=click.Path(exists=True, dir_okay=False, path_type=Path))
 @click.option("--row", "rows", multiple=True, type=click.Choice(list(ROWS)), help="Rows; default: all.")
+@pipeline_option([SEARCHED])
 @output_option
-def search(text: Path, rows: Sequence[str], output: Path, jobs: int) -> None:
+def search(text: Path, rows: Sequence[str], pipelines: Sequence[str], output: Path, jobs: int) -> None:
     """Try each correction at each learning rate and scale; write search.json after each row."""
     study = gpt(_beginning(text, output), output, jobs)
     results = _written(output / "search.json", "loss after each epoch, nats")
-    for row in rows or ROWS:
-        results[row] = {setting.key: losses for setting, losses in searched(study, row).items()}
+    for row, pipeline in product(rows or ROWS, pipelines):
+        losses_of = searched(study, row, pipeline)
+        results[searched_as(row, pipeline)] = {setting.key: losses for setting, losses in losses_of.items()}
         write_results(output, "search", {**study.facts(), "loss after each epoch, nats": results})
     print_table([(row, *(_shown(found) for found in results[row].values())) for row in results])
 
 
-def searched(study: Study, row: str) -> dict[Setting, list[float]]:
+def searched(study: Study, row: str, pipeline: str = SEARCHED) -> dict[Setting, list[float]]:
     """Return the losses after each epoch of all settings of a row; one epoch only, if it ruled the others out."""
-    settings = [Setting(row=row, rate=rate, scale=scale) for rate, scale in product(RATES, SCALES)]
+    settings = settings_of(row, pipeline)
     first = {one: Case(name=f"first/{one.name}", overrides=(*one.overrides, FIRST_EPOCH)) for one in settings}
     whole = {one: Case(name=f"search/{one.name}", overrides=one.overrides) for one in settings}
     done = study.carry_out(list(first.values()))
@@ -135,41 +163,44 @@ def searched(study: Study, row: str) -> dict[Setting, list[float]]:
 @click.option(
     "--row", "rows", multiple=True, required=True, type=click.Choice(list(ROWS)), help="Rows that are compared."
 )
+@pipeline_option(list(PIPELINES))
 @click.option("--seeds", default=3, show_default=True, help="Seeds 0, 1, ... of each.")
 @output_option
-def stages(text: Path, rows: Sequence[str], seeds: int, output: Path, jobs: int) -> None:
-    """Train the settings that `search` chose under each pipeline; write stages.json after each row."""
-    study, found = gpt(text, output, jobs), json.loads((output / "search.json").read_text())
+def stages(text: Path, rows: Sequence[str], pipelines: Sequence[str], seeds: int, output: Path, jobs: int) -> None:
+    """Train the settings that `search` chose under each pipeline; write stages.json after each of them."""
+    study, found = gpt(text, output, jobs), _written(output / "search.json", "loss after each epoch, nats")
     results = _written(output / "stages.json", "test loss, nats")
     for row in rows:
-        setting = chosen(row, found["loss after each epoch, nats"][row])
-        pipelines = {"one device": ()} if row.endswith("backprop") else PIPELINES
-        cases = {
-            (pipeline, seed): Case(
-                name=f"stages/{setting.name}-{pipeline.replace(' ', '-').replace(',', '')}-seed{seed}",
-                overrides=(*setting.overrides, *overrides, f"run.seed={seed}"),
-            )
-            for pipeline, overrides in pipelines.items()
-            for seed in range(seeds)
-        }
-        done = study.carry_out(list(cases.values()))
-        results[row] = {"lr": setting.rate, "embedding_std": setting.scale} | {
-            pipeline: spread([losses(done[cases[pipeline, seed].name])[-1] for seed in range(seeds)])
-            for pipeline in pipelines
-        }
-        write_results(output, "stages", {**study.facts(), "test loss, nats": results})
+        for pipeline in ("one device",) if row.endswith("backprop") else pipelines:
+            setting = chosen(row, found, pipeline)
+            cases = [
+                Case(
+                    name=f"stages/{setting.name}-{folder(pipeline)}-seed{seed}",
+                    overrides=(*setting.overrides, *PIPELINES.get(pipeline, ()), f"run.seed={seed}"),
+                )
+                for seed in range(seeds)
+            ]
+            done = study.carry_out(cases)
+            results.setdefault(row, {})[pipeline] = {
+                "lr": setting.rate,
+                "embedding_std": setting.scale,
+                **spread([losses(done[case.name])[-1] for case in cases]),
+            }
+            write_results(output, "stages", {**study.facts(), "test loss, nats": results})
     print_table(
-        [
-            (row, *(f"{name} {found[name]['mean']:.3f}" for name in found if name not in ("lr", "embedding_std")))
-            for row, found in results.items()
-        ]
+        [(row, *(f"{name} {one['mean']:.3f}" for name, one in found.items())) for row, found in results.items()]
     )
 
 
-def chosen(row: str, found: Mapping[str, Sequence[float]]) -> Setting:
+def settings_of(row: str, pipeline: str) -> list[Setting]:
+    return [Setting(row=row, rate=rate, scale=scale, pipeline=pipeline) for rate, scale in product(RATES, SCALES)]
+
+
+def chosen(row: str, found: Mapping[str, Mapping[str, Sequence[float]]], pipeline: str = SEARCHED) -> Setting:
     """Return the setting of a row whose training was not ended, and has the least loss after its last epoch."""
-    settings = (Setting(row=row, rate=rate, scale=scale) for rate, scale in product(RATES, SCALES))
-    return min((one for one in settings if len(found[one.key]) > 1), key=lambda one: found[one.key][-1])
+    of = found.get(searched_as(row, pipeline), found[row])
+    whole = [one for one in settings_of(row, SEARCHED) if len(of[one.key]) > 1]
+    return min(whole, key=lambda one: of[one.key][-1])
 
 
 def spread(values: Sequence[float]) -> dict[str, Any]:
