@@ -27,13 +27,12 @@ _LOOK_SECONDS = 0.1
 class MemberProcesses:
     """The processes of the runs that are not done."""
 
-    def __init__(self, sweep: Sweep, members: Sequence[Member], at_once: int) -> None:
+    def __init__(self, sweep: Sweep, members: Sequence[Member]) -> None:
         self.codes: dict[Path, int] = {}
         """The exit codes of those that have ended, by the folders of their runs."""
         self.asked: list[str] = []
         """The signals that have asked the sweep to stop."""
         self._sweep = sweep
-        self._at_once = at_once
         self._waiting = deque(members)
         self._running: dict[Path, tuple[Member, subprocess.Popen[bytes]]] = {}
 
@@ -54,7 +53,7 @@ class MemberProcesses:
         with stop_requests(self.asked.append, lambda: insists.append(True)):
             try:
                 while self._running or (self._waiting and not self.asked):
-                    while self._waiting and len(self._running) < self._at_once and not self.asked:
+                    while self._waiting and len(self._running) < self._sweep.at_once and not self.asked:
                         self._start(self._waiting.popleft())
                     if self.asked:
                         self._signal(signal.SIGTERM, but=told)
