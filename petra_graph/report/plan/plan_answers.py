@@ -1,6 +1,6 @@
 """The six answers that a plan begins with, on a terminal and on its page: does it fit, how full, how fast, how stale, what to change, how sure.
 
-An answer is a value and what belongs to it, the most important first: a line that is too narrow leaves out the last of it.
+An answer is a value and what belongs to it, the most important first.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from attrs import frozen
 
 from petra_graph.program.plan_document import Document
 from petra_graph.report.plan.short_labels import ranges_label
-from petra_graph.units import bounded, duration, factor, listed, memory, noun, one_line, percent, plural, rate
+from petra_graph.units import duration, factor, listed, memory, noun, one_line, percent, plural, rate
 
 ASSUMPTIONS_PAGE = "petra_graph/compiler/README.md#assumptions"
 """The page that has the assumptions of all plans."""
@@ -29,14 +29,8 @@ class Answer:
     value: str
     more: tuple[str, ...] = ()
 
-    def line(self, width: int) -> str:
-        """Return the answer in one line, with as much of `more` as fits."""
-        text = bounded(self.value, width)
-        for part in self.more:
-            if len(longer := f"{text}; {part}") > width:
-                break
-            text = longer
-        return text
+    def __str__(self) -> str:
+        return "; ".join([self.value, *self.more])
 
 
 def answers(document: Document, assumptions: str = "") -> list[Answer]:
