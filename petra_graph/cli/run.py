@@ -35,7 +35,8 @@ from petra_graph.record.run_folders import LATEST, is_sweep, left_unfinished
     "--at-once",
     type=click.IntRange(min=1),
     metavar="N",
-    help="Train N runs of a sweep at a time.  [default: 1]",
+    help="Train N runs of a sweep at a time, spread over the GPUs here: with 4 of them and N = 2, the second run's cuda:0 is the "
+    "third GPU.  [default: 1]",
 )
 @click.option(
     "--resume",
