@@ -96,7 +96,7 @@ def train(
     Args:
         spec: or the name of its file; None with `resume`.
         changes: values to set.
-        resume: a run to continue, or its directory, or "latest".
+        resume: a run to continue, or its directory, or "latest": the newest; a sweep is continued by `sweep`.
         processes: how many share the stages; where more than one do, new processes are started, which import the specification's classes.
         listener: observes the training, instead of the progress on stderr; only where one process trains.
 
@@ -104,6 +104,8 @@ def train(
         SpecError, PluginError, NoFeasiblePlan: before anything is written.
         RunFailed: afterwards; the run directory has the details.
     """
+    from petra_graph.errors import SpecError
+    from petra_graph.record.run_folders import is_sweep
     from petra_graph.report.progress import progress
     from petra_graph.spec.overrides import assignments
     from petra_graph.training.checkpoints.resumption import directory_of as resumed
@@ -119,6 +121,8 @@ def train(
     else:
         overrides = assignments(changes)
         directory = resumed(str(directory_of(resume)), overrides)
+        if is_sweep(directory):
+            raise SpecError(f"{directory} is a sweep", f'continue it with pg.sweep(resume="{directory}")')
         chosen = str(directory / "resolved.toml")
     if processes > 1:
         return Run(_on_processes(chosen, overrides, processes, directory))

@@ -58,7 +58,7 @@ def sweep(
     changes: Changes | None = None,
     *,
     seeds: int | None = None,
-    at_once: int = 1,
+    at_once: int | None = None,
     processes: int = 1,
     resume: Sweep | str | Path | None = None,
 ) -> Sweep:
@@ -72,7 +72,7 @@ def sweep(
         values: the values of each key, as in {"optimizer.options.lr": [0.1, 0.03]}.
         changes: values to set in all runs.
         seeds: how many for each combination, from the specification's seed on; None: that one alone.
-        at_once: how many runs train at a time.
+        at_once: how many runs train at a time; None: one, or of a sweep that is resumed as many as before.
         processes: how many share the stages of each run.
         resume: a sweep to continue, or its folder.
 
@@ -93,7 +93,7 @@ def sweep(
         if resume is not None:
             if values or changes or seeds or processes > 1:
                 raise TypeError("a resumed sweep keeps its runs: with `resume`, give only `at_once`")
-            begun = resumed(resume.directory if isinstance(resume, Sweep) else Path(resume))
+            begun = resumed(resume.directory if isinstance(resume, Sweep) else Path(resume), at_once)
         else:
             if not values and seeds is None:
                 raise TypeError('give `values`, as in {"optimizer.options.lr": [0.1, 0.03]}, or `seeds`')
@@ -101,6 +101,6 @@ def sweep(
             described = Described.of(given, assignments(changes), axes_of_values(values or {}), seeds)
             if not isinstance(given, str):
                 refuse_classes_of_main(given)
-            begun = described.begin(described.prepare(processes), processes)
-    carry_out(begun, at_once)
+            begun = described.begin(described.prepare(processes), processes, at_once=at_once or 1)
+    carry_out(begun)
     return Sweep(begun.folder)

@@ -5,28 +5,34 @@ from __future__ import annotations
 import re
 import tomllib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, cast
 
 import attrs
 from attrs import frozen
 
 from petra_graph.errors import Problem, SpecError, shown, suggestion
 from petra_graph.kinds.all_kinds import KINDS
-from petra_graph.kinds.data_set import declared_facts
+from petra_graph.kinds.data_set import DataSetDeclaration, completed_options, declared_facts
 from petra_graph.kinds.plugin import FIRST_PARTY, Plugin, read_options
 from petra_graph.planning.check_spec import check_spec
+from petra_graph.planning.checked_spec import CheckedSpec
 from petra_graph.registry.options_in_words import Option, likely_options, list_options, small_options
 from petra_graph.registry.registry import Registry
 from petra_graph.spec.format_versions import FORMAT
 from petra_graph.spec.load_spec import load_values
 from petra_graph.spec.located_paths import absolute, path_keys
 from petra_graph.spec.overrides import Override, parse_override
+from petra_graph.units import noun, plural
 
 _COMMENT_COLUMN = 34
 _ROOT = "~/data"
 """In place of a folder that only the user knows."""
 _CLASSES = 10
 """In place of a number that only the folders tell; a run compares it with them."""
+_UPDATES, _LEAST = 4, 4
+"""The fewest updates of an epoch, and the least batch, with which a small data set is trained: batch normalisation needs several samples."""
 _KIND_OF = {kind.table: kind for kind in KINDS if kind.table and not kind.several}
 _NAMES = {f"{table}.name" for table in _KIND_OF}
 """The keys that a `Choice` has."""
@@ -43,15 +49,26 @@ class Choice:
     loss: str = "cross-entropy"
 
 
-def new_spec(name: str, choice: Choice, registry: Registry, overrides: Iterable[str] = ()) -> str:
-    """Return the text of a specification.
+@frozen(kw_only=True)
+class NewSpec:
+    """A new specification."""
+
+    text: str
+    found: str = ""
+    """What its data set's files hold, in words; "": they are not there yet."""
+    open_keys: tuple[str, ...] = ()
+    """Keys of its data set that only its user knows, and that were not given."""
+
+
+def new_spec(name: str, choice: Choice, registry: Registry, overrides: Iterable[str] = ()) -> NewSpec:
+    """Return a specification. If the folder of its data set is given and there, the files say how many classes and samples there are.
 
     Args:
         registry: the installed plugins, and the folders of modules.
         overrides: `--set` assignments, of keys that it has a line for.
 
     Raises:
-        SpecError: a plugin or a key does not exist, or they do not go together.
+        SpecError: a plugin or a key does not exist, they do not go together, or the files are not those of the data set.
         PluginError: a plugin cannot be loaded.
     """
     plugins = {}
@@ -60,28 +77,63 @@ def new_spec(name: str, choice: Choice, registry: Registry, overrides: Iterable[
         meant = registry.within(kind, plugin, [FIRST_PARTY]) if plugin == field.default else plugin
         plugins[field.name] = registry.resolve(kind, meant)
     given = [parse_override(text) for text in overrides]
-    tables = _tables(name, plugins, _of_data(plugins["data"], given))
+    folders = {f"data.options.{key}" for key in path_keys(plugins["data"].declaration.options)}
+    paths = {".".join(one.keys): Path(str(one.value)).expanduser() for one in given if ".".join(one.keys) in folders}
+    there = bool(paths) and all(path.exists() for path in paths.values())
+    tables = _tables(name, plugins, _of_data(plugins["data"], given, there=there))
     lines = [line for table in tables for line in ("", *table)][1:]
     text = "\n".join(_assigned(lines, given, plugins)) + "\n"
-    _check(text, registry)
-    return text
+    checked = _checked(text, registry)
+    if not there:
+        active = {f"data.options.{line.partition(' ')[0]}" for line in text.splitlines()}
+        return NewSpec(text=text, open_keys=tuple(sorted((folders & active) - paths.keys())))
+    with _without_lines():
+        data = checked.data.build()
+    samples, classes = len(data.train), data.facts.classes
+    of = "" if classes is None else f" of {classes} {noun(classes, 'class', 'es')}"
+    batch = _fitting(samples, checked.spec.method.accumulation)
+    if batch < checked.spec.data.batch and not any(one.keys == ("data", "batch") for one in given):
+        given.append(parse_override(f"data.batch={batch}"))
+        text = "\n".join(_assigned(lines, given, plugins)) + "\n"
+    return NewSpec(
+        text=text, found=f"{plural(samples, 'training sample')}{of}, {plural(len(data.test), 'test sample')}"
+    )
 
 
-def _check(text: str, registry: Registry) -> None:
+def _fitting(samples: int, accumulation: int) -> int:
+    """Return the largest power of two of which an epoch has enough micro-batches for several updates, or the least useful batch."""
+    most = max(min(_LEAST, samples), samples // (_UPDATES * accumulation))
+    return 1 << (most.bit_length() - 1)
+
+
+def _checked(text: str, registry: Registry) -> CheckedSpec:
     loaded = load_values(tomllib.loads(text))
-    problems = loaded.problems
+    with _without_lines():
+        if loaded.spec is None or loaded.problems:
+            raise SpecError(loaded.problems)
+        return check_spec(loaded.spec, registry=registry)
+
+
+@contextmanager
+def _without_lines() -> Iterator[None]:
+    """Name no lines in problems: they are of a file that is not written."""
     try:
-        if loaded.spec is not None:
-            check_spec(loaded.spec, registry=registry)
+        yield
     except SpecError as error:
-        problems = error.problems
-    if problems:  # the lines are of a file that is not written
-        raise SpecError(Problem(message=one.message, hint=one.hint) for one in problems)
+        raise SpecError(Problem(message=one.message, hint=one.hint) for one in error.problems) from None
 
 
-def _of_data(data: Plugin, given: Sequence[Override]) -> Mapping[str, Any]:
-    """Return likely options of a data set; with a number of classes where only its folders tell it, since networks need one."""
+def _of_data(data: Plugin, given: Sequence[Override], *, there: bool) -> Mapping[str, Any]:
+    """Return likely options of a data set; with a number of classes where only its folders tell it and are not there, since networks need one."""
     likely = likely_options(data)
+    if there and cast(DataSetDeclaration, data.declaration).completed is not None:
+        options, problems = read_options(
+            data, likely | {one.keys[-1]: one.value for one in given if one.keys[:2] == ("data", "options")}, ()
+        )
+        with _without_lines():
+            if not problems:  # else they are reported with all others
+                completed_options(data, options)
+        return likely
     if "classes" not in attrs.fields_dict(data.declaration.options) or any(one.keys[-1] == "classes" for one in given):
         return likely
     options, _ = read_options(data, likely, ())

@@ -7,7 +7,6 @@ from typing import Literal
 import click
 
 from petra_graph.cli.options_and_output import device_option, echo, json_option, print_json, set_option, weights_option
-from petra_graph.units import noun
 
 
 @click.command()
@@ -40,14 +39,10 @@ def evaluate(
 
     from petra_graph.inference.evaluate_run import evaluate as evaluated
     from petra_graph.inference.saved_run import SavedRun
-    from petra_graph.report.metric_text import numbers
 
     opened = SavedRun.open(run, overrides)
     found = evaluated(opened, which=weights, split=split, device=device)
     if as_json:
         print_json({"run": str(opened.directory), **attrs.asdict(found)})
     else:
-        count = f"{found.samples:,}" if found.samples == found.of else f"{found.samples:,} of {found.of:,}"
-        also = f"   undefined: {', '.join(found.undefined)}" if found.undefined else ""
-        means = numbers(found.means, opened.network.scales)
-        echo(f"{split} {means}   {count} {noun(found.of, 'sample')}, weights of {found.weights}{also}")
+        echo(found.text(opened.network.scales))

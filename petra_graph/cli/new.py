@@ -10,7 +10,7 @@ import attrs
 import click
 
 from petra_graph.authoring.package_parts import PARTS
-from petra_graph.cli.options_and_output import echo, set_option
+from petra_graph.cli.options_and_output import echo, json_text, set_option
 from petra_graph.errors import SpecError
 
 
@@ -57,22 +57,31 @@ def plugin(name: str, **chosen: bool) -> None:
 @click.option("--optimizer", default="sgd", show_default=True, metavar="NAME", help="The optimizer.")
 @click.option("--lr-schedule", default="cosine", show_default=True, metavar="NAME", help="The learning-rate schedule.")
 @click.option("--loss", default="cross-entropy", show_default=True, metavar="NAME", help="The loss.")
+@click.option("--root", metavar="FOLDER", help="The data set's files; the same as --set data.options.root=FOLDER.")
 @set_option
-def spec(file: Path, overrides: tuple[str, ...], **names: str) -> None:
+def spec(file: Path, root: str | None, overrides: tuple[str, ...], **names: str) -> None:
     """Write a spec to FILE, with the options of its plugins and what they mean.
 
     NAME is a plugin of `petra-graph list`, or module:attribute in a module on Python's path or beside FILE. Required options
-    get likely values, which you may have to change.
+    get likely values, which you may have to change. If the data set's files are there, they say how many classes and samples there are.
     """
     from petra_graph.authoring.new_spec import Choice, new_spec
     from petra_graph.registry.registry import discover
 
+    refuse_existing(file)
+    if root is not None:
+        overrides = (f"data.options.root={json_text(root)}", *overrides)
     registry = discover()
     beside = str(file.absolute().parent)
     registry = attrs.evolve(registry, folders=tuple(dict.fromkeys((beside, *registry.folders))))
-    text = new_spec(file.stem, Choice(**names), registry, overrides)
-    write_new({file: text})
-    echo(f"{file}\n\nnext:\n  petra-graph run {file} --dry-run\n  petra-graph run {file}")
+    made = new_spec(file.stem, Choice(**names), registry, overrides)
+    write_new({file: made.text})
+    echo(f"{file}{made.found and f': {made.found}'}\n\nnext:")
+    if made.open_keys:
+        echo(
+            f"  in {file}: set {' and '.join(made.open_keys)}, and compare the other values of [data.options] with your files"
+        )
+    echo(f"  petra-graph run {file} --dry-run\n  petra-graph run {file}")
 
 
 def refuse_existing(path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -10,6 +11,7 @@ import click
 
 from petra_graph.cli.options_and_output import echo, json_option, print_json, set_option
 from petra_graph.errors import RunFailed
+from petra_graph.record.run_folders import LATEST, is_sweep, left_unfinished
 
 
 @click.command()
@@ -33,13 +35,14 @@ from petra_graph.errors import RunFailed
     "--at-once",
     type=click.IntRange(min=1),
     metavar="N",
-    help="Train N runs of a sweep at a time.  [default: 1]",
+    help="Train N runs of a sweep at a time, spread over the GPUs here: with 4 of them and N = 2, the second run's cuda:0 is the "
+    "third GPU.  [default: 1]",
 )
 @click.option(
     "--resume",
     metavar="RUN",
-    help="Without SPEC: continue a run from its latest checkpoint. RUN is its directory, or `latest`, or the folder of a "
-    "sweep: finished runs stay as they are, the others continue or start.",
+    help="Without SPEC: continue a run from its latest checkpoint, or a sweep: its finished runs stay as they are, the others "
+    "continue or start. RUN is its directory, or `latest`: the newest run or sweep.",
 )
 @click.option(
     "--processes", type=click.IntRange(min=1), default=1, metavar="N", help="Share the stages among N processes."
@@ -97,21 +100,20 @@ def run(
     if processes > 1 or "RANK" in os.environ:
         # When a process ends, torch would log each lost connection with its C++ stack; it reads this when imported.
         os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
-    if sweeps or seeds or at_once or _names_sweep(resume):
+    begins = bool(sweeps or seeds)
+    directory = None if resume is None or begins else _resumed(resume, overrides)
+    if begins or at_once or (directory is not None and is_sweep(directory)):
         from petra_graph.cli.run_sweep import describe, refuse_usage, resume_sweep, run_sweep
 
-        refuse_usage(resume, begins=bool(sweeps or seeds), own=bool(own) or processes > 1)
-        if spec is None:
-            resume_sweep(str(resume), at_once or 1, dry_run=dry_run, as_json=as_json)
+        own = tuple(text for text in own if resume != LATEST or not text.startswith("run.directory="))  # where to look
+        refuse_usage(resume, directory, begins=begins, own=bool(own) or processes > 1)
+        if directory is not None:
+            resume_sweep(directory, at_once, dry_run=dry_run, as_json=as_json)
         else:
-            described = describe(spec, overrides, sweeps, seeds)
+            described = describe(str(spec), overrides, sweeps, seeds)
             run_sweep(described, processes, max_restarts, at_once or 1, dry_run=dry_run, as_json=as_json)
         return
-    directory = None
-    if resume is not None:
-        from petra_graph.training.checkpoints.resumption import directory_of
-
-        directory = directory_of(resume, overrides)
+    if directory is not None:
         spec = str(directory / "resolved.toml")
     assert spec is not None
     if dry_run:
@@ -127,10 +129,17 @@ def run(
         _train(spec, overrides, directory, as_json=as_json)
 
 
-def _names_sweep(resume: str | None) -> bool:
-    from petra_graph.record.run_folders import is_sweep
+def _resumed(resume: str, overrides: Sequence[str]) -> Path:
+    """Return the run or sweep to continue, and name an unfinished one that `latest` passes over."""
+    from petra_graph.training.checkpoints.resumption import directory_of
 
-    return resume is not None and is_sweep(Path(resume).expanduser())
+    directory = directory_of(resume, overrides)
+    if resume == LATEST and (other := left_unfinished(directory)):
+        echo(
+            f"{directory} is done; to continue {other.name}: petra-graph run --resume {shlex.quote(str(other))}",
+            err=True,
+        )
+    return directory
 
 
 def _trial(resume: str | None, overfit: int | None, *, fast_dev_run: bool) -> tuple[str, ...]:

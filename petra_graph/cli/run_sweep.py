@@ -23,19 +23,22 @@ if TYPE_CHECKING:
     from petra_graph.sweeping.sweep_run import Described
 
 
-def refuse_usage(resume: str | None, *, begins: bool, own: bool) -> None:
+def refuse_usage(resume: str | None, directory: Path | None, *, begins: bool, own: bool) -> None:
     """Refuse options that do not go together.
 
     Args:
-        resume: the sweep to continue, if one is named.
+        resume: the run or sweep to continue, if one is named.
+        directory: its directory, if no sweep is described.
         begins: whether a sweep is described.
         own: whether options are given that a sweep keeps.
     """
     if "RANK" in os.environ:
         raise click.UsageError("A sweep starts processes of its own: leave torchrun out.")
     if resume is not None and (begins or own):
-        raise click.UsageError("A resumed sweep keeps its runs: with --resume, give only --at-once or --json.")
-    if not begins and (resume is None or not is_sweep(Path(resume).expanduser())):
+        which = f" ({directory})" if directory is not None else ""
+        message = f"A resumed sweep keeps its runs{which}: with --resume, give only --at-once or --json."
+        raise click.UsageError(message)
+    if not begins and (directory is None or not is_sweep(directory)):
         raise click.UsageError("--at-once is of a sweep: give --sweep or --seeds as well.")
 
 
@@ -67,11 +70,11 @@ def run_sweep(
     if dry_run:
         _print_outline(described.combinations, prepared, as_json=as_json)
     else:
-        _carry_out(described.begin(prepared, processes, max_restarts), at_once, as_json=as_json)
+        _carry_out(described.begin(prepared, processes, max_restarts, at_once), as_json=as_json)
 
 
-def resume_sweep(folder: str, at_once: int, *, dry_run: bool, as_json: bool) -> None:
-    """Continue a sweep.
+def resume_sweep(folder: Path, at_once: int | None, *, dry_run: bool, as_json: bool) -> None:
+    """Continue a sweep, as many runs at a time as when it began unless `at_once` says another number.
 
     Raises:
         SpecError, PluginError, NoFeasiblePlan: it cannot be continued.
@@ -79,9 +82,9 @@ def resume_sweep(folder: str, at_once: int, *, dry_run: bool, as_json: bool) -> 
     """
     from petra_graph.sweeping.sweep_run import resumed
 
-    sweep = resumed(Path(folder).expanduser())
+    sweep = resumed(folder, at_once)
     if not dry_run:
-        _carry_out(sweep, at_once, as_json=as_json)
+        _carry_out(sweep, as_json=as_json)
     elif as_json:
         print_json([{"run": member.words, "status": member.status()} for member in sweep.members])
     else:
@@ -101,13 +104,13 @@ def _print_outline(chosen: Sequence[Combination], prepared: Sequence[PreparedGro
         echo(text)
 
 
-def _carry_out(sweep: Sweep, at_once: int, *, as_json: bool) -> None:
+def _carry_out(sweep: Sweep, *, as_json: bool) -> None:
     from petra_graph.sweeping.sweep_run import carry_out, continues_with
     from petra_graph.sweeping.sweep_table import counts, sweep_table
 
-    some = f", {at_once} at a time" if at_once > 1 else ""
+    some = f", {sweep.at_once} at a time" if sweep.at_once > 1 else ""
     echo(f"sweep of {plural(len(sweep.members), 'run')}{some}: {sweep.folder}", err=True)
-    ended = carry_out(sweep, at_once)
+    ended = carry_out(sweep)
     statuses = [member.status() for member in sweep.members]
     if as_json:
         members = [

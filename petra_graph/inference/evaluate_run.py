@@ -17,9 +17,11 @@ from petra_graph.inference.trained_network import Network
 from petra_graph.kinds.author_code import author_code
 from petra_graph.kinds.checked_samples import CheckedData
 from petra_graph.kinds.loss import Loss, mean_loss, target_weight
+from petra_graph.report.metric_text import NO_SCALES, Scales, numbers
 from petra_graph.training.data.micro_batches import Loaders, MicroBatches, spread_part
 from petra_graph.training.loop.meters import Meters
 from petra_graph.training.loop.metrics_of_evaluation import MetricsOfEvaluation, defined
+from petra_graph.units import noun
 
 
 @frozen(kw_only=True)
@@ -36,6 +38,16 @@ class Evaluation:
     split: str
     undefined: Sequence[str] = ()
     """The values of metrics that are not finite, as in "auc is nan"; the means are without them."""
+
+    def text(self, scales: Scales = NO_SCALES) -> str:
+        """Write the means in a line; `scales` say which are shares."""
+        count = f"{self.samples:,}" if self.samples == self.of else f"{self.samples:,} of {self.of:,}"
+        also = f"   undefined: {', '.join(self.undefined)}" if self.undefined else ""
+        means = numbers(self.means, scales)
+        return f"{self.split} {means}   {count} {noun(self.of, 'sample')}, weights of {self.weights}{also}"
+
+    def __str__(self) -> str:
+        return self.text()
 
 
 def evaluate(run: SavedRun, *, which: str | None = None, split: str = "test", device: str = "cpu") -> Evaluation:

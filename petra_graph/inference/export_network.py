@@ -6,7 +6,7 @@
 
 Programs read samples as the data set has them (images as uint8), and normalise them inside; the batch may be of any
 size, and a window of tokens shorter, where the network's code does not fix its length. An ONNX program names its input (images, tokens or
-samples), its output (logits where the loss is cross-entropy, else outputs) and their axes, and says in its metadata:
+samples), its output (logits where the loss reads them as such, else outputs) and their axes, and says in its metadata:
 
     input_axes, output_axes    names of all axes, as a JSON list; those of any size are named in the program itself, too
     class_names                a JSON list, where the data set has names
@@ -206,6 +206,7 @@ def _save_onnx(run: SavedRun, program: torch.export.ExportedProgram, path: Path)
         verbose=False,
     )
     assert made is not None
+    made.model.model_version = 1  # without one, onnxruntime reports 2**63 - 1
     made.model.metadata_props.update(
         {
             "input_axes": json.dumps(axes),

@@ -22,7 +22,7 @@ class ClassScore:
     number: int
     name: str | None
     score: float
-    """Its probability where the loss is cross-entropy, else the network's output."""
+    """Its probability where the loss reads the outputs as logits, else the network's output."""
 
 
 @frozen(kw_only=True)
@@ -100,7 +100,7 @@ class Scored:
     """Of the sample in its file."""
     output: Tensor
     scores: Tensor
-    """The output; probabilities, where the loss is cross-entropy."""
+    """The output; probabilities, where the loss reads it as logits."""
 
 
 def gives_classes(run: SavedRun) -> bool:

@@ -1,7 +1,7 @@
 """Predictions as files, one for each sample, in a folder.
 
     png    a class for each pixel: the class's number, in the colours of Pascal VOC; a value for each pixel: grey, or red, green and blue
-    npy    any output: probabilities of the classes where the loss is cross-entropy, else what the network returns
+    npy    any output: probabilities of the classes where the loss reads outputs as logits, else what the network returns
 
 Decision: values are written to images as they are, 0 as black and 1 as white. Images that were brightened each by itself could not be
 compared; so values outside are clipped, and the note says how many.

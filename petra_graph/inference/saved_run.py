@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from attrs import frozen
 from safetensors import SafetensorError
@@ -19,7 +19,7 @@ from torch import Tensor
 from petra_graph.errors import SpecError
 from petra_graph.inference.trained_network import Network
 from petra_graph.kinds.data_set import DataFacts
-from petra_graph.kinds.plugin import FIRST_PARTY
+from petra_graph.kinds.loss import LossDeclaration
 from petra_graph.planning.check_spec import check_spec
 from petra_graph.planning.measure_network import MeasuredNetwork, measure
 from petra_graph.program.json_shape import Later
@@ -79,9 +79,8 @@ class SavedRun:
     @property
     def classes_are_probable(self) -> bool:
         """Whether the network's outputs are logits of classes, whose softmax is a probability."""
-        loss = self.network.loss.plugin
-        known = loss.distribution == FIRST_PARTY and loss.name.rpartition(":")[2] == "cross-entropy"
-        return known and self.facts.classes is not None
+        loss = cast(LossDeclaration, self.network.loss.plugin.declaration)
+        return loss.logits and self.facts.classes is not None
 
     def load(self, which: str | Mapping[str, Tensor] | None = None) -> tuple[Network, str]:
         """Return the network with its weights, in evaluation mode on the CPU, and where the weights are from.

@@ -55,7 +55,17 @@ _TARGET_WEIGHT = ExpectedCall("target_weight", ("target",))
 
 @frozen(kw_only=True)
 class LossDeclaration(Declaration):
-    """A loss; `build` names a function (options) -> Loss."""
+    """A loss; `build` names a function (options) -> Loss.
+
+    Attributes:
+        logits: whether it reads outputs as logits of classes, whose softmax is a probability: `predict` and `export` say so.
+    """
+
+    logits: bool = False
+
+    def faults(self) -> Iterator[str]:
+        if not isinstance(getattr(self, "logits", None), bool):
+            yield f"has logits = {self.logits!r}, not True or False"
 
 
 class Loss(Protocol):

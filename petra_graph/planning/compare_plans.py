@@ -16,16 +16,17 @@ from petra_graph.planning.plan_assumptions import assumptions_of_all
 from petra_graph.planning.plan_spec import Planner
 from petra_graph.planning.predict_plan import Plan
 from petra_graph.program.method import METHODS
-from petra_graph.program.plan_document import Document
+from petra_graph.program.plan_document import Document, excess, room
 from petra_graph.program.schedule import schedule_text
 from petra_graph.spec.model import RequestedScheduleName, Spec
+from petra_graph.units import memory
 
 _STAGES_WITH_MEMORY = 256
 """Stages up to which memory is predicted in a table of device counts; the operations of more would take minutes."""
 _BASE_SCHEDULE = "lockstep"
 """The paper's schedule: savings are relative to `pipedream` under it."""
 _FIGURES = (
-    "memory_total", "memory_peak", "paper_total", "staleness", "channel_bytes", "flops", "seconds_per_micro_batch",
+    "memory_total", "memory_peak", "fits", "paper_total", "staleness", "channel_bytes", "flops", "seconds_per_micro_batch",
     "speedup", "exact",
 )  # fmt: skip
 """Of a method's row; None where no plan of the method is feasible."""
@@ -54,7 +55,8 @@ def compare(planner: Planner) -> Document:
         "name": planner.spec.name,
         "micro_batch": planner.spec.data.batch,
         "rows": rows,
-        "assumptions": _assumptions(plans, "speed-ups are over one device that trains alone with reversible-backprop"),
+        "speedup_over": "one device that trains alone with reversible-backprop",
+        "assumptions": _assumptions(plans),
     }
 
 
@@ -68,8 +70,8 @@ def _methods() -> Iterator[tuple[str, RequestedScheduleName, bool]]:
             yield method.name, "auto", True
 
 
-def _assumptions(plans: Sequence[Plan], more: str) -> list[str]:
-    return [*assumptions_of_all((plan.prediction, plan.spec) for plan in plans), more] if plans else []
+def _assumptions(plans: Sequence[Plan]) -> list[str]:
+    return [*assumptions_of_all((plan.prediction, plan.spec) for plan in plans)] if plans else []
 
 
 def _row(
@@ -90,21 +92,29 @@ def _row(
         return {**row, **dict.fromkeys(_FIGURES), "note": _why(error)}
     plans.append(plan)
     prediction = plan.prediction
-    stages = plan.document(with_timeline=False, with_warnings=False)["stages"]
+    document = plan.document(with_timeline=False, with_warnings=False)
+    devices = document["devices"]
     depths = [schedule_text(prediction.placement.schedule)] if schedule == "auto" else []
     return {
         **row,
         "memory_total": prediction.total_memory.total,
         "memory_peak": max(held.total for held in prediction.device_memory.values()),
+        "fits": all(excess(device) == 0 for device in devices) if all(map(room, devices)) else None,
         "paper_total": prediction.paper.total if "lockstep" in METHODS[method].schedules else None,
-        "staleness": max(stage["staleness"] for stage in stages),
+        "staleness": max(stage["staleness"] for stage in document["stages"]),
         "channel_bytes": sum(size.forward + size.returned for size in prediction.channel_bytes.values()),
-        "flops": sum(sum(stage["flops"].values()) for stage in stages),
+        "flops": sum(sum(stage["flops"].values()) for stage in document["stages"]),
         "seconds_per_micro_batch": prediction.timing.tick_seconds,
         "speedup": prediction.speedup,
         "exact": prediction.timing.exact,
-        "note": "; ".join([*depths, *_inexact(prediction)]),
+        "note": "; ".join([*_too_large(devices), *depths, *_inexact(prediction)]),
     }
+
+
+def _too_large(devices: Sequence[Document]) -> Iterator[str]:
+    worst = max(devices, key=excess)
+    if over := excess(worst):
+        yield f"does not fit: {worst['name']} needs {memory(over)} more than its {memory(room(worst) or 0)}"
 
 
 def _why(error: SpecError) -> str:
@@ -139,10 +149,12 @@ def scale(planner: Planner, counts: Sequence[int]) -> Document:
         rate = row["samples_per_second"]
         row["speedup"] = None if rate is None or not alone else rate / alone
         row["efficiency"] = None if row["speedup"] is None else row["speedup"] / row["devices"]
-    said = _assumptions(
-        plans, "speed-ups are over one device with the whole network, whether its memory is enough or not"
-    )
-    return {"name": planner.spec.name, "rows": rows, "assumptions": said}
+    return {
+        "name": planner.spec.name,
+        "rows": rows,
+        "speedup_over": "one device with the whole network, whether its memory is enough or not",
+        "assumptions": _assumptions(plans),
+    }
 
 
 def _scaled(planner: Planner, count: int, stages: int, replicas: int, plans: list[Plan]) -> dict[str, Any]:

@@ -161,6 +161,18 @@ def read_document(text: str, source: str) -> Document:
     return document
 
 
+def room(device: Document) -> int | None:
+    """Return the bytes that a device may use: its limit, or else its type's memory; None where neither is known."""
+    found: int | None = device["memory_bytes"] or device.get("capacity_bytes")
+    return found
+
+
+def excess(device: Document) -> int:
+    """Return by how many bytes a device holds more than it may; 0 where it does not, or where that is not known."""
+    held: int = device["bytes"]["total"]
+    return max(0, held - (room(device) or held))
+
+
 def _loose_ends(document: Document) -> Iterator[str]:
     """Yield names and numbers in a document that nothing has."""
     stages = {stage["index"] for stage in document["stages"]}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator
 from datetime import UTC, datetime
@@ -38,17 +39,20 @@ def no_run(name: str | Path) -> SpecError:
 
 
 def run_to_resume(name: str, parent: Path) -> Path:
-    """Return a run's directory that has a checkpoint: the one that is named, or the latest one below `parent`.
+    """Return a run's directory that has a checkpoint, or a sweep's folder: the one that is named, or the latest one below `parent`.
 
     Raises:
         SpecError: there is none.
     """
     if name == LATEST:
-        runs = [path for path in parent.glob("*") if path.is_dir() and repaired(path)]
-        if not runs:
+        found = _resumable(parent)
+        if not found:
             raise SpecError(f"no run in {parent} has a checkpoint", "give the directory of a run")
-        return max(runs, key=began)
-    directory = _alone_in(Path(name).expanduser())
+        return max(found, key=began)
+    folder = Path(name).expanduser()
+    directory = folder if is_sweep(folder) else _alone_in(folder)
+    if is_sweep(directory):
+        return directory
     if not directory.is_dir():
         raise no_run(name)
     if not repaired(directory):
@@ -56,6 +60,12 @@ def run_to_resume(name: str, parent: Path) -> Path:
             f"{name} has no checkpoint", "runs write them where [checkpoint] has `every`, and when they are interrupted"
         )
     return directory
+
+
+def left_unfinished(chosen: Path) -> Path | None:
+    """Return the latest run or sweep beside `chosen` that is not done, if `chosen` is done: that one was probably meant."""
+    others = [path for path in _resumable(chosen.parent) if not _is_done(path)] if _is_done(chosen) else []
+    return max(others, key=began, default=None)
 
 
 def run_directories(folder: Path) -> list[Path]:
@@ -99,6 +109,20 @@ def _runs_of(path: Path) -> list[Path]:
     if is_sweep(path):
         return [run for run in path.glob("*/*") if run.is_dir() and _is_run(run)]
     return [path] if path.is_dir() and _is_run(path) else []
+
+
+def _resumable(parent: Path) -> list[Path]:
+    return [path for path in parent.glob("*") if path.is_dir() and (is_sweep(path) or repaired(path))]
+
+
+def _is_done(path: Path) -> bool:
+    """Whether a run is done, or every run of a sweep."""
+    if is_sweep(path):
+        return all(any(map(_is_done, member.iterdir())) for member in path.iterdir() if member.is_dir())
+    try:
+        return bool(json.loads((path / "summary.json").read_text(encoding="utf-8"))["status"] == "done")
+    except (OSError, ValueError, LookupError, TypeError):
+        return False
 
 
 def _alone_in(folder: Path) -> Path:

@@ -185,6 +185,14 @@ def heading(title: str, note: str = "") -> Text:
     return Text.assemble("\n", (title, "bold"), (f"   {note}" if note else "", "dim"))
 
 
+def worded(lines: Iterable[tuple[str, str]]) -> RenderableType:
+    """Return lines that begin with a word each, and are broken beside it where they are long."""
+    grid = Table.grid(padding=(0, _GAP, 0, 0))
+    for word, text in lines:
+        grid.add_row(Text(word, "bold"), Text(text))
+    return grid
+
+
 def indented(text: str, mark: str = "", style: str = "") -> RenderableType:
     """Return an indented paragraph, whose later lines begin below its first word."""
     if not mark:

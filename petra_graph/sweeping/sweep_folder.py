@@ -19,6 +19,7 @@ import attrs
 from attrs import frozen
 
 from petra_graph.errors import PetraGraphError, SpecError
+from petra_graph.program.json_shape import Later
 from petra_graph.record.checkpoint import repaired
 from petra_graph.record.recorded_run import RecordedRun, read_json, read_run
 from petra_graph.record.run_directory import is_locked, write_json
@@ -31,6 +32,7 @@ _SHAPE: Mapping[str, Any] = {
     "overrides": [str],
     "processes": int,
     "max_restarts": int,
+    "at_once": Later(int),
     "members": [
         {"folder": str, "overrides": [str], "group": int, "words": str, "group_words": str, "identity": str},
     ],
@@ -116,6 +118,8 @@ class Sweep:
     """Of all runs."""
     processes: int
     max_restarts: int
+    at_once: int = 1
+    """How many train at a time."""
     members: tuple[Member, ...]
 
     @classmethod
@@ -130,7 +134,7 @@ class Sweep:
             raise SpecError(
                 f"{folder} is not the folder of a sweep", "`petra-graph run SPEC --sweep KEY=A,B` makes one"
             )
-        told = {key: held[key] for key in _SHAPE}
+        told = {key: held[key] for key in _SHAPE if key in held}
         members = []
         for one in told.pop("members"):
             identity = one.pop("identity")

@@ -35,6 +35,7 @@ class SweepProgress:
     def __init__(self, sweep: Sweep, stream: TextIO | None = None) -> None:
         self._stream = stream or sys.stderr
         self._members = sweep.members
+        self._done = sum(member.status() == "done" for member in sweep.members)
 
     def begin(self) -> None:
         """Say where the sweep stands."""
@@ -44,8 +45,8 @@ class SweepProgress:
 
     def ended(self, member: Member) -> None:
         """Write the line of a run that has ended."""
-        done = sum(other.status() == "done" for other in self._members)
-        self._print(f"{done}/{len(self._members)} done   {ended_line(member)}")
+        self._done += member.status() == "done"
+        self._print(f"{self._done}/{len(self._members)} done   {ended_line(member)}")
 
     def stop(self) -> None:
         """Leave the terminal as it was."""

@@ -12,7 +12,7 @@ from contextlib import chdir
 from pathlib import Path
 from typing import Any
 
-from attrs import frozen
+from attrs import evolve, frozen
 
 from petra_graph.errors import Interrupted, Problem, RunFailed, SpecError
 from petra_graph.record.run_directory import create_run_directory, locked, write_text
@@ -74,7 +74,9 @@ class Described:
         """Prepare all combinations, as `prepare_groups`."""
         return prepare_groups(self.given, self.overrides, self.combinations, processes)
 
-    def begin(self, prepared: Sequence[PreparedGroup], processes: int = 1, max_restarts: int = 0) -> Sweep:
+    def begin(
+        self, prepared: Sequence[PreparedGroup], processes: int = 1, max_restarts: int = 0, at_once: int = 1
+    ) -> Sweep:
         """Make the folder of the sweep, whose groups are prepared.
 
         Raises:
@@ -94,19 +96,25 @@ class Described:
             overrides=tuple(self.overrides),
             processes=processes,
             max_restarts=max_restarts,
+            at_once=at_once,
             members=tuple(members),
         )
         sweep.write()
         return sweep
 
 
-def resumed(folder: Path) -> Sweep:
+def resumed(folder: Path, at_once: int | None = None) -> Sweep:
     """Return a sweep that can be continued.
+
+    Args:
+        folder: of the sweep.
+        at_once: how many runs train at a time; None: as many as when it began.
 
     Raises:
         SpecError, PluginError, NoFeasiblePlan: runs that begin anew are refused; or the specification gives other runs than when the sweep began.
     """
     sweep = Sweep.read(folder)
+    sweep = evolve(sweep, at_once=at_once or sweep.at_once)
     firsts = {
         member.combination.group: member
         for member in sweep.members
@@ -128,7 +136,7 @@ def resumed(folder: Path) -> Sweep:
     return sweep
 
 
-def carry_out(sweep: Sweep, at_once: int = 1, progress: SweepProgress | None = None) -> SweepResult:
+def carry_out(sweep: Sweep, progress: SweepProgress | None = None) -> SweepResult:
     """Run what is not done of a sweep: runs with a checkpoint continue, the others begin.
 
     Raises:
@@ -139,7 +147,7 @@ def carry_out(sweep: Sweep, at_once: int = 1, progress: SweepProgress | None = N
         _refuse_strangers(sweep)
         left = [member for member in sweep.members if member.status() != "done"]
         progress = progress or sweep_progress(sweep)
-        processes = MemberProcesses(sweep, left, at_once)
+        processes = MemberProcesses(sweep, left)
         progress.begin()
         try:
             processes.carry_out(lambda: progress.look(processes.running), progress.ended)

@@ -26,7 +26,7 @@ list [GROUP] --json
 show PLUGIN --json
 check NAMES... --set --inputs --tokens --output --targets --facts --json
 new plugin NAME --block --buffered-block --head-block --architecture --optimizer --lr-schedule --loss --metric --dataset --logger --callback
-new spec FILE --architecture --data --optimizer --lr-schedule --loss --set
+new spec FILE --architecture --data --optimizer --lr-schedule --loss --root --set
 doctor --json
 schema --distribution
 """

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 import pytest
+from PIL import Image
 
 from petra_graph.cli.main import main
 
@@ -70,15 +71,58 @@ SPECS = [
 def test_a_spec_is_right_with_its_comments_and_without(here, capsys, arguments):
     """A line that is a comment is a default: it may be made one of the spec."""
     assert main(["new", "spec", "mine.toml", *arguments]) == 0
-    assert capsys.readouterr().out == (
-        "mine.toml\n\nnext:\n  petra-graph run mine.toml --dry-run\n  petra-graph run mine.toml\n"
-    )
+    said = capsys.readouterr().out.splitlines()
+    assert said[:3] == ["mine.toml", "", "next:"]
+    assert said[-2:] == ["  petra-graph run mine.toml --dry-run", "  petra-graph run mine.toml"]
+    needs_root = any(name in arguments for name in ("cifar10", "imagenet", "image-folder"))
+    assert any("set data.options.root" in line for line in said) == needs_root
     text = (here / "mine.toml").read_text()
     assert main(["validate", "mine.toml"]) == 0
     uncommented = re.sub(r"^# (\w+ = (?!\.\.\.))", r"\1", text, flags=re.MULTILINE)
     assert uncommented.count("\n# ") < text.count("\n# ") - 5
     (here / "all.toml").write_text(uncommented)
     assert main(["validate", "all.toml"]) == 0, capsys.readouterr().err
+
+
+@pytest.fixture
+def photos(here):
+    for name in ("cat", "dog", "owl"):
+        (here / "photos" / name).mkdir(parents=True)
+        for place in range(10):
+            Image.new("RGB", (12, 10), (10 * place, 0, 0)).save(here / "photos" / name / f"{place}.jpg")
+    return here
+
+
+def test_a_folder_of_images_trains_with_the_next_command(photos, capsys):
+    """Three dry-runs were needed: no root, ten classes where there are three, and a batch of more than all samples."""
+    small = [f"--set={one}" for one in ("data.options.size=8", "architecture.options.width=0.1", "run.epochs=2")]
+    words = ["new", "spec", "mine.toml", "--data", "image-folder", "--root", "photos", *small]
+    assert main(words) == 2
+    (said,) = [line for line in capsys.readouterr().err.splitlines() if not line.startswith(" ")]
+    assert said == f"{photos}/photos/train is not a folder", "what follows from it is not said"
+    assert not (photos / "mine.toml").exists()
+    assert main([*words, "--set", "data.options.test_share=0.2"]) == 0
+    assert capsys.readouterr().out.startswith("mine.toml: 24 training samples of 3 classes, 6 test samples\n\nnext:\n")
+    text = (photos / "mine.toml").read_text()
+    assert re.search(r"^batch = 4 +# samples", text, re.MULTILINE)
+    assert re.search(r"^# classes = \.\.\. +# number of class folders", text, re.MULTILINE)
+    assert main(["run", "mine.toml"]) == 0, capsys.readouterr().err
+    assert "classes = 3" in (next((photos / "runs").iterdir()) / "resolved.toml").read_text()
+
+
+def test_a_batch_that_is_given_stays(photos, capsys):
+    chosen = [
+        "--data",
+        "image-folder",
+        "--root",
+        "photos",
+        "--set",
+        "data.options.test_share=0.2",
+        "--set",
+        "data.batch=6",
+    ]
+    assert main(["new", "spec", "mine.toml", *chosen]) == 0
+    assert re.search(r"^batch = 6 ", (photos / "mine.toml").read_text(), re.MULTILINE)
 
 
 def test_defaults_are_first_party_where_another_package_has_their_names(install, here):

@@ -199,8 +199,7 @@ def test_the_head_counts_what_evaluation_counts():
     runner.modules["head"].eval()
     result = runner.eval_step(streams(4, 6), torch.tensor([0, 1, 2, 3]))
     assert result.samples == 4
-    assert set(result.metrics) == {"top1", "top5"}
-    assert float(result.metrics["top5"]) == 4.0
+    assert set(result.metrics) == {"top1"}, "of fewer than six classes"
     assert int(runner.modules["head"].norm.num_batches_tracked) == 0
     assert not runner.pending
 

@@ -18,6 +18,8 @@ def test_it_gives_the_run_s_own_numbers(trained, opened):
     found = evaluate(opened)
     assert found.samples == 40
     assert found.means == summary_of(trained)["test"]
+    assert str(found).startswith("test loss ")
+    assert "undefined" not in str(found)
 
 
 @pytest.mark.parametrize(

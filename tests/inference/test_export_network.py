@@ -75,6 +75,7 @@ def test_a_program_for_onnx_with_any_batch(trained, expected):
     assert (images.name, images.shape) == ("images", ["batch", 3, 8, 6])
     assert (logits.name, logits.shape) == ("logits", ["batch", 10])
     said = session.get_modelmeta().custom_metadata_map
+    assert session.get_modelmeta().version == 1
     assert json.loads(said["input_axes"]) == ["batch", "channels", "height", "width"]
     assert json.loads(said["output_axes"]) == ["batch", "classes"]
     assert json.loads(said["normalisation"]) == {"divided_by": 255}

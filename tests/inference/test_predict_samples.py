@@ -45,6 +45,23 @@ def test_a_file(trained, files, tmp_path, capsys):
     assert len(json.loads((tmp_path / "out/found.json").read_text())) == 1
 
 
+def test_a_loss_of_a_package_says_that_it_reads_logits(trained, files, write, capsys):
+    write("mine.py", """
+        from petra_graph.catalog.losses.functions import CrossEntropy
+        from petra_graph.plugins import LossDeclaration, declares
+
+        @declares(LossDeclaration, "mine:Made", logits=True)
+        class Mine:
+            "Cross-entropy."
+            label_smoothing = 0.0
+
+        Made = CrossEntropy
+        """)  # fmt: skip
+    assert main(["predict", str(trained), "one.npy", "--json", "--top", "10", "--set", "loss.name=mine:Mine"]) == 0
+    (found,) = json.loads(capsys.readouterr().out)
+    assert sum(one["score"] for one in found["classes"]) == pytest.approx(1)
+
+
 def test_outputs_that_are_no_logits_are_no_probabilities(trained, files, capsys):
     assert main(["predict", str(trained), "one.npy", "--json", "--set", "loss.name=mean-squared-error"]) == 0
     (found,) = json.loads(capsys.readouterr().out)

@@ -14,6 +14,7 @@ import petra_graph as pg
 from petra_graph.cli.main import main
 from petra_graph.errors import SpecError
 from petra_graph.sweeping.sweep_folder import Sweep
+from petra_graph.sweeping.sweep_run import resumed
 from tests.support.forks import ENDLESS, SPEC, alone, at_work_in, children, ended, forked_member, start_server, until
 from tests.support.runs import only_run, weights_bytes, without_times
 
@@ -152,10 +153,17 @@ def test_ctrl_c_ends_all_runs_and_says_how_to_continue(spec):
     assert "Traceback" not in process.said
     directory = sweep_of().members[0].directory
     assert list((directory / "checkpoints").iterdir())
+    assert [resumed(folder).at_once, resumed(folder, 3).at_once] == [2, 3]
     (spec / "shared.toml").write_text(ENDLESS.replace("hidden = 12", "hidden = 11"))
-    code, said = swept("run", "--resume", str(folder))
+    for name in (str(folder), "latest"):
+        code, said = swept("run", "--resume", name)
+        assert code == 2
+        assert "shared.toml gives other runs now than when the sweep began: seed=2" in said, said
+    code, said = swept("run", "--resume", "latest", "--processes", "2")
     assert code == 2
-    assert "shared.toml gives other runs now than when the sweep began: seed=2" in said, said
+    assert f"A resumed sweep keeps its runs ({folder})" in said, said
+    with pytest.raises(SpecError, match=r"is a sweep\n.*continue it with pg\.sweep\(resume="):
+        pg.train(resume="latest")
 
 
 def test_a_dry_run_lists_all_combinations_and_starts_none(spec, capsys):
@@ -183,7 +191,7 @@ def test_a_dry_run_lists_all_combinations_and_starts_none(spec, capsys):
     [
         (["shared.toml", "--at-once", "2"], "--at-once is of a sweep"),
         (["--resume", "latest", "--seeds", "2"], "A resumed sweep keeps its runs"),
-        (["--resume", "latest", "--at-once", "2"], "--at-once is of a sweep"),
+        (["--resume", "latest", "--at-once", "2"], "no run in runs has a checkpoint"),
         (["-", "--seeds", "2"], "cannot be read by several processes"),
         (["shared.toml", "--seeds", "2", "--sweep", "run.seed=1,2"], "--seeds 2: run.seed is swept already"),
         (["shared.toml", "--seeds", "2", "--max-restarts", "1"], "--max-restarts needs --processes"),

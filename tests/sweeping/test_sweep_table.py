@@ -30,6 +30,7 @@ def sweep(saved_runs, here):
         overrides=(),
         processes=1,
         max_restarts=0,
+        at_once=2,
         members=members,
     )
     made.write()
@@ -86,13 +87,21 @@ def test_what_a_terminal_shows_meanwhile(sweep):
 
 def test_a_line_for_each_run_that_has_ended(sweep):
     said = io.StringIO()
+    two = [sweep.members[place].directory / "summary.json" for place in (0, 2)]
+    texts = [path.read_text() for path in two]
+    for path in two:
+        path.unlink()
     progress = SweepProgress(sweep, said)
-    progress.ended(sweep.members[0])
+    for path, text in zip(two, texts, strict=True):  # both end before either is told
+        path.write_text(text)
+    for place in (0, 2):
+        progress.ended(sweep.members[place])
     (sweep.members[1].output).write_text("one\ntwo\nno memory\n")
     progress.ended(sweep.members[1])
-    first, second = said.getvalue().splitlines()
-    assert first.startswith("3/6 done   lr=0.3, seed=1: done   best test/top1 ")
-    assert second == "3/6 done   lr=0.3, seed=2: failed: no memory"
+    first, second, third = said.getvalue().splitlines()
+    assert first.startswith("2/6 done   lr=0.3, seed=1: done   best test/top1 ")
+    assert second.startswith("3/6 done   lr=0.2, seed=1: done")
+    assert third == "3/6 done   lr=0.3, seed=2: failed: no memory"
 
 
 def test_counts():

@@ -12,8 +12,9 @@ from __future__ import annotations
 from functools import cached_property
 from typing import Any, Literal
 
-from attrs import frozen
+from attrs import evolve, frozen
 
+from petra_graph.catalog.datasets.files import class_folders, expanded
 from petra_graph.plugins import (
     AtLeast,
     AtMost,
@@ -150,6 +151,12 @@ class ImageFolderOptions:
     root: str = _root("the folders of training and test images, each with a folder a class")
     train: str = option("folder of the training images, below root", default="train", validator=Length(at_least=1))
     test: str = option("folder of the test images, below root", default="test", validator=Length(at_least=1))
+    test_share: float | None = option(
+        "share of each class that is kept for the test, the same in every run, where root holds the class folders themselves; "
+        "default: root holds a folder for training and one for the test",
+        default=None,
+        validator=[GreaterThan(0), LessThan(1)],
+    )
     size: int = option(
         "height and width of an image; others are resized by their shorter side, then cropped at the centre",
         unit="pixels",
@@ -161,6 +168,16 @@ class ImageFolderOptions:
     flip: bool = _flip()
     mean: tuple[float, ...] = _mean(0.485, 0.456, 0.406)
     std: tuple[float, ...] = _std(0.229, 0.224, 0.225)
+
+    @property
+    def layout(self) -> str:
+        """What root must hold, as a hint."""
+        if self.test_share is not None:
+            return "root must hold a folder of images for each class; leave test_share out if it holds train/ and test/"
+        return (
+            f"root must hold {self.train}/ and {self.test}/ with a folder of images a class each; set options "
+            '"train" and "test" for other names, or "test_share" if root itself holds the class folders'
+        )
 
 
 @frozen(kw_only=True)
@@ -244,6 +261,18 @@ class _Images:
         )
 
 
+def _with_classes(options: ImageFolderOptions) -> ImageFolderOptions:
+    """Return the options with the number of class folders, if it is not given.
+
+    Raises:
+        SpecError: the folder is missing, or has no class folder.
+    """
+    if options.classes is not None:
+        return options
+    folder = expanded(options.root) / (options.train if options.test_share is None else "")
+    return evolve(options, classes=len(class_folders(folder, classes=None, hint=options.layout)))
+
+
 def _random_facts(options: RandomOptions) -> DataFacts:
     return DataFacts(
         shape=options.shape, dtype=options.dtype, classes=options.classes, target_shape=options.target_shape
@@ -308,6 +337,7 @@ IMAGE_FOLDER = DataSetDeclaration(
     summary="Any images in folders, a folder a class, brought to one size.",
     options=ImageFolderOptions,
     build=f"{_HERE}.folder_sets:image_folder",
+    completed=_with_classes,
     read=f"{_HERE}.folder_sets:read_image",
     facts=_Images(channels=3),
 )

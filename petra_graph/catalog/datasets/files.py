@@ -31,6 +31,26 @@ def file_error(message: str, hint: str) -> SpecError:
     return SpecError(Problem(message=message, hint=hint, path=ROOT))
 
 
+def class_folders(folder: Path, *, classes: int | None, hint: str) -> tuple[str, ...]:
+    """Return the names of the class folders in a folder, in the order of their numbers.
+
+    Args:
+        folder: their parent.
+        classes: the required number of class folders; None: at least one.
+        hint: the layout, for messages.
+
+    Raises:
+        SpecError: the folder does not exist, or has another number of classes.
+    """
+    if not folder.is_dir():
+        raise file_error(f"{folder} is not a folder", hint)
+    names = tuple(sorted(entry.name for entry in folder.iterdir() if entry.is_dir() and entry.name[0] != "."))
+    if not names or classes not in {None, len(names)}:
+        required = "at least one class folder" if classes is None else f"{classes} class folders"
+        raise file_error(f"{folder} must hold {required} (got {len(names)})", hint)
+    return names
+
+
 def find_folder(name: str, candidates: Iterable[Path], needs: Iterable[str], *, hint: str) -> Path:
     """Return the first candidate that has all the files `needs`.
 

@@ -25,8 +25,8 @@ from PIL import Image
 from torchvision.transforms.v2.functional import resized_crop
 
 from petra_graph.catalog.datasets.declared_datasets import IMAGE_FOLDER, IMAGENET, ImageFolderOptions, ImageNetOptions
-from petra_graph.catalog.datasets.files import expanded
-from petra_graph.catalog.datasets.folders import ClassFolders, ImageFiles, decoded, fitted, open_rgb, scan_splits
+from petra_graph.catalog.datasets.files import expanded, file_error
+from petra_graph.catalog.datasets.folders import ClassFolders, ImageFiles, decoded, fitted, open_rgb, scan, scan_splits
 from petra_graph.catalog.datasets.splits import (
     ImageSplit,
     LabelledSplit,
@@ -34,9 +34,14 @@ from petra_graph.catalog.datasets.splits import (
     PixelStore,
     as_images,
     image_data_set,
+    stratified,
 )
 from petra_graph.errors import RunFailed, SpecError
 from petra_graph.plugins import DataSet
+from petra_graph.units import listed
+
+_PERMUTATION = 2406
+"""Of the images that are kept for the test; the run's seed does not change the choice."""
 
 
 def image_folder(options: ImageFolderOptions) -> DataSet:
@@ -45,11 +50,17 @@ def image_folder(options: ImageFolderOptions) -> DataSet:
     Raises:
         SpecError: folders are missing or do not fit together, or `cache` is set and a file cannot be decoded.
     """
-    hint = (
-        f"root must hold {options.train}/ and {options.test}/ with a folder of images a class each; "
-        'set options "train", "test" and "classes" for another layout'
-    )
-    train, test = scan_splits(expanded(options.root), options.train, options.test, classes=options.classes, hint=hint)
+    root, classes, hint = expanded(options.root), options.classes, options.layout
+    if options.test_share is None:
+        train, test = scan_splits(root, options.train, options.test, classes=classes, hint=hint)
+    else:
+        every = scan(root, classes=classes, hint=hint)
+        if single := [every.classes[at] for at in np.flatnonzero(np.bincount(every.targets) == 1)]:
+            raise file_error(
+                f"{root} has classes of one image, which none is left to train with: {listed(single)}", hint
+            )
+        chosen = stratified(every.targets, share=options.test_share, seed=_PERMUTATION)
+        train, test = every.part(~chosen), every.part(chosen)
     return image_data_set(
         (_store(train, options), train.targets),
         (_store(test, options), test.targets),

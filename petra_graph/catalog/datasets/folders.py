@@ -11,12 +11,12 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
-from attrs import frozen
+from attrs import evolve, frozen
 from numpy.typing import NDArray
 from PIL import Image
 from torchvision.transforms.v2.functional import center_crop, resize
 
-from petra_graph.catalog.datasets.files import ROOT, file_error
+from petra_graph.catalog.datasets.files import ROOT, class_folders, file_error
 from petra_graph.errors import Problem, RunFailed
 from petra_graph.units import listed
 
@@ -37,6 +37,11 @@ class ClassFolders:
     targets: NDArray[np.int64]
     """[N]"""
 
+    def part(self, chosen: NDArray[np.bool_]) -> ClassFolders:
+        """Return the images of a mask [N]."""
+        files = tuple(file for file, taken in zip(self.files, chosen, strict=True) if taken)
+        return evolve(self, files=files, targets=self.targets[chosen])
+
 
 def scan(folder: Path, *, classes: int | None, hint: str) -> ClassFolders:
     """Return the images below `folder`.
@@ -49,12 +54,7 @@ def scan(folder: Path, *, classes: int | None, hint: str) -> ClassFolders:
     Raises:
         SpecError: the folder does not exist, has another number of classes, or has a class without images.
     """
-    if not folder.is_dir():
-        raise file_error(f"{folder} is not a folder", hint)
-    names = tuple(sorted(entry.name for entry in folder.iterdir() if entry.is_dir() and entry.name[0] != "."))
-    if not names or classes not in {None, len(names)}:
-        required = "at least one class folder" if classes is None else f"{classes} class folders"
-        raise file_error(f"{folder} must hold {required} (got {len(names)})", hint)
+    names = class_folders(folder, classes=classes, hint=hint)
     files: list[str] = []
     counts: list[int] = []
     for name in names:

@@ -20,7 +20,7 @@ from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import NDArray
 
 from petra_graph.catalog.datasets.declared_datasets import DIGITS, RANDOM, DigitsOptions, RandomOptions
-from petra_graph.catalog.datasets.splits import OpenedDataSet, image_data_set
+from petra_graph.catalog.datasets.splits import OpenedDataSet, image_data_set, stratified
 from petra_graph.errors import SpecError
 from petra_graph.plugins import DataSet
 
@@ -62,16 +62,6 @@ def _digits() -> tuple[NDArray[np.float64], NDArray[np.int64]]:
 
     bunch = load_digits()
     return bunch.images, bunch.target.astype(np.int64)
-
-
-def stratified(targets: NDArray[np.int64], *, share: float, seed: int) -> NDArray[np.bool_]:
-    """Return a mask [N] that marks `share` of each class, at least one sample, chosen by `seed`."""
-    order = np.random.default_rng(seed).permutation(len(targets))
-    chosen = np.zeros(len(targets), np.bool_)
-    for label in np.unique(targets):
-        members = order[targets[order] == label]
-        chosen[members[: max(1, round(share * len(members)))]] = True
-    return chosen
 
 
 _STARTS = 65_521

@@ -145,3 +145,13 @@ def image_data_set(
         test=ImageSplit(pixels=test[0], targets=test[1]),
         facts=facts,
     )
+
+
+def stratified(targets: NDArray[np.int64], *, share: float, seed: int) -> NDArray[np.bool_]:
+    """Return a mask [N] that marks `share` of each class, at least one sample, chosen by `seed`."""
+    order = np.random.default_rng(seed).permutation(len(targets))
+    chosen = np.zeros(len(targets), np.bool_)
+    for label in np.unique(targets):
+        members = order[targets[order] == label]
+        chosen[members[: max(1, round(share * len(members)))]] = True
+    return chosen

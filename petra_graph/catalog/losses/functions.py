@@ -32,7 +32,7 @@ class CrossEntropy:
         return float((target.numpy() != _PASSED_OVER).sum()) / max(1, target[0].numel())
 
     def metrics(self, output: torch.Tensor, target: torch.Tensor) -> Mapping[str, torch.Tensor]:
-        """Return the counts "top1" and "top5" of the targets that are not passed over."""
+        """Return the counts "top1" and, of more than five classes, "top5" of the targets that are not passed over."""
         return correct(output, target)
 
 
@@ -61,7 +61,7 @@ class MeanSquaredError:
         return functional.mse_loss(output, target.to(output.dtype))
 
     def metrics(self, output: torch.Tensor, target: torch.Tensor) -> Mapping[str, torch.Tensor]:
-        """Return the counts "top1" and "top5" where targets are classes, else nothing."""
+        """Return the counts "top1" and, of more than five classes, "top5" where targets are classes, else nothing."""
         return correct(output, target) if _are_classes(output, target) else {}
 
 
@@ -73,10 +73,10 @@ _MOST = 5
 
 
 def correct(output: torch.Tensor, target: torch.Tensor) -> Mapping[str, torch.Tensor]:
-    """Return the counts of samples whose target is the largest output ("top1"), or among the five largest ("top5").
+    """Return the counts of samples whose target is the largest output ("top1"), or among the five largest ("top5") of more than five.
 
     Args:
-        output: [n, classes, *]; where there are fewer than five classes, "top5" counts all samples.
+        output: [n, classes, *].
         target: class indices, int64 [n, *]; a sample with several of them counts with the share of its hits.
 
     Returns:
@@ -84,11 +84,9 @@ def correct(output: torch.Tensor, target: torch.Tensor) -> Mapping[str, torch.Te
     """
     ranked = output.detach().topk(min(_MOST, output.shape[1]), dim=1).indices
     hits = ranked == target.unsqueeze(1)
-    top1, top5 = hits[:, 0].sum(), hits.sum()
-    if target.dim() == 1:
-        return {"top1": top1, "top5": top5}
+    found = {"top1": hits[:, 0].sum(), **({"top5": hits.sum()} if output.shape[1] > _MOST else {})}
     each = target[0].numel()
-    return {"top1": top1.double() / each, "top5": top5.double() / each}
+    return found if target.dim() == 1 else {name: count.double() / each for name, count in found.items()}
 
 
 def widened(output: torch.Tensor) -> torch.Tensor:

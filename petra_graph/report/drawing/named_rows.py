@@ -23,7 +23,7 @@ _EDGE = 10
 _WIDEST_NAMES = 230
 """The most pixels for the names of the rows."""
 _GRID_LINES = 5
-_BARS, _TOTALS = 800, 200
+_BARS = 800
 _LIMIT_REACH = 1.25
 """A limit further out than this would make the bars short: it is given in words alone."""
 
@@ -111,38 +111,39 @@ class Bar:
     limit: float | None = None
 
 
-def bars(rows: Sequence[Bar], units: Units, label: str) -> tuple[Drawing, Drawing]:
+def bars(rows: Sequence[Bar], units: Units, label: str, widest: float = _BARS) -> tuple[Drawing, Drawing]:
     """Draw bars below each other, with their totals; names and bars.
 
     Args:
         rows: at least one.
         units: of the values.
         label: what the drawing shows, for those who cannot see it.
+        widest: pixels of the longest bar.
     """
     height, size = (22.0, 12) if len(rows) <= MANY else (15.0, 10)
     placed = Rows(names=[row.name for row in rows], height=height, size=size)
     most = max(row.total for row in rows) or 1
     span = max([most, *(row.limit for row in rows if row.limit is not None and row.limit <= _LIMIT_REACH * most)])
-    content = (part for at, row in enumerate(rows) for part in _bar(row, placed, at, span, units))
+    content = (part for at, row in enumerate(rows) for part in _bar(row, placed, at, span, units, widest=widest))
     return placed.drawn(
         content,
         span=(0, span),
         units=units,
-        x_of=lambda value: _BARS * value / span,
-        width=_BARS + _TOTALS,
+        x_of=lambda value: widest * value / span,
+        width=widest + widest / 4,
         kind="bars",
         label=label,
     )
 
 
-def _bar(row: Bar, rows: Rows, at: int, span: float, units: Units) -> Iterator[Markup]:
+def _bar(row: Bar, rows: Rows, at: int, span: float, units: Units, *, widest: float) -> Iterator[Markup]:
     top, height, x = rows.top(at), rows.height, 0.0
     shown = [part for part in row.parts if part[1]]
     lines = [f"{name}: {units.text(value)}" for name, value, _ in shown]
     text, kind = units.text(row.total), "total"
     bar = title("\n".join([row.name, *lines, f"total: {text}"]))
     for _, value, colour in shown:
-        width = _BARS * value / span
+        width = widest * value / span
         bar += tag("rect", x=x, y=top + 2, width=width, height=height - 4, fill=colour)
         x += width
     # Some parts' colours are near the page's: the outline shows where the bar ends.
@@ -151,7 +152,7 @@ def _bar(row: Bar, rows: Rows, at: int, span: float, units: Units) -> Iterator[M
         text += f" of {units.text(row.limit)}"
         kind = "over" if row.total > row.limit else "total"
         if row.limit <= span:
-            limit = _BARS * row.limit / span
+            limit = widest * row.limit / span
             yield _vertical(limit, top, top + height, "limit")
             x = max(x, limit) if limit - x < len(text) * rows.size * 0.6 else x
     yield words(text, x + 6, rows.baseline(at), class_=kind, font_size=rows.size)

@@ -1,6 +1,6 @@
 """The six answers that a plan begins with, on a terminal and on its page: does it fit, how full, how fast, how stale, what to change, how sure.
 
-An answer is a value and what belongs to it, the most important first: a line that is too narrow leaves out the last of it.
+An answer is a value and what belongs to it, the most important first.
 """
 
 from __future__ import annotations
@@ -9,9 +9,9 @@ import re
 
 from attrs import frozen
 
-from petra_graph.program.plan_document import Document
+from petra_graph.program.plan_document import Document, excess, room
 from petra_graph.report.plan.short_labels import ranges_label
-from petra_graph.units import bounded, duration, factor, listed, memory, noun, one_line, percent, plural, rate
+from petra_graph.units import duration, factor, listed, memory, noun, one_line, percent, plural, rate
 
 ASSUMPTIONS_PAGE = "petra_graph/compiler/README.md#assumptions"
 """The page that has the assumptions of all plans."""
@@ -29,14 +29,8 @@ class Answer:
     value: str
     more: tuple[str, ...] = ()
 
-    def line(self, width: int) -> str:
-        """Return the answer in one line, with as much of `more` as fits."""
-        text = bounded(self.value, width)
-        for part in self.more:
-            if len(longer := f"{text}; {part}") > width:
-                break
-            text = longer
-        return text
+    def __str__(self) -> str:
+        return "; ".join([self.value, *self.more])
 
 
 def answers(document: Document, assumptions: str = "") -> list[Answer]:
@@ -59,38 +53,32 @@ def answers(document: Document, assumptions: str = "") -> list[Answer]:
 def fullest_device(document: Document) -> Document:
     """Return the device whose memory is used most: by its share where the memory of every device is known, else by its bytes."""
     devices: list[Document] = document["devices"]
-    known = all(_room(device) for device in devices)
-    return max(devices, key=lambda device: device["bytes"]["total"] / ((_room(device) or 1) if known else 1))
-
-
-def _room(device: Document) -> int | None:
-    """Return the bytes that a device may use: its limit, or else its type's memory; None where neither is known."""
-    return device["memory_bytes"] or device.get("capacity_bytes")
+    known = all(room(device) for device in devices)
+    return max(devices, key=lambda device: device["bytes"]["total"] / ((room(device) or 1) if known else 1))
 
 
 def _fit(document: Document) -> Answer:
     devices = document["devices"]
-    unknown = [device for device in devices if not _room(device)]
-    over = [device for device in devices if device["bytes"]["total"] > (_room(device) or device["bytes"]["total"])]
+    unknown = [device for device in devices if not room(device)]
+    over = [device for device in devices if excess(device)]
     if over:
-        most = max(over, key=lambda device: device["bytes"]["total"] - (_room(device) or 0))
-        room = _room(most) or 0
-        more = f"{_name(most)} needs {memory(most['bytes']['total'] - room)} more than its {memory(room)}"
+        most = max(over, key=excess)
+        more = f"{_name(most)} needs {memory(excess(most))} more than its {memory(room(most) or 0)}"
         others = f"{plural(len(over) - 1, 'other device')} too" if len(over) > 1 else ""
         return Answer("fits", "no", tuple(filter(None, (more, others))))
     if unknown:
         kinds = listed(dict.fromkeys(one_line(device["type"]) for device in unknown))
         return Answer("fits", "unknown", (f"the memory of {kinds} is not stated: set partition.memory",))
     fullest = fullest_device(document)
-    room = _room(fullest) or 1
-    left = room - fullest["bytes"]["total"]
-    return Answer("fits", "yes", (f"{memory(left)} ({percent(left / room, 0)}) to spare on the fullest device",))
+    whole = room(fullest) or 1
+    left = whole - fullest["bytes"]["total"]
+    return Answer("fits", "yes", (f"{memory(left)} ({percent(left / whole, 0)}) to spare on the fullest device",))
 
 
 def _fullest(document: Document) -> Answer:
     device = fullest_device(document)
-    room = _room(device)
-    of = "" if room is None else f" of {memory(room)}"
+    whole = room(device)
+    of = "" if whole is None else f" of {memory(whole)}"
     stages = f"{noun(len(device['stages']), 'stage')} {ranges_label(device['stages'])}"
     return Answer("fullest", f"{memory(device['bytes']['total'])}{of}", (f"{_name(device)} with {stages}",))
 

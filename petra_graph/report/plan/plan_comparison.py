@@ -10,13 +10,16 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import chain
 
 from attrs import evolve, frozen
+from markupsafe import Markup
 from rich.console import RenderableType
 from rich.text import Text
 
 from petra_graph import units
 from petra_graph.program.plan_document import Document
 from petra_graph.report import text_tables
+from petra_graph.report.drawing.named_rows import Bar, bars, beside
 from petra_graph.report.page_templates import rendered
+from petra_graph.report.plan.plan_answers import Answer
 from petra_graph.report.plan.plan_contents import MEMORY_PARTS, bytes_by_part
 from petra_graph.report.plan.plan_on_terminal import assumption_lines
 from petra_graph.report.plan.plan_tables import timing_values
@@ -24,8 +27,10 @@ from petra_graph.report.plan.short_labels import nodes_label, schedule_label
 from petra_graph.report.text_tables import Column
 from petra_graph.units import bounded, factor, memory, number, one_line, percent, seconds
 
-_BEST = "bold green"
-_BAR_CELLS = 12
+_BEST, _OVER = "bold green", "bold red"
+_NAMED = 3
+"""Methods that an answer names."""
+_BAR_CELLS, _BAR_PIXELS = 12, 380
 _ROWS = 40
 _NODES_WIDTH = 24
 
@@ -35,6 +40,9 @@ class Comparison:
     """Plans side by side, as every view shows them."""
 
     title: str
+    answers: Sequence[Answer] = ()
+    pictures: Sequence[tuple[str, Markup]] = ()
+    """Each with its heading; a page has them."""
     tables: Sequence[tuple[str, Sequence[Column]]] = ()
     """Each with its heading, which may be empty."""
     notes: Sequence[tuple[str, Sequence[str]]] = ()
@@ -52,7 +60,7 @@ def comparison_of(document: Document) -> Comparison:
 
 
 def _methods(comparison: Document) -> Comparison:
-    """Return the costs of each method on one network and the same devices; the best of a column is marked.
+    """Return the costs of each method on one network and the same devices; the best that fits is marked in a column.
 
     Memory is a share of that of `pipedream` under `lockstep`, the paper's first row.
     """
@@ -63,21 +71,76 @@ def _methods(comparison: Document) -> Comparison:
         f"{row['method']}, {schedule_label(row['schedule'])}{', split' if row.get('split_backward') else ''}"
         for row in rows
     ]
+    fits = values.get("fits") or [None] * len(rows)
+    time = text_tables.number_column("a micro-\nbatch", units.SECONDS, values["seconds_per_micro_batch"], "work")
+    memories = [
+        text_tables.number_column(f"{head}", units.BINARY, values[key], "memory", unit)
+        for head, key in (("memory\ntotal", "memory_total"), ("peak\ndevice", "memory_peak"))
+    ]
     columns = [
         Column(head="method, schedule", cells=names, left=True),
-        _compared_column("memory\ntotal", units.BINARY, values["memory_total"], "memory", unit),
-        _compared_column("peak\ndevice", units.BINARY, values["memory_peak"], "memory", unit),
-        text_tables.text_column("of pipe-\ndream's", values["saving"], "memory", _remaining),
+        _marked(memories[0], values["memory_total"], fits),
+        _marked(memories[1], values["memory_peak"], fits),
+        *([_fits_column(fits)] if False in fits else []),
+        text_tables.text_column("of\npipe-\ndream's", values["saving"], "memory", _remaining),
         text_tables.number_column("paper's\ncount", units.DECIMAL, values["paper_total"], "paper"),
-        text_tables.text_column("of pipe-\ndream's", values["paper_saving"], "paper", _remaining),
+        text_tables.text_column("of\npipe-\ndream's", values["paper_saving"], "paper", _remaining),
         text_tables.text_column("stale\nupdates", values["staleness"], "staleness", number),
         text_tables.number_column("sent", units.BINARY, values["channel_bytes"], "work"),
         text_tables.number_column("work", units.FLOPS, values["flops"], "work"),
-        _compared_column("a micro-\nbatch", units.SECONDS, values["seconds_per_micro_batch"], "work"),
+        _marked(time, values["seconds_per_micro_batch"], fits),
         text_tables.text_column("speed-up", values["speedup"], "work", factor),
     ]
     title = f"{one_line(comparison['name'])}: methods compared, micro-batch {comparison['micro_batch']}"
-    return _of_rows(title, columns, comparison)
+    over = comparison.get("speedup_over", "")
+    usable = [(name, row) for name, row, fit in zip(names, rows, fits, strict=True) if fit is not False]
+    answers = [
+        *_fit(fits),
+        *_best("fastest", usable, "speedup", lambda value: f"{factor(value)} {over}".rstrip()),
+        *_best("smallest", usable, "memory_peak", lambda value: f"{memory(value)} on the fullest device"),
+    ]
+    pictures = [
+        _bars("Memory of the fullest device", names, values["memory_peak"], fits, units.BINARY),
+        _bars(f"Speed, times {over}", names, values["speedup"], fits, units.PLAIN),
+    ]
+    return evolve(_of_rows(title, columns, comparison), answers=answers, pictures=pictures)
+
+
+def _fit(fits: Sequence[bool | None]) -> Iterator[Answer]:
+    """Say how many methods fit; nothing where the memory of devices is not known."""
+    if any(fit is not None for fit in fits):
+        many = fits.count(True)
+        more = () if many == len(fits) else ("the notes say why the others do not",)
+        yield Answer("fits", f"{many} of {len(fits)} methods", more)
+
+
+def _best(
+    question: str, rows: Iterable[tuple[str, Document]], key: str, write: Callable[[float], str]
+) -> Iterator[Answer]:
+    """Say which rows have the best of a number; those whose numbers are written alike are no better than each other."""
+    known = {name: row[key] for name, row in rows if row[key] is not None}
+    if known:
+        best = write((max if key == "speedup" else min)(known.values()))
+        first = [name for name, value in known.items() if write(value) == best]
+        others = [f"{len(first) - _NAMED} more"] if len(first) > _NAMED else []
+        alike = len(first) == len(known) > 1
+        yield Answer(question, best, ("all of them",) if alike else (*first[:_NAMED], *others))
+
+
+def _bars(
+    title: str,
+    names: Sequence[str],
+    values: Sequence[float | None],
+    fits: Sequence[bool | None],
+    quantity: units.Units,
+) -> tuple[str, Markup]:
+    """Draw a bar for each method; those that do not fit have another colour."""
+    rows = [
+        Bar(name=name, parts=[("", value, "var(--bad)" if fit is False else "var(--accent)")], total=value)
+        for name, value, fit in zip(names, values, fits, strict=True)
+        if value is not None
+    ]
+    return title, beside(bars(rows, quantity, title, _BAR_PIXELS))
 
 
 def _remaining(saving: float) -> str:
@@ -88,7 +151,7 @@ def _device_counts(scaling: Document) -> Comparison:
     """Return the throughput and the costs of a network on more and more devices."""
     rows = scaling["rows"]
     values = {key: [row[key] for row in rows] for key in rows[0]}
-    bars = [text_tables.bar(share or 0.0, _BAR_CELLS) for share in values["efficiency"]]
+    shares = [text_tables.bar(share or 0.0, _BAR_CELLS) for share in values["efficiency"]]
     columns = [
         text_tables.text_column("devices", values["devices"]),
         text_tables.text_column("stages", values["stages"], "speed"),
@@ -96,7 +159,7 @@ def _device_counts(scaling: Document) -> Comparison:
         text_tables.number_column("throughput\nsamples/s", units.PLAIN, values["samples_per_second"], "speed"),
         text_tables.text_column("speed-up", values["speedup"], "speed", factor),
         text_tables.text_column("efficiency", values["efficiency"], "speed", percent),
-        Column(head="", cells=bars, group="speed", left=True, styles=["blue"] * len(rows)),
+        Column(head="", cells=shares, group="speed", left=True, styles=["blue"] * len(rows)),
         text_tables.number_column("peak\ndevice", units.BINARY, values["memory_peak"], "cost"),
         text_tables.number_column("to fill", units.SECONDS, values["fill_seconds"], "cost"),
         text_tables.text_column("stale\nupdates", values["staleness"], "cost", number),
@@ -105,19 +168,30 @@ def _device_counts(scaling: Document) -> Comparison:
     return _of_rows(f"{one_line(scaling['name'])}: throughput by number of devices", columns, scaling)
 
 
-def _compared_column(
-    head: str, quantity: units.Units, values: Sequence[float | None], group: str, unit: units.ColumnUnit | None = None
-) -> Column:
-    """Return a column of numbers of which the least is marked, where they differ."""
-    known = {value for value in values if value is not None}
-    best = min(known) if len(known) > 1 else None
-    styles = [_BEST if value is not None and value == best else "" for value in values]
-    return evolve(text_tables.number_column(head, quantity, values, group, unit), styles=styles)
+def _marked(column: Column, values: Sequence[float | None], fits: Sequence[bool | None]) -> Column:
+    """Return a column of numbers whose least one that fits is marked, unless all look the same."""
+    cells = dict(zip(values, column.cells, strict=True))
+    usable = [value for value, fit in zip(values, fits, strict=True) if value is not None and fit is not False]
+    best = cells[min(usable)] if len({cells[value] for value in usable}) > 1 else None
+    styles = [_BEST if cell == best and fit is not False else "" for cell, fit in zip(column.cells, fits, strict=True)]
+    return evolve(column, styles=styles)
+
+
+def _fits_column(fits: Sequence[bool | None]) -> Column:
+    words = {True: "yes", False: "no", None: units.NOTHING}
+    return Column(
+        head="fits",
+        cells=[words[fit] for fit in fits],
+        group="memory",
+        styles=[_OVER if fit is False else "" for fit in fits],
+    )
 
 
 def _of_rows(title: str, columns: Sequence[Column], document: Document) -> Comparison:
     named = zip(columns[0].cells, document["rows"], strict=True)
     noted = [f"{name}: {row['note']}" for name, row in named if row.get("note")]
+    if over := document.get("speedup_over"):
+        noted.append(f"speed-ups are over {over}")
     return Comparison(
         title=title,
         tables=[("", columns)],
@@ -145,7 +219,10 @@ def comparison_page(comparison: Comparison) -> str:
 
 
 def _rows_text(comparison: Comparison, width: int) -> Iterator[RenderableType]:
-    yield Text(f"{comparison.title}\n", "bold")
+    yield Text(comparison.title, "bold")
+    if comparison.answers:
+        yield text_tables.worded((answer.question, str(answer)) for answer in comparison.answers)
+    yield Text()
     for _, columns in comparison.tables:
         yield from text_tables.packed(columns, width)
     for title, lines in comparison.notes:

@@ -26,8 +26,6 @@ from petra_graph.units import one_line
 
 _OF_LIMIT = "bars: of the limit"
 _OF_FULLEST = "bars: of the limit, or else of the fullest device's memory"
-_QUESTION = 11
-"""Columns of an answer's question."""
 
 
 def plan_text(
@@ -49,8 +47,8 @@ def _sections(document: Document, width: int, *, stages: bool, verbose: bool) ->
     devices, said = document["devices"], document["assumptions"]
     name, (network, training) = one_line(document["name"]), title_lines(document)
     yield Text(name, "bold")
-    for answer in answers(document, "assumptions: --verbose" if said else ""):
-        yield Text.assemble((answer.question.ljust(_QUESTION), "bold"), answer.line(width - _QUESTION))
+    found = answers(document, "assumptions: --verbose" if said else "")
+    yield text_tables.worded((answer.question, str(answer)) for answer in found)
     yield Text(f"\n{network.removeprefix(f'{name}: ')}\n{training}")
     if verbose:
         yield text_tables.heading("graph")

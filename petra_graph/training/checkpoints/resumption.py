@@ -45,14 +45,14 @@ _UNFIT = (Damaged, LookupError, TypeError, ValueError, AttributeError, Assertion
 
 
 def directory_of(resume: str, overrides: Iterable[str]) -> Path:
-    """Return the directory of the run to resume.
+    """Return the directory of the run to resume, or the folder of the sweep.
 
     Args:
-        resume: a run's directory, or "latest": the latest below `run.directory`, as set or "runs".
+        resume: the directory of a run or a sweep, or "latest": the latest below `run.directory`, as set or "runs".
         overrides: `--set` assignments.
 
     Raises:
-        SpecError: the run does not exist, or does not have a checkpoint.
+        SpecError: it does not exist, or is a run without a checkpoint.
     """
     given = [parse_override(text) for text in overrides]
     parents = [str(override.value) for override in given if override.keys == ("run", "directory")]

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from PIL import Image
 from torchvision import transforms
 
-from petra_graph.catalog.datasets.declared_datasets import ImageFolderOptions, ImageNetOptions
+from petra_graph.catalog.datasets.declared_datasets import IMAGE_FOLDER, ImageFolderOptions, ImageNetOptions
 from petra_graph.catalog.datasets.folder_sets import image_folder, imagenet, random_box, random_view
 from petra_graph.errors import RunFailed, SpecError
 from petra_graph.record.run_directory import write_text
@@ -37,6 +37,29 @@ def imagenet_opened(root, **options):
 def test_classes_are_numbered_by_name(folder_root):
     data = opened(folder_root)
     assert (data.facts.classes, data.train.targets.tolist()) == (2, [0] * 7 + [1] * 5)
+
+
+def test_class_folders_without_a_split_are_split_the_same_in_every_run(folder_root):
+    data = opened(folder_root / "train", test_share=0.25)
+    assert (data.train.targets.tolist(), data.test.targets.tolist()) == ([0] * 5 + [1] * 4, [0] * 2 + [1])
+    files = [data.train.pixels.files, data.test.pixels.files]
+    assert not set(files[0]) & set(files[1])
+    again = opened(folder_root / "train", test_share=0.25)
+    assert [again.train.pixels.files, again.test.pixels.files] == files
+    for file in sorted((folder_root / "train" / "dog").iterdir())[1:]:
+        file.unlink()
+    problem = refused(folder_root / "train", test_share=0.25)
+    assert "has classes of one image, which none is left to train with: dog" in problem.message
+
+
+def test_classes_are_counted_unless_they_are_given(folder_root):
+    def classes(**options):
+        given = ImageFolderOptions(root=str(folder_root), **({"size": 16} | options))
+        return IMAGE_FOLDER.completed(given).classes
+
+    assert (classes(), classes(classes=7), classes(test_share=0.5, train="none")) == (2, 7, 2)
+    with pytest.raises(SpecError, match="none is not a folder"):
+        classes(train="none")
 
 
 def test_the_cache_changes_no_pixel(folder_root):
@@ -85,8 +108,8 @@ def test_missing_folders_are_named_with_a_remedy(tmp_path):
     problem = refused(tmp_path / "nowhere")
     assert problem.message == f"{tmp_path}/nowhere is not a folder"
     assert problem.hint == (
-        'root must hold train/ and test/ with a folder of images a class each; set options "train", "test" and '
-        '"classes" for another layout'
+        'root must hold train/ and test/ with a folder of images a class each; set options "train" and "test" '
+        'for other names, or "test_share" if root itself holds the class folders'
     )
     problem = refused(tmp_path, imagenet_opened)
     assert problem.message == f"{tmp_path}/train is not a folder"

@@ -11,7 +11,8 @@ import torch
 from sklearn.datasets import load_digits
 
 from petra_graph.catalog.datasets.declared_datasets import DigitsOptions, RandomOptions
-from petra_graph.catalog.datasets.generated import digits, noise, stratified
+from petra_graph.catalog.datasets.generated import digits, noise
+from petra_graph.catalog.datasets.splits import stratified
 from petra_graph.errors import SpecError
 
 

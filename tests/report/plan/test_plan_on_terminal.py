@@ -7,10 +7,11 @@ import re
 import pytest
 from rich.cells import cell_len
 
-from petra_graph.report.plan.plan_comparison import comparison_of, comparison_text, differences
+from petra_graph.report.plan.plan_comparison import comparison_of, comparison_page, comparison_text, differences
 from petra_graph.report.plan.plan_on_terminal import plan_text
 from petra_graph.report.plan.short_labels import graph_lines
 from petra_graph.report.text_tables import bar
+from tests.support.html_page import Page
 from tests.support.plan_documents import branches, comparison, hostile, regrouped, revnet50, scaling, three_stages
 
 WIDTHS = [60, 80, 100, 120, 200]
@@ -160,6 +161,33 @@ def test_a_long_difference_is_cut_short(two_hundred):
     stages = [stage | {"depth": 1} for stage in two_hundred["stages"]]
     text = comparison_text(differences(two_hundred, two_hundred | {"stages": stages}), width=80)
     assert "… 159 more" in text
+
+
+def test_the_answers_of_a_comparison():
+    """Methods whose numbers are written alike are no better than each other, and one that does not fit is no best."""
+    made = comparison()
+    said = comparison_text(comparison_of(made), width=120).splitlines()
+    assert said[1:3] == [
+        "fastest   3.00 x one device alone; all of them",
+        "smallest  3 GiB on the fullest device; petra, lockstep",
+    ]
+    for row, fit in zip(made["rows"], (True, False, True, None), strict=True):
+        row["fits"] = fit
+    text = comparison_text(comparison_of(made), width=120)
+    assert text.splitlines()[1] == "fits      2 of 4 methods; the notes say why the others do not"
+    assert "smallest  9 GiB on the fullest device; all of them" in text.splitlines()
+    assert [line.split()[4] for line in text.splitlines()[9:13]] == ["yes", "no", "yes", "-"]
+
+
+def test_the_page_of_a_comparison_has_its_answers_and_pictures():
+    made = comparison()
+    for row, fit in zip(made["rows"], (True, False, True, None), strict=True):
+        row["fits"] = fit
+    page = comparison_page(comparison_of(made))
+    texts = Page(page).texts
+    assert {"fits", "fastest", "smallest", "Memory of the fullest device", "Speed, times one device alone"} <= {*texts}
+    assert page.count("<svg") == 4, "names and bars of two pictures"
+    assert '<td class=" bold red">no</td>' in page
 
 
 def test_one_method_alone_has_no_best():

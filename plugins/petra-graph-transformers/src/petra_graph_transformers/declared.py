@@ -148,6 +148,7 @@ POOLED_LOGITS = BlockDeclaration(
 TOKEN_CROSS_ENTROPY = LossDeclaration(
     summary="Mean cross-entropy over tokens; counts top-1, and bits a token.",
     build=f"{_HERE}.loss:TokenCrossEntropy",
+    logits=True,
 )
 
 
