@@ -17,6 +17,7 @@ from petra_graph.errors import kind_of
 
 if TYPE_CHECKING:
     from petra_graph.kinds.listener import Listener
+    from petra_graph.planning.saved_plan import SavedPlan
     from petra_graph.spec.model import Spec
 
 
@@ -84,6 +85,7 @@ def train(
     spec: Spec | str | Path | None = None,
     changes: Changes | None = None,
     *,
+    plan: PlanView | str | Path | None = None,
     resume: Run | str | Path | None = None,
     processes: int = 1,
     listener: Listener | None = None,
@@ -96,6 +98,7 @@ def train(
     Args:
         spec: or the name of its file; None with `resume`.
         changes: values to set.
+        plan: whose stages, devices and depths the run takes, or the file of a saved one; with it the run's summary compares what they take.
         resume: a run to continue, or its directory, or "latest".
         processes: how many share the stages; where more than one do, new processes are started, which import the specification's classes.
         listener: observes the training, instead of the progress on stderr; only where one process trains.
@@ -121,14 +124,29 @@ def train(
         directory = resumed(str(directory_of(resume)), overrides)
         chosen = str(directory / "resolved.toml")
     if processes > 1:
-        return Run(_on_processes(chosen, overrides, processes, directory))
+        return Run(_on_processes(chosen, overrides, processes, directory, plan))
     with threads_as_before():
-        result = run(chosen, overrides, listener or progress(), directory)
+        result = run(chosen, overrides, listener or progress(), directory, _saved(plan))
     assert result.summary is not None, "this process records"
     return Run(result.summary["directory"])
 
 
-def _on_processes(chosen: Spec | str, overrides: Sequence[str], processes: int, directory: Path | None) -> Path:
+def _saved(plan: PlanView | str | Path | None) -> SavedPlan | None:
+    from petra_graph.planning.saved_plan import SavedPlan
+
+    if plan is None:
+        return None
+    return SavedPlan(plan.document, "the given plan") if isinstance(plan, PlanView) else SavedPlan.read(str(plan))
+
+
+def _on_processes(
+    chosen: Spec | str,
+    overrides: Sequence[str],
+    processes: int,
+    directory: Path | None,
+    plan: PlanView | str | Path | None,
+) -> Path:
+    import json
     import os
     import tempfile
 
@@ -142,8 +160,12 @@ def _on_processes(chosen: Spec | str, overrides: Sequence[str], processes: int, 
             path = Path(folder) / f"{chosen.name}.toml"
             path.write_text(dump(chosen), encoding="utf-8")
             chosen = str(path)
+        if isinstance(plan, PlanView):
+            (Path(folder) / "plan.json").write_text(json.dumps(plan.document), encoding="utf-8")
+            plan = Path(folder) / "plan.json"
+        given, environment = None if plan is None else str(plan), dict(os.environ)
         try:
-            found = run_on_processes(chosen, overrides, processes, [], dict(os.environ), resume=directory)
+            found = run_on_processes(chosen, overrides, processes, [], environment, resume=directory, plan=given)
         except Interrupted as request:
             found = request.directory
         except FailedOnAnotherProcess:

@@ -66,7 +66,7 @@ def place_on_present(network: MeasuredNetwork, devices: tuple[Device, ...], pres
         present_name = dict(zip([device.name for device in planned], hosts, strict=True))
         stages = tuple(evolve(stage, device=present_name[stage.device]) for stage in placement.stages)
         own = planned_devices(variant.spec.partition, names)
-        return _judged(variant, evolve(placement, stages=stages, devices=own))
+        return judged(variant, evolve(placement, stages=stages, devices=own))
 
     return _with_remedies(network, placed, more_devices=False)
 
@@ -113,7 +113,7 @@ def place_as_planned(network: MeasuredNetwork, devices: tuple[Device, ...]) -> P
         return _place(network, tuple(evolve(device, memory_bytes=None) for device in devices))
 
 
-def _judged(network: MeasuredNetwork, placement: Placement) -> Placement:
+def judged(network: MeasuredNetwork, placement: Placement) -> Placement:
     """Return a placement whose devices keep their limits.
 
     Raises:
