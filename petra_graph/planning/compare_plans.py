@@ -8,6 +8,7 @@ from typing import Any
 
 from attrs import evolve
 
+from petra_graph.compiler.durations import flops
 from petra_graph.compiler.memory_and_time import Prediction
 from petra_graph.compiler.spec_checks import SPLIT
 from petra_graph.errors import NoFeasiblePlan, SpecError
@@ -54,7 +55,9 @@ def compare(planner: Planner) -> Document:
         "name": planner.spec.name,
         "micro_batch": planner.spec.data.batch,
         "rows": rows,
-        "assumptions": _assumptions(plans, "speed-ups are over one device that trains alone with reversible-backprop"),
+        "assumptions": assumptions_of(
+            plans, "speed-ups are over one device that trains alone with reversible-backprop"
+        ),
     }
 
 
@@ -68,8 +71,20 @@ def _methods() -> Iterator[tuple[str, RequestedScheduleName, bool]]:
             yield method.name, "auto", True
 
 
-def _assumptions(plans: Sequence[Plan], more: str) -> list[str]:
+def assumptions_of(plans: Sequence[Plan], more: str) -> list[str]:
     return [*assumptions_of_all((plan.prediction, plan.spec) for plan in plans), more] if plans else []
+
+
+def figures(plan: Plan) -> dict[str, Any]:
+    """Return the speed and the memory of a plan, as the rows of several tables have them."""
+    prediction = plan.prediction
+    return {
+        "memory_total": prediction.total_memory.total,
+        "memory_peak": max(held.total for held in prediction.device_memory.values()),
+        "staleness": max(prediction.timing.staleness),
+        "speedup": prediction.speedup,
+        "exact": prediction.timing.exact,
+    }
 
 
 def _row(
@@ -87,31 +102,27 @@ def _row(
         return {**row, **dict.fromkeys(_FIGURES), "note": str(error)}
     except SpecError as error:
         refused.append(error)
-        return {**row, **dict.fromkeys(_FIGURES), "note": _why(error)}
+        return {**row, **dict.fromkeys(_FIGURES), "note": why_refused(error)}
     plans.append(plan)
     prediction = plan.prediction
-    stages = plan.document(with_timeline=False, with_warnings=False)["stages"]
+    work = [flops(program, prediction.inputs.costs) for program in prediction.programs]
     depths = [schedule_text(prediction.placement.schedule)] if schedule == "auto" else []
     return {
         **row,
-        "memory_total": prediction.total_memory.total,
-        "memory_peak": max(held.total for held in prediction.device_memory.values()),
+        **figures(plan),
         "paper_total": prediction.paper.total if "lockstep" in METHODS[method].schedules else None,
-        "staleness": max(stage["staleness"] for stage in stages),
         "channel_bytes": sum(size.forward + size.returned for size in prediction.channel_bytes.values()),
-        "flops": sum(sum(stage["flops"].values()) for stage in stages),
+        "flops": sum(sum(each.values()) for each in work),
         "seconds_per_micro_batch": prediction.timing.tick_seconds,
-        "speedup": prediction.speedup,
-        "exact": prediction.timing.exact,
-        "note": "; ".join([*depths, *_inexact(prediction)]),
+        "note": "; ".join([*depths, *inexact(prediction)]),
     }
 
 
-def _why(error: SpecError) -> str:
+def why_refused(error: SpecError) -> str:
     return f"a run would be refused: {'; '.join(problem.message for problem in error.problems)}"
 
 
-def _inexact(prediction: Prediction) -> list[str]:
+def inexact(prediction: Prediction) -> list[str]:
     return [] if prediction.timing.exact else ["about: no period was found, and times are means over a long simulation"]
 
 
@@ -139,7 +150,7 @@ def scale(planner: Planner, counts: Sequence[int]) -> Document:
         rate = row["samples_per_second"]
         row["speedup"] = None if rate is None or not alone else rate / alone
         row["efficiency"] = None if row["speedup"] is None else row["speedup"] / row["devices"]
-    said = _assumptions(
+    said = assumptions_of(
         plans, "speed-ups are over one device with the whole network, whether its memory is enough or not"
     )
     return {"name": planner.spec.name, "rows": rows, "assumptions": said}
@@ -152,7 +163,7 @@ def _scaled(planner: Planner, count: int, stages: int, replicas: int, plans: lis
         plan = planner.plan(_with_devices(planner.spec, stages, replicas))
     except (NoFeasiblePlan, SpecError) as error:
         keys = ("samples_per_second", "memory_peak", "fill_seconds", "bytes_per_link", "staleness", "exact")
-        note = _why(error) if isinstance(error, SpecError) else str(error)
+        note = why_refused(error) if isinstance(error, SpecError) else str(error)
         return {**common, **dict.fromkeys(keys), "note": note}
     plans.append(plan)
     prediction, timing = plan.prediction, plan.prediction.timing
@@ -167,7 +178,7 @@ def _scaled(planner: Planner, count: int, stages: int, replicas: int, plans: lis
         "bytes_per_link": max((size.forward + size.returned for size in prediction.channel_bytes.values()), default=0),
         "staleness": max(timing.staleness),
         "exact": timing.exact,
-        "note": "; ".join([*left_over, *_inexact(prediction)]),
+        "note": "; ".join([*left_over, *inexact(prediction)]),
     }
 
 
