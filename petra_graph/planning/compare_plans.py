@@ -14,12 +14,14 @@ from petra_graph.compiler.spec_checks import SPLIT
 from petra_graph.errors import NoFeasiblePlan, SpecError
 from petra_graph.planning.checked_spec import with_method, without_global_clip
 from petra_graph.planning.plan_assumptions import assumptions_of_all
+from petra_graph.planning.plan_certainty import tick_interval
 from petra_graph.planning.plan_spec import Planner
 from petra_graph.planning.predict_plan import Plan
 from petra_graph.program.method import METHODS
 from petra_graph.program.plan_document import Document
 from petra_graph.program.schedule import schedule_text
 from petra_graph.spec.model import RequestedScheduleName, Spec
+from petra_graph.units import listed, seconds
 
 _STAGES_WITH_MEMORY = 256
 """Stages up to which memory is predicted in a table of device counts; the operations of more would take minutes."""
@@ -27,7 +29,7 @@ _BASE_SCHEDULE = "lockstep"
 """The paper's schedule: savings are relative to `pipedream` under it."""
 _FIGURES = (
     "memory_total", "memory_peak", "paper_total", "staleness", "channel_bytes", "flops", "seconds_per_micro_batch",
-    "speedup", "exact",
+    "speedup", "exact", "tick_low_seconds", "tick_high_seconds",
 )  # fmt: skip
 """Of a method's row; None where no plan of the method is feasible."""
 
@@ -46,6 +48,7 @@ def compare(planner: Planner) -> Document:
     rows = [_row(planner, choice, plans, refused) for choice in _methods()]
     if len(refused) == len(rows):
         raise refused[0]
+    _say_how_sure(rows)
     base = next(row for row in rows if row["method"] == "pipedream" and row["schedule"] == _BASE_SCHEDULE)
     for row in rows:
         for saving, total in (("saving", "memory_total"), ("paper_saving", "paper_total")):
@@ -78,13 +81,30 @@ def assumptions_of(plans: Sequence[Plan], more: str) -> list[str]:
 def figures(plan: Plan) -> dict[str, Any]:
     """Return the speed and the memory of a plan, as the rows of several tables have them."""
     prediction = plan.prediction
+    low, high = tick_interval(prediction, plan.network) or (None, None)
     return {
         "memory_total": prediction.total_memory.total,
         "memory_peak": max(held.total for held in prediction.device_memory.values()),
         "staleness": max(prediction.timing.staleness),
         "speedup": prediction.speedup,
         "exact": prediction.timing.exact,
+        "tick_low_seconds": low,
+        "tick_high_seconds": high,
     }
+
+
+def _say_how_sure(rows: Sequence[dict[str, Any]]) -> None:
+    """Note at the fastest method which others may be as fast within the spread of the profile."""
+    known = [row for row in rows if row["tick_low_seconds"] is not None]
+    if not known:
+        return
+    fastest = min(known, key=lambda row: row["seconds_per_micro_batch"])
+    rivals = [row for row in known if row is not fastest and row["tick_low_seconds"] <= fastest["tick_high_seconds"]]
+    names = dict.fromkeys(row["method"] for row in rivals if row["method"] != fastest["method"])
+    others = f"{listed(names)} may be as fast" if names else "no other method is as fast"
+    interval = f"{seconds(fastest['tick_low_seconds'])} to {seconds(fastest['tick_high_seconds'])}"
+    said = f"the fastest: {interval} within the spread of the profile, where {others}"
+    fastest["note"] = "; ".join(filter(None, [fastest["note"], said]))
 
 
 def _row(

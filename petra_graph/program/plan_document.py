@@ -122,6 +122,14 @@ SHAPE: dict[str, Any] = {
         {"stage": int, "device": str, "verb": str, "micro_batch": int, "start": float, "end": float},
     ],
     "delay_aware": Later([str]),  # the plugins that are told the staleness of their stage
+    "certainty": Later(  # null where nothing is known
+        {
+            "tick_low_seconds": (float, None),  # within the spread of a profile
+            "tick_high_seconds": (float, None),
+            "faster_cut": (float, None),  # the share of the tick by which another cut may be faster within it
+            "spare_bytes": (int, None),  # of the fullest device
+        }
+    ),
     "assumptions": [str],
     "warnings": [str],
 }

@@ -17,7 +17,10 @@ from petra_graph.spec.load_spec import Given
 from petra_graph.spec.overrides import parse_override
 from petra_graph.sweeping.combinations import Axis, Combination, combinations
 
-_FIGURES = ("samples_per_second", "speedup", "memory_total", "memory_peak", "stages", "staleness", "exact")
+_FIGURES = (
+    "samples_per_second", "stages", "memory_total", "memory_peak", "staleness", "speedup", "exact", "tick_low_seconds",
+    "tick_high_seconds",
+)  # fmt: skip
 """Of a row; None where the combination is refused."""
 
 

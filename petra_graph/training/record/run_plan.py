@@ -49,7 +49,8 @@ _MOST_SECONDS = 600
 
 def write_plan(directory: Path, network: MeasuredNetwork, placement: Placement) -> Document:
     """Predict a placement, write its plan, and return it."""
-    document = predict(network, placement).document(with_timeline=len(placement.stages) <= MOST_DRAWN)
+    drawn = len(placement.stages) <= MOST_DRAWN
+    document = predict(network, placement).document(with_timeline=drawn, with_other_cuts=False)
     write_document(directory, document)
     return document
 
