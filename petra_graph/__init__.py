@@ -6,6 +6,7 @@
     spec = spec.replace({"run.epochs": 3, "method.schedule": "auto"})
 
     pg.plan(spec)                 # stages, memory, staleness and speed, before anything runs
+    pg.vary(spec, {"data.batch": [32, 64, 128]})  # the plans of all combinations of some values
     run = pg.train(spec)          # as `petra-graph run` does it, to the bit
     run.summary["test"]           # loss and metrics; run.metrics("train/loss") over training
     run.evaluate()                # on its own data, or other data: run.evaluate({"data.options.root": "..."})
@@ -59,6 +60,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from petra_graph.api import (
+        PlanTable,
         PlanView,
         Run,
         Sweep,
@@ -75,6 +77,7 @@ if TYPE_CHECKING:
         sample,
         sweep,
         train,
+        vary,
     )
     from petra_graph.autograd import reversible
     from petra_graph.errors import PetraGraphError, SpecError
@@ -86,6 +89,7 @@ __all__ = [
     "DataFacts",
     "Listener",
     "PetraGraphError",
+    "PlanTable",
     "PlanView",
     "Run",
     "Spec",
@@ -105,6 +109,7 @@ __all__ = [
     "sample",
     "sweep",
     "train",
+    "vary",
 ]
 _ELSEWHERE = {
     "DataFacts": "petra_graph.kinds.data_set",

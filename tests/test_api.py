@@ -265,6 +265,19 @@ def test_what_a_notebook_shows(file, tmp_path):
     assert len(re.findall(r'class="line s[01]"', drawn)) == 4
 
 
+def test_what_if(file):
+    table = pg.vary(file, {"data.batch": [64, 128], "partition.memory": ["120KiB"]}, {"partition.stages": 2})
+    assert [(row["values"]["data.batch"], row["refused"]) for row in table.document["rows"]] == [
+        (64, False),
+        (128, True),
+    ]
+    assert "refused" in repr(table)
+    assert table.plot()._repr_svg_().startswith("<svg")
+    assert table._repr_html_().startswith("<iframe srcdoc=")
+    with pytest.raises(TypeError, match="give `values`"):
+        pg.vary(file, {})
+
+
 def test_a_run_s_module(file):
     module = pg.train(file).load()
     assert isinstance(module, torch.nn.Module)

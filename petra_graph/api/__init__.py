@@ -1,12 +1,13 @@
 """The Python API: functions, and the plans and runs that they return."""
 
 from petra_graph.api.finished_run import Run, evaluate, export, load, predict, sample
-from petra_graph.api.plan_view import PlanView
-from petra_graph.api.spec_to_run import load_spec, make_spec, plan, train
+from petra_graph.api.plan_view import PlanTable, PlanView
+from petra_graph.api.spec_to_run import load_spec, make_spec, plan, train, vary
 from petra_graph.api.sweep_of_runs import Sweep, sweep
 from petra_graph.api.torch_in_specs import buffered, from_torch, head
 
 __all__ = [
+    "PlanTable",
     "PlanView",
     "Run",
     "Sweep",
@@ -23,4 +24,5 @@ __all__ = [
     "sample",
     "sweep",
     "train",
+    "vary",
 ]

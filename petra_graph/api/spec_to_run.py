@@ -11,12 +11,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from petra_graph.api.finished_run import Changes, Run, directory_of, threads_as_before
-from petra_graph.api.plan_view import PlanView
+from petra_graph.api.plan_view import PlanTable, PlanView
 from petra_graph.api.torch_in_specs import node_tables
 from petra_graph.errors import kind_of
 
 if TYPE_CHECKING:
     from petra_graph.kinds.listener import Listener
+    from petra_graph.planning.saved_plan import SavedPlan
     from petra_graph.spec.model import Spec
 
 
@@ -80,10 +81,38 @@ def plan(spec: Spec | str | Path, changes: Changes | None = None, *, overlap: bo
     return PlanView(planner.plan().document(with_timeline=True))
 
 
+def vary(
+    spec: Spec | str | Path,
+    values: Mapping[str, Sequence[Any]],
+    changes: Changes | None = None,
+    *,
+    overlap: bool = False,
+) -> PlanTable:
+    """Plan a specification with all combinations of some values, as `petra-graph plan --vary` does; a refusal is a row with its reason.
+
+    Args:
+        spec: or the name of its file.
+        values: the values of each key, as in {"partition.memory": ["4GiB", "8GiB"], "data.batch": [32, 64]}.
+        changes: values to set in all plans.
+        overlap: as of `plan`.
+
+    Raises:
+        SpecError, PluginError: as `load_spec`; SpecError where every combination is wrong.
+    """
+    from petra_graph.spec.overrides import assignments
+    from petra_graph.sweeping.combinations import axes_of_values
+    from petra_graph.sweeping.varied_plans import vary as varied
+
+    if not values:
+        raise TypeError('give `values`, as in {"data.batch": [32, 64]}')
+    return PlanTable(varied(given_specification(spec), assignments(changes), axes_of_values(values), overlap=overlap))
+
+
 def train(
     spec: Spec | str | Path | None = None,
     changes: Changes | None = None,
     *,
+    plan: PlanView | str | Path | None = None,
     resume: Run | str | Path | None = None,
     processes: int = 1,
     listener: Listener | None = None,
@@ -96,6 +125,7 @@ def train(
     Args:
         spec: or the name of its file; None with `resume`.
         changes: values to set.
+        plan: whose stages, devices and depths the run takes, or the file of a saved one; with it the run's summary compares what they take.
         resume: a run to continue, or its directory, or "latest": the newest; a sweep is continued by `sweep`.
         processes: how many share the stages; where more than one do, new processes are started, which import the specification's classes.
         listener: observes the training, instead of the progress on stderr; only where one process trains.
@@ -125,14 +155,29 @@ def train(
             raise SpecError(f"{directory} is a sweep", f'continue it with pg.sweep(resume="{directory}")')
         chosen = str(directory / "resolved.toml")
     if processes > 1:
-        return Run(_on_processes(chosen, overrides, processes, directory))
+        return Run(_on_processes(chosen, overrides, processes, directory, plan))
     with threads_as_before():
-        result = run(chosen, overrides, listener or progress(), directory)
+        result = run(chosen, overrides, listener or progress(), directory, _saved(plan))
     assert result.summary is not None, "this process records"
     return Run(result.summary["directory"])
 
 
-def _on_processes(chosen: Spec | str, overrides: Sequence[str], processes: int, directory: Path | None) -> Path:
+def _saved(plan: PlanView | str | Path | None) -> SavedPlan | None:
+    from petra_graph.planning.saved_plan import SavedPlan
+
+    if plan is None:
+        return None
+    return SavedPlan(plan.document, "the given plan") if isinstance(plan, PlanView) else SavedPlan.read(str(plan))
+
+
+def _on_processes(
+    chosen: Spec | str,
+    overrides: Sequence[str],
+    processes: int,
+    directory: Path | None,
+    plan: PlanView | str | Path | None,
+) -> Path:
+    import json
     import os
     import tempfile
 
@@ -146,8 +191,12 @@ def _on_processes(chosen: Spec | str, overrides: Sequence[str], processes: int, 
             path = Path(folder) / f"{chosen.name}.toml"
             path.write_text(dump(chosen), encoding="utf-8")
             chosen = str(path)
+        if isinstance(plan, PlanView):
+            (Path(folder) / "plan.json").write_text(json.dumps(plan.document), encoding="utf-8")
+            plan = Path(folder) / "plan.json"
+        given, environment = None if plan is None else str(plan), dict(os.environ)
         try:
-            found = run_on_processes(chosen, overrides, processes, [], dict(os.environ), resume=directory)
+            found = run_on_processes(chosen, overrides, processes, [], environment, resume=directory, plan=given)
         except Interrupted as request:
             found = request.directory
         except FailedOnAnotherProcess:

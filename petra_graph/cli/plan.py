@@ -12,7 +12,7 @@ import click
 
 from petra_graph.cli.options_and_output import echo, json_option, json_text, output_option, set_option
 
-_FORMATS = ("text", "json", "mermaid", "dot", "html", "trace")
+_FORMATS = ("text", "json", "mermaid", "dot", "html", "trace", "svg")
 _PIPED_WIDTH = 80
 
 
@@ -35,6 +35,13 @@ _PIPED_WIDTH = 80
     metavar="OTHER",
     help="List what changes from OTHER to SPEC; OTHER is a plan saved as JSON, a run, or a spec (--set does not change it).",
 )
+@click.option(
+    "--vary",
+    "varied",
+    multiple=True,
+    metavar="KEY=A,B,...",
+    help="List the plans of all combinations of values, written as for `run --sweep`; a refusal stands in its row.",
+)
 @click.option("--expand", is_flag=True, help="Write the spec with its architecture as nodes, and stop.")
 @click.option(
     "--format", "form", type=click.Choice(_FORMATS), default=None, show_default="text", help="Form of the output."
@@ -52,6 +59,7 @@ def plan(
     compare: bool,
     scale: str | None,
     diff: str | None,
+    varied: tuple[str, ...],
     expand: bool,
     form: str | None,
     stages: bool,
@@ -64,10 +72,16 @@ def plan(
     Nothing is allocated, and neither devices nor data files need to be present. Exit code 3: no cut keeps the memory
     limits; the message suggests changes that would help.
 
-    html is one file to open in a browser; trace opens in https://ui.perfetto.dev; mermaid and dot draw the graph. SPEC can
-    also be a plan saved as JSON, which is shown again.
+    html is one file to open in a browser; trace opens in https://ui.perfetto.dev; mermaid and dot draw the graph; svg is the
+    picture of --vary. SPEC can also be a plan saved as JSON, which is shown again.
     """
-    options = (("--compare", compare), ("--scale", scale), ("--diff", diff), ("--expand", expand))
+    options = (
+        ("--compare", compare),
+        ("--scale", scale),
+        ("--diff", diff),
+        ("--vary", varied),
+        ("--expand", expand),
+    )
     tables = [name for name, given in options if given]
     if len(tables) > 1:
         raise click.UsageError(f"{tables[0]} and {tables[1]} are different tables: give one of them.")
@@ -86,6 +100,9 @@ def plan(
 
     if profile is not None:
         overrides = (*overrides, f"partition.profile={json_text(profile)}")
+    if varied:
+        _write(_varied(spec, overrides, varied, form, output, overlap=overlap, verbose=verbose), output)
+        return
     planner = Planner(spec, overrides, overlap=overlap)
     if expand:
         from petra_graph.errors import printable
@@ -115,8 +132,11 @@ def _form(given: str | None, tables: list[str], parts: dict[str, bool], *, as_js
     form = "json" if as_json else given or "text"
     if tables == ["--expand"] and form != "text":
         raise click.UsageError(f"--expand writes TOML (got {'--json' if as_json else f'--format {form}'}).")
-    if tables and form not in {"text", "json", "html"}:
-        raise click.UsageError(f"{tables[0]} is shown as text, html or json (got --format {form}).")
+    if form == "svg" and tables != ["--vary"]:
+        raise click.UsageError("--format svg is the picture of --vary.")
+    if tables and form not in {"text", "json", "html", "svg"}:
+        forms = "html, svg or json" if tables == ["--vary"] else "html or json"
+        raise click.UsageError(f"{tables[0]} is shown as text, {forms} (got --format {form}).")
     asked = [f"--{part}" for part, given in parts.items() if given]
     if asked and form != "text":
         raise click.UsageError(f"{asked[0]} is of the text (got --format {form}).")
@@ -153,6 +173,28 @@ def _diff(planner: Any, other: str, form: str, output: Path | None, *, overlap: 
 
         return json_text([attrs.asdict(change) for change in changes(document, against)])
     return _compared(differences(document, against), form, output, verbose=False)
+
+
+def _varied(
+    spec: str,
+    overrides: tuple[str, ...],
+    varied: tuple[str, ...],
+    form: str,
+    output: Path | None,
+    *,
+    overlap: bool,
+    verbose: bool,
+) -> str:
+    from petra_graph.report.notebook_views import varied_figure
+    from petra_graph.report.plan.plan_comparison import comparison_of
+    from petra_graph.spec.overrides import Varied
+    from petra_graph.sweeping.combinations import axes_of_texts
+    from petra_graph.sweeping.varied_plans import vary
+
+    found = vary(spec, overrides, axes_of_texts(varied, Varied), overlap=overlap)
+    if form in {"json", "svg"}:
+        return json_text(found) if form == "json" else varied_figure(found).svg
+    return _compared(comparison_of(found), form, output, verbose=verbose)
 
 
 def _compared(comparison: Any, form: str, output: Path | None, *, verbose: bool) -> str:

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import os
 import shlex
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from petra_graph.cli.options_and_output import echo, json_option, print_json, set_option
 from petra_graph.errors import RunFailed
 from petra_graph.record.run_folders import LATEST, is_sweep, left_unfinished
+
+if TYPE_CHECKING:
+    from petra_graph.planning.saved_plan import SavedPlan
 
 
 @click.command()
@@ -65,6 +69,12 @@ from petra_graph.record.run_folders import LATEST, is_sweep, left_unfinished
     metavar="N",
     help="Train on the same N micro-batches in every epoch, and evaluate on their samples.",
 )
+@click.option(
+    "--plan",
+    metavar="FILE",
+    help="Place the stages as a plan that `petra-graph plan --json` saved, or as the plan of a run, and compare with it what they take; "
+    "a plan of another network or other devices is refused.",
+)
 @click.option("--dry-run", is_flag=True, help="Check everything, data included, and stop before training.")
 @json_option
 def run(
@@ -79,6 +89,7 @@ def run(
     max_restarts: int,
     fast_dev_run: bool,
     overfit: int | None,
+    plan: str | None,
     dry_run: bool,
     as_json: bool,
 ) -> None:
@@ -105,6 +116,8 @@ def run(
     if begins or at_once or (directory is not None and is_sweep(directory)):
         from petra_graph.cli.run_sweep import describe, refuse_usage, resume_sweep, run_sweep
 
+        if plan is not None:
+            raise click.UsageError("--plan places one run: leave it out of a sweep.")
         own = tuple(text for text in own if resume != LATEST or not text.startswith("run.directory="))  # where to look
         refuse_usage(resume, directory, begins=begins, own=bool(own) or processes > 1)
         if directory is not None:
@@ -117,16 +130,16 @@ def run(
         spec = str(directory / "resolved.toml")
     assert spec is not None
     if dry_run:
-        _dry_run(spec, overrides, processes, as_json=as_json)
+        _dry_run(spec, overrides, processes, plan, as_json=as_json)
     elif processes > 1:
         from petra_graph.training.processes.launched_processes import run_on_processes
 
         flags = ["--json"] * as_json
         run_on_processes(
-            spec, overrides, processes, flags, dict(os.environ), resume=directory, max_restarts=max_restarts
+            spec, overrides, processes, flags, dict(os.environ), resume=directory, max_restarts=max_restarts, plan=plan
         )
     else:
-        _train(spec, overrides, directory, as_json=as_json)
+        _train(spec, overrides, directory, plan, as_json=as_json)
 
 
 def _resumed(resume: str, overrides: Sequence[str]) -> Path:
@@ -153,12 +166,12 @@ def _trial(resume: str | None, overfit: int | None, *, fast_dev_run: bool) -> tu
     return () if overfit is None else (f"run.micro_batches={overfit}", "run.overfit=true")
 
 
-def _dry_run(spec: str, overrides: Sequence[str], processes: int, *, as_json: bool) -> None:
+def _dry_run(spec: str, overrides: Sequence[str], processes: int, plan: str | None, *, as_json: bool) -> None:
     from petra_graph.planning.staleness_bound import consequences
     from petra_graph.training.prepared_run import advice, outline, prepare
     from petra_graph.training.record.run_record import known
 
-    prepared = prepare(spec, overrides, processes)
+    prepared = prepare(spec, overrides, processes, saved=_saved(plan))
     figures, notes = outline(prepared), [*consequences(prepared.network), *prepared.placement.notes]
     warnings = [*known(prepared, processes), *advice(prepared)]
     if as_json:
@@ -169,12 +182,12 @@ def _dry_run(spec: str, overrides: Sequence[str], processes: int, *, as_json: bo
         echo(f"warning: {text}", err=True)
 
 
-def _train(spec: str, overrides: Sequence[str], directory: Path | None, *, as_json: bool) -> None:
+def _train(spec: str, overrides: Sequence[str], directory: Path | None, plan: str | None, *, as_json: bool) -> None:
     from petra_graph.report.progress import progress, summary_lines
     from petra_graph.training.training_run import run as train
 
     try:
-        result = train(spec, overrides, progress(), directory)
+        result = train(spec, overrides, progress(), directory, _saved(plan))
     except RunFailed as error:
         if as_json and error.summary is not None:
             print_json(error.summary)
@@ -184,5 +197,23 @@ def _train(spec: str, overrides: Sequence[str], directory: Path | None, *, as_js
             print_json(result.summary)
         else:
             echo("\n".join(summary_lines(result.summary)))
+            if plan is not None:
+                echo(_beside_plan(result.summary))
     if result.interrupted is not None:
         raise result.interrupted
+
+
+def _saved(plan: str | None) -> SavedPlan | None:
+    if plan is None:
+        return None
+    from petra_graph.planning.saved_plan import SavedPlan
+
+    return SavedPlan.read(plan)
+
+
+def _beside_plan(summary: Mapping[str, Any]) -> str:
+    """Return the tables of what the stages took and what the plan said."""
+    from petra_graph.planning.saved_plan import SavedPlan
+    from petra_graph.report.run.planned_and_measured import comparison_text
+
+    return comparison_text(SavedPlan.read(summary["directory"]).document, summary)

@@ -29,6 +29,7 @@ def document(
     micro_batches: int | None,
     delay_aware: Iterable[str],
     assumptions: Iterable[str],
+    certainty: Document,
     warnings: Iterable[str],
     with_timeline: bool,
 ) -> Document:
@@ -38,6 +39,7 @@ def document(
         micro_batches: of an epoch; None: not known.
         delay_aware: the plugins that know the delay of their stage.
         assumptions: sentences about the sources of the numbers.
+        certainty: how sure the numbers are.
         warnings: sentences about keys to change.
         with_timeline: list the first operations one by one; there are many.
     """
@@ -68,6 +70,7 @@ def document(
         "edges": list(_edges(prediction)),
         "timeline": [event._asdict() for event in prediction.timeline().events] if with_timeline else [],
         "delay_aware": list(delay_aware),
+        "certainty": certainty,
         "assumptions": list(assumptions),
         "warnings": list(warnings),
     }

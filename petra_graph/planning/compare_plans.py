@@ -8,26 +8,30 @@ from typing import Any
 
 from attrs import evolve
 
+from petra_graph.compiler.durations import flops
 from petra_graph.compiler.memory_and_time import Prediction
 from petra_graph.compiler.spec_checks import SPLIT
 from petra_graph.errors import NoFeasiblePlan, SpecError
 from petra_graph.planning.checked_spec import with_method, without_global_clip
 from petra_graph.planning.plan_assumptions import assumptions_of_all
+from petra_graph.planning.plan_certainty import tick_interval
 from petra_graph.planning.plan_spec import Planner
 from petra_graph.planning.predict_plan import Plan
 from petra_graph.program.method import METHODS
 from petra_graph.program.plan_document import Document, excess, room
 from petra_graph.program.schedule import schedule_text
 from petra_graph.spec.model import RequestedScheduleName, Spec
-from petra_graph.units import memory
+from petra_graph.units import listed, memory, seconds
 
 _STAGES_WITH_MEMORY = 256
 """Stages up to which memory is predicted in a table of device counts; the operations of more would take minutes."""
+ALONE = "one device that trains alone with reversible-backprop"
+"""What speed-ups are over."""
 _BASE_SCHEDULE = "lockstep"
 """The paper's schedule: savings are relative to `pipedream` under it."""
 _FIGURES = (
     "memory_total", "memory_peak", "fits", "paper_total", "staleness", "channel_bytes", "flops", "seconds_per_micro_batch",
-    "speedup", "exact",
+    "speedup", "exact", "tick_low_seconds", "tick_high_seconds",
 )  # fmt: skip
 """Of a method's row; None where no plan of the method is feasible."""
 
@@ -46,6 +50,7 @@ def compare(planner: Planner) -> Document:
     rows = [_row(planner, choice, plans, refused) for choice in _methods()]
     if len(refused) == len(rows):
         raise refused[0]
+    _say_how_sure(rows)
     base = next(row for row in rows if row["method"] == "pipedream" and row["schedule"] == _BASE_SCHEDULE)
     for row in rows:
         for saving, total in (("saving", "memory_total"), ("paper_saving", "paper_total")):
@@ -55,8 +60,8 @@ def compare(planner: Planner) -> Document:
         "name": planner.spec.name,
         "micro_batch": planner.spec.data.batch,
         "rows": rows,
-        "speedup_over": "one device that trains alone with reversible-backprop",
-        "assumptions": _assumptions(plans),
+        "speedup_over": ALONE,
+        "assumptions": assumptions_of(plans),
     }
 
 
@@ -70,8 +75,46 @@ def _methods() -> Iterator[tuple[str, RequestedScheduleName, bool]]:
             yield method.name, "auto", True
 
 
-def _assumptions(plans: Sequence[Plan]) -> list[str]:
+def assumptions_of(plans: Sequence[Plan]) -> list[str]:
     return [*assumptions_of_all((plan.prediction, plan.spec) for plan in plans)] if plans else []
+
+
+def figures(plan: Plan, *remarks: str) -> dict[str, Any]:
+    """Return the speed and the memory of a plan, as the rows of several tables have them, and the row's note."""
+    prediction = plan.prediction
+    devices = plan.document(with_timeline=False, with_warnings=False, with_other_cuts=False)["devices"]
+    low, high = tick_interval(prediction, plan.network) or (None, None)
+    return {
+        "memory_total": prediction.total_memory.total,
+        "memory_peak": max(held.total for held in prediction.device_memory.values()),
+        "fits": all(excess(device) == 0 for device in devices) if all(map(room, devices)) else None,
+        "staleness": max(prediction.timing.staleness),
+        "speedup": prediction.speedup,
+        "exact": prediction.timing.exact,
+        "tick_low_seconds": low,
+        "tick_high_seconds": high,
+        "note": "; ".join([*_too_large(devices), *remarks, *inexact(prediction)]),
+    }
+
+
+def _too_large(devices: Sequence[Document]) -> Iterator[str]:
+    worst = max(devices, key=excess)
+    if over := excess(worst):
+        yield f"does not fit: {worst['name']} needs {memory(over)} more than its {memory(room(worst) or 0)}"
+
+
+def _say_how_sure(rows: Sequence[dict[str, Any]]) -> None:
+    """Note at the fastest method which others may be as fast within the spread of the profile."""
+    known = [row for row in rows if row["tick_low_seconds"] is not None]
+    if not known:
+        return
+    fastest = min(known, key=lambda row: row["seconds_per_micro_batch"])
+    rivals = [row for row in known if row is not fastest and row["tick_low_seconds"] <= fastest["tick_high_seconds"]]
+    names = dict.fromkeys(row["method"] for row in rivals if row["method"] != fastest["method"])
+    others = f"{listed(names)} may be as fast" if names else "no other method is as fast"
+    interval = f"{seconds(fastest['tick_low_seconds'])} to {seconds(fastest['tick_high_seconds'])}"
+    said = f"the fastest: {interval} within the spread of the profile, where {others}"
+    fastest["note"] = "; ".join(filter(None, [fastest["note"], said]))
 
 
 def _row(
@@ -89,39 +132,26 @@ def _row(
         return {**row, **dict.fromkeys(_FIGURES), "note": str(error)}
     except SpecError as error:
         refused.append(error)
-        return {**row, **dict.fromkeys(_FIGURES), "note": _why(error)}
+        return {**row, **dict.fromkeys(_FIGURES), "note": why_refused(error)}
     plans.append(plan)
     prediction = plan.prediction
-    document = plan.document(with_timeline=False, with_warnings=False)
-    devices = document["devices"]
+    work = [flops(program, prediction.inputs.costs) for program in prediction.programs]
     depths = [schedule_text(prediction.placement.schedule)] if schedule == "auto" else []
     return {
         **row,
-        "memory_total": prediction.total_memory.total,
-        "memory_peak": max(held.total for held in prediction.device_memory.values()),
-        "fits": all(excess(device) == 0 for device in devices) if all(map(room, devices)) else None,
+        **figures(plan, *depths),
         "paper_total": prediction.paper.total if "lockstep" in METHODS[method].schedules else None,
-        "staleness": max(stage["staleness"] for stage in document["stages"]),
         "channel_bytes": sum(size.forward + size.returned for size in prediction.channel_bytes.values()),
-        "flops": sum(sum(stage["flops"].values()) for stage in document["stages"]),
+        "flops": sum(sum(each.values()) for each in work),
         "seconds_per_micro_batch": prediction.timing.tick_seconds,
-        "speedup": prediction.speedup,
-        "exact": prediction.timing.exact,
-        "note": "; ".join([*_too_large(devices), *depths, *_inexact(prediction)]),
     }
 
 
-def _too_large(devices: Sequence[Document]) -> Iterator[str]:
-    worst = max(devices, key=excess)
-    if over := excess(worst):
-        yield f"does not fit: {worst['name']} needs {memory(over)} more than its {memory(room(worst) or 0)}"
-
-
-def _why(error: SpecError) -> str:
+def why_refused(error: SpecError) -> str:
     return f"a run would be refused: {'; '.join(problem.message for problem in error.problems)}"
 
 
-def _inexact(prediction: Prediction) -> list[str]:
+def inexact(prediction: Prediction) -> list[str]:
     return [] if prediction.timing.exact else ["about: no period was found, and times are means over a long simulation"]
 
 
@@ -153,7 +183,7 @@ def scale(planner: Planner, counts: Sequence[int]) -> Document:
         "name": planner.spec.name,
         "rows": rows,
         "speedup_over": "one device with the whole network, whether its memory is enough or not",
-        "assumptions": _assumptions(plans),
+        "assumptions": assumptions_of(plans),
     }
 
 
@@ -164,7 +194,7 @@ def _scaled(planner: Planner, count: int, stages: int, replicas: int, plans: lis
         plan = planner.plan(_with_devices(planner.spec, stages, replicas))
     except (NoFeasiblePlan, SpecError) as error:
         keys = ("samples_per_second", "memory_peak", "fill_seconds", "bytes_per_link", "staleness", "exact")
-        note = _why(error) if isinstance(error, SpecError) else str(error)
+        note = why_refused(error) if isinstance(error, SpecError) else str(error)
         return {**common, **dict.fromkeys(keys), "note": note}
     plans.append(plan)
     prediction, timing = plan.prediction, plan.prediction.timing
@@ -179,7 +209,7 @@ def _scaled(planner: Planner, count: int, stages: int, replicas: int, plans: lis
         "bytes_per_link": max((size.forward + size.returned for size in prediction.channel_bytes.values()), default=0),
         "staleness": max(timing.staleness),
         "exact": timing.exact,
-        "note": "; ".join([*left_over, *_inexact(prediction)]),
+        "note": "; ".join([*left_over, *inexact(prediction)]),
     }
 
 

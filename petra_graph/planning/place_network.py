@@ -66,7 +66,7 @@ def place_on_present(network: MeasuredNetwork, devices: tuple[Device, ...], pres
         present_name = dict(zip([device.name for device in planned], hosts, strict=True))
         stages = tuple(evolve(stage, device=present_name[stage.device]) for stage in placement.stages)
         own = planned_devices(variant.spec.partition, names)
-        return _judged(variant, evolve(placement, stages=stages, devices=own))
+        return judged(variant, evolve(placement, stages=stages, devices=own))
 
     return _with_remedies(network, placed, more_devices=False)
 
@@ -113,7 +113,7 @@ def place_as_planned(network: MeasuredNetwork, devices: tuple[Device, ...]) -> P
         return _place(network, tuple(evolve(device, memory_bytes=None) for device in devices))
 
 
-def _judged(network: MeasuredNetwork, placement: Placement) -> Placement:
+def judged(network: MeasuredNetwork, placement: Placement) -> Placement:
     """Return a placement whose devices keep their limits.
 
     Raises:
@@ -159,6 +159,17 @@ def _with_remedies(
         raise NoFeasiblePlan([evolve(problem, hint=hint) for problem in error.problems]) from None
 
 
+def cut_by_cost(network: MeasuredNetwork, inputs: PlannerInputs) -> Placement:
+    """Cut a network whose specification gives a number of stages, and place them, by the costs and the seconds of these inputs.
+
+    Raises:
+        NoFeasiblePlan: no placement keeps the devices' memory limits.
+    """
+    partition = network.spec.partition
+    assert isinstance(partition.stages, int)
+    return split_or_whole(inputs, partial(cut_and_place, stages=partition.stages, objective=partition.strategy))
+
+
 def _place(network: MeasuredNetwork, devices: tuple[Device, ...]) -> Placement:
     partition, stages = network.spec.partition, network.stages
 
@@ -166,8 +177,7 @@ def _place(network: MeasuredNetwork, devices: tuple[Device, ...]) -> Placement:
         return split_or_whole(network.planner_inputs(devices), search)
 
     if stages is None:
-        assert isinstance(partition.stages, int)
-        return searched(partial(cut_and_place, stages=partition.stages, objective=partition.strategy))
+        return cut_by_cost(network, network.planner_inputs(devices))
     count = len(stages.stages)
     limited = any(device.memory_bytes is not None for device in devices)
     unlike = len({(device.type, device.link) for device in devices}) > 1

@@ -6,16 +6,16 @@ from collections.abc import Iterable
 from functools import cached_property
 from pathlib import Path
 
-from petra_graph.errors import SpecError
 from petra_graph.planning.check_spec import check_spec
 from petra_graph.planning.delay_corrections import correction_problems
 from petra_graph.planning.measure_network import MeasuredNetwork, head_problems, measure
 from petra_graph.planning.place_network import place
 from petra_graph.planning.predict_plan import Plan, predict
 from petra_graph.planning.problem_collector import ProblemCollector
+from petra_graph.planning.saved_plan import SavedPlan
 from petra_graph.planning.spec_devices import planned_devices
 from petra_graph.planning.staleness_bound import bounded
-from petra_graph.program.plan_document import Document, read_document
+from petra_graph.program.plan_document import Document
 from petra_graph.spec.load_spec import Given
 from petra_graph.spec.model import Spec
 
@@ -79,11 +79,6 @@ def saved_or_planned(source: str, *, overlap: bool = False) -> Document:
         SpecError: it is none of these.
     """
     path = Path(source)
-    if path.is_dir():
-        path /= "plan.json"
-    if path.suffix != ".json":
-        return plan(source, overlap=overlap).document(with_timeline=False)
-    try:
-        return read_document(path.read_text(encoding="utf-8"), str(path))
-    except OSError as error:
-        raise SpecError(f"cannot read the plan {path}: {error.strerror or error}") from None
+    if path.is_dir() or path.suffix == ".json":
+        return SavedPlan.read(source).document
+    return plan(source, overlap=overlap).document(with_timeline=False)

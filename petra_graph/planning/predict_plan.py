@@ -11,6 +11,7 @@ from petra_graph.compiler.plan_as_json import document
 from petra_graph.kinds.optimizer import OptimizerTrial
 from petra_graph.planning.measure_network import MeasuredNetwork
 from petra_graph.planning.plan_assumptions import assumptions
+from petra_graph.planning.plan_certainty import certainty
 from petra_graph.planning.plan_warnings import warnings
 from petra_graph.planning.staleness_bound import consequences
 from petra_graph.program.placement import Placement
@@ -29,13 +30,15 @@ class Plan:
     def spec(self) -> Spec:
         return self.network.spec
 
-    def document(self, *, with_timeline: bool, with_warnings: bool = True) -> Document:
+    def document(self, *, with_timeline: bool, with_warnings: bool = True, with_other_cuts: bool = True) -> Document:
         """Return the plan as JSON.
 
         Args:
             with_timeline: list the first operations one by one.
             with_warnings: name keys to change, for which other plans are tried.
+            with_other_cuts: say whether another cut may be faster within the spread of a profile, for which one is searched for.
         """
+        sure = certainty(self.prediction, self.network, with_other_cuts=with_other_cuts)
         return document(
             self.spec,
             self.prediction,
@@ -46,7 +49,9 @@ class Plan:
                 *consequences(self.network),
                 *self.prediction.placement.notes,
                 *assumptions(self.prediction, self.spec),
+                *sure.sentences(),
             ],
+            certainty=sure.document(),
             warnings=warnings(self.prediction, self.network) if with_warnings else (),
             with_timeline=with_timeline,
         )

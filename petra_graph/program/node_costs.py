@@ -169,6 +169,8 @@ class Profile:
     """By key of the specification, as JSON: precision, optimizer, clipping and loss that were timed."""
     nodes: Mapping[str, Mapping[Operation, float]]
     """By node and operation: seconds a micro-batch (medians); `update`: seconds a step."""
+    spread: Mapping[str, Mapping[Operation, tuple[float, float]]] = field(factory=dict)
+    """By node and operation: the 10th and the 90th percentile of what `nodes` has the median of; of none in a profile that kept medians alone."""
     sizes: Mapping[str, tuple[int, int]]
     """By node: trained values, and bytes of its output; they distinguish networks."""
     parts: Parts = field(factory=dict)

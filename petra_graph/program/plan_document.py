@@ -15,7 +15,7 @@ from typing import Any, TypeAlias, get_args
 from petra_graph.errors import Problem, SpecError, shown
 from petra_graph.program.channels import Verb
 from petra_graph.program.json_shape import Each, Later, faults
-from petra_graph.spec.model import Kind
+from petra_graph.spec.model import Kind, ScheduleName, Word
 
 Document: TypeAlias = dict[str, Any]
 """A whole plan, or one of its objects such as a stage."""
@@ -122,6 +122,14 @@ SHAPE: dict[str, Any] = {
         {"stage": int, "device": str, "verb": str, "micro_batch": int, "start": float, "end": float},
     ],
     "delay_aware": Later([str]),  # the plugins that are told the staleness of their stage
+    "certainty": Later(  # null where nothing is known
+        {
+            "tick_low_seconds": (float, None),  # within the spread of a profile
+            "tick_high_seconds": (float, None),
+            "faster_cut": (float, None),  # the share of the tick by which another cut may be faster within it
+            "spare_bytes": (int, None),  # of the fullest device
+        }
+    ),
     "assumptions": [str],
     "warnings": [str],
 }
@@ -190,5 +198,7 @@ def _loose_ends(document: Document) -> Iterator[str]:
         ("device", hosts, devices),
         ("kind", (node["kind"] for node in document["nodes"]), get_args(Kind)),
         ("operation", (block["verb"] for block in document["timeline"]), get_args(Verb)),
+        ("order", (stage["word"] for stage in document["stages"] if stage.get("word")), get_args(Word)),
+        ("schedule", [document["schedule"]] * isinstance(document["schedule"], str), get_args(ScheduleName)),
     ):
         yield from (f"there is no {what} {shown(name)}" for name in dict.fromkeys(named) if name not in known)

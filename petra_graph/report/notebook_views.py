@@ -18,6 +18,7 @@ from petra_graph.record.run_directory import write_output
 from petra_graph.report.drawing.svg_markup import Drawing, in_a_column, in_a_row, svg, tag, text_width, words
 from petra_graph.report.metric_text import numbers, tested
 from petra_graph.report.page_templates import resource
+from petra_graph.report.plan.plan_comparison import varied_charts
 from petra_graph.report.plan.plan_contents import parts_held
 from petra_graph.report.plan.stage_rows import stage_bars, time_bars
 from petra_graph.report.run.run_curves import run_charts
@@ -67,6 +68,12 @@ def run_figure(directory: Path) -> NotebookFigure:
     charts = [one for one in run_charts(run) if one.title in _DRAWN or one.title.partition("/")[0] in run.scales]
     panels = [_titled(chart.title, chart.drawing) for chart in charts]
     return _figure(in_a_row(*panels or [_titled("No epoch has ended yet.", svg([], 340, 20))], gap=2 * _MARGIN))
+
+
+def varied_figure(document: Document) -> NotebookFigure:
+    """Draw the throughput of plans that were varied."""
+    panels = [_titled(chart.title, chart.drawing) for chart in varied_charts(document)]
+    return _figure(in_a_row(*panels or [_titled("Every combination is refused.", svg([], 340, 20))]))
 
 
 def _titled(name: str, drawing: Drawing) -> Drawing:

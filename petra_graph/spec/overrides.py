@@ -56,6 +56,13 @@ class Swept(str):
     option = "--sweep"
 
 
+class Varied(Swept):
+    """One of the values of a `--vary`."""
+
+    __slots__ = ()
+    option = "--vary"
+
+
 class Condition(str):
     """A value that runs are asked for, as `--where`."""
 

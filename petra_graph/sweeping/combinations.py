@@ -1,6 +1,7 @@
-"""What is swept, and all combinations of its values.
+"""What is swept by runs or varied by plans, and all combinations of its values.
 
-    --sweep optimizer.options.lr=0.1,0.03   --seeds 3
+    run --sweep optimizer.options.lr=0.1,0.03 --seeds 3
+    plan --vary partition.memory=4GiB,8GiB --vary data.batch=32,64
 
 An axis is a key with its values; `--seeds` is the axis of `run.seed`. Combinations that differ in `run.seed` alone are a
 group. The last axis varies first.
@@ -51,8 +52,11 @@ class Combination:
     folder: str
 
 
-def axes_of_texts(texts: Iterable[str]) -> list[Axis]:
+def axes_of_texts(texts: Iterable[str], kind: type[Swept] = Swept) -> list[Axis]:
     """Return the axes that KEY=VALUE,VALUE describe; commas in quotes, lists and tables part no values.
+
+    Args:
+        kind: of the values, which knows the option that gave them.
 
     Raises:
         SpecError: a key or a value is missing, is no TOML, or a value stands there twice; the error has all problems.
@@ -60,9 +64,9 @@ def axes_of_texts(texts: Iterable[str]) -> list[Axis]:
     axes, problems = list[Axis](), list[Problem]()
     for text in texts:
         key, _, values = text.partition("=")
-        written = [Swept(f"{key}={value}") for value in _parted(values)] if "=" in text else [Swept(text)]
+        written = [kind(f"{key}={value}") for value in _parted(values)] if "=" in text else [kind(text)]
         try:
-            axes.append(_axis(f"--sweep {text}", written))
+            axes.append(_axis(f"{kind.option} {text}", written))
         except SpecError as error:
             problems += error.problems
     if problems:
@@ -155,7 +159,7 @@ def _clashes(axes: Iterable[Axis], fixed: Sequence[Override]) -> Iterator[Proble
     for axis in axes:
         key = ".".join(axis.keys)
         if axis.keys in seen:
-            yield _at(axis.given, f"{key} is swept already", "name all of its values in one --sweep")
+            yield _at(axis.given, f"{key} is swept already", "name all of its values at once")
         if axis.keys in by_key and not axis.continues:
             source = by_key[axis.keys].source.file
             yield _at(axis.given, f"{key} is set as well, by {source}", "leave one of the two out")

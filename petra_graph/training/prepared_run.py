@@ -31,6 +31,7 @@ from petra_graph.planning.measure_network import MeasuredNetwork, head_problems,
 from petra_graph.planning.place_network import place_on_present, place_on_processes
 from petra_graph.planning.plan_warnings import warnings_without_prediction
 from petra_graph.planning.problem_collector import ProblemCollector
+from petra_graph.planning.saved_plan import SavedPlan
 from petra_graph.planning.spec_devices import planned_devices, present_devices
 from petra_graph.planning.staleness_bound import bounded
 from petra_graph.program.placement import Placement
@@ -64,6 +65,8 @@ class Prepared:
     """The weights that the run begins with; None: they are random."""
     doubts: Sequence[str] = ()
     """Warnings of the self-check: what plugins may mean."""
+    saved: SavedPlan | None = None
+    """The plan whose placement the run has, where one was given."""
     added: Mapping[str, tuple[Any, ...]] = field(factory=dict)
     """The objects that plugins of added kinds have built, by the table that names them."""
 
@@ -117,7 +120,9 @@ def prepare(
     overrides: Iterable[str] = (),
     processes: int = 1,
     resumed_in: Sequence[str] | None = None,
+    *,
     reporter: StartReporter | None = None,
+    saved: SavedPlan | None = None,
 ) -> Prepared:
     """Prepare a run: plugins, graph, shapes, stages, devices, and the data set's files.
 
@@ -127,6 +132,7 @@ def prepare(
         processes: how many share the stages; all of them prepare the same.
         resumed_in: folders of a resumed run's first specification, where modules of blocks may also lie; None: the run begins.
         reporter: says which step takes long.
+        saved: a plan, whose placement the run takes.
 
     Raises:
         SpecError, PluginError: all problems, located; PluginError where only plugins are at fault.
@@ -135,12 +141,17 @@ def prepare(
     with closing(reporter or StartReporter()) as says:
         with says.step("checking the specification and its plugins"):
             checked = check_spec(given, overrides, import_local=True, folders=resumed_in or ())
-        return prepare_checked(checked, says, processes, begins=resumed_in is None)
+        return prepare_checked(checked, says, processes, saved, begins=resumed_in is None)
 
 
 @uncompiled()
 def prepare_checked(
-    checked: CheckedSpec, reporter: StartReporter, processes: int = 1, *, begins: bool = True
+    checked: CheckedSpec,
+    reporter: StartReporter,
+    processes: int = 1,
+    saved: SavedPlan | None = None,
+    *,
+    begins: bool = True,
 ) -> Prepared:
     """Prepare a run whose specification is checked, as `prepare`; where the run begins, its first weights may be those of a file."""
     spec = checked.spec
@@ -157,7 +168,7 @@ def prepare_checked(
     if network is not None and opened is not None:
         checked, spec, opened = network, network.spec, opened.under(network.spec)
     with reporter.step("placing the stages"):
-        placed = _placed(network, spec, processes, problems)
+        placed = _placed(network, spec, processes, problems, saved)
     if network is not None:
         problems.add(head_problems(network, checked.facts if opened is None else opened.data.facts))
     problems.add(probe_problems(spec, None if opened is None else opened.micro_batches, processes))
@@ -198,6 +209,7 @@ def prepare_checked(
         training=training,
         callbacks=callbacks,
         doubts=doubts or (),
+        saved=saved,
         added=added,
         initial=initial,
     )
@@ -256,7 +268,11 @@ def _bounded(network: MeasuredNetwork) -> MeasuredNetwork:
 
 
 def _placed(
-    network: MeasuredNetwork | None, spec: Spec, processes: int, problems: ProblemCollector
+    network: MeasuredNetwork | None,
+    spec: Spec,
+    processes: int,
+    problems: ProblemCollector,
+    saved: SavedPlan | None,
 ) -> tuple[Placement, Sequence[str]] | None:
     """Return the placement, with the present device of every stage."""
     replicas = spec.partition.replicas
@@ -265,11 +281,15 @@ def _placed(
     devices = problems.attempt(planned_devices, spec.partition)
     if network is None or present is None or devices is None:
         return None
-    if in_pipeline == 1:
+    if saved is not None:
+        placement = problems.attempt(saved.placement, network, present, in_pipeline)
+    elif in_pipeline == 1:
         placement = problems.attempt(place_on_present, network, devices, present)
-        return None if placement is None else (placement, [stage.device for stage in placement.stages])
-    placement = problems.attempt(place_on_processes, network, devices, in_pipeline)
-    return None if placement is None else (placement, [present[stage.rank] for stage in placement.stages])
+    else:
+        placement = problems.attempt(place_on_processes, network, devices, in_pipeline)
+    if placement is None:
+        return None
+    return placement, [stage.device if in_pipeline == 1 else present[stage.rank] for stage in placement.stages]
 
 
 def _training(checked: CheckedSpec, length: Horizon | None) -> Training | None:

@@ -16,6 +16,7 @@ from petra_graph.errors import Interrupted
 from petra_graph.executor.evaluated_weights import evaluating
 from petra_graph.kinds.listener import Listener
 from petra_graph.measure.without_compiler import uncompiled
+from petra_graph.planning.saved_plan import SavedPlan
 from petra_graph.planning.staleness_bound import consequences
 from petra_graph.record.metrics import Metrics
 from petra_graph.record.weights import WEIGHTS
@@ -47,13 +48,20 @@ class RunResult:
 
 
 @uncompiled()
-def run(given: Given, overrides: Iterable[str], listener: Listener, resume: Path | None = None) -> RunResult:
+def run(
+    given: Given,
+    overrides: Iterable[str],
+    listener: Listener,
+    resume: Path | None = None,
+    saved: SavedPlan | None = None,
+) -> RunResult:
     """Train a specification: all of it, or the stages of one of the processes that torchrun started.
 
     Args:
         given: the specification.
         overrides: values set on the command line.
         resume: the directory of a run, which is resumed there.
+        saved: a plan, whose placement the run takes.
 
     Raises:
         SpecError, PluginError: before anything is written.
@@ -64,7 +72,7 @@ def run(given: Given, overrides: Iterable[str], listener: Listener, resume: Path
     process: RunProcess = HostOfAll() if rank_info is None else OneOfSeveral(rank_info)
     with ExitStack() as release, process.control():
         resumption = process.resumption(resume, given, overrides)
-        prepared = _prepare(process, given, overrides, resumption, restarts=resume is None)
+        prepared = _prepare(process, given, overrides, resumption, saved, restarts=resume is None)
         with process.stop_requests(numbers_of(prepared.spec.checkpoint.signal)):
             record = _opened_record(process, prepared, resumption, release)
             since = None if resumption is None else resumption.metrics
@@ -88,11 +96,17 @@ def run(given: Given, overrides: Iterable[str], listener: Listener, resume: Path
 
 
 def _prepare(
-    process: RunProcess, given: Given, overrides: Iterable[str], resumption: Resumption | None, *, restarts: bool
+    process: RunProcess,
+    given: Given,
+    overrides: Iterable[str],
+    resumption: Resumption | None,
+    saved: SavedPlan | None,
+    *,
+    restarts: bool,
 ) -> Prepared:
     """Prepare a run, and compare it with the checkpoint from which it is resumed; a launcher that restarts gives its spec again."""
     folders = None if resumption is None else resumption.folders
-    prepared = prepare(given, overrides, process.size, folders, process.start_reporter())
+    prepared = prepare(given, overrides, process.size, folders, reporter=process.start_reporter(), saved=saved)
     process.so_far = RunSoFar(prepared=prepared)
     prepared = process.join(prepared)
     process.so_far = RunSoFar(prepared=prepared, ranks=prepared.ranks)

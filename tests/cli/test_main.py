@@ -13,8 +13,8 @@ from petra_graph.errors import Interrupted, NoFeasiblePlan, PluginError, Problem
 from tests.support import ROOT
 
 VERBS = """\
-run [SPEC] --set --sweep --seeds --at-once --resume --processes --max-restarts --fast-dev-run --overfit --dry-run --json
-plan SPEC --set --profile --overlap --compare --scale --diff --expand --format --stages --verbose --output --json
+run [SPEC] --set --sweep --seeds --at-once --resume --processes --max-restarts --fast-dev-run --overfit --plan --dry-run --json
+plan SPEC --set --profile --overlap --compare --scale --diff --vary --expand --format --stages --verbose --output --json
 profile SPEC --set --output --micro-batches --json
 evaluate RUN --set --weights --split --device --json
 predict RUN [FILES...] --set --weights --top --batch --device --format --output --json --prompt --tokens --temperature --top-k --seed

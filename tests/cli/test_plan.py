@@ -66,12 +66,25 @@ def test_text(call, spec):
     assert "gradients" in printed(call, "plan", spec, "--stages")
 
 
-@pytest.mark.parametrize("table", [("--compare",), ("--scale", "1,2"), ("--diff", QUICKSTART)])
+@pytest.mark.parametrize(
+    "table", [("--compare",), ("--scale", "1,2"), ("--diff", QUICKSTART), ("--vary", "data.batch=8,16")]
+)
 def test_tables_as_pages(call, spec, table):
     page = printed(call, "plan", spec, *table, "--format", "html")
     assert page.lower().startswith("<!doctype html>")
     assert "<table>" in page
     assert ("<summary>" in page) == (table[0] != "--diff")
+
+
+def test_what_if(call, spec):
+    """A combination that does not fit is a row of the table, and the command is done."""
+    words = ("--vary", "partition.memory=1KiB,1GiB", "--set", "partition.stages=1")
+    assert printed(call, "plan", spec, *words).count(" refused ") == 1
+    assert [row["refused"] for row in json.loads(printed(call, "plan", spec, *words, "--json"))["rows"]] == [
+        True,
+        False,
+    ]
+    assert printed(call, "plan", spec, *words, "--format", "svg").startswith("<svg")
 
 
 def test_plans_that_agree_as_a_page(call, spec):
@@ -209,6 +222,13 @@ def test_a_run_that_does_not_fit_ends_with_3_before_anything_is_written(call, sp
     [
         (("--compare", "--scale", "1,2"), "different tables"),
         (("--compare", "--format", "dot"), "shown as text, html or json"),
+        (
+            ("--vary", "data.batch=1,2", "--format", "dot"),
+            "--vary is shown as text, html, svg or json (got --format dot).",
+        ),
+        (("--format", "svg"), "--format svg is the picture of --vary."),
+        (("--vary", "data.batch"), "--vary data.batch: not KEY=VALUE"),
+        (("--vary", "data.batch=1,2", "--vary", "data.batch=3,4"), "data.batch is swept already"),
         (("--stages", "--json"), "--stages is of the text (got --format json)."),
         (("--verbose", "--format", "html"), "--verbose is of the text (got --format html)."),
         (("--compare", "--stages"), "--stages is not for --compare: leave out one of them."),

@@ -188,7 +188,7 @@ class _Profiled:
         for training in self.trainings[:3]:  # the fourth times an inversion with what follows it
             for node, seconds in training.seconds().items():
                 for operation, taken in seconds.items():
-                    yield taken, costs.nodes[node].work[operation].kernels
+                    yield taken.median, costs.nodes[node].work[operation].kernels
 
 
 def _launch_seconds(one: _Profiled, two: _Profiled) -> float:

@@ -11,7 +11,7 @@ from attrs import frozen
 
 from petra_graph.program.plan_document import Document, excess, room
 from petra_graph.report.plan.short_labels import ranges_label
-from petra_graph.units import duration, factor, listed, memory, noun, one_line, percent, plural, rate
+from petra_graph.units import duration, factor, listed, memory, noun, one_line, percent, plural, rate, seconds
 
 ASSUMPTIONS_PAGE = "petra_graph/compiler/README.md#assumptions"
 """The page that has the assumptions of all plans."""
@@ -46,7 +46,7 @@ def answers(document: Document, assumptions: str = "") -> list[Answer]:
         _speed(document),
         _staleness(document),
         _change(document),
-        Answer("how sure", _source(document), (assumptions,) if assumptions else ()),
+        _sure(document, assumptions),
     ]
 
 
@@ -115,6 +115,19 @@ def _change(document: Document) -> Answer:
     place, text = found[0] if found else (1, warnings[0])
     which = f"warning {place} of {len(warnings)}" if len(warnings) > 1 else "the warning"
     return Answer("change", text, (f"{which} says why",))
+
+
+def _sure(document: Document, assumptions: str) -> Answer:
+    sure, said = document.get("certainty") or {}, (assumptions,) if assumptions else ()
+    low, high, faster = (sure.get(key) for key in ("tick_low_seconds", "tick_high_seconds", "faster_cut"))
+    if low is None or high is None:
+        return Answer("how sure", _source(document), said)
+    cut = (
+        ()
+        if faster is None
+        else (f"another cut may be {percent(faster, 0)} faster" if faster else "the cut stays the best",)
+    )
+    return Answer("how sure", f"a profile: {seconds(low)} to {seconds(high)} a micro-batch", (*cut, *said))
 
 
 def _source(document: Document) -> str:

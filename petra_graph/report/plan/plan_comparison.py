@@ -7,7 +7,9 @@ dash here; the row's note says why.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from itertools import chain
+from typing import Any
 
 from attrs import evolve, frozen
 from markupsafe import Markup
@@ -17,6 +19,7 @@ from rich.text import Text
 from petra_graph import units
 from petra_graph.program.plan_document import Document
 from petra_graph.report import text_tables
+from petra_graph.report.drawing.line_chart import Chart, Line
 from petra_graph.report.drawing.named_rows import Bar, bars, beside
 from petra_graph.report.page_templates import rendered
 from petra_graph.report.plan.plan_answers import Answer
@@ -33,6 +36,7 @@ _NAMED = 3
 _BAR_CELLS, _BAR_PIXELS = 12, 380
 _ROWS = 40
 _NODES_WIDTH = 24
+_AXIS_WIDTH = 60
 
 
 @frozen(kw_only=True)
@@ -50,12 +54,15 @@ class Comparison:
     assumptions: Sequence[str] = ()
     same: str = ""
     """What is said in place of tables where nothing differs."""
+    charts: Sequence[Chart] = ()
     lists_changes: bool = False
     """Whether a row is a change, and one of many; else each row is a plan."""
 
 
 def comparison_of(document: Document) -> Comparison:
-    """Return what `plan --compare` or `plan --scale` found as a comparison."""
+    """Return what `plan --compare`, `plan --scale` or `plan --vary` found as a comparison."""
+    if "varied" in document:
+        return _varied(document)
     return _methods(document) if "micro_batch" in document else _device_counts(document)
 
 
@@ -187,8 +194,59 @@ def _fits_column(fits: Sequence[bool | None]) -> Column:
     )
 
 
-def _of_rows(title: str, columns: Sequence[Column], document: Document) -> Comparison:
-    named = zip(columns[0].cells, document["rows"], strict=True)
+def _varied(document: Document) -> Comparison:
+    """Return the plans of all combinations of some values; a combination that is refused says so where a plan has its throughput."""
+    rows = document["rows"]
+    values = {key: [row[key] for row in rows] for key in rows[0]}
+    rates = text_tables.number_column("throughput\nsamples/s", units.PLAIN, values["samples_per_second"], "speed")
+    cells = ["refused" if row["refused"] else cell for row, cell in zip(rows, rates.cells, strict=True)]
+    columns = [
+        *(
+            text_tables.text_column(key.replace(".", ".\n", 1), [one_line(str(row["values"][key])) for row in rows])
+            for key in document["varied"]
+        ),
+        evolve(rates, cells=cells),
+        text_tables.text_column("speed-up", values["speedup"], "speed", factor),
+        text_tables.number_column("peak\ndevice", units.BINARY, values["memory_peak"], "memory"),
+        text_tables.number_column("memory\ntotal", units.BINARY, values["memory_total"], "memory"),
+        *([_fits_column(values["fits"])] if False in values["fits"] else []),
+        text_tables.text_column("stages", values["stages"], "cost"),
+        text_tables.text_column("stale\nupdates", values["staleness"], "cost", number),
+    ]
+    title = f"{one_line(document['name'])}: plans of {', '.join(document['varied'])}"
+    return evolve(_of_rows(title, columns, document, values["name"]), charts=varied_charts(document))
+
+
+def varied_charts(document: Document) -> list[Chart]:
+    """Return the throughput over the values of the first key, a line for each combination of the others; none where all are refused."""
+    first, *others = document["varied"]
+    planned = [row for row in document["rows"] if not row["refused"]]
+    places, name = _places(first, list(dict.fromkeys(row["values"][first] for row in document["rows"])))
+    lines: dict[str, list[tuple[float, float]]] = {}
+    for row in planned:
+        of_others = ", ".join(str(row["values"][key]) for key in others)
+        lines.setdefault(of_others, []).append((places[row["values"][first]], row["samples_per_second"]))
+    drawn = [Line(name=one, points=sorted(points), style=style) for style, (one, points) in enumerate(lines.items())]
+    missing = len(document["rows"]) - len(planned)
+    note = "samples a second" + (f"; lines: {', '.join(others)}" if others else "")
+    note += f"; {units.plural(missing, 'refusal')} not drawn" if missing else ""
+    return [Chart(title="throughput", lines=drawn, x_name=name, from_zero=True, note=note)] if drawn else []
+
+
+def _places(key: str, values: Sequence[Any]) -> tuple[dict[Any, float], str]:
+    """Return where the values of a key are on an axis, and the axis's name: as numbers, as GiB, or one after another."""
+    if all(isinstance(value, int | float) and not isinstance(value, bool) for value in values):
+        return {value: float(value) for value in values}, key
+    with suppress(ValueError):
+        return {value: units.byte_count(str(value)) / 2**30 for value in values}, f"{key}, GiB"
+    named = ", ".join(f"{place} {value}" for place, value in enumerate(values, start=1))
+    return {value: float(place) for place, value in enumerate(values, start=1)}, bounded(f"{key}: {named}", _AXIS_WIDTH)
+
+
+def _of_rows(
+    title: str, columns: Sequence[Column], document: Document, names: Sequence[str] | None = None
+) -> Comparison:
+    named = zip(names or columns[0].cells, document["rows"], strict=True)
     noted = [f"{name}: {row['note']}" for name, row in named if row.get("note")]
     if over := document.get("speedup_over"):
         noted.append(f"speed-ups are over {over}")

@@ -11,15 +11,17 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from attrs import frozen
+from rich.text import Text
 
 from petra_graph import units
 from petra_graph.program.plan_document import Document
 from petra_graph.report.drawing.line_chart import Chart, Line
 from petra_graph.report.plan.short_labels import nodes_label, ranges_label
-from petra_graph.report.text_tables import Column, name_column, number_column, text_column
+from petra_graph.report.text_tables import Column, name_column, number_column, render, table, text_column
 
 _VERBS = ("forward", "backward", "update")
 _NODES_WIDTH = 40
+_ANY_WIDTH = 1000
 _DECADES = 10.0
 """Stages whose throughput differs by this factor are drawn on a logarithmic axis."""
 
@@ -154,3 +156,27 @@ def process_columns(plan: Document | None, summary: Mapping[str, Any]) -> list[C
 
 def _bytes(head: str, values: Sequence[int | None]) -> Column:
     return text_column(head, values, write=units.memory)
+
+
+def compared(plan: Document, processes: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Return each stage's seconds, and each process's bytes, as planned and as measured, as JSON; null where nothing was measured."""
+    stages = []
+    for stage in plan["stages"]:
+        found, planned = StageSeconds.of(stage["index"], processes), stage["seconds"]
+        seconds = {verb: {"planned": planned.get(verb), "measured": found.each(verb)} for verb in _VERBS}
+        stages.append({"stage": stage["index"], "seconds": seconds})
+    sizes = {stage["index"]: stage["bytes"]["total"] for stage in plan["stages"]}
+    hosts = []
+    for process in processes:
+        own = [stage["stage"] for stage in process["stages"]]
+        grown = sum(process["cuda_peak_bytes"].values()) or process["peak_bytes"] - process["peak_bytes_before"]
+        both = {"planned": sum(sizes.get(index, 0) for index in own), "measured": grown}
+        hosts.append({"rank": process["rank"], "stages": own, "bytes": both})
+    return {"stages": stages, "processes": hosts}
+
+
+def comparison_text(plan: Document, summary: Mapping[str, Any]) -> str:
+    """Write each stage's seconds and each process's memory, as planned and as measured, as text."""
+    measured = [columns for _, columns in list(stage_tables(plan, summary))[1:]]
+    measured += [columns] if (columns := process_columns(plan, summary)) else []
+    return render((part for columns in measured for part in (Text(), table(columns))), width=_ANY_WIDTH, colour=False)

@@ -32,6 +32,7 @@ def run_on_processes(
     *,
     resume: Path | None = None,
     max_restarts: int = 0,
+    plan: str | None = None,
 ) -> Path | None:
     """Train a specification; the processes print and write everything. Return the run's directory.
 
@@ -42,6 +43,7 @@ def run_on_processes(
         flags: of the command line, to be passed on.
         environment: this process's own.
         resume: the directory of a run, which is resumed there.
+        plan: a saved plan, whose placement the run takes.
         max_restarts: how often the processes are started again, from the latest checkpoint, where the run has failed.
 
     Raises:
@@ -64,6 +66,7 @@ def run_on_processes(
     problems = ProblemCollector(loaded=checked.loaded)
     problems.require(check_processes, stages, max(1, processes // partition.replicas))
     options = [part for override in overrides for part in ("--set", override)]
+    options += [] if plan is None else ["--plan", plan]
     own = False
     for restart in range(max_restarts + 1):
         what = [path, *options] if resume is None else ["--resume", str(resume), *([] if own else options)]
@@ -72,7 +75,7 @@ def run_on_processes(
         if ended.code != RunFailed.exit_code or ended.asked or restart == max_restarts:
             break
         if resume is None and created is not None and checkpoint.repaired(created):
-            resume, own = created, True  # its resolved.toml has the options
+            resume, own = created, True  # its resolved.toml has the options and the placement
         elif resume is None and created is not None:  # the next attempt makes a directory of its own
             shutil.rmtree(created, ignore_errors=True)
         since = "the start" if resume is None else f"the latest checkpoint in {resume}"

@@ -27,7 +27,7 @@ from operator import attrgetter
 from pathlib import Path
 
 import torch
-from attrs import evolve
+from attrs import evolve, frozen
 from torch import Tensor
 
 from petra_graph.executor.stage_observer import StageObserver
@@ -101,17 +101,17 @@ def timed_trainings(ready: Prepared) -> list[TimedTraining]:
 
 
 def profile_of(ready: Prepared, trainings: Sequence[TimedTraining]) -> Profile:
-    seconds: dict[str, dict[Operation, float]] = defaultdict(dict)
-    updates: dict[str, float] = {}
+    seconds: dict[str, dict[Operation, _Times]] = defaultdict(dict)
+    updates: dict[str, _Times] = {}
     for training in trainings:
         for name, operations in training.seconds().items():
             updates[name] = operations["update"]
             seconds[name] = operations | seconds[name]
     for name, operations in seconds.items():
         if "invert" in operations:
-            operations["invert"] = max(0.0, operations["invert"] - operations["recompute"])
+            operations["invert"] = operations["invert"].beyond(operations["recompute"])
         if "recompute" in operations:
-            operations["copy"] = max(0.0, updates[name] - operations["update"])
+            operations["copy"] = updates[name].beyond(operations["update"])
     parts: dict[str, dict[Verb, float]] = defaultdict(dict)
     whole = trainings[0].own_seconds()
     for training in trainings[len(_TRAININGS) :]:
@@ -133,7 +133,8 @@ def profile_of(ready: Prepared, trainings: Sequence[TimedTraining]) -> Profile:
         micro_batch=spec.data.batch,
         threads=spec.run.threads,
         settings=network.settings,
-        nodes=dict(seconds),
+        nodes={name: {key: times.median for key, times in own.items()} for name, own in seconds.items()},
+        spread={name: {key: (times.low, times.high) for key, times in own.items()} for name, own in seconds.items()},
         parts=dict(parts),
         sizes={name: (node.parameters, sum(node.output_bytes)) for name, node in costs.nodes.items()},
         outside=trainings[0].outside(),
@@ -162,6 +163,24 @@ def _with_method(ready: Prepared, method: str, schedule: ScheduleName, word: Wor
     network = ready.network.variant(spec)
     placement = evolve(ready.placement, schedule=schedule, words=(word,) * len(ready.placement.stages))
     return evolve(ready, network=network, placement=placement, programs=network.programs(placement))
+
+
+@frozen
+class _Times:
+    """The 10th, the 50th and the 90th percentile of an operation's seconds."""
+
+    low: float
+    median: float
+    high: float
+
+    @classmethod
+    def of(cls, seconds: Sequence[float]) -> _Times:
+        tenths = statistics.quantiles(seconds, n=10, method="inclusive") if len(seconds) > 1 else [*seconds] * 9
+        return cls(tenths[0], statistics.median(seconds), tenths[-1])
+
+    def beyond(self, other: _Times) -> _Times:
+        """Return what these take beyond the median of another operation, which they include."""
+        return _Times(*(max(0.0, value - other.median) for value in (self.low, self.median, self.high)))
 
 
 class _Stopwatch(StageObserver):
@@ -200,8 +219,8 @@ class _Stopwatch(StageObserver):
         self.times[verb].append(time.perf_counter() - began)
         self.cpu_times[verb].append(time.thread_time() - cpu_began)
 
-    def median(self, verb: Verb) -> float:
-        return statistics.median(self.times[verb])
+    def spread(self, verb: Verb) -> _Times:
+        return _Times.of(self.times[verb])
 
     def forget(self) -> None:
         self.times.clear()
@@ -242,15 +261,15 @@ class TimedTraining:
         """Seconds of a micro-batch that no operation takes."""
         return statistics.median(self._outside)
 
-    def seconds(self) -> dict[str, dict[Operation, float]]:
-        found: dict[str, dict[Operation, float]] = {}
+    def seconds(self) -> dict[str, dict[Operation, _Times]]:
+        found: dict[str, dict[Operation, _Times]] = {}
         for name, watch in self._watches.items():
             names = self._operations.get(self._kinds[name])
             if names is not None:
                 forward, backward = names
-                found[name] = {forward: watch.median("forward"), "update": watch.median("update")}
+                found[name] = {forward: watch.spread("forward"), "update": watch.spread("update")}
                 if backward is not None:
-                    found[name][backward] = watch.median("backward")
+                    found[name][backward] = watch.spread("backward")
         return found
 
     def own_seconds(self) -> dict[str, dict[Verb, float]]:

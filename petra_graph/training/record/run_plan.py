@@ -48,12 +48,18 @@ _MOST_SECONDS = 600
 
 
 def write_plan(directory: Path, network: MeasuredNetwork, placement: Placement) -> Document:
-    """Predict a placement, write its plan and some ticks of its timeline, and return the plan."""
-    document = predict(network, placement).document(with_timeline=len(placement.stages) <= MOST_DRAWN)
+    """Predict a placement, write its plan, and return it."""
+    drawn = len(placement.stages) <= MOST_DRAWN
+    document = predict(network, placement).document(with_timeline=drawn, with_other_cuts=False)
+    write_document(directory, document)
+    return document
+
+
+def write_document(directory: Path, document: Document) -> None:
+    """Write a plan, and some ticks of its timeline."""
     blocks = ticks_once_full(document, _TICKS)
     write_json(directory / PLAN, document | {"timeline": []})
     write_text(directory / TIMELINE, json.dumps(blocks) + "\n")
-    return document
 
 
 def figures_of(document: Document, spec: Spec) -> Figures:

@@ -21,8 +21,10 @@ from petra_graph.program.schedule import schedule_text
 from petra_graph.record.checkpoint import drop_behind, numbers, read_manifest
 from petra_graph.record.metrics import Metrics, Position
 from petra_graph.record.plugin_packages import packages_of
+from petra_graph.record.recorded_run import read_json
 from petra_graph.record.run_directory import SCALES, create_run_directory, environment, lock, write_json, write_text
 from petra_graph.record.weights import WEIGHTS, save_weights
+from petra_graph.report.run.planned_and_measured import compared
 from petra_graph.spec.load_spec import dump
 from petra_graph.spec.model import Spec
 from petra_graph.spec.value_types import as_mapping
@@ -33,7 +35,15 @@ from petra_graph.training.loop.peers import Progress
 from petra_graph.training.loop.trainer import Trainer
 from petra_graph.training.prepared_run import Prepared, advice
 from petra_graph.training.record.resolved_spec import resolved
-from petra_graph.training.record.run_plan import MOST_STAGES, LatePlan, figures_of, not_planned, write_plan
+from petra_graph.training.record.run_plan import (
+    MOST_STAGES,
+    PLAN,
+    LatePlan,
+    figures_of,
+    not_planned,
+    write_document,
+    write_plan,
+)
 
 Summary = Mapping[str, Any]
 
@@ -125,12 +135,16 @@ class RunRecord:
 
     def _write_plan(self, prepared: Prepared) -> None:
         """Write the plan of the run, now or while the training runs; a run that cannot be planned continues and says why."""
-        network, placement = prepared.network, prepared.placement
+        network, placement, saved = prepared.network, prepared.placement, prepared.saved
+        warnings: Sequence[str]
         try:
-            if len(prepared.programs) > MOST_STAGES:
+            if saved is not None:
+                write_document(self.directory, saved.document)
+                self.predicted, warnings = figures_of(saved.document, self.spec), saved.document["warnings"]
+            elif len(prepared.programs) > MOST_STAGES:
                 folders = prepared.checked.loaded.folders
                 self.late_plan = LatePlan.begin(self.directory, network, placement, folders)
-                warnings: Sequence[str] = advice(prepared)
+                warnings = advice(prepared)
             else:
                 document = write_plan(self.directory, network, placement)
                 self.predicted, warnings = figures_of(document, self.spec), document["warnings"]
@@ -194,6 +208,7 @@ class RunRecord:
             "measured": None
             if self.measured is None
             else {"from_micro_batch": resumed_from[-1] if resumed_from else 0, "processes": self.measured},
+            **({} if (compared := self._compared()) is None else {"planned_and_measured": compared}),
             "weights": None if status == "failed" else WEIGHTS,
             **({"metrics": self._metrics} if run.metrics else {}),
             **({"trial": trial} if (trial := self._trial) else {}),
@@ -203,6 +218,10 @@ class RunRecord:
         }
         write_json(self.directory / "summary.json", summary)
         return summary
+
+    def _compared(self) -> Mapping[str, Any] | None:
+        plan = read_json(self.directory / PLAN, dict)
+        return None if plan is None or self.measured is None else compared(plan, self.measured)
 
     def _best(self, metric: str) -> dict[str, Any] | None:
         """Return the best checkpoint's value of a metric, and its epoch; None: no evaluation has measured it."""

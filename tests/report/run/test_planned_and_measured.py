@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
-from petra_graph.report.run.planned_and_measured import StageSeconds, process_columns, stage_charts, stage_tables
+from petra_graph.report.run.planned_and_measured import (
+    StageSeconds,
+    compared,
+    comparison_text,
+    process_columns,
+    stage_charts,
+    stage_tables,
+)
 from petra_graph.units import memory
 from tests.support.plan_documents import three_stages
 
@@ -76,3 +83,25 @@ def test_cuda_devices_have_a_column_of_their_own():
     heads = [column.head for column in process_columns(None, summary(on_device))]
     assert "CUDA peak\nmeasured" in heads
     assert not any("CUDA" in column.head for column in process_columns(None, summary(process(0))))
+
+
+def test_compared_as_json():
+    plan = three_stages()
+    found = compared(plan, [process(0, (1, MEASURED), (2, {}), grown=5 * MIB), process(1, (3, MEASURED))])
+    assert [stage["stage"] for stage in found["stages"]] == [1, 2, 3]
+    forwards = [stage["seconds"]["forward"] for stage in found["stages"]]
+    assert [one["planned"] for one in forwards] == [stage["seconds"]["forward"] for stage in plan["stages"]]
+    assert [one["measured"] for one in forwards] == [0.25, None, 0.25]
+    totals = [stage["bytes"]["total"] for stage in plan["stages"]]
+    assert found["processes"] == [
+        {"rank": 0, "stages": [1, 2], "bytes": {"planned": totals[0] + totals[1], "measured": 5 * MIB}},
+        {"rank": 1, "stages": [3], "bytes": {"planned": totals[2], "measured": 0}},
+    ]
+    on_gpu = process(0, (1, {})) | {"cuda_peak_bytes": {"cuda:0": 7 * MIB}}
+    assert compared(plan, [on_gpu])["processes"][0]["bytes"]["measured"] == 7 * MIB
+
+
+def test_comparison_as_text():
+    text = comparison_text(three_stages(), summary(process(0, *((stage, MEASURED) for stage in (1, 2, 3)))))
+    assert text.count("measured") == 4
+    assert "planned\n" not in text

@@ -1,0 +1,74 @@
+"""The plans of all combinations of some values: what if, without a run.
+
+Each combination is planned as `plan --set` plans it. One that is refused has its row too, with the reason.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from petra_graph.errors import NoFeasiblePlan, SpecError
+from petra_graph.planning.compare_plans import ALONE, assumptions_of, figures
+from petra_graph.planning.plan_spec import Planner
+from petra_graph.planning.predict_plan import Plan
+from petra_graph.program.plan_document import Document
+from petra_graph.spec.load_spec import Given
+from petra_graph.spec.overrides import parse_override
+from petra_graph.sweeping.combinations import Axis, Combination, combinations
+
+_FIGURES = (
+    "samples_per_second", "stages", "memory_total", "memory_peak", "fits", "staleness", "speedup", "exact", "tick_low_seconds",
+    "tick_high_seconds",
+)  # fmt: skip
+"""Of a row; None where the combination is refused."""
+
+
+def vary(given: Given, overrides: Sequence[str], axes: Iterable[Axis], *, overlap: bool = False) -> Document:
+    """Return the memory, staleness and speed of every combination.
+
+    Args:
+        given: the specification.
+        overrides: of all plans, KEY=VALUE.
+        axes: what is varied.
+        overlap: as of `Planner`.
+
+    Raises:
+        SpecError: a key is varied twice, or set as well; or every combination is wrong.
+        PluginError: as of `Planner`.
+    """
+    axes, plans, wrong = list(axes), list[Plan](), list[SpecError]()
+    rows = []
+    for one in combinations(axes, overrides):
+        try:
+            plan = Planner(given, [*overrides, *one.overrides], overlap=overlap).plan()
+        except (SpecError, NoFeasiblePlan) as error:
+            wrong += [error] if isinstance(error, SpecError) else []
+            more = len(error.problems) - 1
+            why = f"{error.problems[0].message}{f' (and {more} more)' if more else ''}"
+            rows.append(_row(one, dict.fromkeys(_FIGURES) | {"note": why}, refused=True))
+            continue
+        plans.append(plan)
+        rows.append(_row(one, _planned(plan)))
+    if len(wrong) == len(rows):
+        raise wrong[0]
+    keys = [".".join(axis.keys) for axis in axes]
+    name = plans[0].spec.name if plans else given if isinstance(given, str) else given.name
+    return {
+        "name": name,
+        "varied": keys,
+        "rows": rows,
+        "speedup_over": ALONE,
+        "assumptions": assumptions_of(plans),
+    }
+
+
+def _row(one: Combination, planned: dict[str, Any], *, refused: bool = False) -> Document:
+    values = {".".join(value.keys): value.value for value in map(parse_override, one.overrides)}
+    return {"name": one.words, "values": values, **planned, "refused": refused}
+
+
+def _planned(plan: Plan) -> dict[str, Any]:
+    timing, spec = plan.prediction.timing, plan.spec
+    rate = timing.samples_per_second(spec.data.batch, spec.partition.replicas)
+    return {"samples_per_second": rate, "stages": len(plan.prediction.programs), **figures(plan)}

@@ -1,0 +1,133 @@
+"""How sure a plan is: what the spread of a profile leaves open of its tick, its cut and its method."""
+
+from __future__ import annotations
+
+import pytest
+from attrs import evolve
+
+from petra_graph.planning.compare_plans import compare
+from petra_graph.planning.plan_certainty import certainty
+from petra_graph.planning.plan_spec import Planner
+from petra_graph.program.node_costs import OPERATIONS
+from petra_graph.record.profile_files import read_profile, write_profile
+from petra_graph.report.plan.plan_answers import answers
+from petra_graph.training.profiling.node_profile import profile
+from tests.support.runs import SPEC
+
+TWO = (
+    "partition.stages=2",
+    "partition.devices=2",
+    "partition.device_type=cpu",
+    "partition.profile=p.json",
+    "method.schedule=1f1b",
+)
+FREE = ("partition.link_latency=0", "partition.link_bandwidth=1e30")
+MS = 1e-3
+
+
+@pytest.fixture(scope="module")
+def taken(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("profile")
+    (folder / "small.toml").write_text(SPEC)
+    return profile(str(folder / "small.toml"), (), 2)
+
+
+@pytest.fixture
+def planned(taken, write, here):
+    """Plan the four nodes with a millisecond for each of their operations, and with the spread of each node in milliseconds."""
+
+    def planned(spread, *overrides, **medians):
+        kinds = {"stem": "buffered", "rev.0": "reversible", "rev.1": "reversible", "head": "head"}
+        nodes = {name: {each: medians.get(name, 1) * MS for each in OPERATIONS[kind]} for name, kind in kinds.items()}
+        ends = {name: tuple(end * MS for end in spread.get(name, (1, 1))) for name in kinds}
+        spreads = {name: dict.fromkeys(nodes[name], ends[name]) for name in kinds} if spread else {}
+        write_profile(here / "p.json", evolve(taken, nodes=nodes, spread=spreads, outside=0.0))
+        return Planner(write("small.toml", SPEC), [*TWO, *FREE, *overrides])
+
+    return planned
+
+
+def found(planner):
+    plan = planner.plan()
+    return plan, certainty(plan.prediction, plan.network, with_other_cuts=True)
+
+
+def test_a_profile_has_the_spread_of_every_operation(taken, here):
+    assert taken.spread.keys() == taken.nodes.keys()
+    for name, operations in taken.nodes.items():
+        assert taken.spread[name].keys() == operations.keys()
+        for operation, median in operations.items():
+            low, high = taken.spread[name][operation]
+            assert 0 <= low <= median <= high
+    write_profile(here / "p.json", taken)
+    assert read_profile(here / "p.json") == taken
+
+
+def test_a_tick_lies_between_all_fast_and_all_slow(planned):
+    everywhere = dict.fromkeys(("stem", "rev.0", "rev.1", "head"), (0.5, 2))
+    plan, sure = found(planned(everywhere))
+    middle = plan.prediction.timing.tick_seconds
+    assert sure.tick_seconds == pytest.approx((middle / 2, 2 * middle))
+
+
+def test_without_a_spread_nothing_is_said_of_the_tick(planned):
+    """An older profile has none."""
+    plan, sure = found(planned({}))
+    assert (sure.tick_seconds, sure.faster_cut) == (None, None)
+    document = plan.document(with_timeline=False)
+    assert document["certainty"]["tick_low_seconds"] is None
+    assert answers(document)[-1].value.startswith("measured in a profile of")
+
+
+def test_another_cut_that_may_be_faster(planned):
+    """Two stages of as much work: if the nodes of one are twice as slow, the other takes one of them over."""
+    alike = dict.fromkeys(("stem", "rev.0", "rev.1", "head"), (0.99, 1.01))
+    _, sure = found(planned(alike))
+    assert sure.faster_cut == 0
+    apart = dict.fromkeys(("stem", "rev.0", "rev.1", "head"), (0.5, 4))
+    plan, sure = found(planned(apart))
+    assert 0.1 < sure.faster_cut < 1
+    document = plan.document(with_timeline=False)
+    assert document["certainty"]["faster_cut"] == sure.faster_cut
+    said = answers(document, "assumptions: --verbose")[-1]
+    assert said.value.startswith("a profile: ")
+    assert said.more[0].startswith("another cut may be ")
+    assert any("another cut is faster by" in text for text in document["assumptions"])
+
+
+def test_listed_stages_are_no_choice(planned):
+    _, sure = found(planned({"stem": (0.5, 4)}, "partition.stages=per-block"))
+    assert sure.tick_seconds is not None
+    assert sure.faster_cut is None
+
+
+def test_a_run_searches_for_no_other_cut(planned):
+    plan = planned({"stem": (0.5, 4)}).plan()
+    document = plan.document(with_timeline=False, with_other_cuts=False)
+    assert document["certainty"]["faster_cut"] is None
+    assert document["certainty"]["tick_high_seconds"] > document["certainty"]["tick_low_seconds"]
+
+
+def test_memory_to_spare(planned):
+    plan, sure = found(planned({}, "partition.memory=1GiB"))
+    assert sure.spare_bytes == 2**30 - max(held.total for held in plan.prediction.device_memory.values())
+    assert found(planned({}))[1].spare_bytes is None, "how much a CPU has is not known"
+
+
+def test_methods_that_may_be_as_fast(planned):
+    """The note stands at the fastest one; a spread of zero leaves only methods of the same speed."""
+
+    def said(spread):
+        rows = compare(planned(dict.fromkeys(("stem", "rev.0", "rev.1", "head"), spread)))["rows"]
+        (note,) = [row["note"] for row in rows if "the fastest: " in row["note"]]
+        return note, rows
+
+    note, rows = said((0.5, 2))
+    assert "may be as fast" in note
+    assert rows[0]["tick_low_seconds"] < rows[0]["seconds_per_micro_batch"] < rows[0]["tick_high_seconds"]
+    assert "within the spread of the profile" in note
+    note, rows = said((1, 1))
+    fastest = min(row["seconds_per_micro_batch"] for row in rows)
+    slower = {row["method"] for row in rows if row["seconds_per_micro_batch"] > 1.01 * fastest}
+    as_fast = {row["method"] for row in rows if row["seconds_per_micro_batch"] <= 1.01 * fastest}
+    assert not any(f" {name}," in note or f" {name} " in note for name in slower - as_fast)

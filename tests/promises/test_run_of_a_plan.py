@@ -1,0 +1,187 @@
+"""`run --plan`: a run has the placement of a saved plan, or is refused, and says beside the plan what its stages took."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+import petra_graph as pg
+from petra_graph.cli.main import main
+from tests.support.forks import ended, ranks
+from tests.support.runs import SPEC, only_run, summary_of, weights_bytes
+
+TWO = ("--set", "partition.stages=3", "--set", "partition.devices=2", "--set", "method.schedule=auto")
+SLOW = 'partition.device.slow={kind="cpu", memory="1GiB", flops={float32=1e9}, memory_bandwidth=1e9}'
+SHORT = ("--set", "run.epochs=1", "--set", "run.micro_batches=4")
+
+
+@pytest.fixture
+def spec(write):
+    return write("small.toml", SPEC)
+
+
+def saved(spec, *options, name="plan.json"):
+    assert main(["plan", spec, *options, "--json", "--output", name]) == 0
+    return json.loads(Path(name).read_text())
+
+
+def refused(capsys, *arguments):
+    capsys.readouterr()
+    assert main(["run", *arguments]) == 2
+    return capsys.readouterr().err
+
+
+def test_a_run_has_the_stages_of_its_plan_and_compares_with_it(spec, capsys):
+    three = (*SHORT, "--set", "partition.stages=3")
+    plan = saved(spec, *three)
+    plan["stages"][0]["seconds"]["forward"] = 77.0
+    Path("plan.json").write_text(json.dumps(plan))
+    capsys.readouterr()
+    assert main(["run", spec, *three, "--plan", "plan.json"]) == 0
+    text = capsys.readouterr().out
+    assert re.search(r"^stage( +s){5} +measured +busy second$", text, re.MULTILINE)
+    assert re.search(r"^ +1 +77\.0+ ", text, re.MULTILINE), (
+        "the table has the plan's seconds, and not those of another prediction"
+    )
+    assert re.search(r"^ +0  1-3 ", text, re.MULTILINE), "and the memory of each process"
+    assert json.loads((only_run() / "plan.json").read_text())["stages"] == plan["stages"]
+    compared = summary_of(only_run())["planned_and_measured"]
+    assert [stage["stage"] for stage in compared["stages"]] == [1, 2, 3]
+    assert compared["stages"][0]["seconds"]["forward"]["planned"] == 77.0
+    assert 0 < compared["stages"][0]["seconds"]["forward"]["measured"] < 77
+    (process,) = compared["processes"]
+    assert process["stages"] == [1, 2, 3]
+    assert process["bytes"]["planned"] == sum(stage["bytes"]["total"] for stage in plan["stages"])
+
+
+def test_the_cut_is_the_plans_even_where_a_search_would_find_another(spec):
+    """The plan is changed by hand to another cut of as many stages; its bits are those of this cut, listed."""
+    plan = saved(spec, *SHORT, "--set", "partition.stages=2")
+    nodes = ["stem", "rev.0", "rev.1", "head"]
+    plan["stages"][0]["nodes"], plan["stages"][1]["nodes"] = nodes[:1], nodes[1:]
+    Path("plan.json").write_text(json.dumps(plan))
+    assert main(["run", spec, *SHORT, "--set", "partition.stages=2", "--plan", "plan.json"]) == 0
+    listed = '[["stem"], ["rev.0", "rev.1", "head"]]'
+    whole = ("--set", f"partition.stages={listed}", "--set", "run.directory=listed")
+    assert main(["run", spec, *SHORT, *whole]) == 0
+    assert 'stages = [\n    [\n        "stem",\n    ],' in (only_run() / "resolved.toml").read_text()
+    assert weights_bytes(only_run()) == weights_bytes(only_run("listed"))
+
+
+@pytest.mark.processes
+def test_on_processes_and_resumed(spec, capsys):
+    """Two processes are the plan's two devices; the run that is resumed has its placement from its own directory."""
+    saved(spec, *TWO, *SHORT)
+    words = ("run", spec, *TWO, *SHORT, "--plan", "plan.json")
+    with ranks(words, words) as running:
+        assert ended(running) == [0, 0], running[0].said
+    assert [len(process["stages"]) for process in summary_of(only_run())["measured"]["processes"]] in ([1, 2], [2, 1])
+    (said,) = [rank.said for rank in running if "small: done" in rank.said]
+    assert "devices and depths are those of plan.json" in said
+    before = weights_bytes(only_run())
+    assert main(["run", spec, *TWO, *SHORT, "--set", "run.directory=one"]) == 0
+    assert before == weights_bytes(only_run("one"))
+
+
+def test_resumed(spec):
+    plan = saved(spec, *SHORT, "--set", "partition.stages=2")
+    every = ("--set", "checkpoint.every=2 updates")
+    assert main(["run", spec, *SHORT, *every, "--set", "partition.stages=2", "--plan", "plan.json"]) == 0
+    again = ("--resume", "latest", "--set", "run.epochs=2")
+    assert main(["run", *again, "--plan", "plan.json"]) == 0
+    summary = summary_of(only_run())
+    assert summary["resumed_from"]
+    assert len(summary["planned_and_measured"]["stages"]) == len(plan["stages"]) == 2
+
+
+@pytest.mark.parametrize(
+    ("planned", "own", "said"),
+    [
+        ((), ("--set", "data.batch=64"), "is a plan of data.batch = 128, not 64"),
+        (("--set", "method.name=dsp"), (), 'is a plan of method.name = "dsp", not "petra"'),
+        ((), ("--set", "method.accumulation=2"), "is a plan of method.accumulation = 3, not 2"),
+        ((), ("--set", "partition.stages=2"), "is a plan of partition.stages = 4, not 2"),
+        ((), ("--set", "method.schedule=lockstep"), 'is a plan of method.schedule = "1f1b", not "lockstep"'),
+        (("--set", "method.split_backward=true"), (), "is a plan of method.split_backward = ["),
+        (
+            ("--set", "graph.node.rev.options.hidden=8"),
+            (),
+            'is a plan of another network: node "rev.0" has parameters ',
+        ),
+        (("--set", "graph.node.rev.repeat=3"), (), 'is a plan of another network: the run has no node "rev.2"'),
+        ((), ("--set", "graph.node.rev.repeat=3"), 'is a plan of another network: the plan has no node "rev.2"'),
+        (
+            ("--set", "partition.devices=2"),
+            ("--set", "partition.devices=2"),
+            "is a plan of 2 devices, and cpu:0, cpu:1 are not here, where there is cpu: start as many processes",
+        ),
+        (
+            ("--set", "partition.devices=2"),
+            ("--processes", "3"),
+            "is a plan of 2 devices, and each of 3 processes is one: start as many as the plan has",
+        ),
+        (
+            ("--set", SLOW),
+            ("--set", SLOW, "--set", "partition.device_type=slow"),
+            "is a plan of a cpu as cpu, which is a slow",
+        ),
+        (
+            ("--set", "partition.device_type=a100-40gb"),
+            ("--set", "partition.device_type=a100-40gb"),
+            "is a plan of 1 device, and cuda:0 is not here, where there is cpu: start as many processes",
+        ),
+    ],
+)
+def test_what_differs_is_refused_with_its_name(spec, capsys, planned, own, said):
+    saved(spec, *planned)
+    text = refused(capsys, spec, *own, "--plan", "plan.json", "--dry-run")
+    assert f"plan.json {said}" in text
+    assert "`petra-graph plan SPEC --json --output FILE`" in text
+    assert not Path("runs").exists()
+
+
+def test_another_version_is_refused(spec, capsys):
+    plan = saved(spec)
+    Path("plan.json").write_text(json.dumps(plan | {"version": 99}))
+    text = refused(capsys, spec, "--plan", "plan.json")
+    assert "plan.json is a plan of version 99, and this petra-graph reads version 1" in text
+    assert "upgrade petra-graph, or save one with `petra-graph plan SPEC --format json`" in text
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "said"),
+    [("word", "XYZ", 'there is no order "XYZ"'), ("schedule", "fast", 'there is no schedule "fast"')],
+)
+def test_a_damaged_plan_is_refused(spec, capsys, key, value, said):
+    plan = saved(spec)
+    (plan["stages"][0] if key == "word" else plan)[key] = value
+    Path("plan.json").write_text(json.dumps(plan))
+    assert f"plan.json is damaged: {said}" in refused(capsys, spec, "--plan", "plan.json")
+
+
+def test_memory_that_became_less_is_refused(spec, capsys):
+    saved(spec)
+    capsys.readouterr()
+    assert main(["run", spec, "--set", "partition.memory=1KiB", "--plan", "plan.json"]) == 3
+    assert 'device "cpu" would hold' in capsys.readouterr().err
+
+
+def test_a_sweep_takes_no_plan(spec, capsys):
+    saved(spec)
+    assert "--plan places one run" in refused(capsys, spec, "--seeds", "2", "--plan", "plan.json")
+
+
+def test_from_python(spec):
+    changes = {"partition.stages": 2, "run.epochs": 1, "run.micro_batches": 4}
+    plan = pg.plan(spec, changes)
+    first = pg.train(spec, changes, plan=plan)
+    assert "stages, devices and depths are those of" not in first.summary
+    Path("saved.json").write_text(json.dumps(plan.document))
+    second = pg.train(spec, changes, plan="saved.json")
+    assert weights_bytes(first.directory) == weights_bytes(second.directory)
+    assert first.summary["planned_and_measured"]["stages"][0]["stage"] == 1
+    with pytest.raises(pg.SpecError, match=r"the given plan is a plan of data\.batch = 128, not 64"):
+        pg.train(spec, {**changes, "data.batch": 64}, plan=plan)
