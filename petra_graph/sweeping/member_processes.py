@@ -52,12 +52,12 @@ class MemberProcesses:
         """The folders of the runs that have a process now."""
         return list(self._running)
 
-    def carry_out(self, look: Callable[[], None], ended: Callable[[Member], None]) -> None:
+    def carry_out(self, look: Callable[[], None], ended: Callable[[Member, int], None]) -> None:
         """Run all, or stop where a signal asks for that; a second Ctrl-C kills what is still running.
 
         Args:
             look: called ten times a second.
-            ended: called with each run that has ended.
+            ended: called with each run that has ended, and its exit code.
         """
         told: set[Path] = set()
         insists: list[bool] = []
@@ -71,7 +71,7 @@ class MemberProcesses:
                     if insists:
                         self._signal(signal.SIGKILL)
                     for member in self._ended():
-                        ended(member)
+                        ended(member, self.codes[member.folder])
                     look()
                     time.sleep(_LOOK_SECONDS)
             finally:

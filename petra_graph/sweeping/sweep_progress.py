@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import sys
 import time
 from collections.abc import Callable, Collection, Sequence
@@ -13,7 +14,7 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from petra_graph.errors import printable
+from petra_graph.errors import Interrupted, printable
 from petra_graph.record.metrics import latest_values
 from petra_graph.record.recorded_run import read_json
 from petra_graph.report.metric_text import final_metrics, metric_text
@@ -43,10 +44,10 @@ class SweepProgress:
     def look(self, running: Collection[Path]) -> None:
         """Show what runs now."""
 
-    def ended(self, member: Member) -> None:
-        """Write the line of a run that has ended."""
+    def ended(self, member: Member, code: int) -> None:
+        """Write the line of a run that has ended with an exit code."""
         self._done += member.status() == "done"
-        self._print(f"{self._done}/{len(self._members)} done   {ended_line(member)}")
+        self._print(f"{self._done}/{len(self._members)} done   {ended_line(member, code)}")
 
     def stop(self) -> None:
         """Leave the terminal as it was."""
@@ -86,9 +87,11 @@ def sweep_progress(sweep: Sweep, stream: TextIO | None = None) -> SweepProgress:
     return LiveSweepProgress(sweep, stream) if stream.isatty() else SweepProgress(sweep, stream)
 
 
-def ended_line(member: Member) -> str:
-    """Describe a run that has ended in a line."""
+def ended_line(member: Member, code: int) -> str:
+    """Describe a run that has ended with an exit code in a line."""
     status, run = member.status(), member.recorded()
+    if status == "waiting" and code in (Interrupted.exit_code, -signal.SIGTERM):
+        return f"{member.words}: interrupted before it began to train"
     if status != "done" or run is None:
         return f"{member.words}: {status if status != 'waiting' else 'failed'}: {member.failure().splitlines()[-1]}"
     value = "" if run.best is None else f"   best {metric_text(run.best.metric, run.best.value, run.scales)}"

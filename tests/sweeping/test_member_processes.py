@@ -63,5 +63,5 @@ def test_a_run_takes_the_place_of_one_that_has_ended(gpus, monkeypatch, tmp_path
     ]
     sweep = SimpleNamespace(at_once=2, working_directory=".", words=lambda member: [member.name])
     looks = iter([{"second": 0}, {"first": 0, "third": 0}])
-    MemberProcesses(sweep, members).carry_out(lambda: codes.update(next(looks, {})), lambda _: None)
+    MemberProcesses(sweep, members).carry_out(lambda: codes.update(next(looks, {})), lambda *_: None)
     assert seen == {"first": "0,1", "second": "1,0", "third": "1,0"}

@@ -95,12 +95,14 @@ def test_a_line_for_each_run_that_has_ended(sweep):
     for path, text in zip(two, texts, strict=True):  # both end before either is told
         path.write_text(text)
     for place in (0, 2):
-        progress.ended(sweep.members[place])
+        progress.ended(sweep.members[place], 0)
     (sweep.members[1].output).write_text("one\ntwo\nno memory\n")
-    progress.ended(sweep.members[1])
-    first, second, third = said.getvalue().splitlines()
+    progress.ended(sweep.members[1], 1)
+    progress.ended(sweep.members[1], 130)
+    first, second, third, fourth = said.getvalue().splitlines()
     assert first.startswith("2/6 done   lr=0.3, seed=1: done   best test/top1 ")
     assert second.startswith("3/6 done   lr=0.2, seed=1: done")
+    assert fourth == "3/6 done   lr=0.3, seed=2: interrupted before it began to train"
     assert third == "3/6 done   lr=0.3, seed=2: failed: no memory"
 
 

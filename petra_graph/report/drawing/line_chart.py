@@ -96,6 +96,13 @@ class Scale:
         return self.start + (self.end - self.start) * (at - low) / (high - low)
 
 
+def _label(line: Line, unit: Unit) -> str:
+    """Return a line's name with its last value; without the value if both are too long, since the name tells lines apart."""
+    both = f"{line.name} {written(line.points[-1][1], unit)}".strip()
+    text = both if text_width(both, _SIZE * _BOLD) <= _WIDEST_LABEL else line.name
+    return fitted(text, _WIDEST_LABEL, _SIZE * _BOLD)
+
+
 def draw(chart: Chart) -> Drawing:
     """Draw a chart, whose lines have at least one point together."""
     lines = [line for line in chart.lines if line.points]
@@ -103,8 +110,7 @@ def draw(chart: Chart) -> Drawing:
     ticks = decades(_ys(lines)) if chart.logarithmic else linear_ticks(_ys(lines), zero=chart.from_zero, most=most)
     marks = tick_texts(ticks, chart.unit)
     left = max(text_width(mark, _SIZE) for mark in marks) + 8
-    texts = [f"{line.name} {written(line.points[-1][1], chart.unit)}".strip() for line in lines]
-    labels = [fitted(text, _WIDEST_LABEL, _SIZE * _BOLD) for text in texts]
+    labels = [_label(line, chart.unit) for line in lines]
     right = WIDTH - _LABEL_GAP - max(text_width(label, _SIZE * _BOLD) for label in labels) - 2
     xs = sorted({x for line in lines for x, _ in line.points})
     x_of = Scale(low=xs[0], high=xs[-1], start=left + 4, end=right - 4)

@@ -35,6 +35,8 @@ _NAMED = 3
 """Methods that an answer names."""
 _BAR_CELLS, _BAR_PIXELS = 12, 380
 _ROWS = 40
+_MANY = 20
+"""From this factor on, a change is given as one."""
 _NODES_WIDTH = 24
 _AXIS_WIDTH = 60
 
@@ -385,7 +387,13 @@ def _changed(these: Iterable[Value], those: Iterable[Value]) -> Iterator[Change]
             if this != other:
                 yield Change(name=name, this=str(this), other=str(other))
         elif abs(this - other) > 1e-9 * max(abs(this), abs(other)):
-            change = f"{100 * (this / other - 1):+.1f} %" if other else ""
+            change = (
+                ""
+                if not other
+                else f"{this / other:,.0f} x"
+                if this / other >= _MANY
+                else f"{100 * (this / other - 1):+.1f} %"
+            )
             if write is percent:
                 change = f"{100 * (this - other):+.1f} points"
             yield Change(name=name, this=write(this), other=write(other), change=change)

@@ -27,7 +27,8 @@ from petra_graph.kinds.data_set import Split
 from petra_graph.runtime.scheduler.stage_operations import MicroBatch
 from petra_graph.units import plural
 
-_END_SECONDS = 0.5
+_END_SECONDS, _BROKEN_END_SECONDS = 0.5, 10.0
+"""How long a process that has ended is waited for; and one whose connection broke, which a busy machine may take long to end."""
 _OF_TERMINALS = {signal.SIGINT, signal.SIGHUP}
 _WANT_OF_MEMORY = "probably for want of memory, or of room in /dev/shm: lower data.workers, or free some"
 Part = Literal["all", "targets", "nothing"]
@@ -169,17 +170,18 @@ class Loaders:
         except Interrupted:
             raise
         except Exception as error:
-            if killed := self._killed():
+            broken = isinstance(error.__cause__ or error, ConnectionError | EOFError)
+            if killed := self._killed(_BROKEN_END_SECONDS if broken else _END_SECONDS):
                 hint = _WANT_OF_MEMORY if killed in {"SIGKILL", "SIGBUS"} else ""
                 raise RunFailed(f"a process that loads data was killed by {killed}", hint=hint) from error
             raise
         finally:
             self.close()
 
-    def _killed(self) -> str:
+    def _killed(self, seconds: float) -> str:
         """Return the signal by which a process was killed; "" where none was killed. Its connections may break before it has ended."""
         processes = [] if self._processes is None else self._processes._workers  # noqa: SLF001  known nowhere else
-        wait([process.sentinel for process in processes], _END_SECONDS)
+        wait([process.sentinel for process in processes], seconds)
         signals = (signal.Signals(-process.exitcode).name for process in processes if (process.exitcode or 0) < 0)
         return next(signals, "")
 

@@ -17,6 +17,13 @@ def test_labels_keep_their_order_and_a_distance():
     assert spaced([190, 189, 10], 10, 190) == [190, 177, 10]
 
 
+def test_a_name_comes_before_its_value_where_both_are_too_long():
+    lines = [Line(name=name, points=[(1, 0.5), (2, 0.5451)]) for name in ("petra", "method=backprop")]
+    drawing = draw(Chart(title="loss", lines=lines, x_name="epoch"))
+    assert ">petra 0.545<" in drawing
+    assert ">method=backprop<" in drawing
+
+
 def test_many_points_become_means_in_a_band():
     points = [(float(x), float(x % 2)) for x in range(10)]
     means, band = thinned(points, 5)

@@ -157,6 +157,16 @@ micro-batch               32        64
     )
 
 
+def test_a_change_by_a_large_factor_is_given_as_one():
+    """ "+102498.3 %" was the change of a throughput."""
+    one = three_stages()
+    other = one | {"timing": one["timing"] | {"samples_per_second": one["timing"]["samples_per_second"] / 1025}}
+    line = next(
+        line for line in comparison_text(differences(one, other), width=80).splitlines() if "throughput" in line
+    )
+    assert line.endswith(" 1,025 x")
+
+
 def test_a_long_difference_is_cut_short(two_hundred):
     stages = [stage | {"depth": 1} for stage in two_hundred["stages"]]
     text = comparison_text(differences(two_hundred, two_hundred | {"stages": stages}), width=80)

@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 
 from petra_graph.catalog.datasets.splits import CropAndFlip, ImageSplit
 from petra_graph.errors import Problem, RunFailed, SpecError
+from petra_graph.training.data import micro_batches
 from petra_graph.training.data.micro_batches import Loaders, MicroBatches, order
 
 pytestmark = pytest.mark.filterwarnings("ignore:This DataLoader will create")  # on machines with one core
@@ -169,6 +170,17 @@ def test_a_loader_that_is_killed_is_told_of():
     with pytest.raises(RunFailed, match="a process that loads data was killed by SIGKILL") as caught, loaders.at_work():
         list(batches)
     assert "for want of memory" in caught.value.problems[0].hint
+
+
+def test_a_loader_whose_connection_broke_is_waited_for(monkeypatch):
+    """On a busy machine, a loader that was killed had not ended half a second later: the error was "EOFError: "."""
+    waited, loaders = [], Loaders(1, (Numbers(8),))
+    monkeypatch.setattr(micro_batches, "wait", lambda _, seconds: waited.append(seconds))
+    for cause in (EOFError(), ConnectionResetError(), ValueError()):
+        with pytest.raises(RunFailed), loaders.at_work():
+            raise RunFailed("stage 1 failed") from cause
+    broken, reset, other = waited
+    assert broken == reset > other
 
 
 @pytest.mark.processes
