@@ -216,8 +216,8 @@ class _Recorder:
             return function(*args, **kwargs)
         name = getattr(function, "__name__", "")
         if name in _READS and any(id(one) in self._nodes for one in _tensors(args)):
-            hint = "choose by a tensor, as in torch.where, or put what chooses into a module of its own and let that be one node"
-            raise CannotCut(f"its forward depends on the values of a tensor, by {name.strip('_')}", hint)
+            values = map_aggregate(tuple(args), lambda one: self._constant(one, name))
+            return self._quietly(function, values, kwargs)
         before = [(one, one._version) for one in _tensors((args, kwargs))]  # noqa: SLF001  torch's own count of changes in place
         grad = torch.is_grad_enabled()
         result = self._quietly(function, args, kwargs)
@@ -244,6 +244,28 @@ class _Recorder:
         if isinstance(getattr(Tensor, name, None), Callable) and _is_method(function):  # type: ignore[arg-type]
             return self._created("call_method", name, given, named)
         return self._created("call_function", function, given, named)
+
+    def _constant(self, value: Any, reader: str) -> Any:
+        """Return a tensor that follows from sizes alone with its values, which a branch reads; other arguments as they are.
+
+        Raises:
+            CannotCut: it follows from the samples or from parameters.
+        """
+        if isinstance(value, Tensor):
+            value = self._of_tensor(value)
+        if isinstance(value, Device):
+            return torch.device("cpu")
+        if not isinstance(value, fx.Node):
+            return value
+        args: Any = map_aggregate(value.args, lambda one: self._constant(one, reader))
+        kwargs: Any = map_aggregate(dict(value.kwargs), lambda one: self._constant(one, reader))
+        target: Any = value.target
+        if value.op == "call_function" and not value.meta["random"]:
+            return self._quietly(target, args, kwargs)
+        if value.op == "call_method" and not value.meta["random"]:
+            return self._quietly(getattr(args[0], target), args[1:], kwargs)
+        hint = "choose by a tensor, as in torch.where, or put what chooses into a module of its own and let that be one node"
+        raise CannotCut(f"its forward depends on the values of a tensor, by {reader.strip('_')}", hint)
 
     def _unit(self, module: nn.Module, call: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         before = [(one, one._version) for one in _tensors((args, kwargs))]  # noqa: SLF001

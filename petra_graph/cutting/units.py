@@ -97,16 +97,28 @@ def _by_lists(network: nn.Module) -> Iterator[nn.Module]:
         yield from found
 
 
-def _units(module: nn.Module, around: int) -> Iterator[nn.Module]:
-    """Yield the units within a module; `around` is the length of the longest list of blocks that it is in."""
-    if not isinstance(module, CONTAINERS) and max(map(_blocks, module.modules())) <= around:
+def _units(module: nn.Module, around: int, *, like_longer: bool = False) -> Iterator[nn.Module]:
+    """Yield the units within a module.
+
+    Args:
+        module: of the network.
+        around: the length of the longest list of blocks that it is in.
+        like_longer: whether another block of its list has a longer list, so that this one is no unit either.
+    """
+    if not like_longer and not isinstance(module, CONTAINERS) and _longest(module) <= around:
         yield module
         return
+    around = max(around, _blocks(module))
+    opened = {type(child) for child in module.children() if _longest(child) > around} - set(CONTAINERS)
     for child in module.children():
-        yield from _units(child, max(around, _blocks(module)))
+        yield from _units(child, around, like_longer=type(child) in opened)
+
+
+def _longest(module: nn.Module) -> int:
+    return max(map(_blocks, module.modules()))
 
 
 def _blocks(module: nn.Module) -> int:
-    """Return how many blocks a module lists, as items or attributes: modules of one class that have layers; 1 is no list."""
-    of_class = Counter(type(child) for child in module.children() if list(child.children()))
+    """Return how many blocks a module lists, as items or attributes: modules of one class that have layers with weights; 1 is no list."""
+    of_class = Counter(type(child) for child in module.children() if list(child.children()) and weighs(child))
     return max((count for cls, count in of_class.items() if not issubclass(cls, CONTAINERS)), default=1)

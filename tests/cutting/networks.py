@@ -53,6 +53,8 @@ class GPT(nn.Module):
         n, length = tokens.size()
         positions = torch.arange(length, device=tokens.device)
         mask = torch.ones(length, length, dtype=torch.bool, device=tokens.device).tril()
+        if not mask.any():  # follows from sizes alone
+            raise ValueError("nothing to attend to")
         mask = mask & (tokens > 0)[:, None, None, :] | torch.eye(length, dtype=torch.bool, device=tokens.device)
         x = self.transformer.drop(self.transformer.wte(tokens) + self.transformer.wpe(positions))
         for layer in self.transformer.h:
