@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from petra_graph.api.finished_run import Changes, Run, directory_of, threads_as_before
 from petra_graph.api.plan_view import PlanTable, PlanView
-from petra_graph.api.torch_in_specs import node_tables
+from petra_graph.api.torch_in_specs import module_table, node_tables
 from petra_graph.errors import kind_of
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ def load_spec(path: str | Path, changes: Changes | None = None) -> Spec:
     return check_spec(given_specification(path), assignments(changes)).spec
 
 
-def make_spec(nodes: Sequence[Mapping[str, Any]] | None = None, **tables: Any) -> Spec:
+def make_spec(nodes: Sequence[Mapping[str, Any]] | None = None, *, module: Any = None, **tables: Any) -> Spec:
     """Return a specification made in code, with the keys and values of a TOML file.
 
     A class or function may be given instead of the name of a plugin of any kind. It is found again by its module and its name, so it must
@@ -45,7 +45,10 @@ def make_spec(nodes: Sequence[Mapping[str, Any]] | None = None, **tables: Any) -
 
     Args:
         nodes: the network, node by node: the tables `[[graph.node]]`, which need no names here, or only their blocks: [Stem, pg.head(...)].
-            Without nodes, `architecture` names a network.
+            Without nodes, `module` or `architecture` is the network.
+        module: a class of any torch.nn.Module, or a function that makes one, which is cut into nodes: module=MyNet, or with arguments
+            module=functools.partial(MyNet, layers=4). Shapes follow from the data. Other options of the architecture "module" are in
+            architecture={"options": {"nodes": ["layers.*"]}}.
         tables: all others, as in data={"name": "digits", "batch": 32}, run={"epochs": 3}.
 
     Raises:
@@ -56,6 +59,8 @@ def make_spec(nodes: Sequence[Mapping[str, Any]] | None = None, **tables: Any) -
 
     if nodes is not None:
         tables = {**tables, "graph": {**tables.get("graph", {}), "node": node_tables(nodes)}}
+    if module is not None:
+        tables = {**tables, "architecture": module_table(module, tables.get("architecture", {}))}
     loaded = load_values(tables)
     if loaded.spec is None:
         raise SpecError(loaded.problems)

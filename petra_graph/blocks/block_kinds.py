@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from contextvars import ContextVar
 from functools import partial
@@ -111,6 +111,9 @@ class Block(nn.Module):
     """Names of parameters without weight decay, beside biases and normalisations: ("scale", "token.*"); * is any text."""
     tables: Sequence[str] = ()
     """Names of parameters with a row for each token, position or class, beside `nn.Embedding` and a head's: ("positions",), which an instance may set."""
+
+    shared: Mapping[str, str] = {}
+    """Parameters and buffers that other nodes have too, each with one name for all of them: {"weight": "embedding"}, which an instance may set."""
 
     def __init__(self, inputs: Sequence[Shape], options: Any) -> None:
         super().__init__()

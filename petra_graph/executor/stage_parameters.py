@@ -59,7 +59,7 @@ def exchanged(values: Iterable[tuple[nn.Parameter, Tensor]]) -> Iterator[None]:
             parameter.data = value
         yield
     finally:
-        for parameter, data in own:
+        for parameter, data in reversed(own):  # nodes of a stage may share one
             parameter.data = data
 
 

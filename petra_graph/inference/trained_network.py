@@ -13,12 +13,11 @@ import torch
 from torch import Tensor, nn
 
 from petra_graph.blocks import Block, Streams
-from petra_graph.blocks.randomness import fork_rng, random_key
 from petra_graph.errors import Problem, SpecError
 from petra_graph.executor.numerics import Normalisation, NumericsContext, place
 from petra_graph.graph.node_graph import INPUT, NodeGraph
 from petra_graph.kinds.data_set import DataFacts
-from petra_graph.measure.node_shapes import build_block
+from petra_graph.measure.initial_blocks import initial_blocks
 from petra_graph.planning.measure_network import MeasuredNetwork
 from petra_graph.record.weights import SEPARATOR
 
@@ -55,10 +54,8 @@ class Network(nn.Module):
             seed=network.spec.run.seed,
             normalisation=Normalisation.of(facts),
         )
-        blocks = {}
-        for name, node in network.graph.nodes.items():
-            with fork_rng(random_key(network.spec.run.seed, name, "initial"), numerics.device):
-                blocks[name] = place(build_block(node, network.shapes[name].inputs), numerics)
+        begun = initial_blocks(network.graph, network.shapes, network.spec.run.seed, network.graph.nodes)
+        blocks = {name: place(block, numerics) for name, block in begun.items()}
         return cls(network.graph, blocks, numerics, facts)
 
     def forward(self, samples: Tensor) -> Tensor:

@@ -48,6 +48,9 @@ class NodeShapes:
     batch_norm: bool = field(default=False, eq=False)
     """Whether the block normalises over batches."""
 
+    shared: Mapping[str, str] = field(factory=dict, eq=False)
+    """Its parameters that other nodes have too, as `Block.shared`."""
+
     @property
     def streams(self) -> tuple[StreamType, ...]:
         """The outputs' shapes and element types."""
@@ -200,6 +203,7 @@ def _measure(node: Node, inputs: Streams) -> tuple[NodeShapes, Streams]:
         dtypes=tuple(stream.dtype for stream in outputs),
         parameters=sum(parameter.numel() for parameter in block.parameters()),
         additive=isinstance(block, Additive),
+        shared={name: block.shared[name] for name, _ in block.named_parameters() if name in block.shared},
         batch_norm=any(isinstance(module, _BatchNorm) for module in block.modules()),
     )
     return measured, tuple(stream.to("meta") for stream in outputs)

@@ -26,6 +26,7 @@ from petra_graph.compiler.spec_checks import check_orders, check_processes, devi
 from petra_graph.errors import NoFeasiblePlan, PetraGraphError
 from petra_graph.planning.measure_network import MeasuredNetwork
 from petra_graph.planning.remedies import working_remedies
+from petra_graph.planning.shared_across_stages import check_shared
 from petra_graph.planning.spec_devices import machine_of, planned_devices
 from petra_graph.planning.split_or_whole import split_or_whole
 from petra_graph.program.device_types import Device
@@ -171,6 +172,13 @@ def cut_by_cost(network: MeasuredNetwork, inputs: PlannerInputs) -> Placement:
 
 
 def _place(network: MeasuredNetwork, devices: tuple[Device, ...]) -> Placement:
+    placement = _placed(network, devices)
+    untie = network.spec.partition.untie
+    check_shared(network.shapes, [stage.nodes for stage in placement.stages], untie=untie)
+    return placement
+
+
+def _placed(network: MeasuredNetwork, devices: tuple[Device, ...]) -> Placement:
     partition, stages = network.spec.partition, network.stages
 
     def searched(search: Callable[[PlannerInputs], Placement]) -> Placement:

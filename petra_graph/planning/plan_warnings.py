@@ -15,6 +15,7 @@ from petra_graph.planning.delay_corrections import corrections_without_effect
 from petra_graph.planning.delay_warnings import delayed, latest, less_depth, merging, split_in_vain
 from petra_graph.planning.measure_network import MeasuredNetwork
 from petra_graph.planning.plan_assumptions import device_guesses
+from petra_graph.planning.shared_across_stages import across_stages
 from petra_graph.program.stage_program import Segment, StageProgram
 from petra_graph.spec.intervals import interval
 from petra_graph.spec.model import Spec
@@ -47,6 +48,8 @@ def warnings(prediction: Prediction, network: MeasuredNetwork) -> Iterator[str]:
 
 def warnings_without_prediction(network: MeasuredNetwork, programs: Sequence[StageProgram]) -> Iterator[str]:
     """Yield the warnings that need no prediction, for runs that begin without one."""
+    for text in across_stages(network.shapes, [program.nodes for program in programs]):
+        yield f"{text}: partition.untie gives each a copy of its own, so this is another model than the tied one"
     yield from delayed(network, programs)
     yield from split_in_vain(network, programs)
     yield from _beyond_the_run(network, latest(programs))

@@ -187,6 +187,11 @@ class PartitionSpec:
         "copies of the pipeline, each with processes and rows of a micro-batch of its own",
         validator=[AtLeast(1), MOST_DEVICES],
     )
+    untie: bool = key(
+        False,
+        "nodes of several stages that share a parameter each update a copy of their own, equal at the start, which is another model; "
+        "else they are refused",
+    )
     sync_batch_norm: bool = key(
         False, "batch normalisation over all replicas' rows, which each layer waits for; else over each replica's own"
     )

@@ -8,8 +8,6 @@ from typing import Any
 import torch
 from attrs import frozen
 
-from petra_graph.blocks import Block
-from petra_graph.blocks.randomness import fork_rng, random_key
 from petra_graph.executor.deferred_reads import read_interval
 from petra_graph.executor.first_passes import FirstPasses
 from petra_graph.executor.first_steps import FirstSteps
@@ -21,7 +19,7 @@ from petra_graph.kinds.loss import Loss
 from petra_graph.kinds.optimizer import needs_delays, rate_ratios
 from petra_graph.kinds.plugin import Builder
 from petra_graph.kinds.stage_facts import StageFacts
-from petra_graph.measure.node_shapes import build_block
+from petra_graph.measure.initial_blocks import initial_blocks, tie
 from petra_graph.planning.measure_network import MeasuredNetwork
 from petra_graph.program.stage_program import StageProgram
 
@@ -67,7 +65,9 @@ def executors(
             deferred=interval > 1,
             first_passes=FirstPasses() if spec.run.self_check else FirstPasses(passes=0),
         )
-        modules = {name: place(_initial(name, network), numerics) for name in program.nodes}
+        begun = initial_blocks(network.graph, network.shapes, spec.run.seed, program.nodes)
+        modules = {name: place(block, numerics) for name, block in begun.items()}
+        tie(modules, network.shapes)
         groups, options, deferred = parameter_groups(modules.values()), training.optimizer_options, interval > 1
         parameters = [*groups.decayed, *groups.undecayed]
         optimizer = training.build_optimizer(groups, options, stage=stage) if parameters else None
@@ -84,8 +84,3 @@ def executors(
         )
         made.append(StageExecutor(program, modules, numerics, updater, training.loss, read_interval=interval))
     return tuple(made)
-
-
-def _initial(name: str, network: MeasuredNetwork) -> Block:
-    with fork_rng(random_key(network.spec.run.seed, name, "initial"), torch.device("cpu")):
-        return build_block(network.graph.nodes[name], network.shapes[name].inputs)

@@ -166,7 +166,7 @@ def test_unknown_block(validate):
 a.toml:15:9: unknown block "rev-mpl"
     block = "rev-mpl"
     help: did you mean 'rev-mlp'? allowed: add, conv-stem, down-basic, down-bottleneck, linear-stem, module, \
-module-head, pool-linear, res-basic, res-bottleneck, rev-basic, rev-bottleneck, rev-mlp
+module-head, module-part, module-part-head, pool-linear, res-basic, res-bottleneck, rev-basic, rev-bottleneck, rev-mlp
 """,
     )
 
@@ -206,7 +206,7 @@ a.toml:17:13: unknown key "hiden" in the options of block "rev-mlp"
 a.toml:21:9: unknown block "pool-liner"
     block = "pool-liner"
     help: did you mean 'pool-linear'? allowed: add, conv-stem, down-basic, down-bottleneck, linear-stem, module, \
-module-head, pool-linear, res-basic, res-bottleneck, rev-basic, rev-bottleneck, rev-mlp
+module-head, module-part, module-part-head, pool-linear, res-basic, res-bottleneck, rev-basic, rev-bottleneck, rev-mlp
 a.toml:26:1: unknown key "schedul" in [method]
     schedul = "lockstep"
     help: did you mean 'schedule'? allowed: accumulation, backward, buffered, flush, last_stage, max_staleness, name, \

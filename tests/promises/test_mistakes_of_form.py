@@ -302,7 +302,7 @@ def test_characters_that_control_a_terminal(validate):
         """\
 a.toml:15:9: unknown block "rev-\\u202emlp"
     block = "rev-\\u202emlp"
-    help: did you mean 'rev-mlp'? allowed: add, conv-stem, down-basic, down-bottleneck, linear-stem, module, module-head, pool-linear, res-basic, res-bottleneck, rev-basic, rev-bottleneck, rev-mlp
+    help: did you mean 'rev-mlp'? allowed: add, conv-stem, down-basic, down-bottleneck, linear-stem, module, module-head, module-part, module-part-head, pool-linear, res-basic, res-bottleneck, rev-basic, rev-bottleneck, rev-mlp
 """,
     )
 

@@ -99,6 +99,18 @@ class ModuleOptions:
     kwargs: Mapping[str, Any] = option("arguments that it is called with, by name", default={})
 
 
+@frozen(kw_only=True)
+class ModulePartOptions:
+    """A whole network, and which part of it the node is. The architecture "module" writes these options."""
+
+    build: str = option('class or function that makes the network, as in "my_file:make_model"', is_code=True)
+    kwargs: Mapping[str, Any] = option("arguments that it is called with, by name", default={})
+    nodes: tuple[str, ...] = option("modules that have a node each, by name or pattern", default=())
+    shape: tuple[int, ...] = option("shape of a sample that the network reads")
+    tokens: bool = option("whether samples are integers, such as tokens", default=False)
+    node: str = option("name of the part")
+
+
 def _block(kind: Kind, streams: int | None, code: str, options: type, summary: str) -> BlockDeclaration:
     build = f"petra_graph.catalog.blocks.{code}"
     return BlockDeclaration(kind=kind, streams=streams, build=build, options=options, summary=summary)
@@ -160,4 +172,18 @@ MODULE = _block(
 )
 MODULE_HEAD = _block(
     "head", None, "modules:ModuleHead", ModuleOptions, "Any torch.nn.Module as the head: tensors in, the output out."
+)
+MODULE_PART = _block(
+    "buffered",
+    None,
+    "module_parts:ModulePart",
+    ModulePartOptions,
+    'A part of a network that the architecture "module" cuts.',
+)
+MODULE_PART_HEAD = _block(
+    "head",
+    None,
+    "module_parts:ModulePartHead",
+    ModulePartOptions,
+    'The last part of a network that the architecture "module" cuts.',
 )

@@ -63,9 +63,9 @@ def initial_weights(init: InitSpec, network: MeasuredNetwork) -> InitialWeights:
         raise SpecError(
             Problem(message=f"there is no file {file}", hint="give a file or a run's directory", path=_PATH)
         )
-    here = dict(_shapes(network))
+    here, shared = dict(_shapes(network)), dict(_shared(network))
     with _opened(file) as opened:
-        fitting, left_out, faults = _match(init, here, opened.shapes)
+        fitting, left_out, faults = _match(init, here, opened.shapes, shared)
     if faults and init.strict:
         hint = (
             'name tensors in init.leave_out, as in ["head"] for a node, to begin with random values there, '
@@ -79,15 +79,31 @@ def initial_weights(init: InitSpec, network: MeasuredNetwork) -> InitialWeights:
 
 
 def _match(
-    init: InitSpec, here: Mapping[str, tuple[int, ...]], there: Mapping[str, tuple[int, ...]]
+    init: InitSpec,
+    here: Mapping[str, tuple[int, ...]],
+    there: Mapping[str, tuple[int, ...]],
+    shared: Mapping[str, str] | None = None,
 ) -> tuple[Mapping[str, str], Sequence[str], Sequence[str]]:
     """Compare shapes by name; a tensor of the file without a node's name belongs to the one node that has a tensor of that name.
+
+    Args:
+        init: what is left out.
+        here: the network's.
+        there: the file's.
+        shared: by name, of tensors that several nodes have, one name for all of them; the file may have any of their names.
 
     Returns:
         what fits, as in `InitialWeights`; the network's names that are left out; one fault for each kind, naming some.
     """
-    owners = Counter(map(_key, here))
-    names = {name: name if name in there else _key(name) for name in here}
+    of = {name: (shared or {}).get(name, name) for name in here}
+    owners = Counter(key for key, _ in {(_key(name), of[name]) for name in here})
+    alike: dict[str, list[str]] = {}
+    for name, one in of.items():
+        alike.setdefault(one, []).extend((name, _key(name)))
+    names = {
+        name: next((form for form in (name, _key(name), *alike[of[name]]) if form in there), _key(name))
+        for name in here
+    }
     several = [key for key in there if owners[key] > 1 and any(names[name] == key for name in here)]
     own = {name: stored for name, stored in names.items() if stored in there and stored not in several}
     left_out = [name for name in here if _named(init.leave_out, name)]
@@ -129,6 +145,12 @@ def _shapes(network: MeasuredNetwork) -> Iterator[tuple[str, tuple[int, ...]]]:
     for name, node in network.graph.nodes.items():
         for key, value in build_to_look_at(node, network.shapes[name].inputs).state_dict().items():
             yield f"{name}{SEPARATOR}{key}", tuple(value.shape)
+
+
+def _shared(network: MeasuredNetwork) -> Iterator[tuple[str, str]]:
+    for name, shapes in network.shapes.items():
+        for key, one in shapes.shared.items():
+            yield f"{name}{SEPARATOR}{key}", one
 
 
 @contextmanager

@@ -5,19 +5,20 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import pytest
 import torch
 from petra_graph_torchvision import architectures, table
 from petra_graph_torchvision.blocks import NetworkHead, NetworkPiece
-from petra_graph_torchvision.cutting import CannotCut, cut, traced
+from petra_graph_torchvision.cutting import traced
 from petra_graph_torchvision.declared import PieceOptions
-from petra_graph_torchvision.deferred import DeferredValues, carry_out
 from petra_graph_torchvision.networks import cut_network
 from torch import Tensor, nn
 from torchvision import models
 
+from petra_graph.cutting import CannotCut
+from petra_graph.cutting.deferred_values import carry_out
 from petra_graph.plugins import DataFacts
 
 WITHOUT_AUXILIARY = {"aux_logits": False, "init_weights": True}
@@ -97,53 +98,25 @@ def test_values_are_drawn_as_torchvision_draws_them(name: str) -> None:
     arguments = SMALL[name][1]
     network = models.get_model(name, weights=None, num_classes=10, **arguments)
     options = PieceOptions(network=name, node="", classes=10, sides=(32, 32))
-    cut_up = cut_network(options)
+    held = cut_network(options).held
+    tensors = held.module.state_dict(keep_vars=True)
     for key, expected in network.state_dict().items():
-        if key not in cut_up.steps:
-            assert torch.equal(cut_up.module.state_dict()[key], expected), key
+        if id(tensors[key]) not in held.steps:
+            assert torch.equal(tensors[key], expected), key
             continue
         drawn = torch.empty_like(expected)
-        carry_out(cut_up.steps[key], drawn)
+        carry_out(held.steps[id(tensors[key])], drawn)
         if expected.numel() > 1000:
             assert drawn.std().item() == pytest.approx(expected.std().item(), rel=0.15), key
             assert drawn.mean().item() == pytest.approx(0.0, abs=0.15 * expected.std().item()), key
         assert not torch.equal(drawn, expected) or not expected.std() > 0, key
 
 
-def test_values_that_a_constructor_reads_are_drawn_at_once() -> None:
-    held = DeferredValues()
-    with held:
-        read = torch.empty(100).normal_()
-        twice = read * 2.0
-        kept = torch.empty(3, 2).uniform_().mul_(5.0)
-        part = torch.empty(4, 2)
-        part[0].normal_()
-    assert torch.equal(twice, 2.0 * read)
-    assert held.take(read) == ()
-    assert held.take(part) == ()
-    steps = held.take(kept)
-    assert [str(step.function) for step in steps] == ["aten.uniform_.default", "aten.mul_.Tensor"]
-    carry_out(steps, kept)
-    assert 0.0 <= kept.min() < kept.max() <= 5.0
-
-
 def test_the_table_is_that_of_the_installed_torchvision() -> None:
     assert set(table.networks()) == set(models.list_models(module=models))
     for name in SMALL:
         options = PieceOptions(network=name, node="", classes=10, sides=(32, 32))
-        assert list(cut_network(options).pieces) == list(table.nodes(name))
-
-
-class Tied(nn.Module):
-    """Two layers, one of which is used twice."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.one, self.two = nn.Linear(3, 3), nn.Linear(3, 3)
-
-    def forward(self, x: Tensor) -> Tensor:
-        """Use the first layer twice."""
-        return cast(Tensor, self.one(self.two(self.one(x))))
+        assert list(cut_network(options).parts) == list(table.nodes(name))
 
 
 class Branching(nn.Module):
@@ -154,13 +127,9 @@ class Branching(nn.Module):
         return x if x.sum() > 0 else -x
 
 
-def test_networks_that_cannot_be_cut() -> None:
-    with pytest.raises(CannotCut, match="one would be in several nodes"):
-        cut(Tied(), traced(Tied()))
+def test_a_network_that_cannot_be_cut() -> None:
     with pytest.raises(CannotCut, match="depends on values"):
         traced(Branching())
-    with pytest.raises(CannotCut, match="no place where one tensor alone"):
-        cut(single := nn.Sequential(nn.Linear(2, 2)), traced(single))
 
 
 @pytest.mark.parametrize(

@@ -6,15 +6,17 @@ python plugins/petra-graph-torchvision/tools/nodes.py
 from __future__ import annotations
 
 import json
+import operator
 from pathlib import Path
 
 import petra_graph_torchvision
 import torch
-from petra_graph_torchvision.cutting import adds_its_input
 from petra_graph_torchvision.declared import PieceOptions
-from petra_graph_torchvision.networks import CutNetwork, copy_piece, cut_network
-from torch import nn
+from petra_graph_torchvision.networks import cut_network
+from torch import fx, nn
 from torchvision import models
+
+from petra_graph.cutting import CutNetwork, Part, copy_part
 
 TABLE = Path(petra_graph_torchvision.__file__).with_name("nodes.json")
 SIDE = 256
@@ -30,10 +32,10 @@ def nodes(name: str) -> dict[str, bool]:
     network = cut_network(options)
     streams: tuple[torch.Tensor, ...] = (torch.empty(2, 3, side, side, device="meta"),)
     found = {}
-    for key, piece in network.pieces.items():
+    for key, piece in network.parts.items():
         outputs = _run(network, key, streams)
         same = [one.shape for one in outputs] == [one.shape for one in streams]
-        found[key] = same and adds_its_input(network.module, piece)
+        found[key] = same and adds_its_input(network.held.module, piece)
         streams = outputs
     return found
 
@@ -41,8 +43,24 @@ def nodes(name: str) -> dict[str, bool]:
 def _run(network: CutNetwork, key: str, streams: tuple[torch.Tensor, ...]) -> tuple[torch.Tensor, ...]:
     owner = nn.Module()
     with torch.device("meta"), torch.no_grad():
-        forward = copy_piece(owner, network, network.pieces[key])
+        forward = copy_part(owner, network, network.parts[key])
         return forward(owner, *streams)
+
+
+def adds_its_input(network: nn.Module, piece: Part) -> bool:
+    """Return whether a piece is one block that adds its input to a function of it, in its first addition at least."""
+    if len(piece.operations) != 1 or piece.operations[0].op != "call_module":
+        return False
+    block = network.get_submodule(str(piece.operations[0].target))
+    try:
+        inside = fx.symbolic_trace(block)
+    except (fx.proxy.TraceError, TypeError):
+        return False
+    adds = {operator.add, operator.iadd, torch.add}
+    return any(
+        node.target in adds and any(one.op == "placeholder" for one in node.all_input_nodes)
+        for node in inside.graph.nodes
+    )
 
 
 def main() -> None:

@@ -12,6 +12,7 @@ from petra_graph.kinds.block import BlockDeclaration
 from petra_graph.testing import Trial, check_block, check_imports_no_torch, check_inverse, check_shapes
 
 IMAGE, PLANE, ROW = (3, 6, 6), (8, 6, 6), (9,)
+UNET = {"build": "tests.cutting.networks:UNet", "shape": (1, 8, 8)}
 TRIALS = {
     "conv-stem": (declared_blocks.CONV_STEM, [IMAGE], {"channels": 4}),
     "conv-stem, large images": (
@@ -54,6 +55,8 @@ TRIALS = {
         [ROW],
         {"module": "torch.nn:Linear", "kwargs": {"in_features": 9, "out_features": 3}},
     ),
+    "module-part": (declared_blocks.MODULE_PART, [(1, 8, 8)], {**UNET, "node": "down.0"}),
+    "module-part-head": (declared_blocks.MODULE_PART_HEAD, [(4, 8, 8)], {**UNET, "node": "last"}),
 }
 ALL_BLOCKS = [value for value in vars(declared_blocks).values() if isinstance(value, BlockDeclaration)]
 

@@ -12,8 +12,9 @@ from torch import Tensor
 from torch.nn import functional
 
 from petra_graph.blocks import Block, Buffered, Head, Shape, Streams
+from petra_graph.cutting import copy_part
 from petra_graph_torchvision.declared import PieceOptions
-from petra_graph_torchvision.networks import copy_piece, find_piece
+from petra_graph_torchvision.networks import find_piece
 
 _COLOURS = 3
 
@@ -26,9 +27,9 @@ class Piece(Block):
     def __init__(self, inputs: Sequence[Shape], options: PieceOptions) -> None:
         super().__init__(inputs, options)
         network, piece = find_piece(options)
-        self._forward = copy_piece(self, network, piece)
+        self._forward = copy_part(self, network, piece)
         self._reads = len(piece.reads)
-        self._first = piece is next(iter(network.pieces.values()))
+        self._first = piece is next(iter(network.parts.values()))
 
     def piece(self, *streams: Tensor) -> Streams:
         """Return the piece's values; the network's first one reads one channel as grey, and resizes images.

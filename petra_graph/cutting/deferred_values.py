@@ -1,7 +1,7 @@
-"""Building a network without drawing its initial values, so that each of its pieces can draw its own later.
+"""Building a network without drawing its initial values, so that each of its parts can draw its own later.
 
-torchvision draws the initial values of a whole network in its constructor. A node has one piece of it, drawn with a seed of its
-own; building all of ViT-H for each of its 34 nodes would draw 600 million values 34 times.
+A constructor draws the initial values of a whole network. A node has one part of it, drawn with a seed of its
+own; building all of torchvision's ViT-H for each of its 34 nodes would draw 600 million values 34 times.
 
 `DeferredValues` holds back the operations that draw a tensor's values. They are carried out for the tensors that are
 wanted, and at once if anything else reads such a tensor: a constructor sees the same values as ever.
@@ -50,6 +50,8 @@ class DeferredValues(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
+        self._drawn_apart = False
+        self._drawn: set[int] = set()
         self._held: dict[int, tuple[Tensor, list[Step]]] = {}
         self._truncated = nn.init.trunc_normal_
         self._replaced = patch.object(nn.init, "trunc_normal_", self._trunc_normal)
@@ -85,7 +87,15 @@ class DeferredValues(TorchDispatchMode):  # type: ignore[no-untyped-call]
         if not func.is_view and _name(func) != "aten::detach":
             for tensor in [value for value in (*args, *kwargs.values()) if isinstance(value, Tensor)]:
                 self._release(tensor)
+        self._drawn_apart |= _random(func)
+        if _in_place(func, args) and _name(func) in _OVERWRITE:
+            self._drawn.discard(_memory(args[0]))
         return func(*args, **kwargs)
+
+    @property
+    def drawn_at_once(self) -> bool:
+        """Whether values were drawn that could not be held back, and nothing has replaced them."""
+        return self._drawn_apart or bool(self._drawn)
 
     def _hold(
         self,
@@ -99,6 +109,7 @@ class DeferredValues(TorchDispatchMode):  # type: ignore[no-untyped-call]
         held = self._held.setdefault(_memory(tensor), (tensor.detach(), []))[1]
         if anew:
             held.clear()
+            self._drawn.discard(_memory(tensor))
         held.append(Step(function, tuple(tensor.shape), tuple(arguments), dict(keywords)))
 
     def _trunc_normal(self, tensor: Tensor, *arguments: Any, **keywords: Any) -> Tensor:
@@ -111,6 +122,8 @@ class DeferredValues(TorchDispatchMode):  # type: ignore[no-untyped-call]
         if _memory(tensor) in self._held:
             whole, steps = self._held.pop(_memory(tensor))
             carry_out(tuple(steps), whole)
+            if any(step.function is self._truncated or _random(step.function) for step in steps):
+                self._drawn.add(_memory(whole))
 
 
 def _in_place(func: Any, args: tuple[Any, ...]) -> bool:

@@ -1,0 +1,90 @@
+"""The parts of any network as blocks: what the architecture "module" writes out.
+
+A block's parameters have the names that they have in the network's `state_dict`, so a file of its weights fits them.
+"""
+
+from __future__ import annotations
+
+import inspect
+import json
+from collections.abc import Callable, Sequence
+from functools import lru_cache
+
+import torch
+from torch import Tensor, nn
+
+from petra_graph.blocks import Block, Buffered, Head, Shape, Streams
+from petra_graph.catalog.blocks.declared_blocks import ModulePartOptions
+from petra_graph.catalog.named_code import named_code
+from petra_graph.cutting import CannotCut, CutNetwork, copy_part, cut_network
+from petra_graph.errors import Problem, SpecError, kind_of
+
+
+class _OfPart(Block):
+    Options = ModulePartOptions
+
+    def __init__(self, inputs: Sequence[Shape], options: ModulePartOptions) -> None:
+        super().__init__(inputs, options)
+        network = cut_module(options)
+        if options.node not in network.parts:
+            hint = f"it has {', '.join(network.parts)}"
+            raise SpecError(Problem(message=f"{options.build} has no node {options.node}", hint=hint, path=("node",)))
+        self._forward = copy_part(self, network, network.parts[options.node])
+        self.shared = network.shared[options.node]
+
+    def forward(self, *streams: Tensor) -> Streams:
+        """Return what later parts read."""
+        return self._forward(self, *streams)
+
+
+class ModulePart(_OfPart, Buffered):
+    """Streams to those that later parts read."""
+
+
+class ModulePartHead(_OfPart, Head):
+    """Streams to the network's output."""
+
+
+def cut_module(options: ModulePartOptions) -> CutNetwork:
+    """Return the network that options name, cut.
+
+    Raises:
+        SpecError: nothing makes it, or it cannot be cut; paths count from the options.
+    """
+    make = named_code("build", options.build)
+    if isinstance(make, nn.Module) or not callable(make):
+        message, hint = (
+            f"{options.build} is {kind_of(make)}",
+            "name a class, or a function that makes a new network at each call",
+        )
+        raise SpecError(Problem(message=message, hint=hint, path=("build",)))
+    try:
+        inspect.signature(make).bind(**options.kwargs)
+    except TypeError as error:
+        message = f"{options.build} cannot be called with kwargs: {error}"
+        raise SpecError(Problem(message=message, path=("kwargs",))) from None
+    try:
+        return _cut(
+            make, json.dumps(dict(options.kwargs), sort_keys=True), options.shape, options.tokens, options.nodes
+        )
+    except CannotCut as error:
+        path = ("nodes",) if error.of_list else ("build",)
+        message = f"{options.build} cannot be cut into nodes: {error}"
+        raise SpecError(Problem(message=message, hint=error.hint, path=path)) from None
+
+
+@lru_cache(maxsize=8)
+def _cut(
+    make: Callable[..., nn.Module],
+    kwargs: str,
+    shape: tuple[int, ...],
+    tokens: bool,
+    nodes: tuple[str, ...],
+) -> CutNetwork:
+    def build() -> nn.Module:
+        made = make(**json.loads(kwargs))
+        if not isinstance(made, nn.Module):
+            raise CannotCut(f"it returned {kind_of(made)}, and no torch.nn.Module", "return the network")
+        return made
+
+    return cut_network(build, shape, torch.int64 if tokens else torch.float32, nodes)

@@ -1,0 +1,236 @@
+"""A network built once a process and cut, and its parts copied out with values of their own.
+
+Initial values are drawn for each node under the node's own random numbers, as those of any block: what the constructor would draw is held back
+(`deferred_values`) and drawn for one part alone. A constructor that reads what it has drawn, as an orthogonal initialisation does, runs
+again for each node.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cached_property
+from typing import Any
+
+import torch
+from attrs import define, frozen
+from torch import Tensor, fx, nn
+from torch.fx.node import map_aggregate
+
+from petra_graph.cutting.deferred_values import DeferredValues, Steps, carry_out
+from petra_graph.cutting.parts import Part, parts_of
+from petra_graph.cutting.recorded_forward import CannotCut, Device, RecordedForward, Size, recorded
+from petra_graph.cutting.units import units_of
+
+Forward = Callable[..., tuple[Tensor, ...]]
+
+
+@frozen(eq=False)
+class HeldNetwork:
+    """A network whose drawn values are held back."""
+
+    module: nn.Module
+    """Tensors without values are on torch's meta device."""
+    build: Callable[[], nn.Module]
+    steps: Mapping[int, Steps]
+    """What draws the values of a tensor, by its identity; the others have theirs."""
+    drawn_at_once: bool
+    """Whether the constructor has drawn values that could not be held back."""
+
+    @classmethod
+    def of(cls, build: Callable[[], nn.Module]) -> HeldNetwork:
+        """Build a network on the CPU, without a change of torch's random numbers."""
+        held = DeferredValues()
+        with torch.random.fork_rng(devices=[]), torch.device("cpu"), held:
+            module = build()
+        steps: dict[int, Steps] = {}
+        replaced: dict[int, Tensor] = {}
+        for name, tensor in _names_of(module):
+            if id(tensor) not in replaced and (drawn := held.take(tensor)):
+                replaced[id(tensor)] = _like(tensor, torch.empty_like(tensor, device="meta"))
+                steps[id(replaced[id(tensor)])] = drawn
+            if id(tensor) in replaced:
+                path, _, last = name.rpartition(".")
+                setattr(module.get_submodule(path), last, replaced[id(tensor)])
+        return cls(module, build, steps, held.drawn_at_once)
+
+
+@define(eq=False)
+class CutNetwork:
+    """A network and its parts."""
+
+    held: HeldNetwork
+    forward: RecordedForward
+    parts: Mapping[str, Part]
+    """By name, in order."""
+
+    @cached_property
+    def shared(self) -> Mapping[str, Mapping[str, str]]:
+        """By part, its parameters and buffers that another part has too, with one name for each in all parts."""
+        first: dict[int, str] = {}
+        for name, tensor in _names_of(self.held.module):
+            first.setdefault(id(tensor), name)
+        own = {
+            part.name: {key: first[id(tensor)] for key, tensor in _names_of(self.graph_of(part, train=True))}
+            for part in self.parts.values()
+        }
+        owners = Counter(one for names in own.values() for one in set(names.values()))
+        return {part: {key: one for key, one in names.items() if owners[one] > 1} for part, names in own.items()}
+
+    def graph_of(self, part: Part, *, train: bool) -> fx.GraphModule:
+        """Return a part as a module of torch.fx, whose tensors are those of the network."""
+        graph = self.forward.training if train else self.forward.evaluation
+        twins = dict(zip(self.forward.training.nodes, graph.nodes, strict=True))
+        return fx.GraphModule(self.held.module, _part_graph(part, twins))
+
+
+def cut_network(
+    build: Callable[[], nn.Module], sample: Sequence[int], dtype: torch.dtype, listed: Sequence[str] = ()
+) -> CutNetwork:
+    """Build a network and cut it.
+
+    Args:
+        build: makes the network, with new parameters at each call.
+        sample: the shape of a sample, without the batch.
+        dtype: of the samples.
+        listed: as for `units_of`.
+
+    Raises:
+        CannotCut: the network cannot be cut; the message says where and why.
+    """
+    held = HeldNetwork.of(build)
+    units = units_of(held.module, listed)
+    forward = recorded(held.module, units.names, sample, dtype)
+    parts = parts_of(held.module, forward.training, units.nodes.__contains__)
+    return CutNetwork(held, forward, {part.name: part for part in parts})
+
+
+def copy_part(owner: nn.Module, network: CutNetwork, part: Part) -> Forward:
+    """Give a module the submodules, parameters and buffers of one part, under their names in the network's `state_dict`.
+
+    Values are drawn with torch's random numbers of now, on the default device; on the meta device there are none.
+
+    Returns:
+        the part's forward, a function (owner, *streams) -> streams.
+    """
+    training, evaluation = (network.graph_of(part, train=train) for train in (True, False))
+    _copy_out(owner, network.held, training)
+    for node in part.operations:
+        if (
+            node.op == "call_module"
+            and _only_reads(part, node)
+            and hasattr(unit := owner.get_submodule(str(node.target)), "inplace")
+        ):
+            vars(unit)["inplace"] = False
+    in_training, in_evaluation = type(training).forward, type(evaluation).forward
+    return lambda module, *streams: (in_training if module.training else in_evaluation)(module, *streams)
+
+
+def _only_reads(part: Part, operation: fx.Node) -> bool:
+    """Whether an operation on a stream has to leave it as it is, and nothing reads what it would have made of it."""
+    streams = set(part.reads) & set(operation.all_input_nodes)
+    return bool(streams) and ("changes" not in operation.meta or all(len(one.users) == 1 for one in streams))
+
+
+def _copy_out(owner: nn.Module, held: HeldNetwork, made: fx.GraphModule) -> None:
+    memo: dict[int, Any] = {}
+    redrawn = dict(_names_of(held.build())) if held.drawn_at_once and _has_values() else {}
+    for name, tensor in [*made.named_parameters(), *made.named_buffers()]:
+        memo[id(tensor)] = _like(tensor, _values(tensor, held, redrawn.get(name)))
+    for name, child in made.named_children():
+        owner.add_module(name, copy.deepcopy(child, memo))
+    for name, parameter in made.named_parameters(recurse=False):
+        owner.register_parameter(name, memo[id(parameter)])
+    for name, buffer in made.named_buffers(recurse=False):
+        owner.register_buffer(name, memo[id(buffer)])
+
+
+def _has_values() -> bool:
+    return torch.get_default_device().type != "meta"
+
+
+def _values(tensor: Tensor, held: HeldNetwork, redrawn: Tensor | None) -> Tensor:
+    device = torch.get_default_device()
+    values = tensor.detach() if redrawn is None else redrawn.detach()
+    if id(tensor) in held.steps and redrawn is None and _has_values():
+        values = torch.empty_like(values, device="cpu")
+        carry_out(held.steps[id(tensor)], values)
+    return values.to(device, copy=True)
+
+
+def _like(tensor: Tensor, values: Tensor) -> Tensor:
+    return nn.Parameter(values, tensor.requires_grad) if isinstance(tensor, nn.Parameter) else values
+
+
+def _names_of(module: nn.Module) -> Iterator[tuple[str, Tensor]]:
+    """Yield all names of all parameters and buffers; a shared one has several."""
+    yield from module.named_parameters(remove_duplicate=False)
+    yield from module.named_buffers(remove_duplicate=False)
+
+
+def _part_graph(part: Part, twins: Mapping[fx.Node, fx.Node]) -> fx.Graph:
+    """Return a part's operations as a graph of their own; `twins` has each operation as it is in training, or in evaluation."""
+    graph = fx.Graph()
+    streams = {node: graph.placeholder(f"stream{index}") for index, node in enumerate(part.reads)}
+    originals = {twin: node for node, twin in twins.items()}
+    own = {node: _read(graph, part, node, stream) for node, stream in streams.items()}
+
+    def argument(value: Any) -> Any:
+        if isinstance(value, fx.Node):
+            return copied(originals[value])
+        if isinstance(value, Size):
+            of = next((one for node, one in streams.items() if node.meta.get("length") or not value.of_length), None)
+            if of is None:
+                raise CannotCut(f"node {part.name} reads no stream from which the length of its samples follows")
+            return graph.call_function(size_of, (of, value.constant, value.of_n, value.of_t, value.of_both))
+        if isinstance(value, Device):
+            return graph.call_function(getattr, (next(iter(streams.values())), "device"))
+        return value
+
+    def copied(node: fx.Node) -> fx.Node:
+        if node not in own:  # an operation of this part; a parameter or repeated value is read where it is used
+            twin = twins[node]
+            args = map_aggregate(twin.meta.get("args", twin.args), argument)
+            kwargs = dict(map_aggregate(twin.meta.get("kwargs", dict(twin.kwargs)), argument))
+            if kwargs.get("inplace") and _only_reads(part, node):
+                kwargs["inplace"] = False
+            own[node] = graph.create_node(node.op, node.target, args, kwargs)
+        return own[node]
+
+    for node in part.operations:
+        copied(node)
+    like = next(iter(streams.values()))
+    graph.output(
+        tuple(
+            copied(node) if node.meta.get("rows", True) else graph.call_function(as_rows, (copied(node), like))
+            for node in part.returns
+        )
+    )
+    return graph
+
+
+def _read(graph: fx.Graph, part: Part, node: fx.Node, stream: fx.Node) -> fx.Node:
+    """Return what a part reads of a stream, which none of its operations may change."""
+    read = stream if node.meta.get("rows", True) else graph.call_function(of_rows, (stream,))
+    changing = [one for one in part.operations if node in one.meta.get("changes", ())]
+    switched_off = all(
+        _only_reads(part, one) and (one.kwargs.get("inplace") or one.meta.get("inplace")) for one in changing
+    )
+    return read if switched_off else graph.call_method("clone", (read,))
+
+
+def size_of(stream: Tensor, constant: int, of_n: int, of_t: int, of_both: int) -> int:
+    """Return a number that follows from the sizes of a stream [n, t, ...]."""
+    n, t = len(stream), stream.shape[1] if of_t or of_both else 0
+    return constant + of_n * n + of_t * t + of_both * n * t
+
+
+def as_rows(value: Tensor, like: Tensor) -> Tensor:
+    """Return a value that all samples share as a stream, in which each has it."""
+    return value.unsqueeze(0).expand(len(like), *value.shape)
+
+
+def of_rows(stream: Tensor) -> Tensor:
+    """Return the value that all samples of a stream share."""
+    return stream[0]

@@ -1,0 +1,57 @@
+"""Nodes with the parameters that a run begins with, and parameters that several nodes share.
+
+A parameter that several nodes name in `Block.shared` begins in all of them with the values of the first. Nodes of one stage have one
+parameter: gradients of all uses are summed, and it is updated once, as in plain torch. Nodes of several stages cannot, since each stage
+updates its own parameters at its own time (`planning.shared_across_stages`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+import torch
+from torch import Tensor, nn
+
+from petra_graph.blocks import Block
+from petra_graph.blocks.randomness import fork_rng, random_key
+from petra_graph.graph.node_graph import NodeGraph
+from petra_graph.measure.node_shapes import NodeShapes, build_block
+
+
+def initial_blocks(
+    graph: NodeGraph, shapes: Mapping[str, NodeShapes], seed: int, names: Iterable[str]
+) -> dict[str, Block]:
+    """Build nodes on the CPU; their parameters follow from the seed and the names of the nodes.
+
+    Raises:
+        SpecError, PluginError: as `build_block`.
+    """
+    first: dict[str, tuple[str, str]] = {}
+    for name in graph.order:
+        for key, label in shapes[name].shared.items():
+            first.setdefault(label, (name, key))
+    others: dict[str, Block] = {}
+
+    def built(name: str) -> Block:
+        with fork_rng(random_key(seed, name, "initial"), torch.device("cpu")):
+            return build_block(graph.nodes[name], shapes[name].inputs)
+
+    blocks = {name: built(name) for name in names}
+    for name, block in blocks.items():
+        for key, label in shapes[name].shared.items():
+            owner, known = first[label]
+            if owner != name:
+                begun = blocks[owner] if owner in blocks else others.setdefault(owner, built(owner))
+                with torch.no_grad():
+                    block.get_parameter(key).copy_(begun.get_parameter(known))
+    return blocks
+
+
+def tie(blocks: Mapping[str, Block], shapes: Mapping[str, NodeShapes]) -> None:
+    """Let nodes of one stage have one parameter where they share it."""
+    known: dict[str, nn.Parameter] = {}
+    for name, block in blocks.items():
+        for key, label in shapes[name].shared.items():
+            path, _, last = key.rpartition(".")
+            one: Tensor = known.setdefault(label, block.get_parameter(key))
+            setattr(block.get_submodule(path), last, one)

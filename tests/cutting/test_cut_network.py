@@ -1,0 +1,182 @@
+"""A network cut into parts computes what it computes, to the bit, and learns what plain autograd learns; or is refused with the line."""
+
+from __future__ import annotations
+
+import inspect
+
+import pytest
+import torch
+from torch import nn
+
+from petra_graph.blocks.randomness import fork_rng
+from petra_graph.cutting import CannotCut, copy_part, cut_network
+from tests.cutting import networks
+
+TOKENS, IMAGE, ROW = ((6,), torch.int64), ((1, 8, 8), torch.float32), ((3,), torch.float32)
+NETWORKS = {
+    "GPT": (TOKENS, ["transformer.wte", *[f"transformer.h.{index}" for index in range(3)], "head"]),
+    "RotaryNet": (TOKENS, ["model.embed", *[f"model.layers.{index}" for index in range(3)], "head"]),
+    "UNet": (IMAGE, ["down.0", "down.1", "middle", "up.0", "up.1", "last"]),
+    "LSTM": (TOKENS, ["embedding", "lstm", "last"]),
+    "Mixer": (IMAGE, ["patches", "one", "two", "three", "last"]),
+}
+CPU = torch.device("cpu")
+
+
+class Parts(nn.Module):
+    """The parts of a network, run as nodes are."""
+
+    def __init__(self, network):
+        super().__init__()
+        self.parts = list(network.parts.values())
+        self.owners = nn.ModuleList(nn.Module() for _ in self.parts)
+        self.forwards = [
+            copy_part(*pair) for pair in zip(self.owners, [network] * len(self.parts), self.parts, strict=True)
+        ]
+
+    def forward(self, samples):
+        made = []
+        for part, owner, forward in zip(self.parts, self.owners, self.forwards, strict=True):
+            streams = [stream for source in part.sources for stream in made[source]] if made else [samples]
+            before = [(stream, stream._version) for stream in streams]
+            made.append(forward(owner, *streams))
+            assert all(len(stream) == len(samples) for stream in made[-1])
+            assert all(stream._version == version for stream, version in before)
+        return made[-1][0]
+
+
+def samples_of(kind, n=4):
+    shape, dtype = kind
+    return torch.randint(0, 11, (n, *shape)) if dtype == torch.int64 else torch.rand(n, *shape)
+
+
+def both(name, kind, **kwargs):
+    """Return a network, and its parts with its weights."""
+    make = getattr(networks, name)
+    parts = Parts(cut_network(lambda: make(**kwargs), *kind))
+    plain = make(**kwargs)
+    weights = plain.state_dict()
+    own = [key for owner in parts.owners for key in owner.state_dict()]
+    assert set(own) == set(weights)
+    for owner in parts.owners:
+        owner.load_state_dict({key: weights[key] for key in owner.state_dict()})
+    return plain, parts
+
+
+@pytest.mark.parametrize("name", NETWORKS)
+def test_outputs_are_the_networks_to_the_bit_and_gradients_its_own(name):
+    kind, nodes = NETWORKS[name]
+    plain, parts = both(name, kind, **({"tied": False} if name == "GPT" else {}))
+    assert [part.name for part in parts.parts] == nodes
+    samples = samples_of(kind)
+    for train in (False, True):
+        outputs = []
+        for module in (plain, parts):
+            torch.manual_seed(3)
+            outputs.append(module.train(train)(samples.clone()))
+        assert torch.equal(*outputs)
+    for output in outputs:
+        output.square().sum().backward()
+    expected = {key: parameter.grad for key, parameter in plain.named_parameters()}
+    found = {key: parameter.grad for owner in parts.owners for key, parameter in owner.named_parameters()}
+    for key, gradient in expected.items():  # of a value with several readers, they are summed in another order
+        torch.testing.assert_close(found[key], gradient)
+
+
+@pytest.mark.parametrize(("n", "length"), [(1, 6), (3, 4), (7, 2)])
+@pytest.mark.parametrize("name", ["GPT", "RotaryNet"])
+def test_batches_of_any_size_and_shorter_samples(name, n, length):
+    plain, parts = both(name, TOKENS)
+    tokens = torch.randint(0, 11, (n, length))
+    assert torch.equal(parts.eval()(tokens), plain.eval()(tokens))
+
+
+def test_skip_edges_are_edges_and_what_all_layers_read_is_handed_on():
+    sources = {
+        name: [part.sources for part in cut_network(getattr(networks, name), *NETWORKS[name][0]).parts.values()]
+        for name in ("UNet", "GPT")
+    }
+    assert sources == {"UNet": [(), (0,), (1,), (2,), (0, 3), (4,)], "GPT": [(), (0,), (1,), (2,), (3,)]}
+
+
+def test_listed_modules_are_nodes():
+    network = cut_network(networks.GPT, *TOKENS, ["transformer.h.*", "head"])
+    assert list(network.parts) == ["transformer.h.0", "transformer.h.1", "transformer.h.2", "head"]
+
+
+@pytest.mark.parametrize(
+    ("listed", "reason"),
+    [
+        (["h.*"], "no module is called 'h.\\*'"),
+        (["transformer.h.0", "transformer.h.0.mlp"], "inside 'transformer.h.0'"),
+    ],
+)
+def test_lists_that_name_no_nodes(listed, reason):
+    with pytest.raises(CannotCut, match=reason):
+        cut_network(networks.GPT, *TOKENS, listed)
+
+
+@pytest.mark.parametrize(
+    ("name", "line", "reason", "hint"),
+    [
+        ("Branching", "x if x.sum() > 0", "depends on the values of a tensor, by bool", "torch.where"),
+        ("Unregistered", "x - self.mean", "neither a parameter, nor a buffer", "register_buffer"),
+        ("Dictionary", "", "returns dict, and the loss reads one tensor", "return self.model(x).logits"),
+        (
+            "InTraining",
+            "relu() if self.training",
+            "does other operations in training and in evaluation",
+            "module of its own",
+        ),
+        ("Averaging", "1 / x.shape[0]", "an argument follows from the size of the batch", ""),
+    ],
+)
+def test_what_cannot_be_cut_is_refused_with_its_line(name, line, reason, hint):
+    with pytest.raises(CannotCut, match=reason) as caught:
+        cut_network(getattr(networks, name), *ROW)
+    lines, _ = inspect.getsourcelines(networks)
+    numbers = [number for number, text in enumerate(lines, start=1) if line and line in text]
+    assert all(f"networks.py:{number}" in str(caught.value) for number in numbers)
+    assert hint in caught.value.hint
+
+
+def test_one_layer_is_no_pipeline():
+    with pytest.raises(CannotCut, match="no two modules with weights"):
+        cut_network(lambda: nn.Sequential(nn.Linear(3, 3)), *ROW)
+
+
+def test_what_parts_share():
+    assert cut_network(networks.GPT, *TOKENS).shared == {
+        "transformer.wte": {"transformer.wte.weight": "transformer.wte.weight"},
+        "transformer.h.0": {},
+        "transformer.h.1": {},
+        "transformer.h.2": {},
+        "head": {"head.weight": "transformer.wte.weight"},
+    }
+    assert list(cut_network(networks.Twice, *ROW).shared.values()) == [
+        {"one.weight": "one.weight", "one.bias": "one.bias"},
+        {},
+        {"one.weight": "one.weight", "one.bias": "one.bias"},
+    ]
+
+
+def orthogonal():
+    layers = nn.Sequential(nn.Linear(3, 3), nn.Linear(3, 3))
+    nn.init.orthogonal_(layers[0].weight)
+    return layers
+
+
+@pytest.mark.parametrize(("make", "kind"), [(networks.GPT, TOKENS), (orthogonal, ROW), (networks.Mixer, IMAGE)])
+def test_values_are_drawn_for_each_part_under_its_own_random_numbers(make, kind):
+    """Also where the constructor reads what it draws, which then runs again."""
+    network = cut_network(make, *kind)
+    before = torch.get_rng_state()
+
+    def drawn(key):
+        with fork_rng(key, CPU):
+            return Parts(network).state_dict()
+
+    one, again, other = drawn(1), drawn(1), drawn(2)
+    assert all(torch.equal(one[key], again[key]) for key in one)
+    assert all(not torch.equal(one[key], other[key]) for key in one if one[key].dim() > 1)
+    assert torch.equal(torch.get_rng_state(), before)
