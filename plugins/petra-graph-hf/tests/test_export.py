@@ -30,7 +30,7 @@ def test_a_trained_network_is_opened_by_transformers(family: str, capsys: pytest
     assert AutoTokenizer.from_pretrained("out").decode(AutoTokenizer.from_pretrained("model")(VERSE).input_ids) == VERSE
 
 
-def test_an_untied_model_is_exported_untied(capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_untied_model_is_exported_untied() -> None:
     save_model("model", tie_word_embeddings=True)
     assert main(["run", "tiny.toml", "--set", "architecture.options.tie=untied"]) == 0
     assert of_plugin(["export", "latest", "out"]) == 0

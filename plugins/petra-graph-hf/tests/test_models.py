@@ -68,10 +68,10 @@ def test_shards_are_read_by_their_index() -> None:
     assert torch.equal(found, logits_of(model))
 
 
-@pytest.mark.parametrize("tied", [False, True])
-def test_a_gguf_file_has_the_logits_of_its_model(tied: bool) -> None:
-    """Rows of q and k are in the order of llama.cpp in the file."""
-    model = tiny(tie_word_embeddings=tied)
+@pytest.mark.parametrize(("family", "tied"), [("llama", False), ("llama", True), ("qwen2", False), ("qwen3", True)])
+def test_a_gguf_file_has_the_logits_of_its_model(family: str, tied: bool) -> None:
+    """Rows of Llama's q and k are in the order of llama.cpp in the file."""
+    model = tiny(family, tie_word_embeddings=tied)
     write_gguf(Path("tiny.gguf"), model)
     tie = ["architecture.options.tie=untied"] * tied
     found = logits_of_run("architecture.options.model=tiny.gguf", "init.weights=tiny.gguf", *tie)

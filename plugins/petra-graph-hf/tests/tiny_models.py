@@ -89,9 +89,10 @@ def tokenizer() -> Tokenizer:
 
 
 def write_gguf(path: Path, model: Any, kind: Any = gguf.GGMLQuantizationType.F32, **changes: Any) -> None:
-    """Write a Llama model as llama.cpp's converter does: q and k with rows of a head interleaved."""
+    """Write a model as llama.cpp's converter does: Llama's q and k with rows of a head interleaved."""
     config = model.config
-    writer = gguf.GGUFWriter(path, changes.pop("architecture", "llama"))
+    family = config.model_type
+    writer = gguf.GGUFWriter(path, changes.pop("architecture", family))
     writer.add_context_length(config.max_position_embeddings)
     writer.add_embedding_length(config.hidden_size)
     writer.add_block_count(config.num_hidden_layers)
@@ -108,8 +109,11 @@ def write_gguf(path: Path, model: Any, kind: Any = gguf.GGMLQuantizationType.F32
     writer.add_token_list(vocabulary)
     writer.add_token_types([3 if token == "<|end|>" else 1 for token in vocabulary])
     writer.add_token_merges([" ".join(pair) for pair in of_json["model"]["merges"]])
-    names = gguf.get_tensor_name_map(gguf.MODEL_ARCH.LLAMA, config.num_hidden_layers)
-    heads = {"q_proj": config.num_attention_heads, "k_proj": config.num_key_value_heads}
+    if family == "qwen3":
+        writer.add_key_length(config.head_dim)
+    names = gguf.get_tensor_name_map(getattr(gguf.MODEL_ARCH, family.upper()), config.num_hidden_layers)
+    permuted = {"q_proj": config.num_attention_heads, "k_proj": config.num_key_value_heads}
+    heads = permuted if family == "llama" else {}
     for name, tensor in model.state_dict().items():
         if name == "lm_head.weight" and config.tie_word_embeddings:
             continue
