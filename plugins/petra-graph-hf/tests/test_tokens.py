@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from math import log
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -20,7 +21,7 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from petra_graph.plugins import SpecError
 from petra_graph.testing import check_dataset, check_imports_no_torch, check_metric
 
-OPTIONS = {"root": "verse.txt", "tokenizer": "model", "context": 12}
+OPTIONS: dict[str, Any] = {"root": "verse.txt", "tokenizer": "model", "context": 12}
 
 
 def test_the_data_set_keeps_its_promises() -> None:

@@ -4,7 +4,7 @@ Before the training its logits are compared with those of transformers over the 
 opened by plain transformers and asked for a sample. A training that was stopped continues when the command is given again.
 
     petra-graph-hf tokenizer smollm2.gguf tokenizer.json
-    python tools/finetune.py smollm2.gguf tokenizer.json input.txt --windows 240
+    python tools/finetune_decoder.py smollm2.gguf tokenizer.json input.txt --windows 240
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from petra_graph.record.run_directory import environment
 
 HERE = Path(__file__).parent.parent
 SPEC = HERE / "specs" / "smollm2_tinyshakespeare.toml"
-RESULTS = HERE / "results" / "finetune.json"
+RESULTS = HERE / "results" / "finetune_decoder.json"
 METHODS: dict[str, dict[str, Any]] = {
     "backprop": {},
     "petra": {"method.name": "petra", "method.schedule": "1f1b", "partition.stages": 2},

@@ -3,13 +3,14 @@
 Bytes are those of live tensors with AdamW's state, in the third update. Seconds are the medians of some updates, all ways
 in turn, so that what disturbs one disturbs all. It needs a checkout of petra-graph around this package.
 
-    python tools/memory.py smollm2.gguf --context 256 --context 512
+    python tools/decoder_memory.py smollm2.gguf --context 256 --context 512
 """
 
 from __future__ import annotations
 
 import json
 import sys
+import warnings
 from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
@@ -32,7 +33,7 @@ from petra_graph.spec.load_spec import dump
 from petra_graph.training.prepared_run import prepare
 
 HERE = Path(__file__).parent.parent
-RESULTS = HERE / "results" / "memory.json"
+RESULTS = HERE / "results" / "decoder_memory.json"
 METHODS: dict[str, dict[str, Any]] = {
     "backprop": {"method.name": "backprop", "partition.stages": 1},
     "checkpointing by layer": {"method.name": "reversible-backprop", "partition.stages": "per-block"},
@@ -89,7 +90,8 @@ def of_transformers(config: dict[str, Any], context: int, *, checkpointed: bool)
     torch.manual_seed(0)
     model = AutoModelForCausalLM.from_config(AutoConfig.for_model(values.pop("model_type"), **values, use_cache=False))
     if checkpointed:
-        model.gradient_checkpointing_enable({"use_reentrant": False})
+        with warnings.catch_warnings(action="ignore", category=FutureWarning):  # the name that all of 5 has
+            model.gradient_checkpointing_enable({"use_reentrant": False})
     model.train()
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-5)
     tokens = torch.randint(values["vocab_size"], (1, context + 1))
@@ -112,7 +114,7 @@ def peak(update: Update) -> int:
     with LiveBytes() as live:
         for _ in range(UPDATES):
             update(live)
-    return live.peak
+    return int(live.peak)
 
 
 def timed(update: Update) -> float:
