@@ -393,6 +393,11 @@ class InitSpec:
         "(safetensors or torch.save), to begin with; default: random, from the seed",
         is_path=True,
     )
+    reader: str | None = key(
+        None,
+        'function "module:attribute" of an installed package, (path) -> WeightFile, that reads `weights` of another format; '
+        "default: safetensors and torch.save are read",
+    )
     strict: bool = key(True, "refuse a file in which anything is missing, or of another shape, or too much")
     leave_out: tuple[str, ...] = key(
         (),

@@ -23,6 +23,10 @@ with uncompiled():
     inside = step()
     torch.distributed.init_process_group("gloo", store=torch.distributed.HashStore(), rank=0, world_size=1)
     torch.distributed.barrier()
+    # A library's own operators look for the file of every module, here while the library is still imported.
+    import inspect
+    inspect.getmodule(step.__code__)
+    assert not hasattr(sys.modules["torch._dynamo"], "__file__")
 assert "torch._dynamo" not in sys.modules
 with uncompiled():
     import torch._dynamo as it

@@ -79,8 +79,10 @@ WRITTEN = {
     "my_module.py",
     "declared.py",
     "trace.json",
+    "config.json",
+    "tokenizer.json",
 }
-"""What a run writes into its directory, or a reader beside a spec."""
+"""What a run writes into its directory, a reader beside a spec, or transformers into the folder of a model."""
 
 
 # --- commands ---------------------------------------------------------------------------------------------------------

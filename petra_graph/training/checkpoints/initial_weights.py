@@ -2,7 +2,7 @@
 
 A file of a run has node names with the names of parameters and buffers, as in `weights.safetensors`, so the stages may be others.
 A file of another program, such as a pretrained network's `state_dict`, knows no nodes: each of its tensors belongs to the one node
-that has a tensor of that name.
+that has a tensor of that name. Files of other formats are read by the function that `init.reader` names.
 """
 
 from __future__ import annotations
@@ -16,8 +16,9 @@ from pathlib import Path
 import torch
 from attrs import frozen
 
-from petra_graph.errors import Problem, SpecError
+from petra_graph.errors import Problem, SpecError, at_path, shown
 from petra_graph.executor.stage_executor import StageExecutor
+from petra_graph.kinds.author_code import author_code, resolve_location
 from petra_graph.measure.node_shapes import build_to_look_at
 from petra_graph.planning.measure_network import MeasuredNetwork
 from petra_graph.record.weights import SEPARATOR, WEIGHTS, UnreadableWeights, WeightFile, open_weights
@@ -33,6 +34,8 @@ class InitialWeights:
     """A file that has been compared with a network."""
 
     file: Path
+    reader: str | None
+    """`init.reader`."""
     fitting: Mapping[str, str]
     """The file's name of each tensor, by the network's name."""
     said: str
@@ -41,7 +44,7 @@ class InitialWeights:
     @torch.no_grad()
     def load(self, executors: Sequence[StageExecutor]) -> None:
         """Load the weights into the nodes of this process; SpecError: the file can no longer be read."""
-        with _opened(self.file) as opened:
+        with _opened(self.file, self.reader) as opened:
             for executor in executors:
                 for name, module in executor.modules.items():
                     for key, value in module.state_dict(keep_vars=True).items():
@@ -55,16 +58,17 @@ def initial_weights(init: InitSpec, network: MeasuredNetwork) -> InitialWeights:
 
     Raises:
         SpecError: the file does not exist, or cannot be read; or something does not match, and `init.strict` is set.
+        PluginError: the reader cannot be imported, or fails.
     """
     assert init.weights is not None
     path = Path(init.weights).expanduser()
-    file = path / WEIGHTS if path.is_dir() else path
-    if not file.is_file():
+    file = path / WEIGHTS if path.is_dir() and init.reader is None else path
+    if not (file.is_file() or (init.reader and file.is_dir())):
         raise SpecError(
             Problem(message=f"there is no file {file}", hint="give a file or a run's directory", path=_PATH)
         )
     here, shared = dict(_shapes(network)), dict(_shared(network))
-    with _opened(file) as opened:
+    with _opened(file, init.reader) as opened:
         fitting, left_out, faults = _match(init, here, opened.shapes, shared)
     if faults and init.strict:
         hint = (
@@ -75,7 +79,7 @@ def initial_weights(init: InitSpec, network: MeasuredNetwork) -> InitialWeights:
     said = [f"{len(fitting)} of {len(here)} tensors come from {file}"]
     if left_out:
         said.append(f"{listed(left_out, _LISTED)} left out")
-    return InitialWeights(file=file, fitting=fitting, said="; ".join([*said, *faults]))
+    return InitialWeights(file=file, reader=init.reader, fitting=fitting, said="; ".join([*said, *faults]))
 
 
 def _match(
@@ -154,9 +158,18 @@ def _shared(network: MeasuredNetwork) -> Iterator[tuple[str, str]]:
 
 
 @contextmanager
-def _opened(file: Path) -> Iterator[WeightFile]:
+def _opened(file: Path, reader: str | None) -> Iterator[WeightFile]:
     try:
-        with open_weights(file) as opened:
+        with open_weights(file) if reader is None else _read_by(reader, file) as opened:
             yield opened
     except UnreadableWeights as error:
         raise SpecError(Problem(message=str(error), path=_PATH)) from None
+
+
+@contextmanager
+def _read_by(reader: str, file: Path) -> Iterator[WeightFile]:
+    with at_path("init", "reader"):
+        read = resolve_location(reader, f"the reader {shown(reader)} cannot be imported")
+    with at_path(*_PATH), author_code(f"the reader {shown(reader)} cannot read {file}"):
+        opened: WeightFile = read(file)
+    yield opened

@@ -20,7 +20,7 @@ from torch import Tensor
 
 from petra_graph.plugins import DataFacts, Problem, SpecError
 from petra_graph_transformers.codec import CharacterCodec
-from petra_graph_transformers.declared import BYTES, CharactersOptions, TextOptions, text_facts
+from petra_graph_transformers.declared import CharactersOptions, TextOptions, text_facts
 from petra_graph_transformers.files import read_files
 
 _MASK = 2**64 - 1
@@ -98,7 +98,7 @@ def text_bytes(options: TextOptions) -> Text:
     Raises:
         SpecError: there is no file, or too little text.
     """
-    return _opened(options, None, np.frombuffer(_joined(options), np.uint8))
+    return split(options, text_facts(options), np.frombuffer(joined(options), np.uint8))
 
 
 def text_characters(options: CharactersOptions) -> Text:
@@ -108,23 +108,24 @@ def text_characters(options: CharactersOptions) -> Text:
         SpecError: there is no file, one is not UTF-8, there is too little text, or it has not as many characters as `vocabulary` says.
     """
     characters, tokens = _characters(options)
-    return _opened(options, characters, tokens)
+    facts = attrs.evolve(text_facts(options), classes=len(characters), class_names=characters)
+    return split(options, facts, tokens)
 
 
 def read_bytes(options: TextOptions, path: Path) -> Tensor:
     """Return a file's windows, int64 [n, context], for predictions."""
-    return _file_windows(np.frombuffer(path.read_bytes(), np.uint8), options, path)
+    return side_by_side(np.frombuffer(path.read_bytes(), np.uint8), options, path)
 
 
 def read_characters(options: CharactersOptions, path: Path) -> Tensor:
     """Return a file's windows, int64 [n, context], for predictions; the text at `root` has the numbers of characters."""
     characters, _ = _characters(options)
     tokens = CharacterCodec(characters=characters).encode(path.read_text("utf-8"))
-    return _file_windows(np.array(tokens, np.int64), options, path)
+    return side_by_side(np.array(tokens, np.int64), options, path)
 
 
 def _characters(options: CharactersOptions) -> tuple[tuple[str, ...], NDArray[Any]]:
-    points = np.frombuffer(_joined(options, utf8=True).decode().encode("utf-32-le"), np.uint32)
+    points = np.frombuffer(joined(options, utf8=True).decode().encode("utf-32-le"), np.uint32)
     present = np.bincount(points, minlength=1) > 0
     vocabulary = np.flatnonzero(present)
     if options.vocabulary is not None and len(vocabulary) != options.vocabulary:
@@ -136,11 +137,22 @@ def _characters(options: CharactersOptions) -> tuple[tuple[str, ...], NDArray[An
     return tuple(map(chr, vocabulary.tolist())), number[points]
 
 
-def _joined(options: TextOptions, *, utf8: bool = False) -> bytes:
+def joined(options: TextOptions, *, utf8: bool = False) -> bytes:
+    """Return the content of all files; errors as `read_files`."""
     return b"".join(read_files(options.root, options.pattern, utf8=utf8))
 
 
-def _opened(options: TextOptions, characters: tuple[str, ...] | None, tokens: NDArray[Any]) -> Text:
+def split(options: TextOptions, facts: DataFacts, tokens: NDArray[Any]) -> Text:
+    """Return a text, whose end is for the test.
+
+    Args:
+        options: the length of windows, their number, and the share of the test.
+        facts: of the windows.
+        tokens: of the whole text, of any integer type.
+
+    Raises:
+        SpecError: a part has no window with its next tokens.
+    """
     first = len(tokens) - round(options.test_share * len(tokens))
     least = min(first, len(tokens) - first)
     if least <= options.context:
@@ -150,8 +162,6 @@ def _opened(options: TextOptions, characters: tuple[str, ...] | None, tokens: ND
         )
         path = ("context",)
         raise SpecError(Problem(message=message, hint="lower context, or give more text", path=path))
-    classes = BYTES if characters is None else len(characters)
-    facts = attrs.evolve(text_facts(options), classes=classes, class_names=characters)
     train, samples = tokens[:first], options.samples or (first - 1) // options.context
     return Text(
         facts=facts,
@@ -160,7 +170,12 @@ def _opened(options: TextOptions, characters: tuple[str, ...] | None, tokens: ND
     )
 
 
-def _file_windows(tokens: NDArray[Any], options: TextOptions, path: Path) -> Tensor:
+def side_by_side(tokens: NDArray[Any], options: TextOptions, path: Path) -> Tensor:
+    """Return the windows of a file's tokens, int64 [n, context]; a last, shorter one is left out.
+
+    Raises:
+        SpecError: there is none.
+    """
     whole = len(tokens) // options.context
     if not whole:
         raise SpecError(f"{path} has {len(tokens)} tokens, and the network reads {options.context} at a time")

@@ -1,0 +1,99 @@
+"""A run's network as a folder that transformers opens, and a text that the network continues."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+from petra_graph_hf.commands import main as of_plugin
+from tiny_models import VERSE, VOCABULARY, latest, save_model
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
+import petra_graph
+from petra_graph.cli.main import main
+
+
+@pytest.mark.parametrize("family", ["llama", "qwen3"])
+def test_a_trained_network_is_opened_by_transformers(family: str, capsys: pytest.CaptureFixture[str]) -> None:
+    save_model("model", family=family)
+    assert main(["run", "tiny.toml"]) == 0
+    capsys.readouterr()
+    assert of_plugin(["export", "latest", "out"]) == 0
+    assert capsys.readouterr().out == "out: opened by transformers, it has the network's logits\n"
+    network, model = petra_graph.load(latest()), AutoModelForCausalLM.from_pretrained("out").eval()
+    assert type(model).__name__.lower().startswith(family)
+    tokens = torch.arange(24).view(2, 12)
+    with torch.no_grad():
+        assert torch.equal(model(tokens).logits.transpose(1, 2), network(tokens))
+        assert not torch.equal(AutoModelForCausalLM.from_pretrained("model")(tokens).logits, model(tokens).logits)
+    assert AutoTokenizer.from_pretrained("out").decode(AutoTokenizer.from_pretrained("model")(VERSE).input_ids) == VERSE
+
+
+def test_an_untied_model_is_exported_untied() -> None:
+    save_model("model", tie_word_embeddings=True)
+    assert main(["run", "tiny.toml", "--set", "architecture.options.tie=untied"]) == 0
+    assert of_plugin(["export", "latest", "out"]) == 0
+    model = AutoModelForCausalLM.from_pretrained("out")
+    assert not model.config.tie_word_embeddings
+    assert not torch.equal(model.lm_head.weight, model.model.embed_tokens.weight)
+
+
+def test_a_folder_begins_a_run_again_as_its_network_was() -> None:
+    assert main(["run", "tiny.toml"]) == 0
+    first = petra_graph.load(latest()).state_dict()
+    assert of_plugin(["export", "latest", "out"]) == 0
+    changed = ["architecture.options.model=out", "init.weights=out", "optimizer.options.lr=0", "run.directory=again"]
+    assert main(["run", "tiny.toml", *[part for one in changed for part in ("--set", one)]]) == 0
+    (again,) = Path("again").iterdir()
+    second = petra_graph.load(again).state_dict()
+    assert all(torch.equal(first[name], tensor) for name, tensor in second.items())
+
+
+def test_without_the_model_and_its_text_a_network_is_still_there(capsys: pytest.CaptureFixture[str]) -> None:
+    """The tokenizer is needed to read a prompt, and nothing else."""
+    assert main(["run", "tiny.toml", "--fast-dev-run"]) == 0
+    for file in (*Path("model").glob("*.safetensors"), Path("model/config.json"), Path("verse.txt")):
+        file.unlink()
+    capsys.readouterr()
+    assert main(["predict", "latest", "--prompt", "the cat", "--tokens", "5", "--temperature", "0"]) == 0
+    assert capsys.readouterr().out.startswith("the cat")
+    Path("model/tokenizer.json").unlink()
+    assert of_plugin(["export", "latest", "out"]) == 0
+    assert "without a tokenizer.json" in capsys.readouterr().out
+    assert main(["predict", "latest", "--prompt", "the cat"]) == 2
+    assert "there is no file" in capsys.readouterr().err
+
+
+def test_a_model_learns_the_text_and_writes_it(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["run", "tiny.toml", "--set", "run.epochs=3", "--set", "data.options.samples=128"]) == 0
+    losses = [value for _, value in petra_graph.Run(latest()).metrics("test/loss")]
+    bits = [value for _, value in petra_graph.Run(latest()).metrics("test/bits-per-byte")]
+    assert losses[-1] < losses[0] < 2, "at random: 5.6"
+    assert bits[-1] < losses[-1] / 2, "a token has several bytes"
+    capsys.readouterr()
+    assert main(["predict", "latest", "--prompt", "the cat sat", "--tokens", "10", "--temperature", "0"]) == 0
+    assert capsys.readouterr().out.startswith("the cat sat on the mat and the dog")
+
+
+def test_what_cannot_be_exported_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    assert of_plugin(["export", "latest", "out"]) == 2
+    assert main(["run", "tiny.toml", "--fast-dev-run"]) == 0
+    Path("out").mkdir()
+    Path("out/config.json").write_text("{}")
+    capsys.readouterr()
+    assert of_plugin(["export", "latest", "out"]) == 2
+    said = capsys.readouterr()
+    assert said.err == "out is there already\n    help: name a new or an empty folder\n"
+    assert Path("out/config.json").read_text() == "{}"
+    Path("gpt.toml").write_text(
+        Path("tiny.toml")
+        .read_text()
+        .replace('"hf-decoder"', '"gpt"')
+        .replace('model = "model"', f"layers = 1, heads = 1, width = 8, vocabulary = {VOCABULARY}")
+        .replace('weights = "model"\nreader = "petra_graph_hf.weights:read"', "")
+    )
+    assert main(["run", "gpt.toml", "--fast-dev-run"]) == 0
+    capsys.readouterr()
+    assert of_plugin(["export", "latest", "other"]) == 2
+    assert "is no model of transformers: its node 'embedding' is another" in capsys.readouterr().err
