@@ -58,7 +58,7 @@ class CutBound:
         position = {name: place for place, name in enumerate(inputs.graph.order)}
         numbered = list(enumerate(inputs.devices))
         return cls(
-            accounts=[Account(device.least, device.last, device.stage) for device in seconds],
+            accounts=[Account(device.before_last, device.last, device.stage) for device in seconds],
             seconds=seconds,
             messages=[
                 _Message(

@@ -84,6 +84,7 @@ def _fastest(seconds: Sequence[NodeSeconds]) -> NodeSeconds:
     """Return a device that is as fast at each node as any."""
     return NodeSeconds(
         inner=tuple(map(min, *(one.inner for one in seconds))),
+        undelayed=tuple(map(min, *(one.undelayed for one in seconds))),
         last=tuple(map(min, *(one.last for one in seconds))),
         forward=tuple(map(min, *(one.forward for one in seconds))),
         backward=tuple(map(min, *(one.backward for one in seconds))),
