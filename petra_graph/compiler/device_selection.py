@@ -6,14 +6,14 @@ looks at the others too, as far as their bounds leave room.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import islice
 from operator import add
 
 from attrs import evolve, frozen
 
 from petra_graph.compiler.cut_bound import CutBound
-from petra_graph.compiler.cuts import CHOICES, Hosts, device_choices
+from petra_graph.compiler.cuts import CHOICES, Hosts, device_orders
 from petra_graph.compiler.node_seconds import NodeSeconds, NodeTable, device_kind
 from petra_graph.compiler.partition_problem import bound_problem
 from petra_graph.compiler.partitioner.known_stages import stages_as_items
@@ -36,6 +36,10 @@ class Selection:
     """Of cuts on all devices."""
     bound: float
     """No tick is below, on any selection."""
+    order_bounds: Mapping[Hosts, float]
+    """No tick on an order of devices is below."""
+    complete: bool
+    """Whether these are all orders."""
 
 
 def has_unlike_devices(inputs: PlannerInputs) -> bool:
@@ -43,18 +47,20 @@ def has_unlike_devices(inputs: PlannerInputs) -> bool:
     return len({device_kind(inputs, device) for device in inputs.devices}) > 1
 
 
+def keeps_listed_order(inputs: PlannerInputs) -> bool:
+    """Whether devices keep their listed order: as the specification says, and where they differ by their machine alone."""
+    return inputs.order == "listed" or len({device_kind(inputs, evolve(one, machine=0)) for one in inputs.devices}) == 1
+
+
 def select(inputs: PlannerInputs, table: NodeTable, stages: int, given: Sequence[Sequence[str]] | None) -> Selection:
     """Return the selections of devices to try for a number of stages, which may be given by their nodes."""
     seconds = table.on(inputs)
     used = min(stages, len(inputs.devices))
-    choices: list[Hosts] = [tuple(range(used))]
-    everyone = True
-    if used < len(inputs.devices):
-        kinds = [device_kind(inputs, device) for device in inputs.devices]
-        choices = list(islice(device_choices(kinds, stages), CHOICES + 1))
-        everyone = len(choices) <= CHOICES
-        if not everyone:
-            choices = [*_outstanding(inputs, seconds, stages), *choices[: 2 * _TRIED]]
+    kinds = [device_kind(inputs, device) for device in inputs.devices]
+    choices = list(islice(device_orders(kinds, used, listed=keeps_listed_order(inputs)), CHOICES + 1))
+    everyone = len(choices) <= CHOICES
+    if not everyone:
+        choices = [*_outstanding(inputs, seconds, used), *choices[: 2 * _TRIED]]
     bound = _Bound(inputs=inputs, table=table, stages=stages, given=given)
     bounds = {choice: bound.of([seconds[device] for device in choice]) for choice in dict.fromkeys(choices)}
     ranked = sorted(bounds, key=lambda choice: bounds[choice])
@@ -65,6 +71,8 @@ def select(inputs: PlannerInputs, table: NodeTable, stages: int, given: Sequence
         tried=[evolve(inputs, devices=tuple(inputs.devices[device] for device in one)) for one in dict.fromkeys(tried)],
         cut_bound=CutBound.of(inputs, table),
         bound=min(bounds.values()) if everyone else bound.of([_fastest(seconds)] * used),
+        order_bounds=bounds,
+        complete=everyone,
     )
 
 

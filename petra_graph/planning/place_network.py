@@ -170,12 +170,13 @@ def _place(network: MeasuredNetwork, devices: tuple[Device, ...]) -> Placement:
         return searched(partial(cut_and_place, stages=partition.stages, objective=partition.strategy))
     count = len(stages.stages)
     limited = any(device.memory_bytes is not None for device in devices)
-    unlike = len({(device.type, device.link) for device in devices}) > 1
+    unlike = len({(device.type, device.link, device.machine) for device in devices}) > 1
+    chosen = unlike and (len(devices) > count or (len(devices) == count and partition.order == "searched"))
     if isinstance(partition.devices, tuple) and len(partition.devices) == count:
         stages = stages.spread_over(partition.devices)
         if limited:
             return searched(partial(within_memory, stages=stages))
-    elif limited or 1 < len(devices) < count or (unlike and len(devices) > count):
+    elif limited or 1 < len(devices) < count or chosen:
         return searched(partial(place_stages, stages=stages, objective=partition.strategy))
     else:
         stages = stages.spread_over([device.name for device in devices[:count]])

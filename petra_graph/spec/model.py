@@ -182,6 +182,11 @@ class PartitionSpec:
     devices: int | tuple[str, ...] = key(
         1, 'number of devices, or names: ["cuda:0", "cpu"]', validator=[AtLeast(1), MOST_DEVICES, Length(at_least=1)]
     )
+    order: Literal["searched", "listed"] = key(
+        "searched",
+        "order of unlike devices in the pipeline: the one that is best for the strategy, or the listed one; devices that are "
+        "listed one a stage are as listed",
+    )
     replicas: int = key(
         1,
         "copies of the pipeline, each with processes and rows of a micro-batch of its own",
