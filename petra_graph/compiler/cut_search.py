@@ -107,7 +107,7 @@ class CutSearch:
         """Return the value that a cut has to undercut."""
         return inf if self.best is None else self.best.value * (1 - self.measure.equal)
 
-    def _consider(self, cut: Cut) -> bool:
+    def consider(self, cut: Cut) -> bool:
         """Measure a cut, and return whether it is the best so far."""
         if cut in self._seen:
             return False
@@ -128,7 +128,7 @@ class CutSearch:
             for cut in self._by_bound(self._around()):
                 if self.measure.left <= left:
                     return
-                if self._consider(cut):
+                if self.consider(cut):
                     improved = True
                     break
 
@@ -155,5 +155,5 @@ class CutSearch:
             if self.measure.left <= 0:
                 self.bound = self.measure.bound(cut)
                 return False
-            self._consider(cut)
+            self.consider(cut)
         return True

@@ -6,8 +6,8 @@ looks at the others too, as far as their bounds leave room.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from itertools import islice
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from itertools import combinations, islice
 from operator import add
 
 from attrs import evolve, frozen
@@ -17,13 +17,17 @@ from petra_graph.compiler.cuts import CHOICES, Hosts, device_orders
 from petra_graph.compiler.node_seconds import NodeSeconds, NodeTable, device_kind
 from petra_graph.compiler.partition_problem import bound_problem
 from petra_graph.compiler.partitioner.known_stages import stages_as_items
-from petra_graph.compiler.partitioner.lower_bound import tick_bound
+from petra_graph.compiler.partitioner.lower_bound import EXACT, tick_bound
 from petra_graph.compiler.partitioner.problem import PartitionProblem
 from petra_graph.compiler.planner_inputs import PlannerInputs
 from petra_graph.program.schedule import depths
 
 _TRIED = 4
 """Selections that the solver runs on, by their bounds, and where memory is limited as many by their memory."""
+_EXCHANGED = 300
+"""Orders of more unlike devices than can be tried in all orders, about."""
+_COARSE = 1e-3
+"""The relative width of the bounds of orders of which another one has a lesser bound."""
 
 
 @frozen(kw_only=True)
@@ -57,16 +61,24 @@ def select(inputs: PlannerInputs, table: NodeTable, stages: int, given: Sequence
     seconds = table.on(inputs)
     used = min(stages, len(inputs.devices))
     kinds = [device_kind(inputs, device) for device in inputs.devices]
-    choices = list(islice(device_orders(kinds, used, listed=keeps_listed_order(inputs)), CHOICES + 1))
+    listed = keeps_listed_order(inputs)
+    choices = list(islice(device_orders(kinds, used, listed=listed), CHOICES + 1))
     everyone = len(choices) <= CHOICES
     if not everyone:
         choices = [*_outstanding(inputs, seconds, used), *choices[: 2 * _TRIED]]
     bound = _Bound(inputs=inputs, table=table, stages=stages, given=given)
-    bounds = {choice: bound.of([seconds[device] for device in choice]) for choice in dict.fromkeys(choices)}
+    bounds = {choice: bound.of([seconds[device] for device in choice], _COARSE) for choice in dict.fromkeys(choices)}
+    if not everyone and not listed:
+        _exchange(bounds, kinds, lambda choice: bound.of([seconds[device] for device in choice], _COARSE))
+    refined = set[Hosts]()
+    while (lowest := min(bounds, key=bounds.__getitem__)) not in refined:
+        bounds[lowest] = bound.of([seconds[device] for device in lowest])
+        refined.add(lowest)
     ranked = sorted(bounds, key=lambda choice: bounds[choice])
     tried = ranked[:_TRIED]
     if any(limit is not None for limit in inputs.limits):
-        tried += sorted(bounds, key=lambda choice: _memory(inputs, choice), reverse=True)[:_TRIED]
+        sets = {frozenset(choice): choice for choice in reversed(ranked)}.values()
+        tried += sorted(sets, key=lambda choice: _memory(inputs, choice), reverse=True)[:_TRIED]
     return Selection(
         tried=[evolve(inputs, devices=tuple(inputs.devices[device] for device in one)) for one in dict.fromkeys(tried)],
         cut_bound=CutBound.of(inputs, table),
@@ -74,6 +86,18 @@ def select(inputs: PlannerInputs, table: NodeTable, stages: int, given: Sequence
         order_bounds=bounds,
         complete=everyone,
     )
+
+
+def _exchange(bounds: dict[Hosts, float], kinds: Sequence[Hashable], bound: Callable[[Hosts], float]) -> None:
+    """Add the bounds of orders in which two devices are exchanged, from the least so far to lesser ones as long as there are any."""
+    latest = None
+    while latest != (latest := min(bounds, key=bounds.__getitem__)) and len(bounds) < _EXCHANGED:
+        for one, other in combinations(range(len(latest)), 2):
+            if kinds[latest[one]] != kinds[latest[other]]:
+                exchange = {latest[one]: latest[other], latest[other]: latest[one]}
+                order = tuple(exchange.get(device, device) for device in latest)
+                if order not in bounds:
+                    bounds[order] = bound(order)
 
 
 def _outstanding(inputs: PlannerInputs, seconds: Sequence[NodeSeconds], stages: int) -> list[Hosts]:
@@ -110,7 +134,7 @@ class _Bound:
     stages: int
     given: Sequence[Sequence[str]] | None
 
-    def of(self, seconds: Sequence[NodeSeconds]) -> float:
+    def of(self, seconds: Sequence[NodeSeconds], width: float = EXACT) -> float:
         """Return it for devices with these seconds: by their work, or by the way of a micro-batch through all stages."""
         problem = bound_problem(
             self.inputs, self.table, self.stages, seconds, () if self.given is None else self.given[-1]
@@ -119,7 +143,7 @@ class _Bound:
         if self.given is not None:
             positions = [[problem.index[name] for name in names] for names in self.given]
             problem = stages_as_items(problem, positions)
-        return max(tick_bound(problem), trip)
+        return max(tick_bound(problem, width), trip)
 
     def _round_trip(self, problem: PartitionProblem, seconds: Sequence[NodeSeconds]) -> float:
         """Return the seconds of a micro-batch's way to the head and back, shared by those that may be on it.

@@ -100,7 +100,10 @@ def fastest(measure: Seconds, space: CutSpace, bound: float, starts: Sequence[Pl
         programs = inputs.placed(start)
         if measure.effort(programs, resolved=True) > _TOO_MUCH:
             return evolve(start, guarantee=_UNTIMED)
-        search.offer(measure.timed(inputs.cut(start), start, programs))
+        cut = inputs.cut(start)
+        search.offer(measure.timed(cut, start, programs))
+        if space.listed and space.stages < len(space.kinds):
+            search.consider(measure.cut_bound.on_other_devices(cut, space.kinds))
     search.run()
     assert search.best is not None, "there is a start"
     guarantee = _guarantee(search, measure, max(bound, search.bound))

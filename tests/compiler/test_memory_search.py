@@ -9,14 +9,14 @@ from attrs import evolve
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from petra_graph.compiler import memory_search
+from petra_graph.compiler import memory_search, proposals
 from petra_graph.compiler.listed_stages import partition, per_block
 from petra_graph.compiler.placement_search import cut_and_place, place_stages
 from petra_graph.compiler.proposals import keeps
 from petra_graph.errors import NoFeasiblePlan
 from petra_graph.program.placement import Partition
 from tests.support.costs import costs
-from tests.support.pipelines import REVNET, SHAPES
+from tests.support.pipelines import CHAIN, REVNET, SHAPES
 from tests.support.settings import devices, setting
 from tools.bench.placements import drawn
 
@@ -63,7 +63,7 @@ def fits(table, limits):
     return True
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=12, deadline=None)
 @given(
     seed=st.integers(0, 10**6),
     order=st.sampled_from(["searched", "listed"]),
@@ -78,6 +78,27 @@ def test_no_limits_are_refused_that_a_cut_keeps_nor_what_smaller_limits_allow(se
     assert fits(table, limits)
     assert fits(table, tuple(int(limit * times) for limit, times in zip(limits, larger, strict=False)))
     assert not fits(table, (levels[0] - 1,) * len(limits))
+
+
+@settings(max_examples=15, deadline=None)
+@given(seed=st.integers(0, 10**6), order=st.sampled_from(["searched", "listed"]))
+def test_the_least_memory_is_the_least_of_all_cuts(seed, order):
+    """It was the least of those cuts alone that the partitioner's sums proposed: 15 % more for RevNet50 on four devices."""
+    table = drawn(seed, 40, small=True, order=order)
+    placement = table.planned("memory")
+    assert max(table.held(placement)) == min(max(table.held(one)) for one in table.placements())
+    assert placement.guarantee.startswith("least memory: no ") or not placement.guarantee
+
+
+def test_the_least_memory_of_a_long_chain_takes_few_runs_of_the_memory_model(monkeypatch):
+    """Of 19,448 cuts of 18 nodes into eight stages the table needs no hundred."""
+    ran = []
+    whole = proposals.held_bytes
+    monkeypatch.setattr(memory_search, "held_bytes", lambda *of: ran.append(of) or whole(*of))
+    nodes = [CHAIN[0], *(evolve(CHAIN[1], name=f"rev{index}") for index in range(16)), CHAIN[-1]]
+    made = cut_and_place(setting(8, nodes=nodes, table=costs(nodes, (8,))), 8, "memory")
+    assert made.guarantee == "least memory: no cut holds less on its fullest device"
+    assert 0 < len(ran) < 100
 
 
 def test_where_no_more_cuts_may_be_tried_larger_limits_allow_no_less(monkeypatch):
