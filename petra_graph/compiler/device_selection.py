@@ -88,6 +88,12 @@ def select(inputs: PlannerInputs, table: NodeTable, stages: int, given: Sequence
     )
 
 
+def least_tick(inputs: PlannerInputs, table: NodeTable, stages: int) -> float:
+    """Return seconds that no tick of a number of stages is below, on any of the devices."""
+    bound = _Bound(inputs=inputs, table=table, stages=stages, given=None)
+    return bound.of([_fastest(table.on(inputs))] * min(stages, len(inputs.devices)))
+
+
 def _exchange(bounds: dict[Hosts, float], kinds: Sequence[Hashable], bound: Callable[[Hosts], float]) -> None:
     """Add the bounds of orders in which two devices are exchanged, from the least so far to lesser ones as long as there are any."""
     latest = None

@@ -1,8 +1,8 @@
 """The place step: the stages, their devices and their depths, decided where the specification leaves them open.
 
-    stages     "per-block", or listed: as they are; a number: cut by cost, the fastest by the time model
+    stages     "per-block", or listed: as they are; a number: cut by cost, the fastest by the time model; "auto": the fewest that are about as fast as any number
     devices    as many as stages: one each; fewer: by cost, or all stages on the only device where memory has no limit; more:
-               the first ones, or where they differ those that are faster, in their order
+               the first ones, or where they differ those that are faster; in the order that is faster, or in the listed one
     schedule   as named; "auto": the least depths at full speed, with whole backwards where split ones cost memory that is not there
     processes  each is a device, and hosts consecutive stages: those of a planned device, or by cost
 
@@ -23,6 +23,7 @@ from attrs import evolve
 from petra_graph.compiler.placement_search import cut_and_place, place_stages, resolved_placement, within_memory
 from petra_graph.compiler.planner_inputs import PlannerInputs
 from petra_graph.compiler.spec_checks import check_orders, check_processes, device_count
+from petra_graph.compiler.stage_number import cut_into_fewest
 from petra_graph.errors import NoFeasiblePlan, PetraGraphError
 from petra_graph.planning.measure_network import MeasuredNetwork
 from petra_graph.planning.remedies import working_remedies
@@ -166,7 +167,8 @@ def _place(network: MeasuredNetwork, devices: tuple[Device, ...]) -> Placement:
         return split_or_whole(network.planner_inputs(devices), search)
 
     if stages is None:
-        assert isinstance(partition.stages, int)
+        if not isinstance(partition.stages, int):
+            return searched(partial(cut_into_fewest, objective=partition.strategy))
         return searched(partial(cut_and_place, stages=partition.stages, objective=partition.strategy))
     count = len(stages.stages)
     limited = any(device.memory_bytes is not None for device in devices)
