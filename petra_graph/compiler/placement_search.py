@@ -4,9 +4,9 @@
                          ^------ corrected limits ------'                       time model, and their neighbours
 
 Where none of the solver's best keeps the limits, `memory_search` looks for a cut that does, and decides alone whether there is one.
+It also finds the least memory; the fastest of the cuts that need no more is then taken.
 
 Decision: a device without a stage is spare only where devices outnumber stages; then which are used is part of the search.
-Their order is the specification's.
 """
 
 from __future__ import annotations

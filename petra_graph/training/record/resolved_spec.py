@@ -23,13 +23,13 @@ def resolved(prepared: Prepared) -> Spec:
     method = network.method
     devices = tuple(program.device for program in prepared.programs)
     planned = [device.name for device in prepared.placement.devices]
-    places = [planned.index(name) for name in dict.fromkeys(devices)]
+    hosts = dict.fromkeys(stage.device for stage in prepared.placement.stages)
 
     def of_each(given: str | tuple[str, ...] | None) -> str | tuple[str, ...] | None:
         """Return the values of single devices in the order in which the pipeline goes through these."""
-        if device_count(spec.partition) != len(places):
+        if device_count(spec.partition) != len(set(devices)):
             return None  # The run has another number of devices.
-        return tuple(given[place] for place in places) if isinstance(given, tuple) else given
+        return tuple(given[planned.index(host)] for host in hosts) if isinstance(given, tuple) else given
 
     return attrs.evolve(
         spec,
