@@ -10,12 +10,12 @@ The time model is never below: it has the same seconds and messages, and waits i
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from math import gcd
+from collections.abc import Hashable, Mapping, Sequence
+from math import gcd, inf
 
 from attrs import define, frozen
 
-from petra_graph.compiler.cuts import Account, Cut
+from petra_graph.compiler.cuts import Account, Cut, Hosts
 from petra_graph.compiler.node_seconds import NodeSeconds, NodeTable
 from petra_graph.compiler.partition_problem import least_backward_bytes
 from petra_graph.compiler.planner_inputs import PlannerInputs
@@ -23,6 +23,9 @@ from petra_graph.program.channels import Edge
 from petra_graph.program.device_types import Link
 from petra_graph.program.schedule import depths
 from petra_graph.spec.model import RequestedSchedule
+
+_MOST_STEPS = 100_000
+"""Of a choice of devices."""
 
 
 @frozen(kw_only=True)
@@ -58,7 +61,7 @@ class CutBound:
         position = {name: place for place, name in enumerate(inputs.graph.order)}
         numbered = list(enumerate(inputs.devices))
         return cls(
-            accounts=[Account(device.least, device.last, device.stage) for device in seconds],
+            accounts=[Account(device.before_last, device.last, device.stage) for device in seconds],
             seconds=seconds,
             messages=[
                 _Message(
@@ -107,6 +110,42 @@ class CutBound:
             known = ways.get(ends, (0.0, 0.0))
             ways[ends] = max(known[0], there), max(known[1], back)
         return max(*load, *occupied.values(), self._trips(forward, backward, update, ways))
+
+    def on_other_devices(self, cut: Cut, kinds: Sequence[Hashable]) -> Cut:
+        """Return the same stages, a device each, on the devices in their listed order whose busiest one, or busiest link, is least busy.
+
+        A dynamic program from the last stage to the first: where machines end is where messages between neighbours are small. Devices
+        of one kind that stand together take turns, so the next device is the next one or the first of another kind.
+        """
+        stages, count, devices = cut.stages, len(cut.hosts), len(self.accounts)
+        changes = [device for device in range(1, devices) if kinds[device] != kinds[device - 1]]
+        if count * devices * (len(changes) + 1) > _MOST_STEPS:
+            return cut
+        work = [[account.stage] * count for account in self.accounts]
+        for own, account in zip(work, self.accounts, strict=True):
+            for node, stage in enumerate(stages):
+                own[stage] += (account.last if stage == count - 1 else account.inner)[node]
+        ahead, back = [0.0] * count, [0.0] * count
+        for message in self.messages:
+            sender = stages[message.producer]
+            if stages[message.consumer] == sender + 1:
+                ahead[sender] += message.forward_bytes
+                back[sender] += message.backward_bytes
+        # The largest seconds of stages from a place on, if a device hosts the first of them, with the sum of their messages'; then the hosts.
+        best: list[tuple[float, float, Hosts]] = [(own[-1], 0.0, (device,)) for device, own in enumerate(work)]
+        for stage in range(count - 2, -1, -1):
+            rest, best = best, []
+            for device, own in enumerate(work):
+                found: tuple[float, float, Hosts] = (inf, inf, ())
+                for after in {device + 1, *changes}:
+                    if not device < after < devices:
+                        continue
+                    link = self.links[device, after]
+                    seconds = [size / link.bytes_per_second for size in (ahead[stage], back[stage])]
+                    busiest = max(own[stage], *seconds, rest[after][0])
+                    found = min(found, (busiest, rest[after][1] + sum(seconds), (device, *rest[after][2])))
+                best.append(found)
+        return cut._replace(hosts=min(best)[2])
 
     def _trips(
         self,

@@ -2,22 +2,22 @@
 
     order     stem  a  b  c  head          the graph's topological order
     stages     0    0  1  1   2            no edge leads to an earlier stage, no stage is empty
-    hosts      0    0  1                   the device of stages 0, 1 and 2, in the devices' listed order
+    hosts      0    0  1                   the device of stages 0, 1 and 2; each device has neighbours
 
 Any cut into an acyclic graph of stages can be written so, its stages numbered in some topological order.
 """
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
-from itertools import combinations, islice, pairwise
+from itertools import chain, combinations, islice, pairwise
 from typing import NamedTuple
 
 from attrs import define
 
-CHOICES = 256
-"""Choices of devices that are considered, at most."""
+CHOICES = 720
+"""Orders of devices that are considered, at most: all of six unlike ones."""
 _MOST_NODES = 300
 """Of a graph whose cuts are enumerated."""
 _STEPS = 30_000
@@ -48,29 +48,36 @@ class Cut(NamedTuple):
     """Of every stage."""
 
 
-def device_choices(kinds: Sequence[Hashable], stages: int) -> Iterator[Hosts]:
-    """Yield the ways to give stages to devices in their listed order, neighbours together.
+def device_orders(kinds: Sequence[Hashable], used: int, *, listed: bool) -> Iterator[Hosts]:
+    """Yield the orders of some devices, the listed one first; those that differ only by devices of one kind are yielded once.
 
-    As many devices as stages, or more: each stage has one of its own, and choices that differ only by devices of one
-    kind are yielded once. Fewer: every device has a stage.
+    Args:
+        kinds: of every device.
+        used: number of devices in an order.
+        listed: devices keep the order in which they are listed.
     """
-    if stages > len(kinds):
-        for changes in combinations(range(1, stages), len(kinds) - 1):
-            yield tuple(device for device, (a, b) in enumerate(pairwise([0, *changes, stages])) for _ in range(a, b))
-        return
 
-    def rest(chosen: Hosts, first: int) -> Iterator[Hosts]:
-        missing = stages - len(chosen)
+    def rest(chosen: Hosts) -> Iterator[Hosts]:
+        missing = used - len(chosen)
         if not missing:
             yield chosen
             return
+        first = chosen[-1] + 1 if listed and chosen else 0
         seen = set()
-        for device in range(first, len(kinds) - missing + 1):
-            if kinds[device] not in seen:
+        for device in range(first, len(kinds) - (missing - 1) * listed):
+            if device not in chosen and kinds[device] not in seen:
                 seen.add(kinds[device])
-                yield from rest((*chosen, device), device + 1)
+                yield from rest((*chosen, device))
 
-    yield from rest((), 0)
+    return rest(())
+
+
+def spread(order: Hosts, stages: int) -> Iterator[Hosts]:
+    """Yield the ways to give stages to devices in an order, neighbours together, every device having one at least."""
+    for changes in combinations(range(1, stages), len(order) - 1):
+        yield tuple(
+            device for device, (a, b) in zip(order, pairwise([0, *changes, stages]), strict=True) for _ in range(a, b)
+        )
 
 
 @define(kw_only=True, frozen=True, eq=False, slots=False)
@@ -85,6 +92,10 @@ class CutSpace:
     """Number of stages."""
     kinds: Sequence[Hashable]
     """Of every device."""
+    orders: Sequence[Hosts] | None
+    """Of the devices that are used; None where they are too many."""
+    listed: bool = True
+    """Whether devices keep the order in which they are listed."""
     fixed: Stages | None = None
     """The stages, where they are given."""
 
@@ -101,9 +112,14 @@ class CutSpace:
         return all(node - 1 in self.producers[node] for node in range(1, self.count))
 
     @property
+    def noun(self) -> str:
+        """What is chosen, for people."""
+        return "cut" if self.fixed is None else "placement"
+
+    @property
     def terms(self) -> str:
         """Which placements are considered, for people."""
-        order = ", devices in their listed order" if len(set(self.kinds)) > 1 else ""
+        order = ", devices in their listed order" if self.listed and len(set(self.kinds)) > 1 else ""
         if self.stages > len(self.kinds) > 1:
             return f", every device hosting neighbouring stages{order}"
         return order
@@ -126,6 +142,8 @@ class CutSpace:
     def _other_hosts(self, cut: Cut) -> Iterator[Cut]:
         hosts, devices = cut.hosts, len(self.kinds)
         shared = len(hosts) > devices
+        if not self.listed:
+            yield from self._exchanged(cut)
         for stage, host in enumerate(hosts):
             before = hosts[stage - 1] if stage else -1
             after = hosts[stage + 1] if stage + 1 < len(hosts) else devices
@@ -138,17 +156,32 @@ class CutSpace:
             for other in others:
                 yield cut._replace(hosts=(*hosts[:stage], other, *hosts[stage + 1 :]))
 
-    def all_below(self, accounts: Sequence[Account], seconds: float) -> list[Cut] | None:
-        """Return all cuts whose every device works less than `seconds`, None where they are too many to look at."""
-        choices = list(islice(device_choices(self.kinds, self.stages), CHOICES + 1))
+    def _exchanged(self, cut: Cut) -> Iterator[Cut]:
+        """Yield the cut with two devices of different kinds exchanged, one of which may be spare."""
+        for one, other in combinations(range(len(self.kinds)), 2):
+            if self.kinds[one] != self.kinds[other] and (one in cut.hosts or other in cut.hosts):
+                exchange = {one: other, other: one}
+                yield cut._replace(hosts=tuple(exchange.get(host, host) for host in cut.hosts))
+
+    def all_below(
+        self, accounts: Sequence[Account], limit: float, bound: Callable[[Hosts], float] = lambda _: 0.0
+    ) -> list[Cut] | None:
+        """Return all cuts whose every device has less than `limit`, None where they are too many to look at.
+
+        Args:
+            accounts: of every device.
+            limit: what a device has to stay below.
+            bound: what no cut on an order of devices is below.
+        """
         steps = iter(range(_STEPS))
-        if len(choices) > CHOICES:
-            return None
+        hosts = chain.from_iterable(spread(order, self.stages) for order in self.orders or () if bound(order) < limit)
         try:
-            cuts = [cut for one in choices for cut in self.below(one, accounts, seconds, steps)]
+            found = list(
+                islice(chain.from_iterable(self.below(one, accounts, limit, steps) for one in hosts), _CUTS + 1)
+            )
         except OutOfSteps:
             return None
-        return cuts if len(cuts) <= _CUTS else None
+        return None if self.orders is None or len(found) > _CUTS else found
 
     def below(self, hosts: Hosts, accounts: Sequence[Account], seconds: float, steps: Iterator[int]) -> Iterator[Cut]:
         """Yield those on these devices, as far as `steps` go; of given stages, the cut as it is.
@@ -157,6 +190,8 @@ class CutSpace:
             OutOfSteps: there are no more steps, or too many nodes for any number of them.
         """
         if self.fixed is not None:
+            if next(steps, None) is None:
+                raise OutOfSteps
             yield Cut(self.fixed, hosts)
         elif self.count > _MOST_NODES:
             raise OutOfSteps

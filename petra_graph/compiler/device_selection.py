@@ -6,24 +6,28 @@ looks at the others too, as far as their bounds leave room.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from itertools import islice
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from itertools import combinations, islice
 from operator import add
 
 from attrs import evolve, frozen
 
 from petra_graph.compiler.cut_bound import CutBound
-from petra_graph.compiler.cuts import CHOICES, Hosts, device_choices
+from petra_graph.compiler.cuts import CHOICES, Hosts, device_orders
 from petra_graph.compiler.node_seconds import NodeSeconds, NodeTable, device_kind
 from petra_graph.compiler.partition_problem import bound_problem
 from petra_graph.compiler.partitioner.known_stages import stages_as_items
-from petra_graph.compiler.partitioner.lower_bound import tick_bound
+from petra_graph.compiler.partitioner.lower_bound import EXACT, tick_bound
 from petra_graph.compiler.partitioner.problem import PartitionProblem
 from petra_graph.compiler.planner_inputs import PlannerInputs
 from petra_graph.program.schedule import depths
 
 _TRIED = 4
 """Selections that the solver runs on, by their bounds, and where memory is limited as many by their memory."""
+_EXCHANGED = 300
+"""Orders of more unlike devices than can be tried in all orders, about."""
+_COARSE = 1e-3
+"""The relative width of the bounds of orders of which another one has a lesser bound."""
 
 
 @frozen(kw_only=True)
@@ -36,6 +40,10 @@ class Selection:
     """Of cuts on all devices."""
     bound: float
     """No tick is below, on any selection."""
+    order_bounds: Mapping[Hosts, float]
+    """No tick on an order of devices is below."""
+    complete: bool
+    """Whether these are all orders."""
 
 
 def has_unlike_devices(inputs: PlannerInputs) -> bool:
@@ -43,29 +51,59 @@ def has_unlike_devices(inputs: PlannerInputs) -> bool:
     return len({device_kind(inputs, device) for device in inputs.devices}) > 1
 
 
+def keeps_listed_order(inputs: PlannerInputs) -> bool:
+    """Whether devices keep their listed order: as the specification says, and where they differ by their machine alone."""
+    return inputs.order == "listed" or len({device_kind(inputs, evolve(one, machine=0)) for one in inputs.devices}) == 1
+
+
 def select(inputs: PlannerInputs, table: NodeTable, stages: int, given: Sequence[Sequence[str]] | None) -> Selection:
     """Return the selections of devices to try for a number of stages, which may be given by their nodes."""
     seconds = table.on(inputs)
     used = min(stages, len(inputs.devices))
-    choices: list[Hosts] = [tuple(range(used))]
-    everyone = True
-    if used < len(inputs.devices):
-        kinds = [device_kind(inputs, device) for device in inputs.devices]
-        choices = list(islice(device_choices(kinds, stages), CHOICES + 1))
-        everyone = len(choices) <= CHOICES
-        if not everyone:
-            choices = [*_outstanding(inputs, seconds, stages), *choices[: 2 * _TRIED]]
+    kinds = [device_kind(inputs, device) for device in inputs.devices]
+    listed = keeps_listed_order(inputs)
+    choices = list(islice(device_orders(kinds, used, listed=listed), CHOICES + 1))
+    everyone = len(choices) <= CHOICES
+    if not everyone:
+        choices = [*_outstanding(inputs, seconds, used), *choices[: 2 * _TRIED]]
     bound = _Bound(inputs=inputs, table=table, stages=stages, given=given)
-    bounds = {choice: bound.of([seconds[device] for device in choice]) for choice in dict.fromkeys(choices)}
+    bounds = {choice: bound.of([seconds[device] for device in choice], _COARSE) for choice in dict.fromkeys(choices)}
+    if not everyone and not listed:
+        _exchange(bounds, kinds, lambda choice: bound.of([seconds[device] for device in choice], _COARSE))
+    refined = set[Hosts]()
+    while (lowest := min(bounds, key=bounds.__getitem__)) not in refined:
+        bounds[lowest] = bound.of([seconds[device] for device in lowest])
+        refined.add(lowest)
     ranked = sorted(bounds, key=lambda choice: bounds[choice])
     tried = ranked[:_TRIED]
     if any(limit is not None for limit in inputs.limits):
-        tried += sorted(bounds, key=lambda choice: _memory(inputs, choice), reverse=True)[:_TRIED]
+        sets = {frozenset(choice): choice for choice in reversed(ranked)}.values()
+        tried += sorted(sets, key=lambda choice: _memory(inputs, choice), reverse=True)[:_TRIED]
     return Selection(
         tried=[evolve(inputs, devices=tuple(inputs.devices[device] for device in one)) for one in dict.fromkeys(tried)],
         cut_bound=CutBound.of(inputs, table),
         bound=min(bounds.values()) if everyone else bound.of([_fastest(seconds)] * used),
+        order_bounds=bounds,
+        complete=everyone,
     )
+
+
+def least_tick(inputs: PlannerInputs, table: NodeTable, stages: int) -> float:
+    """Return seconds that no tick of a number of stages is below, on any of the devices."""
+    bound = _Bound(inputs=inputs, table=table, stages=stages, given=None)
+    return bound.of([_fastest(table.on(inputs))] * min(stages, len(inputs.devices)))
+
+
+def _exchange(bounds: dict[Hosts, float], kinds: Sequence[Hashable], bound: Callable[[Hosts], float]) -> None:
+    """Add the bounds of orders in which two devices are exchanged, from the least so far to lesser ones as long as there are any."""
+    latest = None
+    while latest != (latest := min(bounds, key=bounds.__getitem__)) and len(bounds) < _EXCHANGED:
+        for one, other in combinations(range(len(latest)), 2):
+            if kinds[latest[one]] != kinds[latest[other]]:
+                exchange = {latest[one]: latest[other], latest[other]: latest[one]}
+                order = tuple(exchange.get(device, device) for device in latest)
+                if order not in bounds:
+                    bounds[order] = bound(order)
 
 
 def _outstanding(inputs: PlannerInputs, seconds: Sequence[NodeSeconds], stages: int) -> list[Hosts]:
@@ -84,6 +122,7 @@ def _fastest(seconds: Sequence[NodeSeconds]) -> NodeSeconds:
     """Return a device that is as fast at each node as any."""
     return NodeSeconds(
         inner=tuple(map(min, *(one.inner for one in seconds))),
+        undelayed=tuple(map(min, *(one.undelayed for one in seconds))),
         last=tuple(map(min, *(one.last for one in seconds))),
         forward=tuple(map(min, *(one.forward for one in seconds))),
         backward=tuple(map(min, *(one.backward for one in seconds))),
@@ -101,7 +140,7 @@ class _Bound:
     stages: int
     given: Sequence[Sequence[str]] | None
 
-    def of(self, seconds: Sequence[NodeSeconds]) -> float:
+    def of(self, seconds: Sequence[NodeSeconds], width: float = EXACT) -> float:
         """Return it for devices with these seconds: by their work, or by the way of a micro-batch through all stages."""
         problem = bound_problem(
             self.inputs, self.table, self.stages, seconds, () if self.given is None else self.given[-1]
@@ -110,7 +149,7 @@ class _Bound:
         if self.given is not None:
             positions = [[problem.index[name] for name in names] for names in self.given]
             problem = stages_as_items(problem, positions)
-        return max(tick_bound(problem), trip)
+        return max(tick_bound(problem, width), trip)
 
     def _round_trip(self, problem: PartitionProblem, seconds: Sequence[NodeSeconds]) -> float:
         """Return the seconds of a micro-batch's way to the head and back, shared by those that may be on it.

@@ -1,141 +1,163 @@
-"""The search for a cut that keeps the memory limits, by the memory model, where the solver's best do not.
+"""What the memory model says of a cut's fullest device: the nearest cut to the limits, and the cut that needs least.
 
-    the solver's nearest --> the solver, corrected, below the least so far --> neighbours of the least --> all cuts, if few
+Under limits, a device's bytes count divided by its limit's part of the largest limit.
 
-The nearest is the cut whose fullest device holds least, each device's bytes divided by its limit's part of the largest limit.
-
-Decision: which cuts are tried, and in which order, depends on the proportions of the limits, never on their size, which only
+Decision: which cuts are tried under limits, and in which order, depends on the proportions of the limits, never on their size, which only
 says where the search ends. So what limits allow, larger ones in the same proportions do not refuse; where all cuts were
 tried, no larger ones do.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property
 from math import inf
 
 from attrs import define, field
 
-from petra_graph.compiler.cuts import Account, Cut, CutSpace
+from petra_graph.compiler.cut_search import CutSearch, Found
+from petra_graph.compiler.cuts import Account, Cut, CutSpace, Hosts
+from petra_graph.compiler.memory_table import MemoryTable, is_tabulable
+from petra_graph.compiler.node_seconds import NodeTable
 from petra_graph.compiler.planner_inputs import PlannerInputs
-from petra_graph.compiler.proposals import CORRECTIONS, Candidate, Proposals, held_bytes
-from petra_graph.errors import SpecError
+from petra_graph.compiler.proposals import Candidate, Proposals, held_bytes
 from petra_graph.program.placement import Partition, Placement
-from petra_graph.units import noun
 
-_AIM = 0.99
-"""The part of the least bytes so far that the solver has to stay below."""
 _EFFORT = 400_000
 """About that many operations of nodes that the memory model executes for all cuts; seconds."""
+_ROUNDING = 1e-12
+Starts = Sequence[tuple[Proposals, Candidate]]
+"""Of a search: solvers, and what they have found."""
 
 
-@define(kw_only=True)
-class MemorySearch:
-    """The search among the cuts into a number of stages, or among the places of given stages."""
+@define(kw_only=True, slots=False)
+class Bytes:
+    """The bytes of the fullest device, by the memory model."""
 
     inputs: PlannerInputs
-    space: CutSpace
-    accounts: Sequence[Account]
-    """Of every device."""
     placed: Callable[[Partition], Placement]
     """Resolves the schedule; raises SpecError where the listed depths do not fit."""
-    complete: bool = field(init=False, default=False)
-    """Whether all cuts were tried, and none fits."""
-    _part: dict[str, float] = field(init=False)
-    """Of the largest limit, by the device's name; infinite without a limit."""
-    _least: Candidate = field(init=False)
-    _bytes: float = field(init=False, default=inf)
-    """The least one's, in parts."""
-    _seen: set[Cut] = field(init=False, factory=set)
-    _left: int = field(init=False)
-    """Cuts that may be tried."""
+    parts: Mapping[str, float]
+    """What bytes are divided by, by the device's name."""
+    within_limits: bool
+    """Whether cuts that break a device's limit count for nothing."""
+    left: float = field(init=False)
+    equal: float = 0.0
 
     def __attrs_post_init__(self) -> None:
-        largest = max(limit for limit in self.inputs.limits if limit is not None)
-        self._part = {
-            device.name: inf if device.memory_bytes is None else device.memory_bytes / largest
-            for device in self.inputs.devices
-        }
-        micro_batches = 2 * self.space.stages + 3 * self.inputs.accumulation
-        self._left = _EFFORT // (micro_batches * self.space.count)
+        self.left = _EFFORT
 
-    def nearest(self, starts: Iterable[tuple[Proposals, Candidate]]) -> Candidate:
-        """Return the first candidate that fits, or else the one that misses least.
+    @cached_property
+    def accounts(self) -> Sequence[Account]:
+        """What a device holds once all its stages have made an update: their nodes' parameters and optimizer state."""
+        nodes = [self.inputs.costs.nodes[name] for name in self.inputs.graph.order]
+        sizes = [node.parameter_bytes + node.statistics_bytes + node.optimizer_bytes for node in nodes]
+        shares = [[size / self.parts[device.name] for size in sizes] for device in self.inputs.devices]
+        return [Account(own, own, 0.0) for own in shares]
 
-        Args:
-            starts: solvers, one at least, with candidates that do not fit.
-        """
-        solver = None
-        for one, candidate in starts:
-            if self._improved(candidate):
-                solver = one
-        assert solver is not None, "there is a start"
-        self._correct(solver)
-        while not self._least.fits and self._try(self.space.neighbours(self.inputs.cut(self._least.placement))):
-            pass
-        if not self._least.fits:
-            self._try_all()
-        return self._least
+    def bound(self, cut: Cut) -> float:
+        load = [0.0] * len(self.accounts)
+        for node, stage in enumerate(cut.stages):
+            host = cut.hosts[stage]
+            load[host] += self.accounts[host].inner[node]
+        return max(load)
 
-    def in_vain(self) -> str:
-        """Return how many cuts were tried without one that fits, for people."""
-        what = noun(len(self._seen), "cut" if self.space.fixed is None else "placement")
-        if self.complete:
-            return f"none of all {len(self._seen)} {what} fits{self.space.terms}"
-        return f"found none that fits, of {len(self._seen)} {what} tried"
+    def order_bound(self, _: Hosts) -> float:
+        return 0.0
 
-    def _correct(self, solver: Proposals) -> None:
-        """Have the solver stay below the least bytes so far, corrected by its latest cut."""
-        latest: Candidate | None = self._least
-        for _ in range(CORRECTIONS):
-            if latest is None or self._least.fits:
+    def below(self, cut: Cut, limit: float) -> Found | None:
+        candidate = self.candidate(cut, limit)
+        found = self.of(candidate)
+        return None if found.value >= limit or (self.within_limits and not candidate.fits) else found
+
+    def candidate(self, cut: Cut, limit: float = inf) -> Candidate:
+        """Return a cut with the bytes of its devices, no more of them than where one has the limit."""
+        self.left -= (2 * len(cut.hosts) + 3 * self.inputs.accumulation) * len(cut.stages)
+        placement = self.placed(self.inputs.hosted(cut))
+        most = [limit * self.parts[device.name] for device in self.inputs.devices]
+        return Candidate(inputs=self.inputs, placement=placement, held_bytes=held_bytes(self.inputs, placement, most))
+
+    def of(self, candidate: Candidate) -> Found:
+        devices = zip(candidate.held_bytes, candidate.inputs.devices, strict=True)
+        return Found(
+            cut=self.inputs.cut(candidate.placement),
+            placement=candidate.placement,
+            value=max(used / self.parts[device.name] for used, device in devices),
+        )
+
+
+def nearest(
+    inputs: PlannerInputs,
+    nodes: NodeTable,
+    space: CutSpace,
+    placed: Callable[[Partition], Placement],
+    starts: Starts,
+) -> CutSearch:
+    """Return a search that has found a cut within the limits, or else the cut that misses them least.
+
+    Args:
+        inputs: a device at least has a limit.
+        nodes: of the network.
+        space: the cuts.
+        placed: resolves the schedule.
+        starts: solvers with candidates, one at least.
+    """
+    largest = max(limit for limit in inputs.limits if limit is not None)
+    parts = {one.name: inf if one.memory_bytes is None else one.memory_bytes / largest for one in inputs.devices}
+    measure = Bytes(inputs=inputs, placed=placed, parts=parts, within_limits=False)
+    return _searched(measure, nodes, space, starts, enough=largest * (1 + _ROUNDING))
+
+
+def least(
+    inputs: PlannerInputs,
+    nodes: NodeTable,
+    space: CutSpace,
+    placed: Callable[[Partition], Placement],
+    starts: Starts,
+) -> CutSearch:
+    """Return a search for the cut within the limits whose fullest device holds least; arguments as of `nearest`, the candidates fit."""
+    parts = dict.fromkeys((device.name for device in inputs.devices), 1.0)
+    measure = Bytes(inputs=inputs, placed=placed, parts=parts, within_limits=True)
+    return _searched(measure, nodes, space, starts, enough=0.0)
+
+
+def _searched(measure: Bytes, nodes: NodeTable, space: CutSpace, starts: Starts, *, enough: float) -> CutSearch:
+    """Search from the starts, and from what their solvers find below the least bytes so far."""
+    search = CutSearch(space=space, measure=measure, enough=enough)
+    solver = latest = None
+    for one, candidate in starts:
+        if search.offer(measure.of(candidate)) and candidate.solver_bytes:
+            solver, latest = one, candidate
+    for candidate in [] if solver is None or latest is None else solver.lowered(latest, measure.parts):
+        if candidate.fits or not measure.within_limits:
+            search.offer(measure.of(candidate))
+        if search.satisfied:
+            break
+    if not search.finished and is_tabulable(measure.inputs, space):
+        _tabulate(search, measure, nodes)
+    if not search.finished:
+        search.run()
+    return search
+
+
+def _tabulate(search: CutSearch, measure: Bytes, nodes: NodeTable) -> None:
+    """Search all cuts by the table of the memory model, as far as the effort reaches."""
+    assert search.best is not None, "there is a start"
+    inputs = measure.inputs
+    depths = [program.depth for program in inputs.placed(search.best.placement)]
+    table = MemoryTable(inputs=inputs, nodes=nodes, depths=depths)
+    for hosts in search.space.orders or ():
+        devices = [inputs.devices[host] for host in hosts]
+        parts = [measure.parts[device.name] for device in devices]
+        limits = [(measure.within_limits and device.memory_bytes) or inf for device in devices]
+        while not search.satisfied:
+            value, stages = table.least(parts, limits)
+            if value >= search.best.value:
+                break
+            if measure.left <= 0:
                 return
-            parts = [self._part[device.name] for device in solver.inputs.devices]
-            limits = [None if part == inf else _AIM * self._bytes * part for part in parts]
-            latest = solver.corrected("memory", latest, limits)
-            if latest is not None:
-                self._improved(latest)
-
-    def _try_all(self) -> None:
-        """Try all cuts, those first that differ least from the nearest one."""
-        stages = self.inputs.cut(self._least.placement).stages
-        cuts = self.space.all_below(self.accounts, inf)
-        if cuts is None:
-            return
-
-        def difference(cut: Cut) -> int:
-            return sum(abs(one - other) for one, other in zip(cut.stages, stages, strict=True))
-
-        waiting = sorted(cuts, key=difference)
-        while not self._least.fits and self._try(waiting):
-            pass
-        self.complete = not self._least.fits and self._left > 0
-
-    def _try(self, cuts: Iterable[Cut]) -> bool:
-        """Try cuts until one has less bytes, and return whether one has."""
-        for cut in cuts:
-            if cut in self._seen:
-                continue
-            if self._left <= 0:
-                return False
-            self._left -= 1
-            self._seen.add(cut)
-            try:
-                placement = self.placed(self.inputs.hosted(cut))
-            except SpecError:  # The listed depths do not fit this cut.
-                continue
-            most = [self._bytes * self._part[device.name] for device in self.inputs.devices]
-            held = held_bytes(self.inputs, placement, most)
-            if self._improved(Candidate(inputs=self.inputs, placement=placement, held_bytes=held)):
-                return True
-        return False
-
-    def _improved(self, candidate: Candidate) -> bool:
-        """Take a candidate that has less bytes than any before, and return whether it has."""
-        self._seen.add(self.inputs.cut(candidate.placement))
-        devices = candidate.inputs.devices
-        held = max(used / self._part[device.name] for used, device in zip(candidate.held_bytes, devices, strict=True))
-        if held >= self._bytes:
-            return False
-        self._least, self._bytes = candidate, held
-        return True
+            candidate = measure.candidate(Cut(stages, hosts))
+            table.found(stages, [candidate.held_bytes[host] for host in hosts])
+            if candidate.fits or not measure.within_limits:
+                search.offer(measure.of(candidate))
+    search.complete = search.space.orders is not None

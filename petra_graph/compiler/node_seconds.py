@@ -25,7 +25,9 @@ class NodeSeconds:
     """Seconds of a micro-batch on one device; tuples are in the order of the graph's nodes."""
 
     inner: tuple[float, ...]
-    """In a stage before the last."""
+    """In a stage before the last, as deep as its distance."""
+    undelayed: tuple[float, ...]
+    """In a stage before the last, whose parameters are never stale: its depth is 1."""
     last: tuple[float, ...]
     """In the last stage, whose parameters are never stale, and which may keep graphs."""
     forward: tuple[float, ...]
@@ -38,9 +40,14 @@ class NodeSeconds:
     """Of a stage without nodes."""
 
     @property
+    def before_last(self) -> tuple[float, ...]:
+        """In a stage before the last, at whichever depth takes less."""
+        return tuple(map(min, self.inner, self.undelayed))
+
+    @property
     def least(self) -> tuple[float, ...]:
         """In whichever stage takes less."""
-        return tuple(map(min, self.inner, self.last))
+        return tuple(map(min, self.before_last, self.last))
 
 
 def device_kind(inputs: PlannerInputs, device: Device) -> Hashable:
@@ -83,22 +90,26 @@ def _node_seconds(inputs: PlannerInputs, alone: Sequence[StageProgram]) -> Mappi
     programs = [  # A stage reads the samples once, however many of its nodes do.
         program if place == first_reader else evolve(program, receives=()) for place, program in enumerate(programs)
     ]
+    undelayed = [_at_the_end(program, keeps_graph=False) for program in programs]
     ends = [_at_the_end(program, keeps_graph=inputs.last_stage_keeps_graph) for program in programs]
     found: dict[Hashable, NodeSeconds] = {}
     for device in inputs.devices:
         if (kind := device_kind(inputs, device)) not in found:
             empty = evolve(programs[0], segments=(), receives=(), device=device.name)
-            inner, last = (
-                [inputs.seconds(evolve(program, device=device.name)) for program in some] for some in (programs, ends)
+            inner, current, last = (
+                [inputs.seconds(evolve(program, device=device.name)) for program in some]
+                for some in (programs, undelayed, ends)
             )
             stage = inputs.seconds(empty).update / inputs.accumulation
             found[kind] = NodeSeconds(
                 inner=tuple(_all(one, inputs.accumulation) - stage for one in inner),
+                undelayed=tuple(_all(one, inputs.accumulation) - stage for one in current),
                 last=tuple(_all(one, inputs.accumulation) - stage for one in last),
-                forward=tuple(min(a.forward, b.forward) for a, b in zip(inner, last, strict=True)),
-                backward=tuple(min(a.backward, b.backward) for a, b in zip(inner, last, strict=True)),
+                forward=tuple(min(one.forward for one in each) for each in zip(inner, current, last, strict=True)),
+                backward=tuple(min(one.backward for one in each) for each in zip(inner, current, last, strict=True)),
                 update=tuple(
-                    min(a.update, b.update) / inputs.accumulation - stage for a, b in zip(inner, last, strict=True)
+                    min(one.update for one in each) / inputs.accumulation - stage
+                    for each in zip(inner, current, last, strict=True)
                 ),
                 stage=stage,
             )

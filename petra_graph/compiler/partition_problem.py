@@ -134,7 +134,7 @@ def _budgets(
     unsure = least and (setting.schedule == "auto" or isinstance(setting.schedule, tuple))
     alone = stages is None or stages == len(devices)
     for place, seconds in enumerate(devices, start=1):
-        inner = seconds.least if unsure else seconds.inner
+        inner = seconds.before_last if unsure else seconds.inner
         if last_stage:
             own = tuple(
                 last if name in last_stage else before

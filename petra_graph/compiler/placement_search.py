@@ -4,40 +4,40 @@
                          ^------ corrected limits ------'                       time model, and their neighbours
 
 Where none of the solver's best keeps the limits, `memory_search` looks for a cut that does, and decides alone whether there is one.
+It also finds the least memory; the fastest of the cuts that need no more is then taken.
 
 Decision: a device without a stage is spare only where devices outnumber stages; then which are used is part of the search.
-Their order is the specification's.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from itertools import chain
 
 from attrs import evolve
 
+from petra_graph.compiler.cut_search import CutSearch
 from petra_graph.compiler.cuts import CutSpace, cut_of
-from petra_graph.compiler.device_selection import has_unlike_devices, select
+from petra_graph.compiler.device_selection import has_unlike_devices, keeps_listed_order, select
 from petra_graph.compiler.listed_stages import partition
-from petra_graph.compiler.memory_search import MemorySearch
+from petra_graph.compiler.memory_search import least, nearest
 from petra_graph.compiler.node_seconds import NodeTable, device_kind, node_table
 from petra_graph.compiler.partition_problem import partition_problem
 from petra_graph.compiler.partitioner.known_stages import find_place, find_with_last_stage
 from petra_graph.compiler.partitioner.problem import Objective
 from petra_graph.compiler.partitioner.search import Solution, find, own_bytes
 from petra_graph.compiler.planner_inputs import PlannerInputs
-from petra_graph.compiler.proposals import Candidate, Limits, Proposals, fits, held_bytes, keeps, shares
+from petra_graph.compiler.proposals import Candidate, Limits, Proposals, held_bytes, keeps, shares
 from petra_graph.compiler.simulator.least_depths import least_depths
 from petra_graph.compiler.simulator.split_orders import best_words, least_orders
 from petra_graph.compiler.spec_checks import check_depths, check_orders
-from petra_graph.compiler.time_search import TimeSearch
+from petra_graph.compiler.time_search import Seconds, fastest
 from petra_graph.compiler.worthwhile_parts import worthwhile_words
 from petra_graph.errors import NoFeasiblePlan, Problem, shown
 from petra_graph.program.placement import Partition, Placement
 from petra_graph.program.schedule import arrangements
 from petra_graph.spec.model import RequestedSchedule, Schedule
-from petra_graph.units import size_text
+from petra_graph.units import plural, size_text
 
 
 def cut_and_place(inputs: PlannerInputs, stages: int, objective: Objective) -> Placement:
@@ -72,7 +72,8 @@ def place_stages(inputs: PlannerInputs, stages: Partition, objective: Objective)
         NoFeasiblePlan: the devices' memory does not suffice.
     """
     count, devices = len(stages.stages), len(inputs.devices)
-    if devices in {1, count} or (devices > count and not has_unlike_devices(inputs)):
+    alike = not has_unlike_devices(inputs)
+    if devices == 1 or (devices == count and keeps_listed_order(inputs)) or (devices > count and alike):
         return within_memory(inputs, stages.spread_over([device.name for device in inputs.devices[:count]]))
     nodes = [stage.nodes for stage in stages.stages]
 
@@ -151,35 +152,62 @@ def _best(
         count=len(order),
         stages=stages,
         kinds=[device_kind(inputs, device) for device in inputs.devices],
+        orders=tuple(selection.order_bounds) if selection.complete else None,
+        listed=keeps_listed_order(inputs),
         fixed=None if given is None else cut_of(given, (), order).stages,
     )
     placed = partial(_placement, inputs)
     solvers = [proposals(used, table) for used in selection.tried]
     unlimited = [list(solver.unlimited()) for solver in solvers]
-    candidates = list(chain.from_iterable(unlimited))
-    if not any(candidate.fits for candidate in candidates):
-        memory = MemorySearch(inputs=inputs, space=space, accounts=selection.cut_bound.accounts, placed=placed)
-        nearest = memory.nearest((solver, one) for solver, own in zip(solvers, unlimited, strict=True) for one in own)
-        if not nearest.fits:
-            raise _refused(nearest, f"{memory.in_vain()}; in the nearest, ")
-        candidates.append(nearest)
+    starts = [(solver, one) for solver, own in zip(solvers, unlimited, strict=True) for one in own]
+    if not any(candidate.fits for _, candidate in starts):
+        search = nearest(inputs, table, space, placed, starts)
+        found = _candidate(inputs, search)
+        if not found.fits:
+            raise _refused(found, f"{_in_vain(search)}; in the nearest, ")
+        starts.append((solvers[0], found))
     for solver, own in zip(solvers, unlimited, strict=True):
         if len(own) > 1 and limited:
-            candidates += solver.within_limits(own[-1])
-    fitting = [candidate for candidate in candidates if candidate.fits]
-    if objective == "memory":
-        best = min(fitting, key=lambda one: (max(one.held_bytes), one.tick_seconds)).placement
-        guarantee = f"least memory on the fullest device, of {len(candidates)} cuts, by the memory model"
-        return evolve(best, devices=inputs.devices, guarantee=guarantee)
-    search = TimeSearch(
-        inputs=inputs,
-        space=space,
-        cut_bound=selection.cut_bound,
-        bound=selection.bound,
-        placed=placed,
-        fits=partial(fits, inputs),
+            starts += [(solver, one) for one in solver.within_limits(own[-1])]
+    fitting = [(solver, candidate) for solver, candidate in starts if candidate.fits]
+    seconds = Seconds(inputs=inputs, cut_bound=selection.cut_bound, order_bounds=selection.order_bounds, placed=placed)
+    if objective == "balanced":
+        return fastest(seconds, space, selection.bound, [candidate.placement for _, candidate in fitting])
+    search = least(inputs, table, space, placed, fitting)
+    lowest = _candidate(inputs, search)
+    seconds.inputs = _limited(inputs, max(lowest.held_bytes))
+    best = fastest(seconds, space, selection.bound, [lowest.placement])
+    return evolve(best, devices=inputs.devices, guarantee=_least_memory(search, limited=limited))
+
+
+def _candidate(inputs: PlannerInputs, search: CutSearch) -> Candidate:
+    """Return what a search for memory has found, with all its bytes."""
+    assert search.best is not None, "there is a start"
+    placement = search.best.placement
+    return Candidate(inputs=inputs, placement=placement, held_bytes=held_bytes(inputs, placement))
+
+
+def _limited(inputs: PlannerInputs, limit: int) -> PlannerInputs:
+    devices = (
+        evolve(one, memory_bytes=limit if one.memory_bytes is None else min(one.memory_bytes, limit))
+        for one in inputs.devices
     )
-    return search.fastest([candidate.placement for candidate in fitting])
+    return evolve(inputs, devices=tuple(devices))
+
+
+def _in_vain(search: CutSearch) -> str:
+    """Return that no cut fits, or how many were tried, for people."""
+    if search.complete:
+        return f"no {search.space.noun} fits{search.space.terms}"
+    return f"found none that fits, of {plural(search.measured, search.space.noun)} tried"
+
+
+def _least_memory(search: CutSearch, *, limited: bool) -> str:
+    """Return how good a cut for memory is, for people; each word is proven."""
+    kept = " that keeps the memory limits" if limited else ""
+    if search.complete:
+        return f"least memory: no {search.space.noun}{kept} holds less on its fullest device{search.space.terms}"
+    return f"the least memory found on the fullest device, with {plural(search.measured, search.space.noun)} tried"
 
 
 def _hosted(stages: Partition, inputs: PlannerInputs, solution: Solution) -> Partition:

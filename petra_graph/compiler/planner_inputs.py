@@ -7,6 +7,7 @@ devices, clocks, links            where the operations run, and their seconds th
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from typing import Literal
 
 from attrs import evolve, frozen
 
@@ -38,7 +39,8 @@ class PlannerInputs(Lowering):
     split_backward: SplitBackward = False
     transport: EncodedShare
     devices: tuple[Device, ...]
-    """In the order of the pipeline."""
+    order: Literal["searched", "listed"] = "searched"
+    """The pipeline's through these devices."""
     policy: Policy = "arrival"
     """The order in which the stages of a device take turns."""
     clocks: Mapping[str, OperationSeconds]

@@ -158,6 +158,11 @@ def check_orders(programs: Sequence[StageProgram]) -> None:
         raise SpecError(list(problems.values()))
 
 
+def listed_number(schedule: RequestedSchedule, split: SplitBackward) -> int | None:
+    """Return the number of stages for which depths or words are listed; None where none are."""
+    return next((len(one) for one in (schedule, split) if isinstance(one, tuple)), None)
+
+
 def check_number_of_stages(stages: int, schedule: RequestedSchedule, graph: NodeGraph) -> None:
     """Check a number of stages, and a list of depths against it, before the network is cut.
 

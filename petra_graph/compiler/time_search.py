@@ -1,194 +1,124 @@
 """The choice by the time model: the cut whose own tick is the smallest, and how good it is, in the plan's seconds.
 
-    solver --cuts--> time model --the fastest--> its neighbours, while they are faster --> all cuts that may be faster
-
 The solver's table adds up work and messages; the time model knows waits, latencies, depths and windows too. No cut's tick
 is below its busiest device's work, so a cut whose work is more than the best tick needs no look. Where the time model has
 looked at every other cut, or the tick is a lower bound of all, the best is optimal, and only then called so.
-
-Decision: cuts are compared until `_EFFORT` is used up, which is counted, not timed: the same specification gives the same
-stages on any machine.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from math import ceil, inf
+from collections.abc import Callable, Mapping, Sequence
+from math import ceil
 
-from attrs import define, evolve, field, frozen
+from attrs import define, evolve, field
 
 from petra_graph.compiler.cut_bound import CutBound
-from petra_graph.compiler.cuts import Cut, CutSpace
+from petra_graph.compiler.cut_search import CutSearch, Found
+from petra_graph.compiler.cuts import Account, Cut, CutSpace, Hosts
 from petra_graph.compiler.planner_inputs import PlannerInputs
-from petra_graph.compiler.simulator.steady_state import Tick, tick
-from petra_graph.errors import SpecError
+from petra_graph.compiler.proposals import fits
+from petra_graph.compiler.simulator.steady_state import tick
 from petra_graph.program.placement import Partition, Placement
 from petra_graph.program.stage_program import StageProgram
 from petra_graph.units import noun
 
 _EFFORT = 3_000
 """About that many operations of stages in all cuts that are compared, a fraction of a second."""
-_CLIMB = 0.4
-"""The part of it for neighbours."""
 _TOO_MUCH = 10_000
 """A cut that takes more to time is not timed: a thousand stages that share devices."""
 _UNTIMED = "by work and messages alone; there are too many stages on shared devices to time other cuts"
 _MEMORY = 3
 """The effort of the memory model for each node."""
-_EQUAL = 1e-9
-"""Seconds are sums of rounded numbers: ticks this close count as equal."""
-
-
-@frozen(kw_only=True)
-class TimedPlacement:
-    """A placement with its tick by the time model."""
-
-    placement: Placement
-    cut: Cut
-    tick: Tick
-
-    @property
-    def seconds(self) -> float:
-        return self.tick.seconds
 
 
 @define(kw_only=True)
-class TimeSearch:
-    """The search for the fastest of the cuts into a number of stages, or of the places of given stages."""
+class Seconds:
+    """The tick of a cut that keeps the memory limits."""
 
     inputs: PlannerInputs
-    space: CutSpace
     cut_bound: CutBound
-    bound: float
-    """No tick is below."""
+    order_bounds: Mapping[Hosts, float]
+    """What no tick on an order of devices is below, where that is known."""
     placed: Callable[[Partition], Placement]
     """Resolves the schedule; raises SpecError where the listed depths do not fit."""
-    fits: Callable[[Placement], bool]
-    """Whether the devices' memory suffices; asked where there are limits."""
-    best: TimedPlacement | None = field(init=False, default=None)
-    proven: bool = field(init=False, default=False)
-    """Whether no cut is faster than the best."""
-    _seen: set[Cut] = field(init=False, factory=set)
-    _inexact: bool = field(init=False, default=False)
-    """Whether some tick was a mean."""
-    _left: float = field(init=False, default=_EFFORT)
-    _next_bound: float = field(init=False, default=0.0)
-
-    def fastest(self, starts: Sequence[Placement]) -> Placement:
-        """Return the fastest placement that was found, with its guarantee.
-
-        Args:
-            starts: placements that keep the memory limits, one at least.
-
-        Raises:
-            Deadlock: a start would wait for ever.
-        """
-        for start in starts:
-            programs = self.inputs.placed(start)
-            if self._effort(len(programs), max(program.depth for program in programs), resolved=True) > _TOO_MUCH:
-                return evolve(start, guarantee=_UNTIMED)
-            self._time(self.inputs.cut(start), start, programs, fits=True)
-        self._climb(_EFFORT * (1 - _CLIMB))
-        if not self._at_bound():
-            self.proven = self._compare_others() and not self._inexact
-            self._climb(0)
-        assert self.best is not None, "there is a start"
-        return evolve(self.best.placement, guarantee=self._guarantee())
+    left: float = _EFFORT
+    equal: float = 1e-9
+    """Seconds are sums of rounded numbers."""
+    exact: bool = field(init=False, default=True)
+    """Whether no tick was a mean."""
 
     @property
-    def _limited(self) -> bool:
-        return any(limit is not None for limit in self.inputs.limits)
+    def accounts(self) -> Sequence[Account]:
+        return self.cut_bound.accounts
 
-    def _at_bound(self) -> bool:
-        self.proven = self.proven or (self.best is not None and self.best.seconds <= self.bound * (1 + _EQUAL))
-        return self.proven
+    def bound(self, cut: Cut) -> float:
+        return self.cut_bound.tick(cut)
 
-    def _limit(self) -> float:
-        """Return the tick that a cut has to undercut."""
-        return inf if self.best is None else self.best.seconds * (1 - _EQUAL)
+    def order_bound(self, order: Hosts) -> float:
+        return self.order_bounds.get(order, 0.0)
 
-    def _consider(self, cut: Cut) -> bool:
-        """Time a cut, and return whether it is the best so far."""
-        if cut in self._seen:
-            return False
-        try:
-            placement = self.placed(self.inputs.hosted(cut))
-            return self._time(cut, placement, self.inputs.placed(placement))
-        except SpecError:  # The listed depths do not fit this cut.
-            return False
+    def below(self, cut: Cut, limit: float) -> Found | None:
+        placement = self.placed(self.inputs.hosted(cut))
+        found = self.timed(cut, placement, self.inputs.placed(placement))
+        if found.value >= limit:
+            return None
+        if any(self.inputs.limits):
+            self.left -= _MEMORY * len(self.inputs.graph.order)
+        return found if fits(self.inputs, placement) else None
 
-    def _time(self, cut: Cut, placement: Placement, programs: Sequence[StageProgram], *, fits: bool = False) -> bool:
-        """Time a placement, and return whether it is the best so far; `fits` where it is known to keep the limits."""
-        self._seen.add(cut)
+    def timed(self, cut: Cut, placement: Placement, programs: Sequence[StageProgram]) -> Found:
         found = tick(self.inputs.pipeline(programs))
-        self._left -= self._effort(len(programs), max(program.depth for program in programs))
-        self._inexact |= not found.exact
-        if found.seconds >= self._limit():
-            return False
-        if self._limited and not fits:
-            self._left -= _MEMORY * len(self.inputs.graph.order)
-            if not self.fits(placement):
-                return False
-        self.best = TimedPlacement(placement=placement, cut=cut, tick=found)
-        return True
+        self.left -= self.effort(programs)
+        self.exact &= found.exact
+        return Found(cut=cut, placement=placement, value=found.seconds)
 
-    def _effort(self, stages: int, depth: int, *, resolved: bool = False) -> float:
+    def effort(self, programs: Sequence[StageProgram], *, resolved: bool = False) -> float:
         """Return the effort of timing a cut, with finding its depths unless they are `resolved`."""
-        window = self.inputs.accumulation
+        stages, window = len(programs), self.inputs.accumulation
         shared = stages > len(self.inputs.devices)
-        operations = 2 * (depth + 4 * window) if shared else 1 + window / 4
+        operations = 2 * (max(program.depth for program in programs) + 4 * window) if shared else 1 + window / 4
         if (self.inputs.schedule == "auto" or self.inputs.split_backward) and not resolved:
             operations *= 5 if shared else 3
         return 2 + len(self.inputs.graph.order) / 8 + stages * operations
 
-    def _climb(self, left: float) -> None:
-        """Move to a faster neighbour as long as there is one, and effort left to time it."""
-        improved = self.best is not None
-        while improved and not self._at_bound() and self._left > left:
-            improved = False
-            for cut in self._promising():
-                if self._left <= left:
-                    return
-                if self._consider(cut):
-                    improved = True
-                    break
 
-    def _promising(self) -> Iterator[Cut]:
-        """Yield the best cut's neighbours that may be faster, the least work first."""
-        assert self.best is not None
-        yield from self._by_bound(self.space.neighbours(self.best.cut))
+def fastest(measure: Seconds, space: CutSpace, bound: float, starts: Sequence[Placement]) -> Placement:
+    """Return the fastest placement that was found, with its guarantee.
 
-    def _by_bound(self, cuts: Iterable[Cut]) -> Iterator[Cut]:
-        """Yield the cuts that may be faster than the best at that time, those with the least bounds first."""
-        bounds = {cut: self.cut_bound.tick(cut) for cut in cuts if cut not in self._seen}
-        for cut in sorted(bounds, key=bounds.__getitem__):
-            if bounds[cut] >= self._limit():
-                return
-            self._next_bound = bounds[cut]
-            yield cut
+    Args:
+        measure: of the ticks.
+        space: the cuts.
+        bound: seconds that no tick is below.
+        starts: placements that keep the memory limits, one at least.
 
-    def _compare_others(self) -> bool:
-        """Time the cuts that may be faster, as far as the effort reaches; return whether all of them were timed."""
-        cuts = self.space.all_below(self.cut_bound.accounts, self._limit())
-        if cuts is None:
-            return False
-        for cut in self._by_bound(cuts):
-            if self._left <= 0:
-                self.bound = max(self.bound, self._next_bound)
-                return False
-            self._consider(cut)
-        return True
+    Raises:
+        Deadlock: a start would wait for ever.
+    """
+    inputs = measure.inputs
+    search = CutSearch(space=space, measure=measure, enough=bound * (1 + measure.equal))
+    for start in starts:
+        programs = inputs.placed(start)
+        if measure.effort(programs, resolved=True) > _TOO_MUCH:
+            return evolve(start, guarantee=_UNTIMED)
+        cut = inputs.cut(start)
+        search.offer(measure.timed(cut, start, programs))
+        if space.listed and space.stages < len(space.kinds):
+            search.consider(measure.cut_bound.on_other_devices(cut, space.kinds))
+    search.run()
+    assert search.best is not None, "there is a start"
+    guarantee = _guarantee(search, measure, max(bound, search.bound))
+    return evolve(search.best.placement, devices=inputs.devices, guarantee=guarantee)
 
-    def _guarantee(self) -> str:
-        """Return how good the best is, for people; each word is proven."""
-        assert self.best is not None
-        what = "cut" if self.space.fixed is None else "placement"
-        kept = " that keeps the memory limits" if self._limited else ""
-        if self.proven:
-            return f"optimal: no {what}{kept} has a smaller tick{self.space.terms}"
-        timed = len(self._seen)
-        compared = f"the smallest tick found, with {timed} {noun(timed, what)} timed"
-        if not self.bound:
-            return compared
-        gap = ceil(1e3 * (self.best.seconds / self.bound - 1)) / 1e3
-        return f"{compared}{self.space.terms}, within {gap:.1%} of a lower bound of all"
+
+def _guarantee(search: CutSearch, measure: Seconds, bound: float) -> str:
+    """Return how good the best is, for people; each word is proven."""
+    assert search.best is not None
+    space = search.space
+    kept = " that keeps the memory limits" if any(measure.inputs.limits) else ""
+    if search.satisfied or (search.complete and measure.exact):
+        return f"optimal: no {space.noun}{kept} has a smaller tick{space.terms}"
+    compared = f"the smallest tick found, with {search.measured} {noun(search.measured, space.noun)} timed"
+    if not bound:
+        return compared
+    gap = ceil(1e3 * (search.best.value / bound - 1)) / 1e3
+    return f"{compared}{space.terms}, within {gap:.1%} of a lower bound of all"

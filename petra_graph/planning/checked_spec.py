@@ -16,6 +16,7 @@ from petra_graph.compiler.spec_checks import (
     check_number_of_stages,
     check_precision,
     check_words,
+    listed_number,
 )
 from petra_graph.errors import Path, PluginError, Problem, SpecError
 from petra_graph.graph.node_graph import NodeGraph
@@ -134,6 +135,8 @@ def given_stages(graph: NodeGraph, spec: Spec, schedule: RequestedSchedule) -> P
         SpecError: the listed stages do not fit the network, or the listed depths do not fit the stages.
     """
     stages = spec.partition.stages
+    if stages == "auto":
+        stages = listed_number(schedule, spec.method.split_backward) or 1
     if isinstance(stages, int):
         check_number_of_stages(stages, schedule, graph)
         check_words(spec.method.split_backward, schedule, stages)

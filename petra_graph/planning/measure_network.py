@@ -131,6 +131,7 @@ class MeasuredNetwork(CheckedSpec):
             split_backward=spec.method.split_backward,
             transport=transport_of(spec.precision, kind),
             devices=devices,
+            order=spec.partition.order,
             policy=policy_of(spec, kind),
             clocks=clocks_of(devices, costs, spec.precision.compute, profile),
             profile=profile,

@@ -1,8 +1,8 @@
 """The place step: the stages, their devices and their depths, decided where the specification leaves them open.
 
-    stages     "per-block", or listed: as they are; a number: cut by cost, the fastest by the time model
+    stages     "per-block", or listed: as they are; a number: cut by cost, the fastest by the time model; "auto": the fewest that are about as fast as any number
     devices    as many as stages: one each; fewer: by cost, or all stages on the only device where memory has no limit; more:
-               the first ones, or where they differ those that are faster, in their order
+               the first ones, or where they differ those that are faster; in the order that is faster, or in the listed one
     schedule   as named; "auto": the least depths at full speed, with whole backwards where split ones cost memory that is not there
     processes  each is a device, and hosts consecutive stages: those of a planned device, or by cost
 
@@ -23,6 +23,7 @@ from attrs import evolve
 from petra_graph.compiler.placement_search import cut_and_place, place_stages, resolved_placement, within_memory
 from petra_graph.compiler.planner_inputs import PlannerInputs
 from petra_graph.compiler.spec_checks import check_orders, check_processes, device_count
+from petra_graph.compiler.stage_number import cut_into_fewest
 from petra_graph.errors import NoFeasiblePlan, PetraGraphError
 from petra_graph.planning.measure_network import MeasuredNetwork
 from petra_graph.planning.remedies import working_remedies
@@ -161,14 +162,16 @@ def _with_remedies(
 
 
 def cut_by_cost(network: MeasuredNetwork, inputs: PlannerInputs) -> Placement:
-    """Cut a network whose specification gives a number of stages, and place them, by the costs and the seconds of these inputs.
+    """Cut a network whose specification lists no stages, and place them, by the costs and the seconds of these inputs.
 
     Raises:
         NoFeasiblePlan: no placement keeps the devices' memory limits.
     """
     partition = network.spec.partition
-    assert isinstance(partition.stages, int)
-    return split_or_whole(inputs, partial(cut_and_place, stages=partition.stages, objective=partition.strategy))
+    search = (
+        partial(cut_and_place, stages=partition.stages) if isinstance(partition.stages, int) else cut_into_fewest
+    )
+    return split_or_whole(inputs, partial(search, objective=partition.strategy))
 
 
 def _place(network: MeasuredNetwork, devices: tuple[Device, ...]) -> Placement:
@@ -188,12 +191,13 @@ def _placed(network: MeasuredNetwork, devices: tuple[Device, ...]) -> Placement:
         return cut_by_cost(network, network.planner_inputs(devices))
     count = len(stages.stages)
     limited = any(device.memory_bytes is not None for device in devices)
-    unlike = len({(device.type, device.link) for device in devices}) > 1
+    unlike = len({(device.type, device.link, device.machine) for device in devices}) > 1
+    chosen = unlike and (len(devices) > count or (len(devices) == count and partition.order == "searched"))
     if isinstance(partition.devices, tuple) and len(partition.devices) == count:
         stages = stages.spread_over(partition.devices)
         if limited:
             return searched(partial(within_memory, stages=stages))
-    elif limited or 1 < len(devices) < count or (unlike and len(devices) > count):
+    elif limited or 1 < len(devices) < count or chosen:
         return searched(partial(place_stages, stages=stages, objective=partition.strategy))
     else:
         stages = stages.spread_over([device.name for device in devices[:count]])

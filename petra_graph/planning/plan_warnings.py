@@ -205,7 +205,7 @@ def _unbalanced(prediction: Prediction, spec: Spec) -> Iterator[str]:
         return
     if len(nodes) == 1:
         remedy = f"{shown(nodes[0])} alone takes that long, and about {plural(enough, 'device')} would be as fast"
-    elif isinstance(spec.partition.stages, int):
+    elif spec.partition.stages == "auto" or isinstance(spec.partition.stages, int):
         remedy = f"no better cut was found; about {plural(enough, 'device')} would be as fast"
     else:
         remedy = f'partition.stages = {len(used)} cuts by cost (strategy "{spec.partition.strategy}")'

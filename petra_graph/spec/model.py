@@ -166,9 +166,10 @@ class DeviceSpec:
 class PartitionSpec:
     """Stages of nodes, and devices of stages."""
 
-    stages: Literal["per-block"] | int | tuple[tuple[str, ...], ...] = key(
+    stages: Literal["per-block", "auto"] | int | tuple[tuple[str, ...], ...] = key(
         "per-block",
-        'one stage a node ("per-block"), the number of stages to cut by cost, or each stage as a list of node names',
+        'one stage a node ("per-block"), the number of stages to cut by cost, or each stage as a list of node names; "auto": the '
+        "fewest stages, on at most the given devices, that come within 5 % of the throughput of the best number",
         validator=[AtLeast(1), MOST_NODES],
     )
     strategy: Literal["balanced", "memory"] = key(
@@ -181,6 +182,11 @@ class PartitionSpec:
     )
     devices: int | tuple[str, ...] = key(
         1, 'number of devices, or names: ["cuda:0", "cpu"]', validator=[AtLeast(1), MOST_DEVICES, Length(at_least=1)]
+    )
+    order: Literal["searched", "listed"] = key(
+        "searched",
+        "order of unlike devices in the pipeline: the one that is best for the strategy, or the listed one; devices that are "
+        "listed one a stage are as listed",
     )
     replicas: int = key(
         1,

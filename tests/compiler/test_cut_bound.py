@@ -7,6 +7,7 @@ import pytest
 from petra_graph.compiler.cuts import cut_of
 from petra_graph.compiler.device_selection import select
 from petra_graph.compiler.node_seconds import node_table
+from tests.support.settings import setting
 from tools.bench.placements import drawn
 
 ROUNDING = 1 + 1e-9
@@ -25,3 +26,14 @@ def test_no_tick_is_below_its_bound(first):
             cut = cut_of([stage.nodes for stage in placed.stages], hosts, order)
             assert selection.cut_bound.tick(cut) <= seconds * ROUNDING, (seed, cut)
             assert selection.bound <= seconds * ROUNDING, (seed, cut)
+
+
+@pytest.mark.parametrize("schedule", ["auto", (3, 2, 1)])
+def test_nodes_before_a_last_stage_that_keeps_graphs_have_no_part_in_its_discount(schedule):
+    """Where depths are to be found or listed, the bound took all nodes to be in the last stage: 6 in place of 8."""
+    used = setting(3, schedule=schedule, keep_graph=True)
+    table = node_table(used)
+    (seconds,) = set(table.on(used))
+    assert seconds.before_last == (4.0, 4.0, 4.0, 4.0, 3.0)
+    assert seconds.last == (3.0, 3.0, 3.0, 3.0, 3.0)
+    assert select(used, table, 3, None).bound == pytest.approx(8.0)

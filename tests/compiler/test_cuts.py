@@ -8,19 +8,19 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from petra_graph.compiler.cuts import Account, Cut, CutSpace, OutOfSteps, device_choices, named
+from petra_graph.compiler.cuts import Account, Cut, CutSpace, OutOfSteps, device_orders, named, spread
 from petra_graph.graph.node_graph import NodeGraph
 from tests.support.graph_strategies import networks
 from tests.support.pipelines import built_graph
 from tools.bench.placements import all_cuts
 
-CHAIN = CutSpace(edges=[(0, 1), (1, 2), (2, 3)], count=4, stages=2, kinds="ab")
+CHAIN = CutSpace(edges=[(0, 1), (1, 2), (2, 3)], count=4, stages=2, kinds="ab", orders=[(0, 1)])
 
 
 def space_of(graph: NodeGraph, stages: int) -> CutSpace:
     position = {name: place for place, name in enumerate(graph.order)}
     edges = [(position[a], position[b]) for a, b in graph.digraph.edges]
-    return CutSpace(edges=edges, count=len(position), stages=stages, kinds=range(stages))
+    return CutSpace(edges=edges, count=len(position), stages=stages, kinds=range(stages), orders=None)
 
 
 def accounts(*seconds: float, devices: int = 2) -> list[Account]:
@@ -66,27 +66,39 @@ def test_a_step_away_is_another_cut(nodes, data):
 def test_steps_and_nodes_run_out():
     with pytest.raises(OutOfSteps):
         list(CHAIN.below((0, 1), accounts(1, 1, 1, 1), 10.0, iter(range(3))))
-    long = CutSpace(edges=[(node, node + 1) for node in range(999)], count=1000, stages=2, kinds="ab")
+    long = CutSpace(edges=[(node, node + 1) for node in range(999)], count=1000, stages=2, kinds="ab", orders=[(0, 1)])
     with pytest.raises(OutOfSteps):
         list(long.below((0, 1), accounts(*[1.0] * 1000), 1e9, count()))
 
 
 @pytest.mark.parametrize(
-    ("kinds", "stages", "expected"),
+    ("kinds", "used", "listed", "expected"),
     [
-        ("aaa", 2, [(0, 1)]),
-        ("abb", 2, [(0, 1), (1, 2)]),
-        ("aba", 2, [(0, 1), (0, 2), (1, 2)]),
-        ("ab", 3, [(0, 1, 1), (0, 0, 1)]),
+        ("aaa", 2, True, [(0, 1)]),
+        ("abb", 2, True, [(0, 1), (1, 2)]),
+        ("aba", 2, True, [(0, 1), (0, 2), (1, 2)]),
+        ("aaa", 2, False, [(0, 1)]),
+        ("abb", 2, False, [(0, 1), (1, 0), (1, 2)]),
+        ("aba", 3, False, [(0, 1, 2), (0, 2, 1), (1, 0, 2)]),
     ],
 )
-def test_devices_of_stages(kinds, stages, expected):
-    """Devices of one kind are interchangeable; where stages outnumber devices, none stays empty."""
-    assert list(device_choices(kinds, stages)) == expected
+def test_orders_of_devices(kinds, used, listed, expected):
+    """Devices of one kind are interchangeable."""
+    assert list(device_orders(kinds, used, listed=listed)) == expected
+
+
+def test_stages_of_devices():
+    assert list(spread((1, 0), 3)) == [(1, 0, 0), (1, 1, 0)]
+    assert list(spread((2, 0), 2)) == [(2, 0)]
 
 
 def test_a_device_that_is_spare_or_shared_changes_hands():
-    spare = CutSpace(edges=[(0, 1)], count=2, stages=2, kinds="abc", fixed=(0, 1))
+    spare = CutSpace(edges=[(0, 1)], count=2, stages=2, kinds="abc", fixed=(0, 1), orders=None)
     assert [cut.hosts for cut in spare.neighbours(Cut((0, 1), (0, 2)))] == [(1, 2), (0, 1)]
-    shared = CutSpace(edges=[(0, 1), (1, 2)], count=3, stages=3, kinds="ab", fixed=(0, 1, 2))
+    shared = CutSpace(edges=[(0, 1), (1, 2)], count=3, stages=3, kinds="ab", fixed=(0, 1, 2), orders=None)
     assert [cut.hosts for cut in shared.neighbours(Cut((0, 1, 2), (0, 0, 1)))] == [(0, 1, 1)]
+
+
+def test_where_the_order_is_free_unlike_devices_change_places():
+    free = CutSpace(edges=[(0, 1)], count=2, stages=2, kinds="aab", fixed=(0, 1), orders=None, listed=False)
+    assert {cut.hosts for cut in free.neighbours(Cut((0, 1), (0, 2)))} == {(2, 0), (0, 1)}

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import pytest
 from attrs import evolve
 
 from petra_graph.compiler.listed_stages import partition, per_block
+from petra_graph.compiler.lower import MessageTypes
 from petra_graph.compiler.memory_and_time import Prediction
 from petra_graph.compiler.placement_search import cut_and_place, place_stages
 from petra_graph.errors import NoFeasiblePlan
+from petra_graph.program.device_types import Link
+from petra_graph.program.message_layout import StreamType
 from tests.support.costs import costs
-from tests.support.pipelines import BRANCHES, SKIP
+from tests.support.pipelines import BRANCHES, CHAIN, SKIP
 from tests.support.settings import setting
 
 
@@ -134,3 +139,47 @@ def test_auto_keeps_the_speed_of_1f1b_and_is_no_staler():
 def test_a_named_schedule_stays():
     used = setting(5, schedule="lockstep")
     assert by_hand(used).schedule == "lockstep"
+
+
+def on(used, **speeds):
+    """The setting with devices of other speeds."""
+    (clock,) = set(used.clocks.values())
+    clocks = {
+        name: partial(lambda speed, node, operation: clock(node, operation) / speed, speed)
+        for name, speed in speeds.items()
+    }
+    return evolve(used, clocks=clocks)
+
+
+def test_unlike_devices_are_taken_in_the_best_order_unless_the_listed_one_is_asked_for():
+    # Units: the stem 32, everything else 15; the second device is four times as fast.
+    used = on(setting(2, weights={"stem": 8.0}), d0=1.0, d1=4.0)
+    stages = [("stem",), ("rev0", "rev1", "rev2", "head")]
+    assert [stage.device for stage in by_hand(used, stages).stages] == ["d1", "d0"]
+    listed = evolve(used, order="listed")
+    assert [stage.device for stage in by_hand(listed, stages).stages] == ["d0", "d1"]
+    for one, seconds in ((used, 10.0), (listed, 32.0)):
+        made = cut_and_place(one, 2, "balanced")
+        assert predict(one, made, "lockstep").timing.tick_seconds == seconds
+        assert made.devices == one.devices
+        assert ("listed order" in made.guarantee) == (one.order == "listed")
+
+
+def test_more_unlike_devices_than_can_be_tried_in_all_orders_are_exchanged():
+    speeds = {f"d{place}": 1.0 + place for place in range(7)}
+    nodes = [CHAIN[0], *(evolve(CHAIN[1], name=f"rev{index}") for index in range(12)), CHAIN[-1]]
+    used = on(setting(7, nodes=nodes, table=costs(nodes, (8,)), weights={"stem": 20.0}), **speeds)
+    made = cut_and_place(used, 7, "balanced")
+    assert made.stages[0].device == "d6"
+
+
+def test_machines_end_where_messages_are_small():
+    """Eight, eight and two stages in three machines took 32.9 ms; five, five and eight take 25.0."""
+    values = {"stem": 1000, "rev0": 10, "rev1": 1000, "rev2": 1000, "head": 1}
+    messages = MessageTypes(streams={name: (StreamType((size,), "float32"),) for name, size in values.items()})
+    slow = Link(latency_seconds=0.0, bytes_per_second=100.0)
+    machines = [evolve(one, machine=place // 3, network=slow) for place, one in enumerate(setting(6).devices)]
+    used = evolve(setting(6), messages=messages, devices=tuple(machines))
+    expected = ["d0", "d1", "d3", "d4", "d5"]
+    assert [stage.device for stage in by_hand(used).stages] == expected
+    assert [stage.device for stage in cut_and_place(used, 5, "balanced").stages] == expected

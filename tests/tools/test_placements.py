@@ -9,7 +9,7 @@ from tools.bench.placements import Table, compared, is_true, refusals, refusals_
 
 
 def test_the_planner_is_the_best_and_what_it_says_is_true():
-    rows = [compared(seed, any_order=False, most_placements=150) for seed in range(20)]
+    rows = [compared(seed, most_placements=150) for seed in range(20)]
     found = summary(rows)
     assert found["said what is not true"] == 0
     assert found["refused though a placement fits"] == 0

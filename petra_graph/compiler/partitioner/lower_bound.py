@@ -16,15 +16,15 @@ from petra_graph.compiler.partitioner.interval_costs import Array
 from petra_graph.compiler.partitioner.problem import PartitionProblem
 from petra_graph.compiler.partitioner.topological_orders import has_one_order
 
-_EXACT = 1e-11
+EXACT = 1e-11
 """Relative width at which the bisection ends."""
 _ROUNDING = 1e-12
 
 
-def tick_bound(problem: PartitionProblem) -> float:
-    """Return seconds that no cut's tick is below, each device hosting a stage at least."""
+def tick_bound(problem: PartitionProblem, width: float = EXACT) -> float:
+    """Return seconds that no cut's tick is below, each device hosting a stage at least; the best such bound, less the relative `width`."""
     spread = _spread_bound(problem)
-    return max(spread, _filled_bound(problem, spread)) if has_one_order(problem) else spread
+    return max(spread, _filled_bound(problem, spread, width)) if has_one_order(problem) else spread
 
 
 def _spread_bound(problem: PartitionProblem) -> float:
@@ -40,7 +40,7 @@ def _spread_bound(problem: PartitionProblem) -> float:
     return max(longest, float((usual.sum() + (own * rates).sum()) / rates.sum()))
 
 
-def _filled_bound(problem: PartitionProblem, low: float) -> float:
+def _filled_bound(problem: PartitionProblem, low: float, width: float) -> float:
     devices = range(len(problem.devices))
     work = {id(seconds): np.append(0.0, np.cumsum(seconds)) for seconds in problem.device_seconds}
     filled = [(work[id(problem.device_seconds[d])], problem.devices[d].stage_seconds) for d in devices]
@@ -48,7 +48,7 @@ def _filled_bound(problem: PartitionProblem, low: float) -> float:
     high = max(float(messages.max()), *(float(total[-1]) + own for total, own in filled))
     if low >= high or _holds_all(filled, messages, low):
         return low
-    while high - low > _EXACT * high:
+    while high - low > width * high:
         middle = (low + high) / 2
         low, high = (low, middle) if _holds_all(filled, messages, middle) else (middle, high)
     return low

@@ -22,7 +22,15 @@ def resolved(prepared: Prepared) -> Spec:
     spec, network, checked = prepared.spec, prepared.network, prepared.checked
     method = network.method
     devices = tuple(program.device for program in prepared.programs)
-    lists_fit = device_count(spec.partition) == len(set(devices))
+    planned = [device.name for device in prepared.placement.devices]
+    hosts = dict.fromkeys(stage.device for stage in prepared.placement.stages)
+
+    def of_each(given: str | tuple[str, ...] | None) -> str | tuple[str, ...] | None:
+        """Return the values of single devices in the order in which the pipeline goes through these."""
+        if device_count(spec.partition) != len(set(devices)):
+            return None  # The run has another number of devices.
+        return tuple(given[planned.index(host)] for host in hosts) if isinstance(given, tuple) else given
+
     return attrs.evolve(
         spec,
         architecture=None,
@@ -41,9 +49,8 @@ def resolved(prepared: Prepared) -> Spec:
             spec.partition,
             stages=tuple(program.nodes for program in prepared.programs),
             devices=devices,  # one for each stage, so that nothing is left to be spread
-            # Types and limits of single devices are left out where the run has another number of devices.
-            device_type=spec.partition.device_type if lists_fit else None,
-            memory=spec.partition.memory if lists_fit else None,
+            device_type=of_each(spec.partition.device_type),
+            memory=of_each(spec.partition.memory),
             profile=absolute(spec.partition.profile),
         ),
         init=attrs.evolve(spec.init, weights=absolute(spec.init.weights)),

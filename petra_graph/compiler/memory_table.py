@@ -1,0 +1,122 @@
+"""The memory model by stage and interval of nodes, on a chain with a device a stage.
+
+    held[s][a, b]    bytes of stage s with the nodes from a to b - 1: a lower bound at first, then what the memory model has found
+
+On a chain, depths and the order of operations follow from a stage's place, and messages from its two ends: a stage holds the same in
+every cut that gives it these nodes. So a dynamic program over this table finds the cut whose fullest device holds least, where
+each of its entries has been found, and a cut to try next where one has not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from attrs import define, evolve, field
+from numpy.typing import NDArray
+
+from petra_graph.compiler.cuts import CutSpace, Stages
+from petra_graph.compiler.node_seconds import NodeTable
+from petra_graph.compiler.partition_problem import partition_problem
+from petra_graph.compiler.planner_inputs import PlannerInputs
+from petra_graph.graph.node_graph import INPUT
+from petra_graph.program.node_costs import NodeCost, Operation
+from petra_graph.program.stage_program import Segment
+
+Array = NDArray[np.float64]
+_BACKWARD: dict[str, tuple[Operation, ...]] = {
+    "nothing": ("reverse", "recompute"),
+    "input": ("recompute", "replay"),
+    "graph": ("replay",),
+}
+"""The operations of a node's backward, by what it keeps; it does one of them at least."""
+
+
+def is_tabulable(inputs: PlannerInputs, space: CutSpace) -> bool:
+    """Whether a stage's bytes follow from its place and its nodes."""
+    later = inputs.graph.order[1:]
+    return (
+        space.one_order
+        and len(space.edges) == space.count - 1
+        and not any(INPUT in inputs.graph.nodes[name].inputs for name in later)
+        and space.fixed is None
+        and space.stages <= len(inputs.devices)
+        and inputs.schedule != "auto"
+        and inputs.split_backward is False
+    )
+
+
+@define(kw_only=True, eq=False)
+class MemoryTable:
+    """What every stage holds with every interval of nodes, as far as it is known."""
+
+    inputs: PlannerInputs
+    nodes: NodeTable
+    depths: Sequence[int]
+    """Of every stage."""
+    held: list[Array] = field(init=False)
+    """Infinite where a stage cannot have these nodes."""
+
+    def __attrs_post_init__(self) -> None:
+        costs = [self.inputs.costs.nodes[name] for name in self.inputs.graph.order]
+        count = len(costs)
+        alone = evolve(self.inputs, devices=self.inputs.devices[:1])  # there may be more devices than nodes
+        problem = partition_problem(alone, self.nodes, None, "memory", [None])
+        kept = _sums([node.parameter_bytes + node.statistics_bytes + node.optimizer_bytes for node in costs])
+        stored = zip(problem.items, problem.joined, strict=True)
+        buffers = _sums([item.buffer_bytes if before is None else 0 for item, before in stored])
+        working = np.zeros((count + 1, count + 1))
+        for place, (node, program) in enumerate(zip(costs, self.nodes.programs, strict=True)):
+            inside = np.s_[: place + 1, place + 1 :]
+            working[inside] = np.maximum(working[inside], self._working(node, program.segments[0]))
+        first, last = np.indices((count + 1, count + 1))
+        self.held = []
+        for stage, depth in enumerate(self.depths):
+            flying = min(depth, self.inputs.accumulation) if self.inputs.method.flush == "window" else depth
+            behind = len(self.depths) - stage - 1
+            possible = (first < last) & (first >= stage) & ((last <= count - behind) if behind else (last == count))
+            self.held.append(np.where(possible, kept + (flying - 1) * buffers + working, np.inf))
+
+    def _working(self, node: NodeCost, segment: Segment) -> int:
+        """Return the least bytes of a node's largest operation, whatever its stage."""
+        if segment.kind == "head":
+            return node.work["forward_backward"].working_bytes
+        forward: tuple[Operation, ...] = ("forward", "record")
+        backward = _BACKWARD[segment.keeps] + (("replay",) if self.inputs.last_stage_keeps_graph else ())
+        return max(
+            min(node.work[operation].working_bytes for operation in one if operation in node.work)
+            for one in (forward, backward)
+        )
+
+    def found(self, stages: Stages, held_bytes: Sequence[int]) -> None:
+        """Take what the memory model has found of a cut's stages."""
+        bounds = np.searchsorted(stages, range(len(self.depths) + 1))
+        for stage, held in enumerate(held_bytes):
+            self.held[stage][bounds[stage], bounds[stage + 1]] = held
+
+    def least(self, parts: Sequence[float], limits: Sequence[float]) -> tuple[float, Stages]:
+        """Return the cut whose largest entry is least, and that entry.
+
+        Args:
+            parts: what entries are divided by, of every stage.
+            limits: entries above are not allowed, of every stage.
+        """
+        count = len(self.held[0]) - 1
+        rest = np.where(np.arange(count + 1) == count, 0.0, np.inf)
+        chosen = []
+        for held, part, limit in list(zip(self.held, parts, limits, strict=True))[::-1]:
+            allowed = np.isfinite(held) & (held <= limit)
+            largest = np.maximum(np.divide(held, part, out=np.full_like(held, np.inf), where=allowed), rest)
+            chosen.append(np.argmin(largest, axis=1))
+            rest = largest.min(axis=1)
+        first, stages = 0, []
+        for stage, following in enumerate(reversed(chosen)):
+            stages += [stage] * (int(following[first]) - first)
+            first = int(following[first])
+        return float(rest[0]), tuple(stages)
+
+
+def _sums(values: Sequence[float]) -> Array:
+    """Return the sum of the values from every place on to before every other one."""
+    sums: Array = np.append(0.0, np.cumsum(values))
+    return sums[None, :] - sums[:, None]
