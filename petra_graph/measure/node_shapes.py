@@ -17,10 +17,11 @@ from torch import Tensor
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from petra_graph.blocks import Additive, Block, Head, Reversible, Shape, Streams, frozen_statistics
+from petra_graph.blocks.low_rank_adapters import adaptable, add_adapters
 from petra_graph.blocks.stated_parameters import stated_fault
 from petra_graph.blocks.tensor_faults import tensor_fault
 from petra_graph.errors import PetraGraphError, PluginError, Problem, SpecError, at_path
-from petra_graph.graph.node_graph import INPUT, Node, NodeGraph
+from petra_graph.graph.node_graph import INPUT, Node, NodeGraph, Tuning
 from petra_graph.kinds.author_code import author_line
 from petra_graph.kinds.data_set import DataFacts
 from petra_graph.kinds.plugin import load
@@ -42,7 +43,11 @@ class NodeShapes:
     dtypes: tuple[torch.dtype, ...] = field(default=(), eq=False)
     """Element types of the outputs, as a network in float32 returns them."""
     parameters: int
-    """Number of trained values."""
+    """Number of their values."""
+    trained: Mapping[str, int] = field(factory=dict, eq=False)
+    """Number of values of each parameter that is trained, by its name in the block."""
+    adaptable: tuple[str, ...] = field(default=(), eq=False)
+    """Linear layers that can have adapters, by their names in the block."""
     additive: bool
     """Whether the block only adds to its streams, so that it is exact on a grid."""
     batch_norm: bool = field(default=False, eq=False)
@@ -99,7 +104,17 @@ def build_block(node: Node, inputs: Sequence[Shape]) -> Block:
     if fault:
         message = f'{node.plugin.owned}: node "{node.name}" {fault}'
         raise PluginError(Problem(message=message, hint="name parameters as `named_parameters()` does", path=node.path))
+    if node.tuning is not None:
+        _tune(block, node.tuning)
     return block
+
+
+def _tune(block: Block, tuning: Tuning) -> None:
+    for name, parameter in block.named_parameters():
+        if name not in tuning.trained:
+            parameter.requires_grad = False
+    if (lora := tuning.lora) is not None:
+        add_adapters(block, tuning.adapted, rank=lora.rank, alpha=lora.alpha, dropout=lora.dropout)
 
 
 def build_to_look_at(node: Node, inputs: Sequence[Shape]) -> Block:
@@ -135,7 +150,7 @@ def measure_shapes(graph: NodeGraph, sample: Shape, dtype: torch.dtype) -> Mappi
         if any(producer not in streams for producer in node.inputs):
             continue
         inputs = tuple(stream for producer in node.inputs for stream in streams[producer])
-        key = (node.plugin, node.options, node.kind, [(stream.shape, stream.dtype) for stream in inputs])
+        key = (node.plugin, node.options, node.kind, node.tuning, [(stream.shape, stream.dtype) for stream in inputs])
         try:
             shapes[name], streams[name] = memo.get(key, partial(_measure, node, inputs))
         except SpecError as error:
@@ -199,6 +214,8 @@ def _measure(node: Node, inputs: Streams) -> tuple[NodeShapes, Streams]:
         outputs=_shapes(outputs),
         dtypes=tuple(stream.dtype for stream in outputs),
         parameters=sum(parameter.numel() for parameter in block.parameters()),
+        trained={name: one.numel() for name, one in block.named_parameters() if one.requires_grad},
+        adaptable=tuple(adaptable(block)),
         additive=isinstance(block, Additive),
         batch_norm=any(isinstance(module, _BatchNorm) for module in block.modules()),
     )

@@ -8,21 +8,21 @@ that has a tensor of that name.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from fnmatch import fnmatchcase
 from pathlib import Path
 
 import torch
 from attrs import frozen
 
+from petra_graph.blocks.low_rank_adapters import NAMES
 from petra_graph.errors import Problem, SpecError
 from petra_graph.executor.stage_executor import StageExecutor
 from petra_graph.measure.node_shapes import build_to_look_at
 from petra_graph.planning.measure_network import MeasuredNetwork
-from petra_graph.record.weights import SEPARATOR, WEIGHTS, UnreadableWeights, WeightFile, open_weights
+from petra_graph.record.weights import SEPARATOR, WEIGHTS, UnreadableWeights, WeightFile, is_named, open_weights
 from petra_graph.spec.model import InitSpec
-from petra_graph.units import listed
+from petra_graph.units import listed, plural
 
 _PATH = ("init", "weights")
 _LISTED = 5
@@ -63,9 +63,9 @@ def initial_weights(init: InitSpec, network: MeasuredNetwork) -> InitialWeights:
         raise SpecError(
             Problem(message=f"there is no file {file}", hint="give a file or a run's directory", path=_PATH)
         )
-    here = dict(_shapes(network))
+    here, new = dict(_shapes(network)), set(_adapters(network))
     with _opened(file) as opened:
-        fitting, left_out, faults = _match(init, here, opened.shapes)
+        fitting, left_out, faults = _match(init, here, opened.shapes, new)
     if faults and init.strict:
         hint = (
             'name tensors in init.leave_out, as in ["head"] for a node, to begin with random values there, '
@@ -73,15 +73,20 @@ def initial_weights(init: InitSpec, network: MeasuredNetwork) -> InitialWeights:
         )
         raise SpecError(Problem(message=f"{file} does not fit: {'; '.join(faults)}", hint=hint, path=_PATH))
     said = [f"{len(fitting)} of {len(here)} tensors come from {file}"]
+    if begun := new - fitting.keys():
+        said.append(f"{plural(len(begun), 'tensor')} of adapters begin anew")
     if left_out:
         said.append(f"{listed(left_out, _LISTED)} left out")
     return InitialWeights(file=file, fitting=fitting, said="; ".join([*said, *faults]))
 
 
 def _match(
-    init: InitSpec, here: Mapping[str, tuple[int, ...]], there: Mapping[str, tuple[int, ...]]
+    init: InitSpec, here: Mapping[str, tuple[int, ...]], there: Mapping[str, tuple[int, ...]], new: Container[str] = ()
 ) -> tuple[Mapping[str, str], Sequence[str], Sequence[str]]:
     """Compare shapes by name; a tensor of the file without a node's name belongs to the one node that has a tensor of that name.
+
+    Args:
+        new: the network's names that may be missing in the file.
 
     Returns:
         what fits, as in `InitialWeights`; the network's names that are left out; one fault for each kind, naming some.
@@ -90,17 +95,17 @@ def _match(
     names = {name: name if name in there else _key(name) for name in here}
     several = [key for key in there if owners[key] > 1 and any(names[name] == key for name in here)]
     own = {name: stored for name, stored in names.items() if stored in there and stored not in several}
-    left_out = [name for name in here if _named(init.leave_out, name)]
+    left_out = [name for name in here if is_named(init.leave_out, name)]
     asked = here.keys() - set(left_out)
     fitting = {name: stored for name, stored in own.items() if name in asked and there[stored] == here[name]}
-    missing = [name for name in here if name in asked and names[name] not in there]
+    missing = [name for name in here if name in asked and names[name] not in there and name not in new]
     other = [
         f"{name} is {list(there[stored])} in the file, and {list(here[name])} here"
         for name, stored in own.items()
         if name in asked and name not in fitting
     ]
     known = {*own.values(), *several}
-    unknown = [key for key in there if key not in known and not _named(init.leave_out, key)]
+    unknown = [key for key in there if key not in known and not is_named(init.leave_out, key)]
     faults = [
         (several, "in the file {are} in several nodes of the network"),
         (missing, "{are} not in the file"),
@@ -115,12 +120,6 @@ def _key(name: str) -> str:
     return name.partition(SEPARATOR)[2]
 
 
-def _named(patterns: Sequence[str], name: str) -> bool:
-    """Whether a pattern names a tensor: by its whole name, its node, or its name in the node."""
-    forms = (name, *name.split(SEPARATOR, 1))
-    return any(fnmatchcase(form, pattern) for form in forms for pattern in patterns)
-
-
 def _are(names: Sequence[str]) -> str:
     return "is" if len(names) == 1 else "are"
 
@@ -129,6 +128,12 @@ def _shapes(network: MeasuredNetwork) -> Iterator[tuple[str, tuple[int, ...]]]:
     for name, node in network.graph.nodes.items():
         for key, value in build_to_look_at(node, network.shapes[name].inputs).state_dict().items():
             yield f"{name}{SEPARATOR}{key}", tuple(value.shape)
+
+
+def _adapters(network: MeasuredNetwork) -> Iterator[str]:
+    for name, node in network.graph.nodes.items():
+        if node.tuning is not None:
+            yield from (f"{name}{SEPARATOR}{layer}.{one}.weight" for layer in node.tuning.adapted for one in NAMES)
 
 
 @contextmanager
