@@ -22,6 +22,7 @@ from petra_graph.measure.cost_table import Conditions, measure_costs
 from petra_graph.measure.node_shapes import Memo, NodeShapes, measure_shapes, outputs_for
 from petra_graph.measure.shared_parameters import shared_parameter_problems
 from petra_graph.planning.checked_spec import CheckedSpec
+from petra_graph.planning.converted_graph import converted
 from petra_graph.planning.finetuned_graph import tuned
 from petra_graph.program.device_types import Device
 from petra_graph.program.node_costs import CostTable
@@ -86,7 +87,7 @@ class MeasuredNetwork(CheckedSpec):
         """
         spec = self.spec
         nodes = [
-            (node.name, node.kind, node.inputs, node.plugin, node.options, node.tuning)
+            (node.name, node.kind, node.inputs, node.plugin, node.options, node.conversion, node.tuning)
             for node in self.graph.nodes.values()
         ]
         plugins = [(part.plugin, part.options) for part in (self.loss, self.optimizer)]
@@ -158,6 +159,9 @@ def measure(checked: CheckedSpec) -> MeasuredNetwork:
     facts, graph = checked.facts, checked.graph
     dtype = torch.int64 if facts.dtype == "int64" else torch.float32
     shapes = measure_shapes(graph, facts.shape, dtype)
+    if checked.spec.conversion is not None:
+        graph = converted(graph, shapes, checked.spec.conversion)
+        checked, shapes = evolve(checked, graph=graph), measure_shapes(graph, facts.shape, dtype)
     if checked.spec.finetune is not None:
         graph = tuned(graph, shapes, checked.spec.finetune)
         checked, shapes = evolve(checked, graph=graph), measure_shapes(graph, facts.shape, dtype)

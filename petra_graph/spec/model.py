@@ -399,6 +399,29 @@ class InitSpec:
 
 @documented
 @frozen(kw_only=True)
+class ConversionSpec:
+    """Chains of residual nodes made reversible: nodes that read the one before alone, and map one stream to one of its shape."""
+
+    coupling: Literal["dual-residual", "midpoint", "none"] = required(
+        '"dual-residual" (Dr2Net), "midpoint", or "none": the network itself'
+    )
+    nodes: tuple[str, ...] = key(
+        ("*",), 'nodes that are converted, by name or pattern: "layer.*"', validator=Length(at_least=1)
+    )
+    anchors: int | None = key(
+        None,
+        "every n-th node of a chain is buffered, where reconstruction begins anew; default: none",
+        unit="nodes",
+        validator=AtLeast(1),
+    )
+    alpha: float = key(1.0, "of dual residual nodes: coefficient of their own connection at the start")
+    beta: float = key(
+        0.1, "of dual residual nodes: coefficient of the node before at the start", validator=GreaterThan(0)
+    )
+
+
+@documented
+@frozen(kw_only=True)
 class LoraSpec:
     """Low-rank adapters of linear layers (LoRA), trained beside what `trained` names."""
 
@@ -501,6 +524,7 @@ class Spec:
     data: DataSpec = required("the data set and its batches")
     run: RunSpec = table(RunSpec)
     init: InitSpec = table(InitSpec)
+    conversion: ConversionSpec | None = key(None, "make chains of residual nodes reversible")
     finetune: FinetuneSpec | None = key(None, "train a part of the network, or adapters of it; default: all parameters")
     checkpoint: CheckpointSpec = table(CheckpointSpec)
     logger: tuple[PluginSpec, ...] | None = key(

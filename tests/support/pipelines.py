@@ -23,6 +23,7 @@ from petra_graph.kinds.optimizer import OPTIMIZER
 from petra_graph.kinds.plugin import Plugin, builder
 from petra_graph.measure.node_shapes import measure_shapes
 from petra_graph.planning.checked_spec import given_stages
+from petra_graph.planning.converted_graph import converted
 from petra_graph.planning.finetuned_graph import tuned
 from petra_graph.planning.measure_network import MeasuredNetwork, check_grid
 from petra_graph.planning.place_network import place
@@ -34,6 +35,7 @@ from petra_graph.runtime.scheduler.process_context import ProcessContext
 from petra_graph.runtime.scheduler.scheduler import Scheduler
 from petra_graph.spec.model import (
     ClipSpec,
+    ConversionSpec,
     DataSpec,
     Dtype,
     FinetuneSpec,
@@ -170,6 +172,9 @@ def measured_network(nodes: Sequence[NodeSpec], spec: Spec, facts: DataFacts) ->
     graph = built_graph(nodes)
     dtype = torch.int64 if facts.dtype == "int64" else torch.float32
     shapes = measure_shapes(graph, facts.shape, dtype)
+    if spec.conversion is not None:
+        graph = converted(graph, shapes, spec.conversion)
+        shapes = measure_shapes(graph, facts.shape, dtype)
     if spec.finetune is not None:
         graph = tuned(graph, shapes, spec.finetune)
         shapes = measure_shapes(graph, facts.shape, dtype)
@@ -219,6 +224,7 @@ def pipeline(
     evaluation_batch: int | None = None,
     micro_batches: int = 1000,
     finetune: FinetuneSpec | None = None,
+    conversion: ConversionSpec | None = None,
     **optimizer_options: Any,
 ) -> Pipeline:
     spec = Spec(
@@ -231,6 +237,7 @@ def pipeline(
         optimizer=OptimizerSpec(name=optimizer, clip=clip),
         run=RunSpec(seed=seed),
         finetune=finetune,
+        conversion=conversion,
     )
     facts = DataFacts(shape=shape, dtype=dtype or "float32", classes=CLASSES)
     network = measured_network(nodes, spec, facts)

@@ -15,6 +15,7 @@ from pathlib import Path
 import torch
 from attrs import frozen
 
+from petra_graph.blocks.couplings.residual_chain import COEFFICIENTS
 from petra_graph.blocks.low_rank_adapters import NAMES
 from petra_graph.errors import Problem, SpecError
 from petra_graph.executor.stage_executor import StageExecutor
@@ -63,7 +64,7 @@ def initial_weights(init: InitSpec, network: MeasuredNetwork) -> InitialWeights:
         raise SpecError(
             Problem(message=f"there is no file {file}", hint="give a file or a run's directory", path=_PATH)
         )
-    here, new = dict(_shapes(network)), set(_adapters(network))
+    here, new = dict(_shapes(network)), set(_of_the_spec(network))
     with _opened(file) as opened:
         fitting, left_out, faults = _match(init, here, opened.shapes, new)
     if faults and init.strict:
@@ -73,8 +74,8 @@ def initial_weights(init: InitSpec, network: MeasuredNetwork) -> InitialWeights:
         )
         raise SpecError(Problem(message=f"{file} does not fit: {'; '.join(faults)}", hint=hint, path=_PATH))
     said = [f"{len(fitting)} of {len(here)} tensors come from {file}"]
-    if begun := new - fitting.keys():
-        said.append(f"{plural(len(begun), 'tensor')} of adapters begin anew")
+    if begun := (new & here.keys()) - fitting.keys():
+        said.append(f"{plural(len(begun), 'tensor')} of adapters and couplings begin anew")
     if left_out:
         said.append(f"{listed(left_out, _LISTED)} left out")
     return InitialWeights(file=file, fitting=fitting, said="; ".join([*said, *faults]))
@@ -130,8 +131,11 @@ def _shapes(network: MeasuredNetwork) -> Iterator[tuple[str, tuple[int, ...]]]:
             yield f"{name}{SEPARATOR}{key}", tuple(value.shape)
 
 
-def _adapters(network: MeasuredNetwork) -> Iterator[str]:
+def _of_the_spec(network: MeasuredNetwork) -> Iterator[str]:
+    """Yield the tensors that `[finetune]` and `[conversion]` add to the network's own."""
     for name, node in network.graph.nodes.items():
+        if node.conversion is not None and node.conversion.step is not None:
+            yield from (f"{name}{SEPARATOR}{one}" for one in COEFFICIENTS)
         if node.tuning is not None:
             yield from (f"{name}{SEPARATOR}{layer}.{one}.weight" for layer in node.tuning.adapted for one in NAMES)
 
