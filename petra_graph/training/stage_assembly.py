@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from attrs import frozen
 
-from petra_graph.blocks import Block
+from petra_graph.blocks import Block, Shape
 from petra_graph.blocks.randomness import fork_rng, random_key
 from petra_graph.executor.deferred_reads import read_interval
 from petra_graph.executor.first_passes import FirstPasses
@@ -16,6 +16,7 @@ from petra_graph.executor.first_steps import FirstSteps
 from petra_graph.executor.numerics import Normalisation, NumericsContext, place
 from petra_graph.executor.stage_executor import StageExecutor
 from petra_graph.executor.stage_update import LearningRate, Updater, parameter_groups
+from petra_graph.graph.node_graph import Node
 from petra_graph.kinds.data_set import DataFacts
 from petra_graph.kinds.loss import Loss
 from petra_graph.kinds.optimizer import needs_delays, rate_ratios
@@ -67,7 +68,10 @@ def executors(
             deferred=interval > 1,
             first_passes=FirstPasses() if spec.run.self_check else FirstPasses(passes=0),
         )
-        modules = {name: place(_initial(name, network), numerics) for name in program.nodes}
+        modules = {
+            name: place(initial_block(network.graph.nodes[name], network.shapes[name].inputs, spec.run.seed), numerics)
+            for name in program.nodes
+        }
         groups, options, deferred = parameter_groups(modules.values()), training.optimizer_options, interval > 1
         parameters = [*groups.decayed, *groups.undecayed]
         optimizer = training.build_optimizer(groups, options, stage=stage) if parameters else None
@@ -86,6 +90,7 @@ def executors(
     return tuple(made)
 
 
-def _initial(name: str, network: MeasuredNetwork) -> Block:
-    with fork_rng(random_key(network.spec.run.seed, name, "initial"), torch.device("cpu")):
-        return build_block(network.graph.nodes[name], network.shapes[name].inputs)
+def initial_block(node: Node, inputs: Sequence[Shape], seed: int) -> Block:
+    """Build a node's module on the CPU, with the random parameters of a run's seed."""
+    with fork_rng(random_key(seed, node.name, "initial"), torch.device("cpu")):
+        return build_block(node, inputs)

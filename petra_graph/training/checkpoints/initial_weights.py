@@ -15,10 +15,10 @@ from pathlib import Path
 import torch
 from attrs import frozen
 
+from petra_graph.blocks import Block
 from petra_graph.blocks.couplings.residual_chain import COEFFICIENTS
 from petra_graph.blocks.low_rank_adapters import NAMES
 from petra_graph.errors import Problem, SpecError
-from petra_graph.executor.stage_executor import StageExecutor
 from petra_graph.measure.node_shapes import build_to_look_at
 from petra_graph.planning.measure_network import MeasuredNetwork
 from petra_graph.record.weights import SEPARATOR, WEIGHTS, UnreadableWeights, WeightFile, is_named, open_weights
@@ -40,15 +40,14 @@ class InitialWeights:
     """A text for the user on what matches."""
 
     @torch.no_grad()
-    def load(self, executors: Sequence[StageExecutor]) -> None:
-        """Load the weights into the nodes of this process; SpecError: the file can no longer be read."""
+    def load(self, modules: Mapping[str, Block]) -> None:
+        """Load the weights into nodes, by their names; SpecError: the file can no longer be read."""
         with _opened(self.file) as opened:
-            for executor in executors:
-                for name, module in executor.modules.items():
-                    for key, value in module.state_dict(keep_vars=True).items():
-                        stored = self.fitting.get(f"{name}{SEPARATOR}{key}")
-                        if stored is not None:
-                            value.copy_(opened.read(stored))
+            for name, module in modules.items():
+                for key, value in module.state_dict(keep_vars=True).items():
+                    stored = self.fitting.get(f"{name}{SEPARATOR}{key}")
+                    if stored is not None:
+                        value.copy_(opened.read(stored))
 
 
 def initial_weights(init: InitSpec, network: MeasuredNetwork) -> InitialWeights:
