@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from petra_graph.blocks import Streams
+from petra_graph.blocks import Block, Streams
 from petra_graph.executor.numerics import Normalisation, NumericsContext, place
 from petra_graph.graph.node_graph import INPUT, NodeGraph
 from petra_graph.planning.converted_graph import unconverted
@@ -53,13 +53,17 @@ def _output(prepared: Prepared, graph: NodeGraph, samples: Tensor) -> Tensor:
         normalisation=Normalisation.of(prepared.facts),
     )
     streams: dict[str, Streams] = {INPUT: (numerics.prepare(samples),)}
-    for name in graph.order:
-        inputs = [stream for producer in graph.nodes[name].inputs for stream in streams[producer]]
-        shapes = [tuple(stream.shape[1:]) for stream in inputs]
-        block = place(initial_block(graph.nodes[name], shapes, spec.run.seed), numerics)
-        if prepared.initial is not None:
-            prepared.initial.load({name: block})
+
+    def inputs_of(name: str) -> list[Tensor]:
+        return [stream for producer in graph.nodes[name].inputs for stream in streams[producer]]
+
+    def blocks() -> Iterator[tuple[str, Block]]:
+        for name in graph.order:
+            shapes = [tuple(stream.shape[1:]) for stream in inputs_of(name)]
+            yield name, place(initial_block(graph.nodes[name], shapes, spec.run.seed), numerics)
+
+    for name, block in blocks() if prepared.initial is None else prepared.initial.loaded(blocks()):
         block.eval()
         with numerics.arithmetic():
-            streams[name] = numerics.finalize(name, block, block(*inputs))
+            streams[name] = numerics.finalize(name, block, block(*inputs_of(name)))
     return streams[graph.head][0]

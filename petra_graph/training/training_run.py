@@ -143,8 +143,7 @@ def _build(
         done = f"nothing is left to train: run.epochs is {epochs}; set it higher to continue"
         notes = [*notes, *resumption.notes, *[done] * (position.trained_epochs >= epochs)]
     elif prepared.initial is not None:
-        for executor in scheduler.executors:
-            prepared.initial.load(executor.modules)
+        prepared.initial.load(pair for executor in scheduler.executors for pair in executor.modules.items())
         notes = [*notes, prepared.initial.said]
     if record is not None and resumption is None:
         notes = [*notes, *conversion_notes(prepared)]

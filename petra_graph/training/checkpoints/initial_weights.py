@@ -8,11 +8,10 @@ that has a tensor of that name.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Container, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-import torch
 from attrs import frozen
 
 from petra_graph.blocks import Block
@@ -39,15 +38,20 @@ class InitialWeights:
     said: str
     """A text for the user on what matches."""
 
-    @torch.no_grad()
-    def load(self, modules: Mapping[str, Block]) -> None:
+    def load(self, modules: Iterable[tuple[str, Block]]) -> None:
         """Load the weights into nodes, by their names; SpecError: the file can no longer be read."""
+        for _ in self.loaded(modules):
+            pass
+
+    def loaded(self, modules: Iterable[tuple[str, Block]]) -> Iterator[tuple[str, Block]]:
+        """Yield nodes one by one, as `modules` makes them, with the weights loaded; errors as `load`."""
         with _opened(self.file) as opened:
-            for name, module in modules.items():
-                for key, value in module.state_dict(keep_vars=True).items():
+            for name, module in modules:
+                for key, value in module.state_dict().items():
                     stored = self.fitting.get(f"{name}{SEPARATOR}{key}")
                     if stored is not None:
                         value.copy_(opened.read(stored))
+                yield name, module
 
 
 def initial_weights(init: InitSpec, network: MeasuredNetwork) -> InitialWeights:
