@@ -40,9 +40,13 @@ from petra_graph.blocks.couplings import ChannelPermutation as ChannelPermutatio
 from petra_graph.blocks.couplings import Coefficients as Coefficients
 from petra_graph.blocks.couplings import ColumnCoupling as ColumnCoupling
 from petra_graph.blocks.couplings import Coupling as Coupling
+from petra_graph.blocks.couplings import DualResidualEntry as DualResidualEntry
+from petra_graph.blocks.couplings import DualResidualStep as DualResidualStep
 from petra_graph.blocks.couplings import ExactBdiaCoupling as ExactBdiaCoupling
 from petra_graph.blocks.couplings import LeapfrogCoupling as LeapfrogCoupling
 from petra_graph.blocks.couplings import MidpointCoupling as MidpointCoupling
+from petra_graph.blocks.couplings import MidpointEntry as MidpointEntry
+from petra_graph.blocks.couplings import MidpointStep as MidpointStep
 from petra_graph.blocks.couplings import MomentumCoupling as MomentumCoupling
 from petra_graph.blocks.couplings import OrthogonalMixing as OrthogonalMixing
 from petra_graph.blocks.couplings import RingCoupling as RingCoupling

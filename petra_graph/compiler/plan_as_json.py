@@ -59,6 +59,7 @@ def document(
         "stages": stages,
         "totals": {
             "parameters": sum(stage["parameters"] for stage in stages),
+            "trained": sum(sum(node.trained.values()) for node in shapes.values()),
             "bytes": _bytes(prediction.total_memory),
             "checkpoint_bytes": prediction.checkpoint_bytes,
         },

@@ -15,6 +15,7 @@ from petra_graph.program.device_types import DeviceType
 from petra_graph.program.node_costs import OPERATIONS, CostTable, Profile
 from petra_graph.record.profile_files import read_profile
 from petra_graph.spec.model import Spec
+from petra_graph.spec.value_types import as_mapping
 from petra_graph.units import seconds
 
 _PATH = ("partition", "profile")
@@ -39,6 +40,7 @@ def settings_of(spec: Spec, optimizer: tuple[str, Any], loss: str) -> dict[str, 
         **{f"optimizer.options.{key}": value for key, value in attrs.asdict(options).items()},
         "optimizer.clip.by": None if spec.optimizer.clip is None else spec.optimizer.clip.by,
         "loss.name": loss,
+        **({} if spec.finetune is None else {"finetune": as_mapping(spec.finetune)}),
     }
     return {
         key: list(value) if isinstance(value, tuple) else value for key, value in given.items() if key != _ANY_VALUE

@@ -79,7 +79,7 @@ def learning_rate(
 
 
 def parameter_groups(modules: Iterable[Block]) -> ParameterGroups:
-    """Split parameters by whether weight decay applies: not to biases, normalisation parameters, and what a block names `undecayed`.
+    """Split trained parameters by whether weight decay applies: not to biases, normalisation parameters, and what a block names `undecayed`.
 
     Goyal et al. 2017, section 5.3. Tables are the weights of `nn.Embedding`, those of a head, and what a block names `tables`.
     """
@@ -93,7 +93,7 @@ def parameter_groups(modules: Iterable[Block]) -> ParameterGroups:
         for module in block.modules():
             normalises = _normalises(module)
             for name, parameter in module.named_parameters(recurse=False):
-                if id(parameter) in seen:  # two layers of a block may share one
+                if id(parameter) in seen or not parameter.requires_grad:  # two layers of a block may share one
                     continue
                 seen.add(id(parameter))
                 exempt = normalises or name.endswith("bias") or id(parameter) in named

@@ -24,10 +24,34 @@ from attrs import define, frozen
 from petra_graph.errors import Path
 from petra_graph.kinds.block import BlockDeclaration
 from petra_graph.kinds.plugin import Plugin
-from petra_graph.spec.model import Kind
+from petra_graph.spec.model import ConversionSpec, Kind, LoraSpec
 
 INPUT = "input"
 """The name under which nodes read the samples."""
+
+
+@frozen(kw_only=True)
+class Conversion:
+    """What `[conversion]` makes of one node: a step of a reversible chain, or a reader of one."""
+
+    reads: tuple[int, ...]
+    """Places of the streams that the node's own block reads."""
+    step: ConversionSpec | None = None
+    """How it is coupled; None: it reads a chain."""
+    first: bool = False
+    """Whether the chain begins with it."""
+
+
+@frozen(kw_only=True)
+class Tuning:
+    """What `[finetune]` makes of one node, by the names in its block."""
+
+    trained: tuple[str, ...]
+    """Parameters; the others are frozen."""
+    adapted: tuple[str, ...]
+    """Linear layers."""
+    lora: LoraSpec | None
+    """The adapters of these."""
 
 
 @frozen(kw_only=True)
@@ -46,6 +70,10 @@ class Node:
     """Producers in declared order; INPUT is the samples."""
     path: Path = ()
     """Position of the node's table in the specification."""
+    conversion: Conversion | None = None
+    """None: the block is used as it is."""
+    tuning: Tuning | None = None
+    """None: all parameters are trained that the block has made so."""
     first_of: str | None = None
     """Name of a repeated node, on its first copy: the name is taken too, since reading it means the last copy."""
 

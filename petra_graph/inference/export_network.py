@@ -13,7 +13,8 @@ samples), its output (logits where the loss reads them as such, else outputs) an
     normalisation              what the program does to images of uint8: {"divided_by": 255, "mean": [...], "std": [...]}, a number a channel
     opset, petra_graph_version
 
-They compute in the type of the network's parameters, without autocast.
+They compute in the type of the network's parameters, without autocast. Low-rank adapters are merged into the weights of their layers, so
+that names and cost are those of the network that was fine-tuned; a run's `weights.safetensors` has the adapters by themselves.
 
 What is written is run again on real samples, and compared with the network. Outputs may differ in the last bits, as
 other kernels add in another order: a sum of n terms has an error of up to n eps. The tolerance is `_TERMS` times the eps
@@ -22,6 +23,7 @@ of the outputs' type, of their largest magnitude; where the run computes in bflo
 
 from __future__ import annotations
 
+import copy
 import importlib.util
 import json
 import logging
@@ -39,6 +41,7 @@ from torch import Tensor, nn
 
 from petra_graph.blocks import Streams
 from petra_graph.blocks.grid import grid
+from petra_graph.blocks.low_rank_adapters import merge_adapters
 from petra_graph.errors import PetraGraphError, RunFailed, SpecError
 from petra_graph.executor.numerics import Normalisation
 from petra_graph.graph.node_graph import INPUT
@@ -121,13 +124,15 @@ def export(run: SavedRun, network: Network, form: Format, file: Path) -> Exporte
         RunFailed: the network cannot be exported, the file cannot be written, or its outputs are others.
     """
     make_folder_of(file)
+    merged = copy.deepcopy(network)
+    merge_adapters(merged)
     if form == "safetensors":
-        _save_tensors(run, network, file)
+        _save_tensors(run, merged, file)
         return Exported(file=file, samples=0)
     if form == "onnx":
         _need_onnx()
     chosen, note = _samples(run)
-    portable = Portable(network).eval()
+    portable = Portable(merged).eval()
     try:
         with _quiet(), torch.no_grad():
             dimensions = {0: torch.export.Dim("batch"), **({1: torch.export.Dim.AUTO} if run.facts.of_tokens else {})}

@@ -7,15 +7,21 @@ updates its own parameters at its own time (`planning.shared_across_stages`).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 import torch
 from torch import Tensor, nn
 
-from petra_graph.blocks import Block
+from petra_graph.blocks import Block, Shape
 from petra_graph.blocks.randomness import fork_rng, random_key
-from petra_graph.graph.node_graph import NodeGraph
+from petra_graph.graph.node_graph import Node, NodeGraph
 from petra_graph.measure.node_shapes import NodeShapes, build_block
+
+
+def initial_block(node: Node, inputs: Sequence[Shape], seed: int) -> Block:
+    """Build a node on the CPU, with the random parameters of a run's seed; errors as `build_block`."""
+    with fork_rng(random_key(seed, node.name, "initial"), torch.device("cpu")):
+        return build_block(node, inputs)
 
 
 def initial_blocks(
@@ -33,8 +39,7 @@ def initial_blocks(
     others: dict[str, Block] = {}
 
     def built(name: str) -> Block:
-        with fork_rng(random_key(seed, name, "initial"), torch.device("cpu")):
-            return build_block(graph.nodes[name], shapes[name].inputs)
+        return initial_block(graph.nodes[name], shapes[name].inputs, seed)
 
     blocks = {name: built(name) for name in names}
     for name, block in blocks.items():

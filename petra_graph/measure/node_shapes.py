@@ -17,10 +17,12 @@ from torch import Tensor
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from petra_graph.blocks import Additive, Block, Head, Reversible, Shape, Streams, frozen_statistics
+from petra_graph.blocks.converted_blocks import reader_around, step_around
+from petra_graph.blocks.low_rank_adapters import adaptable, add_adapters
 from petra_graph.blocks.stated_parameters import stated_fault
 from petra_graph.blocks.tensor_faults import tensor_fault
 from petra_graph.errors import PetraGraphError, PluginError, Problem, SpecError, at_path
-from petra_graph.graph.node_graph import INPUT, Node, NodeGraph
+from petra_graph.graph.node_graph import INPUT, Conversion, Node, NodeGraph, Tuning
 from petra_graph.kinds.author_code import author_line
 from petra_graph.kinds.data_set import DataFacts
 from petra_graph.kinds.plugin import load
@@ -42,7 +44,11 @@ class NodeShapes:
     dtypes: tuple[torch.dtype, ...] = field(default=(), eq=False)
     """Element types of the outputs, as a network in float32 returns them."""
     parameters: int
-    """Number of trained values."""
+    """Number of their values."""
+    trained: Mapping[str, int] = field(factory=dict, eq=False)
+    """Number of values of each parameter that is trained, by its name in the block."""
+    adaptable: tuple[str, ...] = field(default=(), eq=False)
+    """Linear layers that can have adapters, by their names in the block."""
     additive: bool
     """Whether the block only adds to its streams, so that it is exact on a grid."""
     batch_norm: bool = field(default=False, eq=False)
@@ -80,7 +86,10 @@ def build_block(node: Node, inputs: Sequence[Shape]) -> Block:
     assert node.plugin is not None
     with at_path(*node.path):
         block_class: type[Block] = load(node.plugin)
+    conversion, all_inputs = node.conversion, inputs
     _check_class(node, block_class, node.plugin.declaration.build)
+    if conversion is not None:
+        inputs = [inputs[at] for at in conversion.reads]
     try:
         block = block_class(inputs, node.options)
         fault = stated_fault(block)
@@ -102,7 +111,29 @@ def build_block(node: Node, inputs: Sequence[Shape]) -> Block:
     if fault:
         message = f'{node.plugin.owned}: node "{node.name}" {fault}'
         raise PluginError(Problem(message=message, hint="name parameters as `named_parameters()` does", path=node.path))
+    if conversion is not None:
+        block = _converted(node, block, all_inputs, conversion)
+    if node.tuning is not None:
+        _tune(block, node.tuning)
     return block
+
+
+def _converted(node: Node, block: Block, inputs: Sequence[Shape], conversion: Conversion) -> Block:
+    if (step := conversion.step) is None:
+        return reader_around(block, inputs, conversion.reads)
+    assert step.coupling != "none"
+    try:
+        return step_around(block, inputs, step.coupling, first=conversion.first, alpha=step.alpha, beta=step.beta)
+    except ValueError as error:
+        raise SpecError(_refused(node, inputs, "cannot be converted", error)) from error
+
+
+def _tune(block: Block, tuning: Tuning) -> None:
+    for name, parameter in block.named_parameters():
+        if name not in tuning.trained:
+            parameter.requires_grad = False
+    if (lora := tuning.lora) is not None:
+        add_adapters(block, tuning.adapted, rank=lora.rank, alpha=lora.alpha, dropout=lora.dropout)
 
 
 def build_to_look_at(node: Node, inputs: Sequence[Shape]) -> Block:
@@ -138,7 +169,14 @@ def measure_shapes(graph: NodeGraph, sample: Shape, dtype: torch.dtype) -> Mappi
         if any(producer not in streams for producer in node.inputs):
             continue
         inputs = tuple(stream for producer in node.inputs for stream in streams[producer])
-        key = (node.plugin, node.options, node.kind, [(stream.shape, stream.dtype) for stream in inputs])
+        key = (
+            node.plugin,
+            node.options,
+            node.kind,
+            node.conversion,
+            node.tuning,
+            [(stream.shape, stream.dtype) for stream in inputs],
+        )
         try:
             shapes[name], streams[name] = memo.get(key, partial(_measure, node, inputs))
         except SpecError as error:
@@ -150,6 +188,8 @@ def measure_shapes(graph: NodeGraph, sample: Shape, dtype: torch.dtype) -> Mappi
 
 def _check_class(node: Node, block_class: Any, build: str) -> None:
     """Check the base and the methods of a class, which torch's modules do not enforce as abstract classes do."""
+    if node.conversion is not None and node.conversion.step is not None:
+        node = evolve(node, kind="buffered")  # the step around it has an inverse, whatever it is itself
     base = _BASES[node.kind]
     problem = None
     if not (isinstance(block_class, type) and issubclass(block_class, Block)):
@@ -178,7 +218,8 @@ def undefined_methods(block_class: type[Block], kind: str) -> list[str]:
 
 def _measure(node: Node, inputs: Streams) -> tuple[NodeShapes, Streams]:
     shapes = _shapes(inputs)
-    expected, given = node.declaration.streams if node.declaration else None, len(inputs)
+    expected = node.declaration.streams if node.declaration else None
+    given = len(inputs) if node.conversion is None else len(node.conversion.reads)
     if expected is not None and given != expected:
         message = f'node "{node.name}": block "{node.block}" reads {expected} streams, and its inputs carry {given}'
         hint = 'merge nodes read several streams (block = "add"); others read one node'
@@ -202,6 +243,8 @@ def _measure(node: Node, inputs: Streams) -> tuple[NodeShapes, Streams]:
         outputs=_shapes(outputs),
         dtypes=tuple(stream.dtype for stream in outputs),
         parameters=sum(parameter.numel() for parameter in block.parameters()),
+        trained={name: one.numel() for name, one in block.named_parameters() if one.requires_grad},
+        adaptable=tuple(adaptable(block)),
         additive=isinstance(block, Additive),
         shared={name: block.shared[name] for name, _ in block.named_parameters() if name in block.shared},
         batch_norm=any(isinstance(module, _BatchNorm) for module in block.modules()),

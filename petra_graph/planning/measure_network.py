@@ -22,6 +22,8 @@ from petra_graph.measure.cost_table import Conditions, measure_costs
 from petra_graph.measure.node_shapes import Memo, NodeShapes, measure_shapes, outputs_for
 from petra_graph.measure.shared_parameters import shared_parameter_problems
 from petra_graph.planning.checked_spec import CheckedSpec
+from petra_graph.planning.converted_graph import converted
+from petra_graph.planning.finetuned_graph import tuned
 from petra_graph.program.device_types import Device
 from petra_graph.program.node_costs import CostTable
 from petra_graph.program.placement import Placement
@@ -84,7 +86,10 @@ class MeasuredNetwork(CheckedSpec):
             PluginError: code cannot be imported.
         """
         spec = self.spec
-        nodes = [(node.name, node.kind, node.inputs, node.plugin, node.options) for node in self.graph.nodes.values()]
+        nodes = [
+            (node.name, node.kind, node.inputs, node.plugin, node.options, node.conversion, node.tuning)
+            for node in self.graph.nodes.values()
+        ]
         plugins = [(part.plugin, part.options) for part in (self.loss, self.optimizer)]
         used = (*(plugin for plugin, _ in plugins), *(node.plugin for node in self.graph.nodes.values()))
         owners = {plugin.distribution for plugin in used if plugin is not None}
@@ -153,7 +158,14 @@ def measure(checked: CheckedSpec) -> MeasuredNetwork:
         PluginError: a block's code cannot be imported.
     """
     facts, graph = checked.facts, checked.graph
-    shapes = measure_shapes(graph, facts.shape, torch.int64 if facts.dtype == "int64" else torch.float32)
+    dtype = torch.int64 if facts.dtype == "int64" else torch.float32
+    shapes = measure_shapes(graph, facts.shape, dtype)
+    if checked.spec.conversion is not None:
+        graph = converted(graph, shapes, checked.spec.conversion)
+        checked, shapes = evolve(checked, graph=graph), measure_shapes(graph, facts.shape, dtype)
+    if checked.spec.finetune is not None:
+        graph = tuned(graph, shapes, checked.spec.finetune)
+        checked, shapes = evolve(checked, graph=graph), measure_shapes(graph, facts.shape, dtype)
     if shared := list(shared_parameter_problems(graph, shapes)):
         raise SpecError(shared)
     network = MeasuredNetwork(**asdict(checked, recurse=False), shapes=shapes)

@@ -168,9 +168,7 @@ def cut_by_cost(network: MeasuredNetwork, inputs: PlannerInputs) -> Placement:
         NoFeasiblePlan: no placement keeps the devices' memory limits.
     """
     partition = network.spec.partition
-    search = (
-        partial(cut_and_place, stages=partition.stages) if isinstance(partition.stages, int) else cut_into_fewest
-    )
+    search = partial(cut_and_place, stages=partition.stages) if isinstance(partition.stages, int) else cut_into_fewest
     return split_or_whole(inputs, partial(search, objective=partition.strategy))
 
 

@@ -11,6 +11,7 @@ import warnings
 import zipfile
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
@@ -60,6 +61,12 @@ def save_weights(path: Path, weights: Mapping[str, Tensor], facts: Mapping[str, 
             raise OSError(str(error)) from error
 
     write_whole(path, save)
+
+
+def is_named(patterns: Iterable[str], name: str) -> bool:
+    """Whether a pattern names a tensor "NODE/NAME": by its whole name, its node, or its name in the node."""
+    forms = (name, *name.split(SEPARATOR, 1))
+    return any(fnmatchcase(form, pattern) for form in forms for pattern in patterns)
 
 
 class UnreadableWeights(Exception):

@@ -136,8 +136,7 @@ class SelfCheck:
             node = network.graph.nodes[name]
             if node.plugin is None or node.plugin.is_first_party:
                 continue
-            inputs = network.shapes[name].inputs
-            dtypes = self._dtypes(node)
+            inputs, dtypes = self._read(node)
             key = (node.plugin, node.options, node.kind, inputs, dtypes)
             with self._step(f'node "{name}" ({node.plugin.owned})'):
                 broken = memo.get(key, partial(self._broken_by_block, node, inputs, dtypes))
@@ -180,11 +179,14 @@ class SelfCheck:
             draw=draw,
         )
 
-    def _dtypes(self, node: Node) -> Sequence[torch.dtype]:
-        """Return the types of the streams that a node reads."""
+    def _read(self, node: Node) -> tuple[Sequence[Shape], Sequence[torch.dtype]]:
+        """Return the shapes and types of the streams that a node's own block reads, whatever `[conversion]` puts around it."""
         samples = torch.int64 if self.opened.data.facts.dtype == "int64" else torch.float32
         shapes = self.network.shapes
-        return tuple(dtype for one in node.inputs for dtype in ((samples,) if one == INPUT else shapes[one].dtypes))
+        dtypes = [dtype for one in node.inputs for dtype in ((samples,) if one == INPUT else shapes[one].dtypes)]
+        inputs = shapes[node.name].inputs
+        reads = range(len(inputs)) if node.conversion is None else node.conversion.reads
+        return tuple(inputs[at] for at in reads), tuple(dtypes[at] for at in reads)
 
     def _real_samples(self) -> Tensor:
         """Return samples of the training data, images as a stem reads them before their normalisation."""
@@ -266,7 +268,7 @@ class SelfCheck:
         )
 
     def _outputs_of(self, head: Node) -> Tensor:
-        harness = Harness(self._trial(head, self.network.shapes[head.name].inputs, self._dtypes(head)), "float32")
+        harness = Harness(self._trial(head, *self._read(head)), "float32")
         (output,) = harness.peek(0, harness.inputs(0))
         return output
 

@@ -26,6 +26,7 @@ from petra_graph.runtime.control.stop_signals import numbers_of
 from petra_graph.spec.load_spec import Given
 from petra_graph.training.checkpoints.checkpointing import Checkpoints
 from petra_graph.training.checkpoints.resumption import Resumption
+from petra_graph.training.conversion_error import conversion_notes
 from petra_graph.training.loop.callbacks import Callbacks, at_stages, kept_by_companions
 from petra_graph.training.loop.meters import Meters
 from petra_graph.training.loop.trainer import Trainer
@@ -156,8 +157,10 @@ def _build(
         done = f"nothing is left to train: run.epochs is {epochs}; set it higher to continue"
         notes = [*notes, *resumption.notes, *[done] * (position.trained_epochs >= epochs)]
     elif prepared.initial is not None:
-        prepared.initial.load(scheduler.executors)
+        prepared.initial.load(pair for executor in scheduler.executors for pair in executor.modules.items())
         notes = [*notes, prepared.initial.said]
+    if record is not None and resumption is None:
+        notes = [*notes, *conversion_notes(prepared)]
     trainer = Trainer(
         prepared=prepared,
         scheduler=scheduler,

@@ -41,7 +41,7 @@ def test_misspelt_table(validate):
         """\
 a.toml:24:2: unknown key "metod" in the specification
     [metod]
-    help: did you mean 'method'? allowed: architecture, callback, checkpoint, data, graph, init, logger, loss, lr_schedule, method, \
+    help: did you mean 'method'? allowed: architecture, callback, checkpoint, conversion, data, finetune, graph, init, logger, loss, lr_schedule, method, \
 metric, name, optimizer, partition, precision, probe, run
 """,
     )

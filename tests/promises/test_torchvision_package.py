@@ -10,7 +10,6 @@ pytestmark = [pytest.mark.processes, pytest.mark.slow, pytest.mark.timeout(600)]
 OURS = {
     "blocks": {"torchvision-piece", "torchvision-head", "dual-residual-entry", "dual-residual"},
     "architectures": {"torchvision", "torchvision-dr2net"},
-    "callbacks": {"dual-residual-schedule"},
 }
 
 

@@ -23,6 +23,8 @@ from petra_graph.kinds.optimizer import OPTIMIZER
 from petra_graph.kinds.plugin import Plugin, builder
 from petra_graph.measure.node_shapes import measure_shapes
 from petra_graph.planning.checked_spec import given_stages
+from petra_graph.planning.converted_graph import converted
+from petra_graph.planning.finetuned_graph import tuned
 from petra_graph.planning.measure_network import MeasuredNetwork, check_grid
 from petra_graph.planning.place_network import place
 from petra_graph.planning.spec_devices import planned_devices
@@ -33,8 +35,10 @@ from petra_graph.runtime.scheduler.process_context import ProcessContext
 from petra_graph.runtime.scheduler.scheduler import Scheduler
 from petra_graph.spec.model import (
     ClipSpec,
+    ConversionSpec,
     DataSpec,
     Dtype,
+    FinetuneSpec,
     Kind,
     MethodSpec,
     NodeSpec,
@@ -166,6 +170,14 @@ _NOT_NEEDED: dict[str, Any] = dict.fromkeys(
 def measured_network(nodes: Sequence[NodeSpec], spec: Spec, facts: DataFacts) -> MeasuredNetwork:
     """Nodes and the rest of a specification, as the check and the measure step return them."""
     graph = built_graph(nodes)
+    dtype = torch.int64 if facts.dtype == "int64" else torch.float32
+    shapes = measure_shapes(graph, facts.shape, dtype)
+    if spec.conversion is not None:
+        graph = converted(graph, shapes, spec.conversion)
+        shapes = measure_shapes(graph, facts.shape, dtype)
+    if spec.finetune is not None:
+        graph = tuned(graph, shapes, spec.finetune)
+        shapes = measure_shapes(graph, facts.shape, dtype)
     method, schedule = check_method(spec.method, spec.optimizer.clip)
     check_precision(spec.precision)
     network = MeasuredNetwork(
@@ -176,7 +188,7 @@ def measured_network(nodes: Sequence[NodeSpec], spec: Spec, facts: DataFacts) ->
         stages=given_stages(graph, spec, schedule),
         facts=facts,
         training_samples=None,
-        shapes=measure_shapes(graph, facts.shape, torch.int64 if facts.dtype == "int64" else torch.float32),
+        shapes=shapes,
         **_NOT_NEEDED,
     )
     check_grid(network)
@@ -211,6 +223,8 @@ def pipeline(
     batch: int = 64,
     evaluation_batch: int | None = None,
     micro_batches: int = 1000,
+    finetune: FinetuneSpec | None = None,
+    conversion: ConversionSpec | None = None,
     **optimizer_options: Any,
 ) -> Pipeline:
     spec = Spec(
@@ -222,6 +236,8 @@ def pipeline(
         precision=PrecisionSpec(compute=compute, memory_format=memory_format, **(precision or {})),
         optimizer=OptimizerSpec(name=optimizer, clip=clip),
         run=RunSpec(seed=seed),
+        finetune=finetune,
+        conversion=conversion,
     )
     facts = DataFacts(shape=shape, dtype=dtype or "float32", classes=CLASSES)
     network = measured_network(nodes, spec, facts)

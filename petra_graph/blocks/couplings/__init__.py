@@ -7,6 +7,12 @@ from petra_graph.blocks.couplings.coupling import Coupling
 from petra_graph.blocks.couplings.many_streams import ColumnCoupling, RingCoupling
 from petra_graph.blocks.couplings.momentum import MomentumCoupling
 from petra_graph.blocks.couplings.rearrangement import ChannelPermutation, OrthogonalMixing, SpaceToDepth
+from petra_graph.blocks.couplings.residual_chain import (
+    DualResidualEntry,
+    DualResidualStep,
+    MidpointEntry,
+    MidpointStep,
+)
 from petra_graph.blocks.couplings.two_step import Coefficients, LeapfrogCoupling, MidpointCoupling, TwoStepCoupling
 
 __all__ = [
@@ -18,9 +24,13 @@ __all__ = [
     "Coefficients",
     "ColumnCoupling",
     "Coupling",
+    "DualResidualEntry",
+    "DualResidualStep",
     "ExactBdiaCoupling",
     "LeapfrogCoupling",
     "MidpointCoupling",
+    "MidpointEntry",
+    "MidpointStep",
     "MomentumCoupling",
     "OrthogonalMixing",
     "RingCoupling",

@@ -127,10 +127,13 @@ def edge_columns(document: Document, width: int) -> list[Column]:
 def title_lines(document: Document) -> tuple[str, str]:
     """Return a line on the network, and a line on its training."""
     kinds = Counter(node["kind"] for node in document["nodes"])
+    totals = document["totals"]
+    parameters, trained = totals["parameters"], totals.get("trained", totals["parameters"])
     of_kinds = ", ".join(f"{kinds[kind]:,} {kind}" for kind in ("reversible", "buffered", "head") if kinds[kind])
     network = (
         f"{units.one_line(document['name'])}: {units.plural(len(document['nodes']), 'node')} ({of_kinds}), "
-        f"{units.count(document['totals']['parameters'])} parameters"
+        f"{units.count(parameters)} parameters"
+        + (f", {units.count(trained)} of them trained" if trained < parameters else "")
     )
     training = (
         f"{document['method']}, schedule {schedule_label(document['schedule'])}, accumulation "

@@ -8,22 +8,22 @@ that has a tensor of that name. Files of other formats are read by the function 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from fnmatch import fnmatchcase
 from pathlib import Path
 
-import torch
 from attrs import frozen
 
+from petra_graph.blocks import Block
+from petra_graph.blocks.couplings.residual_chain import COEFFICIENTS
+from petra_graph.blocks.low_rank_adapters import NAMES
 from petra_graph.errors import Problem, SpecError, at_path, shown
-from petra_graph.executor.stage_executor import StageExecutor
 from petra_graph.kinds.author_code import author_code, resolve_location
 from petra_graph.measure.node_shapes import build_to_look_at
 from petra_graph.planning.measure_network import MeasuredNetwork
-from petra_graph.record.weights import SEPARATOR, WEIGHTS, UnreadableWeights, WeightFile, open_weights
+from petra_graph.record.weights import SEPARATOR, WEIGHTS, UnreadableWeights, WeightFile, is_named, open_weights
 from petra_graph.spec.model import InitSpec
-from petra_graph.units import listed
+from petra_graph.units import listed, plural
 
 _PATH = ("init", "weights")
 _LISTED = 5
@@ -41,16 +41,20 @@ class InitialWeights:
     said: str
     """A text for the user on what matches."""
 
-    @torch.no_grad()
-    def load(self, executors: Sequence[StageExecutor]) -> None:
-        """Load the weights into the nodes of this process; SpecError: the file can no longer be read."""
+    def load(self, modules: Iterable[tuple[str, Block]]) -> None:
+        """Load the weights into nodes, by their names; SpecError: the file can no longer be read."""
+        for _ in self.loaded(modules):
+            pass
+
+    def loaded(self, modules: Iterable[tuple[str, Block]]) -> Iterator[tuple[str, Block]]:
+        """Yield nodes one by one, as `modules` makes them, with the weights loaded; errors as `load`."""
         with _opened(self.file, self.reader) as opened:
-            for executor in executors:
-                for name, module in executor.modules.items():
-                    for key, value in module.state_dict(keep_vars=True).items():
-                        stored = self.fitting.get(f"{name}{SEPARATOR}{key}")
-                        if stored is not None:
-                            value.copy_(opened.read(stored))
+            for name, module in modules:
+                for key, value in module.state_dict().items():
+                    stored = self.fitting.get(f"{name}{SEPARATOR}{key}")
+                    if stored is not None:
+                        value.copy_(opened.read(stored))
+                yield name, module
 
 
 def initial_weights(init: InitSpec, network: MeasuredNetwork) -> InitialWeights:
@@ -67,9 +71,9 @@ def initial_weights(init: InitSpec, network: MeasuredNetwork) -> InitialWeights:
         raise SpecError(
             Problem(message=f"there is no file {file}", hint="give a file or a run's directory", path=_PATH)
         )
-    here, shared = dict(_shapes(network)), dict(_shared(network))
+    here, new, shared = dict(_shapes(network)), set(_of_the_spec(network)), dict(_shared(network))
     with _opened(file, init.reader) as opened:
-        fitting, left_out, faults = _match(init, here, opened.shapes, shared)
+        fitting, left_out, faults = _match(init, here, opened.shapes, new, shared)
     if faults and init.strict:
         hint = (
             'name tensors in init.leave_out, as in ["head"] for a node, to begin with random values there, '
@@ -77,6 +81,8 @@ def initial_weights(init: InitSpec, network: MeasuredNetwork) -> InitialWeights:
         )
         raise SpecError(Problem(message=f"{file} does not fit: {'; '.join(faults)}", hint=hint, path=_PATH))
     said = [f"{len(fitting)} of {len(here)} tensors come from {file}"]
+    if begun := (new & here.keys()) - fitting.keys():
+        said.append(f"{plural(len(begun), 'tensor')} of adapters and couplings begin anew")
     if left_out:
         said.append(f"{listed(left_out, _LISTED)} left out")
     return InitialWeights(file=file, reader=init.reader, fitting=fitting, said="; ".join([*said, *faults]))
@@ -86,6 +92,7 @@ def _match(
     init: InitSpec,
     here: Mapping[str, tuple[int, ...]],
     there: Mapping[str, tuple[int, ...]],
+    new: Container[str] = (),
     shared: Mapping[str, str] | None = None,
 ) -> tuple[Mapping[str, str], Sequence[str], Sequence[str]]:
     """Compare shapes by name; a tensor of the file without a node's name belongs to the one node that has a tensor of that name.
@@ -94,6 +101,7 @@ def _match(
         init: what is left out.
         here: the network's.
         there: the file's.
+        new: the network's names that may be missing in the file.
         shared: by name, of tensors that several nodes have, one name for all of them; the file may have any of their names.
 
     Returns:
@@ -110,17 +118,17 @@ def _match(
     }
     several = [key for key in there if owners[key] > 1 and any(names[name] == key for name in here)]
     own = {name: stored for name, stored in names.items() if stored in there and stored not in several}
-    left_out = [name for name in here if _named(init.leave_out, name)]
+    left_out = [name for name in here if is_named(init.leave_out, name)]
     asked = here.keys() - set(left_out)
     fitting = {name: stored for name, stored in own.items() if name in asked and there[stored] == here[name]}
-    missing = [name for name in here if name in asked and names[name] not in there]
+    missing = [name for name in here if name in asked and names[name] not in there and name not in new]
     other = [
         f"{name} is {list(there[stored])} in the file, and {list(here[name])} here"
         for name, stored in own.items()
         if name in asked and name not in fitting
     ]
     known = {*own.values(), *several}
-    unknown = [key for key in there if key not in known and not _named(init.leave_out, key)]
+    unknown = [key for key in there if key not in known and not is_named(init.leave_out, key)]
     faults = [
         (several, "in the file {are} in several nodes of the network"),
         (missing, "{are} not in the file"),
@@ -133,12 +141,6 @@ def _match(
 
 def _key(name: str) -> str:
     return name.partition(SEPARATOR)[2]
-
-
-def _named(patterns: Sequence[str], name: str) -> bool:
-    """Whether a pattern names a tensor: by its whole name, its node, or its name in the node."""
-    forms = (name, *name.split(SEPARATOR, 1))
-    return any(fnmatchcase(form, pattern) for form in forms for pattern in patterns)
 
 
 def _are(names: Sequence[str]) -> str:
@@ -155,6 +157,15 @@ def _shared(network: MeasuredNetwork) -> Iterator[tuple[str, str]]:
     for name, shapes in network.shapes.items():
         for key, one in shapes.shared.items():
             yield f"{name}{SEPARATOR}{key}", one
+
+
+def _of_the_spec(network: MeasuredNetwork) -> Iterator[str]:
+    """Yield the tensors that `[finetune]` and `[conversion]` add to the network's own."""
+    for name, node in network.graph.nodes.items():
+        if node.conversion is not None and node.conversion.step is not None:
+            yield from (f"{name}{SEPARATOR}{one}" for one in COEFFICIENTS)
+        if node.tuning is not None:
+            yield from (f"{name}{SEPARATOR}{layer}.{one}.weight" for layer in node.tuning.adapted for one in NAMES)
 
 
 @contextmanager

@@ -9,7 +9,7 @@ import pytest
 from petra_graph_torchvision import architectures, declared
 
 from petra_graph.plugins import DataFacts, SpecError
-from petra_graph.testing import check_architecture, check_block, check_callback, check_imports_no_torch
+from petra_graph.testing import check_architecture, check_block, check_imports_no_torch
 
 DIGITS = DataFacts(shape=(1, 8, 8), classes=10)
 
@@ -48,10 +48,6 @@ def test_architectures() -> None:
     check_architecture(architectures.DR2NET, {"network": "resnet18"}, facts=DIGITS)
 
 
-def test_the_callback() -> None:
-    check_callback(declared.SCHEDULE, {"updates": 3})
-
-
 def test_declarations_import_no_torch() -> None:
     check_imports_no_torch("petra_graph_torchvision.declared")
     check_imports_no_torch("petra_graph_torchvision.architectures")
@@ -60,7 +56,7 @@ def test_declarations_import_no_torch() -> None:
 def test_all_are_registered() -> None:
     found = {
         entry.load()
-        for group in ("blocks", "architectures", "callbacks")
+        for group in ("blocks", "architectures")
         for entry in entry_points(group=f"petra_graph.{group}")
         if entry.value.startswith("petra_graph_torchvision.")
     }
@@ -71,7 +67,7 @@ def test_all_are_registered() -> None:
         if name.isupper() and not name.startswith("_") and hasattr(value, "build")
     }
     assert found == ours
-    assert len(ours) == 7
+    assert len(ours) == 6
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from attrs import Attribute, frozen
 
-from petra_graph.plugins import AtLeast, BlockDeclaration, CallbackDeclaration, GreaterThan, option
+from petra_graph.plugins import AtLeast, BlockDeclaration, GreaterThan, option
 from petra_graph_torchvision.table import unknown
 
 _HERE = "petra_graph_torchvision"
@@ -78,23 +78,4 @@ DUAL_RESIDUAL = BlockDeclaration(
     build=f"{_HERE}.dual_residual:DualResidual",
     kind="reversible",
     streams=2,
-)
-
-
-@frozen(kw_only=True)
-class ScheduleOptions:
-    """Where the coefficients of all blocks go, linearly, from where they begin."""
-
-    alpha: float = option("value of alpha at the end", default=0.3)
-    beta: float = option("value of beta at the end", default=0.7, validator=GreaterThan(0))
-    updates: int = option(
-        "updates of a stage over which they move; they stay afterwards", default=1000, validator=AtLeast(1)
-    )
-
-
-SCHEDULE = CallbackDeclaration(
-    summary="Moves alpha and beta of dual residual blocks from their first values to others.",
-    options=ScheduleOptions,
-    build=f"{_HERE}.schedule:DualResidualSchedule",
-    changes="weights",
 )

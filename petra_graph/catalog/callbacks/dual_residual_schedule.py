@@ -10,14 +10,15 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor
 
+from petra_graph.blocks.couplings.residual_chain import COEFFICIENTS
+from petra_graph.catalog.callbacks.declared_callbacks import DualResidualScheduleOptions
 from petra_graph.plugins import Callback, Companion
-from petra_graph_torchvision.declared import ScheduleOptions
 
 
 class DualResidualSchedule(Callback):
-    """Moves alpha and beta linearly; see Zhao et al. 2024, "dynamic finetuning"."""
+    """Moves alpha and beta linearly; see Zhao et al. 2024, "dynamic finetuning", https://arxiv.org/abs/2401.04105."""
 
-    def __init__(self, options: ScheduleOptions) -> None:
+    def __init__(self, options: DualResidualScheduleOptions) -> None:
         self.options = options
 
     def at_stage(self, parameters: Mapping[str, Tensor]) -> Companion | None:
@@ -28,7 +29,7 @@ class DualResidualSchedule(Callback):
 
 
 def _moves(name: str) -> bool:
-    return name.rpartition("/")[2] in {"alpha", "beta"}
+    return name.rpartition("/")[2] in COEFFICIENTS
 
 
 class _Moving(Companion):

@@ -1,0 +1,96 @@
+"""Chains of residual blocks made reversible: any block B of a network is used as it is, whatever it does after its addition.
+
+    the network itself    x_{n+1} = B(x_n) = x_n + F(x_n)
+    dual residual         x_{n+1} = B(x_n) + (a - 1) x_n + b x_{n-1}           x_{n-1} = (x_{n+1} - B(x_n) - (a - 1) x_n) / b
+    midpoint              x_{n+1} = x_{n-1} + 2 (B(x_n) - x_n)                 x_{n-1} = x_{n+1} - 2 (B(x_n) - x_n)
+    the first block       x_1 = B(x_0) + (a - 1) x_0, or B(x_0), which is one step of Euler's method
+
+Each block is (x_n, x_{n-1}) -> (x_{n+1}, x_n). The first one has one stream, and hands on its input, exact.
+
+Dual residual: Zhao et al. 2024, "Dr2Net: Dynamic Reversible Dual-Residual Networks for Memory-Efficient Finetuning",
+https://arxiv.org/abs/2401.04105, equation 1, where the second stream is y_n = b x_{n-1}; here it is x_{n-1} itself, which is handed on
+without rounding. With a = 1 and b near 0 the network computes what the pretrained one does; then the inverse divides by a small number, so
+that errors grow by 1 / b a block. Moving a and b while the network trains brings both (the callback `dual-residual-schedule`).
+
+Midpoint: https://arxiv.org/abs/2512.02056, for a step of 1. Errors do not grow by its inverse. It is another function than the network: each
+block's F acts twice, on every other state.
+
+Decision: a and b are parameters that ask for no gradient. A schedule may then move them, checkpoints and weights hold them, and methods that
+keep the parameters of a forward keep them too.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+
+import torch
+from torch import Tensor, nn
+
+from petra_graph.blocks.block_kinds import Reversible, Streams
+from petra_graph.blocks.couplings.additive import Additive
+from petra_graph.blocks.couplings.evaluated_function import added
+from petra_graph.blocks.couplings.two_step import Coefficients, TwoStepCoupling
+
+COEFFICIENTS = ("alpha", "beta")
+"""The names of a and b, by which a schedule knows them."""
+
+
+def coefficient(value: float) -> nn.Parameter:
+    """Return a coefficient of a dual residual block."""
+    return nn.Parameter(torch.tensor(value), requires_grad=False)
+
+
+class MidpointEntry(Additive):
+    """The first block of a chain: x -> (B(x), x); write `residual`, which returns B(x)."""
+
+    streams = 1
+
+    @abstractmethod
+    def residual(self, x: Tensor) -> Tensor:
+        """Return B(x), of x's shape."""
+
+    def forward(self, x: Tensor) -> Streams:  # type: ignore[override]
+        """Return the block's value, and its input."""
+        return added(self.residual, x), x
+
+    def inverse(self, _: Tensor, x: Tensor) -> Streams:  # type: ignore[override]
+        """Return the input."""
+        return (x,)
+
+
+class MidpointStep(TwoStepCoupling, Additive):
+    """A further block: (x, previous) -> (previous + 2 (B(x) - x), x); `residual` returns B(x)."""
+
+    def coefficients(self, x: Tensor) -> Coefficients:
+        """Return -2, 1, 2."""
+        return Coefficients(-2.0, 1.0, 2.0)
+
+
+class DualResidualEntry(Reversible):
+    """The first block of a chain: x -> (B(x) + (a - 1) x, x); write `residual`, and set `alpha`."""
+
+    streams = 1
+    alpha: Tensor
+
+    @abstractmethod
+    def residual(self, x: Tensor) -> Tensor:
+        """Return B(x), of x's shape."""
+
+    def forward(self, x: Tensor) -> Streams:  # type: ignore[override]
+        """Return the block's value with its own connection scaled, and its input."""
+        return self.residual(x) + (self.alpha - 1.0) * x, x
+
+    def inverse(self, _: Tensor, x: Tensor) -> Streams:  # type: ignore[override]
+        """Return the input."""
+        return (x,)
+
+
+class DualResidualStep(TwoStepCoupling):
+    """A further block: (x, previous) -> (B(x) + (a - 1) x + b previous, x); write `residual`, and set `alpha` and `beta`."""
+
+    alpha: Tensor
+    beta: Tensor
+
+    def coefficients(self, x: Tensor) -> Coefficients:
+        """Return a - 1, b, 1."""
+        return Coefficients(self.alpha - 1.0, self.beta, 1.0)

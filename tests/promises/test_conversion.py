@@ -1,0 +1,197 @@
+"""Chains of residual nodes made reversible: the network itself without a coupling, and with one the same gradients without storing."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import nn
+
+from petra_graph.errors import SpecError
+from petra_graph.spec.model import ConversionSpec, FinetuneSpec, LoraSpec
+from tests.support.costs import predicted_and_measured
+from tests.support.pipelines import CLASSES, batches, node, pipeline, plain_network, relative_error
+
+TOKENS, WIDTH = 5, 8
+COUPLINGS = ("dual-residual", "midpoint")
+
+
+class PreNorm(nn.Module):
+    """A transformer's block; its submodule has the name of a coupling's method."""
+
+    def __init__(self, width: int, dropout: float = 0.0) -> None:
+        super().__init__()
+        self.norm1, self.norm2 = nn.LayerNorm(width), nn.LayerNorm(width)
+        self.qkv, self.out = nn.Linear(width, 3 * width), nn.Linear(width, width)
+        self.residual = nn.Sequential(nn.Linear(width, 2 * width), nn.GELU(), nn.Linear(2 * width, width))
+        self.dropout = nn.Dropout(dropout)
+
+    def forward(self, x):
+        query, key, value = self.qkv(self.norm1(x)).chunk(3, dim=-1)
+        attended = nn.functional.scaled_dot_product_attention(query, key, value)
+        x = x + self.dropout(self.out(attended))
+        return x + self.residual(self.norm2(x))
+
+
+class Pooled(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(WIDTH, CLASSES)
+
+    def forward(self, x):
+        return self.linear(x.mean(1))
+
+
+def block(name, **kwargs):
+    return node(name, "module", module=f"{__name__}:PreNorm", kwargs={"width": WIDTH, **kwargs})
+
+
+def chain(count, **kwargs):
+    return (
+        node("stem", "module", module="torch.nn:Linear", kwargs={"in_features": WIDTH, "out_features": WIDTH}),
+        *(block(f"layer{index}", **kwargs) for index in range(count)),
+        node("head", "module-head", module=f"{__name__}:Pooled"),
+    )
+
+
+SHAPE = (TOKENS, WIDTH)
+
+
+def built(count=4, coupling="midpoint", *, nodes=None, **settings):
+    keys = {key: settings.pop(key) for key in ("anchors", "alpha", "beta") if key in settings}
+    if "chosen" in settings:
+        keys["nodes"] = settings.pop("chosen")
+    conversion = None if coupling is None else ConversionSpec(coupling=coupling, **keys)
+    return pipeline(nodes or chain(count), SHAPE, conversion=conversion, **settings)
+
+
+def kinds(made):
+    return [one.kind for one in made.network.graph.nodes.values()]
+
+
+def outputs(made):
+    _, forward = plain_network(made)
+    return forward(batches(SHAPE, 1)[0][0]).detach()
+
+
+def test_without_a_coupling_it_is_the_network_to_the_bit():
+    none, plain = built(coupling="none"), built(coupling=None)
+    for made in (none, plain):
+        made.train(batches(SHAPE, 4))
+    assert all(torch.equal(value, plain.parameters()[name]) for name, value in none.parameters().items())
+
+
+@pytest.mark.parametrize("coupling", COUPLINGS)
+def test_parameters_keep_names_and_first_values(coupling):
+    made, plain = built(coupling=coupling), built(coupling=None)
+    new = made.parameters().keys() - plain.parameters().keys()
+    assert all(name.rpartition("/")[2] in {"alpha", "beta"} for name in new)
+    assert all(torch.equal(value, made.parameters()[name]) for name, value in plain.parameters().items())
+    assert kinds(made) == ["buffered", *["reversible"] * 4, "head"]
+
+
+@pytest.mark.parametrize("method", ["reversible-backprop", "petra"])
+@pytest.mark.parametrize("coupling", COUPLINGS)
+def test_gradients_are_plain_autograd_s(coupling, method):
+    made = built(coupling=coupling, method=method, schedule="sequential", beta=0.5)
+    data = batches(SHAPE, 6)
+    modules, forward = plain_network(made)
+    trained = [one for module in modules.values() for one in module.parameters() if one.requires_grad]
+    optimizer = torch.optim.SGD(trained, lr=0.05, momentum=0.9, nesterov=True)
+    made.train(data)
+    for samples, targets in data:
+        optimizer.zero_grad()
+        nn.functional.cross_entropy(forward(samples), targets).backward()
+        optimizer.step()
+    plain = {f"{name}/{key}": value for name, module in modules.items() for key, value in module.state_dict().items()}
+    assert relative_error(made.parameters(), plain) < 1e-10
+
+
+def reconstruction_error(count, coupling, **settings):
+    """Return the relative error of the first input, reconstructed from the last output in float32."""
+    made = built(count, coupling, compute="float32", **settings)
+    modules, _ = plain_network(made)
+    x = torch.randn(3, *SHAPE)
+    streams = (x,)
+    with torch.no_grad():
+        for index in range(count):
+            streams = modules[f"layer{index}"](*streams)
+        for index in reversed(range(count)):
+            streams = modules[f"layer{index}"].invert(*streams)
+    return float((streams[0] - x).norm() / x.norm())
+
+
+def test_the_inverse_s_error_in_float32():
+    assert reconstruction_error(12, "midpoint") < 1e-4
+    assert reconstruction_error(4, "dual-residual", beta=0.5) < 1e-4
+    assert reconstruction_error(8, "dual-residual") > 100 * reconstruction_error(8, "midpoint")  # it grows by 1 / beta
+
+
+def test_the_distance_from_the_network_grows_with_the_nodes_under_midpoint_and_falls_with_beta():
+    plain = {count: outputs(built(count, None)) for count in (2, 8)}
+
+    def distance(count, coupling, **keys):
+        return float((outputs(built(count, coupling, **keys)) - plain[count]).norm() / plain[count].norm())
+
+    assert 0 < distance(2, "midpoint") < distance(8, "midpoint")
+    assert distance(8, "dual-residual", beta=1e-3) < distance(8, "dual-residual", beta=0.1)
+    assert distance(8, "dual-residual", beta=1e-9) < 1e-6
+
+
+def test_every_n_th_node_of_a_chain_is_an_anchor():
+    assert kinds(built(7, anchors=3))[1:-1] == [
+        *["reversible", "reversible", "buffered"] * 2,
+        "reversible",
+    ]
+
+
+def test_anchors_change_no_function():
+    made, anchored = built(6, method="reversible-backprop"), built(6, method="reversible-backprop", anchors=2)
+    for one in (made, anchored):
+        one.train(batches(SHAPE, 5))
+    assert relative_error(made.parameters(), anchored.parameters()) < 1e-12
+
+
+@pytest.mark.parametrize("coupling", COUPLINGS)
+@pytest.mark.parametrize("words", [False, ("FRIW",) * 5 + ("FB",)], ids=["whole", "split"])
+def test_adapters_and_dropout_in_a_chain(coupling, words):
+    finetune = FinetuneSpec(trained=["head"], lora=LoraSpec(on=["layer*/*qkv"], rank=2, dropout=0.1))
+    made = built(nodes=chain(4, dropout=0.2), coupling=coupling, finetune=finetune, words=words)
+    before = made.parameters()
+    made.train(batches(SHAPE, 12))
+    moved = {name for name, value in made.parameters().items() if not torch.equal(value, before[name])}
+    assert {name.partition(".lora")[0] for name in moved} == {
+        "head/module.linear.weight",
+        "head/module.linear.bias",
+        *(f"layer{index}/module.qkv" for index in range(4)),
+    }
+
+
+def test_a_skip_edge_reads_the_first_stream_of_a_chain():
+    nodes = (*chain(3)[:-1], node("join", "add", inputs=["layer2", "stem", "layer0"], streams=1), chain(0)[-1])
+    made, plain = built(nodes=nodes, coupling="dual-residual", beta=1e-9), built(nodes=nodes, coupling=None)
+    assert made.network.graph.nodes["join"].conversion.reads == (0, 2, 3)
+    assert torch.allclose(outputs(made), outputs(plain), rtol=1e-6)
+    made.train(batches(SHAPE, 6))
+
+
+@pytest.mark.parametrize("coupling", COUPLINGS)
+@pytest.mark.parametrize("method", ["petra", "reversible-backprop"])
+def test_predicted_memory_is_the_measured(coupling, method):
+    settings = {"batch": 16, "method": method, "conversion": ConversionSpec(coupling=coupling)}
+    predicted, measured = predicted_and_measured(chain(4), SHAPE, **settings)
+    assert max(abs(stage.total / found - 1) for stage, found in zip(predicted, measured, strict=True)) < 0.01
+
+
+def test_a_pattern_that_names_no_node_that_fits():
+    with pytest.raises(SpecError) as raised:
+        built(chosen=["layers*"])
+    (problem,) = raised.value.problems
+    assert problem.path == ("conversion", "nodes")
+    assert problem.message == "'layers*' names no node that can be of a chain"
+    assert problem.hint == "did you mean 'layer3'? nodes that can be: layer0, layer1, layer2, layer3"
+
+
+def test_a_network_without_a_chain():
+    with pytest.raises(SpecError) as raised:
+        built(1)
+    assert raised.value.problems[0].message == "no two nodes follow one another that could be a chain"
