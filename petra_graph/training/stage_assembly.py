@@ -10,6 +10,7 @@ from attrs import frozen
 
 from petra_graph.blocks import Block
 from petra_graph.blocks.randomness import fork_rng, random_key
+from petra_graph.executor.compiled_functions import compile_functions
 from petra_graph.executor.deferred_reads import read_interval
 from petra_graph.executor.first_passes import FirstPasses
 from petra_graph.executor.first_steps import FirstSteps
@@ -68,6 +69,9 @@ def executors(
             first_passes=FirstPasses() if spec.run.self_check else FirstPasses(passes=0),
         )
         modules = {name: place(_initial(name, network), numerics) for name in program.nodes}
+        if spec.run.compile:
+            for name, block in modules.items():
+                compile_functions(name, block)
         groups, options, deferred = parameter_groups(modules.values()), training.optimizer_options, interval > 1
         parameters = [*groups.decayed, *groups.undecayed]
         optimizer = training.build_optimizer(groups, options, stage=stage) if parameters else None

@@ -211,6 +211,7 @@ def pipeline(
     batch: int = 64,
     evaluation_batch: int | None = None,
     micro_batches: int = 1000,
+    compiled: bool = False,
     **optimizer_options: Any,
 ) -> Pipeline:
     spec = Spec(
@@ -221,7 +222,7 @@ def pipeline(
         partition=PartitionSpec(stages=stages, devices=devices),
         precision=PrecisionSpec(compute=compute, memory_format=memory_format, **(precision or {})),
         optimizer=OptimizerSpec(name=optimizer, clip=clip),
-        run=RunSpec(seed=seed),
+        run=RunSpec(seed=seed, compile=compiled),
     )
     facts = DataFacts(shape=shape, dtype=dtype or "float32", classes=CLASSES)
     network = measured_network(nodes, spec, facts)
