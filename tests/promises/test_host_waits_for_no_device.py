@@ -75,7 +75,6 @@ SETTINGS = {
     "in few bits": {"precision": {"buffer_dtype": "int8", "channel_dtype": "bfloat16"}, "compute": "float32"},
     **{f"method {name}": {"method": name, "schedule": None, "accumulation": 2} for name in METHODS},
     "split backwards": {"schedule": "lockstep", "words": "RFIW"},
-    "AdamW": {"optimizer": "adamw"},
 }
 
 
