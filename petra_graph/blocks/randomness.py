@@ -10,13 +10,14 @@ must not have to pass anything along.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from contextvars import ContextVar
 from hashlib import blake2b
 
 import torch
 from attrs import frozen
+from torch import Tensor
 
 
 @frozen
@@ -59,6 +60,12 @@ def fork_rng(key: int, device: torch.device) -> AbstractContextManager[None]:
 def under_key() -> bool:
     """Whether a key is in force."""
     return _scope.get() is not None
+
+
+def current_states() -> Sequence[Tensor]:
+    """Return the states of the generators under the key in force, which move where random numbers are drawn; without a key, nothing."""
+    scope = _scope.get()
+    return [] if scope is None else [generator.get_state() for generator in scope.generators]
 
 
 def reseed() -> None:

@@ -41,6 +41,7 @@ def settings_of(spec: Spec, optimizer: tuple[str, Any], loss: str) -> dict[str, 
         "optimizer.clip.by": None if spec.optimizer.clip is None else spec.optimizer.clip.by,
         "loss.name": loss,
         **({} if spec.finetune is None else {"finetune": as_mapping(spec.finetune)}),
+        **({"run.compile": True} if spec.run.compile else {}),
     }
     return {
         key: list(value) if isinstance(value, tuple) else value for key, value in given.items() if key != _ANY_VALUE

@@ -360,6 +360,19 @@ def check_precision(precision: PrecisionSpec) -> None:
         raise SpecError(problems)
 
 
+def compile_problems(spec: Spec) -> Iterator[Problem]:
+    """Yield the problems of compiled blocks with what needs them as they are written."""
+    if not spec.run.compile:
+        return
+    path = ("run", "compile")
+    if spec.precision.streams == "grid":
+        message = 'streams = "grid" needs the same bits of a function in forward and backward, and compile = true compiles it for each'
+        yield Problem(message=message, hint='leave out compile, or set precision.streams = "float"', path=path)
+    if spec.partition.sync_batch_norm:
+        message = "sync_batch_norm = true exchanges statistics within a block, which compile = true compiles whole"
+        yield Problem(message=message, hint="leave out one of them", path=path)
+
+
 def check_processes(stages: int, processes: int) -> None:
     """Check that every process has a stage.
 

@@ -17,6 +17,7 @@ from packaging.version import InvalidVersion, Version
 
 import petra_graph
 from petra_graph.doctor.finding import Finding, Status
+from petra_graph.planning import cpp_compiler
 from petra_graph.units import memory
 
 _EXTRA = re.compile(r"extra == \"([\w-]+)\"")
@@ -57,6 +58,7 @@ def examine_environment(
             extras.setdefault(extra[1], []).append(needed)
     yield from (_extra(name, needed) for name, needed in extras.items() if name != "test")
     yield from _variables(variables)
+    yield _compiler()
     yield _folder()
 
 
@@ -105,6 +107,14 @@ def _variables(variables: Mapping[str, str]) -> Iterator[Finding]:
     for name in ("CUDA_VISIBLE_DEVICES", "OMP_NUM_THREADS", "CUBLAS_WORKSPACE_CONFIG"):
         if name in variables:
             yield finding(name, "ok", variables[name] or "empty")
+
+
+def _compiler() -> Finding:
+    """Return whether a run with `run.compile = true` can compile for processors."""
+    if lacking := cpp_compiler.lacking():
+        remedy = f"{cpp_compiler.REMEDY}, if run.compile is wanted"
+        return finding("compiler", "absent", f"lacks {lacking}, which run.compile needs", remedy=remedy)
+    return finding("compiler", "ok", "a C++ compiler and Python's headers, for run.compile")
 
 
 def _folder() -> Finding:

@@ -15,7 +15,13 @@ from typing import Any, cast
 import attrs
 from attrs import frozen
 
-from petra_graph.compiler.spec_checks import bound_problems, check_method, check_precision, device_problems
+from petra_graph.compiler.spec_checks import (
+    bound_problems,
+    check_method,
+    check_precision,
+    compile_problems,
+    device_problems,
+)
 from petra_graph.errors import Path, PetraGraphError, Problem, shown
 from petra_graph.graph.build_graph import NodeInput, build_graph
 from petra_graph.graph.node_graph import NodeGraph
@@ -89,6 +95,8 @@ def check_spec(
     method = check.method()
     check.precision()
     check.devices()
+    if loaded.spec is not None:
+        problems.add(compile_problems(loaded.spec))
     stages = check.stages(graph, method)
     problems.raise_any()
     assert loaded.spec is not None

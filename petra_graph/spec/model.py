@@ -354,6 +354,11 @@ class RunSpec:
         "numbers that no seed fixes and for state that its recomputation would advance, and the first updates of every stage for "
         "parameters that nothing trains; no result depends on it",
     )
+    compile: bool = key(
+        False,
+        "compile what blocks compute in training, by torch.compile; takes up to minutes before the training, and changes the last bits of "
+        "results",
+    )
     directory: str = key(
         "runs",
         "parent of the run directories; relative to the working directory, wherever the specification lies",

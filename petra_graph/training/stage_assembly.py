@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from attrs import frozen
 
+from petra_graph.executor.compiled_functions import compile_functions
 from petra_graph.executor.deferred_reads import read_interval
 from petra_graph.executor.first_passes import FirstPasses
 from petra_graph.executor.first_steps import FirstSteps
@@ -68,6 +69,9 @@ def executors(
         begun = initial_blocks(network.graph, network.shapes, spec.run.seed, program.nodes)
         modules = {name: place(block, numerics) for name, block in begun.items()}
         tie(modules, network.shapes)
+        if spec.run.compile:
+            for name, block in modules.items():
+                compile_functions(name, block)
         groups, options, deferred = parameter_groups(modules.values()), training.optimizer_options, interval > 1
         parameters = [*groups.decayed, *groups.undecayed]
         optimizer = training.build_optimizer(groups, options, stage=stage) if parameters else None

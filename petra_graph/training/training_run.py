@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Sequence
-from contextlib import ExitStack, nullcontext
+from contextlib import ExitStack, closing, nullcontext
 from pathlib import Path
 
 from attrs import evolve, frozen
@@ -26,6 +26,7 @@ from petra_graph.runtime.control.stop_signals import numbers_of
 from petra_graph.spec.load_spec import Given
 from petra_graph.training.checkpoints.checkpointing import Checkpoints
 from petra_graph.training.checkpoints.resumption import Resumption
+from petra_graph.training.compile_ahead import compile_ahead
 from petra_graph.training.conversion_error import conversion_notes
 from petra_graph.training.loop.callbacks import Callbacks, at_stages, kept_by_companions
 from petra_graph.training.loop.meters import Meters
@@ -117,6 +118,10 @@ def _prepare(
             resumption.refuse_other(prepared)
     fix_arithmetic(prepared)
     keep_freed_memory()
+    if prepared.spec.run.compile:
+        with closing(process.start_reporter()) as reporter:
+            own = process.own_programs(prepared)
+            compile_ahead(prepared, own, reporter, lambda: process.supervisor.stop_signal is not None)
     return prepared
 
 

@@ -23,9 +23,9 @@ def packages(monkeypatch, here):
 
 
 def states(*requirements, **variables):
-    """Name, status and the beginning of what was found, of all but petra-graph, Python and the folder."""
-    found = list(examine_environment(requirements, variables))
-    return [(one.name, one.status, one.found) for one in found if one.name not in {"petra-graph", "python", "folder"}]
+    """Name, status and the beginning of what was found, of all but petra-graph, Python, the compiler and the folder."""
+    found, others = list(examine_environment(requirements, variables)), {"petra-graph", "python", "compiler", "folder"}
+    return [(one.name, one.status, one.found) for one in found if one.name not in others]
 
 
 def test_versions_are_compared_as_numbers():
@@ -60,6 +60,13 @@ def test_variables_that_torchrun_left():
         ),
         ("CUDA_VISIBLE_DEVICES", "ok", "empty"),
     ]
+
+
+def test_a_compiler_may_be_absent(monkeypatch):
+    monkeypatch.setenv("CXX", "nowhere++")
+    (finding,) = [one for one in examine_environment([], {}) if one.name == "compiler"]
+    assert (finding.status, finding.found) == ("absent", "lacks a C++ compiler (nowhere++), which run.compile needs")
+    assert finding.remedy.endswith("or name a compiler in CXX, if run.compile is wanted")
 
 
 def test_a_folder_in_which_no_run_can_be_written(monkeypatch):

@@ -19,12 +19,13 @@ from petra_graph.errors import RunFailed
 from petra_graph.executor.deferred_reads import MOST, DeferredCheck, floats, read_interval
 from petra_graph.kinds import checked_samples
 from petra_graph.kinds.listener import Listener
+from petra_graph.program.method import METHODS
 from petra_graph.spec.model import ClipSpec
 from petra_graph.training import stage_assembly
 from petra_graph.training.loop.meters import Meters
 from petra_graph.training.loop.not_finite import NotFinite
 from petra_graph.training.training_run import run
-from tests.support.pipelines import GRAPHS, SHAPES, batches, pipeline
+from tests.support.pipelines import GRAPHS, SHAPES, Pipeline, batches, pipeline
 from tests.support.runs import SPEC, weights_bytes, without_times
 
 EVERY = 4
@@ -72,16 +73,23 @@ SETTINGS = {
     "clipped by one norm": {"clip": ClipSpec(limit=0.01, scope="global"), "schedule": "sequential"},
     "on a grid": {"precision": {"streams": "grid"}, "compute": "float32"},
     "in few bits": {"precision": {"buffer_dtype": "int8", "channel_dtype": "bfloat16"}, "compute": "float32"},
-    "backpropagation": {"method": "backprop", "schedule": None},
-    "stored parameters": {"method": "pipedream"},
+    **{f"method {name}": {"method": name, "schedule": None, "accumulation": 2} for name in METHODS},
+    "split backwards": {"schedule": "lockstep", "words": "RFIW"},
 }
+
+
+def made(graph: str, settings: str) -> Pipeline:
+    chosen = {"schedule": "1f1b", **SETTINGS[settings]}
+    if "words" in chosen:
+        chosen["words"] = (*[chosen["words"]] * (len(GRAPHS[graph]) - 1), "FRIW")
+    return pipeline(GRAPHS[graph], SHAPES[graph], **chosen)
 
 
 @pytest.mark.parametrize("settings", SETTINGS)
 @pytest.mark.parametrize("graph", ["chain", "revnet"])
 def test_nothing_is_read_in_the_steady_state(graph, settings, on_a_gpu, monkeypatch):
     """Loss, metrics, clip factor and range were read every micro-batch: seven times on a grid of three nodes."""
-    built = pipeline(GRAPHS[graph], SHAPES[graph], **{"schedule": "1f1b", **SETTINGS[settings]})
+    built = made(graph, settings)
     data = batches(SHAPES[graph], 4 * EVERY, size=2)
     if SETTINGS[settings].get("compute") == "float32":
         data = [(x.float(), target) for x, target in data]
@@ -100,7 +108,7 @@ def test_nothing_is_read_in_the_steady_state(graph, settings, on_a_gpu, monkeypa
 @pytest.mark.parametrize("settings", SETTINGS)
 def test_when_it_is_read_changes_no_bit(settings, monkeypatch):
     def trained():
-        built = pipeline(GRAPHS["revnet"], SHAPES["revnet"], **{"schedule": "1f1b", **SETTINGS[settings]})
+        built = made("revnet", settings)
         data = batches(SHAPES["revnet"], 10)
         if SETTINGS[settings].get("compute") == "float32":
             data = [(x.float(), target) for x, target in data]

@@ -88,6 +88,22 @@ the bit
     )
 
 
+def test_compiled_blocks_on_a_grid_and_with_synchronised_normalisation(validate):
+    text = SPEC + '\n[precision]\nstreams = "grid"\n\n[partition]\nsync_batch_norm = true\n\n[run]\ncompile = true\n'
+    assert validate(text) == (
+        2,
+        """\
+a.toml:36:11: streams = "grid" needs the same bits of a function in forward and backward, and compile = true compiles it for each
+    compile = true
+    help: leave out compile, or set precision.streams = "float"
+a.toml:36:11: sync_batch_norm = true exchanges statistics within a block, which compile = true compiles whole
+    compile = true
+    help: leave out one of them
+2 problems
+""",
+    )
+
+
 def test_an_option_beside_the_table_of_options(validate):
     assert validate(SPEC, "--set", "optimizer.lr=0.2") == (
         2,
@@ -214,7 +230,7 @@ reversible, schedule, split_backward
 a.toml:27:16: accumulation in [method] must be at least 1 (got 0)
     accumulation = 0
 --set run.sed=3: unknown key "sed" in [run]
-    help: did you mean 'seed'? allowed: directory, epochs, evaluate_every, evaluation_batches, log_every, \
+    help: did you mean 'seed'? allowed: compile, directory, epochs, evaluate_every, evaluation_batches, log_every, \
 micro_batches, overfit, scheduling, seed, self_check, threads, transport, watchdog
 5 problems
 """,

@@ -225,6 +225,7 @@ def pipeline(
     micro_batches: int = 1000,
     finetune: FinetuneSpec | None = None,
     conversion: ConversionSpec | None = None,
+    compiled: bool = False,
     **optimizer_options: Any,
 ) -> Pipeline:
     spec = Spec(
@@ -235,7 +236,7 @@ def pipeline(
         partition=PartitionSpec(stages=stages, devices=devices),
         precision=PrecisionSpec(compute=compute, memory_format=memory_format, **(precision or {})),
         optimizer=OptimizerSpec(name=optimizer, clip=clip),
-        run=RunSpec(seed=seed),
+        run=RunSpec(seed=seed, compile=compiled),
         finetune=finetune,
         conversion=conversion,
     )

@@ -6,8 +6,9 @@ from collections import deque
 from collections.abc import Iterable
 
 import torch
+from torch import Tensor
 
-from petra_graph.executor.encoded_tensors import EncodedTensors
+from petra_graph.executor.encoded_tensors import EncodedTensors, map_payloads
 from petra_graph.program.message_layout import MessageLayout
 
 
@@ -38,6 +39,13 @@ class LocalChannel:
 def moved(carried: EncodedTensors, device: torch.device) -> EncodedTensors:
     """Bring streams to `device`, in their layout and as they are encoded; those that are there are not copied.
 
-    A copy to a GPU is ordered with the GPU's work; one to the CPU must have ended before the CPU reads it.
+    A copy to a GPU is ordered with the GPU's work; one to the CPU must have ended before the CPU reads it. Samples and messages of other
+    processes go to a GPU through pinned memory, which torch keeps: the host would wait for a copy from any other.
     """
+    if device.type == "cuda":
+        carried = map_payloads(_pinned, carried)
     return tuple(value.to(device, non_blocking=device.type == "cuda") for value in carried)
+
+
+def _pinned(tensor: Tensor) -> Tensor:
+    return tensor.pin_memory() if tensor.device.type == "cpu" else tensor

@@ -11,6 +11,7 @@ import attrs
 from attrs import define, field
 from torch import Tensor
 
+from petra_graph.program.stage_program import StageProgram
 from petra_graph.runtime.control.start_up import REQUESTS
 from petra_graph.runtime.control.stop_signals import stop_requests
 from petra_graph.runtime.scheduler.process_context import ProcessContext, SingleProcess, Supervisor
@@ -71,6 +72,9 @@ class HostOfAll(RunProcess):
     def open_directory(self, prepared: Prepared, resumption: Resumption | None) -> RunSoFar:
         record = open_record(prepared, resumption)
         return attrs.evolve(self.so_far, record=record, directory=record.directory)
+
+    def own_programs(self, prepared: Prepared) -> Sequence[StageProgram]:
+        return prepared.programs
 
     def build(self, prepared: Prepared) -> Scheduler:
         context = ProcessContext(supervisor=self.supervisor, policy=prepared.policy, global_clip=prepared.global_clip)

@@ -20,6 +20,7 @@ from torch import Tensor
 
 from petra_graph.errors import Interrupted, RunFailed, printable
 from petra_graph.executor.stage_executor import StageExecutor
+from petra_graph.program.stage_program import StageProgram
 from petra_graph.record import checkpoint
 from petra_graph.record.run_directory import run_directory
 from petra_graph.registry.registry import discover
@@ -186,14 +187,18 @@ class OneOfSeveral(RunProcess):
         blind = [rank for rank in range(self.size) if not self.world.wait(f"sees/{rank}")]
         return [f"rank {rank} on {self.world.neighbours[rank].host}" for rank in blind]
 
+    def own_programs(self, prepared: Prepared) -> Sequence[StageProgram]:
+        _, ranks = self._pipeline
+        own = [program for program, rank in zip(prepared.programs, ranks, strict=True) if rank == self.rank]
+        if not prepared.on_cuda:
+            return own
+        gpu = self._choose_gpu()
+        return [attrs.evolve(program, device=gpu) for program in own]
+
     def build(self, prepared: Prepared) -> Scheduler:
         """As `RunProcess` promises; all processes connect at the same time."""
         _, ranks = self._pipeline
-        own = [program for program, rank in zip(prepared.programs, ranks, strict=True) if rank == self.rank]
-        if prepared.on_cuda:
-            gpu = self._choose_gpu()
-            own = [attrs.evolve(program, device=gpu) for program in own]
-        executors = prepared.executors(own)
+        executors = prepared.executors(self.own_programs(prepared))
         self.world.connect()
         channels = open_channels(
             prepared.programs,

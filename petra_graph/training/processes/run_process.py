@@ -12,6 +12,7 @@ from typing import Any, Protocol
 
 from attrs import frozen
 
+from petra_graph.program.stage_program import StageProgram
 from petra_graph.runtime.control.run_store import RunStore
 from petra_graph.runtime.scheduler.process_context import Supervisor
 from petra_graph.runtime.scheduler.scheduler import Scheduler
@@ -85,6 +86,10 @@ class RunProcess(Peers, Protocol):
 
     def share_directory(self) -> None:
         """Tell the other processes the directory, and whether this one sees it, as it must where checkpoints are written."""
+
+    def own_programs(self, prepared: Prepared) -> Sequence[StageProgram]:
+        """Return the programs of the stages of this process, on its devices; all processes call it at the same time."""
+        ...
 
     def build(self, prepared: Prepared) -> Scheduler:
         """Build the stages of this process, and connect them with all others."""

@@ -41,6 +41,7 @@ from petra_graph.runtime.control.keep_freed_memory import keep_freed_memory
 from petra_graph.runtime.scheduler.scheduler import Scheduler
 from petra_graph.runtime.scheduler.stage_operations import MicroBatch
 from petra_graph.spec.model import Kind, MethodSpec, ScheduleName, Word
+from petra_graph.training.compile_ahead import compile_ahead
 from petra_graph.training.prepared_run import Prepared, fix_arithmetic, prepare_checked
 from petra_graph.training.profiling.link_timing import timed_link, wait_for
 from petra_graph.training.start_reporter import StartReporter
@@ -79,7 +80,9 @@ def profile(path: str, overrides: Iterable[str], micro_batches: int) -> Profile:
     problems = ProblemCollector(loaded=checked.loaded)
     with closing(StartReporter()) as reporter:
         ready = prepare_checked(problems.require(checked.variant, evolve(checked.spec, partition=partition)), reporter)
-    fix_arithmetic(ready)
+        fix_arithmetic(ready)
+        if ready.spec.run.compile:
+            compile_ahead(ready, ready.programs, reporter)
     keep_freed_memory()
     trainings = timed_trainings(ready)
     for _ in range(-(-micro_batches // BURST)):

@@ -29,6 +29,15 @@ def test_what_is_there_is_not_copied():
     assert moved((stream,), torch.device("cpu"))[0] is stream
 
 
+def test_what_goes_to_a_gpu_goes_through_pinned_memory(monkeypatch):
+    """Torch's own copies to a GPU are stood in for."""
+    steps = []
+    monkeypatch.setattr(torch.Tensor, "pin_memory", lambda tensor: (steps.append("pinned"), tensor)[1])
+    monkeypatch.setattr(torch.Tensor, "to", lambda _, device, **how: steps.append((device.type, how)))
+    moved((torch.zeros(2), torch.zeros(2, device="meta")), torch.device("cuda:0"))
+    assert steps == ["pinned", ("cuda", {"non_blocking": True}), ("cuda", {"non_blocking": True})]
+
+
 def test_a_message_moves_whole():
     meta = torch.device("meta")
     found = moved((torch.zeros(2), torch.zeros(3)), meta)

@@ -1,0 +1,97 @@
+"""The functions of blocks as torch's compiler makes them (`run.compile`).
+
+A reversible block's residual functions are compiled, and of other blocks `forward` and `inverse`; the arithmetic of couplings stays as it
+is. So each evaluation of the executor calls compiled code once: a forward without a graph, and the evaluation whose graph is differentiated.
+
+Decision: only training calls compiled code. Evaluations call the functions as they are written, so that no last batch of another size is
+compiled, and so that a run and whoever loads its weights evaluate alike.
+
+Decision: a function is compiled whole, for the shapes that it gets, or not at all. Where parts stayed as they are, or where the
+compiler gave up after some shapes, the bits would depend on how many stages the process has.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import wraps
+from typing import Any
+
+import torch
+
+from petra_graph.blocks import Block, Reversible
+from petra_graph.blocks.couplings.coupling import Coupling
+from petra_graph.blocks.randomness import current_states
+from petra_graph.errors import RunFailed
+
+_MOST_SHAPES = 2**16
+"""More than the different shapes that the blocks of one class have in any network."""
+
+
+class DrawsRandomNumbers(RunFailed):
+    """A function that is to be compiled draws random numbers."""
+
+    why = "it draws random numbers, and compiled code does not promise those of a forward to its backward"
+    remedy = "set dropout to 0, or leave out run.compile"
+
+    def __init__(self, node: str) -> None:
+        super().__init__(f'node "{node}" cannot be compiled: {self.why}', hint=self.remedy)
+        self.node = node
+
+
+def compile_functions(node: str, block: Block) -> None:
+    """Compile what a node's block computes in training; each function when it is first called with some shapes and types.
+
+    Args:
+        node: its name.
+        block: on its device. Its functions become attributes of this one object, which is not to be copied afterwards.
+    """
+    _prepare_compiler()
+    for name in _functions(block):
+        setattr(block, name, _compiled(node, block, getattr(block, name)))
+
+
+def _prepare_compiler() -> None:
+    """Set the compiler's own settings, of this process."""
+    import torch._dynamo.config as tracing
+    import torch._functorch.config as differentiating
+    import torch._inductor.config as generating
+
+    # One code object serves all blocks of a class, and the compiler would give up after 8 shapes of them.
+    tracing.recompile_limit = tracing.accumulated_recompile_limit = _MOST_SHAPES
+    # Processes of its own would outlive an interruption.
+    generating.compile_threads = 1
+    if hasattr(generating, "deterministic"):  # torch 2.10
+        generating.deterministic = True
+    if hasattr(differentiating, "backward_pass_autocast"):  # torch 2.9; `backpropagate` says why
+        differentiating.backward_pass_autocast = "off"  # noqa: S105  "pass" is no password here
+
+
+def _functions(block: Block) -> tuple[str, ...]:
+    """Return the names of the methods to compile."""
+    if isinstance(block, Coupling):
+        return block.functions
+    if not isinstance(block, Reversible):
+        return ("forward",)
+    # One with steps of its own, such as a permutation of channels, calls neither to go back.
+    return ("forward", "inverse") if type(block).reverse_steps is Reversible.reverse_steps else ()
+
+
+def _compiled(node: str, block: Block, function: Callable[..., Any]) -> Callable[..., Any]:
+    compiled = torch.compile(function, dynamic=False, fullgraph=True)
+    examined = False
+
+    @wraps(function)
+    def call(*streams: Any, **more: Any) -> Any:
+        nonlocal examined
+        if not block.training:
+            return function(*streams, **more)
+        if examined:
+            return compiled(*streams, **more)
+        before = current_states()
+        found = compiled(*streams, **more)
+        if any(not torch.equal(*states) for states in zip(before, current_states(), strict=True)):
+            raise DrawsRandomNumbers(node)
+        examined = True
+        return found
+
+    return call
