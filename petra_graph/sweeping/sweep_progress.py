@@ -92,6 +92,8 @@ def ended_line(member: Member, code: int) -> str:
     status, run = member.status(), member.recorded()
     if status == "waiting" and code in (Interrupted.exit_code, -signal.SIGTERM):
         return f"{member.words}: interrupted before it began to train"
+    if status == "interrupted":
+        return f"{member.words}: interrupted"
     if status != "done" or run is None:
         return f"{member.words}: {status if status != 'waiting' else 'failed'}: {member.failure().splitlines()[-1]}"
     value = "" if run.best is None else f"   best {metric_text(run.best.metric, run.best.value, run.scales)}"

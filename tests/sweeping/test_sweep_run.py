@@ -149,6 +149,7 @@ def test_ctrl_c_ends_all_runs_and_says_how_to_continue(spec):
         assert ended([process]) == [130], process.said
     folder = sweep_of().folder
     assert statuses() == ["interrupted", "interrupted", "waiting"], process.said
+    assert {"0/3 done   seed=0: interrupted", "0/3 done   seed=1: interrupted"} <= {*process.said.splitlines()}
     assert f"continue with: petra-graph run --resume {folder}" in process.said.splitlines()
     assert "Traceback" not in process.said
     directory = sweep_of().members[0].directory
