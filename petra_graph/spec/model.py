@@ -182,9 +182,10 @@ class PartitionSpec:
     devices: int | tuple[str, ...] = key(
         1, 'number of devices, or names: ["cuda:0", "cpu"]', validator=[AtLeast(1), MOST_DEVICES, Length(at_least=1)]
     )
-    replicas: int = key(
+    replicas: Literal["auto"] | int = key(
         1,
-        "copies of the pipeline, each with processes and rows of a micro-batch of its own",
+        "copies of the pipeline, each with processes and rows of a micro-batch of its own; "
+        '"auto": as many as are fastest, which share `devices` and `data.batch` equally',
         validator=[AtLeast(1), MOST_DEVICES],
     )
     sync_batch_norm: bool = key(
@@ -211,6 +212,11 @@ class PartitionSpec:
         unit="bytes a second",
         validator=GreaterThan(0),
     )
+
+    @property
+    def pipelines(self) -> int:
+        """The number of replicas; 1 where it is still to be decided."""
+        return 1 if self.replicas == "auto" else self.replicas
 
 
 @documented

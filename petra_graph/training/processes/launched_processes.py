@@ -64,7 +64,8 @@ def run_on_processes(
     stages = len(given.stages) if given is not None else partition.stages
     assert isinstance(stages, int), "stages that are not given are a number"
     problems = ProblemCollector(loaded=checked.loaded)
-    problems.require(check_processes, stages, max(1, processes // partition.replicas))
+    in_pipeline = 1 if partition.replicas == "auto" else max(1, processes // partition.replicas)  # "auto": they decide
+    problems.require(check_processes, stages, in_pipeline)
     options = [part for override in overrides for part in ("--set", override)]
     options += [] if plan is None else ["--plan", plan]
     own = False
