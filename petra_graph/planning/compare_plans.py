@@ -58,7 +58,7 @@ def compare(planner: Planner) -> Document:
             row[saving] = 1 - row[total] / base[total] if known else None
     return {
         "name": planner.spec.name,
-        "micro_batch": planner.spec.data.batch,
+        "micro_batch": planner.settled.data.batch,
         "rows": rows,
         "speedup_over": ALONE,
         "assumptions": assumptions_of(plans),
@@ -122,7 +122,7 @@ def _row(
 ) -> dict[str, Any]:
     """Return a method's row, and add its plan, or why a run would refuse it."""
     method, schedule, split = choice
-    spec = planner.spec
+    spec = planner.settled
     table = evolve(with_method(spec.method, method, schedule), split_backward=split)
     variant = evolve(spec, method=table, optimizer=without_global_clip(spec.optimizer))
     row: dict[str, Any] = {"method": method, "schedule": schedule, "split_backward": split}

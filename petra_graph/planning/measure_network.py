@@ -35,6 +35,8 @@ class MeasuredNetwork(CheckedSpec):
     """A checked specification with the shapes of its nodes."""
 
     shapes: Mapping[str, NodeShapes]
+    decided: tuple[str, ...] = ()
+    """What was decided of the specification, for people."""
     known_costs: Memo[CostTable] = field(factory=Memo)
     """Of this network and its variants."""
 
@@ -48,7 +50,7 @@ class MeasuredNetwork(CheckedSpec):
         spec, most = self.spec, self.spec.run.micro_batches
         if self.training_samples is None:
             return None
-        whole = self.training_samples // (spec.data.batch * spec.partition.replicas)
+        whole = self.training_samples // (spec.data.batch * spec.partition.pipelines)
         return whole if most is None else min(whole, most)
 
     @property
@@ -141,7 +143,7 @@ class MeasuredNetwork(CheckedSpec):
             clocks=clocks_of(devices, costs, spec.precision.compute, profile),
             profile=profile,
             overlap=overlap,
-            replicas=spec.partition.replicas,
+            replicas=spec.partition.pipelines,
             outside_seconds=0.0 if profile is None else profile.outside,
         )
 

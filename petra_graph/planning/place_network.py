@@ -47,6 +47,11 @@ def place(network: MeasuredNetwork, devices: tuple[Device, ...]) -> Placement:
     return _with_remedies(network, lambda variant: _place(variant, _planned(variant, devices)), more_devices=True)
 
 
+def place_without_remedies(network: MeasuredNetwork, devices: tuple[Device, ...]) -> Placement:
+    """Place a network as `place`, without a search for changes where it does not fit."""
+    return _place(network, devices)
+
+
 def place_on_present(network: MeasuredNetwork, devices: tuple[Device, ...], present: tuple[str, ...]) -> Placement:
     """Place a network on devices that are present: each planned device in its order, or all stages on the only one.
 

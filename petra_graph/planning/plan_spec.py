@@ -12,6 +12,7 @@ from petra_graph.planning.measure_network import MeasuredNetwork, head_problems,
 from petra_graph.planning.place_network import place
 from petra_graph.planning.predict_plan import Plan, predict
 from petra_graph.planning.problem_collector import ProblemCollector
+from petra_graph.planning.replica_choice import with_replicas
 from petra_graph.planning.saved_plan import SavedPlan
 from petra_graph.planning.spec_devices import planned_devices
 from petra_graph.planning.staleness_bound import bounded
@@ -42,6 +43,11 @@ class Planner:
     def spec(self) -> Spec:
         return self.checked.spec
 
+    @cached_property
+    def settled(self) -> Spec:
+        """The specification with the number of replicas that its own plan has; errors as of `plan`."""
+        return self.plan().spec if self.spec.partition.replicas == "auto" else self.spec
+
     def plan(self, variant: Spec | None = None) -> Plan:
         """Plan the specification, or a variant with the same network.
 
@@ -51,8 +57,11 @@ class Planner:
             NoFeasiblePlan: no placement keeps the devices' memory limits.
         """
         problems = ProblemCollector(loaded=self.checked.loaded)
-        devices = problems.attempt(planned_devices, (variant or self.spec).partition)
-        given = problems.require(lambda: self._measured if variant is None else self._measured.variant(variant))
+        problems.attempt(planned_devices, (variant or self.spec).partition)
+        given = problems.require(
+            lambda: with_replicas(self._measured if variant is None else self._measured.variant(variant))
+        )
+        devices = problems.attempt(planned_devices, given.spec.partition)
         problems.add(head_problems(given, self.checked.facts))
         problems.raise_any()
         assert devices is not None

@@ -104,7 +104,7 @@ def _settings(network: MeasuredNetwork, plan: Document) -> Iterator[tuple[str, A
     yield "method.name", plan["method"], network.method.name
     yield "method.accumulation", plan["accumulation"], spec.method.accumulation
     yield "data.batch", plan["micro_batch"], spec.data.batch
-    yield "partition.replicas", plan.get("replicas", 1), spec.partition.replicas
+    yield "partition.replicas", plan.get("replicas", 1), spec.partition.pipelines
     stages = tuple(tuple(stage["nodes"]) for stage in plan["stages"])
     if network.stages is not None:
         yield "partition.stages", stages, tuple(stage.nodes for stage in network.stages.stages)

@@ -53,11 +53,12 @@ def _longest_delay(network: MeasuredNetwork, devices: tuple[Device, ...]) -> int
 
 
 def consequences(network: MeasuredNetwork) -> Iterator[str]:
-    """Say what a bound has chosen, and the batch, the updates and the learning rate that follow; nothing without a bound."""
+    """Say what was decided before, then what a bound has chosen, and the batch, the updates and the learning rate that follow."""
+    yield from network.decided
     spec, bound = network.spec, network.spec.method.max_staleness
     if bound is None:
         return
-    k, samples = spec.method.accumulation, spec.data.batch * spec.method.accumulation * spec.partition.replicas
+    k, samples = spec.method.accumulation, spec.data.batch * spec.method.accumulation * spec.partition.pipelines
     said = [f"an update averages {plural(samples, 'sample')}"]
     if network.micro_batches is not None:
         said.append(f"an epoch has {plural(ceil(network.micro_batches / k), 'update')}")

@@ -70,5 +70,5 @@ def _row(one: Combination, planned: dict[str, Any], *, refused: bool = False) ->
 
 def _planned(plan: Plan) -> dict[str, Any]:
     timing, spec = plan.prediction.timing, plan.spec
-    rate = timing.samples_per_second(spec.data.batch, spec.partition.replicas)
+    rate = timing.samples_per_second(spec.data.batch, spec.partition.pipelines)
     return {"samples_per_second": rate, "stages": len(plan.prediction.programs), **figures(plan)}

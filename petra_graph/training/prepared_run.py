@@ -27,10 +27,11 @@ from petra_graph.measure.without_compiler import uncompiled
 from petra_graph.planning.check_spec import check_spec
 from petra_graph.planning.checked_spec import CheckedSpec
 from petra_graph.planning.delay_corrections import correction_problems
-from petra_graph.planning.measure_network import MeasuredNetwork, head_problems, measure
+from petra_graph.planning.measure_network import MeasuredNetwork, head_problems
 from petra_graph.planning.place_network import place_on_present, place_on_processes
 from petra_graph.planning.plan_warnings import warnings_without_prediction
 from petra_graph.planning.problem_collector import ProblemCollector
+from petra_graph.planning.replica_choice import measured
 from petra_graph.planning.saved_plan import SavedPlan
 from petra_graph.planning.spec_devices import planned_devices, present_devices
 from petra_graph.planning.staleness_bound import bounded
@@ -154,12 +155,13 @@ def prepare_checked(
     begins: bool = True,
 ) -> Prepared:
     """Prepare a run whose specification is checked, as `prepare`; where the run begins, its first weights may be those of a file."""
-    spec = checked.spec
     problems = ProblemCollector(loaded=checked.loaded)
-    problems.add(replica_problems(spec, processes))
     _load_loggers(checked, problems)
     with reporter.step("measuring the network's shapes"):
-        network = problems.attempt(measure, checked)
+        network = problems.attempt(measured, checked)
+    checked = checked if network is None else network
+    spec = checked.spec
+    problems.add(replica_problems(spec, processes))
     data_set = checked.data.plugin
     with reporter.step(f"opening the {data_set}", ours=data_set.is_first_party):
         opened = problems.attempt(open_data, checked)
@@ -275,7 +277,7 @@ def _placed(
     saved: SavedPlan | None,
 ) -> tuple[Placement, Sequence[str]] | None:
     """Return the placement, with the present device of every stage."""
-    replicas = spec.partition.replicas
+    replicas = spec.partition.pipelines
     in_pipeline = processes if processes % replicas else processes // replicas
     present = problems.attempt(present_devices, spec.partition, in_pipeline)
     devices = problems.attempt(planned_devices, spec.partition)
@@ -319,7 +321,7 @@ def _training(checked: CheckedSpec, length: Horizon | None) -> Training | None:
 
 def _stages(programs: Sequence[StageProgram], spec: Spec, opened: OpenedData) -> tuple[StageFacts, ...]:
     """Return what plugins may know of each stage; `programs` are those of all."""
-    replicas, micro_batches = spec.partition.replicas, len(opened.batches)
+    replicas, micro_batches = spec.partition.pipelines, len(opened.batches)
     return tuple(
         program.facts(stages=len(programs), replicas=replicas, micro_batches=micro_batches) for program in programs
     )

@@ -95,6 +95,16 @@ def test_another_cut_that_may_be_faster(planned):
     assert any("another cut is faster by" in text for text in document["assumptions"])
 
 
+def test_the_worst_case_is_that_the_slowest_stage_is_slow(planned):
+    """What makes only the other stage slower is good for this cut."""
+    plan = planned({}).plan()
+    slowest = {plan.prediction.placement.stages[index - 1].nodes for index in plan.prediction.timing.limited_by}
+    (nodes,) = slowest
+    others = {"stem", "rev.0", "rev.1", "head"} - set(nodes)
+    assert found(planned(dict.fromkeys(nodes, (1, 3))))[1].faster_cut > 0
+    assert found(planned(dict.fromkeys(others, (1, 3))))[1].faster_cut == 0
+
+
 def test_listed_stages_are_no_choice(planned):
     _, sure = found(planned({"stem": (0.5, 4)}, "partition.stages=per-block"))
     assert sure.tick_seconds is not None

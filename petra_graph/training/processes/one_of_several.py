@@ -80,7 +80,7 @@ class OneOfSeveral(RunProcess):
         """The replica of this process, and the ranks of that replica's stages."""
         prepared = self.so_far.prepared
         assert prepared is not None
-        return pipeline_of(self.rank, prepared.ranks, prepared.spec.partition.replicas, self.size)
+        return pipeline_of(self.rank, prepared.ranks, prepared.spec.partition.pipelines, self.size)
 
     @property
     def _hosts_head(self) -> bool:
@@ -107,7 +107,7 @@ class OneOfSeveral(RunProcess):
 
     def join(self, prepared: Prepared) -> Prepared:
         agree(self.world, prepared)
-        each = self.size // prepared.spec.partition.replicas
+        each = self.size // prepared.spec.partition.pipelines
         self.watchdog.stages = tuple(
             tuple(stage for stage, rank in enumerate(prepared.ranks, start=1) if rank == at % each)
             for at in range(self.size)
@@ -280,7 +280,7 @@ class OneOfSeveral(RunProcess):
 
     def _replicas(self, prepared: Prepared, executors: Sequence[StageExecutor]) -> Replicas | None:
         partition = prepared.spec.partition
-        if partition.replicas == 1:
+        if partition.pipelines == 1:
             return None
-        peers = data_parallel_ranks(self.world.rank, partition.replicas, self.size)
+        peers = data_parallel_ranks(self.world.rank, partition.pipelines, self.size)
         return Replicas(executors, peers, self.watchdog, synchronised=partition.sync_batch_norm)

@@ -74,7 +74,7 @@ def pipeline_of(prepared: Prepared) -> dict[str, Any]:
         "precision": as_mapping(spec.precision),
         "stages": [{"nodes": list(program.nodes), "depth": program.depth} for program in prepared.programs],
         "parameters": {name: node.parameters for name, node in prepared.network.shapes.items()},
-        "replicas": spec.partition.replicas,
+        "replicas": spec.partition.pipelines,
         "batch": spec.data.batch,
     }
 
