@@ -41,6 +41,10 @@ A torch Dataset and any torch.nn.Module need no classes of petra-graph (in a fil
         data=pg.from_torch(train, test, classes=10, batch=32),  # Datasets of (x, y); random numbers of a sample follow from its index
     )
 
+A whole torch.nn.Module is cut into nodes as it is:
+
+    spec = pg.make_spec(module=functools.partial(MyNet, layers=4), data={"name": "digits", "batch": 32})
+
 In anyone's own training loop, residual functions run as a reversible network, whose memory no depth changes:
 
     body = pg.reversible([(Attention(), Mlp()) for _ in range(48)])

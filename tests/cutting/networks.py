@@ -160,7 +160,7 @@ class Mixer(nn.Module):
         self.scale = nn.Parameter(torch.randn(6))
 
     def forward(self, x):
-        x = self.patches(x).flatten(2).transpose(1, 2)
+        x = self.patches(x).flatten(2).transpose(1, 2).reshape(x.shape[0], 16, 6)
         begun = x
         x = self.one(x) + begun
         x += 1

@@ -91,6 +91,13 @@ def test_batches_of_any_size_and_shorter_samples(name, n, length):
     assert torch.equal(parts.eval()(tokens), plain.eval()(tokens))
 
 
+@pytest.mark.parametrize("n", [1, 7])
+def test_batches_of_images_of_any_size(n):
+    plain, parts = both("Mixer", IMAGE)
+    images = samples_of(IMAGE, n)
+    assert torch.equal(parts.eval()(images), plain.eval()(images))
+
+
 def test_skip_edges_are_edges_and_what_all_layers_read_is_handed_on():
     sources = {
         name: [part.sources for part in cut_network(getattr(networks, name), *NETWORKS[name][0]).parts.values()]
