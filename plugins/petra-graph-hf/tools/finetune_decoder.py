@@ -74,8 +74,7 @@ def main(
         before = {**tested(run), "logits": equality(run, model), "sample": run.sample(**sampling())}
         before_training.write_text(json.dumps(before))
         shutil.rmtree(run.directory)  # half a gigabyte
-    before = json.loads(before_training.read_text())
-    click.echo(f"before: {before}")
+    keep({"before": json.loads(before_training.read_text())}, [], output)
     folder = directory / f"{method}-{windows}-{lr:g}"
     stopped = sorted(folder.glob("*/checkpoints"))
     changes = {
@@ -97,22 +96,18 @@ def main(
     if not exported.exists():
         export_folder(run.directory, exported)
     summary = run.summary
-    keep(
-        {
-            "method": method,
-            "windows": windows,
-            "changes": {**METHODS[method], "optimizer.options.lr": lr},
-            "processes": processes,
-            "before": before,
-            "after": {**after, "sample of plain transformers": continued(exported, tokenizer)},
-            "seconds": summary["seconds"],
-            "updates": summary["updates"],
-            "predicted bytes": summary["predicted"]["memory_bytes"],
-            "measured": summary["measured"],
-        },
-        output,
-    )
-    click.echo(f"after: {after}")
+    row = {
+        "method": method,
+        "windows": windows,
+        "changes": {**METHODS[method], "optimizer.options.lr": lr},
+        "processes": processes,
+        "after": {**after, "sample of plain transformers": continued(exported, tokenizer)},
+        "seconds": summary["seconds"],
+        "updates": summary["updates"],
+        "predicted bytes": summary["predicted"]["memory_bytes"],
+        "measured": summary["measured"],
+    }
+    keep({}, [row], output)
 
 
 def sampling() -> dict[str, Any]:
@@ -145,16 +140,17 @@ def continued(folder: Path, tokenizer: str) -> str:
     return str(text.decode(found[0].tolist()))
 
 
-def keep(row: dict[str, Any], output: Path) -> None:
-    """Put a row in place of one of the same method, length and rate."""
-    kept = json.loads(output.read_text())["rows"] if output.exists() else []
+def keep(facts: dict[str, Any], rows: list[dict[str, Any]], output: Path) -> None:
+    """Write what was found, in place of rows of the same method, length and rate."""
+    click.echo(json.dumps([facts, *rows], indent=1, ensure_ascii=False))
+    kept = json.loads(output.read_text()) if output.exists() else {"rows": []}
     same = ("method", "windows", "changes", "processes")
-    rows = [one for one in kept if any(one[key] != row[key] for key in same)]
+    others = [one for one in kept["rows"] if not any(all(one[key] == row[key] for key in same) for row in rows)]
     setting = {key: value for key, value in environment().items() if key != "command"}
     now = datetime.now(UTC).isoformat(timespec="seconds")
     output.parent.mkdir(exist_ok=True)
-    text = json.dumps({"date": now, "rows": [*rows, row], "environment": setting}, indent=1, ensure_ascii=False)
-    output.write_text(text + "\n")
+    found = {**kept, "date": now, **facts, "rows": [*others, *rows], "environment": setting}
+    output.write_text(json.dumps(found, indent=1, ensure_ascii=False) + "\n")
 
 
 if __name__ == "__main__":
