@@ -79,8 +79,12 @@ class CutSearch:
     _seen: set[Cut] = field(init=False, factory=set)
 
     @property
+    def least(self) -> float:
+        return inf if self.best is None else self.best.value
+
+    @property
     def satisfied(self) -> bool:
-        return self.best is not None and self.best.value <= self.enough
+        return self.least <= self.enough and self.best is not None
 
     def offer(self, found: Found) -> bool:
         """Take a start that has less than the best, and return whether it has."""
@@ -105,7 +109,7 @@ class CutSearch:
 
     def _limit(self) -> float:
         """Return the value that a cut has to undercut."""
-        return inf if self.best is None else self.best.value * (1 - self.measure.equal)
+        return self.least * (1 - self.measure.equal)
 
     def consider(self, cut: Cut) -> bool:
         """Measure a cut, and return whether it is the best so far."""

@@ -18,13 +18,14 @@ from attrs import define, field
 from petra_graph.compiler.cut_search import CutSearch, Found
 from petra_graph.compiler.cuts import Account, Cut, CutSpace, Hosts
 from petra_graph.compiler.memory_table import MemoryTable, is_tabulable
-from petra_graph.compiler.node_seconds import NodeTable
 from petra_graph.compiler.planner_inputs import PlannerInputs
-from petra_graph.compiler.proposals import Candidate, Proposals, held_bytes
+from petra_graph.compiler.proposals import Candidate, Limits, Proposals, held_bytes
 from petra_graph.program.placement import Partition, Placement
 
 _EFFORT = 400_000
 """About that many operations of nodes that the memory model executes for all cuts; seconds."""
+_AIM = 0.99
+"""The part of the least bytes so far that the solver has to stay below."""
 _ROUNDING = 1e-12
 Starts = Sequence[tuple[Proposals, Candidate]]
 """Of a search: solvers, and what they have found."""
@@ -37,15 +38,29 @@ class Bytes:
     inputs: PlannerInputs
     placed: Callable[[Partition], Placement]
     """Resolves the schedule; raises SpecError where the listed depths do not fit."""
-    parts: Mapping[str, float]
-    """What bytes are divided by, by the device's name."""
     within_limits: bool
-    """Whether cuts that break a device's limit count for nothing."""
+    """Whether cuts that break a device's limit count for nothing; otherwise bytes count as parts of limits, of which there is one at least."""
     left: float = field(init=False)
     equal: float = 0.0
 
     def __attrs_post_init__(self) -> None:
         self.left = _EFFORT
+
+    @cached_property
+    def enough(self) -> float:
+        """The value of a cut that fits."""
+        if self.within_limits:
+            return 0.0
+        return max(limit for limit in self.inputs.limits if limit is not None) * (1 + _ROUNDING)
+
+    @cached_property
+    def parts(self) -> Mapping[str, float]:
+        """What bytes are divided by, by the device's name."""
+        if self.within_limits:
+            return dict.fromkeys((device.name for device in self.inputs.devices), 1.0)
+        largest = max(limit for limit in self.inputs.limits if limit is not None)
+        limits = {device.name: device.memory_bytes for device in self.inputs.devices}
+        return {name: inf if limit is None else limit / largest for name, limit in limits.items()}
 
     @cached_property
     def accounts(self) -> Sequence[Account]:
@@ -86,66 +101,40 @@ class Bytes:
         )
 
 
-def nearest(
-    inputs: PlannerInputs,
-    nodes: NodeTable,
-    space: CutSpace,
-    placed: Callable[[Partition], Placement],
-    starts: Starts,
-) -> CutSearch:
-    """Return a search that has found a cut within the limits, or else the cut that misses them least.
+def search_bytes(measure: Bytes, space: CutSpace, starts: Starts) -> CutSearch:
+    """Return a search from starts, one at least, and from what a solver finds below the least bytes so far."""
+    search = CutSearch(space=space, measure=measure, enough=measure.enough)
 
-    Args:
-        inputs: a device at least has a limit.
-        nodes: of the network.
-        space: the cuts.
-        placed: resolves the schedule.
-        starts: solvers with candidates, one at least.
-    """
-    largest = max(limit for limit in inputs.limits if limit is not None)
-    parts = {one.name: inf if one.memory_bytes is None else one.memory_bytes / largest for one in inputs.devices}
-    measure = Bytes(inputs=inputs, placed=placed, parts=parts, within_limits=False)
-    return _searched(measure, nodes, space, starts, enough=largest * (1 + _ROUNDING))
-
-
-def least(
-    inputs: PlannerInputs,
-    nodes: NodeTable,
-    space: CutSpace,
-    placed: Callable[[Partition], Placement],
-    starts: Starts,
-) -> CutSearch:
-    """Return a search for the cut within the limits whose fullest device holds least; arguments as of `nearest`, the candidates fit."""
-    parts = dict.fromkeys((device.name for device in inputs.devices), 1.0)
-    measure = Bytes(inputs=inputs, placed=placed, parts=parts, within_limits=True)
-    return _searched(measure, nodes, space, starts, enough=0.0)
-
-
-def _searched(measure: Bytes, nodes: NodeTable, space: CutSpace, starts: Starts, *, enough: float) -> CutSearch:
-    """Search from the starts, and from what their solvers find below the least bytes so far."""
-    search = CutSearch(space=space, measure=measure, enough=enough)
-    solver = latest = None
-    for one, candidate in starts:
-        if search.offer(measure.of(candidate)) and candidate.solver_bytes:
-            solver, latest = one, candidate
-    for candidate in [] if solver is None or latest is None else solver.lowered(latest, measure.parts):
+    def offer(candidate: Candidate) -> None:
         if candidate.fits or not measure.within_limits:
             search.offer(measure.of(candidate))
+
+    for _, candidate in starts:
+        offer(candidate)
+    solver, latest = min((one for one in starts if one[1].solver_bytes), key=lambda one: measure.of(one[1]).value)
+
+    def limits() -> Limits:
+        least = _AIM * search.least
+        return [
+            None if (part := measure.parts[device.name]) == inf else least * part for device in solver.inputs.devices
+        ]
+
+    for candidate in solver.corrected("memory", latest, limits):
+        offer(candidate)
         if search.satisfied:
             break
     if not search.finished and is_tabulable(measure.inputs, space):
-        _tabulate(search, measure, nodes)
+        _tabulate(search, measure)
     if not search.finished:
         search.run()
     return search
 
 
-def _tabulate(search: CutSearch, measure: Bytes, nodes: NodeTable) -> None:
+def _tabulate(search: CutSearch, measure: Bytes) -> None:
     """Search all cuts by the table of the memory model, as far as the effort reaches."""
     assert search.best is not None, "there is a start"
     inputs = measure.inputs
-    depths = [program.depth for program in inputs.placed(search.best.placement)]
-    table = MemoryTable(inputs=inputs, nodes=nodes, depths=depths)
+    table = MemoryTable(inputs=inputs, stages=search.space.stages)
     for hosts in search.space.orders or ():
         devices = [inputs.devices[host] for host in hosts]
         parts = [measure.parts[device.name] for device in devices]

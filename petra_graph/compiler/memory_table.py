@@ -1,6 +1,7 @@
 """The memory model by stage and interval of nodes, on a chain with a device a stage.
 
-    held[s][a, b]    bytes of stage s with the nodes from a to b - 1: a lower bound at first, then what the memory model has found
+    held[s][a, b]    bytes of stage s with the nodes from a to b - 1: parameters and optimizer state at first, which is a lower
+                     bound, then what the memory model has found
 
 On a chain, depths and the order of operations follow from a stage's place, and messages from its two ends: a stage holds the same in
 every cut that gives it these nodes. So a dynamic program over this table finds the cut whose fullest device holds least, where
@@ -12,24 +13,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-from attrs import define, evolve, field
+from attrs import define, field
 from numpy.typing import NDArray
 
 from petra_graph.compiler.cuts import CutSpace, Stages
-from petra_graph.compiler.node_seconds import NodeTable
-from petra_graph.compiler.partition_problem import partition_problem
 from petra_graph.compiler.planner_inputs import PlannerInputs
 from petra_graph.graph.node_graph import INPUT
-from petra_graph.program.node_costs import NodeCost, Operation
-from petra_graph.program.stage_program import Segment
 
 Array = NDArray[np.float64]
-_BACKWARD: dict[str, tuple[Operation, ...]] = {
-    "nothing": ("reverse", "recompute"),
-    "input": ("recompute", "replay"),
-    "graph": ("replay",),
-}
-"""The operations of a node's backward, by what it keeps; it does one of them at least."""
 
 
 def is_tabulable(inputs: PlannerInputs, space: CutSpace) -> bool:
@@ -51,46 +42,24 @@ class MemoryTable:
     """What every stage holds with every interval of nodes, as far as it is known."""
 
     inputs: PlannerInputs
-    nodes: NodeTable
-    depths: Sequence[int]
-    """Of every stage."""
+    stages: int
     held: list[Array] = field(init=False)
-    """Infinite where a stage cannot have these nodes."""
+    """Of every stage; infinite where it cannot have these nodes."""
 
     def __attrs_post_init__(self) -> None:
-        costs = [self.inputs.costs.nodes[name] for name in self.inputs.graph.order]
-        count = len(costs)
-        alone = evolve(self.inputs, devices=self.inputs.devices[:1])  # there may be more devices than nodes
-        problem = partition_problem(alone, self.nodes, None, "memory", [None])
-        kept = _sums([node.parameter_bytes + node.statistics_bytes + node.optimizer_bytes for node in costs])
-        stored = zip(problem.items, problem.joined, strict=True)
-        buffers = _sums([item.buffer_bytes if before is None else 0 for item, before in stored])
-        working = np.zeros((count + 1, count + 1))
-        for place, (node, program) in enumerate(zip(costs, self.nodes.programs, strict=True)):
-            inside = np.s_[: place + 1, place + 1 :]
-            working[inside] = np.maximum(working[inside], self._working(node, program.segments[0]))
+        nodes = [self.inputs.costs.nodes[name] for name in self.inputs.graph.order]
+        sizes = [node.parameter_bytes + node.statistics_bytes + node.optimizer_bytes for node in nodes]
+        sums, count = np.append(0.0, np.cumsum(sizes)), len(nodes)
         first, last = np.indices((count + 1, count + 1))
         self.held = []
-        for stage, depth in enumerate(self.depths):
-            flying = min(depth, self.inputs.accumulation) if self.inputs.method.flush == "window" else depth
-            behind = len(self.depths) - stage - 1
+        for stage in range(self.stages):
+            behind = self.stages - stage - 1
             possible = (first < last) & (first >= stage) & ((last <= count - behind) if behind else (last == count))
-            self.held.append(np.where(possible, kept + (flying - 1) * buffers + working, np.inf))
-
-    def _working(self, node: NodeCost, segment: Segment) -> int:
-        """Return the least bytes of a node's largest operation, whatever its stage."""
-        if segment.kind == "head":
-            return node.work["forward_backward"].working_bytes
-        forward: tuple[Operation, ...] = ("forward", "record")
-        backward = _BACKWARD[segment.keeps] + (("replay",) if self.inputs.last_stage_keeps_graph else ())
-        return max(
-            min(node.work[operation].working_bytes for operation in one if operation in node.work)
-            for one in (forward, backward)
-        )
+            self.held.append(np.where(possible, sums[last] - sums[first], np.inf))
 
     def found(self, stages: Stages, held_bytes: Sequence[int]) -> None:
         """Take what the memory model has found of a cut's stages."""
-        bounds = np.searchsorted(stages, range(len(self.depths) + 1))
+        bounds = np.searchsorted(stages, range(self.stages + 1))
         for stage, held in enumerate(held_bytes):
             self.held[stage][bounds[stage], bounds[stage + 1]] = held
 
@@ -114,9 +83,3 @@ class MemoryTable:
             stages += [stage] * (int(following[first]) - first)
             first = int(following[first])
         return float(rest[0]), tuple(stages)
-
-
-def _sums(values: Sequence[float]) -> Array:
-    """Return the sum of the values from every place on to before every other one."""
-    sums: Array = np.append(0.0, np.cumsum(values))
-    return sums[None, :] - sums[:, None]

@@ -20,7 +20,7 @@ from petra_graph.compiler.cut_search import CutSearch
 from petra_graph.compiler.cuts import CutSpace, cut_of
 from petra_graph.compiler.device_selection import has_unlike_devices, keeps_listed_order, select
 from petra_graph.compiler.listed_stages import partition
-from petra_graph.compiler.memory_search import least, nearest
+from petra_graph.compiler.memory_search import Bytes, search_bytes
 from petra_graph.compiler.node_seconds import NodeTable, device_kind, node_table
 from petra_graph.compiler.partition_problem import partition_problem
 from petra_graph.compiler.partitioner.known_stages import find_place, find_with_last_stage
@@ -161,19 +161,19 @@ def _best(
     unlimited = [list(solver.unlimited()) for solver in solvers]
     starts = [(solver, one) for solver, own in zip(solvers, unlimited, strict=True) for one in own]
     if not any(candidate.fits for _, candidate in starts):
-        search = nearest(inputs, table, space, placed, starts)
+        search = search_bytes(Bytes(inputs=inputs, placed=placed, within_limits=False), space, starts)
         found = _candidate(inputs, search)
         if not found.fits:
             raise _refused(found, f"{_in_vain(search)}; in the nearest, ")
         starts.append((solvers[0], found))
     for solver, own in zip(solvers, unlimited, strict=True):
         if len(own) > 1 and limited:
-            starts += [(solver, one) for one in solver.within_limits(own[-1])]
-    fitting = [(solver, candidate) for solver, candidate in starts if candidate.fits]
+            starts += [(solver, one) for one in solver.corrected(objective, own[-1], lambda: inputs.limits)]
+    fitting = [candidate.placement for _, candidate in starts if candidate.fits]
     seconds = Seconds(inputs=inputs, cut_bound=selection.cut_bound, order_bounds=selection.order_bounds, placed=placed)
     if objective == "balanced":
-        return fastest(seconds, space, selection.bound, [candidate.placement for _, candidate in fitting])
-    search = least(inputs, table, space, placed, fitting)
+        return fastest(seconds, space, selection.bound, fitting)
+    search = search_bytes(Bytes(inputs=inputs, placed=placed, within_limits=True), space, starts)
     lowest = _candidate(inputs, search)
     seconds.inputs = _limited(inputs, max(lowest.held_bytes))
     best = fastest(seconds, space, selection.bound, [lowest.placement])

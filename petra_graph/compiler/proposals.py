@@ -6,7 +6,7 @@ solver gets limits in its own measure: the limit times the solver's bytes over t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from math import inf
 
 from attrs import frozen
@@ -18,8 +18,6 @@ from petra_graph.program.placement import Placement
 
 _CORRECTIONS = 6
 """Runs of the solver with corrected limits, at most."""
-_AIM = 0.99
-"""The part of the least bytes so far that the solver has to stay below."""
 Limits = Sequence[float | None]
 """Of every device, in bytes as the solver counts them."""
 
@@ -67,38 +65,14 @@ class Proposals:
             if goal == self.objective == "balanced" and candidate.fits:
                 return
 
-    def within_limits(self, latest: Candidate) -> Iterator[Candidate]:
-        """Yield the solver's best under limits that are corrected by the candidate before, `latest` at first."""
+    def corrected(self, goal: Objective, latest: Candidate, limits: Callable[[], Limits]) -> Iterator[Candidate]:
+        """Yield the solver's best under limits that are corrected by the candidate before, `latest` at first, until it finds none or the same."""
         for _ in range(_CORRECTIONS):
-            found = self._corrected(self.objective, latest, self.inputs.limits)
-            if found is None:
+            solution = self.solve(goal, latest.corrected(limits()))
+            found = latest if solution is None else self._candidate(solution)
+            if found.placement.stages == latest.placement.stages:
                 return
-            latest = found
-            yield latest
-
-    def lowered(self, latest: Candidate, parts: Mapping[str, float]) -> Iterator[Candidate]:
-        """Yield the solver's best for memory below the least bytes so far, those of `latest` at first.
-
-        Args:
-            latest: a candidate of this solver.
-            parts: what bytes are divided by, by the device's name; infinite where they do not count.
-        """
-        own, least = [parts[device.name] for device in self.inputs.devices], inf
-        for _ in range(_CORRECTIONS):
-            least = min(least, max(held / part for held, part in zip(latest.held_bytes, own, strict=True)))
-            found = self._corrected("memory", latest, [None if part == inf else _AIM * least * part for part in own])
-            if found is None:
-                return
-            latest = found
-            yield latest
-
-    def _corrected(self, goal: Objective, latest: Candidate, limits: Limits) -> Candidate | None:
-        """Return the solver's best under corrected limits, None where it finds none or the latest again."""
-        solution = self.solve(goal, latest.corrected(limits))
-        if solution is None:
-            return None
-        found = self._candidate(solution)
-        return None if found.placement.stages == latest.placement.stages else found
+            yield (latest := found)
 
     def _candidate(self, solution: Solution) -> Candidate:
         placement = self.placed(solution)

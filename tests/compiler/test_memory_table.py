@@ -6,7 +6,6 @@ import pytest
 from attrs import evolve
 
 from petra_graph.compiler.memory_table import MemoryTable, is_tabulable
-from petra_graph.compiler.node_seconds import node_table
 from petra_graph.compiler.placement_search import resolved_placement
 from tests.compiler.test_cuts import space_of
 from tools.bench.placements import drawn
@@ -18,8 +17,7 @@ def tabulated(first, count):
         inputs, space = table.inputs, evolve(space_of(table.inputs.graph, table.stages), fixed=table.given)
         if is_tabulable(inputs, space):
             placed = [resolved_placement(inputs, one) for one in table.placements()]
-            depths = [program.depth for program in inputs.placed(placed[0])]
-            yield table, MemoryTable(inputs=inputs, nodes=node_table(inputs), depths=depths), placed
+            yield table, MemoryTable(inputs=inputs, stages=table.stages), placed
 
 
 @pytest.mark.parametrize("first", [0, 20, 40])
