@@ -247,3 +247,13 @@ def test_the_page_s_examples_on_a_chain_of_attention(write):
         "v_proj.lora_A.weight",
     }
     assert weights["layer.1/beta"].item() == pytest.approx(0.1)
+
+
+def test_a_converted_block_hands_its_mode_on():
+    made = built(nodes=chain(2, dropout=0.5))
+    modules, _ = plain_network(made)
+    x = torch.randn(3, *SHAPE, dtype=torch.float64)
+    first = modules["layer0"]
+    assert not torch.equal(first(x)[0], first(x)[0])
+    first.eval()
+    assert torch.equal(first(x)[0], first(x)[0])
