@@ -395,3 +395,11 @@ def test_weight_decay_reaches_what_it_should(optimizer):
     assert moved == kernels
     for key in moved:
         torch.testing.assert_close(after[key], before[key] * (1 - 0.05 * 0.1), rtol=ROUNDING, atol=0)
+
+
+def test_an_optimizer_is_not_given_what_is_frozen():
+    """Whatever it does with a parameter without a gradient."""
+    block = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2))
+    block[0].requires_grad_(requires_grad=False)
+    groups = parameter_groups([block])
+    assert set(groups.decayed) | set(groups.undecayed) == set(block[1].parameters())

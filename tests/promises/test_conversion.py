@@ -4,14 +4,50 @@ from __future__ import annotations
 
 import pytest
 import torch
+from safetensors.torch import load_file
 from torch import nn
 
 from petra_graph.errors import SpecError
+from petra_graph.kinds.listener import Listener
 from petra_graph.spec.model import ConversionSpec, FinetuneSpec, LoraSpec
+from petra_graph.training.training_run import run
+from tests.support import ROOT
 from tests.support.costs import predicted_and_measured
+from tests.support.pages import Page
 from tests.support.pipelines import CLASSES, batches, node, pipeline, plain_network, relative_error
+from tests.support.runs import only_run
 
 TOKENS, WIDTH = 5, 8
+LAYERS = """
+from torch import nn
+from petra_graph.blocks import Buffered
+
+class Layer(Buffered):
+    def __init__(self, inputs, options):
+        super().__init__(inputs, options)
+        width = inputs[0][0]
+        self.norm, self.q_proj, self.v_proj = nn.LayerNorm(width), nn.Linear(width, width), nn.Linear(width, width)
+    def forward(self, x):
+        return x + self.q_proj(self.norm(x)).sigmoid() * self.v_proj(x)
+"""
+NETWORK = """
+[[graph.node]]
+name = "stem"
+block = "linear-stem"
+options = { features = 8, streams = 1 }
+[[graph.node]]
+name = "layer"
+block = "layers:Layer"
+repeat = 3
+[[graph.node]]
+name = "head"
+block = "pool-linear"
+options = { outputs = 10 }
+[optimizer]
+options = { lr = 0.001 }
+[data]
+name = "digits"
+"""
 COUPLINGS = ("dual-residual", "midpoint")
 
 
@@ -195,3 +231,29 @@ def test_a_network_without_a_chain():
     with pytest.raises(SpecError) as raised:
         built(1)
     assert raised.value.problems[0].message == "no two nodes follow one another that could be a chain"
+
+
+def test_the_page_s_examples_on_a_chain_of_attention(write):
+    """`[conversion]` and `[finetune]` as specs/README.md shows them, together."""
+    write("layers.py", LAYERS)
+    page = Page(ROOT / "specs" / "README.md").listings("toml")
+    shown = [listing for listing in page if listing.startswith("[conversion]") or "[finetune]" in listing]
+    assert len(shown) == 2
+    text = NETWORK + "\n".join(listing[max(0, listing.find("[finetune]")) :] for listing in shown)
+    run(write("chain.toml", text), ["run.epochs=1", "run.micro_batches=4"], Listener())
+    weights = load_file(only_run() / "weights.safetensors")
+    assert {name.partition("/")[2] for name in weights if "lora_A" in name} == {
+        "q_proj.lora_A.weight",
+        "v_proj.lora_A.weight",
+    }
+    assert weights["layer.1/beta"].item() == pytest.approx(0.1)
+
+
+def test_a_converted_block_hands_its_mode_on():
+    made = built(nodes=chain(2, dropout=0.5))
+    modules, _ = plain_network(made)
+    x = torch.randn(3, *SHAPE, dtype=torch.float64)
+    first = modules["layer0"]
+    assert not torch.equal(first(x)[0], first(x)[0])
+    first.eval()
+    assert torch.equal(first(x)[0], first(x)[0])
