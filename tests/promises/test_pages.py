@@ -268,7 +268,7 @@ def test_a_listing_of_the_python_api_runs(listing, folders, monkeypatch, capsys)
     monkeypatch.chdir(folders(PAGES[0]))
     Image.new("L", (8, 8), 90).save("digit.png")
     exec(listing.replace('"run.epochs": 3', '"run.epochs": 1'), {})
-    assert "samples=359" in capsys.readouterr().out
+    assert "359 samples, weights of runs/" in capsys.readouterr().out
 
 
 def test_every_python_listing_is_a_file_or_an_own_block_or_run():
