@@ -168,7 +168,7 @@ def _best(
         starts.append((solvers[0], found))
     for solver, own in zip(solvers, unlimited, strict=True):
         if len(own) > 1 and limited:
-            starts += [(solver, one) for one in solver.corrected(objective, own[-1], lambda: inputs.limits)]
+            starts += [(solver, one) for one in solver.corrected(objective, own[-1])]
     fitting = [candidate.placement for _, candidate in starts if candidate.fits]
     seconds = Seconds(inputs=inputs, cut_bound=selection.cut_bound, order_bounds=selection.order_bounds, placed=placed)
     if objective == "balanced":

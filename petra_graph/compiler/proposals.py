@@ -65,10 +65,12 @@ class Proposals:
             if goal == self.objective == "balanced" and candidate.fits:
                 return
 
-    def corrected(self, goal: Objective, latest: Candidate, limits: Callable[[], Limits]) -> Iterator[Candidate]:
+    def corrected(
+        self, goal: Objective, latest: Candidate, limits: Callable[[], Limits] | None = None
+    ) -> Iterator[Candidate]:
         """Yield the solver's best under limits that are corrected by the candidate before, `latest` at first, until it finds none or the same."""
         for _ in range(_CORRECTIONS):
-            solution = self.solve(goal, latest.corrected(limits()))
+            solution = self.solve(goal, latest.corrected(self.inputs.limits if limits is None else limits()))
             found = latest if solution is None else self._candidate(solution)
             if found.placement.stages == latest.placement.stages:
                 return
