@@ -93,9 +93,9 @@ def test_neither_devices_nor_files_are_needed(write):
 
 
 def test_other_devices_of_a_list_take_their_share(spec):
+    listed = ("data.batch=16384", "partition.stages=2", "partition.devices=2", "partition.order=listed")
     fast, slow = (
-        planned(spec, "data.batch=16384", "partition.stages=2", "partition.devices=2", f"partition.device_type={types}")
-        for types in ('["h100", "t4"]', '["t4", "h100"]')
+        planned(spec, *listed, f"partition.device_type={types}") for types in ('["h100", "t4"]', '["t4", "h100"]')
     )
     assert len(fast["stages"][0]["nodes"]) > len(slow["stages"][0]["nodes"])
 
