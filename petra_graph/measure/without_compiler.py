@@ -48,8 +48,9 @@ class _StandIn(ModuleType):
         """Do nothing, as the real function outside compilation; optimizers call it."""
 
     def __getattr__(self, name: str) -> Any:
-        # `inspect` asks every module for its file, also while torch.distributed is imported, which the compiler imports
-        if name.startswith("__"):
+        # `inspect` asks every module for its file, also while torch.distributed is imported, which the compiler imports;
+        # who asks for the path imports a part of the compiler.
+        if name.startswith("__") and name != "__path__":
             raise AttributeError(name)
         return getattr(self.compiler(), name)
 

@@ -29,6 +29,7 @@ with uncompiled():
     assert not hasattr(sys.modules["torch._dynamo"], "__file__")
 assert "torch._dynamo" not in sys.modules
 with uncompiled():
+    from torch._dynamo.exc import TorchDynamoException  # a part, which is looked for on the path of the whole
     import torch._dynamo as it
     assert callable(it.trace_rules.lookup)
     assert it.is_compiling() is False
