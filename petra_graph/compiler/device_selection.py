@@ -6,7 +6,7 @@ looks at the others too, as far as their bounds leave room.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from itertools import combinations, islice
 from operator import add
 
@@ -121,14 +121,18 @@ def _memory(inputs: PlannerInputs, devices: Hosts) -> tuple[float, float]:
 def _fastest(seconds: Sequence[NodeSeconds]) -> NodeSeconds:
     """Return a device that is as fast at each node as any."""
     return NodeSeconds(
-        inner=tuple(map(min, *(one.inner for one in seconds))),
-        undelayed=tuple(map(min, *(one.undelayed for one in seconds))),
-        last=tuple(map(min, *(one.last for one in seconds))),
-        forward=tuple(map(min, *(one.forward for one in seconds))),
-        backward=tuple(map(min, *(one.backward for one in seconds))),
-        update=tuple(map(min, *(one.update for one in seconds))),
+        inner=_least(one.inner for one in seconds),
+        undelayed=_least(one.undelayed for one in seconds),
+        last=_least(one.last for one in seconds),
+        forward=_least(one.forward for one in seconds),
+        backward=_least(one.backward for one in seconds),
+        update=_least(one.update for one in seconds),
         stage=min(one.stage for one in seconds),
     )
+
+
+def _least(of_devices: Iterable[Sequence[float]]) -> tuple[float, ...]:
+    return tuple(map(min, zip(*of_devices, strict=True)))
 
 
 @frozen(kw_only=True)

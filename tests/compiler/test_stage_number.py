@@ -21,6 +21,10 @@ def test_a_device_that_makes_nothing_faster_stays_idle():
     )
 
 
+def test_one_device_has_one_stage():
+    assert len(cut_into_fewest(setting(1), "balanced").stages) == 1
+
+
 def test_a_slow_device_stays_idle():
     used = on(setting(3), d0=0.1, d1=1.0, d2=1.0)
     assert [stage.device for stage in cut_into_fewest(used, "balanced").stages] == ["d1", "d2"]
