@@ -31,6 +31,15 @@ def uncompiled() -> Iterator[None]:
         stand_in.withdraw()
 
 
+def import_compiler() -> None:
+    """Import the compiler also inside the context, before a part of it is imported: that would be a second copy otherwise."""
+    found = sys.modules.get(_NAME)
+    if isinstance(found, _StandIn):
+        found.compiler()
+    else:
+        importlib.import_module(_NAME)
+
+
 class _StandIn(ModuleType):
     """A module in the compiler's place that marks nothing; any other attribute comes from the real compiler."""
 
@@ -48,8 +57,8 @@ class _StandIn(ModuleType):
         """Do nothing, as the real function outside compilation; optimizers call it."""
 
     def __getattr__(self, name: str) -> Any:
-        # `inspect` asks every module for its file, also while torch.distributed is imported, which the compiler imports;
-        # who asks for the path imports a part of the compiler.
+        # `inspect` asks every module for its file, also while torch.distributed is imported, which the compiler imports.
+        # Who asks for the path imports a part of the compiler, and gets a copy of it: `import_compiler` first avoids that.
         if name.startswith("__") and name != "__path__":
             raise AttributeError(name)
         return getattr(self.compiler(), name)

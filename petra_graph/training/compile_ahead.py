@@ -18,6 +18,7 @@ from petra_graph.executor.encoded_tensors import EncodedTensors, encode
 from petra_graph.executor.stage_executor import StageExecutor
 from petra_graph.executor.stage_results import BackwardMessage
 from petra_graph.graph.node_graph import INPUT
+from petra_graph.measure.without_compiler import import_compiler
 from petra_graph.planning import cpp_compiler
 from petra_graph.planning.problem_collector import ProblemCollector
 from petra_graph.program.channels import Edge
@@ -77,6 +78,7 @@ def _fault(
     prepared: Prepared, program: StageProgram, first: MicroBatch | None
 ) -> tuple[Sequence[str], str, str] | None:
     """Return nodes of a stage that cannot be compiled, why, and what to do; None: they are compiled."""
+    import_compiler()
     from torch._dynamo.exc import TorchDynamoException
 
     try:

@@ -10,7 +10,7 @@ import pytest
 SCRIPT = """
 import sys
 import torch
-from petra_graph.measure.without_compiler import uncompiled
+from petra_graph.measure.without_compiler import import_compiler, uncompiled
 
 def step():
     parameter = torch.nn.Parameter(torch.zeros(2))
@@ -29,8 +29,10 @@ with uncompiled():
     assert not hasattr(sys.modules["torch._dynamo"], "__file__")
 assert "torch._dynamo" not in sys.modules
 with uncompiled():
-    from torch._dynamo.exc import TorchDynamoException  # a part, which is looked for on the path of the whole
+    import_compiler()
+    from torch._dynamo.exc import TorchDynamoException
     import torch._dynamo as it
+    assert it.exc.TorchDynamoException is TorchDynamoException, "one copy"
     assert callable(it.trace_rules.lookup)
     assert it.is_compiling() is False
 assert step() == inside
