@@ -112,7 +112,7 @@ class Block(nn.Module):
     tables: Sequence[str] = ()
     """Names of parameters with a row for each token, position or class, beside `nn.Embedding` and a head's: ("positions",), which an instance may set."""
 
-    shared: Mapping[str, str] = {}
+    shared_parameters: Mapping[str, str] = {}
     """Parameters and buffers that other nodes have too, each with one name for all of them: {"weight": "embedding"}, which an instance may set."""
 
     def __init__(self, inputs: Sequence[Shape], options: Any) -> None:

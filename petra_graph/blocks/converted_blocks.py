@@ -32,7 +32,7 @@ class _Around(Block):
         self.__dict__["inner"] = inner  # not as a submodule
         for register in ("_modules", "_parameters", "_buffers", "_non_persistent_buffers_set"):
             self.__dict__[register] = getattr(inner, register)
-        self.tables = inner.tables
+        self.tables, self.shared_parameters = inner.tables, inner.shared_parameters
         self.__dict__["undecayed"] = inner.undecayed
 
     def train(self, mode: bool = True) -> Self:

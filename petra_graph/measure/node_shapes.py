@@ -55,7 +55,7 @@ class NodeShapes:
     """Whether the block normalises over batches."""
 
     shared: Mapping[str, str] = field(factory=dict, eq=False)
-    """Its parameters that other nodes have too, as `Block.shared`."""
+    """Its parameters that other nodes have too, as `Block.shared_parameters`."""
 
     @property
     def streams(self) -> tuple[StreamType, ...]:
@@ -246,7 +246,11 @@ def _measure(node: Node, inputs: Streams) -> tuple[NodeShapes, Streams]:
         trained={name: one.numel() for name, one in block.named_parameters() if one.requires_grad},
         adaptable=tuple(adaptable(block)),
         additive=isinstance(block, Additive),
-        shared={name: block.shared[name] for name, _ in block.named_parameters() if name in block.shared},
+        shared={
+            name: block.shared_parameters[name]
+            for name, _ in block.named_parameters()
+            if name in block.shared_parameters
+        },
         batch_norm=any(isinstance(module, _BatchNorm) for module in block.modules()),
     )
     return measured, tuple(stream.to("meta") for stream in outputs)

@@ -44,7 +44,15 @@ def test_there_is_no_other_file():
     named = {
         head for listing in GUIDE.listings("python", "toml") if (head := listing.partition("\n")[0]).startswith("# ")
     }
-    alone = {"my_module.py", "backwards.py", "backwards.toml", "quadrants.py", "quadrants.toml"}
+    alone = {
+        "my_module.py",
+        "backwards.py",
+        "backwards.toml",
+        "quadrants.py",
+        "quadrants.toml",
+        "my_net.py",
+        "my_net.toml",
+    }
     assert {name.removeprefix("# ") for name in named} - alone == set(examples().files()) - {
         "README.md",
         "src/petra_graph_examples/__init__.py",

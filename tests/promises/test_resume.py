@@ -52,7 +52,7 @@ def spec(write):
 def same_run(one: Path, other: Path) -> None:
     assert weights_bytes(one) == weights_bytes(other)
     assert without_times(one) == without_times(other)
-    timed = {"seconds", "samples_per_second", "measured", "predicted"}
+    timed = {"seconds", "samples_per_second", "measured", "predicted", "planned_and_measured"}
     timed |= {"directory", "resumed_from", "processes", "checkpoint"}
     summaries = ({key: value for key, value in summary_of(each).items() if key not in timed} for each in (one, other))
     assert next(summaries) == next(summaries)

@@ -60,7 +60,8 @@ OTHERS = [
 ]
 
 
-@pytest.mark.parametrize("name", REGISTRY.names(BLOCK))
+# Parts of a network have shapes that only the network says; tests/catalog/blocks/test_every_block.py tries them.
+@pytest.mark.parametrize("name", [name for name in REGISTRY.names(BLOCK) if not name.startswith("module-part")])
 def test_the_first_party_s_blocks_pass(name):
     module = {"module": "torch.nn:Linear", "kwargs": {"in_features": 6, "out_features": 3}}
     assert looks_sound(likely_trial(REGISTRY.resolve(BLOCK, name), module if name.startswith("module") else {}))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from functools import partial
 
 import pytest
@@ -46,7 +47,8 @@ def prepared(write):
 
 
 def ahead(ready: Prepared, **more) -> None:
-    compile_ahead(ready, ready.programs, StartReporter(say=lambda _: None), **more)
+    with closing(StartReporter(say=lambda _: None)) as reporter:
+        compile_ahead(ready, ready.programs, reporter, **more)
 
 
 def told(ready: Prepared) -> list[str]:

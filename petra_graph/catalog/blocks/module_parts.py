@@ -30,7 +30,7 @@ class _OfPart(Block):
             hint = f"it has {', '.join(network.parts)}"
             raise SpecError(Problem(message=f"{options.build} has no node {options.node}", hint=hint, path=("node",)))
         self._forward = copy_part(self, network, network.parts[options.node])
-        self.shared = network.shared[options.node]
+        self.shared_parameters = network.shared[options.node]
 
     def forward(self, *streams: Tensor) -> Streams:
         """Return what later parts read."""

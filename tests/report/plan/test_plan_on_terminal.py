@@ -197,7 +197,7 @@ def test_the_page_of_a_comparison_has_its_answers_and_pictures():
     texts = Page(page).texts
     assert {"fits", "fastest", "smallest", "Memory of the fullest device", "Speed, times one device alone"} <= {*texts}
     assert page.count("<svg") == 4, "names and bars of two pictures"
-    assert '<td class=" bold red">no</td>' in page
+    assert '<td class="bold red">no</td>' in page
 
 
 def test_one_method_alone_has_no_best():
