@@ -187,9 +187,11 @@ def stages(text: Path, rows: Sequence[str], pipelines: Sequence[str], seeds: int
                 **spread([losses(done[case.name])[-1] for case in cases]),
             }
             write_results(output, "stages", {**study.facts(), "test loss, nats": results})
-    print_table(
-        [(row, *(f"{name} {one['mean']:.3f}" for name, one in found.items())) for row, found in results.items()]
-    )
+    print_table([
+        (row, pipeline, f"{one['mean']:.3f}", f"{len(one['each'])} seeds")
+        for row, found in results.items()
+        for pipeline, one in found.items()
+    ])  # fmt: skip
 
 
 def settings_of(row: str, pipeline: str) -> list[Setting]:
