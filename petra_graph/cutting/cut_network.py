@@ -109,7 +109,7 @@ def cut_network(
 def copy_part(owner: nn.Module, network: CutNetwork, part: Part) -> Forward:
     """Give a module the submodules, parameters and buffers of one part, under their names in the network's `state_dict`.
 
-    Values are drawn with torch's random numbers of now, on the default device; on the meta device there are none.
+    Values are drawn with torch's present random numbers, on the default device; the meta device holds no values.
 
     Returns:
         the part's forward, a function (owner, *streams) -> streams.

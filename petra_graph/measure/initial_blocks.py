@@ -8,6 +8,7 @@ updates its own parameters at its own time (`planning.shared_across_stages`).
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from functools import cache
 
 import torch
 from torch import Tensor, nn
@@ -36,8 +37,8 @@ def initial_blocks(
     for name in graph.order:
         for key, label in shapes[name].shared.items():
             first.setdefault(label, (name, key))
-    others: dict[str, Block] = {}
 
+    @cache
     def built(name: str) -> Block:
         return initial_block(graph.nodes[name], shapes[name].inputs, seed)
 
@@ -46,9 +47,8 @@ def initial_blocks(
         for key, label in shapes[name].shared.items():
             owner, known = first[label]
             if owner != name:
-                begun = blocks[owner] if owner in blocks else others.setdefault(owner, built(owner))
                 with torch.no_grad():
-                    block.get_parameter(key).copy_(begun.get_parameter(known))
+                    block.get_parameter(key).copy_(built(owner).get_parameter(known))
     return blocks
 
 

@@ -93,7 +93,7 @@ def figures(plan: Plan, *remarks: str) -> dict[str, Any]:
         "exact": prediction.timing.exact,
         "tick_low_seconds": low,
         "tick_high_seconds": high,
-        "note": "; ".join([*_too_large(devices), *remarks, *inexact(prediction)]),
+        "note": "; ".join([*_too_large(devices), *remarks, *_inexact(prediction)]),
     }
 
 
@@ -104,8 +104,8 @@ def _too_large(devices: Sequence[Document]) -> Iterator[str]:
 
 
 def _say_how_sure(rows: Sequence[dict[str, Any]]) -> None:
-    """Note at the fastest method which others may be as fast within the spread of the profile."""
-    known = [row for row in rows if row["tick_low_seconds"] is not None]
+    """Note at the fastest method that fits which others may be as fast within the spread of the profile."""
+    known = [row for row in rows if row["tick_low_seconds"] is not None and row["fits"] is not False]
     if not known:
         return
     fastest = min(known, key=lambda row: row["seconds_per_micro_batch"])
@@ -132,7 +132,7 @@ def _row(
         return {**row, **dict.fromkeys(_FIGURES), "note": str(error)}
     except SpecError as error:
         refused.append(error)
-        return {**row, **dict.fromkeys(_FIGURES), "note": why_refused(error)}
+        return {**row, **dict.fromkeys(_FIGURES), "note": _why_refused(error)}
     plans.append(plan)
     prediction = plan.prediction
     work = [flops(program, prediction.inputs.costs) for program in prediction.programs]
@@ -147,11 +147,11 @@ def _row(
     }
 
 
-def why_refused(error: SpecError) -> str:
+def _why_refused(error: SpecError) -> str:
     return f"a run would be refused: {'; '.join(problem.message for problem in error.problems)}"
 
 
-def inexact(prediction: Prediction) -> list[str]:
+def _inexact(prediction: Prediction) -> list[str]:
     return [] if prediction.timing.exact else ["about: no period was found, and times are means over a long simulation"]
 
 
@@ -194,7 +194,7 @@ def _scaled(planner: Planner, count: int, stages: int, replicas: int, plans: lis
         plan = planner.plan(_with_devices(planner.spec, stages, replicas))
     except (NoFeasiblePlan, SpecError) as error:
         keys = ("samples_per_second", "memory_peak", "fill_seconds", "bytes_per_link", "staleness", "exact")
-        note = why_refused(error) if isinstance(error, SpecError) else str(error)
+        note = _why_refused(error) if isinstance(error, SpecError) else str(error)
         return {**common, **dict.fromkeys(keys), "note": note}
     plans.append(plan)
     prediction, timing = plan.prediction, plan.prediction.timing
@@ -209,7 +209,7 @@ def _scaled(planner: Planner, count: int, stages: int, replicas: int, plans: lis
         "bytes_per_link": max((size.forward + size.returned for size in prediction.channel_bytes.values()), default=0),
         "staleness": max(timing.staleness),
         "exact": timing.exact,
-        "note": "; ".join([*left_over, *inexact(prediction)]),
+        "note": "; ".join([*left_over, *_inexact(prediction)]),
     }
 
 

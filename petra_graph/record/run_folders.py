@@ -24,7 +24,7 @@ def find_run(name: str) -> Path:
     """Return a run's directory: the one that is named, or that is alone in the folder that is named, or the latest one in `runs`.
 
     Raises:
-        SpecError: there is none.
+        SpecError: the folder holds none.
     """
     if name != LATEST:
         return _alone_in(Path(name).expanduser())
@@ -42,7 +42,7 @@ def run_to_resume(name: str, parent: Path) -> Path:
     """Return a run's directory that has a checkpoint, or a sweep's folder: the one that is named, or the latest one below `parent`.
 
     Raises:
-        SpecError: there is none.
+        SpecError: the folder holds none.
     """
     if name == LATEST:
         found = _resumable(parent)

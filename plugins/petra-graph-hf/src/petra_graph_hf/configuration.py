@@ -111,7 +111,7 @@ class GgufFile:
     """A `gguf.GGUFReader`, which maps the file into memory."""
 
     def value(self, key: str) -> Any:
-        """Return a value of the metadata, None if there is none.
+        """Return a value of the metadata, None if it is missing.
 
         Raises:
             SpecError: it is damaged.

@@ -24,7 +24,7 @@ def file_of(name: str) -> Path:
     """Return the file that an option names, itself or by its folder.
 
     Raises:
-        SpecError: there is none.
+        SpecError: the file is missing.
     """
     path = Path(name).expanduser()
     file = path / FILE if path.is_dir() else path
@@ -38,7 +38,7 @@ def tokenizer_of(name: str) -> Tokenizer:
     """Open a tokenizer.json.
 
     Raises:
-        SpecError: there is none, or it cannot be read.
+        SpecError: the file is missing, or cannot be read.
     """
     from tokenizers import Tokenizer
 
