@@ -271,6 +271,7 @@ def several_devices(day: Day, network: Network) -> Piece:
     devices = ["cpu"] * count if day.rehearsal else [f"cuda:{index}" for index in range(count)]
     settings = [*network.overrides(day, 60), *PETRA, f"partition.stages={count}"]
     one, all_in_one, each = "one device", f"one process, {count} devices", f"{count} processes, a device each"
+    transports = ("auto", "process-group", "nccl")
 
     def row(how: str, case: Path) -> Row:
         speed, base = (summary_of(found)["samples_per_second"] for found in (case, folder / "one"))
@@ -287,12 +288,15 @@ def several_devices(day: Day, network: Network) -> Piece:
         commands=[
             day.run(folder / "one", network.spec, [*settings, on_devices(devices[0])]),
             day.run(folder / "devices", network.spec, [*settings, on_devices(*dict.fromkeys(devices))]),
-            day.run(folder / "processes", network.spec, settings, "--processes", str(count)),
+            *(
+                day.run(folder / way, network.spec, [*settings, f"run.transport={way}"], "--processes", str(count))
+                for way in transports
+            ),
         ],
         read=lambda: [
             row(one, folder / "one"),
             row(all_in_one, folder / "devices"),
-            row(each, folder / "processes"),
+            *(row(f"{each}, transport {way}", folder / way) for way in transports),
         ],
     )
 
@@ -466,6 +470,8 @@ def main(
     if not day.gpus and not rehearse:
         click.echo("no GPU is here, so nothing was measured; --list --pretend 1 shows what would be")
         raise SystemExit(1)
+    if day.gpus == 1 and not rehearse:
+        click.echo("one GPU is here: NCCL refuses two processes on one, so transports between GPUs are not measured")
     planned = pieces(day)
     if unknown := set(only) - {piece.name for piece in planned}:
         raise click.UsageError(

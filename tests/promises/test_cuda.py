@@ -134,7 +134,7 @@ def test_channels_across_devices_are_the_cpus(devices, stored):
 
 
 @pytest.mark.skipif(torch.cuda.device_count() < 2, reason="two processes need two CUDA devices")
-@pytest.mark.parametrize("transport", ["auto", "process-group"])
+@pytest.mark.parametrize("transport", ["auto", "process-group", "nccl"])
 def test_two_processes_with_a_gpu_each_are_one_process_with_both(write, transport):
     write("shared.toml", SPEC)
     settings = ("--set", f"run.transport={transport}", "--set", "partition.stages=2")

@@ -15,7 +15,7 @@ import random
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from threading import Semaphore, Thread, local
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, NoReturn, Protocol
 
 import torch
 from attrs import define, evolve, field, frozen
@@ -30,10 +30,12 @@ from petra_graph.runtime.control.failure import OperationStatus
 from petra_graph.runtime.scheduler.process_context import ProcessContext
 from petra_graph.runtime.scheduler.scheduler import Scheduler
 from petra_graph.runtime.transport import message_memory
+from petra_graph.runtime.transport.device_channel import DevicePeer, DeviceReceiver, DeviceSender
 from petra_graph.runtime.transport.local_channel import LocalChannel
 from petra_graph.runtime.transport.process_channels import ProcessChannels
 from petra_graph.runtime.transport.slots import Slots
-from petra_graph.runtime.transport.stream_orders import COMPUTE, Orders, StreamOperation
+from tests.support.device_fabric import Fabric, HostChannel
+from tests.support.stream_orders import COMPUTE, Orders, StreamOperation
 
 _HERE = local()
 """The process of this thread."""
@@ -205,6 +207,25 @@ class Communicator:
             posted.stream.queue.popleft()
             posted.done = True
         for supervisor in self._supervisors:
+            supervisor.wake()
+
+
+@define(eq=False)
+class Late:
+    """What one process does for another, each thing done as late as the world lets it be."""
+
+    supervisors: Sequence[Supervisor]
+    _pending: deque[Callable[[], object]] = field(factory=deque)
+
+    def __call__(self, act: Callable[[], object]) -> None:
+        self._pending.append(act)
+
+    def can_move(self) -> bool:
+        return bool(self._pending)
+
+    def move(self) -> None:
+        self._pending.popleft()()
+        for supervisor in self.supervisors:
             supervisor.wake()
 
 
@@ -424,12 +445,14 @@ def run(
     wiring: Wiring = USUAL,
     policy: Policy = "static",
     global_clip: bool = False,
+    fabric: Fabric | None = None,
 ) -> Ran:
     """Let every process do `body` with the scheduler of its stages.
 
     Args:
         executors: of all stages.
         ranks: the process of each stage.
+        fabric: of device channels, which then take the place of the strict ones.
 
     Raises:
         Standstill: the processes wait for one another.
@@ -459,6 +482,14 @@ def run(
         if sender == receiver:
             channels[sender].senders[key] = channels[sender].receivers[key] = LocalChannel()
             continue
+        if fabric is not None:
+            late = Late([supervisors[sender], supervisors[receiver]])
+            world.add(late)
+            peer = DevicePeer(rank=0, group=fabric.group(), device=torch.device("cpu"), lost=_raised)
+            announcements = HostChannel(channel.capacity, late)
+            channels[sender].senders[key] = DeviceSender(peer, channel, announcements)
+            channels[receiver].receivers[key] = DeviceReceiver(peer, channel, announcements)
+            continue
         pair = wiring.communicator(key), min(sender, receiver), max(sender, receiver)
         if pair not in communicators:
             communicators[pair] = Communicator(world, [supervisors[sender], supervisors[receiver]])
@@ -471,6 +502,10 @@ def run(
         )
     world.run()
     return Ran(returned=returned, done={one.process.rank: one.process.done for one in supervisors})
+
+
+def _raised(error: Exception) -> NoReturn:
+    raise error
 
 
 class AllReduce:

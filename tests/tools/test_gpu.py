@@ -36,7 +36,8 @@ def test_without_a_gpu_it_says_so_and_measures_nothing(tmp_path, monkeypatch):
 def test_a_pretended_machine_is_walked_through_dry(tmp_path, gpus, several):
     done = CliRunner().invoke(main, ["--list", "--pretend", str(gpus), "--folder", str(tmp_path / "gpu")])
     assert done.exit_code == 0
-    assert ("--processes 2" in done.output) == several
+    assert ("--processes 2" in done.output) == ("run.transport=nccl" in done.output) == several
+    assert ("NCCL refuses two processes on one" in done.output) == (not several)
     assert "tests/promises/test_cuda.py" in done.output
     assert not (tmp_path / "gpu").exists()
 

@@ -23,9 +23,9 @@ replicas, as rounding does, and on nothing else.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from functools import reduce
+from functools import cached_property, reduce
 
 import torch
 import torch.distributed as dist
@@ -163,13 +163,24 @@ class _StageReducer(StageObserver):
     pending: list[_GradientSum] = field(factory=list)
     stop_requested: bool = False
 
+    @cached_property
+    def _completed_by(self) -> Mapping[str, Sequence[nn.Parameter]]:
+        """The parameters whose gradients each segment completes, by its first node; of those that segments share, the first one, whose backward is the last."""
+        known: set[nn.Parameter] = set()
+        found = {}
+        for segment in self.executor.program.segments:
+            modules = (self.executor.modules[name] for name in segment.nodes)
+            own = dict.fromkeys(one for module in modules for one in module.parameters() if one.requires_grad)
+            found[segment.nodes[0]] = [one for one in own if one not in known]
+            known.update(own)
+        return found
+
     def segment_backward(self, micro_batch: int, segment: Segment) -> None:
         """Start the all-reduce of a segment's gradients, where this was the window's last backward."""
         done = micro_batch - self.micro_batches.start + 1
         if done % self.executor.program.accumulation and done < len(self.micro_batches):
             return
-        modules = [self.executor.modules[name] for name in segment.nodes]
-        parameters = [one for module in modules for one in module.parameters() if one.requires_grad]
+        parameters = self._completed_by[segment.nodes[0]]
         gradients = [torch.zeros_like(one) if one.grad is None else one.grad for one in parameters]
         parts = [gradient.detach().reshape(-1) for gradient in gradients]
         dtype = reduce(torch.promote_types, [part.dtype for part in parts]) if parts else torch.float32

@@ -26,8 +26,9 @@ from petra_graph.program.schedule import DIRECTIONS, Action
 from petra_graph.program.stage_program import StageProgram
 from petra_graph.runtime.scheduler.received_messages import Kind, ReceivedMessages
 from petra_graph.runtime.scheduler.stage_cursor import StageCursor
+from petra_graph.runtime.transport.channel_ends import Receiver, Sender
 from petra_graph.runtime.transport.local_channel import LocalChannel, moved
-from petra_graph.runtime.transport.process_channels import ProcessChannels, Receiver, Sender
+from petra_graph.runtime.transport.process_channels import ProcessChannels
 
 MicroBatch = tuple[Tensor, Tensor]
 """Samples [n, *shape] and targets [n], on the CPU."""

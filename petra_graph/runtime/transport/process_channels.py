@@ -3,23 +3,26 @@
 both ends in this process                   a local queue, without limit: the schedule limits what is in flight
 the other end on the same machine           shared memory
 elsewhere, or where run.transport says so   point-to-point through torch.distributed
+
+With run.transport = "nccl", messages go from device to device, and what is chosen here carries their announcements.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Protocol
+from typing import NoReturn
 
+import torch
 from attrs import define, field
 
 from petra_graph.errors import RunFailed
-from petra_graph.executor.encoded_tensors import EncodedTensors
 from petra_graph.program.channels import Channel, ChannelKey
 from petra_graph.program.cut import Cut
-from petra_graph.program.message_layout import MessageLayout
 from petra_graph.program.stage_program import StageProgram
 from petra_graph.runtime.control.waker import Waker
 from petra_graph.runtime.control.world import World
+from petra_graph.runtime.transport.channel_ends import Receiver, Sender
+from petra_graph.runtime.transport.device_channel import DevicePeer, DeviceReceiver, DeviceSender, announcing
 from petra_graph.runtime.transport.local_channel import LocalChannel
 from petra_graph.runtime.transport.process_group_channel import Peer, ProcessGroupReceiver, ProcessGroupSender
 from petra_graph.runtime.transport.shared_memory_channel import SharedMemoryReceiver, SharedMemorySender
@@ -28,39 +31,6 @@ from petra_graph.spec.model import Transport
 
 PeerLost = Callable[[str, int, Exception], None]
 """Called with a channel, the rank of its other end, and what torch raised, where that rank does not answer."""
-
-
-class Sender(Protocol):
-    """The sending end of a channel."""
-
-    def begin(self, layout: MessageLayout) -> None:
-        """Send messages of this layout from now on."""
-        ...
-
-    def has_room(self) -> bool:
-        """Whether a message can be sent."""
-        ...
-
-    def send(self, message: EncodedTensors) -> None: ...
-
-
-class Receiver(Protocol):
-    """The receiving end of a channel."""
-
-    leases: bool
-    """Messages lie in slots, of which there are few; a slot is taken for as long as a tensor over it lives."""
-
-    def begin(self, layout: MessageLayout, samples: Iterable[int]) -> None:
-        """Expect messages of this layout with these numbers of samples."""
-        ...
-
-    def ready(self) -> bool:
-        """Whether `receive` would return at once."""
-        ...
-
-    def receive(self) -> EncodedTensors:
-        """Return the oldest message."""
-        ...
 
 
 @define(kw_only=True)
@@ -121,27 +91,43 @@ def open_channels(
     waker: Waker,
     peer_lost: PeerLost,
     transport: Transport,
+    device: str = "cpu",
 ) -> ProcessChannels:
     """Open this process's ends; all processes do so at the same time.
 
     Args:
+        device: of this process's stages, in whose memory messages lie where they go from device to device.
         waker: wakes this process where a message or room has come.
         peer_lost: called, from any thread, where the other end of a channel does not answer.
 
     Raises:
         RunFailed: there is no memory for the slots, or another process has not come.
+        SpecError: torch has no NCCL.
     """
     channels = ProcessChannels(programs=programs, ranks=ranks)
+    table = list(channels.channels.values())
+    if transport == "nccl":
+        _open_between_hosts(channels, list(map(announcing, table)), world, waker, peer_lost, share=True)
+        _join_devices(channels, world, torch.device(device), peer_lost)
+    else:
+        _open_between_hosts(channels, table, world, waker, peer_lost, share=transport == "auto")
+    return channels
+
+
+def _open_between_hosts(
+    channels: ProcessChannels, table: Iterable[Channel], world: World, waker: Waker, peer_lost: PeerLost, *, share: bool
+) -> None:
+    """Open the ends of the program's channels; `share`: in shared memory between processes of one machine."""
     attaching: list[tuple[str, Channel]] = []
-    for tag, channel in enumerate(channels.channels.values()):
-        key, name = channel.key, f"channel/{ranks[0]}/{tag}"
+    for tag, channel in enumerate(table):
+        key, name = channel.key, f"channel/{channels.ranks[0]}/{tag}"
         sender, receiver = channels.ends(channel)
         if sender == receiver:
             if sender == world.rank:
                 channels.senders[key] = channels.receivers[key] = LocalChannel()
         elif world.rank in {sender, receiver}:
             other = channels.peer(key, world.rank)
-            if transport != "auto" or not world.share_machine(other):
+            if not share or not world.share_machine(other):
                 _open_process_group(channels, channel, Peer(rank=other, tag=tag), waker, peer_lost)
             elif receiver == world.rank:
                 end = SharedMemoryReceiver(channel.capacity, channel.slot_bytes, waker)
@@ -161,7 +147,33 @@ def open_channels(
                 f"{channel}: rank {world.rank} cannot share memory with rank {receiver}: {error}",
                 hint='set run.transport = "process-group"',
             ) from error
-    return channels
+
+
+def _join_devices(channels: ProcessChannels, world: World, device: torch.device, peer_lost: PeerLost) -> None:
+    """Let the channels to other processes announce messages that go from device to device.
+
+    All processes make the groups of all replicas in the order of the program's channels, and connect their own at once.
+    """
+    processes = len(set(channels.ranks))
+    for key, channel in channels.channels.items():
+        ends = channels.ends(channel)
+        if len(set(ends)) == 1:
+            continue
+        pairs = [[first + rank % processes for rank in ends] for first in range(0, world.size, processes)]
+        group = next(filter(None, [world.group(pair, device.type) for pair in pairs]), None)
+        if group is None:
+            continue
+        other = channels.peer(key, world.rank)
+
+        def lost(error: Exception, name: str = str(key), other: int = other) -> NoReturn:
+            peer_lost(name, other, error)
+            world.wait_for_failure()
+
+        peer = DevicePeer(rank=other, group=group, device=device, lost=lost)
+        if ends[0] == world.rank:
+            channels.senders[key] = DeviceSender(peer, channel, channels.senders[key])
+        else:
+            channels.receivers[key] = DeviceReceiver(peer, channel, channels.receivers[key])
 
 
 def _open_process_group(

@@ -9,10 +9,10 @@ import torch
 from attrs import evolve
 
 from petra_graph.program.schedule import static_order
-from petra_graph.runtime.transport.deadlock import deadlock
-from petra_graph.runtime.transport.stream_orders import stream_orders
 from tests.support import strict_transport
+from tests.support.deadlock import deadlock
 from tests.support.pipelines import CHAIN, SKIP, batches, pipeline
+from tests.support.stream_orders import stream_orders
 from tests.support.strict_transport import Standstill, Wiring
 
 COUNT = 7

@@ -1,4 +1,6 @@
-"""What each process enqueues on its streams where messages go from device to device, as NCCL sends them.
+"""What each process enqueues on its streams where messages go from device to device, and receives are posted ahead of them.
+
+`device_channel` posts none ahead, and has a proof of its own.
 
     stream               operations                                                waits, through events, for
     compute              all operations of the process's stages, in their order    the messages that it reads; and, before it writes

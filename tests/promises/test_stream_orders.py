@@ -6,11 +6,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from petra_graph.program.schedule import static_order
-from petra_graph.runtime.transport import stream_orders as drawn_in
-from petra_graph.runtime.transport.deadlock import deadlock
-from petra_graph.runtime.transport.stream_orders import stream_orders
+from tests.support import stream_orders as drawn_in
+from tests.support.deadlock import deadlock
 from tests.support.pipelines import CHAIN, pipeline
 from tests.support.simulated_pipelines import split_programs
+from tests.support.stream_orders import stream_orders
 
 TWO_STAGES = """
     process 0   r0' r1' F0 s0 F1 s1 B0 U F2 s2 r2' B1 U B2 U

@@ -26,7 +26,7 @@ from typing import NamedTuple
 
 import networkx as nx
 
-from petra_graph.runtime.transport.stream_orders import Orders, StreamOperation
+from tests.support.stream_orders import Orders, StreamOperation
 
 _EVENT = "through its event"
 _TRIED = 100
