@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 from petra_graph_hf.commands import main as of_plugin
+from safetensors import safe_open
 from tiny_models import VERSE, VOCABULARY, latest, save_model
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
@@ -30,9 +31,22 @@ def test_a_trained_network_is_opened_by_transformers(family: str, capsys: pytest
     assert AutoTokenizer.from_pretrained("out").decode(AutoTokenizer.from_pretrained("model")(VERSE).input_ids) == VERSE
 
 
-def test_an_untied_model_is_exported_untied() -> None:
+@pytest.mark.short
+def test_a_tied_model_is_exported_tied_with_one_tensor() -> None:
     save_model("model", tie_word_embeddings=True)
-    assert main(["run", "tiny.toml", "--set", "architecture.options.tie=untied"]) == 0
+    assert main(["run", "tiny.toml", "--set", "partition.stages=1"]) == 0
+    assert of_plugin(["export", "latest", "out"]) == 0
+    model = AutoModelForCausalLM.from_pretrained("out")
+    assert model.config.tie_word_embeddings
+    assert model.lm_head.weight is model.model.embed_tokens.weight
+    with safe_open("out/model.safetensors", "pt") as opened:
+        assert [name for name in opened.keys() if "embed" in name or "lm_head" in name] == ["model.embed_tokens.weight"]  # noqa: SIM118
+
+
+@pytest.mark.parametrize("change", ["architecture.options.tie=untied", "partition.untie=true"])
+def test_an_untied_model_is_exported_untied(change: str) -> None:
+    save_model("model", tie_word_embeddings=True)
+    assert main(["run", "tiny.toml", "--set", change]) == 0
     assert of_plugin(["export", "latest", "out"]) == 0
     model = AutoModelForCausalLM.from_pretrained("out")
     assert not model.config.tie_word_embeddings
@@ -74,6 +88,38 @@ def test_a_model_learns_the_text_and_writes_it(capsys: pytest.CaptureFixture[str
     capsys.readouterr()
     assert main(["predict", "latest", "--prompt", "the cat sat", "--tokens", "10", "--temperature", "0"]) == 0
     assert capsys.readouterr().out.startswith("the cat sat on the mat and the dog")
+
+
+def test_a_converted_network_is_exported_as_it_was_with_the_trained_weights(capsys: pytest.CaptureFixture[str]) -> None:
+    changes = ["conversion.coupling=midpoint", "method.name=reversible-backprop"]
+    assert main(["run", "tiny.toml", "--fast-dev-run", *[part for one in changes for part in ("--set", one)]]) == 0
+    capsys.readouterr()
+    assert of_plugin(["export", "latest", "out"]) == 2
+    said = capsys.readouterr().err
+    assert "is converted, and transformers has no such layers" in said
+    assert "--unconverted" in said
+    assert of_plugin(["export", "latest", "out", "--unconverted"]) == 0
+    weights = petra_graph.load(latest()).state_dict()
+    written = AutoModelForCausalLM.from_pretrained("out").state_dict()
+    assert any(torch.equal(weight, written["model.layers.1.mlp.up_proj.weight"]) for weight in weights.values())
+
+
+def test_a_network_trained_in_bfloat16_is_compared_in_its_own_arithmetic(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["run", "tiny.toml", "--fast-dev-run", "--set", "precision.compute=bfloat16"]) == 0
+    capsys.readouterr()
+    assert of_plugin(["export", "latest", "out"]) == 0, capsys.readouterr().err
+
+
+def test_adapters_are_added_to_the_weights_that_they_adapt() -> None:
+    changes = ['finetune.lora.on=["*q_proj"]', "optimizer.options.lr=0.1"]
+    assert main(["run", "tiny.toml", *[part for one in changes for part in ("--set", one)]]) == 0
+    assert of_plugin(["export", "latest", "out"]) == 0
+    tokens = torch.arange(24).view(2, 12)
+    with torch.no_grad():
+        expected = petra_graph.load(latest())(tokens)
+        found = AutoModelForCausalLM.from_pretrained("out")(tokens).logits.transpose(1, 2)
+        before = AutoModelForCausalLM.from_pretrained("model")(tokens).logits.transpose(1, 2)
+    assert (found - expected).abs().max() < 1e-4 * (before - expected).abs().max()
 
 
 def test_what_cannot_be_exported_is_refused(capsys: pytest.CaptureFixture[str]) -> None:

@@ -7,11 +7,14 @@ from pathlib import Path
 from typing import Any
 
 import gguf
+import numpy as np
 import pytest
 import torch
 from petra_graph_hf.architectures import DecoderOptions, decoder
 from petra_graph_hf.configuration import FAMILIES
+from petra_graph_hf.declared import TokensOptions
 from petra_graph_hf.names import of_node, of_transformers
+from petra_graph_hf.text import text_tokens
 from petra_graph_hf.weights import read
 from tiny_models import SIZES, VOCABULARY, latest, save_model, tiny, write_gguf
 from torch import Tensor
@@ -19,6 +22,7 @@ from torch import Tensor
 import petra_graph
 from petra_graph.cli.main import main
 
+ONE_STAGE = "partition.stages=1"
 STILL = ["--fast-dev-run", "--set", "optimizer.options.lr=0"]
 TOKENS = torch.arange(48).view(4, 12) % VOCABULARY
 
@@ -73,7 +77,7 @@ def test_a_gguf_file_has_the_logits_of_its_model(family: str, tied: bool) -> Non
     """Rows of Llama's q and k are in the order of llama.cpp in the file."""
     model = tiny(family, tie_word_embeddings=tied)
     write_gguf(Path("tiny.gguf"), model)
-    tie = ["architecture.options.tie=untied"] * tied
+    tie = [ONE_STAGE] * tied
     found = logits_of_run("architecture.options.model=tiny.gguf", "init.weights=tiny.gguf", *tie)
     assert torch.equal(found, logits_of(model))
 
@@ -90,13 +94,41 @@ def test_a_quantised_gguf_file_is_dequantised() -> None:
         assert torch.equal(found, tensor) == (tensor.dim() == 1)
 
 
-def test_a_model_that_ties_its_head_is_refused_unless_it_is_untied(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_model_that_ties_its_head_is_in_one_stage_unless_it_is_untied(capsys: pytest.CaptureFixture[str]) -> None:
     model = save_model("model", tie_word_embeddings=True)
-    assert main(["validate", "tiny.toml"]) == 2
+    assert main(["plan", "tiny.toml"]) == 2
     said = capsys.readouterr().err
-    assert "model ties the embedding and the head (tie_word_embeddings): a parameter belongs to one node" in said
-    assert 'set tie = "untied"' in said
-    assert torch.equal(logits_of_run("architecture.options.tie=untied"), logits_of(model))
+    assert 'nodes "model.embed_tokens" and "lm_head" share the parameter model.embed_tokens.weight' in said
+    assert "set partition.stages = 1, " in said
+    for change in (ONE_STAGE, "architecture.options.tie=untied", "partition.untie=true"):
+        assert torch.equal(logits_of_run(change), logits_of(model))
+
+
+@pytest.mark.short
+def test_a_tied_model_trains_as_in_plain_torch() -> None:
+    """Each epoch is one micro-batch of all windows, so that no order of samples counts."""
+    model = save_model("model", tie_word_embeddings=True).double().train()
+    epochs, whole = (
+        4,
+        ["data.batch=64", "run.epochs=4", "optimizer.options.weight_decay=0.1", "precision.compute=float64"],
+    )
+    changes = [part for one in (*whole, ONE_STAGE) for part in ("--set", one)]
+    assert main(["run", "tiny.toml", *changes]) == 0
+    windows = text_tokens(TokensOptions(root="verse.txt", tokenizer="model", context=12, samples=64)).train
+    decayed = [one for one in model.parameters() if one.dim() > 1]
+    undecayed = [one for one in model.parameters() if one.dim() == 1]
+    groups = [{"params": decayed, "weight_decay": 0.1}, {"params": undecayed, "weight_decay": 0.0}]
+    optimizer = torch.optim.AdamW(groups, lr=0.003)
+    for epoch in range(epochs):
+        samples, targets = windows.fetch(np.arange(64), seed=0, epoch=epoch)
+        optimizer.zero_grad()
+        torch.autograd.backward(torch.nn.functional.cross_entropy(model(samples).logits.transpose(1, 2), targets))
+        optimizer.step()
+    network = petra_graph.load(latest())
+    assert len(list(network.parameters())) == len(list(model.parameters()))
+    for name, expected in model.state_dict().items():
+        node, _, key = of_node(name).partition("/")
+        torch.testing.assert_close(network.block(node).state_dict()[key], expected, rtol=1e-12, atol=1e-12)
 
 
 def test_a_configuration_alone_has_random_weights() -> None:
@@ -113,6 +145,7 @@ def test_a_configuration_alone_has_random_weights() -> None:
     assert not torch.equal(first, second)
 
 
+@pytest.mark.short
 def test_names_of_tensors_go_there_and_back() -> None:
     for name in tiny().state_dict():
         assert of_transformers(*of_node(name).split("/")) == name

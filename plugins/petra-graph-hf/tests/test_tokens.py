@@ -24,6 +24,7 @@ from petra_graph.testing import check_dataset, check_imports_no_torch, check_met
 OPTIONS: dict[str, Any] = {"root": "verse.txt", "tokenizer": "model", "context": 12}
 
 
+@pytest.mark.short
 def test_the_data_set_keeps_its_promises() -> None:
     check_dataset(declared.TEXT_TOKENS, OPTIONS)
     check_dataset(declared.TEXT_TOKENS, {**OPTIONS, "samples": 30, "vocabulary": VOCABULARY + 3})
@@ -103,6 +104,7 @@ def test_bits_are_those_of_the_bytes_of_the_targets() -> None:
         metric.update(torch.zeros(1, VOCABULARY + 1, 1), torch.tensor([[VOCABULARY]]))
 
 
+@pytest.mark.short
 def test_the_tokenizer_of_a_gguf_file(capsys: pytest.CaptureFixture[str]) -> None:
     write_gguf(Path("tiny.gguf"), tiny())
     assert of_plugin(["tokenizer", "tiny.gguf", "made/tokenizer.json"]) == 0

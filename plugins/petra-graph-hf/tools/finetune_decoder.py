@@ -30,11 +30,19 @@ from petra_graph.record.run_directory import environment
 HERE = Path(__file__).parent.parent
 SPEC = HERE / "specs" / "smollm2_tinyshakespeare.toml"
 RESULTS = HERE / "results" / "finetune_decoder.json"
+CONVERTED: dict[str, Any] = {
+    "conversion.coupling": "dual-residual",
+    "conversion.alpha": 0.9,
+    "conversion.beta": 0.1,
+    "conversion.anchors": 3,
+}
 METHODS: dict[str, dict[str, Any]] = {
     "backprop": {},
-    "petra": {"method.name": "petra", "method.schedule": "1f1b", "partition.stages": 2},
+    "reversible-backprop": {"method.name": "reversible-backprop", **CONVERTED},
+    "petra": {"method.name": "petra", "method.schedule": "1f1b", "partition.stages": 2, **CONVERTED},
+    "adapters": {"finetune.lora.on": ["*_proj"], "finetune.lora.rank": 8, "finetune.lora.alpha": 16},
 }
-"""Changes of the specification; a converted, reversible network would have its rows here."""
+"""Changes of the specification."""
 PROMPT = "ROMEO:\n"
 
 
@@ -46,6 +54,8 @@ PROMPT = "ROMEO:\n"
 @click.option("--windows", default=240, show_default=True, help="Of training, 256 tokens each.")
 @click.option("--lr", default=1e-4, show_default=True)
 @click.option("--processes", default=1, show_default=True)
+@click.option("--threads", default=2, show_default=True, help="Of a process.")
+@click.option("--compute", default="float32", show_default=True, help="As in [precision].")
 @click.option("--directory", type=click.Path(path_type=Path), default="runs/finetune", show_default=True)
 @click.option("--output", type=click.Path(path_type=Path), default=RESULTS, show_default=True)
 def main(
@@ -57,6 +67,8 @@ def main(
     windows: int,
     lr: float,
     processes: int,
+    threads: int,
+    compute: str,
     directory: Path,
     output: Path,
 ) -> None:
@@ -66,12 +78,17 @@ def main(
         "data.options.tokenizer": tokenizer,
         "metric.bits-per-byte.options.tokenizer": tokenizer,
         "data.options.root": root,
+        "run.self_check": False,
     }
     before_training = directory / "before.json"
     if not before_training.exists():
         still = {"run.directory": str(directory / "before"), "run.micro_batches": 4, "optimizer.options.lr": 0.0}
         run = petra_graph.train(SPEC, files | still)
-        before = {**tested(run), "logits": equality(run, model), "sample": run.sample(**sampling())}
+        before = {
+            **tested(run),
+            "logits": equality(run, model),
+            "sample": run.sample(prompt=PROMPT, tokens=60, temperature=0.7, seed=1),
+        }
         before_training.write_text(json.dumps(before))
         shutil.rmtree(run.directory)  # half a gigabyte
     keep({"before": json.loads(before_training.read_text())}, [], output)
@@ -80,6 +97,8 @@ def main(
     changes = {
         **METHODS[method],
         "run.directory": str(folder),
+        "run.threads": threads,
+        "precision.compute": compute,
         "data.options.samples": windows,
         "optimizer.options.lr": lr,
     }
@@ -91,16 +110,22 @@ def main(
         run = petra_graph.train(SPEC, files | changes, processes=processes)
     if run.status != "done":
         raise click.ClickException(f"{run.directory} is {run.status}; give the same command to continue it")
-    after = {**tested(run), "sample": run.sample(**sampling())}
+    after = tested(run)
+    is_converted = "conversion.coupling" in METHODS[method]
+    if is_converted:
+        found = run.evaluate({"conversion.coupling": "none", "run.evaluation_batches": 32})
+        after["without conversion"] = dict(found.means)
     exported = folder / "exported"
     if not exported.exists():
-        export_folder(run.directory, exported)
+        export_folder(run.directory, exported, unconverted=is_converted)
     summary = run.summary
     row = {
         "method": method,
         "windows": windows,
         "changes": {**METHODS[method], "optimizer.options.lr": lr},
         "processes": processes,
+        "threads": threads,
+        "compute": compute,
         "after": {**after, "sample of plain transformers": continued(exported, tokenizer)},
         "seconds": summary["seconds"],
         "updates": summary["updates"],
@@ -108,10 +133,6 @@ def main(
         "measured": summary["measured"],
     }
     keep({}, [row], output)
-
-
-def sampling() -> dict[str, Any]:
-    return {"prompt": PROMPT, "tokens": 60, "temperature": 0.7, "seed": 1}
 
 
 def tested(run: petra_graph.Run) -> dict[str, Any]:

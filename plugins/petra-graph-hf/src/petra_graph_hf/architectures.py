@@ -25,9 +25,10 @@ class DecoderOptions:
     config: Mapping[str, Any] = option(
         'values of transformers\' configuration, over those of the model, as in { model_type = "llama" }', default={}
     )
-    tie: Literal["untied"] | None = option(
-        '"untied": embedding and head, which the model ties, each have a copy and are trained apart; that is another model',
-        default=None,
+    tie: Literal["shared", "untied"] = option(
+        'embedding and head of a model that ties them: "shared" is one parameter, as in the model, and keeps both in one stage; "untied" gives '
+        "each a copy that is trained apart, which is another model",
+        default="shared",
     )
 
     def __attrs_post_init__(self) -> None:
@@ -39,7 +40,7 @@ def decoder(options: DecoderOptions, facts: DataFacts) -> tuple[NodeSpec, ...]:
     """Return the nodes of a model for such windows of tokens.
 
     Raises:
-        SpecError: the model cannot be read, is of another family, ties parameters, or has other tokens than the data.
+        SpecError: the model cannot be read, is of another family, or has other tokens than the data.
     """
     read = {} if options.model is None else configuration_of(options.model)
     values = {**({"model_type": "llama"} if options.model is None else {}), **read, **options.config}
@@ -47,10 +48,11 @@ def decoder(options: DecoderOptions, facts: DataFacts) -> tuple[NodeSpec, ...]:
     path = ("config",) if options.model is None else ("model",)
     problems = problems_of(values, file, path)
     if not problems:
-        problems = [*_data_problems(values, facts, file), *_tie_problems(values, options, file)]
+        problems = _data_problems(values, facts, file)
     if problems:
         raise SpecError(problems)
-    piece = {"config": json.dumps({**values, "tie_word_embeddings": False}, sort_keys=True)}
+    tied = bool(values.get("tie_word_embeddings")) and options.tie == "shared"
+    piece = {"config": json.dumps({**values, "tie_word_embeddings": tied}, sort_keys=True)}
     return (
         NodeSpec(name=EMBEDDING, block="hf-embedding", options=piece),
         NodeSpec(name=LAYERS, block="hf-layer", repeat=values["num_hidden_layers"], options=piece)
@@ -79,14 +81,6 @@ def _data_problems(values: Mapping[str, Any], facts: DataFacts, file: str) -> li
         message = f"windows have {facts.shape[0]} tokens, and {file} has max_position_embeddings = {longest}"
         found.append(Problem(message=message, hint=f"set data.options.context to {longest} or less", path=("model",)))
     return found
-
-
-def _tie_problems(values: Mapping[str, Any], options: DecoderOptions, file: str) -> list[Problem]:
-    if not values.get("tie_word_embeddings") or options.tie == "untied":
-        return []
-    message = f"{file} ties the embedding and the head (tie_word_embeddings): a parameter belongs to one node"
-    hint = 'set tie = "untied" to train a copy in each, equal at the start; that is another model than the tied one'
-    return [Problem(message=message, hint=hint, path=("tie",))]
 
 
 DECODER = ArchitectureDeclaration(

@@ -12,7 +12,7 @@ own head computes.
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -23,6 +23,7 @@ from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel
 from petra_graph.blocks import Buffered, Head, Shape, Streams
 from petra_graph_hf.configuration import FAMILIES
 from petra_graph_hf.declared import PieceOptions
+from petra_graph_hf.names import EMBEDDING_WEIGHT
 
 _ROTARY = ("default", "linear", "llama3", "yarn")
 """Rotary positions whose wavelengths do not depend on the window."""
@@ -61,6 +62,10 @@ def model_of(config: str) -> PreTrainedModel:
 
 
 class _Piece(nn.Module):
+    def _tied(self, model: PreTrainedModel, name: str) -> Mapping[str, str]:
+        """Return what the embedding and the head of a model share, if it ties them: one name in both, by the name in this block."""
+        return {name: EMBEDDING_WEIGHT} if model.config.tie_word_embeddings else {}
+
     def _drawn(self, model: PreTrainedModel) -> None:
         """Give the parameters the first values that transformers draws, with torch's random numbers of now."""
         if torch.get_default_device().type != "meta":
@@ -80,6 +85,7 @@ class Embedding(_Piece, Buffered):
         if len(inputs[0]) != 1:
             raise ValueError(f"hf-embedding reads samples of shape [tokens] (got {list(inputs[0])})")
         self.embed_tokens = nn.Embedding(config.vocab_size, config.hidden_size, config.pad_token_id)
+        self.shared_parameters = self._tied(model, "embed_tokens.weight")
         self._drawn(model)
 
     def forward(self, tokens_nt: Tensor) -> Streams:  # type: ignore[override]
@@ -128,6 +134,7 @@ class Logits(_Piece, Head):
         _expect_stream(inputs, config.hidden_size)
         self.norm = type(model.model.norm)(config.hidden_size, eps=config.rms_norm_eps)
         self.lm_head = nn.Linear(config.hidden_size, config.vocab_size, bias=False)
+        self.shared_parameters = self._tied(model, "lm_head.weight")
         self._drawn(model)
 
     def forward(self, x_ntw: Tensor) -> Streams:  # type: ignore[override]

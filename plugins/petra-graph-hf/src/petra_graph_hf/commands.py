@@ -21,14 +21,17 @@ def commands() -> None:
 @click.option(
     "--weights", help='Those of a checkpoint: "latest", "best" or its number; or a file. Default: those at the end.'
 )
-def export(*, run: str, folder: Path, weights: str | None) -> None:
+@click.option(
+    "--unconverted", is_flag=True, help="Of a converted network, write the network as it was, with the trained weights."
+)
+def export(*, run: str, folder: Path, weights: str | None, unconverted: bool) -> None:
     """Write RUN's network as a FOLDER that transformers opens: RUN is a run's directory, or `latest`.
 
     The folder is opened again, and its logits are compared with the network's.
     """
     from petra_graph_hf.export import export_folder
 
-    found = export_folder(run, folder, weights)
+    found = export_folder(run, folder, weights, unconverted=unconverted)
     click.echo(f"{found.folder}: opened by transformers, it has the network's logits")
     if not found.tokenizer:
         click.echo("without a tokenizer.json: the run's data set has none that can be read")

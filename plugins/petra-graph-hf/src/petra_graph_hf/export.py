@@ -14,12 +14,13 @@ import torch
 from attrs import frozen
 from transformers import AutoConfig, AutoModelForCausalLM
 
+from petra_graph.blocks.low_rank_adapters import merge_adapters
 from petra_graph.errors import RunFailed, SpecError
 from petra_graph.inference.saved_run import SavedRun
 from petra_graph.inference.trained_network import Network
 from petra_graph_hf.blocks import Logits
 from petra_graph_hf.declared import PieceOptions, TokensOptions
-from petra_graph_hf.names import of_transformers
+from petra_graph_hf.names import EMBEDDING_WEIGHT, HEAD_WEIGHT, of_transformers
 from petra_graph_hf.tokenizers_on_disk import FILE, file_of
 
 _COMPARED = 64
@@ -37,29 +38,42 @@ class ExportedFolder:
     """Whether it has a tokenizer.json."""
 
 
-def export_folder(run: str | Path, folder: Path, weights: str | None = None) -> ExportedFolder:
+def export_folder(
+    run: str | Path, folder: Path, weights: str | None = None, *, unconverted: bool = False
+) -> ExportedFolder:
     """Write a run's network, open the folder again and compare the logits of a random window.
+
+    Adapters are added to the weights that they adapt.
 
     Args:
         run: its directory, or "latest".
         folder: new, or empty.
         weights: as `petra_graph.load` has it.
+        unconverted: write the network without `[conversion]`, with the same weights; it is another function than the trained one.
 
     Raises:
-        SpecError: there is no such run, it is not of an hf-decoder, or the folder is not empty.
+        SpecError: there is no such run, it is not of an hf-decoder, it is converted, or the folder is not empty.
         RunFailed: it cannot be written, or opens with other logits.
     """
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise SpecError(f"{folder} is there already", "name a new or an empty folder")
-    opened = SavedRun.open(run)
+    opened = SavedRun.open(run, ['conversion.coupling="none"'] if unconverted else [])
     network, _ = opened.load(weights)
+    merge_adapters(network)
+    if any(node.conversion is not None for node in network.graph.nodes.values()):
+        message = f"the network of {opened.directory} is converted, and transformers has no such layers"
+        hint = "--unconverted writes the network without [conversion], with the same weights; its outputs are others"
+        raise SpecError(message, hint)
     tensors = _tensors(network, opened.directory)
     head = network.block(network.graph.head)
     assert isinstance(head.options, PieceOptions)
     values = json.loads(head.options.config)
+    # Stages of their own, with `partition.untie`, have trained two.
+    values["tie_word_embeddings"] &= torch.equal(tensors[EMBEDDING_WEIGHT], tensors[HEAD_WEIGHT])
     with torch.device("meta"):
         model = AutoModelForCausalLM.from_config(AutoConfig.for_model(values.pop("model_type"), **values))
     model.load_state_dict(tensors, assign=True)
+    model.tie_weights()
     try:
         model.save_pretrained(folder)
         tokenizer = _copy_tokenizer(opened, folder)
@@ -103,4 +117,7 @@ def _difference(network: Network, folder: Path, options: PieceOptions) -> float:
     length = min(_COMPARED, network.facts.shape[0])
     vocabulary: int = json.loads(options.config)["vocab_size"]
     tokens = torch.randint(vocabulary, (1, length), generator=torch.Generator().manual_seed(0))
-    return float((again(tokens).logits.transpose(1, 2) - network(tokens)).abs().max())
+    expected = network(tokens)
+    with network.numerics.arithmetic():  # of the run: transformers knows no `precision.compute`
+        found = again(tokens).logits.transpose(1, 2)
+    return float((found.to(expected.dtype) - expected).abs().max())
