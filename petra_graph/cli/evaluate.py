@@ -7,6 +7,7 @@ from typing import Literal
 import click
 
 from petra_graph.cli.options_and_output import device_option, echo, json_option, print_json, set_option, weights_option
+from petra_graph.cli.torch_import import import_torch
 
 
 @click.command()
@@ -35,6 +36,7 @@ def evaluate(
 
     RUN is a run's directory, or `latest`. Other data: --set data.options.root=FOLDER, or --set data.name=NAME.
     """
+    import_torch()
     import attrs
 
     from petra_graph.inference.evaluate_run import evaluate as evaluated

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, cast
 import click
 
 from petra_graph.cli.options_and_output import echo, json_option, output_option, print_json, weights_option
+from petra_graph.cli.torch_import import import_torch
 
 if TYPE_CHECKING:
     from petra_graph.inference.export_network import Format
@@ -32,6 +33,7 @@ def export(*, run: str, form: str, weights: str | None, output: Path | None, as_
     names its axes, and has class names and the normalisation in its metadata. The program's outputs are compared with the
     network's on the first 1,000 test samples, or on random ones if the data is not here.
     """
+    import_torch()
     import attrs
 
     from petra_graph.inference.export_network import SUFFIXES

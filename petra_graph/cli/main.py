@@ -21,6 +21,7 @@ from petra_graph.runtime.control.start_up import (
     PARENT,
     end_at_signals,
     end_with_parent,
+    hard_exit,
     ignore_signals,
     stop_with_parent,
 )
@@ -114,9 +115,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     elif PARENT in os.environ:
         stop_with_parent()
     try:
-        return _run(None)
+        code = _run(None)
     finally:
         ignore_signals()
+    if code and "RANK" in os.environ:
+        # Threads of this process may wait in torch for other ranks; Python's own end would stop them there, which aborts it.
+        hard_exit(code)
+    return code
 
 
 def _run(arguments: list[str] | None) -> int:

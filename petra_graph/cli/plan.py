@@ -11,6 +11,7 @@ from typing import Any
 import click
 
 from petra_graph.cli.options_and_output import echo, json_option, json_text, output_option, set_option
+from petra_graph.cli.torch_import import import_torch
 
 _FORMATS = ("text", "json", "mermaid", "dot", "html", "trace", "svg")
 _PIPED_WIDTH = 80
@@ -96,6 +97,7 @@ def plan(
 
         _write(_shown(saved_or_planned(spec), form, output, **parts), output)
         return
+    import_torch()
     from petra_graph.planning.plan_spec import Planner
 
     if profile is not None:

@@ -22,6 +22,7 @@ from petra_graph.cli.options_and_output import (
     table_text,
     weights_option,
 )
+from petra_graph.cli.torch_import import import_torch
 from petra_graph.inference.sampling_options import SamplingOptions, read_sampling_options
 from petra_graph.units import percent
 
@@ -102,6 +103,7 @@ def predict(
         raise click.UsageError("Missing argument 'FILES...', or the option '--prompt'.")
     if files and given:
         raise click.UsageError(f"--{next(iter(given)).replace('_', '-')} is for a text, and FILES are given.")
+    import_torch()
     from petra_graph.inference.continued_text import continued_text
     from petra_graph.inference.predict_samples import predict as predicted
     from petra_graph.inference.prediction_files import write_predictions

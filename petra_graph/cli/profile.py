@@ -7,6 +7,7 @@ from pathlib import Path
 import click
 
 from petra_graph.cli.options_and_output import echo, json_option, output_option, print_json, print_table, set_option
+from petra_graph.cli.torch_import import import_torch
 from petra_graph.program.channels import Verb
 
 _PARTS: tuple[Verb, ...] = ("reconstruct", "input_gradient", "parameter_gradient", "backward")
@@ -29,6 +30,7 @@ def profile(spec: str, overrides: tuple[str, ...], output: Path | None, micro_ba
 
     The network trains on a few micro-batches with each way of keeping activations; only the times are saved.
     """
+    import_torch()
     import attrs
 
     from petra_graph.compiler.profile_check import taken_under_load

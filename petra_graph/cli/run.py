@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from petra_graph.cli.options_and_output import echo, json_option, print_json, set_option
+from petra_graph.cli.torch_import import import_torch
 from petra_graph.errors import RunFailed
 from petra_graph.record.run_folders import LATEST, is_sweep, left_unfinished
 
@@ -129,6 +130,7 @@ def run(
     if directory is not None:
         spec = str(directory / "resolved.toml")
     assert spec is not None
+    import_torch()
     if dry_run:
         _dry_run(spec, overrides, processes, plan, as_json=as_json)
     elif processes > 1:

@@ -17,7 +17,7 @@ from petra_graph.errors import Problem, SpecError
 from petra_graph.executor.numerics import Normalisation, NumericsContext, place
 from petra_graph.graph.node_graph import INPUT, NodeGraph
 from petra_graph.kinds.data_set import DataFacts
-from petra_graph.measure.initial_blocks import initial_blocks
+from petra_graph.measure.initial_blocks import initial_blocks, tie
 from petra_graph.planning.measure_network import MeasuredNetwork
 from petra_graph.record.weights import SEPARATOR
 
@@ -56,6 +56,8 @@ class Network(nn.Module):
         )
         begun = initial_blocks(network.graph, network.shapes, network.spec.run.seed, network.graph.nodes)
         blocks = {name: place(block, numerics) for name, block in begun.items()}
+        if not network.spec.partition.untie:
+            tie(blocks, network.shapes)
         return cls(network.graph, blocks, numerics, facts)
 
     def forward(self, samples: Tensor) -> Tensor:

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import attrs
-from cattrs import Converter
 
 from petra_graph.errors import SpecError, shown
 from petra_graph.program.node_costs import Profile
@@ -47,6 +46,8 @@ def read_profile(path: Path) -> Profile:
 
 
 def _profile(values: dict[str, Any]) -> Profile:
+    from cattrs import Converter  # takes longer to import than most plans without a profile to be made
+
     converter = Converter(detailed_validation=False)
     converter.register_structure_hook(float, lambda value, _: _number(value))
     try:

@@ -84,14 +84,16 @@ def run_directories(folder: Path) -> list[Path]:
 
 
 def began(directory: Path) -> datetime:
-    """Return when a run began: as its directory's name says, or else when its first file was written."""
+    """Return when a run began: the second that its directory's name says, within it and otherwise when its first file was written."""
+    times = [path.stat().st_mtime for path in _present(directory)] or [directory.stat().st_mtime]
+    written = datetime.fromtimestamp(min(times), UTC)
     if stamp := _STAMP.fullmatch(directory.name):
         try:
-            return datetime.strptime(stamp[1], "%Y%m%dT%H%M%SZ").replace(tzinfo=UTC)
+            named = datetime.strptime(stamp[1], "%Y%m%dT%H%M%SZ").replace(tzinfo=UTC)
         except ValueError:
-            pass
-    times = [path.stat().st_mtime for path in _present(directory)] or [directory.stat().st_mtime]
-    return datetime.fromtimestamp(min(times), UTC)
+            return written
+        return written if written.replace(microsecond=0) == named else named
+    return written
 
 
 def is_sweep(folder: Path) -> bool:

@@ -238,7 +238,7 @@ def outline(prepared: Prepared) -> dict[str, Any]:
         "name": spec.name,
         "nodes": len(network.graph.nodes),
         "stages": len(prepared.programs),
-        "parameters": network.parameters,
+        "parameters": network.parameters_in(prepared.programs),
         "method": network.method.name,
         "schedule": schedule_text(prepared.placement.schedule),
         "accumulation": spec.method.accumulation,

@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 from contextlib import suppress
 from threading import Event, Thread
 from types import FrameType
+from typing import NoReturn
 
 REQUESTS = tuple(getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name))
 """The signals that ask a run to stop."""
@@ -65,6 +67,13 @@ def stop_with_parent() -> None:
 def started() -> None:
     """Watch the parent by other means from now on."""
     _started.set()
+
+
+def hard_exit(code: int) -> NoReturn:
+    """End this process now, whatever its threads wait for."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)
 
 
 def _end(_: int, __: FrameType | None) -> None:

@@ -6,7 +6,7 @@ import os
 import socket
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager, suppress
 from datetime import timedelta
 from hashlib import sha256
@@ -68,6 +68,7 @@ class World:
         self.neighbours: tuple[ProcessInfo, ...] = ()
         self.check: Callable[[], object] = lambda: None
         """Called while this process waits for others; raises where one of them has failed."""
+        self._groups: list[dist.ProcessGroup] = []
 
     @property
     def rank(self) -> int:
@@ -135,6 +136,37 @@ class World:
         store = PrefixStore(f"{self.rank_info.attempt}/gloo", self._server)
         with _without_stdout():
             dist.init_process_group("gloo", store=store, rank=self.rank, world_size=self.size, timeout=NEVER)
+
+    def group(self, ranks: Collection[int], device: str) -> dist.ProcessGroup | None:
+        """Build a process group of some ranks for tensors of a type of device; None in other processes.
+
+        All processes call this for all groups, in the same order: torch counts the groups to name them.
+
+        Raises:
+            SpecError: torch has no backend for it.
+        """
+        if device == "cuda" and not dist.is_nccl_available():
+            message, hint = "torch has no NCCL here", 'install a build of torch with NCCL, or set transport = "auto"'
+            raise SpecError(Problem(message=message, hint=hint, path=("run", "transport")))
+        # Else torch ends this process when another one has died, before the watchdog can say which; torchrun asks for that.
+        os.environ["TORCH_NCCL_ASYNC_ERROR_HANDLING"] = "0"
+        with _without_stdout():
+            group = dist.new_group(list(ranks), NEVER, "nccl" if device == "cuda" else "gloo")
+        if not isinstance(group, dist.ProcessGroup):
+            return None
+        self._groups.append(group)
+        return group
+
+    def abort_groups(self) -> None:
+        """End what groups still send and receive, without waiting for it."""
+        while self._groups:
+            self._groups.pop().abort()
+
+    def wait_for_failure(self) -> NoReturn:
+        """Wait until the watchdog knows of the run's failure, and raise it."""
+        while True:
+            self.check()
+            time.sleep(_LOOK_SECONDS)
 
     def wait(self, name: str, seconds: float = inf) -> Any:
         """Return a value that another process sets.
@@ -254,13 +286,6 @@ def _machine() -> str:
         boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
         return f"{boot} {Path('/proc/self/ns/pid').stat().st_ino} {os.getuid()}"
     return ""
-
-
-def hard_exit(code: int) -> NoReturn:
-    """End this process now, whatever its threads wait for."""
-    sys.stdout.flush()
-    sys.stderr.flush()
-    os._exit(code)
 
 
 @contextmanager

@@ -156,7 +156,7 @@ def _shapes(network: MeasuredNetwork) -> Iterator[tuple[str, tuple[int, ...]]]:
 def _shared(network: MeasuredNetwork) -> Iterator[tuple[str, str]]:
     for name, shapes in network.shapes.items():
         for key, one in shapes.shared.items():
-            yield f"{name}{SEPARATOR}{key}", one
+            yield f"{name}{SEPARATOR}{key}", one.label
 
 
 def _of_the_spec(network: MeasuredNetwork) -> Iterator[str]:

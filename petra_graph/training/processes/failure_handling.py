@@ -31,8 +31,9 @@ from petra_graph.record.run_directory import run_directory
 from petra_graph.runtime.control.awake_time import AwakeTime
 from petra_graph.runtime.control.failure import Failure
 from petra_graph.runtime.control.run_store import RunStore, StoreGone
+from petra_graph.runtime.control.start_up import hard_exit
 from petra_graph.runtime.control.watchdog import Failed, Watchdog
-from petra_graph.runtime.control.world import World, hard_exit
+from petra_graph.runtime.control.world import World
 from petra_graph.training.loop.not_finite import NotFinite, StageState, stage_states
 from petra_graph.training.loop.peers import Progress
 from petra_graph.training.processes.run_process import RunSoFar

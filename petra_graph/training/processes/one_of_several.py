@@ -27,11 +27,11 @@ from petra_graph.registry.registry import discover
 from petra_graph.runtime.control.gpu_of_rank import gpu_of, visible_gpus
 from petra_graph.runtime.control.rank_info import RankInfo
 from petra_graph.runtime.control.run_store import RunStore
-from petra_graph.runtime.control.start_up import started
+from petra_graph.runtime.control.start_up import hard_exit, started
 from petra_graph.runtime.control.stop_signals import stop_requests
 from petra_graph.runtime.control.waker import Waker
 from petra_graph.runtime.control.watchdog import Watchdog
-from petra_graph.runtime.control.world import World, hard_exit
+from petra_graph.runtime.control.world import World
 from petra_graph.runtime.data_parallel.replicas import Replicas, data_parallel_ranks, pipeline_of
 from petra_graph.runtime.scheduler.process_context import ProcessContext
 from petra_graph.runtime.scheduler.scheduler import Scheduler
@@ -55,6 +55,8 @@ _END_SECONDS = 60.0
 class OneOfSeveral(RunProcess):
     def __init__(self, rank_info: RankInfo) -> None:
         """Connect with the other processes, and return when all are there."""
+        # Streams that share a hardware queue wait for each other; CUDA reads it once, and has 8 queues without it and 32 at most.
+        os.environ.setdefault("CUDA_DEVICE_MAX_CONNECTIONS", "32")
         self.world = World(rank_info)
         self.world.rendezvous()
         self.size, self.rank = self.world.size, self.world.rank
@@ -101,6 +103,8 @@ class OneOfSeveral(RunProcess):
                 raise
             except Exception as error:  # noqa: BLE001  the other processes must know of any error
                 self.failures.fail(error, self.so_far)
+            finally:
+                self.world.abort_groups()
 
     def start_reporter(self) -> StartReporter:
         return StartReporter(f"rank {self.rank}: ", self.watchdog)
@@ -207,6 +211,7 @@ class OneOfSeveral(RunProcess):
             waker=self.waker,
             peer_lost=self.watchdog.lost,
             transport=prepared.spec.run.transport,
+            device=executors[0].program.device,
         )
         self.world.wait_for_all("channels")
         context = ProcessContext(

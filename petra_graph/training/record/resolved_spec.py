@@ -45,6 +45,7 @@ def resolved(prepared: Prepared) -> Spec:
             buffered=method.buffered,
             backward=method.backward,
             flush=method.flush,
+            keep=spec.method.keep if prepared.placement.kept is None else prepared.placement.kept,
         ),
         partition=attrs.evolve(
             spec.partition,

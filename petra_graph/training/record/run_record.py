@@ -76,7 +76,7 @@ class RunRecord:
             schedule=schedule_text(prepared.placement.schedule),
             accumulation=spec.method.accumulation,
             stages=len(prepared.programs),
-            parameters=prepared.network.parameters,
+            parameters=prepared.network.parameters_in(prepared.programs),
             processes=processes,
             tested=opened.tested,
             metrics=prepared.checked.scales,

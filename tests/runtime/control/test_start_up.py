@@ -109,3 +109,11 @@ def test_it_does_not_once_it_is_started():
     assert process.poll() is None
     process.kill()
     process.communicate()
+
+
+@pytest.mark.parametrize(("variables", "ended"), [({}, "by Python\n"), ({"RANK": "0"}, "")])
+def test_a_rank_that_has_failed_ends_without_waiting_for_its_threads(variables, ended):
+    code = "import atexit, sys; from petra_graph.cli.main import main; atexit.register(print, 'by Python'); sys.exit(main())"
+    words = [sys.executable, "-c", code, "no-such-verb"]
+    done = subprocess.run(words, capture_output=True, text=True, env=environment(**variables), check=False)
+    assert (done.returncode, done.stdout) == (2, ended)

@@ -8,6 +8,7 @@ from itertools import count
 from types import SimpleNamespace
 
 import pytest
+import torch
 from torch._C._distributed_c10d import TCPStore
 
 from petra_graph.errors import RunFailed, SpecError
@@ -128,3 +129,14 @@ def test_processes_that_were_told_of_other_numbers_of_processes(server):
         "rank 0 was started with WORLD_SIZE = 2, and rank 1 with 3\n    help: start all processes with the same WORLD_SIZE"
     )
     assert "rank 1 was started with WORLD_SIZE = 3, and rank 0 with 2" in str(errors[1])
+
+
+def test_groups_are_aborted_and_a_torch_without_nccl_is_refused(monkeypatch):
+    world, aborted = World.__new__(World), []
+    world._groups = [SimpleNamespace(abort=lambda number=number: aborted.append(number)) for number in range(2)]
+    world.abort_groups()
+    world.abort_groups()
+    assert aborted == [1, 0]
+    monkeypatch.setattr(torch.distributed, "is_nccl_available", lambda: False)
+    with pytest.raises(SpecError, match="torch has no NCCL here"):
+        world.group([0, 1], "cuda")
