@@ -19,6 +19,7 @@ import petra_graph as pg
 from petra_graph.blocks import AdditiveCoupling
 from petra_graph.cli.main import main
 from petra_graph.errors import PluginError, SpecError
+from tests.support.forks import command
 from tests.support.runs import SPEC, only_run, weights_bytes, without_times
 
 
@@ -239,12 +240,20 @@ def test_a_network_and_data_of_own_classes(here):
     assert weights_bytes(pg.train(resume=again, changes={"run.epochs": 2}).directory) == weights_bytes(run.directory)
 
 
-@pytest.mark.processes
-def test_several_processes(file):
+def train_on_two(words):
+    """Be a program that trains in this process and, by the same call, in two others."""
+    (file,) = words
     alone, shared = pg.train(file), pg.train(pg.load_spec(file), processes=2)
     left = [name for name in os.environ if name.startswith("PETRA_GRAPH_")]
     assert left == [], "ranks that are started later would end, since this run's launcher is not their parent"
     assert weights_bytes(alone.directory) == weights_bytes(shared.directory)
+    return 0
+
+
+@pytest.mark.processes
+def test_several_processes(file):
+    done = command(file, program="tests.test_api:train_on_two", ranks_fork=True)
+    assert done.returncode == 0, done.stderr
     with pytest.raises(SpecError, match="cannot be found by other processes"):
         pg.train(pg.load_spec(file).replace({"graph.node.rev.block": "__main__:Mine"}), processes=2)
 

@@ -96,6 +96,8 @@ class CutSpace:
     """Of the devices that are used; None where they are too many."""
     listed: bool = True
     """Whether devices keep the order in which they are listed."""
+    together: Sequence[Sequence[int]] = ()
+    """Nodes that are in one stage, with all nodes between them."""
     fixed: Stages | None = None
     """The stages, where they are given."""
 
@@ -106,6 +108,21 @@ class CutSpace:
     @cached_property
     def consumers(self) -> Sequence[Sequence[int]]:
         return _grouped(self.count, self.edges)
+
+    @cached_property
+    def units(self) -> Sequence[Sequence[int]]:
+        """The nodes that change their stage together: those of each set, and the others alone."""
+        bound = {node for nodes in self.together for node in nodes}
+        return [*self.together, *([node] for node in range(self.count) if node not in bound)]
+
+    @cached_property
+    def first(self) -> Sequence[int]:
+        """Of every node, the first one of its unit."""
+        found = list(range(self.count))
+        for unit in self.together:
+            for node in unit:
+                found[node] = unit[0]
+        return found
 
     @cached_property
     def one_order(self) -> bool:
@@ -125,19 +142,24 @@ class CutSpace:
         return order
 
     def neighbours(self, cut: Cut) -> Iterator[Cut]:
-        """Yield the cuts that differ by one node's stage or one stage's device."""
+        """Yield the cuts that differ by one unit's stage or one stage's device."""
         yield from self._other_hosts(cut)
         if self.fixed is not None:
             return
         sizes = [cut.stages.count(stage) for stage in range(len(cut.hosts))]
-        for node, stage in enumerate(cut.stages):
-            if sizes[stage] == 1:
+        for unit in self.units:
+            stage = cut.stages[unit[0]]
+            if sizes[stage] == len(unit):
                 continue
-            earliest = max((cut.stages[one] for one in self.producers[node]), default=0)
-            latest = min((cut.stages[one] for one in self.consumers[node]), default=stage)
+            before = {one for node in unit for one in self.producers[node]}.difference(unit)
+            behind = {one for node in unit for one in self.consumers[node]}.difference(unit)
+            earliest = max((cut.stages[one] for one in before), default=0)
+            latest = min((cut.stages[one] for one in behind), default=stage)
             for other in range(max(earliest, stage - 1), min(latest, stage + 1) + 1):
                 if other != stage:
-                    yield cut._replace(stages=(*cut.stages[:node], other, *cut.stages[node + 1 :]))
+                    yield cut._replace(
+                        stages=tuple(other if node in unit else own for node, own in enumerate(cut.stages))
+                    )
 
     def _other_hosts(self, cut: Cut) -> Iterator[Cut]:
         hosts, devices = cut.hosts, len(self.kinds)
@@ -240,14 +262,18 @@ class _Enumeration:
             self._chosen.pop()
 
     def _possible(self, node: int) -> range:
-        """Return the stages that a node can have after those that it reads; the head's is the last."""
+        """Return the stages that a node can have after those that it reads; the head's is the last, and a unit has one."""
         last = len(self._hosts) - 1
-        if node == self._space.count - 1:
-            return range(last, last + 1)
         earliest = max((self._chosen[one] for one in self._space.producers[node]), default=0)
-        if self._space.one_order:
-            return range(earliest, min(self._chosen[-1] + 1 if self._chosen else 0, last) + 1)
-        return range(earliest, last + 1)
+        latest = last
+        if node == self._space.count - 1:
+            earliest = last
+        elif self._space.one_order:
+            latest = min(self._chosen[-1] + 1 if self._chosen else 0, last)
+        first = self._space.first[node]
+        if first != node:
+            earliest, latest = max(earliest, self._chosen[first]), min(latest, self._chosen[first])
+        return range(earliest, latest + 1)
 
 
 def _grouped(count: int, pairs: Iterable[tuple[int, int]]) -> Sequence[Sequence[int]]:

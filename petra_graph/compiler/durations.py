@@ -129,10 +129,10 @@ def node_seconds(
         clock: of the stage's device.
         parts: a profile's shares.
     """
-    copies = segment.kind != "head" and segment.backward == "stored" and _delayed(program)  # Before an update.
-    beside: tuple[Operation, ...] = ("copy",) if copies else ("predict", "estimate") if _delayed(program) else ()
+    copies = segment.kind != "head" and segment.backward == "stored" and program.delayed  # Before an update.
+    beside: tuple[Operation, ...] = ("copy",) if copies else ("predict", "estimate") if program.delayed else ()
     forward = sum(clock(name, operation) for operation in forward_operations(segment))
-    backward = sum(clock(name, operation) for operation in backward_operations(segment, delayed=_delayed(program)))
+    backward = sum(clock(name, operation) for operation in backward_operations(segment, delayed=program.delayed))
     reconstruct = input_gradient = 0.0
     if program.word != "FB" and parts and name in parts:
         whole = forward if segment.kind == "head" else backward
@@ -167,13 +167,8 @@ def flops(program: StageProgram, costs: CostTable) -> dict[Pass, int]:
 def node_flops(program: StageProgram, segment: Segment, name: str, costs: CostTable) -> dict[Pass, int]:
     """Return those of one of its nodes."""
     work = costs.nodes[name].work
-    backward = backward_operations(segment, delayed=_delayed(program))
+    backward = backward_operations(segment, delayed=program.delayed)
     return {
         "forward": sum(work[operation].flops for operation in forward_operations(segment)),
         "backward": sum(work[operation].flops for operation in backward),
     }
-
-
-def _delayed(program: StageProgram) -> bool:
-    """Whether parameters may change between a micro-batch's forward and its backward."""
-    return program.depth > 1 and program.flush == "drain"

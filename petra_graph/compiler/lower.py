@@ -9,19 +9,16 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise, repeat
 
-from attrs import field, frozen
+from attrs import evolve, field, frozen
 
 from petra_graph.graph.node_graph import INPUT, NodeGraph, stage_graph
 from petra_graph.program.channels import Channel, ChannelKey, Edge, capacity
 from petra_graph.program.message_layout import WEIGHT, MessageLayout, StreamType, stream_layouts
-from petra_graph.program.method import Method
+from petra_graph.program.method import Method, Mode, is_delayed
 from petra_graph.program.placement import Partition, Placement, Stage
 from petra_graph.program.schedule import depths, messages, verb_depth
 from petra_graph.program.stage_program import InputEdge, Segment, StageProgram
-from petra_graph.spec.model import Keeps, PrecisionSpec, Schedule, Uses, Word
-
-Mode = tuple[Keeps, Uses]
-"""A node's: the tensors that it keeps between its passes, and the parameters that its backward uses."""
+from petra_graph.spec.model import KeepsByNode, PrecisionSpec, Schedule, Word
 
 
 @frozen(kw_only=True)
@@ -38,6 +35,10 @@ class Lowering:
     last_stage_keeps_graph: bool = False
     """The last stage keeps graphs, whatever the method; its forward and backward of a micro-batch are adjacent, so nothing
     changes in between."""
+    kept: KeepsByNode = field(factory=dict)
+    """What single nodes keep, whatever the method."""
+    allow_stored: bool = False
+    """Nodes of delayed stages may be among them that keep their graphs."""
 
     def programs(
         self, partition: Partition, schedule: Schedule, words: Sequence[Word] | None = None
@@ -49,13 +50,19 @@ class Lowering:
             schedule: their depths, by its name or as a list.
             words: of all stages; None: backwards are whole.
         """
-        method, nodes = self.method, self.graph.nodes.values()
-        modes: dict[str, Mode] = {node.name: (method.keeps(node.kind), method.backward) for node in nodes}
+        flush, depth = (
+            self.method.flush,
+            depths(schedule, [one.distance for one in partition.stages], self.accumulation),
+        )
+        modes = {
+            name: self._mode(name, delayed=is_delayed(ahead, flush))
+            for stage, ahead in zip(partition.stages, depth, strict=True)
+            for name in stage.nodes
+        }
         if self.last_stage_keeps_graph:
             modes |= dict.fromkeys(partition.stages[-1].nodes, ("graph", "current"))
         network = _Network(graph=self.graph, modes=modes, messages=self.messages)
-        segments = [tuple(map(network.segment, _runs(stage, self.graph))) for stage in partition.stages]
-        depth = depths(schedule, [stage.distance for stage in partition.stages], self.accumulation)
+        segments = [tuple(map(network.segment, network.runs(stage))) for stage in partition.stages]
         between = _stages_of_edges(self.graph, partition)
         orders: list[tuple[int, Word]] = list(zip(depth, words or repeat("FB"), strict=False))
         channels = _channels(between, segments, orders, self.messages)
@@ -65,7 +72,7 @@ class Lowering:
                 segments=own,
                 depth=depth[index - 1],
                 accumulation=self.accumulation,
-                flush=method.flush,
+                flush=flush,
                 word=orders[index - 1][1],
                 device=stage.device,
                 receives=tuple(
@@ -81,8 +88,13 @@ class Lowering:
         )
 
     def placed(self, placement: Placement) -> tuple[StageProgram, ...]:
-        """Return the programs of the stages of a placement, with its depths and words."""
-        return self.programs(placement, placement.schedule, placement.words)
+        """Return the programs of the stages of a placement, with its depths and words, and what its nodes keep."""
+        own = self if placement.kept is None else evolve(self, kept=placement.kept)
+        return own.programs(placement, placement.schedule, placement.words)
+
+    def _mode(self, name: str, *, delayed: bool) -> Mode:
+        kind, asked = self.graph.nodes[name].kind, self.kept.get(name)
+        return self.method.mode(kind, asked, delayed=delayed, allow_stored=self.allow_stored)
 
 
 @frozen(kw_only=True)
@@ -207,15 +219,15 @@ class _Network:
         exact = (one for one in readers if self.graph.nodes[one].kind == "head" or self.modes[one][0] != "nothing")
         return Edge(name, next(exact, readers[0]))
 
-
-def _runs(stage: Stage, graph: NodeGraph) -> Iterator[tuple[str, ...]]:
-    """Yield the stage's segments: consecutive buffered nodes together, when nothing enters or leaves between them."""
-    run = [stage.nodes[0]]
-    for before, name in pairwise(stage.nodes):
-        both_buffered = graph.nodes[before].kind == graph.nodes[name].kind == "buffered"
-        if both_buffered and graph.consumers(before) == (name,) and graph.nodes[name].inputs == (before,):
-            run.append(name)
-        else:
-            yield tuple(run)
-            run = [name]
-    yield tuple(run)
+    def runs(self, stage: Stage) -> Iterator[tuple[str, ...]]:
+        """Yield the stage's segments: consecutive buffered nodes that keep the same, when nothing enters or leaves between them."""
+        run = [stage.nodes[0]]
+        for before, name in pairwise(stage.nodes):
+            both_buffered = self.graph.nodes[before].kind == self.graph.nodes[name].kind == "buffered"
+            alike = both_buffered and self.modes[before] == self.modes[name]
+            if alike and self.graph.consumers(before) == (name,) and self.graph.nodes[name].inputs == (before,):
+                run.append(name)
+            else:
+                yield tuple(run)
+                run = [name]
+        yield tuple(run)

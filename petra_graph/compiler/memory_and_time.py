@@ -119,7 +119,12 @@ def one_device_seconds(inputs: PlannerInputs, partition: Partition) -> float:
     Nothing is sent, and there is no other replica to wait for.
     """
     alone = evolve(
-        inputs, method=METHODS["reversible-backprop"], schedule="sequential", last_stage_keeps_graph=False, replicas=1
+        inputs,
+        method=METHODS["reversible-backprop"],
+        schedule="sequential",
+        last_stage_keeps_graph=False,
+        kept={},
+        replicas=1,
     )
     fastest: dict[DeviceType, float] = {}
     for device in inputs.devices:

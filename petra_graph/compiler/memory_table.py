@@ -55,6 +55,10 @@ class MemoryTable:
         for stage in range(self.stages):
             behind = self.stages - stage - 1
             possible = (first < last) & (first >= stage) & ((last <= count - behind) if behind else (last == count))
+            for names in self.inputs.together:  # On a chain they are neighbours, between whom no stage ends.
+                begin = self.inputs.graph.order.index(names[0])
+                end = begin + len(names)
+                possible &= ~((begin < first) & (first < end)) & ~((begin < last) & (last < end))
             self.held.append(np.where(possible, sums[last] - sums[first], np.inf))
 
     def found(self, stages: Stages, held_bytes: Sequence[int]) -> None:

@@ -78,20 +78,26 @@ class NodeTable:
 
 
 def node_table(inputs: PlannerInputs) -> NodeTable:
-    programs = inputs.programs(partition(inputs.graph, per_block(inputs.graph), ["alone"]), schedule_name(inputs))
-    return NodeTable(
-        programs=programs, messages=inputs.channel_bytes(programs), seconds=_node_seconds(inputs, programs)
-    )
+    stages = partition(inputs.graph, per_block(inputs.graph), ["alone"])
+    programs, undelayed = (inputs.programs(stages, schedule) for schedule in (schedule_name(inputs), "sequential"))
+    seconds = _node_seconds(inputs, programs, undelayed)
+    # Undelayed nodes keep all graphs that they are to keep, so their messages are the smallest.
+    return NodeTable(programs=programs, messages=inputs.channel_bytes(undelayed), seconds=seconds)
 
 
-def _node_seconds(inputs: PlannerInputs, alone: Sequence[StageProgram]) -> Mapping[Hashable, NodeSeconds]:
+def _node_seconds(
+    inputs: PlannerInputs, alone: Sequence[StageProgram], at_once: Sequence[StageProgram]
+) -> Mapping[Hashable, NodeSeconds]:
+    """Return the seconds of every node on each kind of device; `at_once` are the programs `alone`, at a depth of 1."""
     programs = [evolve(program, receives=_samples(program)) for program in alone]
     first_reader = next((place for place, program in enumerate(programs) if program.receives), None)
     programs = [  # A stage reads the samples once, however many of its nodes do.
         program if place == first_reader else evolve(program, receives=()) for place, program in enumerate(programs)
     ]
-    undelayed = [_at_the_end(program, keeps_graph=False) for program in programs]
-    ends = [_at_the_end(program, keeps_graph=inputs.last_stage_keeps_graph) for program in programs]
+    undelayed = [
+        evolve(program, depth=1, segments=one.segments) for program, one in zip(programs, at_once, strict=True)
+    ]
+    ends = [_with_graphs(program) if inputs.last_stage_keeps_graph else program for program in undelayed]
     found: dict[Hashable, NodeSeconds] = {}
     for device in inputs.devices:
         if (kind := device_kind(inputs, device)) not in found:
@@ -120,15 +126,12 @@ def _samples(program: StageProgram) -> tuple[Edge, ...]:
     return tuple(edge for edge in program.receives if edge.producer == INPUT)
 
 
-def _at_the_end(program: StageProgram, *, keeps_graph: bool) -> StageProgram:
-    """Return a node's program in the last stage."""
-    segments = program.segments
-    if keeps_graph:
-        segments = tuple(
-            segment if segment.kind == "head" else evolve(segment, keeps="graph", backward="current")
-            for segment in segments
-        )
-    return evolve(program, depth=1, segments=segments)
+def _with_graphs(program: StageProgram) -> StageProgram:
+    segments = (
+        segment if segment.kind == "head" else evolve(segment, keeps="graph", backward="current")
+        for segment in program.segments
+    )
+    return evolve(program, segments=tuple(segments))
 
 
 def _all(seconds: StageSeconds, accumulation: int) -> float:

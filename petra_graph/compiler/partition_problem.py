@@ -153,8 +153,8 @@ def _item(segment: Segment, setting: PlannerInputs) -> Item:
     return Item(
         name=segment.nodes[0],
         resident_bytes=node.parameter_bytes + node.statistics_bytes + node.gradient_bytes + node.optimizer_bytes,
-        buffer_bytes=_buffer(segment, node, setting),
-        version_bytes=_version(segment, node),
+        buffer_bytes=buffer_bytes(segment, node, setting),
+        version_bytes=version_bytes(segment, node),
         working_bytes=max(
             node.work["update"].working_bytes,
             *(
@@ -166,7 +166,7 @@ def _item(segment: Segment, setting: PlannerInputs) -> Item:
     )
 
 
-def _version(segment: Segment, node: NodeCost) -> int:
+def version_bytes(segment: Segment, node: NodeCost) -> int:
     """Return the bytes of one more version of the node's parameters: an older one, or one for a delay."""
     if segment.kind == "head":
         return 0
@@ -186,7 +186,7 @@ def _operations(segment: Segment, setting: PlannerInputs) -> tuple[Operation, ..
     return (*forward_operations(segment), *backward_operations(segment, delayed=delayed))
 
 
-def _buffer(segment: Segment, node: NodeCost, setting: PlannerInputs) -> int:
+def buffer_bytes(segment: Segment, node: NodeCost, setting: PlannerInputs) -> int:
     """Return the bytes that the segment's node stores for each micro-batch in flight."""
     if segment.kind == "head" or segment.keeps == "nothing":
         return 0

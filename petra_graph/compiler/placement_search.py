@@ -11,7 +11,7 @@ Decision: a device without a stage is spare only where devices outnumber stages;
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 
 from attrs import evolve
@@ -23,8 +23,9 @@ from petra_graph.compiler.listed_stages import partition
 from petra_graph.compiler.memory_search import Bytes, search_bytes
 from petra_graph.compiler.node_seconds import NodeTable, device_kind, node_table
 from petra_graph.compiler.partition_problem import partition_problem
+from petra_graph.compiler.partitioner.contraction import contracted
 from petra_graph.compiler.partitioner.known_stages import find_place, find_with_last_stage
-from petra_graph.compiler.partitioner.problem import Objective
+from petra_graph.compiler.partitioner.problem import Objective, PartitionProblem
 from petra_graph.compiler.partitioner.search import Solution, find, own_bytes
 from petra_graph.compiler.planner_inputs import PlannerInputs
 from petra_graph.compiler.proposals import Candidate, Limits, Proposals, held_bytes, keeps, shares
@@ -41,23 +42,27 @@ from petra_graph.units import plural, size_text
 
 
 def cut_and_place(inputs: PlannerInputs, stages: int, objective: Objective) -> Placement:
-    """Cut the network into a number of stages, at most one a node, and place them.
+    """Cut the network into a number of stages, at most `most_stages`, and place them.
 
     Raises:
         SpecError: the listed depths do not fit the stages.
         NoFeasiblePlan: the devices' memory does not suffice.
     """
+    groups = {names[0]: names for names in inputs.together}
+
+    def nodes_of(items: Iterable[str]) -> list[str]:
+        return [name for item in items for name in groups.get(item, (item,))]
 
     def proposals(used: PlannerInputs, table: NodeTable) -> Proposals:
         def solve(goal: Objective, limits: Limits) -> Solution | None:
-            if not used.last_stage_keeps_graph:
-                return find(partition_problem(used, table, stages, goal, limits))
-            return find_with_last_stage(
-                lambda kept: partition_problem(used, table, stages, goal, limits, last_stage=kept)
-            )
+            def problem(kept: Iterable[str] = ()) -> PartitionProblem:
+                whole = partition_problem(used, table, stages, goal, limits, last_stage=nodes_of(kept))
+                return contracted(whole, used.together)
+
+            return find_with_last_stage(problem) if used.last_stage_keeps_graph else find(problem())
 
         def placed(solution: Solution) -> Placement:
-            cut = [stage.items for stage in solution.costs.stages]
+            cut = [nodes_of(stage.items) for stage in solution.costs.stages]
             return _placement(used, _hosted(partition(used.graph, cut, [""]), used, solution))
 
         return Proposals(inputs=used, solve=solve, placed=placed, objective=objective)
@@ -154,6 +159,7 @@ def _best(
         kinds=[device_kind(inputs, device) for device in inputs.devices],
         orders=tuple(selection.order_bounds) if selection.complete else None,
         listed=keeps_listed_order(inputs),
+        together=[[position[name] for name in names] for names in inputs.together],
         fixed=None if given is None else cut_of(given, (), order).stages,
     )
     placed = partial(_placement, inputs)

@@ -26,6 +26,7 @@ def document(
     prediction: Prediction,
     shapes: Mapping[str, NodeShapes],
     *,
+    trained: int,
     micro_batches: int | None,
     delay_aware: Iterable[str],
     assumptions: Iterable[str],
@@ -36,6 +37,7 @@ def document(
     """Return a prediction as JSON.
 
     Args:
+        trained: number of values of trained parameters.
         micro_batches: of an epoch; None: not known.
         delay_aware: the plugins that know the delay of their stage.
         assumptions: sentences about the sources of the numbers.
@@ -59,7 +61,7 @@ def document(
         "stages": stages,
         "totals": {
             "parameters": sum(stage["parameters"] for stage in stages),
-            "trained": sum(sum(node.trained.values()) for node in shapes.values()),
+            "trained": trained,
             "bytes": _bytes(prediction.total_memory),
             "checkpoint_bytes": prediction.checkpoint_bytes,
         },
@@ -195,7 +197,8 @@ def _nodes(prediction: Prediction, shapes: Mapping[str, NodeShapes]) -> Iterator
                     "kind": node.kind,
                     "block": node.block,
                     "stage": program.index,
-                    "parameters": inputs.costs.nodes[name].parameters,
+                    "parameters": shapes[name].parameters,
+                    "keeps": None if node.kind == "head" else segment.keeps,
                     "inputs": [producer for producer in node.inputs if producer != INPUT],
                     "outputs": [list(shape) for shape in shapes[name].outputs],
                     "flops": node_flops(program, segment, name, inputs.costs),

@@ -51,6 +51,8 @@ class PlannerInputs(Lowering):
     """Devices run forwards and backwards on two streams."""
     replicas: int = 1
     """Pipelines that exchange gradients before each update."""
+    together: tuple[tuple[str, ...], ...] = ()
+    """Sets of nodes that every cut has in one stage, in topological order."""
     outside_seconds: float = 0.0
     """Of a micro-batch, where its samples enter: loading, with what a profile counts to no stage."""
 
@@ -58,6 +60,10 @@ class PlannerInputs(Lowering):
     def parts(self) -> Parts:
         """The shares of the parts of split backwards, where a profile has timed them."""
         return {} if self.profile is None else self.profile.parts
+
+    @property
+    def most_stages(self) -> int:
+        return self.graph.most_stages(self.together)
 
     @property
     def limits(self) -> list[int | None]:
@@ -152,12 +158,24 @@ def clocks_of(
     """Return each device's clock, one for all of a type; a profile is of the first device's type, and scaled for the others."""
     first = devices[0].type.flops_per_second(compute)
     clocks = {
-        kind: estimated(costs, kind, compute)
-        if profile is None
-        else profiled(profile, first / kind.flops_per_second(compute))
+        kind: _own_updates(
+            estimated(costs, kind, compute)
+            if profile is None
+            else profiled(profile, first / kind.flops_per_second(compute)),
+            costs,
+        )
         for kind in {device.type for device in devices}
     }
     return {device.name: clocks[device.type] for device in devices}
+
+
+def _own_updates(clock: OperationSeconds, costs: CostTable) -> OperationSeconds:
+    """Return a clock by which a parameter that several nodes of a stage share is stepped once."""
+    if all(node.updated == 1 for node in costs.nodes.values()):
+        return clock
+    return lambda node, operation: (
+        clock(node, operation) * (costs.nodes[node].updated if operation == "update" else 1.0)
+    )
 
 
 def transport_of(precision: PrecisionSpec, kind: str) -> EncodedShare:

@@ -52,7 +52,11 @@ def check_method(spec: MethodSpec, clip: ClipSpec | None) -> tuple[Method, Reque
         if (value := getattr(spec, key)) is not None
     }
     method = attrs.evolve(method, **overrides)
-    problems = [*_contradictions(method, schedule), *_clip_problems(method, schedule, clip)]
+    problems = [
+        *_contradictions(method, schedule),
+        *_keep_contradictions(spec),
+        *_clip_problems(method, schedule, clip),
+    ]
     if spec.split_backward is not False:
         problems += _split_problems(method, spec)
     if problems:
@@ -156,6 +160,47 @@ def check_orders(programs: Sequence[StageProgram]) -> None:
             )
     if problems:
         raise SpecError(list(problems.values()))
+
+
+def keep_problems(spec: MethodSpec, graph: NodeGraph) -> Iterator[Problem]:
+    """Yield the problems of a list of what nodes keep."""
+    listed, choices = spec.keep if isinstance(spec.keep, Mapping) else {}, set(graph.nodes) - {graph.head}
+    for name, keeps in listed.items():
+        path, node = ("method", "keep", name), graph.nodes.get(name)
+        if node is None:
+            message = f"{shown(name)} is not a node"
+            yield Problem(message=message, hint=suggestion(name, choices), path=path, at_key=True)
+        elif node.kind == "head":
+            message = f"node {shown(name)} is the head, which differentiates at once and keeps nothing"
+            yield Problem(message=message, hint="leave it out", path=path, at_key=True)
+        elif node.kind == "buffered" and keeps == "nothing":
+            message = f"node {shown(name)} is buffered, so it cannot reconstruct its input, and keep nothing"
+            yield Problem(message=message, hint='set it to "input" or "graph"', path=path)
+        elif keeps == "graph" and spec.split_backward is not False:
+            message = f"node {shown(name)} keeps a graph, which has no parts, and split_backward = {shown(spec.split_backward)}"
+            yield Problem(message=message, hint="leave out one of them", path=path)
+
+
+def check_kept(listed: object, programs: Sequence[StageProgram]) -> None:
+    """Check that the nodes that are listed with a graph may keep it in their stages.
+
+    Raises:
+        SpecError: parameters change before a backward, and are not stored.
+    """
+    problems = [
+        Problem(
+            message=f"node {shown(name)} cannot keep its graph: its stage, {program.index}, has depth {program.depth}, so its parameters "
+            "change before the backward",
+            hint='set it to "input", or set method.allow_stored = true, which stores the parameters of the forward as well',
+            path=("method", "keep", name),
+        )
+        for program in programs
+        for segment in program.segments
+        for name in segment.nodes
+        if isinstance(listed, Mapping) and listed.get(name) == "graph" != segment.keeps
+    ]
+    if problems:
+        raise SpecError(problems)
 
 
 def listed_number(schedule: RequestedSchedule, split: SplitBackward) -> int | None:
@@ -288,6 +333,20 @@ def _schedule_problem(method: Method, schedule: RequestedSchedule) -> Problem | 
     )
     broken = ((message, hint) for breaks, message, hint in rules if breaks)
     return next((Problem(message=text, hint=hint, path=("method", "schedule")) for text, hint in broken), None)
+
+
+def _keep_contradictions(spec: MethodSpec) -> Iterator[Problem]:
+    """Yield the problems of `keep` beside other keys of the method."""
+    path, given = ("method", "keep"), '"auto"' if spec.keep == "auto" else "a table"
+    if spec.keep is not None and spec.last_stage == "keep-graph":
+        message = f'keep = {given} says what nodes keep, and so does last_stage = "keep-graph"'
+        yield Problem(message=message, hint="leave out one of them", path=path)
+    if spec.keep == "auto" and spec.split_backward is not False:
+        message = 'keep = "auto" is for whole backwards, and split_backward is set'
+        yield Problem(message=message, hint="leave out one of them", path=path)
+    if spec.keep is None and spec.allow_stored:
+        message = "allow_stored = true changes nothing: it is about nodes that `keep` names or chooses"
+        yield Problem(message=message, hint='leave it out, or set keep = "auto"', path=("method", "allow_stored"))
 
 
 def _split_problems(method: Method, spec: MethodSpec) -> Iterator[Problem]:

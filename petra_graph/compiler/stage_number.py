@@ -70,7 +70,7 @@ class _Numbers:
     @cached_property
     def bounds(self) -> Mapping[int, float]:
         """Seconds that no tick is below, of every number."""
-        table, most = node_table(self.inputs), min(len(self.inputs.devices), len(self.inputs.graph.order))
+        table, most = node_table(self.inputs), min(len(self.inputs.devices), self.inputs.most_stages)
         return {stages: least_tick(self.inputs, table, stages) for stages in range(1, most + 1)}
 
     @property

@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from contextvars import ContextVar
-from functools import partial
+from functools import cache, partial
 
 import torch
 from torch import Tensor, nn
@@ -72,8 +72,9 @@ ParameterVersions = WeightVersions[Parameters]
 
 
 def copied_parameters(modules: Mapping[str, nn.Module]) -> Parameters:
+    copied = cache(lambda parameter: parameter.detach().clone())  # nodes of a stage may share one
     return {
-        name: {key: parameter.detach().clone() for key, parameter in module.named_parameters()}
+        name: {key: copied(parameter) for key, parameter in module.named_parameters()}
         for name, module in modules.items()
     }
 

@@ -14,7 +14,7 @@ Decision: stages are merged by `networkx.relabel_nodes`, whose mapping need not 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Hashable, Mapping, Sequence
+from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
@@ -121,6 +121,22 @@ class NodeGraph:
     def head(self) -> str:
         """The node that computes the loss, which every other node reaches."""
         return self.order[-1]
+
+    def inseparable(self, groups: Iterable[Sequence[str]]) -> tuple[tuple[str, ...], ...]:
+        """Return the sets of several nodes that are in one stage wherever each group is, in topological order.
+
+        A stage also has every node on a path between two of its own, since stages that read one another would wait for ever.
+        """
+        bound = nx.DiGraph(self.digraph.edges)
+        for group in groups:
+            nx.add_cycle(bound, group)
+        position = {name: place for place, name in enumerate(self.order)}
+        sets = (tuple(sorted(one, key=position.__getitem__)) for one in nx.strongly_connected_components(bound))
+        return tuple(sorted((one for one in sets if len(one) > 1), key=lambda one: position[one[0]]))
+
+    def most_stages(self, together: Iterable[Sequence[str]]) -> int:
+        """Return how many stages there can be, where each of some sets of nodes is in one."""
+        return len(self.order) - sum(len(names) - 1 for names in together)
 
 
 def stage_graph(nodes: nx.DiGraph, stages: Sequence[Collection[Hashable]]) -> nx.DiGraph:

@@ -36,7 +36,7 @@ from petra_graph.measure.node_shapes import Memo, build_block, needs_values
 from petra_graph.measure.optimizer_costs import measure_update
 from petra_graph.measure.tally import distinct_bytes
 from petra_graph.measure.without_compiler import uncompiled
-from petra_graph.program.node_costs import CostTable, NodeCost
+from petra_graph.program.node_costs import CostTable, NodeCost, SharedCost
 from petra_graph.spec.model import ClipSpec, PrecisionSpec
 
 _SMALL = (2, 4)
@@ -131,12 +131,28 @@ def _measure(node: Node, inputs: tuple[_Stream, ...], conditions: Conditions) ->
             cause = error.__cause__
         obstacle = f"{type(cause).__name__}: {cause}".partition("\n")[0]
         module, measured = _run_on_cpu(node, inputs, conditions)
+    stepped = partial(
+        measure_update,
+        module,
+        conditions.build_optimizer,
+        conditions.optimizer_options,
+        conditions.clip,
+        conditions.optimizer,
+    )
     with at_path("optimizer", "name"):
-        state_bytes, of_optimizer = measure_update(
-            module, conditions.build_optimizer, conditions.optimizer_options, conditions.clip, conditions.optimizer
-        )
+        state_bytes, of_optimizer = stepped()
+        shared = {
+            module.shared_parameters[key]: SharedCost(
+                values=one.numel(),
+                parameter_bytes=one.nbytes,
+                gradient_bytes=one.nbytes if one.requires_grad else 0,
+                optimizer_bytes=stepped(only=one)[0],
+            )
+            for key, one in module.named_parameters()
+            if key in module.shared_parameters
+        }
     work = {**measured.cost.work, **of_optimizer}
-    cost = attrs.evolve(measured.cost, optimizer_bytes=state_bytes, work=work)
+    cost = attrs.evolve(measured.cost, optimizer_bytes=state_bytes, work=work, shared=shared)
     return attrs.evolve(measured, cost=cost, obstacle=obstacle)
 
 

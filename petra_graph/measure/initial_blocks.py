@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from petra_graph.blocks import Block, Shape
 from petra_graph.blocks.randomness import fork_rng, random_key
@@ -35,8 +35,8 @@ def initial_blocks(
     """
     first: dict[str, tuple[str, str]] = {}
     for name in graph.order:
-        for key, label in shapes[name].shared.items():
-            first.setdefault(label, (name, key))
+        for key, shared in shapes[name].shared.items():
+            first.setdefault(shared.label, (name, key))
 
     @cache
     def built(name: str) -> Block:
@@ -44,8 +44,8 @@ def initial_blocks(
 
     blocks = {name: built(name) for name in names}
     for name, block in blocks.items():
-        for key, label in shapes[name].shared.items():
-            owner, known = first[label]
+        for key, shared in shapes[name].shared.items():
+            owner, known = first[shared.label]
             if owner != name:
                 with torch.no_grad():
                     block.get_parameter(key).copy_(built(owner).get_parameter(known))
@@ -53,10 +53,12 @@ def initial_blocks(
 
 
 def tie(blocks: Mapping[str, Block], shapes: Mapping[str, NodeShapes]) -> None:
-    """Let nodes of one stage have one parameter where they share it."""
+    """Let nodes of one stage have one parameter where they share it, trained if one of them trains it."""
     known: dict[str, nn.Parameter] = {}
     for name, block in blocks.items():
-        for key, label in shapes[name].shared.items():
+        for key, shared in shapes[name].shared.items():
             path, _, last = key.rpartition(".")
-            one: Tensor = known.setdefault(label, block.get_parameter(key))
+            one = known.setdefault(shared.label, block.get_parameter(key))
+            if shared.trained:
+                one.requires_grad_()
             setattr(block.get_submodule(path), last, one)

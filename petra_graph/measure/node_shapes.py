@@ -26,6 +26,7 @@ from petra_graph.graph.node_graph import INPUT, Conversion, Node, NodeGraph, Tun
 from petra_graph.kinds.author_code import author_line
 from petra_graph.kinds.data_set import DataFacts
 from petra_graph.kinds.plugin import load
+from petra_graph.measure.meta_kernels import ShapesAlone
 from petra_graph.measure.without_compiler import uncompiled
 from petra_graph.program.message_layout import StreamType
 
@@ -33,6 +34,17 @@ T = TypeVar("T")
 _BATCH = 2
 _BASES: Mapping[str, type] = {"reversible": Reversible, "head": Head, "buffered": Block}
 """The base class of a block, by the kind of its node; a buffered node takes any block."""
+
+
+@frozen(kw_only=True)
+class SharedParameter:
+    """A parameter of one node that others have too."""
+
+    label: str
+    """Its one name in all of them, as in `Block.shared_parameters`."""
+    values: int
+    trained: bool
+    """Whether this node trains it."""
 
 
 @frozen(kw_only=True)
@@ -53,9 +65,8 @@ class NodeShapes:
     """Whether the block only adds to its streams, so that it is exact on a grid."""
     batch_norm: bool = field(default=False, eq=False)
     """Whether the block normalises over batches."""
-
-    shared: Mapping[str, str] = field(factory=dict, eq=False)
-    """Its parameters that other nodes have too, as `Block.shared_parameters`."""
+    shared: Mapping[str, SharedParameter] = field(factory=dict, eq=False)
+    """Its parameters that other nodes have too, by their names in the block."""
 
     @property
     def streams(self) -> tuple[StreamType, ...]:
@@ -247,8 +258,8 @@ def _measure(node: Node, inputs: Streams) -> tuple[NodeShapes, Streams]:
         adaptable=tuple(adaptable(block)),
         additive=isinstance(block, Additive),
         shared={
-            name: block.shared_parameters[name]
-            for name, _ in block.named_parameters()
+            name: SharedParameter(label=block.shared_parameters[name], values=one.numel(), trained=one.requires_grad)
+            for name, one in block.named_parameters()
             if name in block.shared_parameters
         },
         batch_norm=any(isinstance(module, _BatchNorm) for module in block.modules()),
@@ -284,7 +295,7 @@ def _try_out(node: Node, inputs: Streams, device: Literal["meta", "cpu"]) -> tup
 
 
 def _run(block: Block, function: Callable[..., Any], streams: Sequence[Tensor]) -> Streams:
-    with torch.no_grad(), frozen_statistics(block):
+    with torch.no_grad(), frozen_statistics(block), ShapesAlone():  # type: ignore[no-untyped-call]
         result = function(*streams)
     if not isinstance(result, tuple) or not all(isinstance(stream, Tensor) for stream in result):
         message = f"it returned {type(result).__name__}; a block returns a tensor or a tuple of tensors"

@@ -36,7 +36,13 @@ _NORM_BYTES = 16
 
 
 def measure_update(
-    module: Block, build: Builder, options: Any, clip: ClipSpec | None, owner: str = "the optimizer"
+    module: Block,
+    build: Builder,
+    options: Any,
+    clip: ClipSpec | None,
+    owner: str = "the optimizer",
+    *,
+    only: nn.Parameter | None = None,
 ) -> tuple[int, Mapping[Operation, Work]]:
     """Return the bytes of state that an optimizer's first step over a module's parameters makes, and the work of its operations.
 
@@ -46,11 +52,16 @@ def measure_update(
         module: on any device.
         clip: the clipping before the step.
         owner: the optimizer's plugin, as messages name it.
+        only: the one parameter that is stepped; None: all.
 
     Raises:
         PluginError: the optimizer fails on the CPU as well.
     """
     groups = parameter_groups([module])
+    if only is not None:
+        groups = ParameterGroups(
+            **{kind: [one for one in own if one is only] for kind, own in attrs.asdict(groups, recurse=False).items()}
+        )
     parameters = (*groups.decayed, *groups.undecayed)
     if not parameters:
         return 0, dict.fromkeys(_STEPS, Work())

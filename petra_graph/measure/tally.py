@@ -28,7 +28,6 @@ from typing import Any
 import torch
 from attrs import frozen
 from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils.flop_counter import flop_registry
 
 from petra_graph.measure import meta_kernels
 
@@ -164,6 +163,8 @@ def _flops(func: Any, args: Any, kwargs: Any, result: Any) -> int:
     whole = kernel_flops(func, args)
     if whole is not None:
         return whole
+    from torch.utils.flop_counter import flop_registry  # imports triton, where that is installed
+
     formula = flop_registry.get(func._overloadpacket)  # noqa: SLF001  as FlopCounterMode looks it up
     return 0 if formula is None else int(formula(*args, **kwargs, out_val=result))
 

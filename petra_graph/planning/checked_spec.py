@@ -16,6 +16,7 @@ from petra_graph.compiler.spec_checks import (
     check_number_of_stages,
     check_precision,
     check_words,
+    keep_problems,
     listed_number,
 )
 from petra_graph.errors import Path, PluginError, Problem, SpecError
@@ -132,8 +133,11 @@ def given_stages(graph: NodeGraph, spec: Spec, schedule: RequestedSchedule) -> P
     """Return the stages that the specification lists, or one for each node; None where it gives a number of stages.
 
     Raises:
-        SpecError: the listed stages do not fit the network, or the listed depths do not fit the stages.
+        SpecError: the listed stages do not fit the network, or the listed depths do not fit the stages, or nodes cannot keep what is
+            listed for them; a conversion, which makes nodes reversible, comes before that.
     """
+    if spec.conversion is None and (problems := list(keep_problems(spec.method, graph))):
+        raise SpecError(problems)
     stages = spec.partition.stages
     if stages == "auto":
         stages = listed_number(schedule, spec.method.split_backward) or 1
@@ -158,6 +162,8 @@ def with_method(table: MethodSpec, name: str, schedule: RequestedScheduleName) -
         buffered=None,
         backward=None,
         flush=None,
+        keep=None,
+        allow_stored=False,
     )
 
 

@@ -5,7 +5,7 @@ Neither the data set's files nor the devices are needed.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import torch
@@ -14,6 +14,7 @@ from attrs import asdict, evolve, field, frozen
 from petra_graph.compiler.lower import Lowering, MessageTypes
 from petra_graph.compiler.planner_inputs import PlannerInputs, clocks_of, policy_of, transport_of
 from petra_graph.compiler.profile_check import checked_profile, settings_of
+from petra_graph.compiler.spec_checks import keep_problems
 from petra_graph.compiler.stated_devices import stated_link
 from petra_graph.errors import Problem, SpecError, at_path
 from petra_graph.kinds.data_set import DataFacts
@@ -24,6 +25,7 @@ from petra_graph.measure.shared_parameters import shared_parameter_problems
 from petra_graph.planning.checked_spec import CheckedSpec
 from petra_graph.planning.converted_graph import converted
 from petra_graph.planning.finetuned_graph import tuned
+from petra_graph.planning.shared_across_stages import counted_once, kept_together, shared_in_stages
 from petra_graph.program.device_types import Device
 from petra_graph.program.node_costs import CostTable
 from petra_graph.program.placement import Placement
@@ -42,7 +44,12 @@ class MeasuredNetwork(CheckedSpec):
 
     @property
     def parameters(self) -> int:
-        return sum(node.parameters for node in self.shapes.values())
+        """The number of their values, a shared one counted once."""
+        return counted_once(self.shapes, [self.graph.order])[0]
+
+    def parameters_in(self, programs: Iterable[StageProgram]) -> int:
+        """Return the number of their values in a run, whose stages may have copies of a shared one."""
+        return counted_once(self.shapes, [program.nodes for program in programs])[0]
 
     @property
     def micro_batches(self) -> int | None:
@@ -65,12 +72,15 @@ class MeasuredNetwork(CheckedSpec):
 
     @property
     def lowering(self) -> Lowering:
+        method = self.spec.method
         return Lowering(
             graph=self.graph,
             method=self.method,
-            accumulation=self.spec.method.accumulation,
+            accumulation=method.accumulation,
             messages=self.messages,
-            last_stage_keeps_graph=self.spec.method.last_stage == "keep-graph",
+            last_stage_keeps_graph=method.last_stage == "keep-graph",
+            kept=method.keep if isinstance(method.keep, Mapping) else {},
+            allow_stored=method.allow_stored,
         )
 
     @property
@@ -129,6 +139,8 @@ class MeasuredNetwork(CheckedSpec):
         spec, kind = self.spec, devices[0].type.kind
         costs = self.costs()
         profile = checked_profile(spec, self.graph, costs, self.settings, devices[0].type)
+        stages = None if self.stages is None else [stage.nodes for stage in self.stages.stages]
+        costs = costs.counted_once(shared_in_stages(self.graph, self.shapes, spec.partition, stages))
         if profile is not None and profile.link is not None:
             devices = tuple(evolve(device, link=stated_link(spec.partition, profile.link)) for device in devices)
         return PlannerInputs(
@@ -144,6 +156,7 @@ class MeasuredNetwork(CheckedSpec):
             profile=profile,
             overlap=overlap,
             replicas=spec.partition.pipelines,
+            together=kept_together(self.graph, self.shapes, spec.partition),
             outside_seconds=0.0 if profile is None else profile.outside,
         )
 
@@ -164,6 +177,8 @@ def measure(checked: CheckedSpec) -> MeasuredNetwork:
     shapes = measure_shapes(graph, facts.shape, dtype)
     if checked.spec.conversion is not None:
         graph = converted(graph, shapes, checked.spec.conversion)
+        if problems := list(keep_problems(checked.spec.method, graph)):
+            raise SpecError(problems)
         checked, shapes = evolve(checked, graph=graph), measure_shapes(graph, facts.shape, dtype)
     if checked.spec.finetune is not None:
         graph = tuned(graph, shapes, checked.spec.finetune)

@@ -3,6 +3,7 @@
     stages     "per-block", or listed: as they are; a number: cut by cost, the fastest by the time model; "auto": the fewest that are about as fast as any number
     devices    as many as stages: one each; fewer: by cost, or all stages on the only device where memory has no limit; more:
                the first ones, or where they differ those that are faster; in the order that is faster, or in the listed one
+    keep       as the method says, or listed; "auto": as fast as memory allows (`planning.kept_by_node`)
     schedule   as named; "auto": the least depths at full speed, with whole backwards where split ones cost memory that is not there
     processes  each is a device, and hosts consecutive stages: those of a planned device, or by cost
 
@@ -22,12 +23,13 @@ from attrs import evolve
 
 from petra_graph.compiler.placement_search import cut_and_place, place_stages, resolved_placement, within_memory
 from petra_graph.compiler.planner_inputs import PlannerInputs
-from petra_graph.compiler.spec_checks import check_orders, check_processes, device_count
+from petra_graph.compiler.spec_checks import check_kept, check_orders, check_processes, device_count, listed_number
 from petra_graph.compiler.stage_number import cut_into_fewest
 from petra_graph.errors import NoFeasiblePlan, PetraGraphError
+from petra_graph.planning.kept_by_node import place_and_keep
 from petra_graph.planning.measure_network import MeasuredNetwork
 from petra_graph.planning.remedies import working_remedies
-from petra_graph.planning.shared_across_stages import check_shared
+from petra_graph.planning.shared_across_stages import check_number, check_shared
 from petra_graph.planning.spec_devices import machine_of, planned_devices
 from petra_graph.planning.split_or_whole import split_or_whole
 from petra_graph.program.device_types import Device
@@ -107,17 +109,20 @@ def place_on_processes(network: MeasuredNetwork, devices: tuple[Device, ...], pr
             return placement
         inputs = _as_placed(variant.planner_inputs(ranks), placement)
         hosted = place_stages(inputs, Partition(stages=placement.stages), variant.spec.partition.strategy)
-        return evolve(hosted, notes=placement.notes)
+        return evolve(hosted, kept=placement.kept, notes=placement.notes)
 
     return _ranked(_with_remedies(network, placed, more_devices=False))
 
 
 def place_as_planned(network: MeasuredNetwork, devices: tuple[Device, ...]) -> Placement:
-    """Return the placement of the plan; without limits where the planned devices, which need not be used, would break them."""
+    """Return the placement of the plan; without limits where the planned devices, which need not be used, would break them.
+
+    Nodes then keep least, where what they keep is open.
+    """
     try:
         return _place(network, devices)
     except NoFeasiblePlan:
-        return _place(network, tuple(evolve(device, memory_bytes=None) for device in devices))
+        return _place(network, tuple(evolve(device, memory_bytes=None) for device in devices), fill=False)
 
 
 def judged(network: MeasuredNetwork, placement: Placement) -> Placement:
@@ -133,8 +138,9 @@ def judged(network: MeasuredNetwork, placement: Placement) -> Placement:
 
 
 def _as_placed(inputs: PlannerInputs, placement: Placement) -> PlannerInputs:
-    """Return inputs under which stages keep the depths and words of a placement."""
-    return evolve(inputs, schedule=placement.schedule, split_backward=placement.words or False)
+    """Return inputs under which stages keep the depths and words of a placement, and nodes what they keep there."""
+    kept = inputs.kept if placement.kept is None else placement.kept
+    return evolve(inputs, schedule=placement.schedule, split_backward=placement.words or False, kept=kept)
 
 
 def _ranked(placement: Placement) -> Placement:
@@ -166,32 +172,49 @@ def _with_remedies(
         raise NoFeasiblePlan([evolve(problem, hint=hint) for problem in error.problems]) from None
 
 
-def cut_by_cost(network: MeasuredNetwork, inputs: PlannerInputs) -> Placement:
+def cut_by_cost(network: MeasuredNetwork, inputs: PlannerInputs, *, fill: bool = True) -> Placement:
     """Cut a network whose specification lists no stages, and place them, by the costs and the seconds of these inputs.
 
+    Args:
+        fill: where what nodes keep is open, use the memory that is left.
+
     Raises:
+        SpecError: there are more stages than parameters that nodes share allow.
         NoFeasiblePlan: no placement keeps the devices' memory limits.
     """
     partition = network.spec.partition
+    stages = (
+        partition.stages if isinstance(partition.stages, int) else listed_number(inputs.schedule, inputs.split_backward)
+    )
+    check_number(network.graph, network.shapes, stages or 1, inputs.together)
     search = partial(cut_and_place, stages=partition.stages) if isinstance(partition.stages, int) else cut_into_fewest
-    return split_or_whole(inputs, partial(search, objective=partition.strategy))
+    return _searched(network, inputs, partial(search, objective=partition.strategy), fill=fill)
 
 
-def _place(network: MeasuredNetwork, devices: tuple[Device, ...]) -> Placement:
-    placement = _placed(network, devices)
-    untie = network.spec.partition.untie
-    check_shared(network.shapes, [stage.nodes for stage in placement.stages], untie=untie)
+def _searched(
+    network: MeasuredNetwork, inputs: PlannerInputs, search: Callable[[PlannerInputs], Placement], *, fill: bool
+) -> Placement:
+    """Return what a search finds, with what nodes keep or which parts backwards have, where the specification leaves that open."""
+    if network.spec.method.keep == "auto":
+        return place_and_keep(inputs, search, fill=fill and network.spec.partition.strategy == "balanced")
+    return split_or_whole(inputs, search)
+
+
+def _place(network: MeasuredNetwork, devices: tuple[Device, ...], *, fill: bool = True) -> Placement:
+    placement = _placed(network, devices, fill=fill)
+    check_shared(network.graph, network.shapes, [stage.nodes for stage in placement.stages], network.spec.partition)
+    check_kept(network.spec.method.keep, network.programs(placement))
     return placement
 
 
-def _placed(network: MeasuredNetwork, devices: tuple[Device, ...]) -> Placement:
+def _placed(network: MeasuredNetwork, devices: tuple[Device, ...], *, fill: bool) -> Placement:
     partition, stages = network.spec.partition, network.stages
 
     def searched(search: Callable[[PlannerInputs], Placement]) -> Placement:
-        return split_or_whole(network.planner_inputs(devices), search)
+        return _searched(network, network.planner_inputs(devices), search, fill=fill)
 
     if stages is None:
-        return cut_by_cost(network, network.planner_inputs(devices))
+        return cut_by_cost(network, network.planner_inputs(devices), fill=fill)
     count = len(stages.stages)
     limited = any(device.memory_bytes is not None for device in devices)
     unlike = len({(device.type, device.link, device.machine) for device in devices}) > 1
@@ -205,6 +228,8 @@ def _placed(network: MeasuredNetwork, devices: tuple[Device, ...]) -> Placement:
     else:
         stages = stages.spread_over([device.name for device in devices[:count]])
     schedule, words = network.schedule, network.spec.method.split_backward
+    if network.spec.method.keep == "auto":
+        return searched(partial(within_memory, stages=stages))
     if schedule == "auto" or words is True:
         return evolve(resolved_placement(network.planner_inputs(devices), stages), devices=devices)
     placement = Placement(stages=stages.stages, devices=devices, schedule=schedule, words=words or None)

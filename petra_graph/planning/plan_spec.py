@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from functools import cached_property
 from pathlib import Path
 
+from petra_graph.measure.without_compiler import uncompiled
 from petra_graph.planning.check_spec import check_spec
 from petra_graph.planning.delay_corrections import correction_problems
 from petra_graph.planning.measure_network import MeasuredNetwork, head_problems, measure
@@ -48,6 +49,7 @@ class Planner:
         """The specification with the number of replicas that its own plan has; errors as of `plan`."""
         return self.plan().spec if self.spec.partition.replicas == "auto" else self.spec
 
+    @uncompiled()
     def plan(self, variant: Spec | None = None) -> Plan:
         """Plan the specification, or a variant with the same network.
 

@@ -9,10 +9,12 @@ from attrs import frozen
 from petra_graph.compiler.memory_and_time import Prediction
 from petra_graph.compiler.plan_as_json import document
 from petra_graph.kinds.optimizer import OptimizerTrial
+from petra_graph.measure.without_compiler import uncompiled
 from petra_graph.planning.measure_network import MeasuredNetwork
 from petra_graph.planning.plan_assumptions import assumptions
 from petra_graph.planning.plan_certainty import certainty
 from petra_graph.planning.plan_warnings import warnings
+from petra_graph.planning.shared_across_stages import counted_once
 from petra_graph.planning.staleness_bound import consequences
 from petra_graph.program.placement import Placement
 from petra_graph.program.plan_document import Document
@@ -30,6 +32,7 @@ class Plan:
     def spec(self) -> Spec:
         return self.network.spec
 
+    @uncompiled()
     def document(self, *, with_timeline: bool, with_warnings: bool = True, with_other_cuts: bool = True) -> Document:
         """Return the plan as JSON.
 
@@ -43,6 +46,7 @@ class Plan:
             self.spec,
             self.prediction,
             self.network.shapes,
+            trained=counted_once(self.network.shapes, [stage.nodes for stage in self.prediction.placement.stages])[1],
             micro_batches=self.network.micro_batches,
             delay_aware=self._delay_aware(),
             assumptions=[

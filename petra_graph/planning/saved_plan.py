@@ -22,6 +22,8 @@ from petra_graph.planning.spec_devices import machine_of, planned_devices
 from petra_graph.program.device_types import Device
 from petra_graph.program.placement import Placement
 from petra_graph.program.plan_document import Document, read_document
+from petra_graph.program.stage_program import StageProgram
+from petra_graph.spec.model import KeepsByNode
 from petra_graph.units import bounded, plural
 
 _NEW = "`petra-graph plan SPEC --json --output FILE`, with the --set of the run, makes a new one"
@@ -92,10 +94,26 @@ class SavedPlan:
             devices=devices,
             schedule=schedule,
             words=words,
+            kept=_kept(plan) if network.spec.method.keep == "auto" else None,
             notes=(f"stages, devices and depths are those of {self.source}",),
         )
-        check_orders(network.programs(placement))
+        programs = network.programs(placement)
+        check_orders(programs)
+        self._check_kept(programs)
         return judged(network, placement)
+
+    def _check_kept(self, programs: Sequence[StageProgram]) -> None:
+        """Check that nodes keep what they keep in the plan; one that was saved by an older version does not say."""
+        kept = _kept(self.document)
+        others = [
+            f"{self.source} is a plan in which node {shown(name)} keeps {shown(kept[name])}, not {shown(segment.keeps)}"
+            for program in programs
+            for segment in program.segments
+            for name in segment.nodes
+            if kept.get(name, segment.keeps) != segment.keeps
+        ]
+        if others:
+            raise SpecError([Problem(message=text, hint=_NEW) for text in others[:_LISTED]])
 
 
 def _settings(network: MeasuredNetwork, plan: Document) -> Iterator[tuple[str, Any, Any]]:
@@ -119,6 +137,10 @@ def _settings(network: MeasuredNetwork, plan: Document) -> Iterator[tuple[str, A
 def _words(plan: Document) -> Any:
     words = tuple(stage.get("word") for stage in plan["stages"])
     return words if any(words) else None
+
+
+def _kept(plan: Document) -> KeepsByNode:
+    return {node["name"]: node["keeps"] for node in plan["nodes"] if node.get("keeps")}
 
 
 def _listed(schedule: Any) -> Any:

@@ -9,6 +9,8 @@
     current    those of its own time; with a kept graph no update may come between the passes
     stored     those of the forward, kept once for each distinct version; a reconstruction still uses the current ones
 
+A single node may keep something else than its method says (`method.keep`): `Method.mode` is where that is decided.
+
 All delayed methods also run under `sequential`, a list of depths, or `auto`, which chooses depths.
 """
 
@@ -17,6 +19,9 @@ from __future__ import annotations
 from attrs import frozen
 
 from petra_graph.spec.model import BufferedKeeps, Flush, Keeps, Kind, RequestedSchedule, RequestedScheduleName, Uses
+
+Mode = tuple[Keeps, Uses]
+"""What a node keeps between its passes, and the parameters that its backward uses."""
 
 
 @frozen
@@ -36,6 +41,27 @@ class Method:
     def keeps(self, kind: Kind) -> Keeps:
         """Return what a node of `kind` keeps; a head differentiates at once and keeps its input's gradient alone."""
         return self.reversible if kind == "reversible" else self.buffered
+
+    def mode(self, kind: Kind, asked: Keeps | None, *, delayed: bool, allow_stored: bool) -> Mode:
+        """Return what a node keeps, and whose parameters its backward uses.
+
+        Args:
+            kind: of the node.
+            asked: what this node is to keep; None: what the method says. A delayed node only keeps its graph if the parameters of its
+                forward are stored; otherwise it keeps what the method says.
+            delayed: whether parameters may change between a micro-batch's forward and its backward, as `is_delayed` says.
+            allow_stored: `method.allow_stored`.
+        """
+        if asked == "graph" and not delayed:
+            return "graph", "current"
+        if asked == "graph" and (allow_stored or self.backward == "stored"):
+            return "graph", "stored"
+        return self.keeps(kind) if asked is None or asked == "graph" else asked, self.backward
+
+
+def is_delayed(depth: int, flush: Flush) -> bool:
+    """Whether a stage's parameters may change between a micro-batch's forward and its backward."""
+    return depth > 1 and flush == "drain"
 
 
 def is_synchronous(schedule: RequestedSchedule, flush: Flush) -> bool:

@@ -30,10 +30,10 @@ A profile has the seconds of these operations, timed on a real device, for plans
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Literal
 
-from attrs import field, frozen
+from attrs import evolve, field, frozen
 
 from petra_graph.program.channels import Verb
 from petra_graph.program.device_types import Link
@@ -94,6 +94,16 @@ class Work:
 
 
 @frozen(kw_only=True)
+class SharedCost:
+    """What a parameter costs that other nodes have too; the node that has it counts all of it."""
+
+    values: int
+    parameter_bytes: int
+    gradient_bytes: int
+    optimizer_bytes: int
+
+
+@frozen(kw_only=True)
 class NodeCost:
     """The costs of one node."""
 
@@ -117,11 +127,32 @@ class NodeCost:
     work: Mapping[Operation, Work]
     reconstructs_ahead: bool = True
     """Whether its input can be reconstructed ahead of the gradient without more work."""
+    shared: Mapping[str, SharedCost] = field(factory=dict)
+    """Parameters that other nodes have too, by the one name that a parameter has in all of them."""
+    updated: float = 1.0
+    """The share of its parameters' bytes that its own update steps; another node of its stage steps the rest."""
 
     @property
     def for_delay(self) -> Work:
         """Of the parameters that a late pass has in place of the node's own; without cost, where the optimizer has none."""
         return self.work.get("predict") or self.work.get("estimate") or Work()
+
+    def without(self, label: str) -> NodeCost:
+        """Return the cost where another node of the stage counts a shared parameter."""
+        one, first = self.shared[label], self.work["first_update"]
+        left = self.parameter_bytes - one.parameter_bytes
+        # Its first step makes that state no more, and what is beside the state is unchanged.
+        first = evolve(first, working_bytes=first.working_bytes - one.optimizer_bytes)
+        return evolve(
+            self,
+            parameters=self.parameters - one.values,
+            parameter_tensors=self.parameter_tensors - 1,
+            parameter_bytes=left,
+            gradient_bytes=self.gradient_bytes - one.gradient_bytes,
+            optimizer_bytes=self.optimizer_bytes - one.optimizer_bytes,
+            work={**self.work, "first_update": first},
+            updated=self.updated * left / self.parameter_bytes,
+        )
 
 
 @frozen(kw_only=True)
@@ -136,6 +167,24 @@ class CostTable:
     nodes: Mapping[str, NodeCost]
     assumptions: tuple[str, ...] = ()
     """Conditions under which the numbers hold, as sentences for the user."""
+    repeated_bytes: int = 0
+    """Of parameters and optimizer state that a checkpoint has more than once, since it is keyed by node."""
+
+    def counted_once(self, shared: Iterable[tuple[str, Sequence[str]]]) -> CostTable:
+        """Return the table in which one node counts what several of a stage share: the last that trains it, whose backward is the first.
+
+        Args:
+            shared: the parameter's one name, and the nodes of a stage that have it, in topological order.
+        """
+        nodes, repeated = dict(self.nodes), self.repeated_bytes
+        for label, names in shared:
+            owner = max(names, key=lambda name: (nodes[name].shared[label].gradient_bytes > 0, names.index(name)))
+            for name in names:
+                if name != owner:
+                    one = nodes[name].shared[label]
+                    repeated += one.parameter_bytes + one.optimizer_bytes
+                    nodes[name] = nodes[name].without(label)
+        return evolve(self, nodes=nodes, repeated_bytes=repeated)
 
 
 OPERATIONS: Mapping[Kind, frozenset[Operation]] = {

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from attrs import evolve, frozen
 
 from petra_graph.program.device_types import Device
-from petra_graph.spec.model import Schedule, Word
+from petra_graph.spec.model import KeepsByNode, Schedule, Word
 
 
 @frozen(kw_only=True)
@@ -49,6 +49,8 @@ class Placement(Partition):
     """The depth of every stage, or the schedule from which the depths follow."""
     words: tuple[Word, ...] | None = None
     """The order of every stage, where backwards are split."""
+    kept: KeepsByNode | None = None
+    """What every node keeps, where that was decided here; None: what the specification says."""
     guarantee: str = ""
     """How good the stages are, for people; "" where nothing was cut or placed by cost."""
     notes: tuple[str, ...] = ()

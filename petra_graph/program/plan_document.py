@@ -15,7 +15,7 @@ from typing import Any, TypeAlias, get_args
 from petra_graph.errors import Problem, SpecError, shown
 from petra_graph.program.channels import Verb
 from petra_graph.program.json_shape import Each, Later, faults
-from petra_graph.spec.model import Kind, ScheduleName, Word
+from petra_graph.spec.model import Keeps, Kind, ScheduleName, Word
 
 Document: TypeAlias = dict[str, Any]
 """A whole plan, or one of its objects such as a stage."""
@@ -100,6 +100,7 @@ SHAPE: dict[str, Any] = {
             "block": str,
             "stage": int,
             "parameters": int,
+            "keeps": Later((str, None)),  # between its passes; null for the head
             "inputs": [str],
             "outputs": [[int]],  # shapes
             "flops": _PASSES,
@@ -199,6 +200,7 @@ def _loose_ends(document: Document) -> Iterator[str]:
         ("kind", (node["kind"] for node in document["nodes"]), get_args(Kind)),
         ("operation", (block["verb"] for block in document["timeline"]), get_args(Verb)),
         ("order", (stage["word"] for stage in document["stages"] if stage.get("word")), get_args(Word)),
+        ("way to keep", (node["keeps"] for node in document["nodes"] if node.get("keeps")), get_args(Keeps)),
         ("schedule", [document["schedule"]] * isinstance(document["schedule"], str), get_args(ScheduleName)),
     ):
         yield from (f"there is no {what} {shown(name)}" for name in dict.fromkeys(named) if name not in known)

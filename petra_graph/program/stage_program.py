@@ -10,6 +10,7 @@ from attrs import frozen
 
 from petra_graph.kinds.stage_facts import StageFacts
 from petra_graph.program.channels import Channel, Edge
+from petra_graph.program.method import is_delayed
 from petra_graph.spec.model import Flush, Keeps, Kind, Uses, Word
 
 
@@ -66,6 +67,11 @@ class StageProgram:
     def nodes(self) -> tuple[str, ...]:
         """Names of the stage's nodes, in topological order."""
         return tuple(name for segment in self.segments for name in segment.nodes)
+
+    @property
+    def delayed(self) -> bool:
+        """Whether parameters may change between a micro-batch's forward and its backward."""
+        return is_delayed(self.depth, self.flush)
 
     @property
     def holds_head(self) -> bool:

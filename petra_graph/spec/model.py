@@ -39,6 +39,8 @@ RequestedSchedule = RequestedScheduleName | tuple[int, ...]
 """A schedule in a specification; the placement, which has the stages' times, replaces "auto" by a list of depths."""
 Keeps = Literal["nothing", "input", "graph"]
 BufferedKeeps = Literal["input", "graph"]
+KeepsByNode = Mapping[str, Keeps]
+"""By name, for nodes that keep something else than their method has them keep."""
 Uses = Literal["current", "stored"]
 Flush = Literal["drain", "window"]
 Word = Literal["FRIW", "RFIW", "RIFW", "FRB", "RFB", "FB"]
@@ -48,7 +50,7 @@ SplitBackward = bool | tuple[Word, ...]
 Dtype = Literal["uint8", "int64", "float32", "float64"]
 StoredDtype = Literal["as-streams", "float32", "bfloat16", "float16", "int8"]
 """The type of floating-point tensors in a buffer or channel, where it is smaller than their own."""
-Transport = Literal["auto", "process-group"]
+Transport = Literal["auto", "process-group", "nccl"]
 Scheduling = Literal["auto", "arrival", "static"]
 
 
@@ -128,6 +130,15 @@ class MethodSpec:
     )
     last_stage: Literal["as-others", "keep-graph"] = key(
         "as-others", '"keep-graph": the last stage keeps graphs, 3 units of work a micro-batch instead of 4'
+    )
+    keep: Literal["auto"] | KeepsByNode | None = key(
+        None,
+        'what single nodes keep for their backward, by name; the others keep what the method says. "auto": what each node keeps follows from '
+        "the memory limits, so that the plan is as fast as memory allows",
+    )
+    allow_stored: bool = key(
+        False,
+        "`keep` may have nodes of delayed stages keep their graphs, together with the parameters of the forward, which their backward then uses",
     )
 
 
@@ -378,7 +389,8 @@ class RunSpec:
     )
     transport: Transport = key(
         "auto",
-        'channels between processes: "auto" uses shared memory within a machine; "process-group" uses torch.distributed only',
+        'channels between processes: "auto" uses shared memory within a machine; "process-group" uses torch.distributed only; '
+        '"nccl" sends from GPU to GPU, and between processors by gloo, which stands for it',
     )
     scheduling: Scheduling = key(
         "auto",

@@ -17,10 +17,15 @@ from tools.bench.placements import all_cuts
 CHAIN = CutSpace(edges=[(0, 1), (1, 2), (2, 3)], count=4, stages=2, kinds="ab", orders=[(0, 1)])
 
 
-def space_of(graph: NodeGraph, stages: int) -> CutSpace:
+def space_of(graph: NodeGraph, stages: int, together=()) -> CutSpace:
     position = {name: place for place, name in enumerate(graph.order)}
     edges = [(position[a], position[b]) for a, b in graph.digraph.edges]
-    return CutSpace(edges=edges, count=len(position), stages=stages, kinds=range(stages), orders=None)
+    bound = [[position[name] for name in names] for names in together]
+    return CutSpace(edges=edges, count=len(position), stages=stages, kinds=range(stages), orders=None, together=bound)
+
+
+def are_together(cut, groups) -> bool:
+    return all(any(set(group) <= set(stage) for stage in cut) for group in groups)
 
 
 def accounts(*seconds: float, devices: int = 2) -> list[Account]:
@@ -49,6 +54,26 @@ def test_every_acyclic_cut_is_there_once(nodes, stages):
     ]
     assert len(set(found)) == len(found)
     assert set(found) == set(all_cuts(graph, stages))
+
+
+@settings(max_examples=60)
+@given(networks(max_body=5), st.data())
+def test_nodes_that_are_kept_together_are_in_one_stage_of_every_cut_and_of_no_fewer_cuts(nodes, data):
+    graph = built_graph(nodes)
+    groups = data.draw(
+        st.lists(st.lists(st.sampled_from(graph.order), min_size=2, max_size=3, unique=True), max_size=2)
+    )
+    together = graph.inseparable(groups)
+    every = {stages: {cut for cut in all_cuts(graph, stages) if are_together(cut, groups)} for stages in range(1, 5)}
+    assert max(stages for stages, cuts in every.items() if cuts) == min(graph.most_stages(together), 4)
+    stages = data.draw(st.integers(1, min(4, graph.most_stages(together))))
+    assert all(are_together(cut, together) for cut in every[stages])
+    space = space_of(graph, stages, together)
+    seconds = accounts(*[1.0] * space.count, devices=stages)
+    cuts = list(space.below(tuple(range(stages)), seconds, float("inf"), count()))
+    assert {tuple(named(cut, graph.order)) for cut in cuts} == every[stages]
+    for cut in space.neighbours(data.draw(st.sampled_from(cuts))):
+        assert cut in cuts
 
 
 @settings(max_examples=60)

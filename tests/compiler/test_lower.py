@@ -30,11 +30,11 @@ from tests.support.pipelines import (
 ONE_GRADIENT = 1e-12
 
 
-def programs(nodes, stages=None, *, method="petra", schedule="1f1b") -> tuple[StageProgram, ...]:
+def programs(nodes, stages=None, *, method="petra", schedule="1f1b", **kept) -> tuple[StageProgram, ...]:
     graph = built_graph(nodes)
     messages = message_types(dict.fromkeys(graph.nodes, 2))
     made = partition(graph, stages or per_block(graph), ("cpu",))
-    lowering = Lowering(graph=graph, method=METHODS[method], accumulation=3, messages=messages)
+    lowering = Lowering(graph=graph, method=METHODS[method], accumulation=3, messages=messages, **kept)
     return lowering.programs(made, schedule)
 
 
@@ -250,3 +250,44 @@ def test_branches_by_stage():
         "join": 2,
         "head": 1,
     }
+
+
+def modes(nodes, stages=None, **more) -> dict[tuple[str, ...], tuple[str, str]]:
+    found = (segment for program in programs(nodes, stages, **more) for segment in program.segments)
+    return {segment.nodes: (segment.keeps, segment.backward) for segment in found}
+
+
+ANCHORED = (STEM, anchor("first"), anchor("second"), rev("third"), HEAD)
+TWO = (("stem", "first"), ("second", "third", "head"))
+
+
+def test_what_single_nodes_keep():
+    kept = {"first": "graph", "second": "graph", "third": "input"}
+    assert modes(ANCHORED, TWO, kept=kept) == {
+        ("stem", "first"): ("input", "current"),  # delayed: the graph would have older parameters
+        ("second",): ("graph", "current"),
+        ("third",): ("input", "current"),
+        ("head",): ("input", "current"),
+    }
+    assert modes(ANCHORED, TWO, kept=kept, allow_stored=True) == {
+        ("stem",): ("input", "current"),  # nodes that keep different things are no segment
+        ("first",): ("graph", "stored"),
+        ("second",): ("graph", "current"),
+        ("third",): ("input", "current"),
+        ("head",): ("input", "current"),
+    }
+
+
+def test_a_node_that_keeps_something_asks_for_no_activation():
+    stages = (("stem", "rev0"), ("rev1", "rev2", "head"))
+    returned = {
+        keeps: [
+            entry.edge.producer
+            for program in programs(CHAIN, stages, kept={"rev0": keeps})
+            for segment in program.segments
+            for entry in segment.inputs
+            if entry.returns_activation
+        ]
+        for keeps in ("nothing", "input")
+    }
+    assert returned == {"nothing": ["rev0", "rev1", "rev2"], "input": ["rev1", "rev2"]}

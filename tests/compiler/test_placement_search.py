@@ -15,8 +15,9 @@ from petra_graph.errors import NoFeasiblePlan
 from petra_graph.program.device_types import Link
 from petra_graph.program.message_layout import StreamType
 from tests.support.costs import costs
-from tests.support.pipelines import BRANCHES, CHAIN, SKIP
+from tests.support.pipelines import BRANCHES, CHAIN, SKIP, built_graph
 from tests.support.settings import setting
+from tools.bench.placements import all_cuts
 
 
 def predict(used, made, schedule):
@@ -48,6 +49,27 @@ def test_stages_share_devices_in_order():
     assert len(made.stages) == 4
     assert [stage.device for stage in made.stages] == ["d0", "d0", "d1", "d1"]
     assert made.guarantee
+
+
+@pytest.mark.parametrize("objective", ["balanced", "memory"])
+@pytest.mark.parametrize("keep_graph", [False, True])
+def test_what_is_kept_together_is_in_one_stage(objective, keep_graph):
+    """The stem alone is by far the slowest; without the set, every cut into three has it so."""
+    used = setting(3, weights={"stem": 9.0}, together=(("stem", "rev0", "rev1"),), keep_graph=keep_graph, memory=2**30)
+    made = cut_and_place(used, 3, objective)
+    assert nodes_of(made) == [("stem", "rev0", "rev1"), ("rev2",), ("head",)]
+
+
+def test_in_a_graph_the_rest_is_cut_as_well_as_it_can_be():
+    """Every cut of the branches that has left0 and right in one stage, by the time model."""
+    together = built_graph(BRANCHES).inseparable([("left0", "right")])
+    used = setting(3, nodes=BRANCHES, table=costs(BRANCHES, (8,)), together=together, weights={"join": 4.0})
+    made = cut_and_place(used, 3, "balanced")
+    ticks = {}
+    for cut in all_cuts(used.graph, 3):
+        if any({"left0", "right"} <= set(names) for names in cut):
+            ticks[cut] = predict(used, by_hand(used, cut), "lockstep").timing.tick_seconds
+    assert ticks[tuple(nodes_of(made))] == min(ticks.values())
 
 
 @pytest.mark.parametrize(("nodes", "stages"), [(SKIP, 3), (BRANCHES, 3)])

@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 from attrs import evolve
 
-from petra_graph.compiler.spec_checks import check_depths, check_method, check_orders, check_words
+from petra_graph.compiler.spec_checks import check_depths, check_method, check_orders, check_words, keep_problems
 from petra_graph.errors import Problem, SpecError
 from petra_graph.program.placement import Partition, Stage
 from petra_graph.spec.model import ClipSpec, MethodSpec
-from tests.support.pipelines import BRANCHES, built_graph, node
+from tests.support.pipelines import BRANCHES, CHAIN, built_graph, node
 from tests.support.simulated_pipelines import graph_programs
 
 
@@ -246,3 +246,35 @@ def test_words_that_would_wait_for_ever():
         "and stage 1 (RIFW, depth 2), which feeds it, does 1"
     )
     assert problem.path == ("method", "split_backward")
+
+
+@pytest.mark.parametrize(
+    ("spec", "said"),
+    [
+        (
+            MethodSpec(keep="auto", last_stage="keep-graph"),
+            'keep = "auto" says what nodes keep, and so does last_stage',
+        ),
+        (MethodSpec(keep={}, last_stage="keep-graph"), "keep = a table says what nodes keep, and so does last_stage"),
+        (MethodSpec(keep="auto", split_backward=True), 'keep = "auto" is for whole backwards'),
+        (MethodSpec(allow_stored=True), "allow_stored = true changes nothing"),
+    ],
+)
+def test_what_contradicts_what_nodes_keep(spec, said):
+    (problem,) = refused(spec)
+    assert problem.message.startswith(said)
+    assert problem.hint
+
+
+def test_all_problems_of_what_nodes_keep():
+    graph = built_graph(CHAIN)
+    kept = {"rev0": "graph", "rev9": "input", "stem": "nothing", "head": "graph"}
+    problems = list(keep_problems(MethodSpec(keep=kept, split_backward=True), graph))
+    assert [(problem.path[-1], problem.message) for problem in problems] == [
+        ("rev0", 'node "rev0" keeps a graph, which has no parts, and split_backward = true'),
+        ("rev9", '"rev9" is not a node'),
+        ("stem", 'node "stem" is buffered, so it cannot reconstruct its input, and keep nothing'),
+        ("head", 'node "head" is the head, which differentiates at once and keeps nothing'),
+    ]
+    assert "rev0" in problems[1].hint
+    assert not list(keep_problems(MethodSpec(keep="auto"), graph))

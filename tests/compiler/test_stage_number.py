@@ -25,6 +25,11 @@ def test_one_device_has_one_stage():
     assert len(cut_into_fewest(setting(1), "balanced").stages) == 1
 
 
+def test_what_is_kept_together_leaves_fewer_stages():
+    made = cut_into_fewest(setting(5, together=(("rev0", "rev1"), ("rev2", "head"))), "balanced")
+    assert nodes_of(made) == [("stem",), ("rev0", "rev1"), ("rev2", "head")]
+
+
 def test_a_slow_device_stays_idle():
     used = on(setting(3), d0=0.1, d1=1.0, d2=1.0)
     assert [stage.device for stage in cut_into_fewest(used, "balanced").stages] == ["d1", "d2"]

@@ -15,6 +15,7 @@ from petra_graph.errors import PluginError
 from petra_graph.executor.stage_observer import StageObserver
 from petra_graph.kinds.block import BLOCK
 from petra_graph.registry.local_plugins import resolve_local
+from tests.support.pairwise import pairs_of
 from tests.support.pipelines import BLOCKS, GRAPHS, REVNET, SHAPES, batches, node, pipeline, relative_error
 
 EXACT = 1e-12
@@ -175,17 +176,15 @@ def expect_by_hand(depths, k, rule, options, how, **correction):
     assert uncorrected.executors[0].updater.parameters[0].item() != pytest.approx(found[0], rel=1e-6)
 
 
-@pytest.mark.parametrize("k", [1, 2, 3])
-@pytest.mark.parametrize("depths", [(3, 2, 1), (5, 3, 1), (7, 1, 1)], ids=str)
-@pytest.mark.parametrize("rule", RULES)
+@pytest.mark.parametrize(("rule", "depths", "k"), pairs_of(RULES, [(3, 2, 1), (5, 3, 1), (7, 1, 1)], [1, 2, 3]))
 def test_with_prediction_the_weights_are_those_of_plain_floats(rule, depths, k):
     options, formula = RULES[rule]
     expect_by_hand(depths, k, formula, options, "predict", predict=True)
 
 
-@pytest.mark.parametrize("k", [1, 2, 3])
-@pytest.mark.parametrize("depths", [(2, 2, 1), (3, 2, 1), (5, 3, 1), (6, 6, 1)], ids=str)
-@pytest.mark.parametrize("rule", RULES)
+@pytest.mark.parametrize(
+    ("rule", "depths", "k"), pairs_of(RULES, [(2, 2, 1), (3, 2, 1), (5, 3, 1), (6, 6, 1)], [1, 2, 3])
+)
 def test_with_discrepancy_correction_they_are_those_of_plain_floats(rule, depths, k):
     """The second stage hands on its gradient, and the last one has no delay, so its correction shows in the first."""
     options, formula = RULES[rule]
@@ -207,12 +206,18 @@ CORRECTIONS = {
 }
 
 
-@pytest.mark.parametrize("correction", CORRECTIONS)
-@pytest.mark.parametrize("optimizer", ["sgd", "adam", "adamw"])
+UNDELAYED = {
+    "backprop": {"method": "backprop"},
+    "gpipe": {"method": "gpipe", "accumulation": 2},
+    "sequential": {"schedule": "sequential"},
+}
+
+
 @pytest.mark.parametrize(
-    "how", [{"method": "backprop"}, {"method": "gpipe", "accumulation": 2}, {"schedule": "sequential"}], ids=str
+    ("undelayed", "optimizer", "correction"), pairs_of(UNDELAYED, ["sgd", "adam", "adamw"], CORRECTIONS)
 )
-def test_without_delay_the_bits_are_those_of_the_optimizer_without_correction(how, optimizer, correction):
+def test_without_delay_the_bits_are_those_of_the_optimizer_without_correction(undelayed, optimizer, correction):
+    how = UNDELAYED[undelayed]
     data = batches(SHAPES["revnet"], 6)
     found = []
     for options in ({}, CORRECTIONS[correction]):

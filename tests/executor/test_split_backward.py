@@ -13,6 +13,7 @@ import torch
 from petra_graph.executor.stage_observer import StageObserver
 from petra_graph.spec.model import NodeSpec, Word
 from tests.support import split_reference
+from tests.support.pairwise import pairs_of
 from tests.support.pipelines import CLASSES, Pipeline, batches, node, pipeline, relative_error
 
 RATE, MOMENTUM, SEED = 0.05, 0.9, 3
@@ -88,9 +89,7 @@ def agrees_with_the_reference(built: Pipeline, shape: tuple[int, ...], k: int, c
     assert relative_error(built.parameters(), held(stages)) < 1e-12
 
 
-@pytest.mark.parametrize("k", [1, 3])
-@pytest.mark.parametrize("orders", [*LEGAL.values(), *JOINED.values()], ids=str)
-@pytest.mark.parametrize("dropout", [0.0, 0.3])
+@pytest.mark.parametrize(("dropout", "orders", "k"), pairs_of([0.0, 0.3], [*LEGAL.values(), *JOINED.values()], [1, 3]))
 def test_a_chain_is_the_reference(orders, k, dropout):
     built = built_chain(chain(len(orders[0]), dropout=dropout), (8,), *orders, k=k)
     agrees_with_the_reference(built, (8,), k)
@@ -107,9 +106,7 @@ CONVOLUTIONS = (
 CUT = (("stem", "a0"), ("a1", "down"), ("b0", "head"))
 
 
-@pytest.mark.parametrize("k", [1, 3])
-@pytest.mark.parametrize("policy", ["arrival", "static"])
-@pytest.mark.parametrize("orders", [LEGAL[3], JOINED[3]], ids=str)
+@pytest.mark.parametrize(("k", "policy", "orders"), pairs_of([1, 3], ["arrival", "static"], [LEGAL[3], JOINED[3]]))
 def test_stages_of_several_segments_with_running_statistics_are_the_reference(k, policy, orders):
     built = built_chain(CONVOLUTIONS, (3, 6, 6), *orders, k=k, stages=CUT, policy=policy)
     agrees_with_the_reference(built, (3, 6, 6), k)

@@ -1,8 +1,9 @@
-"""The state of all stages at one cut, kept in memory."""
+"""The state of all stages at cuts, kept in memory."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
 
 from petra_graph.executor.encoded_tensors import EncodedTensors
 from petra_graph.executor.stage_executor import StageExecutor
@@ -14,19 +15,25 @@ from petra_graph.runtime.scheduler.cut_recorder import CutRecorder
 
 
 class KeptCut:
-    """Observes the cut before one forward."""
+    """Observes the cuts before some forwards."""
 
-    def __init__(self, programs: Sequence[StageProgram], at: int | None = None) -> None:
-        """Begin; `at` is None where the stages are handed over when they have halted."""
-        self._at, self._recorder = at, CutRecorder(programs, self._complete)
-        self.copies: dict[int, SavedTensors] = {}
-        """By stage."""
+    def __init__(self, programs: Sequence[StageProgram], *cuts: int) -> None:
+        """Begin; without `cuts`, the stages are handed over when they have halted."""
+        self._cuts, self._recorder = cuts, CutRecorder(programs, self._complete)
+        self.copies_at: dict[int, dict[int, SavedTensors]] = defaultdict(dict)
+        """By cut and stage."""
+
+    @property
+    def copies(self) -> Mapping[int, SavedTensors]:
+        """Of the only cut, by stage."""
+        (copies,) = self.copies_at.values() or [{}]
+        return copies
 
     def may_pass(self, _micro_batch: int) -> bool:
         return True
 
     def due(self, micro_batch: int) -> bool:
-        return micro_batch == self._at
+        return micro_batch in self._cuts
 
     def reached(self, executor: StageExecutor, cut: Cut) -> None:
         self._recorder.reached(executor, cut, {})
@@ -35,5 +42,5 @@ class KeptCut:
         self._recorder.received(stage, key, micro_batch, message)
 
     def _complete(self, at: int, saved: SavedTensors) -> None:
-        assert self._at in (None, at)
-        self.copies[saved.facts["index"]] = saved
+        assert not self._cuts or at in self._cuts
+        self.copies_at[at][saved.facts["index"]] = saved

@@ -12,8 +12,9 @@ https://arxiv.org/abs/2401.04105, equation 1, where the second stream is y_n = b
 without rounding. With a = 1 and b near 0 the network computes what the pretrained one does; then the inverse divides by a small number, so
 that errors grow by 1 / b a block. Moving a and b while the network trains brings both (the callback `dual-residual-schedule`).
 
-Midpoint: https://arxiv.org/abs/2512.02056, for a step of 1. Errors do not grow by its inverse. It is another function than the network: each
-block's F acts twice, on every other state.
+Midpoint: Gal et al. 2025, "Reversing Large Language Models for Efficient Training and Fine-Tuning", https://arxiv.org/abs/2512.02056,
+p_{n+1} = p_{n-1} + 2 h F(p_n), for a step h of 1. Their blend c p_{n-1} + (1 - c) p_n + F(p_n) is a dual residual block with a = 1 - c, b = c.
+Errors do not grow by midpoint's inverse. It is another function than the network: each block's F acts twice, on every other state.
 
 Decision: a and b are parameters that ask for no gradient. A schedule may then move them, checkpoints and weights hold them, and methods that
 keep the parameters of a forward keep them too.

@@ -123,6 +123,7 @@ def checkpoint_bytes(programs: Sequence[StageProgram], costs: CostTable, transpo
     held = [stage.live.now() for stage in pipeline.stages.values()]
     return (
         pipeline.bytes_in_flight()
+        + costs.repeated_bytes
         + sum(
             stage.parameters + stage.optimizer + stage.gradients + stage.parameter_buffer + stage.input_buffer
             for stage in held

@@ -18,6 +18,10 @@ it). So a choice whose depths have no smaller sum and whose responses are no sho
     several              every word begins with the forward, and depths are tried by simulation
 
 More depth than the least never helps: a stage's R and I come after forwards that its depth puts before them.
+
+Decision: at most one micro-batch is between R and W in a stage. With two, a first stage of 16 would be 8 updates late and not 10, for a
+copy of the parameters and a second gradient buffer; from 15 to 10 is what one graph gives, and a GPT that trains with Muon gains a
+hundredth of a nat by it (tools/README.md, "Corrections of late gradients").
 """
 
 from __future__ import annotations

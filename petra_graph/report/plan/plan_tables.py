@@ -105,6 +105,7 @@ def node_columns(document: Document, width: int) -> list[Column]:
         name_column("kind", (node["kind"] for node in nodes), width),
         name_column("block", (node["block"] for node in nodes), width),
         text_column("stage", (node["stage"] for node in nodes)),
+        text_column("keeps", (node.get("keeps") for node in nodes)),
         name_column("reads", (", ".join(node["inputs"]) for node in nodes), width),
         name_column("outputs", map(shapes_label, nodes), width),
         number_column("parameters", units.COUNT_WORDS, [node["parameters"] for node in nodes]),

@@ -1,0 +1,234 @@
+"""What each node keeps for its backward, where the specification leaves that open: as fast as memory allows.
+
+    least      every node keeps least: a reversible one nothing, a buffered one its input
+    cut        the stages that are best for what nodes keep
+    fill       in these stages, nodes keep what saves most seconds for its bytes times the micro-batches in flight, as long as it fits
+    again      from the cut on, until nothing changes; at first for nodes that keep least, then for nodes that keep what is fastest
+
+The fastest placement that was found is taken. With `fill`, the bytes only say what is tried first: whether it fits is what the memory model
+says. What does not fit is tried once more together with another change.
+
+Decision: nodes of delayed stages keep no graphs, since these would need the parameters of their forwards, unless the specification allows it;
+so all choices have the parameters that the method has (`Method.mode`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from itertools import product
+from math import inf
+from typing import get_args
+
+from attrs import define, evolve, field, frozen
+
+from petra_graph.compiler.durations import node_seconds
+from petra_graph.compiler.memory_and_time import Prediction
+from petra_graph.compiler.partition_problem import buffer_bytes, version_bytes
+from petra_graph.compiler.placement_search import resolved_placement
+from petra_graph.compiler.planner_inputs import PlannerInputs
+from petra_graph.compiler.proposals import fits, held_bytes, shares
+from petra_graph.compiler.simulator.steady_state import tick
+from petra_graph.errors import NoFeasiblePlan
+from petra_graph.graph.node_graph import NodeGraph
+from petra_graph.program.placement import Partition, Placement
+from petra_graph.spec.model import BufferedKeeps, Keeps, KeepsByNode, Kind
+from petra_graph.units import listed, plural, seconds
+
+_ROUNDS = 4
+"""Cuts from one beginning, at most."""
+_PAIRS = 60
+"""Of changes of which one alone does not fit, tried in one cut."""
+_TRIES = 100
+"""Changes of what single nodes keep, where nothing fits if all keep least."""
+_DOES: Mapping[Keeps, str] = {"nothing": "reconstruct", "input": "recompute", "graph": "keep their graphs"}
+_Change = tuple[str, Keeps]
+"""A node, and what it is to keep."""
+
+
+def place_and_keep(inputs: PlannerInputs, search: Callable[[PlannerInputs], Placement], *, fill: bool) -> Placement:
+    """Return the fastest placement that a search finds for some choice of what nodes keep, with that choice.
+
+    Args:
+        inputs: what they say of what nodes keep is replaced.
+        search: places the network for what its inputs say that nodes keep; raises NoFeasiblePlan where nothing fits.
+        fill: use the memory that is left; otherwise nodes keep least.
+
+    Raises:
+        NoFeasiblePlan: nothing was found that fits, whatever nodes keep; of nodes that keep least.
+    """
+    choice = _Choice(inputs=inputs, search=search)
+    first = choice.least()
+    if not fill:
+        return first
+    choice.improve(first)
+    if any(inputs.limits):
+        fastest = choice.filled(first, limited=False)
+        choice.improve(choice.unlimited(fastest))
+        if found := choice.searched(fastest):
+            choice.improve(found)
+    return choice.best(first)
+
+
+def kept_by_kind(graph: NodeGraph, reversible: Keeps = "nothing", buffered: BufferedKeeps = "input") -> KeepsByNode:
+    """Return the same for all nodes of a kind; by default what holds least beside the work."""
+    own: Mapping[Kind, Keeps] = {"reversible": reversible, "buffered": buffered}
+    return {name: own[graph.nodes[name].kind] for name in graph.order if name != graph.head}
+
+
+@frozen
+class _Cost:
+    """What it costs if a node keeps something."""
+
+    seconds: float
+    """Of a micro-batch."""
+    size: float
+    """Bytes of all micro-batches in flight, about."""
+
+
+@define(kw_only=True)
+class _Choice:
+    """The placements that were found, each with what its nodes keep."""
+
+    inputs: PlannerInputs
+    search: Callable[[PlannerInputs], Placement]
+    tried: list[KeepsByNode] = field(init=False, factory=list)
+    """For which a cut was searched for."""
+    found: list[tuple[float, Placement]] = field(init=False, factory=list)
+    """Ticks and placements."""
+
+    def least(self) -> Placement:
+        """Return the placement of nodes that keep least, or, where that does not fit, of those that need least together with their work."""
+        least = kept_by_kind(self.inputs.graph)
+        try:
+            return self._searched(least)
+        except NoFeasiblePlan:
+            placement = self.unlimited(least)
+            kept = self._spared(placement)
+            if self._fits(kept, placement):
+                return self._resolved(kept, placement)
+            if kept != least and (found := self.searched(kept)):
+                return found
+            raise
+
+    def improve(self, placement: Placement) -> None:
+        """Fill memory and cut again, until nothing changes; stages in which nodes that keep least do not fit are left as they are."""
+        for _ in range(_ROUNDS):
+            kept = self.filled(placement)
+            if not self._fits(kept, placement):
+                return
+            self._resolved(kept, placement)
+            if kept in self.tried or not (again := self.searched(kept)):
+                return
+            placement = again
+
+    def unlimited(self, kept: KeepsByNode) -> Placement:
+        """Return the cut for what nodes keep that is best without limits, which it need not keep."""
+        devices = tuple(evolve(device, memory_bytes=None) for device in self.inputs.devices)
+        return evolve(self.search(evolve(self.inputs, kept=kept, devices=devices)), devices=self.inputs.devices)
+
+    def searched(self, kept: KeepsByNode) -> Placement | None:
+        """Return the cut for what nodes keep; None where none fits."""
+        try:
+            return self._searched(kept)
+        except NoFeasiblePlan:
+            return None
+
+    def filled(self, placement: Placement, *, limited: bool = True) -> KeepsByNode:
+        """Return what the nodes of these stages keep if what saves most seconds for its bytes comes first.
+
+        Args:
+            limited: as long as it fits.
+        """
+        costs, kept = self._costs(placement), kept_by_kind(self.inputs.graph)
+        if limited and placement.kept and not self._fits(kept, placement):
+            kept = placement.kept
+
+        def saves(*changes: _Change) -> float:
+            return sum(costs[name, kept[name]].seconds - costs[name, keeps].seconds for name, keeps in changes)
+
+        def worth(change: _Change) -> tuple[float, float]:
+            more = costs[change].size - costs[change[0], kept[change[0]]].size
+            return saves(change) / max(more, 1.0), saves(change)
+
+        left, refused = sorted(costs), []
+        while left:
+            change = max(left, key=worth)
+            left.remove(change)
+            if saves(change) > 0 and (not limited or self._fits(_changed(kept, change), placement)):
+                kept = _changed(kept, change)
+            elif saves(change) > 0:
+                refused.append(change)
+        pairs = [(one, other) for one, other in product(refused, costs) if one[0] != other[0] and saves(other)]
+        for pair in sorted(pairs, key=lambda pair: saves(*pair), reverse=True)[:_PAIRS]:
+            if saves(*pair) > 0 and self._fits(_changed(kept, *pair), placement):
+                kept = _changed(kept, *pair)
+        return kept
+
+    def best(self, first: Placement) -> Placement:
+        """Return the fastest placement, and say what it gains over the first."""
+        least = next(spent for spent, placement in self.found if placement is first)
+        spent, best = min(self.found, key=lambda one: one[0])
+        kept = [*(best.kept or {}).values()]
+        does = listed(f"{kept.count(keeps)} {does}" for keeps, does in _DOES.items() if keeps in kept)
+        said = f'method.keep = "auto": {does}, for {seconds(spent)} a micro-batch; if every node kept least, {seconds(least)}'
+        tried = f"the smallest tick found, of cuts for {plural(len(self.tried), 'choice')} of what nodes keep"
+        return evolve(best, notes=(*best.notes, said), guarantee=best.guarantee and tried)
+
+    def _searched(self, kept: KeepsByNode) -> Placement:
+        self.tried.append(kept)
+        return self._offered(evolve(self.search(evolve(self.inputs, kept=kept)), kept=kept))
+
+    def _resolved(self, kept: KeepsByNode, placement: Placement) -> Placement:
+        """Return the stages of a placement with the depths that follow from what nodes keep."""
+        made = resolved_placement(evolve(self.inputs, kept=kept), Partition(stages=placement.stages))
+        return self._offered(evolve(placement, schedule=made.schedule, kept=kept))
+
+    def _offered(self, placement: Placement) -> Placement:
+        self.found.append((tick(Prediction(inputs=self.inputs, placement=placement).pipeline).seconds, placement))
+        return placement
+
+    def _fits(self, kept: KeepsByNode, placement: Placement) -> bool:
+        return fits(self.inputs, evolve(placement, kept=kept))
+
+    def _spared(self, placement: Placement) -> KeepsByNode:
+        """Return what the nodes of these stages keep if the largest share of a limit is lowered: by one choice for each kind, then singly."""
+        graph = self.inputs.graph
+        every = [kept_by_kind(graph, *keeps) for keeps in product(get_args(Keeps), get_args(BufferedKeeps))]
+        largest, _, kept = min((self._share(kept, placement), place, kept) for place, kept in enumerate(every))
+        changes = list(dict.fromkeys(change for one in every for change in one.items()))
+        for _ in range(max(1, _TRIES // len(changes))):
+            before = kept
+            for change in changes:
+                share = self._share(_changed(before, change), placement, largest)
+                if share < largest:
+                    kept, largest = _changed(before, change), share
+            if kept == before or largest <= 1:
+                break
+        return kept
+
+    def _share(self, kept: KeepsByNode, placement: Placement, most: float = inf) -> float:
+        """Return the largest share that a device would hold of its limit, or one above `most`."""
+        limits = self.inputs.limits
+        enough = [inf if limit is None else most * limit for limit in limits]
+        return max(shares(held_bytes(self.inputs, evolve(placement, kept=kept), enough), limits))
+
+    def _costs(self, placement: Placement) -> Mapping[_Change, _Cost]:
+        """Return the costs of all that each node may keep in these stages."""
+        inputs, found = self.inputs, {}
+        for reversible, buffered in zip(get_args(Keeps), ("input", *get_args(BufferedKeeps)), strict=True):
+            kept = kept_by_kind(inputs.graph, reversible, buffered)
+            for program in inputs.placed(evolve(placement, kept=kept)):
+                for segment in program.segments:
+                    for name in segment.nodes if segment.kind != "head" else ():
+                        node = inputs.costs.nodes[name]
+                        spent = node_seconds(program, segment, name, inputs.clocks[program.device], inputs.parts)
+                        versions = version_bytes(segment, node) / inputs.accumulation if program.delayed else 0
+                        found[name, segment.keeps] = _Cost(
+                            spent.forward + spent.backward + spent.update / inputs.accumulation,
+                            program.depth * (buffer_bytes(segment, node, inputs) + versions),
+                        )
+        return found
+
+
+def _changed(kept: KeepsByNode, *changes: _Change) -> KeepsByNode:
+    return {**kept, **dict(changes)}

@@ -1,0 +1,122 @@
+"""`method.keep`: what each node keeps, listed or chosen by memory, from the specification to a run that repeats it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from petra_graph.cli.main import main
+from petra_graph.errors import NoFeasiblePlan, SpecError
+from petra_graph.planning.check_spec import check_spec
+from petra_graph.planning.measure_network import measure
+from petra_graph.planning.place_network import place_on_processes
+from petra_graph.planning.plan_spec import plan
+from petra_graph.planning.saved_plan import SavedPlan
+from petra_graph.planning.spec_devices import planned_devices
+from petra_graph.spec.load_spec import dump
+from petra_graph.training.prepared_run import prepare
+from petra_graph.training.record.resolved_spec import resolved
+from tests.support.runs import SPEC
+
+TWO = (
+    "partition.devices=2",
+    "partition.stages=2",
+    "partition.device_type=cpu",
+    "method.name=1f1b-flush",
+    "method.schedule=1f1b",
+)
+AUTO = "method.keep=auto"
+CHAIN = SPEC.replace("repeat = 2", "repeat = 4")
+
+
+@pytest.fixture
+def spec(write):
+    return write("chain.toml", CHAIN)
+
+
+def fullest(found):
+    return max(held.total for held in found.prediction.device_memory.values())
+
+
+def between(spec, share):
+    """Return a limit between what nodes hold that keep least, and what they hold that keep graphs."""
+    least, most = (fullest(plan(spec, (*TWO, AUTO, f"partition.strategy={one}"))) for one in ("memory", "balanced"))
+    return f"partition.memory={int(least + share * (most - least))}B"
+
+
+def kept(found):
+    return {node["name"]: node["keeps"] for node in found.document(with_timeline=False)["nodes"]}
+
+
+def test_a_plan_keeps_what_memory_allows_and_says_so(spec):
+    limit = between(spec, 0.5)
+    found = plan(spec, (*TWO, AUTO, limit))
+    assert fullest(found) <= int(limit[17:-1])
+    assert set(kept(found).values()) > {None, "graph"}
+    assert any(text.startswith('method.keep = "auto": ') for text in found.document(with_timeline=False)["assumptions"])
+    with pytest.raises(NoFeasiblePlan):
+        plan(spec, (*TWO, limit))
+    free, own = plan(spec, (*TWO, AUTO)), plan(spec, TWO)
+    assert free.prediction.programs == own.prediction.programs, "graphs are the method's own, and the fastest"
+    assert free.prediction.timing.tick_seconds < found.prediction.timing.tick_seconds
+
+
+def test_the_resolved_specification_has_each_node_and_repeats_it(write, spec):
+    given = (*TWO, AUTO, between(spec, 0.5))
+    prepared = prepare(spec, given, processes=2)
+    again = resolved(prepared)
+    assert set(again.method.keep) == {"stem", *(f"rev.{n}" for n in range(4))}
+    repeated = prepare(write("resolved.toml", dump(again)), ("partition.memory=1GiB",), processes=2)
+    assert [program.segments for program in repeated.programs] == [program.segments for program in prepared.programs]
+
+
+def test_other_processes_keep_what_the_plan_keeps(spec):
+    """Also where the planned device would not suffice: then nodes keep least, in as many processes as stages."""
+    stages = '[["stem", "rev.0"], ["rev.1", "rev.2", "rev.3", "head"]]'
+    one = (*TWO, AUTO, "partition.devices=1", f"partition.stages={stages}")
+    for limit, keeps in (("partition.memory=1GiB", {"graph"}), ("partition.memory=160KiB", {"nothing", "input"})):
+        network = measure(check_spec(spec, (*one, limit)))
+        placement = place_on_processes(network, planned_devices(network.spec.partition), 2)
+        assert {stage.rank for stage in placement.stages} == {0, 1}
+        assert set(placement.kept.values()) == keeps
+        assert {segment.keeps for program in network.programs(placement) for segment in program.segments[:-1]} <= keeps
+
+
+def test_a_listed_graph_in_a_delayed_stage_is_refused(spec):
+    stages = '[["stem", "rev.0", "rev.1"], ["rev.2", "rev.3", "head"]]'
+    listed = (f"partition.stages={stages}", 'method.keep={"rev.3"="graph", "rev.0"="graph"}')
+    with pytest.raises(SpecError) as caught:
+        plan(spec, listed)
+    (problem,) = caught.value.problems
+    assert problem.message == (
+        'node "rev.0" cannot keep its graph: its stage, 1, has depth 2, so its parameters change before the backward'
+    )
+    assert "chain.toml" in str(problem) or "--set" in str(problem)
+    assert kept(plan(spec, (*listed, "method.allow_stored=true")))["rev.0"] == "graph"
+
+
+def test_misspelt_nodes_and_values_are_named(spec, capsys):
+    assert main(["validate", spec, "--set", 'method.keep={"rev.7"="input"}']) == 2
+    assert "did you mean" in capsys.readouterr().err
+    assert main(["validate", spec, "--set", 'method.keep={"rev.1"="graphs"}']) == 2
+    said = capsys.readouterr().err
+    assert "graphs" in said
+    assert "nothing" in said
+
+
+def test_a_saved_plan_has_what_its_nodes_keep(spec):
+    limit = between(spec, 0.5)
+    found = plan(spec, (*TWO, AUTO, limit))
+    Path("plan.json").write_text(json.dumps(found.document(with_timeline=False)))
+    network = measure(check_spec(spec, (*TWO, AUTO, limit)))
+    placement = SavedPlan.read("plan.json").placement(network, ["cpu:0", "cpu:1"], 2)
+    assert placement.kept == found.prediction.placement.kept
+    listed = measure(
+        check_spec(
+            spec, (*TWO, limit, 'method.keep={"rev.0"="graph", "rev.1"="graph", "rev.2"="graph", "rev.3"="graph"}')
+        )
+    )
+    with pytest.raises(SpecError, match=r"is a plan in which node .* keeps"):
+        SavedPlan.read("plan.json").placement(listed, ["cpu:0", "cpu:1"], 2)

@@ -1,0 +1,152 @@
+"""A network whose layers share a parameter: its cuts, its figures, and what is said where there is no cut."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+import torch
+from torch import nn
+
+import petra_graph as pg
+from petra_graph.cli.main import main
+
+SPEC = """
+name = "shares"
+
+[architecture]
+name = "module"
+options = { build = "tests.planning.test_shared_across_stages:Shares" }
+
+[method]
+name = "backprop"
+
+[data]
+name = "random"
+batch = 8
+options = { shape = [12], classes = 3, train = 64, test = 8 }
+
+[partition]
+stages = 4
+devices = 4
+"""
+APART = 'architecture.options.build="tests.planning.test_shared_across_stages:Apart"'
+NODES = ["blocks.0", "blocks.1", "blocks.2", "blocks.3", "blocks.4"]
+
+
+class Block(nn.Module):
+    def __init__(self, width, outputs):
+        super().__init__()
+        self.linear = nn.Linear(width, outputs)
+
+    def forward(self, x):
+        return torch.tanh(self.linear(x))
+
+
+class Shares(nn.Module):
+    """Blocks 1 and 3 of five have one weight."""
+
+    def __init__(self):
+        super().__init__()
+        self.blocks = nn.ModuleList([*(Block(12, 12) for _ in range(4)), Block(12, 3)])
+        self.blocks[3].linear.weight = self.blocks[1].linear.weight
+
+    def forward(self, x):
+        for block in self.blocks:
+            x = block(x)
+        return x
+
+
+@pytest.fixture
+def planned(here, write, capsys):
+    """Plan with changes, and return the document, or the message of a refusal."""
+    spec = write("shares.toml", SPEC)
+
+    def plan(*changes):
+        changed = [part for one in changes for part in ("--set", one)]
+        if main(["plan", spec, "--json", "--output", "plan.json", *changed]):
+            return " ".join(capsys.readouterr().err.split())
+        return json.loads((here / "plan.json").read_text())
+
+    return plan
+
+
+def stages_of(document):
+    return [stage["nodes"] for stage in document["stages"]]
+
+
+def test_a_number_of_stages_is_cut_around_them(planned):
+    for stages in (3, '"auto"'):
+        document = planned(f"partition.stages={stages}")
+        assert any(set(NODES[1:4]) <= set(names) for names in stages_of(document))
+    assert stages_of(planned("partition.stages=3")) == [NODES[:1], NODES[1:4], NODES[4:]]
+    assert len(stages_of(planned("partition.untie=true"))) == 4
+
+
+@pytest.mark.parametrize(
+    ("change", "begins"),
+    [
+        ("partition.stages=4", '4 stages are too many: nodes "blocks.1" and "blocks.3" share the parameter'),
+        ('partition.stages="per-block"', 'nodes "blocks.1" and "blocks.3" share the parameter'),
+    ],
+)
+def test_a_refusal_names_the_most_stages_that_there_can_be(planned, change, begins):
+    said = planned(change, "partition.devices=1")
+    assert begins in said
+    assert "blocks.1.linear.weight" in said
+    assert "set partition.stages = 3, the most that there can be" in said
+
+
+def test_values_are_counted_once_a_stage(planned):
+    every = 4 * 12 * 12 + 4 * 12 + 12 * 3 + 3
+    totals = planned("partition.stages=3")["totals"]
+    assert (totals["parameters"], totals["trained"]) == (every - 144, every - 144)
+    totals = planned("partition.untie=true")["totals"]
+    assert (totals["parameters"], totals["trained"]) == (every, every)
+    totals = planned("partition.stages=3", 'finetune.trained=["blocks.1"]')["totals"]
+    assert (totals["parameters"], totals["trained"]) == (every - 144, 156)
+
+
+def test_frozen_parameters_may_be_in_several_stages(planned):
+    frozen = planned('finetune.trained=["blocks.4", "*bias"]', "partition.stages=5", "partition.devices=5")
+    assert stages_of(frozen) == [[name] for name in NODES]
+    assert not any("another model" in text for text in frozen["warnings"])
+    assert "too many" in planned('finetune.trained=["blocks.3"]')
+
+
+def test_a_replica_sends_what_is_shared_once(planned):
+    """The gradients of a stage's parameters, on a link that takes nothing but their bytes."""
+    link = (
+        "partition.replicas=2",
+        "partition.link_latency=0",
+        "partition.link_bandwidth=1e6",
+        "partition.stages=1",
+        "partition.devices=1",
+    )
+    once, apart = (planned(*link, *more)["stages"][0]["seconds"] for more in ((), (APART,)))
+    assert apart["exchange"] - once["exchange"] == pytest.approx(4 * 144 / 1e6)
+
+
+def test_what_is_shared_is_updated_once_and_is_in_a_checkpoint_for_each_node(planned):
+    whole = ("partition.stages=1", "partition.devices=1")
+    once, apart = (planned(*whole, *more) for more in ((), (APART,)))
+    assert once["stages"][0]["seconds"]["update"] < apart["stages"][0]["seconds"]["update"]
+    assert once["totals"]["checkpoint_bytes"] == apart["totals"]["checkpoint_bytes"]
+    bytes_of_both = [one["totals"]["bytes"] for one in (once, apart)]
+    assert bytes_of_both[1]["parameters"] - bytes_of_both[0]["parameters"] == 4 * 144
+    assert bytes_of_both[1]["optimizer"] - bytes_of_both[0]["optimizer"] == 4 * 144
+
+
+class Apart(Shares):
+    def __init__(self):
+        super().__init__()
+        self.blocks[3] = Block(12, 12)
+
+
+def test_a_network_that_is_loaded_shares_as_the_run_did(here, write):
+    spec = write("shares.toml", SPEC)
+    assert main(["run", spec, "--fast-dev-run", "--set", "partition.stages=1", "--set", "partition.devices=1"]) == 0
+    network = pg.load("latest")
+    assert network.block("blocks.1").get_parameter("blocks.1.linear.weight") is network.block("blocks.3").get_parameter(
+        "blocks.3.linear.weight"
+    )
