@@ -1,4 +1,4 @@
-# Two commands: `make quickstart` and `make test`. Both install into .venv first. `make quick` is the short test.
+# Two commands: `make quickstart` and `make test`. Both install into .venv first. `make quick` is the short test, `make test-all` the long one.
 PYTHON ?= python3
 TEST_PROCESSES ?= 2
 # What an empty .venv is given, as in `TORCH="torch==2.8.* torchvision==0.23.*" make test`; `make clean` empties it.
@@ -7,7 +7,10 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: quickstart test quick check format gpu clean
+# Hundreds of processes read what one has compiled.
+unexport PYTHONDONTWRITEBYTECODE
+
+.PHONY: quickstart test test-all quick check format gpu clean
 
 quickstart: $(STAMP)
 	$(BIN)/petra-graph run specs/quickstart.toml
@@ -15,8 +18,11 @@ quickstart: $(STAMP)
 test: check
 	$(BIN)/python -m pytest --numprocesses $(TEST_PROCESSES) --dist loadfile --no-loadscope-reorder
 
+test-all: check
+	$(BIN)/python -m pytest --numprocesses $(TEST_PROCESSES) --dist loadfile --no-loadscope-reorder -m '' --hypothesis-profile thorough
+
 quick: $(STAMP)
-	$(BIN)/python -m pytest --numprocesses $(TEST_PROCESSES) --dist loadfile --no-loadscope-reorder -m 'not slow and not processes' --hypothesis-profile quick
+	$(BIN)/python -m pytest --numprocesses $(TEST_PROCESSES) --dist loadfile --no-loadscope-reorder -m 'not slow and not processes and not thorough' --hypothesis-profile quick
 
 check: $(STAMP)
 	$(BIN)/ruff format --check .

@@ -25,8 +25,9 @@ for number in REQUESTS:
         signal.signal(number, lambda *_: None)
 # Processes that tests start find this checkout's package, whatever folder they start in.
 os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
-settings.register_profile("shared-machine", deadline=None, derandomize=True, print_blob=True)
-settings.register_profile("quick", settings.get_profile("shared-machine"), max_examples=20)
+settings.register_profile("thorough", deadline=None, derandomize=True, print_blob=True)
+settings.register_profile("shared-machine", settings.get_profile("thorough"), max_examples=50)
+settings.register_profile("quick", settings.get_profile("thorough"), max_examples=20)
 settings.load_profile("shared-machine")
 
 

@@ -1,14 +1,17 @@
-"""The command line called on one specification; two networks with a cable between them."""
+"""The command line called on one specification; runs that nothing interrupts; two networks with a cable between them."""
 
 from __future__ import annotations
 
 import contextlib
 import os
 import subprocess
+from pathlib import Path
 
 import pytest
 
 from petra_graph.cli.main import main
+from petra_graph.kinds.listener import Listener
+from petra_graph.training.training_run import run
 
 
 @pytest.fixture
@@ -24,6 +27,22 @@ def validate(write, capsys):
         return code, printed.err
 
     return validate
+
+
+@pytest.fixture(scope="session")
+def whole_run(tmp_path_factory):
+    """The directory of a run in this process that nothing interrupts: trained once, and nothing may change it."""
+    trained: dict[tuple[str, ...], Path] = {}
+
+    def directory(text: str, *settings: str) -> Path:
+        if (text, *settings) not in trained:
+            folder = tmp_path_factory.mktemp("whole")
+            (folder / "whole.toml").write_text(text)
+            ended = run(str(folder / "whole.toml"), [*settings, f"run.directory={folder}"], Listener())
+            trained[text, *settings] = Path(ended.summary["directory"])
+        return trained[text, *settings]
+
+    return directory
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ import torch
 from petra_graph.program.method import METHODS
 from petra_graph.spec.model import Keeps
 from tests.support.method_cases import POINTS, MethodCase, cases, chosen, computation, programs
-from tests.support.pairwise import pairs, pairwise_product
+from tests.support.pairwise import pairs, pairwise, pairwise_product, thinned
 from tests.support.pipelines import GRAPHS, SHAPES, batches
 
 ALL = cases(lambda _: True, stages=("one a node", "one a pair", "one"), accumulations=(1, 3))
@@ -24,6 +24,20 @@ def test_every_pair_of_a_product_is_chosen():
         values = list(factors.values())
         assert {(row[one], row[other]) for row in rows} == set(product(values[one], values[other]))
     assert len(rows) <= 12, "the product has 36 rows"
+
+
+def test_every_value_of_a_product_is_chosen():
+    rows = list(product((1, 2, 3), ("x", "y"), (True, False)))
+    chosen_rows = pairwise(rows, lambda row: dict(zip("abc", row, strict=True)), together=1)
+    assert [set(values) for values in zip(*chosen_rows, strict=True)] == [{1, 2, 3}, {"x", "y"}, {True, False}]
+    assert len(chosen_rows) == 3
+
+
+def test_cases_that_are_not_usual_are_marked():
+    cases = [(1, "x"), (2, "y"), (3, "z")]
+    parameters = thinned(cases, cases[1:2])
+    assert [one.values for one in parameters] == cases
+    assert [[mark.name for mark in one.marks] for one in parameters] == [["thorough"], [], ["thorough"]]
 
 
 def test_every_pair_that_any_case_has_is_chosen():

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import shutil
+from itertools import product
 from pathlib import Path
 
 import pytest
@@ -10,10 +10,10 @@ import torch
 from safetensors.torch import load_file
 
 from petra_graph.cli.main import main
-from petra_graph.kinds.listener import Listener
 from petra_graph.record import checkpoint
 from petra_graph.training.training_run import run
 from tests.support.forks import ended, ranks
+from tests.support.pairwise import thinned
 from tests.support.runs import MICRO_BATCHES, SPEC, only_run, weights_bytes, without_times
 from tests.support.stopping import StopAt
 
@@ -78,22 +78,28 @@ def words(settings):
     return [word for setting in settings for word in ("--set", setting)]
 
 
-@pytest.mark.parametrize("call", ["trained 1/4", "trained 2/6", "trained 2/8", "evaluating 1"])
-@pytest.mark.parametrize("how", HOW | ALSO)
-def test_interrupted_and_resumed_is_uninterrupted(spec, how, call):
+def same_runs(one, other):
+    assert without_times(one) == without_times(other)
+    assert weights_bytes(one) == weights_bytes(other)
+
+
+CALLS = ("trained 1/4", "trained 2/6", "trained 2/8", "evaluating 1")
+INTERRUPTED = list(product(HOW | ALSO, CALLS))
+USUAL = [INTERRUPTED[at * len(CALLS) + at % len(CALLS)] for at in range(len(HOW | ALSO))]
+"""Each way once; the calls take turns, so that each correction meets several."""
+
+
+@pytest.mark.parametrize(("how", "call"), thinned(INTERRUPTED, USUAL))
+def test_interrupted_and_resumed_is_uninterrupted(spec, whole_run, how, call):
     settings = (HOW | ALSO)[how]
     run(spec, settings, StopAt(call))
     assert main(["run", "--resume", "latest"]) == 0
-    run(spec, [*settings, "run.directory=whole"], Listener())
-    assert without_times(only_run()) == without_times(only_run("whole"))
-    assert weights_bytes(only_run()) == weights_bytes(only_run("whole"))
+    same_runs(only_run(), whole_run(SPEC, *settings))
 
 
 @pytest.mark.parametrize("how", HOW)
-def test_a_correction_changes_the_training(spec, how):
-    run(spec, HOW[how], Listener())
-    run(spec, [*HOW[how], *OFF, "run.directory=without"], Listener())
-    assert weights_bytes(only_run()) != weights_bytes(only_run("without"))
+def test_a_correction_changes_the_training(whole_run, how):
+    assert weights_bytes(whole_run(SPEC, *HOW[how])) != weights_bytes(whole_run(SPEC, *HOW[how], *OFF))
 
 
 @pytest.mark.parametrize(
@@ -129,54 +135,47 @@ TWICE = [
 
 
 @pytest.mark.processes
-@pytest.mark.parametrize("settings", TWICE, ids=str)
-def test_two_processes_have_the_bits_of_one(spec, settings):
+@pytest.mark.parametrize("settings", thinned(TWICE, TWICE[::2]), ids=str)
+def test_two_processes_have_the_bits_of_one(spec, whole_run, settings):
     with ranks(*[("run", spec, *words(settings))] * 2) as running:
         assert ended(running) == [0, 0], running[-1].said
-    assert main(["run", spec, *words([*settings, "run.directory=one"])]) == 0
-    assert weights_bytes(only_run()) == weights_bytes(only_run("one"))
-    assert without_times(only_run()) == without_times(only_run("one"))
+    same_runs(only_run(), whole_run(SPEC, *settings))
+
+
+REPLICATED = [
+    [*CORRECTS["prediction"], "method.schedule=lockstep"],
+    [*CORRECTS["discrepancy"], *GRID, "method.schedule=lockstep"],
+    CORRECTS["error feedback"],
+    [SPIKE, *BY_DELAY, *GRID, "method.schedule=lockstep"],
+    [*NADAM, "method.schedule=lockstep"],
+    ["optimizer.name=muon", SPIKE, *GRID, "method.accumulation=1"],
+    ["optimizer.name=soap", "optimizer.options.precondition_frequency=3", "method.accumulation=1"],
+]
+"""By what an optimizer keeps: answers for a delay, means of steps, the last step, nothing, a product of rates, and matrices."""
 
 
 @pytest.mark.processes
-@pytest.mark.parametrize(
-    "settings",
-    [
-        [*CORRECTS["prediction"], "method.schedule=lockstep"],
-        [*CORRECTS["discrepancy"], *GRID, "method.schedule=lockstep"],
-        CORRECTS["error feedback"],
-        [SPIKE, *BY_DELAY, *GRID, "method.schedule=lockstep"],
-        [*NADAM, "method.schedule=lockstep"],
-        ["optimizer.name=muon", SPIKE, *GRID, "method.accumulation=1"],
-        ["optimizer.name=soap", "optimizer.options.precondition_frequency=3", "method.accumulation=1"],
-    ],
-    ids=str,
-)
+@pytest.mark.parametrize("settings", thinned(REPLICATED, REPLICATED[:2] + REPLICATED[-1:]), ids=str)
 def test_two_replicas_have_the_same_bits_in_two_and_four_processes(spec, settings):
-    replicas = [*settings, "partition.replicas=2", "data.batch=64"]
+    replicas = [*settings, "partition.replicas=2", "data.batch=64", "run.micro_batches=8"]
     for count in (2, 4):
         with ranks(*[("run", spec, *words([*replicas, f"run.directory=on{count}"]))] * count) as running:
             assert ended(running) == [0] * count, running[-1].said
-    assert weights_bytes(only_run("on2")) == weights_bytes(only_run("on4"))
-    assert without_times(only_run("on2")) == without_times(only_run("on4"))
+    same_runs(only_run("on2"), only_run("on4"))
 
 
 @pytest.mark.parametrize("correction", CORRECTS)
-def test_a_probe_changes_nothing_and_sees_the_true_weights(spec, correction):
-    run(spec, CORRECTS[correction], Listener())
-    run(spec, [*CORRECTS[correction], "probe.per_epoch=2", "run.directory=probed"], Listener())
-    assert weights_bytes(only_run()) == weights_bytes(only_run("probed"))
+def test_a_probe_changes_nothing_and_sees_the_true_weights(whole_run, correction):
+    plain, probed = (whole_run(SPEC, *CORRECTS[correction], *more) for more in ((), ("probe.per_epoch=2",)))
+    assert weights_bytes(plain) == weights_bytes(probed)
 
 
 @pytest.mark.parametrize("correction", CORRECTS)
-def test_without_delay_it_is_the_optimizer_without_correction(spec, correction):
+def test_without_delay_it_is_the_optimizer_without_correction(whole_run, correction):
     for settings in (["method.name=backprop"], ["method.name=gpipe"], ["partition.stages=1"]):
-        run(spec, [*settings, *CORRECTS[correction]], Listener())
-        run(spec, [*settings, "run.directory=base"], Listener())
-        one, other = (load_file(only_run(parent) / "weights.safetensors") for parent in ("runs", "base"))
+        corrected, plain = (whole_run(SPEC, *settings, *more) for more in (CORRECTS[correction], ()))
+        one, other = (load_file(directory / "weights.safetensors") for directory in (corrected, plain))
         assert all(torch.equal(value, other[name]) for name, value in one.items())
-        for parent in ("runs", "base"):
-            shutil.rmtree(parent)
 
 
 OF_BACKWARDS = {

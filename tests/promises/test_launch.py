@@ -5,8 +5,6 @@ from __future__ import annotations
 import os
 import re
 import signal
-import subprocess
-import sys
 import time
 from pathlib import Path
 
@@ -15,7 +13,6 @@ import pytest
 from petra_graph.cli.main import main
 from tests.support.forks import (
     ENDLESS,
-    PATIENCE_SECONDS,
     RUN,
     alone,
     at_work_in,
@@ -26,7 +23,6 @@ from tests.support.forks import (
     until,
     wait_for_progress,
 )
-from tests.support.processes import environment, torchrun
 from tests.support.runs import FILES, events, files_of, only_run, summary_of, weights_bytes
 from tests.support.strangers import KNOWN
 
@@ -119,49 +115,54 @@ name = "tests.support.slowed:Slowed"
 
 @pytest.fixture
 def nodes(request):
-    """An address to meet at, and of each node what its processes begin with.
+    """An address to meet at, and of each node its network, with variables for its processes.
 
-    Each is in a network of its own, without loopback and shared memory; where that cannot be had, both are on the loopback.
+    Each network is without loopback and shared memory; where they cannot be had, both nodes are on the loopback.
     """
     try:
         networks = request.getfixturevalue("namespaces")
     except pytest.skip.Exception:
-        return f"127.0.0.1:{free_port()}", [((), {}), ((), {})]
-    return "10.77.0.1:29500", [
-        (("ip", "netns", "exec", name), {"GLOO_SOCKET_IFNAME": end}) for name, end in networks.items()
-    ]
+        return f"127.0.0.1:{free_port()}", [(None, {}), (None, {})]
+    return "10.77.0.1:29500", [(name, {"GLOO_SOCKET_IFNAME": end}) for name, end in networks.items()]
+
+
+def torchrun(node: int, address: str, network: str | None, **variables: str):
+    """Start the agent of one of two nodes, with one process of the run."""
+    host, _, port = address.partition(":")
+    meeting = ("--nnodes", "2", "--node-rank", str(node), "--master-addr", host, "--master-port", port)
+    return alone(
+        *(*meeting, "--nproc-per-node", "1", "-m", "petra_graph", *RUN, "--set", "run.transport=process-group"),
+        program="torch.distributed.run:main",
+        ranks_fork=True,
+        network=network,
+        name=f"node{node}",
+        **variables,
+    )
 
 
 @pytest.mark.slow
 def test_two_nodes(shared_folder, nodes):
     """They share a run, which a stranger on the network cannot stop; resumed in one process, it has the bits of one."""
     address, places = nodes
-    arguments = (*RUN, "--set", "run.transport=process-group")
     (shared_folder / "shared.toml").write_text(ENDLESS + SLOWED)
-    agents = [
-        torchrun(node, address, arguments, *before, **variables, **KNOWN)
-        for node, (before, variables) in enumerate(places)
-    ]
-    try:
+    one, other = (
+        torchrun(node, address, network, **variables, **KNOWN) for node, (network, variables) in enumerate(places)
+    )
+    with one as first, other as second:
         until(under_way)
-        stranger = (*places[1][0], sys.executable, "-m", "tests.support.strangers", *address.split(":"))
-        subprocess.run(stranger, check=True, env=environment())
+        words = address.split(":")
+        with alone(*words, program="tests.support.strangers:main", network=places[1][0], name="stranger") as stranger:
+            assert ended([stranger]) == [0], stranger.said
         wait_for_progress()
-        assert [agent.poll() for agent in agents] == [None, None]
-        os.kill(children(agents[0].pid)[0], signal.SIGINT)
-        said = [agent.communicate(timeout=PATIENCE_SECONDS) for agent in agents]
-    except AssertionError as error:
-        for agent in agents:
-            agent.terminate()
-            error.add_note("\n".join(agent.communicate(timeout=PATIENCE_SECONDS)))
-        raise
-    finally:
-        for agent in agents:
-            agent.kill()
+        assert (first.code, second.code) == (None, None), first.said + second.said
+        assert first.process.pid is not None
+        os.kill(children(first.process.pid)[0], signal.SIGINT)
+        ended([first, second])
+        said = [first.said, second.said]
     prints = re.compile(r"^rank \d of \d trains; rank \d on .+ prints the progress$", re.MULTILINE)
-    assert sum(prints.search(err) is not None for _, err in said) == 1
-    assert all(err for _, err in said), "a launcher whose processes say nothing seems to hang"
-    assert "of its choice" not in "".join(text for both in said for text in both)
+    assert sum(prints.search(text) is not None for text in said) == 1
+    assert all(said), "a launcher whose processes say nothing seems to hang"
+    assert "of its choice" not in "".join(said)
     summary = summary_of(only_run())
     assert (summary["status"], summary["processes"]) == ("interrupted", 2)
     whole = ("--set", f"run.epochs={summary['epochs'] + 1}", "--set", "callback=[]")

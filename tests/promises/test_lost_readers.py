@@ -11,7 +11,7 @@ from tests.support import ROOT
 from tests.support.processes import environment
 from tests.support.runs import only_run, summary_of
 
-RUN = f"run {ROOT}/specs/quickstart.toml --set run.epochs=2"
+RUN = f"run {ROOT}/specs/quickstart.toml --set run.epochs=2 --set run.micro_batches=4"
 
 
 def shell(command):

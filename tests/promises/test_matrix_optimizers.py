@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import product
+
 import pytest
 
 from petra_graph.catalog.optimizers.matrix_optimizer import MATRICES
@@ -10,6 +12,7 @@ from petra_graph.kinds.listener import Listener
 from petra_graph.training.prepared_run import prepare
 from petra_graph.training.training_run import run
 from tests.support.forks import ended, ranks
+from tests.support.pairwise import thinned
 from tests.support.runs import SPEC, events, only_run, weights_bytes, without_times
 from tests.support.stopping import StopAt
 
@@ -26,9 +29,12 @@ HOW = {
 }
 
 
+TEXT = SPEC.replace("lr = 0.05", "lr = 0.01")
+
+
 @pytest.fixture
 def spec(write):
-    return write("small.toml", SPEC.replace("lr = 0.05", "lr = 0.01"))
+    return write("small.toml", TEXT)
 
 
 def words(settings):
@@ -40,22 +46,24 @@ def same_runs(one, other):
     assert weights_bytes(one) == weights_bytes(other)
 
 
-@pytest.mark.parametrize("call", ["trained 1/4", "trained 2/8", "evaluating 1"])
-@pytest.mark.parametrize("how", HOW)
-def test_interrupted_and_resumed_is_uninterrupted(spec, how, call):
+CALLS = ("trained 1/4", "trained 2/8", "evaluating 1")
+INTERRUPTED = list(product(HOW, CALLS))
+USUAL = [INTERRUPTED[at * len(CALLS) + at % len(CALLS)] for at in range(len(HOW))]
+
+
+@pytest.mark.parametrize(("how", "call"), thinned(INTERRUPTED, USUAL))
+def test_interrupted_and_resumed_is_uninterrupted(spec, whole_run, how, call):
     run(spec, HOW[how], StopAt(call))
     assert main(["run", "--resume", "latest"]) == 0
-    run(spec, [*HOW[how], "run.directory=whole"], Listener())
-    same_runs(only_run(), only_run("whole"))
+    same_runs(only_run(), whole_run(TEXT, *HOW[how]))
 
 
 @pytest.mark.processes
-@pytest.mark.parametrize("how", HOW)
-def test_two_processes_have_the_bits_of_one(spec, how):
+@pytest.mark.parametrize("how", thinned([*HOW], [*HOW][::2]))
+def test_two_processes_have_the_bits_of_one(spec, whole_run, how):
     with ranks(*[("run", spec, *words(HOW[how]))] * 2) as running:
         assert ended(running) == [0, 0], running[-1].said
-    assert main(["run", spec, *words([*HOW[how], "run.directory=one"])]) == 0
-    same_runs(only_run(), only_run("one"))
+    same_runs(only_run(), whole_run(TEXT, *HOW[how]))
 
 
 @pytest.mark.parametrize("how", HOW)

@@ -21,6 +21,7 @@ from petra_graph.registry.registry import discover
 from tests.promises.test_specs import random_data
 from tests.support import ROOT
 from tests.support.pages import Page, copy_by_links, pages, unnamed_listings
+from tests.support.pairwise import pairwise as selected
 
 PAGES = pages()
 COMMANDS: dict[tuple[str, ...], Page] = {}
@@ -103,7 +104,22 @@ def folders(tmp_path_factory):
     return folder
 
 
-@pytest.mark.parametrize("command", [one for one in COMMANDS if one[0] == "petra-graph"], ids=" ".join)
+def options(command):
+    """The names that a command's words begin with; a misspelt one is another value, and so among the usual."""
+    return dict.fromkeys(re.findall(r"--(?:set |format )?[\w.-]+", " ".join(command)))
+
+
+OURS = [command for command in COMMANDS if command[0] == "petra-graph"]
+PLANS = [command for command in OURS if command[1] == "plan"]
+FURTHER = set(PLANS) - set(selected(PLANS, options, together=1))
+"""Plans all of whose options others have."""
+
+
+@pytest.mark.parametrize(
+    "command",
+    [pytest.param(one, marks=pytest.mark.thorough if one in FURTHER else ()) for one in OURS],
+    ids=" ".join,
+)
 def test_a_command_of_petra_graph(command, folders, monkeypatch, capsys, install_from):
     page = COMMANDS[command]
     monkeypatch.chdir(folders(page))
@@ -136,6 +152,7 @@ def shortened(arguments):
     """The same command without its training, without data that is not here, and on a few devices."""
     less = {"--scale": "1,4", "--tokens": "5"}
     arguments = [less.get(before, word) for before, word in pairwise(["", *arguments])]
+    arguments = [word.rpartition(",")[0] if before == "--vary" else word for before, word in pairwise(["", *arguments])]
     if arguments[0] == "run":
         arguments += [] if "--dry-run" in arguments else ["--dry-run"]
         arguments += [] if re.search(r"quickstart|digits|--resume", arguments[1]) else random_data(Path(arguments[1]))

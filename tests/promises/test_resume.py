@@ -18,6 +18,7 @@ from petra_graph.record import checkpoint
 from petra_graph.record.run_directory import lock
 from petra_graph.training.checkpoints.cut_plan import CutPlan
 from petra_graph.training.training_run import run
+from tests.support.pairwise import thinned
 from tests.support.runs import (
     MICRO_BATCHES,
     SPEC,
@@ -59,13 +60,11 @@ def same_run(one: Path, other: Path) -> None:
 
 
 @pytest.fixture
-def uninterrupted(spec):
-    """The directory of the run that nothing interrupts, under given settings."""
+def uninterrupted(spec, whole_run):
+    """The directory of the run that nothing interrupts, under given settings; nothing may change it."""
 
     def train(*settings: str) -> Path:
-        words = [word for setting in settings for word in ("--set", setting)]
-        assert main(["run", spec, *words, "--set", "run.directory=whole"]) == 0
-        return only_run("whole")
+        return whole_run(Path(spec).read_text(), *settings)
 
     return train
 
@@ -127,18 +126,18 @@ def test_interrupted_again_and_again(spec, uninterrupted):
     assert len(summary_of(only_run())["resumed_from"]) == 5
 
 
-@pytest.mark.parametrize(
-    "settings",
-    [
-        ["method.schedule=lockstep", "optimizer.name=adamw"],
-        ["method.schedule=sequential", "lr_schedule.name=cosine"],
-        ["method.name=gpipe"],
-        ["method.name=1f1b-flush", "data.workers=2"],
-        ["method.name=backprop", "optimizer.options.momentum=0.9"],
-        ["method.name=pipedream", "partition.stages=2"],
-        ["precision.buffer_dtype=int8", "probe.per_epoch=3"],
-    ],
-)
+OFTEN = [
+    ["method.schedule=lockstep", "optimizer.name=adamw"],
+    ["method.schedule=sequential", "lr_schedule.name=cosine"],
+    ["method.name=gpipe"],
+    ["method.name=pipedream", "partition.stages=2"],
+    ["method.name=1f1b-flush", "data.workers=2", 'method.keep={"stem"="input", "rev.0"="nothing"}'],
+    ["precision.buffer_dtype=int8", "probe.per_epoch=3"],
+    ["method.name=backprop", "optimizer.options.momentum=0.9"],
+]
+
+
+@pytest.mark.parametrize("settings", thinned(OFTEN, OFTEN[:5]), ids=str)
 def test_every_cut(spec, uninterrupted, settings, monkeypatch):
     """Checkpoints wherever there may be one; the run is resumed from some of them, in the middle of windows too."""
     whole = uninterrupted(*settings)
@@ -150,7 +149,7 @@ def test_every_cut(spec, uninterrupted, settings, monkeypatch):
     same_run(whole, directory)
     cuts = checkpoint.numbers(directory)
     assert len(cuts) >= EPOCHS * MICRO_BATCHES // 4
-    for at in cuts[1::11]:
+    for at in cuts[1::17]:
         copied = Path("copies") / str(at)
         shutil.copytree(directory, copied)
         checkpoint.keep_only(copied, [at])
@@ -180,8 +179,8 @@ def test_the_best_is_kept(spec, metric, largest):
 
 
 def test_a_time_between_checkpoints(spec, uninterrupted):
-    whole = uninterrupted("run.epochs=8")
-    run(spec, ["run.epochs=8", "checkpoint.every=0.02 s", "checkpoint.keep=1000"], Listener())
+    whole = uninterrupted("run.epochs=4")
+    run(spec, ["run.epochs=4", "checkpoint.every=0.005 s", "checkpoint.keep=1000"], Listener())
     assert len(checkpoint.numbers(only_run())) > 1
     checkpoint.keep_only(only_run(), checkpoint.numbers(only_run())[1:])
     assert resume() == 0

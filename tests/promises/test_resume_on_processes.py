@@ -28,15 +28,20 @@ def folder(shared_folder):
     return shared_folder
 
 
-def as_if_nothing_had_happened() -> None:
+@pytest.fixture
+def as_if_nothing_had_happened(folder, whole_run):
     """Compare the run with the same one in one process that nothing interrupts."""
-    assert main([*RUN, "--set", "run.directory=whole"]) == 0
-    assert weights_bytes(only_run()) == weights_bytes(only_run("whole"))
-    assert without_times(only_run()) == without_times(only_run("whole"))
-    assert summary_of(only_run())["status"] == "done"
+
+    def compare() -> None:
+        whole = whole_run((folder / "shared.toml").read_text())
+        assert weights_bytes(only_run()) == weights_bytes(whole)
+        assert without_times(only_run()) == without_times(whole)
+        assert summary_of(only_run())["status"] == "done"
+
+    return compare
 
 
-def test_a_killed_rank_is_started_again_from_the_latest_checkpoint(folder):
+def test_a_killed_rank_is_started_again_from_the_latest_checkpoint(as_if_nothing_had_happened):
     """Wherever it is: training, evaluating, or writing a checkpoint."""
     with alone(*RUN, *EVERY, "--processes", "2", "--max-restarts", "9", ranks_fork=True) as launcher:
         until(lambda: list(Path("runs").glob("*/checkpoints/0*")))
@@ -80,7 +85,7 @@ def test_a_slow_disk_is_not_an_operation_that_takes_too_long(folder):
         assert ended(running) == [0, 0], running[1].said
 
 
-def test_other_numbers_of_processes(folder):
+def test_other_numbers_of_processes(as_if_nothing_had_happened):
     """Two, then four, then one: the stages are the same, and so are the bits. A batch system may have a signal of its own."""
     first = (*RUN, "--set", "checkpoint.signal=SIGUSR1")
     for arguments, number in (([first] * 2, signal.SIGUSR1), ([RESUMED] * 4, signal.SIGTERM)):

@@ -5,39 +5,44 @@ The cuts lie in the middle of an epoch, most of them in the middle of a window, 
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import pytest
 
 from petra_graph.program.cut import aligned
 from petra_graph.runtime.scheduler.cut_recorder import restore_at_cut
 from tests.support import same_bits_cases
 from tests.support.kept_cut import KeptCut
-from tests.support.same_bits_cases import CASES, MICRO_BATCHES, Case, held, train
+from tests.support.pairwise import thinned
+from tests.support.same_bits_cases import COMPUTED, MICRO_BATCHES, USUAL, Case, held, train
 
-COMPUTED = {case.computation: case for case in CASES.values()}
 EPOCH = 1
 """With the cuts; an epoch before and one after it are trained."""
+Held = dict[str, str]
 
 
-def resumed(case: Case, at: int) -> tuple[dict[str, str], dict[str, str]]:
-    """Train with a copy at a cut, and from that copy; return what each holds at the end."""
+def resumed(case: Case, *cuts: int) -> Iterator[tuple[Held, Held]]:
+    """Train with a copy at each cut, and from each copy; yield what both hold at the end."""
     built = case.built()
-    kept = built.runtime.cuts = KeptCut(built.programs, at)
+    kept = built.runtime.cuts = KeptCut(built.programs, *cuts)
     said = train(case, built.runtime)
-    assert len(kept.copies) == len(built.programs), "every stage has passed the cut, with its messages"
-    again = case.built()
-    for executor in again.executors:
-        restore_at_cut(kept.copies[executor.program.index], executor, again.runtime)
-    after = train(case, again.runtime, EPOCH, at)
-    return held(built.executors, said[-len(after) :]), held(again.executors, after)
+    for at in cuts:
+        copies = kept.copies_at[at]
+        assert len(copies) == len(built.programs), "every stage has passed the cut, with its messages"
+        again = case.built()
+        for executor in again.executors:
+            restore_at_cut(copies[executor.program.index], executor, again.runtime)
+        after = train(case, again.runtime, EPOCH, at)
+        yield held(built.executors, said[-len(after) :]), held(again.executors, after)
 
 
-@pytest.mark.parametrize("name", COMPUTED)
+@pytest.mark.parametrize("name", thinned(COMPUTED, USUAL))
 def test_a_cut_in_the_middle(name):
     case = COMPUTED[name]
     program = case.built().programs[0]
-    at = EPOCH * MICRO_BATCHES + 2 + len(name) % 2
-    uninterrupted, again = resumed(case, aligned(at, MICRO_BATCHES, program.accumulation, program.flush))
-    assert again == uninterrupted
+    at = aligned(EPOCH * MICRO_BATCHES + 2 + len(name) % 2, MICRO_BATCHES, program.accumulation, program.flush)
+    for uninterrupted, again in resumed(case, at):
+        assert again == uninterrupted
 
 
 LONG = 14
@@ -45,16 +50,18 @@ LONG = 14
 STORED = [name for name in COMPUTED if "pipedream" in name or "delayed" in name or "lockstep" in name]
 
 
-@pytest.mark.parametrize("name", STORED)
+@pytest.mark.parametrize("name", thinned(STORED, STORED[::2]))
 def test_a_cut_with_a_full_pipeline(name, monkeypatch):
     """Older versions of parameters are in use, of nodes without any too."""
     monkeypatch.setattr(same_bits_cases, "MICRO_BATCHES", LONG)
-    uninterrupted, again = resumed(COMPUTED[name], EPOCH * LONG + LONG - 3)
-    assert again == uninterrupted
+    for uninterrupted, again in resumed(COMPUTED[name], EPOCH * LONG + LONG - 3):
+        assert again == uninterrupted
+
+
+EVERY_CUT = range(EPOCH * MICRO_BATCHES, (EPOCH + 1) * MICRO_BATCHES)
 
 
 @pytest.mark.parametrize("name", [next(name for name in COMPUTED if "lockstep" in name and "accumulation=4" in name)])
 def test_every_cut_of_an_epoch(name):
-    for at in range(EPOCH * MICRO_BATCHES, (EPOCH + 1) * MICRO_BATCHES):
-        uninterrupted, again = resumed(COMPUTED[name], at)
+    for uninterrupted, again in resumed(COMPUTED[name], *EVERY_CUT):
         assert again == uninterrupted

@@ -6,25 +6,14 @@ One launch for each number of processes goes through its cases of `tests.support
 from __future__ import annotations
 
 import json
-from functools import cache
 
 import pytest
 
 from tests.support.forks import ended, ranks
-from tests.support.same_bits_cases import CASES, cases_of, in_one_process
+from tests.support.same_bits_cases import CASES, alone, cases_of
 
 pytestmark = [pytest.mark.processes, pytest.mark.slow]
 PATIENCE_SECONDS = 150
-
-
-@cache
-def _computed(settings: str) -> dict[str, str]:
-    return in_one_process(next(case for case in CASES.values() if case.computation == settings))
-
-
-def inline(name: str) -> dict[str, str]:
-    """What one process holds, computed once for all cases that differ in processes alone."""
-    return _computed(CASES[name].computation)
 
 
 @pytest.fixture(scope="module")
@@ -37,7 +26,7 @@ def held(tmp_path_factory):
             output = tmp_path_factory.mktemp("bits")
             with ranks(*[[str(output)]] * size, program="tests.support.same_bits_cases:main") as running:
                 for name in cases_of(size):  # while the others are busy
-                    inline(name)
+                    alone(CASES[name].computation)
                 assert ended(running, PATIENCE_SECONDS) == [0] * size, "".join(rank.said for rank in running)
             parts = [json.loads((output / f"rank{rank}.json").read_text()) for rank in range(size)]
             found[size] = {name: [part[name] for part in parts] for name in cases_of(size)}
@@ -48,8 +37,8 @@ def held(tmp_path_factory):
 
 @pytest.mark.parametrize("name", sorted(CASES, key=lambda name: CASES[name].processes), ids=str)
 def test_case(shared_folder, held, name):
-    alone, parts = inline(name), held(CASES[name].processes)[name]
+    parts = held(CASES[name].processes)[name]
     together = {key: value for part in parts for key, value in part.items()}
     assert sum(map(len, parts)) == len(together), "every stage is hosted once"
     assert all(parts), "every process hosts one"
-    assert together == alone
+    assert together == alone(CASES[name].computation)

@@ -13,6 +13,8 @@ from petra_graph.compiler.lower import MessageTypes
 from petra_graph.compiler.memory.pipeline_memory import device_memory, stage_memory
 from petra_graph.kinds.data_set import DataFacts
 from petra_graph.measure.cost_table import Conditions, measure_costs
+from petra_graph.measure.node_shapes import Memo
+from petra_graph.planning.shared_across_stages import shared_in_stages
 from petra_graph.program.message_layout import MessageLayout, StreamType, TensorLayout, encoded_dtype
 from petra_graph.program.node_costs import CostTable
 from petra_graph.program.placement import Partition, Stage
@@ -123,6 +125,10 @@ def devices_predicted_and_measured(
     return predicted, peaks.of_devices
 
 
+_TABLES = Memo[CostTable]()
+"""Of the pipelines, each measured once."""
+
+
 def place_of(built: Pipeline) -> tuple[Stage, ...]:
     return tuple(Stage(nodes=program.nodes, device="", distance=0) for program in built.programs)
 
@@ -138,16 +144,20 @@ def _pipeline(
 ) -> tuple[Pipeline, CostTable, Sequence[tuple[torch.Tensor, torch.Tensor]]]:
     built: Pipeline = pipeline(nodes, shape, compute=compute, optimizer=optimizer, **settings)
     options = {key: value for key, value in settings.items() if key not in signature(pipeline).parameters}
-    table = measure_costs(
-        built.network.graph,
-        conditions(
-            shape,
-            batch=batch,
-            optimizer=optimizer,
-            options=options,
-            precision=PrecisionSpec(compute=compute),
-            split=bool(settings.get("words")),
-        ),
+    under = conditions(
+        shape,
+        batch=batch,
+        optimizer=optimizer,
+        options=options,
+        precision=PrecisionSpec(compute=compute),
+        split=bool(settings.get("words")),
     )
-    count = 2 * max(program.depth for program in built.programs) + 3 * built.programs[0].accumulation
+    of_network = (nodes, settings.get("finetune"), settings.get("conversion"))
+    of_costs = (shape, batch, optimizer, options, under.precision, under.split)
+    table = _TABLES.get((*of_network, *of_costs), lambda: measure_costs(built.network.graph, under))
+    stages, network = [program.nodes for program in built.programs], built.network
+    table = table.counted_once(shared_in_stages(network.graph, network.shapes, network.spec.partition, stages))
+    stored = any(segment.backward == "stored" for program in built.programs for segment in program.segments)
+    # Older versions come behind the first update.
+    count = max(program.depth for program in built.programs) * (2 if stored else 1) + 3 * built.programs[0].accumulation
     return built, table, samples(shape, count, batch)

@@ -6,6 +6,7 @@ They are real processes, as torchrun would start them, which can be killed and c
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import logging
 import os
 import resource
@@ -73,6 +74,8 @@ log_every = 4
 """
 ENDLESS = SPEC.replace("epochs = 2", "epochs = 1000000")
 RUN = ("run", "shared.toml")
+_NETWORK = 0x40000000
+"""CLONE_NEWNET, of setns(2): `os` has it from Python 3.12 on."""
 _FORKS = get_context("forkserver")
 _FORKS.set_forkserver_preload(["tests.support.preloaded"])
 
@@ -102,6 +105,8 @@ class _Fork:
     program: str = "petra-graph"
     ranks_fork: bool = False
     """Whether the ranks that it launches are forks of it."""
+    network: str | None = None
+    """The name of a network of its own."""
 
     def begin(self) -> ForkServerProcess:
         process = _FORKS.Process(target=_run, args=(self,))
@@ -185,22 +190,34 @@ def ranks(
 
 
 @contextlib.contextmanager
-def alone(*words: str, program: str = "petra-graph", ranks_fork: bool = False) -> Iterator[Rank]:
+def alone(
+    *words: str,
+    program: str = "petra-graph",
+    ranks_fork: bool = False,
+    network: str | None = None,
+    name: str = "alone",
+    **environment: str,
+) -> Iterator[Rank]:
     """Start one process of the command line that belongs to no run, in the current folder.
 
     Args:
         words: its arguments.
         program: as in `PROGRAMS`.
         ranks_fork: whether the ranks that it launches are forks of it, and not interpreters that import everything anew.
+        network: the name of a network of its own, as `ip netns` adds it.
+        name: of the file for what it says, where several are at work.
+        environment: its variables.
     """
-    output, here = Path.cwd() / "alone.txt", str(Path.cwd())
+    output, here = Path.cwd() / f"{name}.txt", str(Path.cwd())
     fork = _Fork(
         words=words,
         folder=here,
         outputs=(str(output), str(output)),
+        variables=environment,
         paths=[here],
         program=program,
         ranks_fork=ranks_fork,
+        network=network,
     )
     process = fork.begin()
     try:
@@ -232,7 +249,11 @@ def start_server() -> None:
 
 
 def command(
-    *words: str, paths: Sequence[Path] = (), program: str = "petra-graph", folder: Path | None = None
+    *words: str,
+    paths: Sequence[Path] = (),
+    program: str = "petra-graph",
+    folder: Path | None = None,
+    ranks_fork: bool = False,
 ) -> CompletedProcess[str]:
     """Run one command of a program, and wait for its end.
 
@@ -241,6 +262,7 @@ def command(
         folder: where it runs; None: the current one.
         paths: folders before all others of Python's path, as an environment's own packages are; the current one where there is none.
         program: as in `PROGRAMS`.
+        ranks_fork: as for `alone`.
     """
     start_server()
     with TemporaryDirectory() as written:
@@ -254,6 +276,7 @@ def command(
             variables={"PYTHONPATH": os.pathsep.join([*first, os.environ["PYTHONPATH"]])},
             paths=first or [here],
             program=program,
+            ranks_fork=ranks_fork,
         )
         process = fork.begin()
         process.join()
@@ -271,6 +294,10 @@ def _run(fork: _Fork) -> None:
         with Path(output).open("a") as file:
             os.dup2(file.fileno(), descriptor)
     sys.stdout, sys.stderr = os.fdopen(1, "w", closefd=False), os.fdopen(2, "w", buffering=1, closefd=False)
+    if fork.network is not None:
+        with Path("/run/netns", fork.network).open() as entered:
+            if ctypes.CDLL(None, use_errno=True).setns(entered.fileno(), _NETWORK) != 0:
+                raise OSError(ctypes.get_errno(), "setns")
     if fork.most is not None:
         resource.setrlimit(resource.RLIMIT_FSIZE, (fork.most, fork.most))
         signal.signal(signal.SIGXFSZ, signal.SIG_IGN)

@@ -182,9 +182,9 @@ def cases(
     return list(found.values())
 
 
-def chosen(all_cases: Sequence[MethodCase]) -> list[MethodCase]:
-    """Choose cases with every pair of factors."""
-    return pairwise(all_cases, lambda case: case.factors)
+def chosen(all_cases: Sequence[MethodCase], together: int = 2) -> list[MethodCase]:
+    """Choose cases with every pair of factors, or every factor."""
+    return pairwise(all_cases, lambda case: case.factors, together)
 
 
 def programs(case: MethodCase) -> tuple[StageProgram, ...]:

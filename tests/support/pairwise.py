@@ -1,4 +1,4 @@
-"""Fewer cases than a product: every pair of values that the product has occurs at least once.
+"""Fewer cases than a product: every pair of values that the product has occurs at least once, or every value.
 
 Decision: no library. A product of methods and settings has forbidden combinations, and libraries for pairwise coverage
 filter them while they build rows, which may leave out an allowed pair. This choice starts from the allowed cases, so
@@ -7,22 +7,25 @@ every pair of theirs is covered by construction, and the same cases always give 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from itertools import combinations, product
-from typing import TypeVar
+from typing import Any, TypeVar
+
+import pytest
 
 Factors = Mapping[str, Hashable]
 """By factor, the value that a case has."""
 Pair = frozenset[tuple[str, Hashable]]
+"""Or more values, or one."""
 Case = TypeVar("Case")
 
 
-def pairs(factors: Factors) -> frozenset[Pair]:
+def pairs(factors: Factors, together: int = 2) -> frozenset[Pair]:
     """Return all pairs of values, each value with the name of its factor."""
-    return frozenset(map(frozenset, combinations(factors.items(), 2)))
+    return frozenset(map(frozenset, combinations(factors.items(), together)))
 
 
-def pairwise(cases: Sequence[Case], factors: Callable[[Case], Factors]) -> list[Case]:
+def pairwise(cases: Sequence[Case], factors: Callable[[Case], Factors], together: int = 2) -> list[Case]:
     """Choose cases, in their order, that have every pair that occurs in `cases`.
 
     The choice is greedy: the next case is the first one with the most pairs that no chosen case has.
@@ -30,8 +33,9 @@ def pairwise(cases: Sequence[Case], factors: Callable[[Case], Factors]) -> list[
     Args:
         cases: all that are allowed.
         factors: of a case.
+        together: how many values occur together; 1: every value occurs.
     """
-    missing = {index: pairs(factors(case)) for index, case in enumerate(cases)}
+    missing = {index: pairs(factors(case), together) for index, case in enumerate(cases)}
     chosen: list[int] = []
     while missing:
         best = max(missing, key=lambda index: len(missing[index]))
@@ -45,3 +49,25 @@ def pairwise_product(**factors: Sequence[Hashable]) -> list[tuple[Hashable, ...]
     """Choose rows of a product in which every combination is allowed; values in the order of the factors."""
     rows = list(product(*factors.values()))
     return pairwise(rows, lambda row: dict(zip(factors, row, strict=True)))
+
+
+def thinned(cases: Sequence[Case], usual: Iterable[Case]) -> list[Any]:
+    """Return all cases as parameters of a test, of which those that are not usual are marked `thorough`.
+
+    Args:
+        cases: a tuple is the values of several arguments.
+        usual: some of these objects.
+    """
+    kept = set(map(id, usual))
+    return [
+        pytest.param(
+            *(case if isinstance(case, tuple) else (case,)), marks=() if id(case) in kept else pytest.mark.thorough
+        )
+        for case in cases
+    ]
+
+
+def pairs_of(*values: Iterable[Hashable]) -> list[Any]:
+    """Return the rows of a product as parameters of a test; those that no pair of values needs are marked `thorough`."""
+    rows = list(product(*values))
+    return thinned(rows, pairwise(rows, lambda row: dict(zip(map(str, range(len(row))), row, strict=True))))

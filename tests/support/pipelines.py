@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cache
 from typing import Any, Literal
 
 import torch
@@ -21,7 +22,7 @@ from petra_graph.kinds.block import BLOCK, BlockDeclaration
 from petra_graph.kinds.data_set import DataFacts
 from petra_graph.kinds.optimizer import OPTIMIZER
 from petra_graph.kinds.plugin import Plugin, builder
-from petra_graph.measure.node_shapes import measure_shapes
+from petra_graph.measure.node_shapes import Memo, NodeShapes, measure_shapes
 from petra_graph.planning.checked_spec import given_stages
 from petra_graph.planning.converted_graph import converted
 from petra_graph.planning.finetuned_graph import tuned
@@ -169,15 +170,8 @@ _NOT_NEEDED: dict[str, Any] = dict.fromkeys(
 
 def measured_network(nodes: Sequence[NodeSpec], spec: Spec, facts: DataFacts) -> MeasuredNetwork:
     """Nodes and the rest of a specification, as the check and the measure step return them."""
-    graph = built_graph(nodes)
-    dtype = torch.int64 if facts.dtype == "int64" else torch.float32
-    shapes = measure_shapes(graph, facts.shape, dtype)
-    if spec.conversion is not None:
-        graph = converted(graph, shapes, spec.conversion)
-        shapes = measure_shapes(graph, facts.shape, dtype)
-    if spec.finetune is not None:
-        graph = tuned(graph, shapes, spec.finetune)
-        shapes = measure_shapes(graph, facts.shape, dtype)
+    key = (nodes, spec.conversion, spec.finetune, facts.shape, facts.dtype)
+    graph, shapes = _MEASURED.get(key, lambda: _measured(nodes, spec, facts))
     method, schedule = check_method(spec.method, spec.optimizer.clip)
     check_precision(spec.precision)
     network = MeasuredNetwork(
@@ -193,6 +187,23 @@ def measured_network(nodes: Sequence[NodeSpec], spec: Spec, facts: DataFacts) ->
     )
     check_grid(network)
     return network
+
+
+_MEASURED = Memo[tuple[NodeGraph, Mapping[str, NodeShapes]]]()
+"""Of the pipelines, each measured once: that takes longer than to build them."""
+
+
+def _measured(nodes: Sequence[NodeSpec], spec: Spec, facts: DataFacts) -> tuple[NodeGraph, Mapping[str, NodeShapes]]:
+    graph = built_graph(nodes)
+    dtype = torch.int64 if facts.dtype == "int64" else torch.float32
+    shapes = measure_shapes(graph, facts.shape, dtype)
+    if spec.conversion is not None:
+        graph = converted(graph, shapes, spec.conversion)
+        shapes = measure_shapes(graph, facts.shape, dtype)
+    if spec.finetune is not None:
+        graph = tuned(graph, shapes, spec.finetune)
+        shapes = measure_shapes(graph, facts.shape, dtype)
+    return graph, shapes
 
 
 def programs_of(network: MeasuredNetwork) -> tuple[StageProgram, ...]:
@@ -211,6 +222,7 @@ def pipeline(
     accumulation: int = 1,
     stages: tuple[tuple[str, ...], ...] | Literal["per-block"] = "per-block",
     devices: tuple[str, ...] = ("cpu",),
+    untie: bool = False,
     compute: Compute = "float64",
     memory_format: Literal["channels-last", "contiguous"] = "channels-last",
     precision: dict[str, Any] | None = None,
@@ -233,7 +245,7 @@ def pipeline(
         method=MethodSpec(
             name=method, schedule=schedule, split_backward=words, accumulation=accumulation, **(settings or {})
         ),
-        partition=PartitionSpec(stages=stages, devices=devices),
+        partition=PartitionSpec(stages=stages, devices=devices, untie=untie),
         precision=PrecisionSpec(compute=compute, memory_format=memory_format, **(precision or {})),
         optimizer=OptimizerSpec(name=optimizer, clip=clip),
         run=RunSpec(seed=seed, compile=compiled),
@@ -268,15 +280,21 @@ def plain_network(built: Pipeline) -> tuple[dict[str, Block], Callable[[torch.Te
 def training(optimizer: str, rate: Callable[[int], float], options: dict[str, Any]) -> Training:
     from petra_graph.catalog.losses.declared_losses import CrossEntropyOptions
     from petra_graph.catalog.losses.functions import CrossEntropy
-    from petra_graph.registry.registry import discover
 
-    chosen = discover().resolve(OPTIMIZER, optimizer)
+    chosen = _optimizer(optimizer)
     return Training(
         loss=CrossEntropy(CrossEntropyOptions()),
         build_optimizer=builder(chosen),
         optimizer_options=chosen.declaration.options(**options),
         rate=lambda _: rate,
     )
+
+
+@cache
+def _optimizer(name: str) -> Plugin:
+    from petra_graph.registry.registry import discover
+
+    return discover().resolve(OPTIMIZER, name)
 
 
 def batches(shape: tuple[int, ...], count: int, size: int = 4, seed: int = 0) -> list[Batch]:

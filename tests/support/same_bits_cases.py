@@ -13,7 +13,7 @@ import random
 import resource
 import time
 from collections.abc import Iterator, Sequence
-from functools import wraps
+from functools import cache, wraps
 from itertools import islice, product
 from pathlib import Path
 from typing import Any, get_args
@@ -22,13 +22,15 @@ import torch
 from attrs import field, frozen
 
 from petra_graph.executor.reconstruct_recompute_stash import HeadResult
+from petra_graph.measure.without_compiler import uncompiled
 from petra_graph.program.channels import Verb
 from petra_graph.program.method import METHODS
 from petra_graph.program.schedule import Policy
 from petra_graph.runtime.control.rank_info import rank_info_from
+from petra_graph.runtime.control.start_up import hard_exit
 from petra_graph.runtime.control.waker import Waker
 from petra_graph.runtime.control.watchdog import Watchdog
-from petra_graph.runtime.control.world import World, hard_exit
+from petra_graph.runtime.control.world import World
 from petra_graph.runtime.scheduler.process_context import ProcessContext
 from petra_graph.runtime.scheduler.scheduler import Scheduler
 from petra_graph.runtime.transport.process_channels import open_channels
@@ -109,6 +111,12 @@ class Case:
             "delayed": self.delayed,
         }
 
+    def computed_by(self) -> Factors:
+        """Return the properties that decide what one process would compute; a method and its schedule are one."""
+        settings = {key: str(value) for key, value in self.settings.items()}
+        method = settings.get("method", "petra"), settings.get("schedule", "lockstep")
+        return {"nodes": len(self.nodes), "stages": "per-block", **settings, "method": method}
+
     def built(self) -> Pipeline:
         usual = {"compute": "float32", "momentum": 0.9, "batch": BATCH, "evaluation_batch": EVALUATION_BATCH}
         return pipeline(self.nodes, self.shape, policy=self.policy, **{**usual, **self.settings})
@@ -149,9 +157,11 @@ def cases() -> Iterator[Case]:
     yield Case(settings={"accumulation": 4}, nodes=BRANCHES, shape=(8,), delayed=True)
     yield Case(settings={"accumulation": 4}, nodes=BRANCHES, shape=(8,), delayed=True, policy="static")
     yield Case(settings={"settings": {"last_stage": "keep-graph"}, "stages": CUTS}, processes=2)
+    for kept in KEPT:
+        yield Case(settings={**kept, "stages": CUTS}, processes=2, delayed=True)
     yield Case(settings={"compute": "bfloat16", "memory_format": "contiguous"}, processes=2)
     yield Case(settings={"compute": "float64", "precision": {"streams": "grid"}})
-    for stored, transport in zip(("bfloat16", "int8"), transports, strict=True):
+    for stored, transport in zip(("bfloat16", "int8", "int8"), transports, strict=True):
         precision = {"channel_dtype": stored, "buffer_dtype": stored}
         for processes in (2, 4):
             settings = {"schedule": "1f1b", "precision": precision}
@@ -164,6 +174,20 @@ def cases() -> Iterator[Case]:
     yield from split_cases()
 
 
+KEPT: tuple[dict[str, Any], ...] = (
+    {"schedule": "1f1b", "settings": {"keep": {"a0": "input", "b0": "graph"}}},
+    {
+        "schedule": "1f1b",
+        "accumulation": 2,
+        "settings": {"keep": {"stem": "graph", "a1": "graph", "down": "graph"}, "allow_stored": True},
+    },
+    {
+        "method": "1f1b-flush",
+        "accumulation": 3,
+        "settings": {"keep": {"a0": "nothing", "a1": "input", "join": "input", "down": "graph"}},
+    },
+)
+"""What single nodes keep: what is kept beside other parameters than the forward's, beside the forward's, and beside those of both."""
 SPLIT: dict[str, Any] = {
     "schedule": (4, 4, 3, 3, 2, 2, 1),
     "words": ("RFIW", "RIFW", "RFIW", "RIFW", "RFIW", "RIFW", "FRIW"),
@@ -230,6 +254,10 @@ def split_cases() -> Iterator[Case]:
 
 
 CASES = {case.name: case for case in cases()}
+COMPUTED = {case.computation: case for case in CASES.values()}
+"""A case of each computation."""
+USUAL = pairwise(list(COMPUTED), lambda name: COMPUTED[name].computed_by(), together=1)
+"""Computations in which every property occurs."""
 
 
 class Samples:
@@ -276,6 +304,12 @@ def in_one_process(case: Case) -> dict[str, str]:
     return held(built.executors, train(case, built.runtime))
 
 
+@cache
+def alone(computation: str) -> dict[str, str]:
+    """Return what one process holds, computed once for all cases and tests."""
+    return in_one_process(COMPUTED[computation])
+
+
 def delay(executors: Sequence[Any], key: str) -> None:
     """Let some of the operations of some stages begin late; numbers come from a generator of their own."""
     dice = random.Random(key)
@@ -311,6 +345,7 @@ def in_this_process(case: Case, world: World, waker: Waker, watchdog: Watchdog) 
     )
     runtime = Scheduler(own, channels, context)
     said = train(case, runtime)
+    world.wait_for_all("trained")  # a channel that is gone sends nothing more
     assert not runtime._operations._targets, "targets that no stage takes would pile up"
     return held(own, said)
 
@@ -319,6 +354,7 @@ def cases_of(processes: int) -> dict[str, Case]:
     return {name: case for name, case in CASES.items() if case.processes == processes}
 
 
+@uncompiled()
 def main(words: Sequence[str]) -> None:
     (output,) = words
     torch.set_num_threads(1)

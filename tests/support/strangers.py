@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import sys
+from collections.abc import Sequence
 
 FORGED = {
     "asked": "SIGTERM",
@@ -13,15 +13,12 @@ FORGED = {
 KNOWN = {"PETRA_GRAPH_SECRET": "known to the run alone"}
 
 
-def main(host: str, port: str) -> None:
-    """Forge values of a run that torchrun started."""
+def main(address: Sequence[str]) -> None:
+    """Forge values of a run that torchrun started, whose store is at a host and a port."""
+    host, port = address
     from torch._C._distributed_c10d import TCPStore
 
     from tools.faults import forge
 
     client = TCPStore(host, int(port), is_master=False, wait_for_workers=False)
     forge(client, "petra-graph/none/0", 2, FORGED)
-
-
-if __name__ == "__main__":
-    main(*sys.argv[1:])

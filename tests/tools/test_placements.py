@@ -9,18 +9,18 @@ from tools.bench.placements import Table, compared, is_true, refusals, refusals_
 
 
 def test_the_planner_is_the_best_and_what_it_says_is_true():
-    rows = [compared(seed, most_placements=150) for seed in range(20)]
+    rows = [compared(seed, most_placements=150) for seed in range(10)]
     found = summary(rows)
     assert found["said what is not true"] == 0
     assert found["refused though a placement fits"] == 0
-    assert found["best"] >= 19
-    assert found["said to be optimal"] >= 10
+    assert found["best"] >= 9
+    assert found["said to be optimal"] >= 5
 
 
 def test_no_memory_limits_are_refused_that_a_placement_keeps():
-    rows = [refusals(seed, most_placements=25) for seed in range(6)]
+    rows = [refusals(seed, most_placements=25) for seed in range(3)]
     found = refusals_summary(rows)
-    assert found["refused"] > 10
+    assert found["refused"] > 5
     assert not any(row["wrong"] for row in rows)
     assert found["false refusals"] == found["refusals that a larger limit brings"] == found["optimal untrue"] == 0
 

@@ -115,6 +115,7 @@ def test_the_working_tree_equals_itself(tmp_path, monkeypatch):
     networks, _ = same_bits.read_cases("")
     cases = [Case(name="alone", set=("run.epochs=1",), network="branches")]
     monkeypatch.setattr(same_bits, "read_cases", lambda only: (networks, cases))
+    monkeypatch.setattr(Side, "schedulings", ("static",))  # one of both: tests of the runtime compare them
     output = tmp_path / "found.json"
     done = CliRunner().invoke(same_bits.main, ["WORKTREE", ".", "--output", str(output)], catch_exceptions=False)
     assert done.exit_code == 0, done.output
