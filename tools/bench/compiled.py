@@ -46,6 +46,8 @@ options = { hidden = 1024, activation = "gelu" }
 name = "head"
 block = "pool-linear"
 options = { outputs = 10 }
+[optimizer]
+options = { lr = 0.01 }
 [data]
 name = "digits"
 batch = 128

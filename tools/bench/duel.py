@@ -20,6 +20,7 @@ from petra_graph.executor.stage_executor import StageExecutor
 from petra_graph.executor.stage_observer import StageObserver
 from petra_graph.measure.tally import LiveBytes
 from petra_graph.planning.plan_spec import plan
+from petra_graph.planning.predict_plan import Plan
 from petra_graph.record.profile_files import write_profile
 from petra_graph.runtime.control.waker import Waker
 from petra_graph.runtime.control.watchdog import Watchdog
@@ -136,16 +137,20 @@ class Duel:
         Returns:
             the stages, and the share of both processes' time that they can use by the plan.
         """
+        made = self.plan(*settings)
+        used = made.prediction.timing.utilisation.values()
+        return [list(program.nodes) for program in made.prediction.programs], sum(used) / len(used)
+
+    def plan(self, *settings: str) -> Plan:
+        """Return the plan of two stages on two devices, with that profile."""
         file = Path(self.spec).with_suffix(".profile.json")
         if self.world.rank == 0 and not file.exists():
             write_profile(file, profile(self.spec, self.common(4), 20))
         self.told("profile", True)
-        made = plan(
+        return plan(
             self.spec,
             (*self.common(4), *settings, "partition.stages=2", f"partition.profile={file}", "partition.devices=2"),
         )
-        used = made.prediction.timing.utilisation.values()
-        return [list(program.nodes) for program in made.prediction.programs], sum(used) / len(used)
 
     def alone(self, method: str, stages: list[list[str]]) -> Contestant:
         """One process that trains the whole network in these stages."""

@@ -6,6 +6,7 @@ Everything runs in turns in one pair of processes, one thread each; read the rat
     petra                1f1b, two stages, cut by the planner with a profile of this machine
     lockstep             the same stages with twice the micro-batches in flight, so that uneven times matter less
     keep-graph           the same as petra with `last_stage = "keep-graph"`, and the planner's cut for it
+    petra, limit N       with --keep: `keep = "auto"` and `allow_stored = true` under five memory limits, from least to most
     torch 1F1B, GPipe    torch.distributed.pipelining with 4 and 8 micro-batches of the same batch, plain and checkpointed
     DDP                  torch's DistributedDataParallel, half of the batch each
 
@@ -23,7 +24,7 @@ import statistics
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -37,9 +38,11 @@ from network import save
 from torch._C._distributed_c10d import TCPStore
 from torch.distributed.pipelining import Schedule1F1B, ScheduleGPipe
 
+from petra_graph.planning.predict_plan import Plan
 from petra_graph.runtime.control.keep_freed_memory import keep_freed_memory
 from petra_graph.runtime.control.rank_info import rank_info_from
-from petra_graph.runtime.control.world import World, hard_exit
+from petra_graph.runtime.control.start_up import hard_exit
+from petra_graph.runtime.control.world import World
 
 SPEC = """\
 name = "parallel"
@@ -71,10 +74,19 @@ options = {{ shape = [3, {side}, {side}], classes = 10 }}
 @click.option("--batch", default=32, show_default=True, help="Samples in an update.")
 @click.option("--updates", default=12, show_default=True, help="In one measurement.")
 @click.option("--rounds", default=10, show_default=True, help="Measurements of each.")
+@click.option("--keep", is_flag=True, help="Also under five memory limits, each with what nodes keep at its best.")
 @click.option("--trace", type=click.Path(dir_okay=False), help="Where a Chrome trace of petra goes.")
 @click.option("--write/--no-write", default=False, help="Keep the result in tools/bench/results.")
 def main(
-    width: int, side: int, blocks: int, batch: int, updates: int, rounds: int, trace: str | None, write: bool
+    width: int,
+    side: int,
+    blocks: int,
+    batch: int,
+    updates: int,
+    rounds: int,
+    keep: bool,
+    trace: str | None,
+    write: bool,
 ) -> None:
     with tempfile.TemporaryDirectory() as folder:
         spec = Path(folder, "parallel.toml")
@@ -92,7 +104,7 @@ def main(
                     "MASTER_ADDR": "127.0.0.1",
                     "MASTER_PORT": str(store.port),
                     "TORCHELASTIC_USE_AGENT_STORE": "True",
-                    "PETRA_BENCH": json.dumps([str(spec), batch, updates, rounds, str(answer)]),
+                    "PETRA_BENCH": json.dumps([str(spec), batch, updates, rounds, keep, str(answer)]),
                 },
             )
             for rank in range(RANKS)
@@ -113,8 +125,36 @@ def main(
 # --- one of the two processes ----------------------------------------------------------------------------------------
 
 
-def contestants(duel: Duel) -> Iterator[tuple[str, Contestant]]:
-    """Yield all, in both processes at the same time."""
+KEEP = ("method.keep=auto", "method.allow_stored=true")
+LIMITS = 5
+
+
+def under_limits(duel: Duel) -> dict[str, Plan]:
+    """Return the plans under memory limits between what nodes hold that keep least and what they hold that keep what is fastest."""
+    least, most = (
+        max(held.total for held in duel.plan(*KEEP, *more).prediction.device_memory.values())
+        for more in (("partition.strategy=memory",), ())
+    )
+    limits = [least + (most - least) * part // (LIMITS - 1) for part in range(LIMITS)]
+    return {
+        f"petra, limit {place}": duel.plan(*KEEP, f"partition.memory={limit}B")
+        for place, limit in enumerate(limits, start=1)
+    }
+
+
+def as_predicted(plan: Plan) -> dict[str, Any]:
+    """Return a plan's limit, its speed, and the bytes of each process as `Duel.peak` counts them: without parameters and optimizer."""
+    held = plan.prediction.device_memory.values()
+    return {
+        "limit in bytes": plan.prediction.inputs.limits[0],
+        "bytes of each process": [one.total - one.parameters - one.optimizer for one in held],
+        "images per second": round(plan.prediction.timing.samples_per_second(plan.spec.data.batch), 1),
+        "keeps": plan.prediction.placement.kept,
+    }
+
+
+def contestants(duel: Duel, plans: Mapping[str, Plan]) -> Iterator[tuple[str, Contestant]]:
+    """Yield all, in both processes at the same time; `plans` are the further ones of petra."""
     cut, _ = duel.planned()
     whole = duel.alone("reversible-backprop", cut)
     yield "one reversible process", whole if duel.world.rank == 0 else evolve(whole, train=None)
@@ -125,6 +165,13 @@ def contestants(duel: Duel) -> Iterator[tuple[str, Contestant]]:
     yield "petra, lockstep", duel.petra("lockstep", cut, "method.schedule=lockstep")
     kept, _ = duel.planned("method.last_stage=keep-graph")
     yield "petra, keep-graph", duel.petra("kept", kept, "method.last_stage=keep-graph")
+    for name, plan in plans.items():
+        stages = [list(stage.nodes) for stage in plan.prediction.placement.stages]
+        listed = ", ".join(
+            f"{json.dumps(node)} = {json.dumps(keeps)}"
+            for node, keeps in (plan.prediction.placement.kept or {}).items()
+        )
+        yield name, duel.petra(name, stages, f"method.keep={{{listed}}}", "method.allow_stored=true")
     baselines = Baselines(duel)
     for again in (False, True):
         stages = baselines.balanced(again=again)
@@ -136,7 +183,7 @@ def contestants(duel: Duel) -> Iterator[tuple[str, Contestant]]:
     yield "DDP", baselines.ddp()
 
 
-def work(spec: str, batch: int, updates: int, rounds: int, answer: str) -> None:
+def work(spec: str, batch: int, updates: int, rounds: int, keep: bool, answer: str) -> None:
     torch.set_num_threads(1)
     keep_freed_memory()
     place = rank_info_from(os.environ)
@@ -145,7 +192,8 @@ def work(spec: str, batch: int, updates: int, rounds: int, answer: str) -> None:
     world.rendezvous()
     world.connect()
     duel = Duel(world, spec, batch, updates)
-    ready = dict(contestants(duel))
+    plans = under_limits(duel) if keep else {}
+    ready = dict(contestants(duel, plans))
     for name, contestant in ready.items():
         duel.timed(contestant)
         if world.rank == 0:
@@ -160,7 +208,10 @@ def work(spec: str, batch: int, updates: int, rounds: int, answer: str) -> None:
     if world.rank == 0:
         cuts = {"petra": duel.planned(), "keep-graph": duel.planned("method.last_stage=keep-graph")}
         result = _result(found, peaks, slots, cuts, batch * updates)
-        Path(answer).write_text(json.dumps({**result, "trace": trace}))
+        predicted = (
+            {"predicted under limits": {name: as_predicted(plan) for name, plan in plans.items()}} if keep else {}
+        )
+        Path(answer).write_text(json.dumps({**result, **predicted, "trace": trace}))
     dist.barrier()
     duel.watchdog.close()
     hard_exit(0)

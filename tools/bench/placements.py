@@ -5,6 +5,8 @@ stages, spare ones or fewer; replicas, windows, schedules, methods, memory limit
 each, every cut on every choice of devices, unlike ones in every order, is timed by the plan's own time model. What the plan says
 of its cut must be true.
 
+--keep       small tables with given stages on a device each, under some memory limits: what nodes keep under `keep = "auto"` against all
+             choices
 --order      "listed": unlike devices keep the listed order
 --limits     tables of up to 8 nodes and 4 devices, each under a dozen of memory limits: what may the planner refuse, and does it
              refuse under a limit what it finds under a smaller one; is its least memory the least
@@ -19,10 +21,10 @@ import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from functools import partial
-from itertools import combinations, islice, pairwise, permutations
+from itertools import combinations, islice, pairwise, permutations, product
 from math import inf
 from statistics import median
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import click
 from attrs import evolve, frozen
@@ -32,18 +34,19 @@ from petra_graph.compiler.lower import MessageTypes
 from petra_graph.compiler.memory.segment_memory import EncodedShare
 from petra_graph.compiler.memory_and_time import Prediction
 from petra_graph.compiler.partitioner.problem import Objective
-from petra_graph.compiler.placement_search import cut_and_place, place_stages, resolved_placement
+from petra_graph.compiler.placement_search import cut_and_place, place_stages, resolved_placement, within_memory
 from petra_graph.compiler.planner_inputs import PlannerInputs
-from petra_graph.compiler.proposals import keeps
+from petra_graph.compiler.proposals import held_bytes, keeps
 from petra_graph.compiler.simulator.steady_state import tick
 from petra_graph.errors import NoFeasiblePlan
 from petra_graph.graph.node_graph import INPUT, Node, NodeGraph
+from petra_graph.planning.kept_by_node import place_and_keep
 from petra_graph.program.device_types import DEVICE_TYPES, Device, Link
 from petra_graph.program.message_layout import StreamType
 from petra_graph.program.method import METHODS
 from petra_graph.program.node_costs import CostTable, NodeCost, Operation, Work
 from petra_graph.program.placement import Partition, Placement
-from petra_graph.spec.model import RequestedSchedule
+from petra_graph.spec.model import Keeps, RequestedSchedule
 
 Order = Literal["searched", "listed"]
 _MOST_PLACEMENTS = 1_000
@@ -54,6 +57,9 @@ _SHARED = 10
 _SHARED_AUTO = 100
 """One placement counts as so many where devices host several stages, whose time model is a simulation."""
 _EQUAL = 1e-6
+_NEAR = 1.01
+_STORED = 0.3
+"""Tables in which parameters may be stored."""
 _UNITS: dict[Operation, float] = {
     "forward": 1.0, "reverse": 3.0, "recompute": 3.0, "record": 1.0, "replay": 2.0, "invert": 1.0, "forward_backward": 3.0,
     "update": 0.3, "copy": 0.2,
@@ -321,7 +327,7 @@ def refusals(seed: int, *, most_placements: int = _MOST_LIMITED, order: Order = 
         except NoFeasiblePlan as error:
             found[limits], says = False, error.problems[0].message
             unproven = "found none" in says
-            faults = {"false refusals": best < inf}
+            faults = {"false refusals": int(best < inf)}
             counts["unproven refusals"] += unproven
         else:
             found[limits], says = True, placement.guarantee
@@ -417,6 +423,48 @@ def is_true(says: str, found: float, best: float, ticks: Sequence[float]) -> boo
     return few and (gap is None or found <= best * (1 + float(gap[1].replace(",", "")) / 100) * (1 + _EQUAL))
 
 
+def kept(seed: int) -> dict[str, Any]:
+    """Let `keep = "auto"` choose for the nodes of a drawn cut under some limits, and compare with all choices."""
+    draw = random.Random(seed)
+    while True:
+        table = _drawn(draw, small=True, order="searched")
+        if table.inputs.schedule != "auto" and table.stages <= len(table.inputs.devices):
+            break
+    inputs = evolve(table.inputs, last_stage_keeps_graph=False, allow_stored=draw.random() < _STORED)
+    stages, graph = draw.choice(list(islice(table.placements(), _MOST_LIMITED))), inputs.graph
+    names = [name for name in graph.order if name != graph.head]
+    every: dict[Any, tuple[int, float]] = {}
+    for choice in product(*(get_args(Keeps)[graph.nodes[name].kind == "buffered" :] for name in names)):
+        asked = evolve(inputs, kept=dict(zip(names, choice, strict=True)))
+        placement = resolved_placement(asked, stages)
+        programs = asked.placed(placement)
+        if programs not in every:
+            every[programs] = max(held_bytes(asked, placement)), tick(asked.pipeline(programs)).seconds
+    sizes = sorted({size for size, _ in every.values()})
+    counts: Counter[str] = Counter()
+    largest, began = 1.0, time.perf_counter()
+    for limit in (sizes[0] - 1, sizes[0], *draw.sample(sizes, min(4, len(sizes))), sizes[-1]):
+        limited = evolve(inputs, devices=tuple(evolve(device, memory_bytes=limit) for device in inputs.devices))
+        best = min((seconds for size, seconds in every.values() if size <= limit), default=inf)
+        try:
+            found = place_and_keep(limited, partial(within_memory, stages=stages), fill=True)
+        except NoFeasiblePlan:
+            counts.update({"refused": 1, "false refusals": int(best < inf)})
+            continue
+        ratio = tick(Prediction(inputs=limited, placement=found).pipeline).seconds / best
+        over = max(held_bytes(limited, found)) > limit
+        counts.update({"chosen": 1, "best": ratio <= 1 + _EQUAL, "within 1 %": ratio <= _NEAR, "over a limit": over})
+        largest = max(largest, ratio)
+    return {"table": seed, "choices": len(every), **counts, "largest": largest, "seconds": time.perf_counter() - began}
+
+
+def kept_summary(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """Return the sums over tables."""
+    keys = ("choices", "chosen", "best", "within 1 %", "over a limit", "refused", "false refusals", "seconds")
+    sums = {key: round(sum(row.get(key, 0) for row in rows), 2) for key in keys}
+    return {"tables": len(rows), **sums, "largest of the best": max(row["largest"] for row in rows)}
+
+
 def summary(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
     """Return how often the planner is the best, how far off it is otherwise, and whether its words are true."""
     excess = [row["excess"] for row in rows if row["excess"] is not None]
@@ -443,8 +491,14 @@ def summary(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
 @click.option("--first", default=0, show_default=True, help="Seed of the first table.")
 @click.option("--order", type=click.Choice(["searched", "listed"]), default="searched", show_default=True)
 @click.option("--limits", is_flag=True, help="Small tables under many memory limits.")
+@click.option("--keep", is_flag=True, help="What nodes keep, in small tables under some memory limits.")
 @click.option("--write/--no-write", default=False, help="Keep the result in tools/bench/results.")
-def main(tables: int, first: int, order: Order, limits: bool, write: bool) -> None:
+def main(tables: int, first: int, order: Order, limits: bool, keep: bool, write: bool) -> None:
+    if keep:
+        chosen = [kept(seed) for seed in range(first, first + tables)]
+        click.echo(json.dumps({"not the best": [row for row in chosen if row["largest"] > _NEAR]}))
+        click.echo(json.dumps(kept_summary(chosen), indent=2))
+        return
     rows = []
     for seed in range(first, first + tables):
         rows.append(refusals(seed, order=order) if limits else compared(seed, order=order))
