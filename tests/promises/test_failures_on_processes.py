@@ -58,8 +58,11 @@ def test_a_killed_process(shared_folder, victim, stages, hosted):
     with ranks(RUN, RUN, hosted=hosted) as running:
         until(under_way)
         time.sleep(HEARD_OF_SECONDS)
+        mapped = "".join(Path(f"/proc/{rank.process.pid}/maps").read_text() for rank in running)
         running[victim].kill()
         codes = ended(running)
+    assert "/memfd:" in mapped
+    assert "/dev/shm/" not in mapped, "a killed process would leave that file"
     assert codes[victim] == -signal.SIGKILL
     assert codes[1 - victim] == 1
     said = running[1 - victim].said
