@@ -351,7 +351,7 @@ def work_of(
 
 def _shares(results: Streams, arguments: Streams) -> tuple[int | None, ...]:
     """Return the place, among arguments and results, of the first tensor in whose memory each result lies; else None."""
-    return _places(results, list(storages(arguments)))
+    return _places(results, storages(arguments))
 
 
 def _places(results: Streams, arguments: Sequence[torch.UntypedStorage | None]) -> tuple[int | None, ...]:

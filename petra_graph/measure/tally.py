@@ -21,7 +21,7 @@ LSTM        forward     gates = input weight_inputᵀ + hidden weight_hiddenᵀ,
 from __future__ import annotations
 
 import weakref
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from math import prod
 from typing import Any
 
@@ -43,7 +43,7 @@ class LiveBytes(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         """Run the operation and count the new storages of its result."""
-        before = {id(storage) for storage in storages((args, kwargs))}
+        before = set(map(id, storages((args, kwargs))))
         result = self.call(func, args, kwargs or {})
         for storage in storages(result):
             if id(storage) not in before:
@@ -79,24 +79,29 @@ class LiveBytes(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self.live -= size
 
 
-def storages(tree: Any) -> Iterator[torch.UntypedStorage]:
-    """Yield the storage of every tensor in nested tuples, lists and dictionaries, as often as it appears."""
-    return (tensor.untyped_storage() for tensor in tensors(tree))
+def storages(tree: Any) -> list[torch.UntypedStorage]:
+    """Return the storage of every tensor in nested tuples, lists and dictionaries, as often as it appears."""
+    return [tensor.untyped_storage() for tensor in tensors(tree)]
 
 
-def tensors(tree: Any) -> Iterator[torch.Tensor]:
-    """Yield every tensor in nested tuples, lists and dictionaries: the arguments and results of operations.
+def tensors(tree: Any) -> list[torch.Tensor]:
+    """Return every tensor in nested tuples, lists and dictionaries: the arguments and results of operations.
 
     Sparse ones, such as the gradient of `nn.Embedding(sparse=True)`, have no storage: their indices and values do.
     """
-    if isinstance(tree, torch.Tensor):
-        yield from (tree._indices(), tree._values()) if tree.is_sparse else (tree,)  # noqa: SLF001  indices() needs a coalesced one
-    elif isinstance(tree, tuple | list):
-        for part in tree:
-            yield from tensors(part)
-    elif isinstance(tree, dict):
-        for part in tree.values():
-            yield from tensors(part)
+    found: list[torch.Tensor] = []
+    _append_tensors((tree,), found)
+    return found
+
+
+def _append_tensors(parts: Iterable[Any], found: list[torch.Tensor]) -> None:
+    for part in parts:
+        if isinstance(part, torch.Tensor):
+            found += (part._indices(), part._values()) if part.is_sparse else (part,)  # noqa: SLF001  indices() needs a coalesced one
+        elif isinstance(part, tuple | list):
+            _append_tensors(part, found)
+        elif isinstance(part, dict):
+            _append_tensors(part.values(), found)
 
 
 def distinct_bytes(of: Iterable[torch.Tensor]) -> int:

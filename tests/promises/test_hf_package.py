@@ -1,4 +1,4 @@
-"""The package of Hugging Face models installs beside the core and that of text with pip, and passes the short ones of its tests.
+"""The package of Hugging Face models installs beside the core and that of text with pip, and passes its tests, except long ones.
 
 With installing and importing transformers, these take about a third of the processor time that all of them take.
 """
@@ -10,7 +10,7 @@ from importlib.util import find_spec
 import pytest
 
 from tests.support.environments import environment
-from tests.support.packages import copied
+from tests.support.packages import copied, expect_its_tests_pass
 
 LIBRARIES = ("transformers", "tokenizers", "gguf")
 MISSING = [name for name in LIBRARIES if find_spec(name) is None]
@@ -22,12 +22,8 @@ pytestmark = [
 ]
 
 
-def test_it_installs_and_passes_the_short_ones_of_its_tests(tmp_path):
+def test_it_installs_and_passes_its_tests(tmp_path):
     source = copied("petra-graph-hf", tmp_path)
     made = environment(tmp_path, editable=True)
     made.install(copied("petra-graph-transformers", tmp_path), source)
-    done = made.fork(
-        "-q", "-m", "short", "-p", "no:cacheprovider", f"--rootdir={source}", str(source), program="pytest"
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert " passed" in done.stdout
+    expect_its_tests_pass(made, source)

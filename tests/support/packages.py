@@ -25,7 +25,7 @@ def expect_it_installs_and_uninstalls(
     spec: str,
     architecture: str,
 ) -> None:
-    """Install a package beside the core, run its tests, and uninstall it; nothing of it is left.
+    """Install a package beside the core, run its tests except long ones, and uninstall it; nothing of it is left.
 
     Args:
         source: its folder.
@@ -38,8 +38,7 @@ def expect_it_installs_and_uninstalls(
     before = _files(folder)
     made.install(source)
     assert _plugins_of(made, source.name) == {(group, name) for group, names in plugins.items() for name in names}
-    done = made.fork("-q", "-p", "no:cacheprovider", f"--rootdir={source}", str(source), program="pytest")
-    assert done.returncode == 0, done.stdout + done.stderr
+    expect_its_tests_pass(made, source)
 
     pip("--python", str(made.python), "uninstall", "--quiet", "--yes", source.name, home=made.folder)
     assert _files(folder) == before
@@ -48,6 +47,14 @@ def expect_it_installs_and_uninstalls(
     assert done.returncode == 2
     assert f'unknown architecture "{architecture}"' in done.stderr
     assert "Traceback" not in done.stderr
+
+
+def expect_its_tests_pass(made: Environment, source: Path) -> None:
+    """Run the tests of an installed package, except long ones."""
+    words = ("-q", "-m", "not long", "-p", "no:cacheprovider", f"--rootdir={source}", str(source))
+    done = made.fork(*words, program="pytest")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert " passed" in done.stdout
 
 
 def _files(folder: Path) -> set[Path]:

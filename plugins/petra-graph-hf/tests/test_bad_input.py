@@ -15,7 +15,6 @@ from tiny_models import save_model, tiny, write_gguf
 
 from petra_graph.cli.main import main
 
-pytestmark = pytest.mark.short
 CONFIG = Path("model/config.json")
 WEIGHTS = Path("model/model.safetensors")
 

@@ -15,6 +15,7 @@ import petra_graph
 from petra_graph.cli.main import main
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("family", ["llama", "qwen3"])
 def test_a_trained_network_is_opened_by_transformers(family: str, capsys: pytest.CaptureFixture[str]) -> None:
     save_model("model", family=family)
@@ -31,7 +32,6 @@ def test_a_trained_network_is_opened_by_transformers(family: str, capsys: pytest
     assert AutoTokenizer.from_pretrained("out").decode(AutoTokenizer.from_pretrained("model")(VERSE).input_ids) == VERSE
 
 
-@pytest.mark.short
 def test_a_tied_model_is_exported_tied_with_one_tensor() -> None:
     save_model("model", tie_word_embeddings=True)
     assert main(["run", "tiny.toml", "--set", "partition.stages=1"]) == 0
@@ -43,6 +43,7 @@ def test_a_tied_model_is_exported_tied_with_one_tensor() -> None:
         assert [name for name in opened.keys() if "embed" in name or "lm_head" in name] == ["model.embed_tokens.weight"]  # noqa: SIM118
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("change", ["architecture.options.tie=untied", "partition.untie=true"])
 def test_an_untied_model_is_exported_untied(change: str) -> None:
     save_model("model", tie_word_embeddings=True)
@@ -53,6 +54,7 @@ def test_an_untied_model_is_exported_untied(change: str) -> None:
     assert not torch.equal(model.lm_head.weight, model.model.embed_tokens.weight)
 
 
+@pytest.mark.long
 def test_a_folder_begins_a_run_again_as_its_network_was() -> None:
     assert main(["run", "tiny.toml"]) == 0
     first = petra_graph.load(latest()).state_dict()
@@ -64,6 +66,7 @@ def test_a_folder_begins_a_run_again_as_its_network_was() -> None:
     assert all(torch.equal(first[name], tensor) for name, tensor in second.items())
 
 
+@pytest.mark.long
 def test_without_the_model_and_its_text_a_network_is_still_there(capsys: pytest.CaptureFixture[str]) -> None:
     """The tokenizer is needed to read a prompt, and nothing else."""
     assert main(["run", "tiny.toml", "--fast-dev-run"]) == 0
@@ -79,6 +82,7 @@ def test_without_the_model_and_its_text_a_network_is_still_there(capsys: pytest.
     assert "there is no file" in capsys.readouterr().err
 
 
+@pytest.mark.long
 def test_a_model_learns_the_text_and_writes_it(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["run", "tiny.toml", "--set", "run.epochs=3", "--set", "data.options.samples=128"]) == 0
     losses = [value for _, value in petra_graph.Run(latest()).metrics("test/loss")]
@@ -90,6 +94,7 @@ def test_a_model_learns_the_text_and_writes_it(capsys: pytest.CaptureFixture[str
     assert capsys.readouterr().out.startswith("the cat sat on the mat and the dog")
 
 
+@pytest.mark.long
 def test_a_converted_network_is_exported_as_it_was_with_the_trained_weights(capsys: pytest.CaptureFixture[str]) -> None:
     changes = ["conversion.coupling=midpoint", "method.name=reversible-backprop"]
     assert main(["run", "tiny.toml", "--fast-dev-run", *[part for one in changes for part in ("--set", one)]]) == 0
@@ -104,12 +109,14 @@ def test_a_converted_network_is_exported_as_it_was_with_the_trained_weights(caps
     assert any(torch.equal(weight, written["model.layers.1.mlp.up_proj.weight"]) for weight in weights.values())
 
 
+@pytest.mark.long
 def test_a_network_trained_in_bfloat16_is_compared_in_its_own_arithmetic(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["run", "tiny.toml", "--fast-dev-run", "--set", "precision.compute=bfloat16"]) == 0
     capsys.readouterr()
     assert of_plugin(["export", "latest", "out"]) == 0, capsys.readouterr().err
 
 
+@pytest.mark.long
 def test_adapters_are_added_to_the_weights_that_they_adapt() -> None:
     changes = ['finetune.lora.on=["*q_proj"]', "optimizer.options.lr=0.1"]
     assert main(["run", "tiny.toml", *[part for one in changes for part in ("--set", one)]]) == 0
@@ -122,6 +129,7 @@ def test_adapters_are_added_to_the_weights_that_they_adapt() -> None:
     assert (found - expected).abs().max() < 1e-4 * (before - expected).abs().max()
 
 
+@pytest.mark.long
 def test_what_cannot_be_exported_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
     assert of_plugin(["export", "latest", "out"]) == 2
     assert main(["run", "tiny.toml", "--fast-dev-run"]) == 0

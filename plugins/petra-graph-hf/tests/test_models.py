@@ -43,12 +43,14 @@ def logits_of(model: Any) -> Tensor:
     return found
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("family", FAMILIES)
 def test_a_folder_has_the_logits_of_transformers(family: str) -> None:
     model = save_model("model", family=family)
     assert torch.equal(logits_of_run(), logits_of(model))
 
 
+@pytest.mark.long
 def test_gradients_are_those_of_transformers() -> None:
     model = tiny()
     targets = TOKENS.roll(1, 1)
@@ -65,6 +67,7 @@ def test_gradients_are_those_of_transformers() -> None:
         torch.testing.assert_close(found[name], gradient, rtol=1e-5, atol=1e-7, msg=name)
 
 
+@pytest.mark.long
 def test_shards_are_read_by_their_index() -> None:
     model = save_model("sharded", shards="20KB")
     assert len(list(Path("sharded").glob("*.safetensors"))) > 2
@@ -72,6 +75,7 @@ def test_shards_are_read_by_their_index() -> None:
     assert torch.equal(found, logits_of(model))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("family", "tied"), [("llama", False), ("llama", True), ("qwen2", False), ("qwen3", True)])
 def test_a_gguf_file_has_the_logits_of_its_model(family: str, tied: bool) -> None:
     """Rows of Llama's q and k are in the order of llama.cpp in the file."""
@@ -82,6 +86,7 @@ def test_a_gguf_file_has_the_logits_of_its_model(family: str, tied: bool) -> Non
     assert torch.equal(found, logits_of(model))
 
 
+@pytest.mark.long
 def test_a_quantised_gguf_file_is_dequantised() -> None:
     model = tiny()
     write_gguf(Path("tiny.gguf"), model, gguf.GGMLQuantizationType.Q8_0)
@@ -94,6 +99,7 @@ def test_a_quantised_gguf_file_is_dequantised() -> None:
         assert torch.equal(found, tensor) == (tensor.dim() == 1)
 
 
+@pytest.mark.long
 def test_a_model_that_ties_its_head_is_in_one_stage_unless_it_is_untied(capsys: pytest.CaptureFixture[str]) -> None:
     model = save_model("model", tie_word_embeddings=True)
     assert main(["plan", "tiny.toml"]) == 2
@@ -104,7 +110,6 @@ def test_a_model_that_ties_its_head_is_in_one_stage_unless_it_is_untied(capsys: 
         assert torch.equal(logits_of_run(change), logits_of(model))
 
 
-@pytest.mark.short
 def test_a_tied_model_trains_as_in_plain_torch() -> None:
     """Each epoch is one micro-batch of all windows, so that no order of samples counts."""
     model = save_model("model", tie_word_embeddings=True).double().train()
@@ -131,6 +136,7 @@ def test_a_tied_model_trains_as_in_plain_torch() -> None:
         torch.testing.assert_close(network.block(node).state_dict()[key], expected, rtol=1e-12, atol=1e-12)
 
 
+@pytest.mark.long
 def test_a_configuration_alone_has_random_weights() -> None:
     text = Path("tiny.toml").read_text()
     config = "{ " + ", ".join(f"{key} = {json.dumps(value)}" for key, value in SIZES.items() if key[0] != "r") + " }"
@@ -145,12 +151,12 @@ def test_a_configuration_alone_has_random_weights() -> None:
     assert not torch.equal(first, second)
 
 
-@pytest.mark.short
 def test_names_of_tensors_go_there_and_back() -> None:
     for name in tiny().state_dict():
         assert of_transformers(*of_node(name).split("/")) == name
 
 
+@pytest.mark.long
 def test_a_model_of_one_layer_has_the_same_names() -> None:
     from petra_graph.plugins import DataFacts
 

@@ -24,21 +24,23 @@ from petra_graph.testing import check_dataset, check_imports_no_torch, check_met
 OPTIONS: dict[str, Any] = {"root": "verse.txt", "tokenizer": "model", "context": 12}
 
 
-@pytest.mark.short
 def test_the_data_set_keeps_its_promises() -> None:
     check_dataset(declared.TEXT_TOKENS, OPTIONS)
     check_dataset(declared.TEXT_TOKENS, {**OPTIONS, "samples": 30, "vocabulary": VOCABULARY + 3})
 
 
+@pytest.mark.long
 def test_the_metric_keeps_its_promises() -> None:
     check_metric(declared.BITS_PER_BYTE, {"tokenizer": "model"}, output=(VOCABULARY, 6))
 
 
+@pytest.mark.long
 def test_declarations_import_no_torch() -> None:
     for module in ("declared", "architectures", "configuration"):
         check_imports_no_torch(f"petra_graph_hf.{module}")
 
 
+@pytest.mark.long
 def test_windows_are_the_tokens_of_the_text() -> None:
     options = TokensOptions(**OPTIONS)
     text = text_tokens(options)
@@ -48,6 +50,7 @@ def test_windows_are_the_tokens_of_the_text() -> None:
     assert read_tokens(options, Path("verse.txt")).flatten().tolist() == whole[: len(whole) // 12 * 12]
 
 
+@pytest.mark.long
 def test_a_long_text_has_the_tokens_of_a_short_one(monkeypatch: pytest.MonkeyPatch) -> None:
     """It is cut before the end of a line, which begins the next part's first token."""
     whole = text_tokens(TokensOptions(**OPTIONS))
@@ -56,6 +59,7 @@ def test_a_long_text_has_the_tokens_of_a_short_one(monkeypatch: pytest.MonkeyPat
     assert list(parts.train.tokens) == list(whole.train.tokens)
 
 
+@pytest.mark.long
 def test_text_comes_back_with_special_tokens() -> None:
     options = TokensOptions(**OPTIONS)
     made = codec(options, text_tokens(options).facts)
@@ -66,6 +70,7 @@ def test_text_comes_back_with_special_tokens() -> None:
     assert made.decode([VOCABULARY + 2, *tokens]) == text, "a number without a token"
 
 
+@pytest.mark.long
 def test_tokens_are_as_many_bytes_as_their_text() -> None:
     text = VERSE + "À ç € <|end|>"
     sizes = bytes_of_tokens("model")
@@ -73,6 +78,7 @@ def test_tokens_are_as_many_bytes_as_their_text() -> None:
     assert sum(sizes[one] for one in tokenizer().encode(text).ids) == len(text.encode())
 
 
+@pytest.mark.long
 def test_bytes_of_sentencepiece_tokens() -> None:
     vocabulary = {"<0x0A>": 0, "▁the": 1, "▁▁": 2, "é": 3}
     made = Tokenizer(models.BPE(vocabulary, []))
@@ -81,6 +87,7 @@ def test_bytes_of_sentencepiece_tokens() -> None:
     assert bytes_of_tokens("other.json") == [1, 4, 2, 2]
 
 
+@pytest.mark.long
 def test_a_tokenizer_that_does_not_say_its_bytes_is_refused() -> None:
     made = Tokenizer(models.WordPiece({"[UNK]": 0, "the": 1}, unk_token="[UNK]"))
     made.decoder = decoders.WordPiece()
@@ -89,6 +96,7 @@ def test_a_tokenizer_that_does_not_say_its_bytes_is_refused() -> None:
         bytes_of_tokens("words.json")
 
 
+@pytest.mark.long
 def test_bits_are_those_of_the_bytes_of_the_targets() -> None:
     """Targets that are passed over count neither as nats nor as bytes."""
     sizes = bytes_of_tokens("model")
@@ -104,7 +112,6 @@ def test_bits_are_those_of_the_bytes_of_the_targets() -> None:
         metric.update(torch.zeros(1, VOCABULARY + 1, 1), torch.tensor([[VOCABULARY]]))
 
 
-@pytest.mark.short
 def test_the_tokenizer_of_a_gguf_file(capsys: pytest.CaptureFixture[str]) -> None:
     write_gguf(Path("tiny.gguf"), tiny())
     assert of_plugin(["tokenizer", "tiny.gguf", "made/tokenizer.json"]) == 0
@@ -114,6 +121,7 @@ def test_the_tokenizer_of_a_gguf_file(capsys: pytest.CaptureFixture[str]) -> Non
     assert counted(TokensOptions(root="verse.txt", tokenizer="made")).vocabulary == VOCABULARY
 
 
+@pytest.mark.long
 def test_digits_of_smollm_are_tokens_of_their_own() -> None:
     write_gguf(Path("tiny.gguf"), tiny(), pre="smollm")
     assert of_plugin(["tokenizer", "tiny.gguf", "made.json"]) == 0
@@ -121,6 +129,7 @@ def test_digits_of_smollm_are_tokens_of_their_own() -> None:
     assert [word for word, _ in split.pre_tokenize_str("in 2024")] == ["in", "Ġ", "2", "0", "2", "4"]
 
 
+@pytest.mark.long
 def test_a_vocabulary_counts_up_to_its_largest_token() -> None:
     made = Tokenizer(models.BPE({"a": 0, "b": 6}, []))
     made.pre_tokenizer = pre_tokenizers.ByteLevel()
@@ -128,6 +137,7 @@ def test_a_vocabulary_counts_up_to_its_largest_token() -> None:
     assert vocabulary_of("gaps.json") == 7
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("content", "message"),
     [

@@ -18,6 +18,7 @@ from torch.nn import functional
 from petra_graph.testing import Trial, check_inverse
 
 
+@pytest.mark.long
 @settings(deadline=None, max_examples=15, derandomize=True)
 @given(
     tokens=st.integers(1, 9),

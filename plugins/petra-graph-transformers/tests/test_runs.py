@@ -80,6 +80,7 @@ def test_a_language_model_learns_a_verse_and_writes_it(capsys: pytest.CaptureFix
     assert "does not know the characters 'T'" in capsys.readouterr().err
 
 
+@pytest.mark.long
 def test_two_processes_write_the_same_samples(capfd: pytest.CaptureFixture[str]) -> None:
     """The callback has the weights of both processes' stages."""
     found = []
@@ -90,6 +91,7 @@ def test_two_processes_write_the_same_samples(capfd: pytest.CaptureFixture[str])
     assert found[0] == found[1]
 
 
+@pytest.mark.long
 def test_a_run_that_goes_on_writes_each_sample_once() -> None:
     """It goes on from an earlier checkpoint, behind which samples were written."""
     assert main(["run", "verse.toml", "--set", "checkpoint.every=25 updates"]) == 0
@@ -152,6 +154,7 @@ def test_the_specs_are_valid_and_planned(spec: Path) -> None:
     assert main(["plan", str(spec), "--json"]) == 0
 
 
+@pytest.mark.long
 def test_without_delay_petra_is_backpropagation() -> None:
     """Reconstruction, one evaluation of attention and of the MLP in the backward, with dropout: 1e-10 after 20 updates."""
     found = []
