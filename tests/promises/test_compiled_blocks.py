@@ -21,7 +21,7 @@ PATIENCE_SECONDS = 150
 def test_two_processes_have_the_bits_of_one(shared_folder):
     with alone(*COMPILED, "--set", "run.directory=one") as one:
         assert ended([one], PATIENCE_SECONDS) == [0], one.said
-    with alone(*COMPILED, "--processes", "2", "--set", "run.directory=two") as two:
+    with alone(*COMPILED, "--processes", "2", "--set", "run.directory=two", ranks_fork=True) as two:
         assert ended([two], PATIENCE_SECONDS) == [0], two.said
     assert summary_of(only_run("two"))["processes"] == 2
     assert weights_bytes(only_run("two")) == weights_bytes(only_run("one"))

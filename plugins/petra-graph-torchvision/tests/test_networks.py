@@ -39,6 +39,7 @@ SMALL: dict[str, tuple[int, dict[str, Any]]] = {
     "vit_b_32": (32, {"image_size": 32}),
 }
 """A network of each family, with a small image and the arguments that this package gives to torchvision."""
+LARGE = {"alexnet", "convnext_tiny", "densenet121", "inception_v3", "vit_b_32"}
 
 
 def blocks_of(name: str, side: int) -> dict[str, NetworkPiece | NetworkHead]:
@@ -58,7 +59,9 @@ def blocks_of(name: str, side: int) -> dict[str, NetworkPiece | NetworkHead]:
     return made
 
 
-@pytest.mark.parametrize("name", SMALL)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[pytest.mark.long] if name in LARGE else []) for name in SMALL]
+)
 def test_the_nodes_together_are_the_network_bit_for_bit(name: str) -> None:
     side, arguments = SMALL[name]
     blocks = blocks_of(name, side)

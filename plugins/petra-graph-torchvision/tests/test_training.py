@@ -98,6 +98,7 @@ def test_backprop_is_plain_autograd_from_a_file_of_torchvisions() -> None:
     network.load_state_dict(found)  # and back to torchvision, strictly
 
 
+@pytest.mark.long
 def test_reversible_networks_learn_what_backprop_learns() -> None:
     """While the coefficients move."""
     options = {"alpha": 0.9, "beta": 0.2}
@@ -110,6 +111,7 @@ def test_reversible_networks_learn_what_backprop_learns() -> None:
     assert difference(found[1], found[0]) < 1e-7
 
 
+@pytest.mark.long
 def test_the_schedule_moves_the_coefficients_and_resuming_goes_on_with_it() -> None:
     callback = [{"name": "dual-residual-schedule", "options": {"alpha": 0.5, "beta": 0.9, "updates": 6}}]
     changes: dict[str, Any] = {
@@ -135,6 +137,7 @@ def test_the_schedule_moves_the_coefficients_and_resuming_goes_on_with_it() -> N
     assert all(torch.equal(after[name], weights[name]) for name in weights)
 
 
+@pytest.mark.long
 def test_a_converted_network_begins_as_the_pretrained_one() -> None:
     """With beta near 0 it has its outputs, and its coefficients are left out of the file."""
     torch.manual_seed(1)
