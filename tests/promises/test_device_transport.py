@@ -15,6 +15,7 @@ NCCL = ("--set", "run.transport=nccl")
 LONG = ("--set", "run.epochs=30", "--set", "checkpoint.every=10 updates")
 
 
+@pytest.mark.thorough
 @pytest.mark.slow
 def test_an_interrupted_run_continues(shared_folder):
     """With checkpoints on the way; the whole has the bits of one process."""

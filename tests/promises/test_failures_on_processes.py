@@ -13,6 +13,7 @@ import pytest
 
 from petra_graph.cli.main import main
 from tests.support.forks import ENDLESS, RUN, SPEC, ended, free_port, ranks, under_way, until
+from tests.support.pairwise import thinned
 from tests.support.runs import only_run, summary_of
 
 pytestmark = pytest.mark.processes
@@ -30,6 +31,14 @@ class Faulty(RevMlp):
                 {fault}
         return super().residual(x)
 """
+KILLED = [
+    (0, "stages 1 to 2", True),
+    (0, "stages 1 to 2", False),
+    (1, "stages 3 to 4", True),
+    (1, "stages 3 to 4", False),
+]
+"""A rank, its stages, and whether a launcher keeps the store."""
+ASKED = [(0, True), (0, False), (1, True), (1, False)]
 HEARD_OF_SECONDS = 0.6
 """Longer than two heartbeats, in which a process reports its status."""
 
@@ -51,8 +60,7 @@ def faulty(folder: Path, fault: str, node: str) -> None:
 # --- killed ----------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("hosted", [True, False])
-@pytest.mark.parametrize(("victim", "stages"), [(0, "stages 1 to 2"), (1, "stages 3 to 4")])
+@pytest.mark.parametrize(("victim", "stages", "hosted"), thinned(KILLED, KILLED[1:3]))
 def test_a_killed_process(shared_folder, victim, stages, hosted):
     """The head's process tells of it and, where that is the one that was killed, the other."""
     with ranks(RUN, RUN, hosted=hosted) as running:
@@ -82,7 +90,7 @@ def test_a_killed_process(shared_folder, victim, stages, hosted):
 # --- stuck -----------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("node", ["near", "far"])
+@pytest.mark.parametrize("node", [pytest.param("near", marks=pytest.mark.thorough), "far"])
 def test_a_process_that_sleeps_for_ever(shared_folder, node):
     faulty(shared_folder, "time.sleep(1e6)", node)
     with ranks(*[(*RUN, "--set", "run.watchdog=1.5")] * 2) as running:
@@ -144,8 +152,7 @@ def test_a_full_disk(shared_folder):
 # --- stopped ---------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("hosted", [True, False])
-@pytest.mark.parametrize("asked", [0, 1])
+@pytest.mark.parametrize(("asked", "hosted"), thinned(ASKED, ASKED[::3]))
 def test_a_signal_to_any_process_stops_all_between_two_micro_batches(shared_folder, asked, hosted):
     with ranks(RUN, RUN, hosted=hosted) as running:
         until(under_way)

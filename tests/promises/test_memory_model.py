@@ -180,7 +180,7 @@ SHARED = [
 """Each training on some number of devices; PETRA's on any, under either policy."""
 
 
-@pytest.mark.parametrize(("method", "schedule", "devices", "policy"), thinned(SHARED, SHARED[: len(TRAININGS)]))
+@pytest.mark.parametrize(("method", "schedule", "devices", "policy"), thinned(SHARED, SHARED[: len(TRAININGS) : 2]))
 def test_every_method_on_shared_devices(method, schedule, devices, policy):
     """A shared device was predicted as the sum of its stages' peaks: on one device, more than twice what it held."""
     predicted, measured = devices_predicted_and_measured(
@@ -209,6 +209,7 @@ OPTIMIZERS = [
 CORRECTIONS = [{"predict": True}, {"correct_discrepancy": True}]
 
 
+ON_DEVICES = list(product(DEVICES, CORRECTIONS))
 DELAYED = list(product(CORRECTIONS, OPTIMIZERS, [("lockstep", 1), ("1f1b", 3), ((7, 2, 2, 2, 1, 1), 2)]))
 
 
@@ -226,8 +227,7 @@ def test_parameters_for_a_delay(correction, options, order):
     assert predicted[-1].parameter_buffer == 0
 
 
-@pytest.mark.parametrize("correction", CORRECTIONS, ids=str)
-@pytest.mark.parametrize("devices", DEVICES)
+@pytest.mark.parametrize(("devices", "correction"), thinned(ON_DEVICES, ON_DEVICES[::3]), ids=str)
 def test_parameters_for_a_delay_on_shared_devices(devices, correction):
     predicted, measured = devices_predicted_and_measured(
         REVNET, IMAGE, devices=devices, policy="arrival", schedule="1f1b", **correction

@@ -11,6 +11,7 @@ from safetensors.torch import load_file
 
 from petra_graph.cli.main import main
 from tests.support.forks import ended, ranks, under_way, until
+from tests.support.pairwise import thinned
 from tests.support.runs import events, only_run, summary_of, weights_bytes
 
 pytestmark = pytest.mark.processes
@@ -18,6 +19,7 @@ SHORT = ("--set", "run.epochs=3")
 EXACT = ("--set", "precision.compute=float64", "--set", 'data.options.dtype="float64"')
 TWICE = ("--set", "partition.replicas=2")
 TOLERANCE = 1e-10
+SCHEDULES, SYNCHRONISED = ["1f1b", "lockstep"], ["true", "false"]
 
 
 TARDY = """\
@@ -69,7 +71,7 @@ def assert_same_weights(one: Path, other: Path) -> list[str]:
     return list(own)
 
 
-@pytest.mark.parametrize("accumulation", [1, 3])
+@pytest.mark.parametrize("accumulation", thinned([1, 3], [3]))
 def test_two_replicas_of_two_processes_are_one_pipeline_with_twice_the_micro_batch(shared_folder, accumulation):
     """Three windows of eight micro-batches do not come out even: the last one before a drain is shorter."""
     settings = (*SHORT, *EXACT, "--set", f"method.accumulation={accumulation}", "--set", "data.options.train=128")
@@ -89,7 +91,7 @@ def with_convolutions(folder) -> None:
     (folder / "shared.toml").write_text(text.replace("shape = [6]", "shape = [3, 6, 6]"))
 
 
-@pytest.mark.parametrize("schedule", ["1f1b", "lockstep"])
+@pytest.mark.parametrize("schedule", thinned(SCHEDULES, SCHEDULES[:1]))
 def test_synchronised_batch_normalisation_is_that_of_one_pipeline(shared_folder, schedule):
     """Every process hosts two stages that are late at random: took each what is ready, two would wait for each other."""
     with_convolutions(shared_folder)
@@ -117,7 +119,7 @@ def test_running_statistics_are_the_means_of_all_replicas_and_bits_repeat(shared
     assert not torch.equal(own[mean], torch.zeros_like(own[mean]))
 
 
-@pytest.mark.parametrize("synchronised", ["false", "true"])
+@pytest.mark.parametrize("synchronised", thinned(SYNCHRONISED, SYNCHRONISED[:1]))
 def test_a_signal_stops_all_replicas(shared_folder, synchronised):
     with_convolutions(shared_folder)
     words = ("run", "shared.toml", *TWICE, "--set", f"partition.sync_batch_norm={synchronised}")
@@ -128,7 +130,7 @@ def test_a_signal_stops_all_replicas(shared_folder, synchronised):
     assert summary_of(only_run())["status"] == "interrupted"
 
 
-@pytest.mark.parametrize("synchronised", ["false", "true"])
+@pytest.mark.parametrize("synchronised", thinned(SYNCHRONISED, SYNCHRONISED[:1]))
 def test_a_killed_process_of_the_other_replica(shared_folder, synchronised):
     with_convolutions(shared_folder)
     words = ("run", "shared.toml", *TWICE, "--set", f"partition.sync_batch_norm={synchronised}")

@@ -99,6 +99,7 @@ def test_other_numbers_of_processes(as_if_nothing_had_happened):
     as_if_nothing_had_happened()
 
 
+@pytest.mark.thorough
 def test_replicas(folder):
     """Each replica's stages have statistics, inputs and random keys of their own."""
     replicas = (*RUN, "--set", "partition.replicas=2", "--set", "run.epochs=30")

@@ -21,6 +21,11 @@ EPOCH = 1
 Held = dict[str, str]
 
 
+@pytest.fixture(autouse=True)
+def three_epochs(monkeypatch):
+    monkeypatch.setattr(same_bits_cases, "EPOCHS", 3)
+
+
 def resumed(case: Case, *cuts: int) -> Iterator[tuple[Held, Held]]:
     """Train with a copy at each cut, and from each copy; yield what both hold at the end."""
     built = case.built()

@@ -170,6 +170,7 @@ def test_three_processes(folder, assert_as_whole, more):
     assert_as_whole("shared.toml", FOUR[0], "run.epochs=3")
 
 
+@pytest.mark.thorough
 @pytest.mark.processes
 @pytest.mark.slow
 def test_a_killed_rank_is_started_again_from_the_latest_checkpoint(folder, assert_as_whole):
@@ -184,6 +185,7 @@ def test_a_killed_rank_is_started_again_from_the_latest_checkpoint(folder, asser
     assert_as_whole("shared.toml", FOUR[0], "checkpoint.every=10 updates")
 
 
+@pytest.mark.thorough
 @pytest.mark.processes
 @pytest.mark.slow
 def test_replicas(folder):
@@ -197,6 +199,7 @@ def test_replicas(folder):
     assert without_times(only_run("split")) == without_times(only_run("whole"))
 
 
+@pytest.mark.thorough
 @pytest.mark.processes
 @pytest.mark.slow
 def test_synchronised_batch_normalisation(folder):

@@ -45,6 +45,7 @@ def test_one_norm_over_all_stages(shared_folder):
     as_without(1, *words)
 
 
+@pytest.mark.thorough
 def test_an_interrupted_run_continues(shared_folder):
     """On two processes, then four, with checkpoints on the way."""
     resumed = ("run", "--resume", "latest")

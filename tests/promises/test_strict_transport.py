@@ -189,7 +189,7 @@ def assert_rest_of(whole: dict[str, str], rest: dict[str, str]) -> None:
 SOME = [name for name in COMPUTED if "clip" not in name][::7]
 
 
-@pytest.mark.parametrize("name", thinned(SOME, SOME[::2]))
+@pytest.mark.parametrize("name", thinned(SOME, SOME[::3]))
 def test_an_interrupted_run_continues_on_other_processes(name):
     """Whoever is asked to stop, and however late the others learn of it."""
     case = COMPUTED[name]
@@ -207,7 +207,7 @@ def test_an_interrupted_run_continues_on_other_processes(name):
     assert stops != {None}
 
 
-@pytest.mark.parametrize("name", thinned(SOME, SOME[::2]))
+@pytest.mark.parametrize("name", thinned(SOME, SOME[::3]))
 def test_a_checkpoint_at_a_cut_changes_nothing(name):
     case = COMPUTED[name]
     built = case.built()

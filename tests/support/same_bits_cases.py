@@ -38,7 +38,7 @@ from petra_graph.spec.model import ClipSpec, Transport
 from tests.support.pairwise import Factors, pairwise
 from tests.support.pipelines import BRANCHES, CLASSES, Pipeline, node, pipeline
 
-EPOCHS = 3
+EPOCHS = 2
 MICRO_BATCHES = 5
 """In an epoch."""
 BATCH, EVALUATION_BATCH, TESTS = 4, 3, 7

@@ -86,6 +86,7 @@ def signal_all(processes, number):
             os.kill(pid, number)
 
 
+@pytest.mark.thorough
 @pytest.mark.slow
 def test_twelve_runs_killed_in_the_middle_continue_with_the_bits_of_single_runs(spec):
     with alone(*TWELVE, ranks_fork=True) as process:

@@ -45,6 +45,7 @@ hard_exit(0)
 """
 
 
+@pytest.mark.thorough
 def test_two_processes_are_timed(here, tmp_path):
     with ranks(*[[PROGRAM, str(tmp_path)]] * 2, program="python -c") as running:
         assert ended(running, PATIENCE_SECONDS) == [0, 0], running[0].said

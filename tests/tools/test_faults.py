@@ -12,6 +12,7 @@ from tools.faults import a_signal, judged, run_in_a_folder
 pytestmark = [pytest.mark.processes, pytest.mark.slow]
 
 
+@pytest.mark.thorough
 def test_a_signal_ends_a_run_as_it_should():
     outcome = a_signal(random.Random(58), 1)
     assert outcome.what.startswith("SIG")

@@ -25,6 +25,7 @@ def call(write):
     return study
 
 
+@pytest.mark.thorough
 def test_a_study(call):
     done = call("--set", "run.directory=first")
     assert done.exit_code == 0

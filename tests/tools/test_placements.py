@@ -17,6 +17,7 @@ def test_the_planner_is_the_best_and_what_it_says_is_true():
     assert found["said to be optimal"] >= 5
 
 
+@pytest.mark.thorough
 def test_no_memory_limits_are_refused_that_a_placement_keeps():
     rows = [refusals(seed, most_placements=25) for seed in range(3)]
     found = refusals_summary(rows)

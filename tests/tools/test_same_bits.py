@@ -109,6 +109,7 @@ def test_every_case_has_a_network_and_a_name_of_its_own():
     assert any(case.launcher for case in cases)
 
 
+@pytest.mark.thorough
 @pytest.mark.processes
 @pytest.mark.slow
 def test_the_working_tree_equals_itself(tmp_path, monkeypatch):

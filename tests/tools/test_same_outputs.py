@@ -71,6 +71,7 @@ def test_every_verb_has_lines_and_every_case_a_name_of_its_own(tool):
     assert all((ROOT / name).exists() for name in listed["tests"])
 
 
+@pytest.mark.thorough
 @pytest.mark.processes
 def test_the_lines_of_a_test_come_with_its_files(tool, tmp_path):
     (case,) = tool.called_by_tests(["tests/promises/test_mistakes_of_form.py::test_an_empty_list_of_depths"], tmp_path)
@@ -79,6 +80,7 @@ def test_the_lines_of_a_test_come_with_its_files(tool, tmp_path):
     assert "schedule = []" in line["files"]["a.toml"]
 
 
+@pytest.mark.thorough
 @pytest.mark.processes
 @pytest.mark.slow
 def test_a_word_that_changed_is_found(tool, tmp_path, monkeypatch):

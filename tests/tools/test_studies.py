@@ -91,6 +91,7 @@ def invoke(command, *arguments):
     return done
 
 
+@pytest.mark.thorough
 def test_table_4_has_five_rows(spec, tmp_path, processes):
     done = invoke(
         table4.main, "--spec", spec, "--set", "run.epochs=1", "--seeds", "2", "--output", str(tmp_path / "out")
@@ -104,6 +105,7 @@ def test_table_4_has_five_rows(spec, tmp_path, processes):
     assert "delayed-reconstructed" in done.stdout
 
 
+@pytest.mark.thorough
 def test_figure_4_has_three_curves(spec, tmp_path, processes):
     done = invoke(
         figure4.main,
