@@ -159,6 +159,7 @@ def intact_after_interruption() -> None:
 
 
 @pytest.mark.processes
+@pytest.mark.thorough
 def test_ctrl_c_without_a_terminal(write):
     """The signal reaches the whole group, loader processes included, as a shell's does."""
     write("small.toml", ENDLESS)

@@ -161,7 +161,13 @@ def folder(shared_folder):
 
 @pytest.mark.processes
 @pytest.mark.slow
-@pytest.mark.parametrize("more", [(), ("run.transport=process-group",)], ids=["shared memory", "process group"])
+@pytest.mark.parametrize(
+    "more",
+    [
+        pytest.param((), id="shared memory"),
+        pytest.param(("run.transport=process-group",), id="process group", marks=pytest.mark.thorough),
+    ],
+)
 def test_three_processes(folder, assert_as_whole, more):
     assert folder
     words = [*RUN, *command(*settings(*FOUR), *more, "run.epochs=3")]
