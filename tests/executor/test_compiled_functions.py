@@ -9,7 +9,6 @@ from functools import partial
 
 import pytest
 import torch
-from torch._dynamo.testing import CompileCounter
 
 from petra_graph.blocks import AdditiveCoupling, Buffered, Reversible
 from petra_graph.catalog.blocks.declared_blocks import RevMlpOptions
@@ -36,9 +35,12 @@ IMAGE = (3, 6, 6)
 @pytest.fixture
 def backend(monkeypatch):
     """Compile with another backend than Inductor, and forget afterwards what was compiled."""
+    from torch._dynamo.testing import CompileCounter
+
     compiler = torch.compile
 
-    def use(chosen):
+    def use(chosen=None):
+        chosen = chosen or CompileCounter()
         monkeypatch.setattr(torch, "compile", partial(compiler, backend=chosen))
         return chosen
 
@@ -73,7 +75,7 @@ def test_split_backwards_and_skip_edges(backend):
 
 
 def test_an_evaluation_has_the_bits_of_blocks_as_written(backend):
-    counter = backend(CompileCounter())
+    counter = backend()
     built, plain = (pipeline(REVNET, IMAGE, compiled=compiled, batch=4) for compiled in (True, False))
     found, expected = (list(one.runtime.evaluate(Batched(batches(IMAGE, 2)))) for one in (built, plain))
     assert counter.frame_count == 0
@@ -82,7 +84,7 @@ def test_an_evaluation_has_the_bits_of_blocks_as_written(backend):
 
 def test_more_shapes_than_the_compiler_keeps_by_itself(backend):
     """One code object serves all blocks of a class: the ninth shape would run uncompiled, or not, by what else a process hosts."""
-    counter = backend(CompileCounter())
+    counter = backend()
     widths = range(2, 13)
     for width in widths:
         block = RevMlp([(width,)] * 2, RevMlpOptions(hidden=3))
@@ -92,7 +94,7 @@ def test_more_shapes_than_the_compiler_keeps_by_itself(backend):
 
 
 def test_blocks_of_one_shape_share_the_code(backend):
-    counter = backend(CompileCounter())
+    counter = backend()
     built = pipeline(CHAIN, (8,), compiled=True, batch=4)
     built.train(batches((8,), 2))
     shapes, of_each = len({"stem", "rev", "head"}), 2  # without a graph, with one; the head has no pass without

@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 import torch
-from sklearn.metrics import f1_score, roc_auc_score
 
 from petra_graph.api.finished_run import Run
 from petra_graph.cli.main import main
@@ -38,6 +37,8 @@ ROUNDING = 1e-9
 
 
 def test_they_are_scikit_learns_of_the_networks_own_outputs(write):
+    from sklearn.metrics import f1_score, roc_auc_score
+
     assert main(["run", write("small.toml", SPEC + METRICS)]) == 0
     saved = SavedRun.open("latest")
     network, _ = saved.load()

@@ -7,7 +7,6 @@ from functools import partial
 
 import pytest
 import torch
-from torch._dynamo.testing import CompileCounter
 
 from petra_graph.errors import SpecError
 from petra_graph.planning import cpp_compiler
@@ -31,6 +30,8 @@ class Branching(Buffered):
 @pytest.fixture
 def counter(monkeypatch):
     torch.compiler.reset()
+    from torch._dynamo.testing import CompileCounter
+
     counter = CompileCounter()
     monkeypatch.setattr(torch, "compile", partial(torch.compile, backend=counter))
     monkeypatch.setattr(cpp_compiler, "lacking", str)

@@ -6,7 +6,6 @@ import gzip
 
 import numpy as np
 import pytest
-from torchvision.datasets import FashionMNIST
 
 from petra_graph.catalog.datasets.declared_datasets import FashionMnistOptions
 from petra_graph.catalog.datasets.fashion_mnist import fashion_mnist
@@ -41,6 +40,8 @@ def refused(root):
 
 @pytest.mark.parametrize("half", ["train", "test"])
 def test_the_samples_are_torchvisions(fashion_root, half):
+    from torchvision.datasets import FashionMNIST
+
     torchvision = FashionMNIST(str(fashion_root), train=half == "train")
     expected = torchvision.data.tolist(), torchvision.targets.tolist()
     assert expected == fetched(getattr(opened(fashion_root), half))

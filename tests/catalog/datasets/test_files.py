@@ -5,7 +5,6 @@ from __future__ import annotations
 from hashlib import md5
 
 import pytest
-from torchvision.datasets import CIFAR10, FashionMNIST
 
 from petra_graph.catalog.datasets.declared_datasets import Cifar10Options, FashionMnistOptions
 from petra_graph.catalog.datasets.fashion_mnist import fashion_mnist
@@ -46,6 +45,8 @@ def test_a_damaged_copy_is_named_with_both_digests(files):
 
 
 def test_cifar10(cifar10_root, monkeypatch):
+    from torchvision.datasets import CIFAR10
+
     folder = cifar10_root / "cifar-10-batches-py"
     names = [name for name, _ in [*CIFAR10.train_list, *CIFAR10.test_list]]
     published = list(digests(folder, names).items())
@@ -60,6 +61,8 @@ def test_cifar10(cifar10_root, monkeypatch):
 
 
 def test_fashion_mnist(fashion_root, tmp_path_factory, monkeypatch):
+    from torchvision.datasets import FashionMNIST
+
     folder = gzipped(fashion_root / "FashionMNIST" / "raw", tmp_path_factory.mktemp("flat"))
     names = [name for name, _ in FashionMNIST.resources]
     published = digests(folder, names)

@@ -10,7 +10,6 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
-from torchvision import transforms
 
 from petra_graph.catalog.datasets.declared_datasets import IMAGE_FOLDER, ImageFolderOptions, ImageNetOptions
 from petra_graph.catalog.datasets.folder_sets import image_folder, imagenet, random_box, random_view
@@ -83,6 +82,8 @@ def test_evaluation_resizes_and_crops_as_torchvision(size, tmp_path, write_image
     for half in ("train", "val"):
         write_images(tmp_path, half, {"a": 1, "b": 1}, size=size, suffix=".png")
     image = Image.open(tmp_path / "val" / "a" / "0000.png")
+    from torchvision import transforms
+
     usual = transforms.Compose([transforms.Resize(20), transforms.CenterCrop(16), transforms.PILToTensor()])
     images, _ = imagenet_opened(tmp_path, classes=2, size=16, resize=20).test.fetch(np.array([0]), seed=0, epoch=0)
     assert torch.equal(usual(image), images[0])

@@ -8,7 +8,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from sklearn.datasets import load_digits
 
 from petra_graph.catalog.datasets.declared_datasets import DigitsOptions, RandomOptions
 from petra_graph.catalog.datasets.generated import digits, noise
@@ -24,6 +23,8 @@ def everything(split):
 def test_digits_are_scikit_learns_scaled_to_bytes(monkeypatch, where):
     if where == "its function":
         monkeypatch.setattr(Path, "is_file", lambda _: False)
+    from sklearn.datasets import load_digits
+
     bunch = load_digits()
     expected = sorted(zip(bunch.target.tolist(), np.rint(bunch.images * 255 / 16).tolist(), strict=True))
     data = digits(DigitsOptions())
@@ -43,6 +44,8 @@ def test_each_digit_gives_a_fifth_to_the_test():
 
 def test_the_choice_of_test_samples_is_frozen():
     # Another choice would make accuracies of different versions incomparable.
+    from sklearn.datasets import load_digits
+
     chosen = stratified(load_digits().target, share=0.2, seed=1797)
     assert np.flatnonzero(chosen)[:10].tolist() == [4, 6, 11, 23, 25, 26, 33, 39, 48, 66]
 
