@@ -149,6 +149,7 @@ class MeasuredNetwork(CheckedSpec):
             schedule=self.schedule,
             split_backward=spec.method.split_backward,
             transport=transport_of(spec.precision, kind),
+            between_processes=spec.run.transport,
             devices=devices,
             order=spec.partition.order,
             policy=policy_of(spec, kind),
