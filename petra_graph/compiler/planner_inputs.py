@@ -190,10 +190,11 @@ def _own_updates(clock: OperationSeconds, costs: CostTable) -> OperationSeconds:
     )
 
 
-def transport_of(precision: PrecisionSpec, kind: str) -> EncodedShare:
+def transport_of(precision: PrecisionSpec, between_processes: Transport, kind: str) -> EncodedShare:
     """Return the share of its own bytes that a tensor has in a buffer and in a channel.
 
     Args:
+        between_processes: `run.transport`.
         kind: kind of the devices, "cpu" or "cuda".
     """
     own = "float64" if precision.compute == "float64" else "float32"
@@ -203,6 +204,7 @@ def transport_of(precision: PrecisionSpec, kind: str) -> EncodedShare:
         sample_buffer=0.0 if offload else 1.0,
         channel=ITEM_BYTES[encoded_dtype(precision.channel_dtype, own)] / ITEM_BYTES[own],
         targets=0.0 if kind == "cuda" else 1.0,
+        in_slots=between_processes == "nccl",
     )
 
 

@@ -148,7 +148,7 @@ class MeasuredNetwork(CheckedSpec):
             costs=costs,
             schedule=self.schedule,
             split_backward=spec.method.split_backward,
-            transport=transport_of(spec.precision, kind),
+            transport=transport_of(spec.precision, spec.run.transport, kind),
             between_processes=spec.run.transport,
             devices=devices,
             order=spec.partition.order,

@@ -147,7 +147,8 @@ class DeviceReceiver:
                 received = dist.irecv(buffer, self._peer.rank, group=self._peer.group)
             assert received is not None
             received.wait()
-        message = message_memory.read(self._layout, buffer.clone(), samples)
+        # Tensor by tensor: as views of one copy, the first that is done with would keep its memory until the last is.
+        message = copied(message_memory.read(self._layout, buffer, samples))
         self._ahead.wait_stream(self._streams.current_stream())
         weight = copied(announced) if self._weighted else ()  # what was announced lies in a slot, whose end gives room
         return (*message, *weight)
