@@ -15,7 +15,7 @@ from petra_graph.compiler.simulator.pipeline import MessageBytes, Pipeline, Stag
 from petra_graph.compiler.simulator.simulation import simulate
 from petra_graph.compiler.simulator.steady_state import tick
 from petra_graph.compiler.simulator.timing import Timing, timing
-from petra_graph.program.channels import ChannelKey, Edge
+from petra_graph.program.channels import Carrier, ChannelKey, Edge
 from petra_graph.program.device_types import DeviceType
 from petra_graph.program.method import METHODS
 from petra_graph.program.placement import Partition, Placement
@@ -70,6 +70,10 @@ class Prediction:
     @cached_property
     def channel_bytes(self) -> Mapping[Edge, MessageBytes]:
         return self.inputs.channel_bytes(self.programs)
+
+    @cached_property
+    def carriers(self) -> Mapping[Edge, Carrier]:
+        return self.inputs.carriers(self.programs)
 
     @cached_property
     def pipeline(self) -> Pipeline:

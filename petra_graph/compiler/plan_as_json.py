@@ -221,6 +221,7 @@ def _edges(prediction: Prediction) -> Iterator[Document]:
             "activation_bytes": sizes.activation if sizes else 0,
             "cut": home[producer] is not home[consumer],
             "capacity": prediction.capacity.get(ChannelKey(edge, "forward")),
+            "transport": prediction.carriers.get(edge),
             "messages": [
                 {"sent_by": channel.sent_by, "read_by": channel.read_by}
                 for key, channel in prediction.pipeline.channels.items()

@@ -19,7 +19,7 @@ from petra_graph.compiler.memory.pipeline_memory import device_memory
 from petra_graph.compiler.memory.segment_memory import EncodedShare
 from petra_graph.compiler.simulator.pipeline import DIRECTIONS, MessageBytes, Pipeline, StageSeconds, pipeline
 from petra_graph.graph.node_graph import INPUT
-from petra_graph.program.channels import ChannelKey, Edge
+from petra_graph.program.channels import Carrier, ChannelKey, Edge, carrier
 from petra_graph.program.device_types import MACHINE_DEVICES, Device, Link
 from petra_graph.program.message_layout import ITEM_BYTES, encoded_dtype
 from petra_graph.program.node_costs import CostTable, Parts, Profile
@@ -27,7 +27,7 @@ from petra_graph.program.placement import Partition
 from petra_graph.program.schedule import Policy
 from petra_graph.program.stage_bytes import StageBytes
 from petra_graph.program.stage_program import StageProgram
-from petra_graph.spec.model import PrecisionSpec, RequestedSchedule, Spec, SplitBackward
+from petra_graph.spec.model import PrecisionSpec, RequestedSchedule, Spec, SplitBackward, Transport
 
 
 @frozen(kw_only=True)
@@ -38,6 +38,8 @@ class PlannerInputs(Lowering):
     schedule: RequestedSchedule
     split_backward: SplitBackward = False
     transport: EncodedShare
+    between_processes: Transport = "auto"
+    """`run.transport`."""
     devices: tuple[Device, ...]
     order: Literal["searched", "listed"] = "searched"
     """The pipeline's through these devices."""
@@ -74,6 +76,16 @@ class PlannerInputs(Lowering):
     ) -> Mapping[str, StageBytes]:
         """Return the memory of every device that hosts a stage, at the device's largest moment, or until one has more than `most`."""
         return device_memory(programs, self.costs, policy=self.policy, transport=self.transport, most=most)
+
+    def carriers(self, programs: Sequence[StageProgram]) -> Mapping[Edge, Carrier]:
+        """Return what carries the messages of each edge between two stages, if each device has a process of its own."""
+        device = {device.name: device for device in self.devices}
+        home = {name: device[program.device] for program in programs for name in program.nodes}
+        ends = {edge: (home[edge.producer], home[edge.consumer]) for program in programs for edge in program.sends}
+        return {
+            edge: carrier(self.between_processes, same_process=a is b, same_machine=a.machine == b.machine)
+            for edge, (a, b) in ends.items()
+        }
 
     def hosted(self, cut: Cut) -> Partition:
         names = [self.devices[host].name for host in cut.hosts]
@@ -178,10 +190,11 @@ def _own_updates(clock: OperationSeconds, costs: CostTable) -> OperationSeconds:
     )
 
 
-def transport_of(precision: PrecisionSpec, kind: str) -> EncodedShare:
+def transport_of(precision: PrecisionSpec, between_processes: Transport, kind: str) -> EncodedShare:
     """Return the share of its own bytes that a tensor has in a buffer and in a channel.
 
     Args:
+        between_processes: `run.transport`.
         kind: kind of the devices, "cpu" or "cuda".
     """
     own = "float64" if precision.compute == "float64" else "float32"
@@ -191,6 +204,7 @@ def transport_of(precision: PrecisionSpec, kind: str) -> EncodedShare:
         sample_buffer=0.0 if offload else 1.0,
         channel=ITEM_BYTES[encoded_dtype(precision.channel_dtype, own)] / ITEM_BYTES[own],
         targets=0.0 if kind == "cuda" else 1.0,
+        in_slots=between_processes == "nccl",
     )
 
 

@@ -12,6 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from petra_graph.doctor.finding import Finding
+from petra_graph.program.channels import carrier
+from petra_graph.runtime.control.machine_of_process import machine_of_process
 from petra_graph.units import memory, plural
 
 _SECONDS = 180.0
@@ -69,6 +71,8 @@ def examine_devices(
     text = f"{found['torch']} ({kind}) and torchvision {found['torchvision']}, {plural(found['threads'], 'thread')}"
     yield finding("torch", "ok", text)
     yield _distributed(found)
+    if found.get("gloo"):
+        yield finding("transports", "ok", _transports(found))
     yield from _gpus(found, driver)
 
 
@@ -96,6 +100,20 @@ def _distributed(found: Mapping[str, Any]) -> Finding:
         remedy = "install a build of torch with gloo, or run without --processes"
         return finding("processes", "warning", "torch has no gloo: runs have one process", remedy=remedy)
     return finding("processes", "ok", f"torch.distributed with {' and '.join(backends)}")
+
+
+def _transports(found: Mapping[str, Any]) -> str:
+    """Return what can carry messages between processes of this machine, and why NCCL cannot."""
+    usual = carrier("auto", same_process=False, same_machine=bool(machine_of_process()))
+    asked = dict.fromkeys((usual, carrier("process-group", same_process=False, same_machine=True)))
+    reasons = {
+        "this torch has none": not found.get("nccl"),
+        "no GPU": not found["gpus"],
+        "GPUs cannot compute": bool(found["error"]),
+        "it takes one process a GPU, and here is one GPU": len(found["gpus"]) == 1,
+    }
+    refused = next((why for why, holds in reasons.items() if holds), "")
+    return f"{' and '.join(asked)} between processes here; nccl: {f'no, {refused}' if refused else 'yes, though nobody has run it'}"
 
 
 def _gpus(found: Mapping[str, Any], driver: Path) -> Iterator[Finding]:

@@ -97,7 +97,8 @@ def _of_links(prediction: Prediction, partition: PartitionSpec, *, counted: bool
     links = {link for pair, link in prediction.pipeline.links.items() if pair}
     if links:
         which = "between devices" if len(links) == 1 and counted else "between devices, at worst"
-        yield f"{which}: {_text(reduce(Link.slower, links))} each way, during computation"
+        by = " and ".join(sorted(set(prediction.carriers.values()) - {"queue"}))
+        yield f"{which}: {_text(reduce(Link.slower, links))} each way, during computation; between processes: {by}"
     inputs = prediction.inputs
     if inputs.crosses_machines:
         machines = (

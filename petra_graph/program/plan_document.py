@@ -13,7 +13,7 @@ from itertools import chain, islice
 from typing import Any, TypeAlias, get_args
 
 from petra_graph.errors import Problem, SpecError, shown
-from petra_graph.program.channels import Verb
+from petra_graph.program.channels import Carrier, Verb
 from petra_graph.program.json_shape import Each, Later, faults
 from petra_graph.spec.model import Keeps, Kind, ScheduleName, Word
 
@@ -117,6 +117,7 @@ SHAPE: dict[str, Any] = {
             "messages": Later([{"sent_by": str, "read_by": str}]),  # operations of the stages; none inside a stage
             "cut": bool,
             "capacity": (int, None),  # messages that each direction holds; null on one device
+            "transport": Later((str, None)),  # if each device has a process of its own; null inside a stage
         },
     ],
     "timeline": [
@@ -200,6 +201,7 @@ def _loose_ends(document: Document) -> Iterator[str]:
         ("kind", (node["kind"] for node in document["nodes"]), get_args(Kind)),
         ("operation", (block["verb"] for block in document["timeline"]), get_args(Verb)),
         ("order", (stage["word"] for stage in document["stages"] if stage.get("word")), get_args(Word)),
+        ("transport", (edge["transport"] for edge in document["edges"] if edge.get("transport")), get_args(Carrier)),
         ("way to keep", (node["keeps"] for node in document["nodes"] if node.get("keeps")), get_args(Keeps)),
         ("schedule", [document["schedule"]] * isinstance(document["schedule"], str), get_args(ScheduleName)),
     ):

@@ -7,7 +7,7 @@ run and for other processes; what an interruption leaves half written there is n
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import torch
 from attrs import evolve
@@ -33,17 +33,11 @@ _IN_FLIGHT = 2
 """The second backward follows an update, so it uses older parameters where a stage stores them."""
 
 
-def compile_ahead(
-    prepared: Prepared,
-    programs: Sequence[StageProgram],
-    reporter: StartReporter,
-    stopping: Callable[[], bool] = lambda: False,
-) -> None:
+def compile_ahead(prepared: Prepared, programs: Sequence[StageProgram], reporter: StartReporter) -> None:
     """Compile what the stages of this process call in training.
 
     Args:
         programs: of this process.
-        stopping: whether someone has asked the run to stop; what then fails to compile is no fault.
 
     Raises:
         SpecError: what is needed for it is not here, or nodes cannot be compiled: all of them, at `run.compile`.
@@ -59,8 +53,6 @@ def compile_ahead(
     for program in programs:
         with reporter.step(f"compiling stage {program.index} of {len(prepared.programs)}"):
             found = _fault(prepared, program, first)
-        if stopping():
-            return
         if found is not None:
             nodes, *why = found
             refused.setdefault((why[0], why[1]), []).extend(nodes)

@@ -120,8 +120,7 @@ def _prepare(
     keep_freed_memory()
     if prepared.spec.run.compile:
         with closing(process.start_reporter()) as reporter:
-            own = process.own_programs(prepared)
-            compile_ahead(prepared, own, reporter, lambda: process.supervisor.stop_signal is not None)
+            compile_ahead(prepared, process.own_programs(prepared), reporter)
     return prepared
 
 

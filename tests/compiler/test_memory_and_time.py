@@ -119,3 +119,15 @@ def test_capacities_cost_nothing():
     assert tick(made.pipeline.with_capacity(made.capacity)).seconds == pytest.approx(made.timing.tick_seconds)
     assert set(made.capacity) == set(made.pipeline.channels)
     assert set(made.capacity.values()) == {2}
+
+
+@pytest.mark.parametrize(
+    ("asked", "expected"),
+    [("auto", ["queue", "shared-memory", "queue", "process-group"]), ("nccl", ["queue", "nccl", "queue", "nccl"])],
+)
+def test_what_carries_messages_between_the_processes_of_devices(asked, expected):
+    used = setting(3, between_processes=asked)
+    devices = tuple(evolve(device, machine=place // 2) for place, device in enumerate(used.devices))
+    inputs = evolve(used, devices=devices)
+    stages = partition(used.graph, per_block(used.graph), [devices[place].name for place in (0, 0, 1, 1, 2)])
+    assert [*inputs.carriers(inputs.programs(stages, "lockstep")).values()] == expected

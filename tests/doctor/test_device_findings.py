@@ -21,6 +21,7 @@ WHOLE = {
     "gpus": [],
     "error": "",
 }
+HERE = "shared-memory and process-group" if sys.platform == "linux" else "process-group"
 
 
 @pytest.fixture
@@ -47,25 +48,41 @@ def test_without_gpus(examined):
     assert examined(says()) == [
         ("torch", "ok", "2.9.0 (CUDA 12.8) and torchvision 0.24.0, 2 threads"),
         ("processes", "ok", "torch.distributed with gloo and nccl"),
+        ("transports", "ok", f"{HERE} between processes here; nccl: no, no GPU"),
         ("cuda", "absent", "no GPU"),
     ]
 
 
 def test_gpus(examined):
     found = examined(says(gpus=[["H100", 80 * 2**30, 60 * 2**30]]))
-    assert found[2:] == [("cuda:0", "ok", "H100, 80 GiB, 60 GiB of it free")]
-    assert examined(says(gpus=[["H100", 2**30, 0]], error="RuntimeError: no kernel image"))[3:] == [
+    assert found[3:] == [("cuda:0", "ok", "H100, 80 GiB, 60 GiB of it free")]
+    assert examined(says(gpus=[["H100", 2**30, 0]], error="RuntimeError: no kernel image"))[4:] == [
         ("cuda", "broken", "cannot compute: RuntimeError: no kernel image")
     ]
 
 
 def test_gpus_that_this_torch_does_not_see(examined, monkeypatch):
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
-    cpu = examined(says(cuda=None), driver=True)[2]
+    cpu = examined(says(cuda=None), driver=True)[3]
     assert cpu == ("cuda", "warning", "NVIDIA's driver is here, and this torch is built for the CPU only")
-    assert examined(says(), driver=True)[2][2] == "NVIDIA's driver is here, and torch finds no GPU"
+    assert examined(says(), driver=True)[3][2] == "NVIDIA's driver is here, and torch finds no GPU"
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
-    assert examined(says(), driver=True)[2][2] == "NVIDIA's driver is here, and CUDA_VISIBLE_DEVICES hides its GPUs"
+    assert examined(says(), driver=True)[3][2] == "NVIDIA's driver is here, and CUDA_VISIBLE_DEVICES hides its GPUs"
+
+
+@pytest.mark.parametrize(
+    ("gpus", "changes", "expected"),
+    [
+        (2, {"nccl": False}, "no, this torch has none"),
+        (1, {}, "no, it takes one process a GPU, and here is one GPU"),
+        (2, {"error": "RuntimeError: no kernel image"}, "no, GPUs cannot compute"),
+        (2, {}, "yes, though nobody has run it"),
+    ],
+)
+def test_whether_nccl_can_carry_messages(examined, monkeypatch, gpus, changes, expected):
+    monkeypatch.setattr("sys.platform", "darwin")  # where no memory is shared
+    found = examined(says(gpus=[["H100", 2**30, 0]] * gpus, **changes))
+    assert found[2] == ("transports", "ok", f"process-group between processes here; nccl: {expected}")
 
 
 def test_a_build_without_gloo(examined):

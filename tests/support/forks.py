@@ -17,7 +17,7 @@ import sys
 import time
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from multiprocessing import forkserver, get_context
+from multiprocessing import forkserver, get_context, set_start_method
 from multiprocessing.context import ForkServerProcess
 from pathlib import Path
 from pkgutil import resolve_name
@@ -286,6 +286,9 @@ def command(
 
 def _run(fork: _Fork) -> None:
     """Be one process of a run."""
+    set_start_method(
+        None, force=True
+    )  # else locks of tqdm, which torch 2.8 compiles with, have names that outlive the process
     os.setsid()
     os.chdir(fork.folder)
     os.environ.update(fork.variables)

@@ -225,6 +225,7 @@ def _edge(producer: str, consumer: str, home: Mapping[str, int]) -> Document:
         "backward_bytes": 24 * MIB,
         "cut": cut,
         "capacity": 2 if cut else None,
+        "transport": "shared-memory" if cut else None,
     }
 
 

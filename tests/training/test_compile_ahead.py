@@ -47,9 +47,9 @@ def prepared(write):
     return of
 
 
-def ahead(ready: Prepared, **more) -> None:
+def ahead(ready: Prepared) -> None:
     with closing(StartReporter(say=lambda _: None)) as reporter:
-        compile_ahead(ready, ready.programs, reporter, **more)
+        compile_ahead(ready, ready.programs, reporter)
 
 
 def told(ready: Prepared) -> list[str]:
@@ -103,8 +103,3 @@ def test_without_a_compiler(prepared, monkeypatch):
         "--set run.compile=true: a C++ compiler (nowhere++) is not here; install it (on Debian: apt install g++ python3-dev), "
         "or name a compiler in CXX; or leave out run.compile"
     )
-
-
-def test_a_request_to_stop_ends_it(counter, prepared):
-    ahead(prepared(text=SPEC), stopping=lambda: True)
-    assert 0 < counter.frame_count < 4

@@ -49,6 +49,8 @@ class StagePeaks(LiveBytes):  # type: ignore[no-untyped-call]
         self._owner = _NO_DEVICE
         self.loads = False
         """Whether samples belong to their stage's device before it reads them."""
+        self.receives = False
+        """Whether messages of other devices do."""
         named = devices or {executor.program.index: str(executor.program.index) for executor in executors}
         self._number = {name: number for number, name in enumerate(dict.fromkeys(named.values()), start=1)}
         """Of each device."""
@@ -180,8 +182,8 @@ class _MeasuredExecutor(StageExecutor):
                 received[edge] = _copied(received[edge])
 
     def _from(self, node: str) -> bool:
-        """Whether a node is on the same device."""
-        return self._peaks.owner_of[node] == self.device
+        """Whether what a node sends is on the same device."""
+        return self._peaks.receives or self._peaks.owner_of[node] == self.device
 
 
 def _copied(message: BackwardMessage) -> BackwardMessage:

@@ -38,6 +38,15 @@ class Message:
         """Return this message and another one on the same edge as one."""
         return Message(self.live, [*self.gradients, *other.gradients], self.activation or other.activation)
 
+    def copied(self, live: LiveTensors) -> Message:
+        """Return this message, which is dropped, as a copy in other memory."""
+        gradients, activation = (
+            None if streams is None else live.allocate([stream.size for stream in streams], "channels")
+            for streams in (self.gradients, self.activation)
+        )
+        self.live.drop(self.streams, "channels")
+        return Message(live, gradients or [], activation)
+
     @property
     def streams(self) -> Streams:
         return [*self.gradients, *(self.activation or ())]

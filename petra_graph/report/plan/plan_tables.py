@@ -114,7 +114,7 @@ def node_columns(document: Document, width: int) -> list[Column]:
 
 
 def edge_columns(document: Document, width: int) -> list[Column]:
-    """Return an edge's ends, the bytes of a micro-batch, and its channel's capacity."""
+    """Return an edge's ends, the bytes of a micro-batch, and its channel's capacity and transport."""
     edges = document["edges"]
     return [
         name_column("from", (edge["producer"] for edge in edges), width),
@@ -122,6 +122,7 @@ def edge_columns(document: Document, width: int) -> list[Column]:
         *direction_columns("{}", units.BINARY, edges, keys="{}_bytes"),
         name_column("between stages", ("yes" if edge["cut"] else "no" for edge in edges), width),
         text_column("capacity", (edge["capacity"] for edge in edges)),
+        text_column("transport", (edge.get("transport") for edge in edges)),
     ]
 
 

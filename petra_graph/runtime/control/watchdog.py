@@ -2,7 +2,7 @@
 
 With each heartbeat the watchdog publishes the status of its process and reads what concerns all processes: a failure, a
 request to stop, and the forward before which to stop. So every process knows within about a second, whatever its
-stages do.
+stages do. A request during a step of the start, such as compiling, ends all processes: nothing is lost by that.
 
     a process dies              the watchdogs of the same machine see it at once; on other machines the watchdog of the
                                 rank before misses its heartbeats
@@ -190,6 +190,9 @@ class Watchdog:
         if self.failure is not None:
             return
         self._exchange_requests()
+        if self.stop_signal is not None and self.start is not None:  # there are no stages yet that could stop
+            self._launch.set("interrupted", True)
+            self._fail(Failure(rank=rank, problems=(("interrupted", ""),), exit_code=Interrupted.exit_code))
         self._exchange_cuts()
         for lost in gone:
             self._fail(self._dead(lost))

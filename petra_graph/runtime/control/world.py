@@ -11,7 +11,6 @@ from contextlib import contextmanager, suppress
 from datetime import timedelta
 from hashlib import sha256
 from math import inf
-from pathlib import Path
 from secrets import token_hex
 from typing import Any, NoReturn
 
@@ -21,6 +20,7 @@ from torch._C._distributed_c10d import PrefixStore, TCPStore
 
 from petra_graph.errors import Problem, RunFailed, SpecError
 from petra_graph.runtime.control.awake_time import AwakeTime
+from petra_graph.runtime.control.machine_of_process import machine_of_process
 from petra_graph.runtime.control.rank_info import RankInfo
 from petra_graph.runtime.control.run_store import RunStore
 
@@ -97,7 +97,7 @@ class World:
         own = {
             "process": os.getpid(),
             "host": socket.gethostname(),
-            "machine": _machine(),
+            "machine": machine_of_process(),
             "size": self.size,
             "drawn": token_hex(),
         }
@@ -276,16 +276,6 @@ def listen_here(port: int) -> socket.socket:
 
 def _first_line(error: Exception) -> str:
     return str(error).partition("\n")[0]
-
-
-def _machine() -> str:
-    """Name the machine: equal where /proc/PID means the same process to both; empty where there is no /proc."""
-    if sys.platform != "linux":
-        return ""
-    with suppress(OSError):
-        boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
-        return f"{boot} {Path('/proc/self/ns/pid').stat().st_ino} {os.getuid()}"
-    return ""
 
 
 @contextmanager

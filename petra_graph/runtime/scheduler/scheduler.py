@@ -14,6 +14,14 @@ Where no operation can begin, the process sleeps until a message, room, or a req
 
 Decision: not torch.distributed.pipelining. Its schedules flush the pipeline at every step and its stages run
 autograd, whereas here stages update without a flush and reconstruct their inputs.
+
+Decision: the stages of a device share one stream. Torch's allocator gives memory that a stream has freed to that stream alone, so with a stream
+each, a device would hold the sum of its stages' peaks, up to twice what it holds when they take turns (`compiler/memory/README.md`).
+
+Decision: no CUDA graphs. A graph replays fixed addresses, and its memory is its own for as long as it lives (`torch.cuda.graphs`, in beta).
+Inputs in a FIFO, older parameters and messages move from one micro-batch to the next, so a steady state would need a graph for each place that
+they can be in, each with memory that no plan counts. Seeds of random functions, the weights of targets and announcements of messages are
+the host's.
 """
 
 from __future__ import annotations

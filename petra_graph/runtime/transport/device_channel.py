@@ -18,6 +18,11 @@ their messages, and many calls of CUDA may wait for all kernels: allocating memo
 wait for work that the receiver has yet to enqueue, through the message's own process; and behind the last message it would wait for ever.
 As hosts are ahead of their devices, a receive is enqueued long before its message is there.
 
+Decision: no transport that writes into a peer's memory and signals it (`torch.distributed._symmetric_memory`). Torch calls that alpha, which
+may change without notice (https://docs.pytorch.org/docs/main/distributed/symmetric_memory.html), and it has: 2.8 has no function that puts
+data with a signal, 2.15 has one for a single backend, and who sent a pipeline's messages by that met faults
+(https://github.com/NVIDIA/nccl/issues/2238). Shapes must be equal at all ends (`rendezvous`), so slots would be at both.
+
 Proof that no device stands still, whatever the order of operations. Put everything that hosts enqueue in the order of time, and a message,
 its send and its receive as one, where its receive is. Then everything comes after all that it waits for:
 
@@ -147,7 +152,8 @@ class DeviceReceiver:
                 received = dist.irecv(buffer, self._peer.rank, group=self._peer.group)
             assert received is not None
             received.wait()
-        message = message_memory.read(self._layout, buffer.clone(), samples)
+        # Tensor by tensor: as views of one copy, the first that is done with would keep its memory until the last is.
+        message = copied(message_memory.read(self._layout, buffer, samples))
         self._ahead.wait_stream(self._streams.current_stream())
         weight = copied(announced) if self._weighted else ()  # what was announced lies in a slot, whose end gives room
         return (*message, *weight)

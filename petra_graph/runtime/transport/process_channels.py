@@ -1,10 +1,6 @@
-"""The channels of one process: which transport serves which channel of the program.
+"""The ends of channels that a process holds, each of the transport that `program.channels.carrier` gives its channel.
 
-both ends in this process                   a local queue, without limit: the schedule limits what is in flight
-the other end on the same machine           shared memory
-elsewhere, or where run.transport says so   point-to-point through torch.distributed
-
-With run.transport = "nccl", messages go from device to device, and what is chosen here carries their announcements.
+Messages that NCCL carries from device to device are announced between hosts, by what would carry the messages otherwise.
 """
 
 from __future__ import annotations
@@ -16,7 +12,7 @@ import torch
 from attrs import define, field
 
 from petra_graph.errors import RunFailed
-from petra_graph.program.channels import Channel, ChannelKey
+from petra_graph.program.channels import Channel, ChannelKey, carrier
 from petra_graph.program.cut import Cut
 from petra_graph.program.stage_program import StageProgram
 from petra_graph.runtime.control.waker import Waker
@@ -107,34 +103,41 @@ def open_channels(
     channels = ProcessChannels(programs=programs, ranks=ranks)
     table = list(channels.channels.values())
     if transport == "nccl":
-        _open_between_hosts(channels, list(map(announcing, table)), world, waker, peer_lost, share=True)
+        _open_between_hosts(channels, list(map(announcing, table)), world, waker, peer_lost, transport="auto")
         _join_devices(channels, world, torch.device(device), peer_lost)
     else:
-        _open_between_hosts(channels, table, world, waker, peer_lost, share=transport == "auto")
+        _open_between_hosts(channels, table, world, waker, peer_lost, transport=transport)
     return channels
 
 
 def _open_between_hosts(
-    channels: ProcessChannels, table: Iterable[Channel], world: World, waker: Waker, peer_lost: PeerLost, *, share: bool
+    channels: ProcessChannels,
+    table: Iterable[Channel],
+    world: World,
+    waker: Waker,
+    peer_lost: PeerLost,
+    *,
+    transport: Transport,
 ) -> None:
-    """Open the ends of the program's channels; `share`: in shared memory between processes of one machine."""
+    """Open the ends of the program's channels."""
     attaching: list[tuple[str, Channel]] = []
     for tag, channel in enumerate(table):
         key, name = channel.key, f"channel/{channels.ranks[0]}/{tag}"
         sender, receiver = channels.ends(channel)
-        if sender == receiver:
-            if sender == world.rank:
-                channels.senders[key] = channels.receivers[key] = LocalChannel()
-        elif world.rank in {sender, receiver}:
-            other = channels.peer(key, world.rank)
-            if not share or not world.share_machine(other):
-                _open_process_group(channels, channel, Peer(rank=other, tag=tag), waker, peer_lost)
-            elif receiver == world.rank:
-                end = SharedMemoryReceiver(channel.capacity, channel.slot_bytes, waker)
-                channels.receivers[key] = end
-                world.store.set(name, end.address)
-            else:
-                attaching.append((name, channel))
+        if world.rank not in {sender, receiver}:
+            continue
+        other = channels.peer(key, world.rank)
+        by = carrier(transport, same_process=sender == receiver, same_machine=world.share_machine(other))
+        if by == "queue":
+            channels.senders[key] = channels.receivers[key] = LocalChannel()
+        elif by == "process-group":
+            _open_process_group(channels, channel, Peer(rank=other, tag=tag), waker, peer_lost)
+        elif receiver == world.rank:
+            end = SharedMemoryReceiver(channel.capacity, channel.slot_bytes, waker)
+            channels.receivers[key] = end
+            world.store.set(name, end.address)
+        else:
+            attaching.append((name, channel))
     for name, channel in attaching:
         receiver = channels.ends(channel)[1]
         address = world.wait(name)

@@ -211,6 +211,19 @@ def test_smaller_types_shrink_what_waits_and_what_travels():
     assert sum(stage.channels for stage in half) < sum(stage.channels for stage in whole)
 
 
+def test_slots_are_for_messages_between_devices_and_not_in_a_checkpoint():
+    in_slots = EncodedShare(in_slots=True)
+    together, apart = (programs("petra", devices=devices) for devices in (("cpu",), ("cpu:0", "cpu:1")))
+    assert device_memory(together, TABLE, transport=in_slots) == device_memory(together, TABLE)
+    assert checkpoint_bytes(apart, TABLE, in_slots) == checkpoint_bytes(apart, TABLE)
+    for program in apart:
+        found = PipelineMemory(apart, TABLE, in_slots).stages[program.index].live.now().channels
+        slots = {
+            one.key: (one.capacity if one.sender == program.index else 1) * one.slot_bytes for one in program.channels
+        }
+        assert found == sum(slots.values())
+
+
 def test_parts_add_up():
     assert all(stage.total == sum(attrs.astuple(stage)) for stage in stage_memory(programs("petra"), TABLE))
 

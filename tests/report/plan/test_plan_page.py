@@ -198,3 +198,12 @@ def test_blocks_too_thin_to_draw_are_drawn_as_where_they_are(large_page):
     assert len(re.findall("<path", whole)) == 400
     assert "too many blocks for one drawing" in large_page
     assert len(large_page) < 2_000_000
+
+
+def test_edges_say_what_carries_their_messages():
+    plan = branches()
+    cut = sum(edge["cut"] for edge in plan["edges"])
+    assert Page(plan_page(plan)).texts.count("shared-memory") == cut > 0
+    for edge in plan["edges"]:
+        edge.pop("transport")  # a plan from before it was there
+    assert "shared-memory" not in plan_page(plan)

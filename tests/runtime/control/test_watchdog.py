@@ -120,3 +120,24 @@ def test_a_failure_before_a_suspension_ends_what_is_stuck_in_its_time(watched):
     assert not watched.ended
     watched.beats(2)
     assert watched.ended
+
+
+@pytest.mark.parametrize("asked_here", [True, False])
+def test_a_request_to_stop_ends_a_start(watched, asked_here):
+    """Compiling went on for minutes after Ctrl-C, to the end of the stage."""
+    watched.watchdog.start = working(since=watched.now)
+    if asked_here:
+        watched.watchdog.ask("SIGINT")
+    else:
+        watched.store["asked"] = "SIGINT"
+    watched.beats(1)
+    assert watched.watchdog.failure.exit_code == 130
+    assert watched.watchdog._launch["interrupted"], "no launcher starts it again"
+    watched.beats(3)
+    assert watched.ended
+
+
+def test_a_request_to_stop_waits_for_stages_at_work(watched):
+    watched.watchdog.ask("SIGINT")
+    watched.beats(5)
+    assert watched.watchdog.failure is None
