@@ -286,9 +286,7 @@ def command(
 
 def _run(fork: _Fork) -> None:
     """Be one process of a run."""
-    set_start_method(
-        None, force=True
-    )  # else locks of tqdm, which torch 2.8 compiles with, have names that outlive the process
+    set_start_method(None, force=True)  # else locks, as of tqdm, have names that outlive the process
     os.setsid()
     os.chdir(fork.folder)
     os.environ.update(fork.variables)
