@@ -2,11 +2,15 @@
 
     least      every node keeps least: a reversible one nothing, a buffered one its input
     cut        the stages that are best for what nodes keep
-    fill       in these stages, nodes keep what saves most seconds for its bytes times the micro-batches in flight, as long as it fits
+    fill       in these stages, nodes keep what saves most seconds for its bytes times the micro-batches in flight, as long as it fits;
+               then, of each device's nodes, the fastest of all choices that fits, as far as the effort reaches
     again      from the cut on, until nothing changes; at first for nodes that keep least, then for nodes that keep what is fastest
 
 The fastest placement that was found is taken. With `fill`, the bytes only say what is tried first: whether it fits is what the memory model
-says. What does not fit is tried once more together with another change.
+says.
+
+Where no cut fits for nodes that keep least, the nearest one is taken: in it, nodes keep what lowers the largest share of a limit, and it is
+cut again for that, until something fits or nothing changes.
 
 Decision: nodes of delayed stages keep no graphs, since these would need the parameters of their forwards, unless the specification allows it;
 so all choices have the parameters that the method has (`Method.mode`).
@@ -14,8 +18,10 @@ so all choices have the parameters that the method has (`Method.mode`).
 
 from __future__ import annotations
 
+from bisect import insort
 from collections.abc import Callable, Mapping
-from itertools import product
+from heapq import heappop, heappush
+from itertools import combinations, product
 from math import inf
 from typing import get_args
 
@@ -36,10 +42,9 @@ from petra_graph.units import listed, plural, seconds
 
 _ROUNDS = 4
 """Cuts from one beginning, at most."""
-_PAIRS = 60
-"""Of changes of which one alone does not fit, tried in one cut."""
-_TRIES = 100
-"""Changes of what single nodes keep, where nothing fits if all keep least."""
+_EFFORT = 3_000
+"""Nodes, times choices that the memory model executes in one cut."""
+_EQUAL = 1e-9
 _DOES: Mapping[Keeps, str] = {"nothing": "reconstruct", "input": "recompute", "graph": "keep their graphs"}
 _Change = tuple[str, Keeps]
 """A node, and what it is to keep."""
@@ -101,13 +106,18 @@ class _Choice:
         least = kept_by_kind(self.inputs.graph)
         try:
             return self._searched(least)
-        except NoFeasiblePlan:
-            placement = self.unlimited(least)
-            kept = self._spared(placement)
-            if self._fits(kept, placement):
-                return self._resolved(kept, placement)
-            if kept != least and (found := self.searched(kept)):
-                return found
+        except NoFeasiblePlan as error:
+            nearest = error.nearest
+            while len(self.tried) <= _ROUNDS:
+                kept = self._spared(nearest)
+                if self._fits(kept, nearest):
+                    return self._resolved(kept, nearest)
+                if kept in self.tried:
+                    break
+                try:
+                    return self._searched(kept)
+                except NoFeasiblePlan as again:
+                    nearest = again.nearest
             raise
 
     def improve(self, placement: Placement) -> None:
@@ -150,18 +160,39 @@ class _Choice:
             more = costs[change].size - costs[change[0], kept[change[0]]].size
             return saves(change) / max(more, 1.0), saves(change)
 
-        left, refused = sorted(costs), []
+        left = sorted(costs)
         while left:
             change = max(left, key=worth)
             left.remove(change)
             if saves(change) > 0 and (not limited or self._fits(_changed(kept, change), placement)):
                 kept = _changed(kept, change)
-            elif saves(change) > 0:
-                refused.append(change)
-        pairs = [(one, other) for one, other in product(refused, costs) if one[0] != other[0] and saves(other)]
-        for pair in sorted(pairs, key=lambda pair: saves(*pair), reverse=True)[:_PAIRS]:
-            if saves(*pair) > 0 and self._fits(_changed(kept, *pair), placement):
-                kept = _changed(kept, *pair)
+        if limited and self._fits(kept, placement):
+            for device in dict.fromkeys(stage.device for stage in placement.stages):
+                names = {name for stage in placement.stages if stage.device == device for name in stage.nodes}
+                kept = self._fastest(
+                    kept, placement, {change: cost for change, cost in costs.items() if change[0] in names}
+                )
+        return kept
+
+    def _fastest(self, kept: KeepsByNode, placement: Placement, costs: Mapping[_Change, _Cost]) -> KeepsByNode:
+        """Return the fastest of all choices for some nodes that fits, if that is found before the effort ends; the fastest are tried first."""
+        options: dict[str, list[tuple[float, Keeps]]] = {}
+        for (name, keeps), cost in costs.items():
+            insort(options.setdefault(name, []), (cost.seconds, keeps))
+        enough = sum(costs[name, kept[name]].seconds for name in options) * (1 - _EQUAL)
+        waiting = [(sum(own[0][0] for own in options.values()), (0,) * len(options))]
+        for _ in range(_EFFORT // len(kept)):
+            if not waiting or waiting[0][0] >= enough:
+                break
+            spent, chosen = heappop(waiting)
+            changes = [(name, own[at][1]) for (name, own), at in zip(options.items(), chosen, strict=True)]
+            if self._fits(_changed(kept, *changes), placement):
+                return _changed(kept, *changes)
+            last = max((place for place, at in enumerate(chosen) if at), default=0)
+            for place, own in list(enumerate(options.values()))[last:]:
+                if (at := chosen[place] + 1) < len(own):
+                    more = own[at][0] - own[at - 1][0]
+                    heappush(waiting, (spent + more, (*chosen[:place], at, *chosen[place + 1 :])))
         return kept
 
     def best(self, first: Placement) -> Placement:
@@ -191,19 +222,21 @@ class _Choice:
         return fits(self.inputs, evolve(placement, kept=kept))
 
     def _spared(self, placement: Placement) -> KeepsByNode:
-        """Return what the nodes of these stages keep if the largest share of a limit is lowered: by one choice for each kind, then singly."""
+        """Return what nodes keep if the largest share of a limit is lowered: by one choice for each kind, then by one node or two at a time."""
         graph = self.inputs.graph
         every = [kept_by_kind(graph, *keeps) for keeps in product(get_args(Keeps), get_args(BufferedKeeps))]
         largest, _, kept = min((self._share(kept, placement), place, kept) for place, kept in enumerate(every))
-        changes = list(dict.fromkeys(change for one in every for change in one.items()))
-        for _ in range(max(1, _TRIES // len(changes))):
+        changes = dict.fromkeys(change for one in every for change in one.items())
+        moves = [[(change,) for change in changes], [*combinations(changes, 2)]]
+        tries, size = _EFFORT // len(graph.order), 0
+        while largest > 1 and size < len(moves) and tries > 0:
             before = kept
-            for change in changes:
-                share = self._share(_changed(before, change), placement, largest)
+            for move in moves[size][:tries]:
+                share = self._share(_changed(before, *move), placement, largest)
                 if share < largest:
-                    kept, largest = _changed(before, change), share
-            if kept == before or largest <= 1:
-                break
+                    kept, largest = _changed(before, *move), share
+            tries -= len(moves[size])
+            size = 0 if kept != before else size + 1
         return kept
 
     def _share(self, kept: KeepsByNode, placement: Placement, most: float = inf) -> float:

@@ -339,11 +339,12 @@ def refusals(seed: int, *, most_placements: int = _MOST_LIMITED, order: Order = 
             optimal = says.startswith("optimal")
             faults = {
                 "over a limit": tick_found == inf,
+                "no such placement": best == inf > tick_found,
                 "optimal untrue": optimal and tick_found > best * (1 + _EQUAL),
                 "said what is not true": not optimal and says != "" and not is_true(says, tick_found, best, allowed),
             }
             lowest = under.planned("memory")
-            least = min(max(own) for own, one in zip(held, allowed, strict=True) if one < inf)
+            least = min((max(own) for own, one in zip(held, allowed, strict=True) if one < inf), default=0)
             own, proven = max(under.held(lowest)), lowest.guarantee.startswith("least memory: ")
             faults |= {"more than the least memory": own > least, "least memory untrue": proven and own > least}
             counts["least memory proven"] += proven
@@ -383,7 +384,7 @@ def refusals_summary(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
     """Return the sums over tables."""
     keys = (
         "placements", "limits", "refused", "unproven refusals", "said to be optimal", "false refusals", "refusals that a larger limit brings",
-        "over a limit", "optimal untrue", "said what is not true", "more than the least memory", "least memory proven", "least memory untrue",
+        "over a limit", "no such placement", "optimal untrue", "said what is not true", "more than the least memory", "least memory proven", "least memory untrue",
     )  # fmt: skip
     most = {key: max(row[key] for row in rows) for key in ("nodes", "stages", "devices")}
     return {"tables": len(rows), "most": most} | {key: sum(row.get(key, 0) for row in rows) for key in keys}
