@@ -22,7 +22,7 @@ from bisect import insort
 from collections.abc import Callable, Mapping
 from heapq import heappop, heappush
 from itertools import combinations, product
-from math import inf
+from math import inf, prod
 from typing import get_args
 
 from attrs import define, evolve, field, frozen
@@ -42,8 +42,12 @@ from petra_graph.units import listed, plural, seconds
 
 _ROUNDS = 4
 """Cuts from one beginning, at most."""
-_EFFORT = 3_000
-"""Nodes, times choices that the memory model executes in one cut."""
+_EFFORT = 200_000
+"""About that many operations of nodes that the memory model executes for all choices; seconds."""
+_PART = 0.4
+"""The part of the effort that is left, for the choices of one device's nodes or for those that need least memory."""
+_SEARCH = 150
+"""Runs of the memory model as which a search for a cut counts."""
 _EQUAL = 1e-9
 _DOES: Mapping[Keeps, str] = {"nothing": "reconstruct", "input": "recompute", "graph": "keep their graphs"}
 _Change = tuple[str, Keeps]
@@ -71,6 +75,9 @@ def place_and_keep(inputs: PlannerInputs, search: Callable[[PlannerInputs], Plac
         choice.improve(choice.unlimited(fastest))
         if found := choice.searched(fastest):
             choice.improve(found)
+        for kept in choice.all_kinds():
+            if choice.left > 0 and kept not in choice.tried and (found := choice.searched(kept)):
+                choice.improve(found)
     return choice.best(first)
 
 
@@ -100,6 +107,8 @@ class _Choice:
     """For which a cut was searched for."""
     found: list[tuple[float, Placement]] = field(init=False, factory=list)
     """Ticks and placements."""
+    left: float = field(init=False, default=_EFFORT)
+    """The effort that is left."""
 
     def least(self) -> Placement:
         """Return the placement of nodes that keep least, or, where that does not fit, of those that need least together with their work."""
@@ -108,7 +117,7 @@ class _Choice:
             return self._searched(least)
         except NoFeasiblePlan as error:
             nearest = error.nearest
-            while len(self.tried) <= _ROUNDS:
+            while len(self.tried) <= _ROUNDS and self.left > 0:
                 kept = self._spared(nearest)
                 if self._fits(kept, nearest):
                     return self._resolved(kept, nearest)
@@ -181,9 +190,8 @@ class _Choice:
             insort(options.setdefault(name, []), (cost.seconds, keeps))
         enough = sum(costs[name, kept[name]].seconds for name in options) * (1 - _EQUAL)
         waiting = [(sum(own[0][0] for own in options.values()), (0,) * len(options))]
-        for _ in range(_EFFORT // len(kept)):
-            if not waiting or waiting[0][0] >= enough:
-                break
+        least = self.left * (1 - _PART)
+        while waiting and waiting[0][0] < enough and self.left > least:
             spent, chosen = heappop(waiting)
             changes = [(name, own[at][1]) for (name, own), at in zip(options.items(), chosen, strict=True)]
             if self._fits(_changed(kept, *changes), placement):
@@ -207,6 +215,7 @@ class _Choice:
 
     def _searched(self, kept: KeepsByNode) -> Placement:
         self.tried.append(kept)
+        self.left -= _SEARCH * self._cost(len(self.inputs.devices))
         return self._offered(evolve(self.search(evolve(self.inputs, kept=kept)), kept=kept))
 
     def _resolved(self, kept: KeepsByNode, placement: Placement) -> Placement:
@@ -219,28 +228,42 @@ class _Choice:
         return placement
 
     def _fits(self, kept: KeepsByNode, placement: Placement) -> bool:
+        self.left -= self._cost(len(placement.stages))
         return fits(self.inputs, evolve(placement, kept=kept))
+
+    def _cost(self, stages: int) -> int:
+        """Return the effort of one run of the memory model."""
+        return (2 * stages + 3 * self.inputs.accumulation) * len(self.inputs.graph.order)
 
     def _spared(self, placement: Placement) -> KeepsByNode:
         """Return what nodes keep if the largest share of a limit is lowered: by one choice for each kind, then by one node or two at a time."""
-        graph = self.inputs.graph
-        every = [kept_by_kind(graph, *keeps) for keeps in product(get_args(Keeps), get_args(BufferedKeeps))]
+        every = self.all_kinds()
+        options = {name: list(dict.fromkeys(one[name] for one in every)) for name in every[0]}
+        least, tries = self.left * (1 - _PART), self.left * _PART / self._cost(len(placement.stages))
+        if prod(map(len, options.values())) <= tries:
+            every = [dict(zip(options, choice, strict=True)) for choice in product(*options.values())]
         largest, _, kept = min((self._share(kept, placement), place, kept) for place, kept in enumerate(every))
-        changes = dict.fromkeys(change for one in every for change in one.items())
+        changes = [(name, keeps) for name, own in options.items() for keeps in own]
         moves = [[(change,) for change in changes], [*combinations(changes, 2)]]
-        tries, size = _EFFORT // len(graph.order), 0
-        while largest > 1 and size < len(moves) and tries > 0:
+        size = 0
+        while largest > 1 and size < len(moves) and self.left > least:
             before = kept
-            for move in moves[size][:tries]:
+            for move in moves[size]:
+                if self.left <= least:
+                    break
                 share = self._share(_changed(before, *move), placement, largest)
                 if share < largest:
                     kept, largest = _changed(before, *move), share
-            tries -= len(moves[size])
             size = 0 if kept != before else size + 1
         return kept
 
+    def all_kinds(self) -> list[KeepsByNode]:
+        """Return the choices in which all nodes of a kind keep the same."""
+        return [kept_by_kind(self.inputs.graph, *keeps) for keeps in product(get_args(Keeps), get_args(BufferedKeeps))]
+
     def _share(self, kept: KeepsByNode, placement: Placement, most: float = inf) -> float:
         """Return the largest share that a device would hold of its limit, or one above `most`."""
+        self.left -= self._cost(len(placement.stages))
         limits = self.inputs.limits
         enough = [inf if limit is None else most * limit for limit in limits]
         return max(shares(held_bytes(self.inputs, evolve(placement, kept=kept), enough), limits))
