@@ -10,7 +10,7 @@ The fastest placement that was found is taken. With `fill`, the bytes only say w
 says.
 
 Where no cut fits for nodes that keep least, the nearest one is taken: in it, nodes keep what lowers the largest share of a limit, and it is
-cut again for that, until something fits or nothing changes.
+cut again for that, until something fits or nothing changes; then the same from nodes that keep something else.
 
 Decision: nodes of delayed stages keep no graphs, since these would need the parameters of their forwards, unless the specification allows it;
 so all choices have the parameters that the method has (`Method.mode`).
@@ -112,22 +112,19 @@ class _Choice:
 
     def least(self) -> Placement:
         """Return the placement of nodes that keep least, or, where that does not fit, of those that need least together with their work."""
-        least = kept_by_kind(self.inputs.graph)
-        try:
-            return self._searched(least)
-        except NoFeasiblePlan as error:
-            nearest = error.nearest
-            while len(self.tried) <= _ROUNDS and self.left > 0:
-                kept = self._spared(nearest)
-                if self._fits(kept, nearest):
-                    return self._resolved(kept, nearest)
-                if kept in self.tried:
-                    break
+        refused: list[NoFeasiblePlan] = []
+        for begin in self.all_kinds():
+            kept = begin
+            while kept not in self.tried and (self.left > 0 or not refused):
                 try:
                     return self._searched(kept)
-                except NoFeasiblePlan as again:
-                    nearest = again.nearest
-            raise
+                except NoFeasiblePlan as error:
+                    refused.append(error)
+                nearest = refused[-1].nearest
+                kept = self._spared(nearest)
+                if self._fits(kept, nearest) and (found := self._resolved(kept, nearest)):
+                    return found
+        raise refused[0]
 
     def improve(self, placement: Placement) -> None:
         """Fill memory and cut again, until nothing changes; stages in which nodes that keep least do not fit are left as they are."""
@@ -218,10 +215,11 @@ class _Choice:
         self.left -= _SEARCH * self._cost(len(self.inputs.devices))
         return self._offered(evolve(self.search(evolve(self.inputs, kept=kept)), kept=kept))
 
-    def _resolved(self, kept: KeepsByNode, placement: Placement) -> Placement:
-        """Return the stages of a placement with the depths that follow from what nodes keep."""
+    def _resolved(self, kept: KeepsByNode, placement: Placement) -> Placement | None:
+        """Return the stages of a placement with the depths that follow from what nodes keep; None where these do not fit."""
         made = resolved_placement(evolve(self.inputs, kept=kept), Partition(stages=placement.stages))
-        return self._offered(evolve(placement, schedule=made.schedule, kept=kept))
+        found = evolve(placement, schedule=made.schedule, kept=kept)
+        return self._offered(found) if self._fits(kept, found) else None
 
     def _offered(self, placement: Placement) -> Placement:
         self.found.append((tick(Prediction(inputs=self.inputs, placement=placement).pipeline).seconds, placement))
@@ -244,7 +242,7 @@ class _Choice:
             every = [dict(zip(options, choice, strict=True)) for choice in product(*options.values())]
         largest, _, kept = min((self._share(kept, placement), place, kept) for place, kept in enumerate(every))
         changes = [(name, keeps) for name, own in options.items() for keeps in own]
-        moves = [[(change,) for change in changes], [*combinations(changes, 2)]]
+        moves: list[list[tuple[_Change, ...]]] = [[(change,) for change in changes], [*combinations(changes, 2)]]
         size = 0
         while largest > 1 and size < len(moves) and self.left > least:
             before = kept

@@ -441,8 +441,8 @@ def kept(seed: int, *, cuts: bool = False, most: int = _MOST_KEPT) -> dict[str, 
     draw = random.Random(seed)
     while True:
         table = _drawn(draw, small=True, order="searched")
-        simple = table.inputs.schedule != "auto" and table.stages <= len(table.inputs.devices)
-        drawn = list(islice(table.placements(), _MOST_LIMITED)) if simple else []
+        alone = table.stages <= len(table.inputs.devices)
+        drawn = list(islice(table.placements(), _MOST_LIMITED)) if alone else []
         size = len(drawn) * 3 ** (len(table.inputs.graph.order) - 1)
         if drawn and (not cuts or (len(drawn) > 1 and size <= most)):
             break
