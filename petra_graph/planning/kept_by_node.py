@@ -222,6 +222,10 @@ class _Choice:
         return self._offered(found) if self._fits(kept, found) else None
 
     def _offered(self, placement: Placement) -> Placement:
+        """Add a placement, with what its nodes keep in their stages: a delayed one may be asked for a graph that it cannot keep."""
+        segments = [segment for program in self.inputs.placed(placement) for segment in program.segments]
+        keeps = {name: segment.keeps for segment in segments for name in segment.nodes}
+        placement = evolve(placement, kept={name: keeps[name] for name in placement.kept or {}})
         self.found.append((tick(Prediction(inputs=self.inputs, placement=placement).pipeline).seconds, placement))
         return placement
 
