@@ -135,6 +135,8 @@ class NoFeasiblePlan(PetraGraphError):
     """The specification is right, but no placement satisfies its limits."""
 
     exit_code = 3
+    nearest: Any = None
+    """The placement that was found to miss the limits least, where the search for one says so."""
 
 
 class PluginError(PetraGraphError):

@@ -27,7 +27,11 @@ _PIPED_WIDTH = 80
     help="Times from `petra-graph profile`; the same as --set partition.profile=FILE.",
 )
 @click.option("--overlap", is_flag=True, help="Assume that devices run forwards and backwards at once, on two streams.")
-@click.option("--compare", is_flag=True, help="List all methods on this network and these devices.")
+@click.option(
+    "--compare",
+    is_flag=True,
+    help="List all methods on this network and these devices; beside --vary partition.memory=..., as points of its picture.",
+)
 @click.option(
     "--scale", metavar="COUNTS", help='List the throughput by number of devices, as in "1,2,4,8" or "1,2,4,...,1024".'
 )
@@ -83,7 +87,9 @@ def plan(
         ("--vary", varied),
         ("--expand", expand),
     )
-    tables = [name for name, given in options if given]
+    tables = [name for name, given in options if given and not (name == "--compare" and varied)]
+    if compare and varied and not varied[0].startswith("partition.memory="):
+        raise click.UsageError("--compare beside --vary puts methods at their memory: vary partition.memory first.")
     if len(tables) > 1:
         raise click.UsageError(f"{tables[0]} and {tables[1]} are different tables: give one of them.")
     parts = {"stages": stages, "verbose": verbose}
@@ -103,7 +109,8 @@ def plan(
     if profile is not None:
         overrides = (*overrides, f"partition.profile={json_text(profile)}")
     if varied:
-        _write(_varied(spec, overrides, varied, form, output, overlap=overlap, verbose=verbose), output)
+        text = _varied(spec, overrides, varied, form, output, overlap=overlap, methods=compare, verbose=verbose)
+        _write(text, output)
         return
     planner = Planner(spec, overrides, overlap=overlap)
     if expand:
@@ -185,6 +192,7 @@ def _varied(
     output: Path | None,
     *,
     overlap: bool,
+    methods: bool,
     verbose: bool,
 ) -> str:
     from petra_graph.report.notebook_views import varied_figure
@@ -193,7 +201,7 @@ def _varied(
     from petra_graph.sweeping.combinations import axes_of_texts
     from petra_graph.sweeping.varied_plans import vary
 
-    found = vary(spec, overrides, axes_of_texts(varied, Varied), overlap=overlap)
+    found = vary(spec, overrides, axes_of_texts(varied, Varied), overlap=overlap, methods=methods)
     if form in {"json", "svg"}:
         return json_text(found) if form == "json" else varied_figure(found).svg
     return _compared(comparison_of(found), form, output, verbose=verbose)

@@ -170,7 +170,8 @@ class CutSpace:
             before = hosts[stage - 1] if stage else -1
             after = hosts[stage + 1] if stage + 1 < len(hosts) else devices
             if not shared:
-                others = [one for one in range(before + 1, after) if self.kinds[one] != self.kinds[host]]
+                between = set(range(before + 1, after)).difference(hosts)
+                others = [one for one in sorted(between) if self.kinds[one] != self.kinds[host]]
             elif hosts.count(host) > 1:
                 others = [one for one in (before, after) if 0 <= one < devices and one != host]
             else:

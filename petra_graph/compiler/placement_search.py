@@ -242,4 +242,6 @@ def _refused(candidate: Candidate, cuts: str = "") -> NoFeasiblePlan:
         f"{size_text(limits[worst] or 0)}{all_of_it}; its largest node is {shown(heaviest.name)}, with "
         f"{size_text(own_bytes(problem, heaviest))} by itself"
     )
-    return NoFeasiblePlan(Problem(message=message, path=("partition", "memory")))
+    error = NoFeasiblePlan(Problem(message=message, path=("partition", "memory")))
+    error.nearest = placement
+    return error

@@ -20,7 +20,7 @@ from petra_graph.planning.predict_plan import Plan
 from petra_graph.program.method import METHODS
 from petra_graph.program.plan_document import Document, excess, room
 from petra_graph.program.schedule import schedule_text
-from petra_graph.spec.model import RequestedScheduleName, Spec
+from petra_graph.spec.model import MethodSpec, Spec
 from petra_graph.units import listed, memory, seconds
 
 _STAGES_WITH_MEMORY = 256
@@ -31,7 +31,7 @@ _BASE_SCHEDULE = "lockstep"
 """The paper's schedule: savings are relative to `pipedream` under it."""
 _FIGURES = (
     "memory_total", "memory_peak", "fits", "paper_total", "staleness", "channel_bytes", "flops", "seconds_per_micro_batch",
-    "speedup", "exact", "tick_low_seconds", "tick_high_seconds",
+    "samples_per_second", "speedup", "exact", "tick_low_seconds", "tick_high_seconds",
 )  # fmt: skip
 """Of a method's row; None where no plan of the method is feasible."""
 
@@ -47,11 +47,13 @@ def compare(planner: Planner) -> Document:
     """
     plans: list[Plan] = []
     refused: list[SpecError] = []
-    rows = [_row(planner, choice, plans, refused) for choice in _methods()]
+    rows = [_row(planner, choice, plans, refused) for choice in _methods(planner.spec.method)]
     if len(refused) == len(rows):
         raise refused[0]
     _say_how_sure(rows)
-    base = next(row for row in rows if row["method"] == "pipedream" and row["schedule"] == _BASE_SCHEDULE)
+    base = next(
+        row for row in rows if (row["method"], row["schedule"], row["keep"]) == ("pipedream", _BASE_SCHEDULE, None)
+    )
     for row in rows:
         for saving, total in (("saving", "memory_total"), ("paper_saving", "paper_total")):
             known = row[total] is not None and base[total] is not None
@@ -65,14 +67,22 @@ def compare(planner: Planner) -> Document:
     }
 
 
-def _methods() -> Iterator[tuple[str, RequestedScheduleName, bool]]:
-    """Yield methods with their schedules, and whether backwards are split."""
+def _methods(given: MethodSpec) -> Iterator[MethodSpec]:
+    """Yield methods with their schedules, whole and split backwards, and what nodes keep as the method says or as memory allows.
+
+    Methods that only differ by what nodes keep are one method where that is open: it has the name of the last one.
+    """
+    open_keeps: dict[Any, MethodSpec] = {}
     for method in METHODS.values():
         for schedule in method.schedules:
             if schedule != "sequential" or method.schedules == ("sequential",):
-                yield method.name, schedule, False
+                yield with_method(given, method.name, schedule)
         if method.name in SPLIT:
-            yield method.name, "auto", True
+            yield evolve(with_method(given, method.name, "auto"), split_backward=True)
+        table = with_method(given, method.name, method.schedules[0])
+        own = evolve(table, keep="auto", allow_stored=given.allow_stored, last_stage="as-others")
+        open_keeps[method.schedules, method.backward, method.flush] = own
+    yield from open_keeps.values()
 
 
 def assumptions_of(plans: Sequence[Plan]) -> list[str]:
@@ -89,6 +99,7 @@ def figures(plan: Plan, *remarks: str) -> dict[str, Any]:
         "memory_peak": max(held.total for held in prediction.device_memory.values()),
         "fits": all(excess(device) == 0 for device in devices) if all(map(room, devices)) else None,
         "staleness": max(prediction.timing.staleness),
+        "samples_per_second": prediction.timing.samples_per_second(plan.spec.data.batch, plan.spec.partition.pipelines),
         "speedup": prediction.speedup,
         "exact": prediction.timing.exact,
         "tick_low_seconds": low,
@@ -117,15 +128,12 @@ def _say_how_sure(rows: Sequence[dict[str, Any]]) -> None:
     fastest["note"] = "; ".join(filter(None, [fastest["note"], said]))
 
 
-def _row(
-    planner: Planner, choice: tuple[str, RequestedScheduleName, bool], plans: list[Plan], refused: list[SpecError]
-) -> dict[str, Any]:
+def _row(planner: Planner, table: MethodSpec, plans: list[Plan], refused: list[SpecError]) -> dict[str, Any]:
     """Return a method's row, and add its plan, or why a run would refuse it."""
-    method, schedule, split = choice
-    spec = planner.settled
-    table = evolve(with_method(spec.method, method, schedule), split_backward=split)
+    spec, method, schedule = planner.settled, table.name, table.schedule
     variant = evolve(spec, method=table, optimizer=without_global_clip(spec.optimizer))
-    row: dict[str, Any] = {"method": method, "schedule": schedule, "split_backward": split}
+    row: dict[str, Any] = {key: getattr(table, key) for key in ("schedule", "split_backward", "keep")}
+    row["method"] = method
     try:
         plan = planner.plan(variant)
     except NoFeasiblePlan as error:
@@ -140,7 +148,9 @@ def _row(
     return {
         **row,
         **figures(plan, *depths),
-        "paper_total": prediction.paper.total if "lockstep" in METHODS[method].schedules else None,
+        "paper_total": prediction.paper.total
+        if "lockstep" in METHODS[method].schedules and table.keep is None
+        else None,
         "channel_bytes": sum(size.forward + size.returned for size in prediction.channel_bytes.values()),
         "flops": sum(sum(each.values()) for each in work),
         "seconds_per_micro_batch": prediction.timing.tick_seconds,

@@ -2,11 +2,15 @@
 
     least      every node keeps least: a reversible one nothing, a buffered one its input
     cut        the stages that are best for what nodes keep
-    fill       in these stages, nodes keep what saves most seconds for its bytes times the micro-batches in flight, as long as it fits
+    fill       in these stages, nodes keep what saves most seconds for its bytes times the micro-batches in flight, as long as it fits;
+               then, of each device's nodes, the fastest of all choices that fits, as far as the effort reaches
     again      from the cut on, until nothing changes; at first for nodes that keep least, then for nodes that keep what is fastest
 
 The fastest placement that was found is taken. With `fill`, the bytes only say what is tried first: whether it fits is what the memory model
-says. What does not fit is tried once more together with another change.
+says.
+
+Where no cut fits for nodes that keep least, the nearest one is taken: in it, nodes keep what lowers the largest share of a limit, and it is
+cut again for that, until something fits or nothing changes; then the same from nodes that keep something else.
 
 Decision: nodes of delayed stages keep no graphs, since these would need the parameters of their forwards, unless the specification allows it;
 so all choices have the parameters that the method has (`Method.mode`).
@@ -14,9 +18,11 @@ so all choices have the parameters that the method has (`Method.mode`).
 
 from __future__ import annotations
 
+from bisect import insort
 from collections.abc import Callable, Mapping
-from itertools import product
-from math import inf
+from heapq import heappop, heappush
+from itertools import combinations, product
+from math import inf, prod
 from typing import get_args
 
 from attrs import define, evolve, field, frozen
@@ -36,10 +42,13 @@ from petra_graph.units import listed, plural, seconds
 
 _ROUNDS = 4
 """Cuts from one beginning, at most."""
-_PAIRS = 60
-"""Of changes of which one alone does not fit, tried in one cut."""
-_TRIES = 100
-"""Changes of what single nodes keep, where nothing fits if all keep least."""
+_EFFORT = 200_000
+"""About that many operations of nodes that the memory model executes for all choices; seconds."""
+_PART = 0.4
+"""The part of the effort that is left, for the choices of one device's nodes or for those that need least memory."""
+_SEARCH = 150
+"""Runs of the memory model as which a search for a cut counts."""
+_EQUAL = 1e-9
 _DOES: Mapping[Keeps, str] = {"nothing": "reconstruct", "input": "recompute", "graph": "keep their graphs"}
 _Change = tuple[str, Keeps]
 """A node, and what it is to keep."""
@@ -66,6 +75,9 @@ def place_and_keep(inputs: PlannerInputs, search: Callable[[PlannerInputs], Plac
         choice.improve(choice.unlimited(fastest))
         if found := choice.searched(fastest):
             choice.improve(found)
+        for kept in choice.all_kinds():
+            if choice.left > 0 and kept not in choice.tried and (found := choice.searched(kept)):
+                choice.improve(found)
     return choice.best(first)
 
 
@@ -95,20 +107,24 @@ class _Choice:
     """For which a cut was searched for."""
     found: list[tuple[float, Placement]] = field(init=False, factory=list)
     """Ticks and placements."""
+    left: float = field(init=False, default=_EFFORT)
+    """The effort that is left."""
 
     def least(self) -> Placement:
         """Return the placement of nodes that keep least, or, where that does not fit, of those that need least together with their work."""
-        least = kept_by_kind(self.inputs.graph)
-        try:
-            return self._searched(least)
-        except NoFeasiblePlan:
-            placement = self.unlimited(least)
-            kept = self._spared(placement)
-            if self._fits(kept, placement):
-                return self._resolved(kept, placement)
-            if kept != least and (found := self.searched(kept)):
-                return found
-            raise
+        refused: list[NoFeasiblePlan] = []
+        for begin in self.all_kinds():
+            kept = begin
+            while kept not in self.tried and (self.left > 0 or not refused):
+                try:
+                    return self._searched(kept)
+                except NoFeasiblePlan as error:
+                    refused.append(error)
+                nearest = refused[-1].nearest
+                kept = self._spared(nearest)
+                if self._fits(kept, nearest) and (found := self._resolved(kept, nearest)):
+                    return found
+        raise refused[0]
 
     def improve(self, placement: Placement) -> None:
         """Fill memory and cut again, until nothing changes; stages in which nodes that keep least do not fit are left as they are."""
@@ -150,18 +166,38 @@ class _Choice:
             more = costs[change].size - costs[change[0], kept[change[0]]].size
             return saves(change) / max(more, 1.0), saves(change)
 
-        left, refused = sorted(costs), []
+        left = sorted(costs)
         while left:
             change = max(left, key=worth)
             left.remove(change)
             if saves(change) > 0 and (not limited or self._fits(_changed(kept, change), placement)):
                 kept = _changed(kept, change)
-            elif saves(change) > 0:
-                refused.append(change)
-        pairs = [(one, other) for one, other in product(refused, costs) if one[0] != other[0] and saves(other)]
-        for pair in sorted(pairs, key=lambda pair: saves(*pair), reverse=True)[:_PAIRS]:
-            if saves(*pair) > 0 and self._fits(_changed(kept, *pair), placement):
-                kept = _changed(kept, *pair)
+        if limited and self._fits(kept, placement):
+            for device in dict.fromkeys(stage.device for stage in placement.stages):
+                names = {name for stage in placement.stages if stage.device == device for name in stage.nodes}
+                kept = self._fastest(
+                    kept, placement, {change: cost for change, cost in costs.items() if change[0] in names}
+                )
+        return kept
+
+    def _fastest(self, kept: KeepsByNode, placement: Placement, costs: Mapping[_Change, _Cost]) -> KeepsByNode:
+        """Return the fastest of all choices for some nodes that fits, if that is found before the effort ends; the fastest are tried first."""
+        options: dict[str, list[tuple[float, Keeps]]] = {}
+        for (name, keeps), cost in costs.items():
+            insort(options.setdefault(name, []), (cost.seconds, keeps))
+        enough = sum(costs[name, kept[name]].seconds for name in options) * (1 - _EQUAL)
+        waiting = [(sum(own[0][0] for own in options.values()), (0,) * len(options))]
+        least = self.left * (1 - _PART)
+        while waiting and waiting[0][0] < enough and self.left > least:
+            spent, chosen = heappop(waiting)
+            changes = [(name, own[at][1]) for (name, own), at in zip(options.items(), chosen, strict=True)]
+            if self._fits(_changed(kept, *changes), placement):
+                return _changed(kept, *changes)
+            last = max((place for place, at in enumerate(chosen) if at), default=0)
+            for place, own in list(enumerate(options.values()))[last:]:
+                if (at := chosen[place] + 1) < len(own):
+                    more = own[at][0] - own[at - 1][0]
+                    heappush(waiting, (spent + more, (*chosen[:place], at, *chosen[place + 1 :])))
         return kept
 
     def best(self, first: Placement) -> Placement:
@@ -176,38 +212,60 @@ class _Choice:
 
     def _searched(self, kept: KeepsByNode) -> Placement:
         self.tried.append(kept)
+        self.left -= _SEARCH * self._cost(len(self.inputs.devices))
         return self._offered(evolve(self.search(evolve(self.inputs, kept=kept)), kept=kept))
 
-    def _resolved(self, kept: KeepsByNode, placement: Placement) -> Placement:
-        """Return the stages of a placement with the depths that follow from what nodes keep."""
+    def _resolved(self, kept: KeepsByNode, placement: Placement) -> Placement | None:
+        """Return the stages of a placement with the depths that follow from what nodes keep; None where these do not fit."""
         made = resolved_placement(evolve(self.inputs, kept=kept), Partition(stages=placement.stages))
-        return self._offered(evolve(placement, schedule=made.schedule, kept=kept))
+        found = evolve(placement, schedule=made.schedule, kept=kept)
+        return self._offered(found) if self._fits(kept, found) else None
 
     def _offered(self, placement: Placement) -> Placement:
+        """Add a placement, with what its nodes keep in their stages: a delayed one may be asked for a graph that it cannot keep."""
+        segments = [segment for program in self.inputs.placed(placement) for segment in program.segments]
+        keeps = {name: segment.keeps for segment in segments for name in segment.nodes}
+        placement = evolve(placement, kept={name: keeps[name] for name in placement.kept or {}})
         self.found.append((tick(Prediction(inputs=self.inputs, placement=placement).pipeline).seconds, placement))
         return placement
 
     def _fits(self, kept: KeepsByNode, placement: Placement) -> bool:
+        self.left -= self._cost(len(placement.stages))
         return fits(self.inputs, evolve(placement, kept=kept))
 
+    def _cost(self, stages: int) -> int:
+        """Return the effort of one run of the memory model."""
+        return (2 * stages + 3 * self.inputs.accumulation) * len(self.inputs.graph.order)
+
     def _spared(self, placement: Placement) -> KeepsByNode:
-        """Return what the nodes of these stages keep if the largest share of a limit is lowered: by one choice for each kind, then singly."""
-        graph = self.inputs.graph
-        every = [kept_by_kind(graph, *keeps) for keeps in product(get_args(Keeps), get_args(BufferedKeeps))]
+        """Return what nodes keep if the largest share of a limit is lowered: by one choice for each kind, then by one node or two at a time."""
+        every = self.all_kinds()
+        options = {name: list(dict.fromkeys(one[name] for one in every)) for name in every[0]}
+        least, tries = self.left * (1 - _PART), self.left * _PART / self._cost(len(placement.stages))
+        if prod(map(len, options.values())) <= tries:
+            every = [dict(zip(options, choice, strict=True)) for choice in product(*options.values())]
         largest, _, kept = min((self._share(kept, placement), place, kept) for place, kept in enumerate(every))
-        changes = list(dict.fromkeys(change for one in every for change in one.items()))
-        for _ in range(max(1, _TRIES // len(changes))):
+        changes = [(name, keeps) for name, own in options.items() for keeps in own]
+        moves: list[list[tuple[_Change, ...]]] = [[(change,) for change in changes], [*combinations(changes, 2)]]
+        size = 0
+        while largest > 1 and size < len(moves) and self.left > least:
             before = kept
-            for change in changes:
-                share = self._share(_changed(before, change), placement, largest)
+            for move in moves[size]:
+                if self.left <= least:
+                    break
+                share = self._share(_changed(before, *move), placement, largest)
                 if share < largest:
-                    kept, largest = _changed(before, change), share
-            if kept == before or largest <= 1:
-                break
+                    kept, largest = _changed(before, *move), share
+            size = 0 if kept != before else size + 1
         return kept
+
+    def all_kinds(self) -> list[KeepsByNode]:
+        """Return the choices in which all nodes of a kind keep the same."""
+        return [kept_by_kind(self.inputs.graph, *keeps) for keeps in product(get_args(Keeps), get_args(BufferedKeeps))]
 
     def _share(self, kept: KeepsByNode, placement: Placement, most: float = inf) -> float:
         """Return the largest share that a device would hold of its limit, or one above `most`."""
+        self.left -= self._cost(len(placement.stages))
         limits = self.inputs.limits
         enough = [inf if limit is None else most * limit for limit in limits]
         return max(shares(held_bytes(self.inputs, evolve(placement, kept=kept), enough), limits))

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from petra_graph.errors import NoFeasiblePlan, SpecError
-from petra_graph.planning.compare_plans import ALONE, assumptions_of, figures
+from petra_graph.planning.compare_plans import ALONE, assumptions_of, compare, figures
 from petra_graph.planning.plan_spec import Planner
 from petra_graph.planning.predict_plan import Plan
 from petra_graph.program.plan_document import Document
@@ -24,7 +24,9 @@ _FIGURES = (
 """Of a row; None where the combination is refused."""
 
 
-def vary(given: Given, overrides: Sequence[str], axes: Iterable[Axis], *, overlap: bool = False) -> Document:
+def vary(
+    given: Given, overrides: Sequence[str], axes: Iterable[Axis], *, overlap: bool = False, methods: bool = False
+) -> Document:
     """Return the memory, staleness and speed of every combination.
 
     Args:
@@ -32,6 +34,7 @@ def vary(given: Given, overrides: Sequence[str], axes: Iterable[Axis], *, overla
         overrides: of all plans, KEY=VALUE.
         axes: what is varied.
         overlap: as of `Planner`.
+        methods: compare the methods as well, under what the specification says of the axes.
 
     Raises:
         SpecError: a key is varied twice, or set as well; or every combination is wrong.
@@ -60,7 +63,7 @@ def vary(given: Given, overrides: Sequence[str], axes: Iterable[Axis], *, overla
         "rows": rows,
         "speedup_over": ALONE,
         "assumptions": assumptions_of(plans),
-    }
+    } | ({"methods": compare(Planner(given, overrides, overlap=overlap))} if methods else {})
 
 
 def _row(one: Combination, planned: dict[str, Any], *, refused: bool = False) -> Document:
@@ -69,6 +72,4 @@ def _row(one: Combination, planned: dict[str, Any], *, refused: bool = False) ->
 
 
 def _planned(plan: Plan) -> dict[str, Any]:
-    timing, spec = plan.prediction.timing, plan.spec
-    rate = timing.samples_per_second(spec.data.batch, spec.partition.pipelines)
-    return {"samples_per_second": rate, "stages": len(plan.prediction.programs), **figures(plan)}
+    return {"stages": len(plan.prediction.programs), **figures(plan)}

@@ -8,7 +8,7 @@ from petra_graph.compiler.planner_inputs import all_reduce_seconds
 from petra_graph.compiler.simulator import steady_state
 from petra_graph.errors import SpecError
 from petra_graph.planning.compare_plans import compare, device_counts, scale
-from petra_graph.planning.plan_spec import Planner
+from petra_graph.planning.plan_spec import Planner, plan
 from petra_graph.program.device_types import Link
 from petra_graph.program.method import METHODS
 from petra_graph.report.plan.plan_comparison import comparison_of, comparison_text
@@ -25,7 +25,7 @@ def spec(write):
 
 def rows_of(spec, *overrides):
     rows = compare(Planner(spec, overrides))["rows"]
-    return {(row["method"], row["schedule"]): row for row in rows if not row["split_backward"]}
+    return {(row["method"], row["schedule"]): row for row in rows if not row["split_backward"] and not row["keep"]}
 
 
 def test_every_method_under_each_of_its_schedules(spec):
@@ -98,6 +98,20 @@ def test_a_method_that_a_run_would_refuse_is_a_row_with_the_reason(spec):
         )
     assert rows["petra", "1f1b"]["memory_total"] is not None
     assert rows["petra", "1f1b"]["saving"] is None, "it is of pipedream"
+
+
+def test_what_nodes_keep_is_left_open_in_a_row_for_each_method_that_differs_by_more(spec):
+    """Nodes then keep what is fastest within the limit; the methods of one family would have the same row."""
+    gpipe = plan(spec, (*FOUR, "method.name=gpipe", "method.schedule=fill-drain")).prediction.device_memory
+    limit = max(held.total for held in gpipe.values()) - 1
+    rows = compare(Planner(spec, (*FOUR, f"partition.memory={limit}B", "method.last_stage=keep-graph")))["rows"]
+    opened = {row["method"]: row for row in rows if row["keep"] == "auto"}
+    assert [*opened] == ["reversible-backprop", "gpipe", "1f1b-flush", "delayed-reconstructed", "petra"]
+    assert next(row["memory_peak"] for row in rows if row["method"] == "gpipe") is None
+    assert opened["gpipe"]["memory_peak"] <= limit
+    known = {row["method"]: row["seconds_per_micro_batch"] for row in rows}
+    assert opened["reversible-backprop"]["seconds_per_micro_batch"] == pytest.approx(known["backprop"])
+    assert opened["petra"]["paper_total"] is None, "the paper has no such method"
 
 
 def test_split_backwards_are_refused_where_graphs_are_kept(spec):

@@ -70,7 +70,7 @@ def all_choices(inputs, stages):
 def test_against_all_choices(nodes, count):
     """Nothing above a limit, nothing refused that fits; most often the best of all, and else not much slower.
 
-    `tools/bench/placements.py --keep` has more of them.
+    `tools/bench/placements.py --keep given` has more of them.
     """
     draw, table, times = random.Random(7), costs(nodes, (8,)), []
     for _ in range(count):

@@ -6,6 +6,7 @@ import pytest
 
 from petra_graph.errors import SpecError
 from petra_graph.planning.plan_spec import plan
+from petra_graph.program.method import METHODS
 from petra_graph.report.plan.plan_comparison import comparison_of, comparison_page, comparison_text, varied_charts
 from petra_graph.spec.overrides import Varied
 from petra_graph.sweeping.combinations import axes_of_texts
@@ -73,6 +74,25 @@ def test_the_picture_has_a_line_for_each_combination_of_the_other_keys(spec):
         "64": (2**-10, rates[64]),
     }
     assert 'aria-label="throughput: ' in comparison_page(comparison_of(document))
+
+
+def test_methods_are_points_among_limits(spec):
+    document = vary(
+        spec,
+        ["method.name=gpipe", "method.schedule=fill-drain", "method.keep=auto"],
+        axes_of_texts([MEMORY], Varied),
+        methods=True,
+    )
+    (chart,) = varied_charts(document)
+    points = {line.name: line.points for line in chart.lines}
+    assert list(points) == ["this spec", *METHODS]
+    rows = {
+        row["method"]: row for row in document["methods"]["rows"] if row["schedule"] == "lockstep" and not row["keep"]
+    }
+    assert points["petra"] == [(rows["petra"]["memory_peak"] / 2**30, rows["petra"]["samples_per_second"])]
+    text = comparison_text(comparison_of(document), width=80)
+    assert "1f1b-flush" in text
+    assert "pipedream" in comparison_page(comparison_of(document))
 
 
 @pytest.mark.parametrize(

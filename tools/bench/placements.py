@@ -5,8 +5,8 @@ stages, spare ones or fewer; replicas, windows, schedules, methods, memory limit
 each, every cut on every choice of devices, unlike ones in every order, is timed by the plan's own time model. What the plan says
 of its cut must be true.
 
---keep       small tables with given stages on a device each, under some memory limits: what nodes keep under `keep = "auto"` against all
-             choices
+--keep       small tables under some memory limits: what nodes keep under `keep = "auto"` against all choices. "given": in given stages on
+             a device each; "cut": together with every cut on every choice of devices
 --order      "listed": unlike devices keep the listed order
 --limits     tables of up to 8 nodes and 4 devices, each under a dozen of memory limits: what may the planner refuse, and does it
              refuse under a limit what it finds under a smaller one; is its least memory the least
@@ -53,9 +53,13 @@ _MOST_PLACEMENTS = 1_000
 """Tables with more are not drawn."""
 _MOST_LIMITED = 250
 """The same under memory limits, which are tried on all placements at once."""
+_MOST_KEPT = 4_000
+"""Choices of what nodes keep, times placements."""
 _SHARED = 10
 _SHARED_AUTO = 100
 """One placement counts as so many where devices host several stages, whose time model is a simulation."""
+_SUMMED = 20
+"""Tables after which the sums so far are shown."""
 _EQUAL = 1e-6
 _NEAR = 1.01
 _STORED = 0.3
@@ -335,11 +339,12 @@ def refusals(seed: int, *, most_placements: int = _MOST_LIMITED, order: Order = 
             optimal = says.startswith("optimal")
             faults = {
                 "over a limit": tick_found == inf,
+                "no such placement": best == inf > tick_found,
                 "optimal untrue": optimal and tick_found > best * (1 + _EQUAL),
                 "said what is not true": not optimal and says != "" and not is_true(says, tick_found, best, allowed),
             }
             lowest = under.planned("memory")
-            least = min(max(own) for own, one in zip(held, allowed, strict=True) if one < inf)
+            least = min((max(own) for own, one in zip(held, allowed, strict=True) if one < inf), default=0)
             own, proven = max(under.held(lowest)), lowest.guarantee.startswith("least memory: ")
             faults |= {"more than the least memory": own > least, "least memory untrue": proven and own > least}
             counts["least memory proven"] += proven
@@ -379,7 +384,7 @@ def refusals_summary(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
     """Return the sums over tables."""
     keys = (
         "placements", "limits", "refused", "unproven refusals", "said to be optimal", "false refusals", "refusals that a larger limit brings",
-        "over a limit", "optimal untrue", "said what is not true", "more than the least memory", "least memory proven", "least memory untrue",
+        "over a limit", "no such placement", "optimal untrue", "said what is not true", "more than the least memory", "least memory proven", "least memory untrue",
     )  # fmt: skip
     most = {key: max(row[key] for row in rows) for key in ("nodes", "stages", "devices")}
     return {"tables": len(rows), "most": most} | {key: sum(row.get(key, 0) for row in rows) for key in keys}
@@ -404,10 +409,12 @@ def compared(seed: int, *, most_placements: int = _MOST_PLACEMENTS, order: Order
             "excess": None if best < inf else 0.0,
             "says": "no placement fits",
             "true": best == inf,
+            "wrong": best < inf,
         }
     found = table.seconds(placement)
     row |= {"tick": found, "excess": found / best - 1, "says": placement.guarantee}
     row["true"] = is_true(placement.guarantee, found, best, ticks)
+    row["wrong"] = row["excess"] > _EQUAL or not row["true"]
     return row
 
 
@@ -423,44 +430,72 @@ def is_true(says: str, found: float, best: float, ticks: Sequence[float]) -> boo
     return few and (gap is None or found <= best * (1 + float(gap[1].replace(",", "")) / 100) * (1 + _EQUAL))
 
 
-def kept(seed: int) -> dict[str, Any]:
-    """Let `keep = "auto"` choose for the nodes of a drawn cut under some limits, and compare with all choices."""
+def kept(seed: int, *, cuts: bool = False, most: int = _MOST_KEPT) -> dict[str, Any]:
+    """Let `keep = "auto"` choose for the nodes of a drawn table under some limits, and compare with all choices.
+
+    Args:
+        seed: of the table.
+        cuts: search for the stages and their devices as well; otherwise one placement is drawn.
+        most: choices times placements.
+    """
     draw = random.Random(seed)
     while True:
         table = _drawn(draw, small=True, order="searched")
-        if table.inputs.schedule != "auto" and table.stages <= len(table.inputs.devices):
+        alone = table.stages <= len(table.inputs.devices)
+        drawn = list(islice(table.placements(), _MOST_LIMITED)) if alone else []
+        size = len(drawn) * 3 ** (len(table.inputs.graph.order) - 1)
+        if drawn and (not cuts or (len(drawn) > 1 and size <= most)):
             break
     inputs = evolve(table.inputs, last_stage_keeps_graph=False, allow_stored=draw.random() < _STORED)
-    stages, graph = draw.choice(list(islice(table.placements(), _MOST_LIMITED))), inputs.graph
+    placements, graph = drawn if cuts else [draw.choice(drawn)], inputs.graph
     names = [name for name in graph.order if name != graph.head]
+    choices = [
+        dict(zip(names, choice, strict=True))
+        for choice in product(*(get_args(Keeps)[graph.nodes[name].kind == "buffered" :] for name in names))
+    ]
     every: dict[Any, tuple[int, float]] = {}
-    for choice in product(*(get_args(Keeps)[graph.nodes[name].kind == "buffered" :] for name in names)):
-        asked = evolve(inputs, kept=dict(zip(names, choice, strict=True)))
+    for stages, choice in product(placements, choices):
+        asked = evolve(inputs, kept=choice)
         placement = resolved_placement(asked, stages)
         programs = asked.placed(placement)
         if programs not in every:
             every[programs] = max(held_bytes(asked, placement)), tick(asked.pipeline(programs)).seconds
+    search = partial(_planned, table) if cuts else partial(within_memory, stages=placements[0])
     sizes = sorted({size for size, _ in every.values()})
     counts: Counter[str] = Counter()
-    largest, began = 1.0, time.perf_counter()
+    largest, began, wrong = 1.0, time.perf_counter(), list[Any]()
     for limit in (sizes[0] - 1, sizes[0], *draw.sample(sizes, min(4, len(sizes))), sizes[-1]):
         limited = evolve(inputs, devices=tuple(evolve(device, memory_bytes=limit) for device in inputs.devices))
         best = min((seconds for size, seconds in every.values() if size <= limit), default=inf)
         try:
-            found = place_and_keep(limited, partial(within_memory, stages=stages), fill=True)
-        except NoFeasiblePlan:
+            found = place_and_keep(limited, search, fill=True)
+        except NoFeasiblePlan as error:
             counts.update({"refused": 1, "false refusals": int(best < inf)})
+            wrong += [{"limit": limit, "fault": "false refusal", "says": str(error)}] if best < inf else []
             continue
         ratio = tick(Prediction(inputs=limited, placement=found).pipeline).seconds / best
         over = max(held_bytes(limited, found)) > limit
+        untrue = found.guarantee.startswith("optimal") and ratio > 1 + _EQUAL
         counts.update({"chosen": 1, "best": ratio <= 1 + _EQUAL, "within 1 %": ratio <= _NEAR, "over a limit": over})
+        counts["optimal untrue"] += untrue
         largest = max(largest, ratio)
-    return {"table": seed, "choices": len(every), **counts, "largest": largest, "seconds": time.perf_counter() - began}
+        if over or untrue or ratio > _NEAR:
+            wrong.append({"limit": limit, "ratio": ratio, "says": found.guarantee, "over": over})
+    seconds = round(time.perf_counter() - began, 2)
+    return {
+        "table": seed, **table.facts, "choices": len(every), **counts, "largest": largest, "seconds": seconds, "wrong": wrong,
+    }  # fmt: skip
+
+
+def _planned(table: Table, inputs: PlannerInputs) -> Placement:
+    return evolve(table, inputs=inputs).planned()
 
 
 def kept_summary(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
     """Return the sums over tables."""
-    keys = ("choices", "chosen", "best", "within 1 %", "over a limit", "refused", "false refusals", "seconds")
+    keys = (
+        "choices", "chosen", "best", "within 1 %", "over a limit", "optimal untrue", "refused", "false refusals", "seconds",
+    )  # fmt: skip
     sums = {key: round(sum(row.get(key, 0) for row in rows), 2) for key in keys}
     return {"tables": len(rows), **sums, "largest of the best": max(row["largest"] for row in rows)}
 
@@ -491,32 +526,26 @@ def summary(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
 @click.option("--first", default=0, show_default=True, help="Seed of the first table.")
 @click.option("--order", type=click.Choice(["searched", "listed"]), default="searched", show_default=True)
 @click.option("--limits", is_flag=True, help="Small tables under many memory limits.")
-@click.option("--keep", is_flag=True, help="What nodes keep, in small tables under some memory limits.")
+@click.option("--keep", type=click.Choice(["given", "cut"]), help="What nodes keep, in small tables under some limits.")
 @click.option("--write/--no-write", default=False, help="Keep the result in tools/bench/results.")
-def main(tables: int, first: int, order: Order, limits: bool, keep: bool, write: bool) -> None:
-    if keep:
-        chosen = [kept(seed) for seed in range(first, first + tables)]
-        click.echo(json.dumps({"not the best": [row for row in chosen if row["largest"] > _NEAR]}))
-        click.echo(json.dumps(kept_summary(chosen), indent=2))
-        return
+def main(tables: int, first: int, order: Order, limits: bool, keep: str | None, write: bool) -> None:
     rows = []
+    one, sums, name = partial(compared, order=order), summary, "placements"
+    if limits:
+        one, sums, name = partial(refusals, order=order), refusals_summary, "memory_limits"
+    if keep:
+        one, sums, name = partial(kept, cuts=keep == "cut"), kept_summary, "kept"
     for seed in range(first, first + tables):
-        rows.append(refusals(seed, order=order) if limits else compared(seed, order=order))
-        if len(rows) % 20 == 0:
-            click.echo(f"{len(rows)} tables", err=True)
-        if (
-            rows[-1]["wrong"]
-            if limits
-            else rows[-1]["excess"] is None or rows[-1]["excess"] > _EQUAL or not rows[-1]["true"]
-        ):
-            click.echo(json.dumps(rows[-1]))
-    found = refusals_summary(rows) if limits else summary(rows)
-    click.echo(json.dumps(found, indent=2))
+        rows.append(row := one(seed))
+        if row["wrong"]:
+            click.echo(json.dumps(row))
+        if len(rows) % _SUMMED == 0:
+            click.echo(json.dumps(sums(rows)), err=True)
+    click.echo(json.dumps(sums(rows), indent=2))
     if write:
         from network import save
 
-        name = "memory_limits" if limits else "placements"
-        click.echo(f"written: {save(name, {'summary': found, 'tables': rows})}", err=True)
+        click.echo(f"written: {save(name, {'summary': sums(rows), 'tables': rows})}", err=True)
 
 
 if __name__ == "__main__":

@@ -17,6 +17,7 @@ from rich.console import RenderableType
 from rich.text import Text
 
 from petra_graph import units
+from petra_graph.program.method import METHODS
 from petra_graph.program.plan_document import Document
 from petra_graph.report import text_tables
 from petra_graph.report.drawing.line_chart import Chart, Line
@@ -77,7 +78,7 @@ def _methods(comparison: Document) -> Comparison:
     values = {key: [row[key] for row in rows] for key in rows[0]}
     unit = units.BINARY.column([value or 0 for value in values["memory_total"]])
     names = [
-        f"{row['method']}, {schedule_label(row['schedule'])}{', split' if row.get('split_backward') else ''}"
+        f"{row['method']}, {schedule_label(row['schedule'])}{', split' * bool(row.get('split_backward'))}{', keep auto' * bool(row.get('keep'))}"
         for row in rows
     ]
     fits = values.get("fits") or [None] * len(rows)
@@ -216,7 +217,12 @@ def _varied(document: Document) -> Comparison:
         text_tables.text_column("stale\nupdates", values["staleness"], "cost", number),
     ]
     title = f"{one_line(document['name'])}: plans of {', '.join(document['varied'])}"
-    return evolve(_of_rows(title, columns, document, values["name"]), charts=varied_charts(document))
+    found = evolve(_of_rows(title, columns, document, values["name"]), charts=varied_charts(document))
+    if "methods" not in document:
+        return found
+    methods = _methods(document["methods"])
+    notes = [("notes on methods", lines) for _, lines in methods.notes]
+    return evolve(found, tables=[*found.tables, ("methods", methods.tables[0][1])], notes=[*found.notes, *notes])
 
 
 def varied_charts(document: Document) -> list[Chart]:
@@ -228,11 +234,27 @@ def varied_charts(document: Document) -> list[Chart]:
     for row in planned:
         of_others = ", ".join(str(row["values"][key]) for key in others)
         lines.setdefault(of_others, []).append((places[row["values"][first]], row["samples_per_second"]))
-    drawn = [Line(name=one, points=sorted(points), style=style) for style, (one, points) in enumerate(lines.items())]
+    drawn = [
+        Line(name=one or "this spec" * ("methods" in document), points=sorted(points), style=style)
+        for style, (one, points) in enumerate(lines.items())
+    ]
+    if drawn and "methods" in document and name == f"{first}, GiB":
+        drawn += _points(document["methods"]["rows"], len(drawn))
     missing = len(document["rows"]) - len(planned)
     note = "samples a second" + (f"; lines: {', '.join(others)}" if others else "")
     note += f"; {units.plural(missing, 'refusal')} not drawn" if missing else ""
     return [Chart(title="throughput", lines=drawn, x_name=name, from_zero=True, note=note)] if drawn else []
+
+
+def _points(rows: Iterable[Document], style: int) -> Iterator[Line]:
+    """Yield each method under its first schedule as a point: its memory, in GiB, and its throughput."""
+    for row in rows:
+        own = row["schedule"] == METHODS[row["method"]].schedules[0] and not row["split_backward"] and not row["keep"]
+        if own and row["memory_peak"] is not None and row["fits"] is not False:
+            yield Line(
+                name=row["method"], points=[(row["memory_peak"] / 2**30, row["samples_per_second"])], style=style
+            )
+            style += 1
 
 
 def _places(key: str, values: Sequence[Any]) -> tuple[dict[Any, float], str]:
