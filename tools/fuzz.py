@@ -93,7 +93,7 @@ def specs(dice: random.Random) -> tuple[Made, Read]:
 
     import tomli_w
 
-    from petra_graph.planning.check_spec import check_spec
+    from petra_graph.planning.check.check_spec import check_spec
 
     texts = [path.read_bytes() for path in sorted((ROOT / "specs").glob("*.toml"))]
     values = [tomllib.loads(text.decode()) for text in texts]

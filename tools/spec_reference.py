@@ -23,9 +23,9 @@ from petra_graph.kinds.callback import CallbackDeclaration
 from petra_graph.kinds.declaration import NoOptions
 from petra_graph.kinds.metric import MetricDeclaration
 from petra_graph.kinds.plugin import Plugin
-from petra_graph.planning.check_spec import check_spec
-from petra_graph.planning.measure_network import measure
-from petra_graph.planning.spec_schema import spec_schema
+from petra_graph.planning.check.check_spec import check_spec
+from petra_graph.planning.check.spec_schema import spec_schema
+from petra_graph.planning.network.measure_network import measure
 from petra_graph.program.schedule import schedule_text
 from petra_graph.registry.registry import Registry, discover
 from petra_graph.spec.model import Spec

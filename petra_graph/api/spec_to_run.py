@@ -17,7 +17,7 @@ from petra_graph.errors import kind_of
 
 if TYPE_CHECKING:
     from petra_graph.kinds.listener import Listener
-    from petra_graph.planning.saved_plan import SavedPlan
+    from petra_graph.planning.place.saved_plan import SavedPlan
     from petra_graph.spec.model import Spec
 
 
@@ -31,7 +31,7 @@ def load_spec(path: str | Path, changes: Changes | None = None) -> Spec:
         SpecError: the file is wrong; the error has all problems, with file, line and what to do.
         PluginError: only plugins are at fault.
     """
-    from petra_graph.planning.check_spec import check_spec
+    from petra_graph.planning.check.check_spec import check_spec
     from petra_graph.spec.overrides import assignments
 
     return check_spec(given_specification(path), assignments(changes)).spec
@@ -168,7 +168,7 @@ def train(
 
 
 def _saved(plan: PlanView | str | Path | None) -> SavedPlan | None:
-    from petra_graph.planning.saved_plan import SavedPlan
+    from petra_graph.planning.place.saved_plan import SavedPlan
 
     if plan is None:
         return None

@@ -16,8 +16,8 @@ from petra_graph.errors import Problem, SpecError, shown, suggestion
 from petra_graph.kinds.all_kinds import KINDS
 from petra_graph.kinds.data_set import DataSetDeclaration, completed_options, declared_facts
 from petra_graph.kinds.plugin import FIRST_PARTY, Plugin, read_options
-from petra_graph.planning.check_spec import check_spec
-from petra_graph.planning.checked_spec import CheckedSpec
+from petra_graph.planning.check.check_spec import check_spec
+from petra_graph.planning.check.checked_spec import CheckedSpec
 from petra_graph.registry.options_in_words import Option, likely_options, list_options, small_options
 from petra_graph.registry.registry import Registry
 from petra_graph.spec.format_versions import FORMAT

@@ -135,7 +135,7 @@ def schema(distributions: Sequence[str]) -> None:
 
     Editors with a TOML language server use it if a spec's first line is `#:schema PATH`.
     """
-    from petra_graph.planning.spec_schema import spec_schema
+    from petra_graph.planning.check.spec_schema import spec_schema
 
     registry = _tell_of_damage(discover())
     print_json(spec_schema(registry.only(distributions) if distributions else registry))

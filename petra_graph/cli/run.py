@@ -16,7 +16,7 @@ from petra_graph.errors import RunFailed
 from petra_graph.record.run_folders import LATEST, is_sweep, left_unfinished
 
 if TYPE_CHECKING:
-    from petra_graph.planning.saved_plan import SavedPlan
+    from petra_graph.planning.place.saved_plan import SavedPlan
 
 
 @click.command()
@@ -169,7 +169,7 @@ def _trial(resume: str | None, overfit: int | None, *, fast_dev_run: bool) -> tu
 
 
 def _dry_run(spec: str, overrides: Sequence[str], processes: int, plan: str | None, *, as_json: bool) -> None:
-    from petra_graph.planning.staleness_bound import consequences
+    from petra_graph.planning.place.staleness_bound import consequences
     from petra_graph.training.conversion_error import conversion_notes
     from petra_graph.training.prepared_run import advice, outline, prepare
     from petra_graph.training.record.run_record import known
@@ -210,14 +210,14 @@ def _train(spec: str, overrides: Sequence[str], directory: Path | None, plan: st
 def _saved(plan: str | None) -> SavedPlan | None:
     if plan is None:
         return None
-    from petra_graph.planning.saved_plan import SavedPlan
+    from petra_graph.planning.place.saved_plan import SavedPlan
 
     return SavedPlan.read(plan)
 
 
 def _beside_plan(summary: Mapping[str, Any]) -> str:
     """Return the tables of what the stages took and what the plan said."""
-    from petra_graph.planning.saved_plan import SavedPlan
+    from petra_graph.planning.place.saved_plan import SavedPlan
     from petra_graph.report.run.planned_and_measured import comparison_text
 
     return comparison_text(SavedPlan.read(summary["directory"]).document, summary)

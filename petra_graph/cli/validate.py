@@ -8,8 +8,8 @@ import click
 
 from petra_graph.cli.options_and_output import echo, json_option, print_json, print_problems, problem_record, set_option
 from petra_graph.errors import PetraGraphError, SpecError
-from petra_graph.planning.check_spec import check_spec
-from petra_graph.planning.checked_spec import CheckedSpec
+from petra_graph.planning.check.check_spec import check_spec
+from petra_graph.planning.check.checked_spec import CheckedSpec
 from petra_graph.registry.registry import discover
 from petra_graph.units import plural
 

@@ -20,7 +20,7 @@ from torch import Tensor
 from petra_graph.errors import Problem, RunFailed, SpecError
 from petra_graph.kinds.author_code import author_code, resolve_location
 from petra_graph.kinds.data_set import DataFacts, DataSetDeclaration
-from petra_graph.planning.checked_spec import ConfiguredPlugin
+from petra_graph.planning.check.checked_spec import ConfiguredPlugin
 
 IMAGE_SUFFIXES = frozenset({".bmp", ".gif", ".jpeg", ".jpg", ".pgm", ".png", ".ppm", ".tif", ".tiff", ".webp"})
 _MODES = {1: "L", 3: "RGB", 4: "RGBA"}

@@ -20,8 +20,8 @@ from petra_graph.errors import SpecError
 from petra_graph.inference.trained_network import Network
 from petra_graph.kinds.data_set import DataFacts
 from petra_graph.kinds.loss import LossDeclaration
-from petra_graph.planning.check_spec import check_spec
-from petra_graph.planning.measure_network import MeasuredNetwork, measure
+from petra_graph.planning.check.check_spec import check_spec
+from petra_graph.planning.network.measure_network import MeasuredNetwork, measure
 from petra_graph.program.json_shape import Later
 from petra_graph.record import checkpoint
 from petra_graph.record.checkpoint import Damaged

@@ -12,11 +12,11 @@ from petra_graph.compiler.durations import flops
 from petra_graph.compiler.memory_and_time import Prediction
 from petra_graph.compiler.spec_checks import SPLIT
 from petra_graph.errors import NoFeasiblePlan, SpecError
-from petra_graph.planning.checked_spec import with_method, without_global_clip
-from petra_graph.planning.plan_assumptions import assumptions_of_all
-from petra_graph.planning.plan_certainty import tick_interval
+from petra_graph.planning.advice.plan_assumptions import assumptions_of_all
+from petra_graph.planning.check.checked_spec import with_method, without_global_clip
 from petra_graph.planning.plan_spec import Planner
-from petra_graph.planning.predict_plan import Plan
+from petra_graph.planning.predict.plan_certainty import tick_interval
+from petra_graph.planning.predict.predict_plan import Plan
 from petra_graph.program.method import METHODS
 from petra_graph.program.plan_document import Document, excess, room
 from petra_graph.program.schedule import schedule_text

@@ -7,16 +7,16 @@ from functools import cached_property
 from pathlib import Path
 
 from petra_graph.measure.without_compiler import uncompiled
-from petra_graph.planning.check_spec import check_spec
-from petra_graph.planning.delay_corrections import correction_problems
-from petra_graph.planning.measure_network import MeasuredNetwork, head_problems, measure
-from petra_graph.planning.place_network import place
-from petra_graph.planning.predict_plan import Plan, predict
+from petra_graph.planning.advice.delay_corrections import correction_problems
+from petra_graph.planning.check.check_spec import check_spec
+from petra_graph.planning.machine.spec_devices import planned_devices
+from petra_graph.planning.network.measure_network import MeasuredNetwork, head_problems, measure
+from petra_graph.planning.place.place_network import place
+from petra_graph.planning.place.saved_plan import SavedPlan
+from petra_graph.planning.place.staleness_bound import bounded
+from petra_graph.planning.predict.predict_plan import Plan, predict
 from petra_graph.planning.problem_collector import ProblemCollector
 from petra_graph.planning.replica_choice import with_replicas
-from petra_graph.planning.saved_plan import SavedPlan
-from petra_graph.planning.spec_devices import planned_devices
-from petra_graph.planning.staleness_bound import bounded
 from petra_graph.program.plan_document import Document
 from petra_graph.spec.load_spec import Given
 from petra_graph.spec.model import Spec

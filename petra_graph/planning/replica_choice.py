@@ -13,12 +13,12 @@ from attrs import evolve
 
 from petra_graph.compiler.spec_checks import device_count, replica_problems
 from petra_graph.errors import NoFeasiblePlan, SpecError
-from petra_graph.planning.checked_spec import CheckedSpec
-from petra_graph.planning.measure_network import MeasuredNetwork, measure
-from petra_graph.planning.place_network import place, place_without_remedies
-from petra_graph.planning.predict_plan import predict
-from petra_graph.planning.spec_devices import planned_devices
-from petra_graph.planning.staleness_bound import bounded
+from petra_graph.planning.check.checked_spec import CheckedSpec
+from petra_graph.planning.machine.spec_devices import planned_devices
+from petra_graph.planning.network.measure_network import MeasuredNetwork, measure
+from petra_graph.planning.place.place_network import place, place_without_remedies
+from petra_graph.planning.place.staleness_bound import bounded
+from petra_graph.planning.predict.predict_plan import predict
 from petra_graph.units import listed, plural, rate
 
 

@@ -13,7 +13,7 @@ from typing import Any
 from attrs import evolve, frozen
 
 from petra_graph.errors import NoFeasiblePlan, PetraGraphError, PluginError, Problem, SpecError
-from petra_graph.planning.staleness_bound import consequences
+from petra_graph.planning.place.staleness_bound import consequences
 from petra_graph.spec.load_spec import Given, dump, load
 from petra_graph.spec.model import Spec
 from petra_graph.sweeping.combinations import Combination

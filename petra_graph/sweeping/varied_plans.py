@@ -11,7 +11,7 @@ from typing import Any
 from petra_graph.errors import NoFeasiblePlan, SpecError
 from petra_graph.planning.compare_plans import ALONE, assumptions_of, compare, figures
 from petra_graph.planning.plan_spec import Planner
-from petra_graph.planning.predict_plan import Plan
+from petra_graph.planning.predict.predict_plan import Plan
 from petra_graph.program.plan_document import Document
 from petra_graph.spec.load_spec import Given
 from petra_graph.spec.overrides import parse_override

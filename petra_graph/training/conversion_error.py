@@ -15,7 +15,7 @@ from petra_graph.blocks import Block, Streams
 from petra_graph.executor.numerics import Normalisation, NumericsContext, place
 from petra_graph.graph.node_graph import INPUT, NodeGraph
 from petra_graph.measure.initial_blocks import initial_block
-from petra_graph.planning.converted_graph import unconverted
+from petra_graph.planning.network.converted_graph import unconverted
 from petra_graph.training.prepared_run import Prepared
 from petra_graph.units import plural
 

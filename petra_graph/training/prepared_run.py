@@ -24,17 +24,17 @@ from petra_graph.kinds.optimizer import ParameterGroups
 from petra_graph.kinds.plugin import builder, knows_stage
 from petra_graph.kinds.stage_facts import UNDELAYED, StageFacts
 from petra_graph.measure.without_compiler import uncompiled
-from petra_graph.planning.check_spec import check_spec
-from petra_graph.planning.checked_spec import CheckedSpec
-from petra_graph.planning.delay_corrections import correction_problems
-from petra_graph.planning.measure_network import MeasuredNetwork, head_problems
-from petra_graph.planning.place_network import place_on_present, place_on_processes
-from petra_graph.planning.plan_warnings import warnings_without_prediction
+from petra_graph.planning.advice.delay_corrections import correction_problems
+from petra_graph.planning.advice.plan_warnings import warnings_without_prediction
+from petra_graph.planning.check.check_spec import check_spec
+from petra_graph.planning.check.checked_spec import CheckedSpec
+from petra_graph.planning.machine.spec_devices import planned_devices, present_devices
+from petra_graph.planning.network.measure_network import MeasuredNetwork, head_problems
+from petra_graph.planning.place.place_network import place_on_present, place_on_processes
+from petra_graph.planning.place.saved_plan import SavedPlan
+from petra_graph.planning.place.staleness_bound import bounded
 from petra_graph.planning.problem_collector import ProblemCollector
 from petra_graph.planning.replica_choice import measured
-from petra_graph.planning.saved_plan import SavedPlan
-from petra_graph.planning.spec_devices import planned_devices, present_devices
-from petra_graph.planning.staleness_bound import bounded
 from petra_graph.program.placement import Placement
 from petra_graph.program.schedule import Policy, schedule_text
 from petra_graph.program.stage_program import StageProgram

@@ -49,8 +49,8 @@ from petra_graph.kinds.plugin_trial import PluginTrial
 from petra_graph.kinds.promise_report import Outcome
 from petra_graph.kinds.stage_facts import StageFacts
 from petra_graph.measure.node_shapes import Memo
-from petra_graph.planning.checked_spec import CheckedSpec
-from petra_graph.planning.measure_network import MeasuredNetwork
+from petra_graph.planning.check.checked_spec import CheckedSpec
+from petra_graph.planning.network.measure_network import MeasuredNetwork
 from petra_graph.promises.block_trial import Trial, normal
 from petra_graph.promises.blocks_at_a_glance import looks_sound
 from petra_graph.promises.learned_and_running_state import IN_A_FORWARD

@@ -22,7 +22,7 @@ from petra_graph.kinds.plugin import Builder
 from petra_graph.kinds.stage_facts import StageFacts
 from petra_graph.measure.initial_blocks import initial_blocks, tie
 from petra_graph.measure.without_compiler import import_compiler
-from petra_graph.planning.measure_network import MeasuredNetwork
+from petra_graph.planning.network.measure_network import MeasuredNetwork
 from petra_graph.program.stage_program import StageProgram
 
 

@@ -16,8 +16,8 @@ from petra_graph.errors import Interrupted
 from petra_graph.executor.evaluated_weights import evaluating
 from petra_graph.kinds.listener import Listener
 from petra_graph.measure.without_compiler import uncompiled
-from petra_graph.planning.saved_plan import SavedPlan
-from petra_graph.planning.staleness_bound import consequences
+from petra_graph.planning.place.saved_plan import SavedPlan
+from petra_graph.planning.place.staleness_bound import consequences
 from petra_graph.record.metrics import Metrics
 from petra_graph.record.weights import WEIGHTS
 from petra_graph.runtime.control.keep_freed_memory import keep_freed_memory

@@ -14,7 +14,7 @@ from petra_graph.errors import SpecError
 from petra_graph.inference.sample_files import read_samples
 from petra_graph.kinds.data_set import DATA_SET
 from petra_graph.kinds.plugin import build_plugin, read_options
-from petra_graph.planning.checked_spec import ConfiguredPlugin
+from petra_graph.planning.check.checked_spec import ConfiguredPlugin
 from petra_graph.registry.registry import discover
 from tests.support import ROOT
 

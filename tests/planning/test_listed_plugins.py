@@ -9,7 +9,7 @@ import pytest
 
 from petra_graph.cli.main import main
 from petra_graph.errors import SpecError
-from petra_graph.planning.check_spec import check_spec
+from petra_graph.planning.check.check_spec import check_spec
 from petra_graph.spec.load_spec import dump
 from petra_graph.training.prepared_run import prepare
 from petra_graph.training.record.resolved_spec import resolved

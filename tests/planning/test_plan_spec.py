@@ -11,7 +11,7 @@ from attrs import evolve
 
 from petra_graph.errors import NoFeasiblePlan, SpecError
 from petra_graph.kinds.listener import Listener
-from petra_graph.planning import measure_network
+from petra_graph.planning.network import measure_network
 from petra_graph.planning.plan_spec import Planner, plan, saved_or_planned
 from petra_graph.program.plan_document import read_document
 from petra_graph.report.plan.plan_on_terminal import plan_text

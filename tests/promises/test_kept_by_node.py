@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from petra_graph.compiler.placement_search import cut_and_place
-from petra_graph.planning.kept_by_node import place_and_keep
+from petra_graph.planning.place.kept_by_node import place_and_keep
 from tests.promises.test_identities import FIFTY_UPDATES, plain_training
 from tests.support.costs import costs, predicted_and_measured
 from tests.support.pipelines import CHAIN, REVNET, SHAPES, batches, pipeline, relative_error

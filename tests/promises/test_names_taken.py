@@ -10,7 +10,7 @@ import pytest
 
 from petra_graph.cli.main import main
 from petra_graph.errors import PluginError
-from petra_graph.planning.check_spec import check_spec
+from petra_graph.planning.check.check_spec import check_spec
 from tests.promises.test_broken_contracts import SPEC
 
 DECLARED = """

@@ -10,7 +10,7 @@ import jsonschema
 import pytest
 
 from petra_graph.errors import SpecError
-from petra_graph.planning.spec_schema import spec_schema
+from petra_graph.planning.check.spec_schema import spec_schema
 from petra_graph.registry.registry import Registry
 from petra_graph.spec.format_versions import FORMAT, RENAMES, format_problem, rename_hint
 from petra_graph.spec.load_spec import dump, load

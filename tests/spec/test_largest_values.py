@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from petra_graph.errors import SpecError
-from petra_graph.planning.check_spec import check_spec
+from petra_graph.planning.check.check_spec import check_spec
 from petra_graph.spec.largest_values import NODES
 from tests.support import ROOT
 

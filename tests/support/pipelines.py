@@ -23,12 +23,12 @@ from petra_graph.kinds.data_set import DataFacts
 from petra_graph.kinds.optimizer import OPTIMIZER
 from petra_graph.kinds.plugin import Plugin, builder
 from petra_graph.measure.node_shapes import Memo, NodeShapes, measure_shapes
-from petra_graph.planning.checked_spec import given_stages
-from petra_graph.planning.converted_graph import converted
-from petra_graph.planning.finetuned_graph import tuned
-from petra_graph.planning.measure_network import MeasuredNetwork, check_grid
-from petra_graph.planning.place_network import place
-from petra_graph.planning.spec_devices import planned_devices
+from petra_graph.planning.check.checked_spec import given_stages
+from petra_graph.planning.machine.spec_devices import planned_devices
+from petra_graph.planning.network.converted_graph import converted
+from petra_graph.planning.network.finetuned_graph import tuned
+from petra_graph.planning.network.measure_network import MeasuredNetwork, check_grid
+from petra_graph.planning.place.place_network import place
 from petra_graph.program.message_layout import StreamType
 from petra_graph.program.schedule import Policy
 from petra_graph.program.stage_program import StageProgram

@@ -7,7 +7,7 @@ import json
 import pytest
 
 from petra_graph.kinds.all_kinds import KINDS
-from petra_graph.planning.spec_schema import spec_schema
+from petra_graph.planning.check.spec_schema import spec_schema
 from petra_graph.registry.registry import discover
 from tools.spec_reference import PAGES, generated
 

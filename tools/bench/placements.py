@@ -40,7 +40,7 @@ from petra_graph.compiler.proposals import held_bytes, keeps
 from petra_graph.compiler.simulator.steady_state import tick
 from petra_graph.errors import NoFeasiblePlan
 from petra_graph.graph.node_graph import INPUT, Node, NodeGraph
-from petra_graph.planning.kept_by_node import place_and_keep
+from petra_graph.planning.place.kept_by_node import place_and_keep
 from petra_graph.program.device_types import DEVICE_TYPES, Device, Link
 from petra_graph.program.message_layout import StreamType
 from petra_graph.program.method import METHODS

@@ -7,7 +7,7 @@ from attrs import evolve, frozen
 from petra_graph.executor.stage_update import horizon
 from petra_graph.kinds.checked_samples import CheckedData
 from petra_graph.kinds.lr_schedule import Horizon
-from petra_graph.planning.checked_spec import CheckedSpec
+from petra_graph.planning.check.checked_spec import CheckedSpec
 from petra_graph.spec.model import Spec
 from petra_graph.training.data.micro_batches import Loaders, MicroBatches, Part, spread_part
 

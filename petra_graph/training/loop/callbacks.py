@@ -29,7 +29,7 @@ from petra_graph.kinds.callback import (
 )
 from petra_graph.kinds.listener import EpochEnded, Listener, Started
 from petra_graph.kinds.plugin import Plugin
-from petra_graph.planning.checked_spec import ConfiguredPlugin
+from petra_graph.planning.check.checked_spec import ConfiguredPlugin
 
 _STATE = "return None, numbers, texts, lists, and tables with texts as keys; tensors are kept by a companion, in its own `state`"
 

@@ -10,7 +10,7 @@ from attrs import frozen
 from torch import Tensor
 
 from petra_graph.errors import Problem, SpecError, at_path
-from petra_graph.planning.checked_spec import ConfiguredPlugin
+from petra_graph.planning.check.checked_spec import ConfiguredPlugin
 
 
 @frozen

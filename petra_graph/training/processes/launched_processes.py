@@ -13,8 +13,8 @@ from pathlib import Path
 
 from petra_graph.compiler.spec_checks import check_processes
 from petra_graph.errors import FailedOnAnotherProcess, Interrupted, RunFailed, SpecError, printable
-from petra_graph.planning.check_spec import check_spec
-from petra_graph.planning.checked_spec import CheckedSpec
+from petra_graph.planning.check.check_spec import check_spec
+from petra_graph.planning.check.checked_spec import CheckedSpec
 from petra_graph.planning.problem_collector import ProblemCollector
 from petra_graph.record import checkpoint
 from petra_graph.record.run_directory import run_directory

@@ -18,7 +18,7 @@ import torch
 
 from petra_graph.errors import Problem, SpecError
 from petra_graph.kinds.data_set import Split
-from petra_graph.planning.checked_spec import CheckedSpec
+from petra_graph.planning.check.checked_spec import CheckedSpec
 from petra_graph.runtime.control.world import World
 from petra_graph.spec.value_types import as_mapping, flat
 from petra_graph.training.prepared_run import Prepared

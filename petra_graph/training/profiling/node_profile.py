@@ -31,9 +31,9 @@ from attrs import evolve, frozen
 from torch import Tensor
 
 from petra_graph.executor.stage_observer import StageObserver
-from petra_graph.planning.check_spec import check_spec
-from petra_graph.planning.checked_spec import without_global_clip
-from petra_graph.planning.gpu_type import gpu_type
+from petra_graph.planning.check.check_spec import check_spec
+from petra_graph.planning.check.checked_spec import without_global_clip
+from petra_graph.planning.machine.gpu_type import gpu_type
 from petra_graph.planning.problem_collector import ProblemCollector
 from petra_graph.program.channels import Verb
 from petra_graph.program.node_costs import Operation, Profile

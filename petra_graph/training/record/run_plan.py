@@ -23,9 +23,9 @@ from typing import IO, Any
 from attrs import define, evolve, field
 
 from petra_graph.errors import PetraGraphError
-from petra_graph.planning.check_spec import check_spec
-from petra_graph.planning.measure_network import MeasuredNetwork, measure
-from petra_graph.planning.predict_plan import predict
+from petra_graph.planning.check.check_spec import check_spec
+from petra_graph.planning.network.measure_network import MeasuredNetwork, measure
+from petra_graph.planning.predict.predict_plan import predict
 from petra_graph.planning.problem_collector import ProblemCollector
 from petra_graph.program.placement import Placement
 from petra_graph.program.plan_document import Document

@@ -8,7 +8,7 @@ import pytest
 
 from petra_graph.errors import SpecError
 from petra_graph.kinds.listener import Listener
-from petra_graph.planning.check_spec import check_spec
+from petra_graph.planning.check.check_spec import check_spec
 from petra_graph.training.training_run import run
 from tests.support.loggers import named
 from tests.support.runs import SPEC, only_run

@@ -11,7 +11,7 @@ from sklearn.metrics import f1_score, jaccard_score, roc_auc_score
 
 from petra_graph.kinds.metric import METRIC
 from petra_graph.kinds.plugin import read_options
-from petra_graph.planning.checked_spec import ConfiguredPlugin
+from petra_graph.planning.check.checked_spec import ConfiguredPlugin
 from petra_graph.registry.registry import discover
 
 REGISTRY = discover().only(["petra-graph"])

@@ -10,7 +10,7 @@ import pytest
 from petra_graph.cli.main import main
 from petra_graph.errors import PluginError, RunFailed
 from petra_graph.kinds.listener import Listener
-from petra_graph.planning.check_spec import check_spec
+from petra_graph.planning.check.check_spec import check_spec
 from petra_graph.training.training_run import run
 from tests.support.forks import RUN, ended, ranks
 from tests.support.forks import SPEC as SHARED

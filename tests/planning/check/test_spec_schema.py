@@ -6,7 +6,7 @@ import tomllib
 import jsonschema
 import pytest
 
-from petra_graph.planning.spec_schema import spec_schema
+from petra_graph.planning.check.spec_schema import spec_schema
 from petra_graph.registry.registry import discover
 from petra_graph.spec.load_spec import read_layers
 from tests.support import ROOT

@@ -16,7 +16,7 @@ from petra_graph.compiler.placement_search import cut_and_place, resolved_placem
 from petra_graph.compiler.proposals import held_bytes
 from petra_graph.compiler.simulator.steady_state import tick
 from petra_graph.errors import NoFeasiblePlan
-from petra_graph.planning.kept_by_node import kept_by_kind, place_and_keep
+from petra_graph.planning.place.kept_by_node import kept_by_kind, place_and_keep
 from tests.support.costs import costs
 from tests.support.pipelines import CHAIN, CLASSES, node
 from tests.support.settings import UNITS, setting

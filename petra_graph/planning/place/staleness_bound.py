@@ -15,8 +15,8 @@ from attrs import evolve
 from petra_graph.errors import Problem, SpecError
 from petra_graph.executor.stage_update import scaled_rate
 from petra_graph.kinds.stage_facts import steady_staleness
-from petra_graph.planning.measure_network import MeasuredNetwork
-from petra_graph.planning.place_network import place_as_planned
+from petra_graph.planning.network.measure_network import MeasuredNetwork
+from petra_graph.planning.place.place_network import place_as_planned
 from petra_graph.program.device_types import Device
 from petra_graph.units import noun, plural
 

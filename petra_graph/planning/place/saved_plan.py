@@ -16,9 +16,9 @@ from petra_graph.compiler.listed_stages import partition
 from petra_graph.compiler.spec_checks import check_depths, check_orders, check_words
 from petra_graph.errors import Problem, SpecError, shown
 from petra_graph.graph.node_graph import INPUT
-from petra_graph.planning.measure_network import MeasuredNetwork
-from petra_graph.planning.place_network import judged
-from petra_graph.planning.spec_devices import machine_of, planned_devices
+from petra_graph.planning.machine.spec_devices import machine_of, planned_devices
+from petra_graph.planning.network.measure_network import MeasuredNetwork
+from petra_graph.planning.place.place_network import judged
 from petra_graph.program.device_types import Device
 from petra_graph.program.placement import Placement
 from petra_graph.program.plan_document import Document, read_document

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from petra_graph.errors import PluginError, SpecError
-from petra_graph.planning.check_spec import check_spec
+from petra_graph.planning.check.check_spec import check_spec
 from petra_graph.registry.registry import discover
 from tests.support.specs import SHORT_SPEC as SPEC
 
@@ -301,7 +301,7 @@ def test_whatever_is_written_ends_in_problems_that_are_located(tmp_path_factory,
 def test_validation_imports_neither_torch_nor_numpy(write):
     name = write("a.toml", ARCHITECTURE)
     program = (
-        "import sys; from petra_graph.planning.check_spec import check_spec; "
+        "import sys; from petra_graph.planning.check.check_spec import check_spec; "
         f"check_spec({name!r}); print([m for m in ('torch', 'numpy') if m in sys.modules])"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)

@@ -6,8 +6,8 @@ import pytest
 from attrs import evolve
 
 from petra_graph.planning.compare_plans import compare
-from petra_graph.planning.plan_certainty import certainty
 from petra_graph.planning.plan_spec import Planner
+from petra_graph.planning.predict.plan_certainty import certainty
 from petra_graph.program.node_costs import OPERATIONS
 from petra_graph.record.profile_files import read_profile, write_profile
 from petra_graph.report.plan.plan_answers import answers

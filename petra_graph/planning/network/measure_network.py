@@ -22,10 +22,10 @@ from petra_graph.kinds.plugin import FIRST_PARTY, builder
 from petra_graph.measure.cost_table import Conditions, measure_costs
 from petra_graph.measure.node_shapes import Memo, NodeShapes, measure_shapes, outputs_for
 from petra_graph.measure.shared_parameters import shared_parameter_problems
-from petra_graph.planning.checked_spec import CheckedSpec
-from petra_graph.planning.converted_graph import converted
-from petra_graph.planning.finetuned_graph import tuned
-from petra_graph.planning.shared_across_stages import counted_once, kept_together, shared_in_stages
+from petra_graph.planning.check.checked_spec import CheckedSpec
+from petra_graph.planning.network.converted_graph import converted
+from petra_graph.planning.network.finetuned_graph import tuned
+from petra_graph.planning.network.shared_across_stages import counted_once, kept_together, shared_in_stages
 from petra_graph.program.device_types import Device
 from petra_graph.program.node_costs import CostTable
 from petra_graph.program.placement import Placement

@@ -20,8 +20,8 @@ from petra_graph.compiler.simulator.split_orders import least_orders, with_order
 from petra_graph.compiler.simulator.steady_state import tick
 from petra_graph.errors import SpecError
 from petra_graph.kinds.stage_facts import steady_staleness
-from petra_graph.planning.measure_network import MeasuredNetwork
-from petra_graph.planning.split_or_whole import SAME_SPEED
+from petra_graph.planning.network.measure_network import MeasuredNetwork
+from petra_graph.planning.place.split_or_whole import SAME_SPEED
 from petra_graph.program.stage_bytes import summed
 from petra_graph.program.stage_program import StageProgram
 from petra_graph.units import noun, size_text

@@ -7,7 +7,7 @@ import torch
 
 from petra_graph.errors import SpecError
 from petra_graph.measure.node_shapes import build_to_look_at, measure_shapes
-from petra_graph.planning.finetuned_graph import tuned
+from petra_graph.planning.network.finetuned_graph import tuned
 from petra_graph.spec.model import FinetuneSpec, LoraSpec
 from tests.support.pipelines import CHAIN, REVNET, built_graph
 

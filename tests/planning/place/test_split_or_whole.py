@@ -6,11 +6,11 @@ import pytest
 
 from petra_graph.cli.main import main
 from petra_graph.errors import NoFeasiblePlan
-from petra_graph.planning.check_spec import check_spec
-from petra_graph.planning.measure_network import measure
-from petra_graph.planning.place_network import place_on_processes
+from petra_graph.planning.check.check_spec import check_spec
+from petra_graph.planning.machine.spec_devices import planned_devices
+from petra_graph.planning.network.measure_network import measure
+from petra_graph.planning.place.place_network import place_on_processes
 from petra_graph.planning.plan_spec import plan
-from petra_graph.planning.spec_devices import planned_devices
 from petra_graph.spec.load_spec import dump
 from petra_graph.training.prepared_run import prepare
 from petra_graph.training.record.resolved_spec import resolved
@@ -84,7 +84,7 @@ def test_given_stages_are_judged_in_the_same_way(chain):
 
 
 def test_where_neither_fits_the_refusal_is_that_of_split_backwards(chain, monkeypatch):
-    monkeypatch.setattr("petra_graph.planning.place_network.working_remedies", lambda *_, **__: "")
+    monkeypatch.setattr("petra_graph.planning.place.place_network.working_remedies", lambda *_, **__: "")
     with pytest.raises(NoFeasiblePlan, match=r"device \"cpu:0\" would hold 152\.62 KiB and may hold 19\.53 KiB"):
         plan(chain, (*THREE, SPLIT, limit(20_000)))
 

@@ -11,7 +11,7 @@ from attrs import frozen
 from petra_graph.errors import Path, Problem, shown
 from petra_graph.kinds.optimizer import EARLIER, LARGEST_STALENESS, PREDICTED, ParameterGroups
 from petra_graph.kinds.stage_facts import DELAYED, steady_staleness
-from petra_graph.planning.measure_network import MeasuredNetwork
+from petra_graph.planning.network.measure_network import MeasuredNetwork
 from petra_graph.program.stage_program import StageProgram
 from petra_graph.units import noun
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from petra_graph.planning.plan_assumptions import CPU_RATIO
+from petra_graph.planning.advice.plan_assumptions import CPU_RATIO
 from petra_graph.program.device_types import CPU_LAUNCH_SECONDS
 from tests.support import ROOT
 

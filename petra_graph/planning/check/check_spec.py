@@ -31,7 +31,7 @@ from petra_graph.kinds.data_set import DataFacts, completed_options, declared_fa
 from petra_graph.kinds.logger import LOGGER, missing_package
 from petra_graph.kinds.plugin import FIRST_PARTY, Plugin, read_options
 from petra_graph.kinds.plugin_kind import PluginKind
-from petra_graph.planning.checked_spec import CheckedSpec, ConfiguredPlugin, given_stages
+from petra_graph.planning.check.checked_spec import CheckedSpec, ConfiguredPlugin, given_stages
 from petra_graph.planning.problem_collector import ProblemCollector
 from petra_graph.program.method import Method
 from petra_graph.program.placement import Partition

@@ -10,8 +10,8 @@ from attrs import evolve, frozen
 
 from petra_graph.errors import shown
 from petra_graph.graph.node_graph import NodeGraph
-from petra_graph.planning.checked_spec import with_method
-from petra_graph.planning.measure_network import MeasuredNetwork
+from petra_graph.planning.check.checked_spec import with_method
+from petra_graph.planning.network.measure_network import MeasuredNetwork
 from petra_graph.program.method import METHODS
 from petra_graph.spec.model import Spec
 

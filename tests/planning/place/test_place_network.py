@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 
 from petra_graph.errors import NoFeasiblePlan
-from petra_graph.planning.check_spec import check_spec
-from petra_graph.planning.measure_network import measure
-from petra_graph.planning.place_network import place, place_on_present, place_on_processes
-from petra_graph.planning.predict_plan import predict
-from petra_graph.planning.spec_devices import planned_devices
+from petra_graph.planning.check.check_spec import check_spec
+from petra_graph.planning.machine.spec_devices import planned_devices
+from petra_graph.planning.network.measure_network import measure
+from petra_graph.planning.place.place_network import place, place_on_present, place_on_processes
+from petra_graph.planning.predict.predict_plan import predict
 
 QUICKSTART = str(Path(__file__).parents[2] / "specs" / "quickstart.toml")
 MEASURED = 4.11 * 2**20
@@ -29,7 +29,7 @@ def devices_of(network):
 @pytest.fixture
 def no_remedies(monkeypatch):
     """They measure the network anew for every batch that they try."""
-    monkeypatch.setattr("petra_graph.planning.place_network.working_remedies", lambda *_, **__: "")
+    monkeypatch.setattr("petra_graph.planning.place.place_network.working_remedies", lambda *_, **__: "")
 
 
 def on_processes(network, processes):

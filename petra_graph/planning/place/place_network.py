@@ -3,7 +3,7 @@
     stages     "per-block", or listed: as they are; a number: cut by cost, the fastest by the time model; "auto": the fewest that are about as fast as any number
     devices    as many as stages: one each; fewer: by cost, or all stages on the only device where memory has no limit; more:
                the first ones, or where they differ those that are faster; in the order that is faster, or in the listed one
-    keep       as the method says, or listed; "auto": as fast as memory allows (`planning.kept_by_node`)
+    keep       as the method says, or listed; "auto": as fast as memory allows (`planning.place.kept_by_node`)
     schedule   as named; "auto": the least depths at full speed, with whole backwards where split ones cost memory that is not there
     processes  each is a device, and hosts consecutive stages: those of a planned device, or by cost
 
@@ -26,12 +26,12 @@ from petra_graph.compiler.planner_inputs import PlannerInputs
 from petra_graph.compiler.spec_checks import check_kept, check_orders, check_processes, device_count, listed_number
 from petra_graph.compiler.stage_number import cut_into_fewest
 from petra_graph.errors import NoFeasiblePlan, PetraGraphError
-from petra_graph.planning.kept_by_node import place_and_keep
-from petra_graph.planning.measure_network import MeasuredNetwork
-from petra_graph.planning.remedies import working_remedies
-from petra_graph.planning.shared_across_stages import check_number, check_shared
-from petra_graph.planning.spec_devices import machine_of, planned_devices
-from petra_graph.planning.split_or_whole import split_or_whole
+from petra_graph.planning.machine.spec_devices import machine_of, planned_devices
+from petra_graph.planning.network.measure_network import MeasuredNetwork
+from petra_graph.planning.network.shared_across_stages import check_number, check_shared
+from petra_graph.planning.place.kept_by_node import place_and_keep
+from petra_graph.planning.place.remedies import working_remedies
+from petra_graph.planning.place.split_or_whole import split_or_whole
 from petra_graph.program.device_types import Device
 from petra_graph.program.placement import Partition, Placement
 

@@ -11,11 +11,11 @@ from petra_graph.compiler.memory_and_time import Prediction
 from petra_graph.compiler.profile_check import taken_under_load
 from petra_graph.errors import shown
 from petra_graph.graph.node_graph import INPUT
-from petra_graph.planning.delay_corrections import corrections_without_effect
-from petra_graph.planning.delay_warnings import delayed, latest, less_depth, merging, split_in_vain
-from petra_graph.planning.measure_network import MeasuredNetwork
-from petra_graph.planning.plan_assumptions import device_guesses
-from petra_graph.planning.shared_across_stages import across_stages
+from petra_graph.planning.advice.delay_corrections import corrections_without_effect
+from petra_graph.planning.advice.delay_warnings import delayed, latest, less_depth, merging, split_in_vain
+from petra_graph.planning.advice.plan_assumptions import device_guesses
+from petra_graph.planning.network.measure_network import MeasuredNetwork
+from petra_graph.planning.network.shared_across_stages import across_stages
 from petra_graph.program.stage_program import Segment, StageProgram
 from petra_graph.spec.intervals import interval
 from petra_graph.spec.model import Spec

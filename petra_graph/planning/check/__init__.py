@@ -1,0 +1,1 @@
+"""The check step: a specification checked against everything that is known without torch."""

@@ -1,0 +1,1 @@
+"""The place step: stages, devices and depths, and what each node keeps."""
