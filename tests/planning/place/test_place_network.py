@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
 from petra_graph.errors import NoFeasiblePlan
@@ -12,8 +10,9 @@ from petra_graph.planning.machine.spec_devices import planned_devices
 from petra_graph.planning.network.measure_network import measure
 from petra_graph.planning.place.place_network import place, place_on_present, place_on_processes
 from petra_graph.planning.predict.predict_plan import predict
+from tests.support import ROOT
 
-QUICKSTART = str(Path(__file__).parents[2] / "specs" / "quickstart.toml")
+QUICKSTART = str(ROOT / "specs" / "quickstart.toml")
 MEASURED = 4.11 * 2**20
 """Bytes of the quickstart on one device, by `tools/bench/plan_memory.py`."""
 
