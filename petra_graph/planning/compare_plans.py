@@ -68,21 +68,15 @@ def compare(planner: Planner) -> Document:
 
 
 def _methods(given: MethodSpec) -> Iterator[MethodSpec]:
-    """Yield methods with their schedules, whole and split backwards, and what nodes keep as the method says or as memory allows.
-
-    Methods that only differ by what nodes keep are one method where that is open: it has the name of the last one.
-    """
-    open_keeps: dict[Any, MethodSpec] = {}
+    """Yield methods with their schedules, whole and split backwards; then the specification's own, if it says what nodes keep."""
     for method in METHODS.values():
         for schedule in method.schedules:
             if schedule != "sequential" or method.schedules == ("sequential",):
                 yield with_method(given, method.name, schedule)
         if method.name in SPLIT:
             yield evolve(with_method(given, method.name, "auto"), split_backward=True)
-        table = with_method(given, method.name, method.schedules[0])
-        own = evolve(table, keep="auto", allow_stored=given.allow_stored, last_stage="as-others")
-        open_keeps[method.schedules, method.backward, method.flush] = own
-    yield from open_keeps.values()
+    if given.keep is not None:
+        yield given
 
 
 def assumptions_of(plans: Sequence[Plan]) -> list[str]:

@@ -114,6 +114,7 @@ def test_pretrained_weights_begin_and_adapters_are_new(write, capsys):
     assert all("lora_" in name and after[name].abs().sum() > 0 for name in new)
 
 
+@pytest.mark.thorough
 @pytest.mark.processes
 @pytest.mark.slow
 def test_two_processes_one_of_them_killed_have_the_bits_of_one(shared_folder):

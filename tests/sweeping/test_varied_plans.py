@@ -100,7 +100,8 @@ def test_methods_are_points_among_limits(spec):
     [
         (BATCH, "data.batch", [32, 64]),
         ("partition.strategy=balanced,memory", "partition.strategy: 1 balanced, 2 memory", [1, 2]),
-        ("run.self_check=true,false", "run.self_check: 1 True, 2 False", [1, 2]),
+        ("run.self_check=true,false", "run.self_check: 1 true, 2 false", [1, 2]),
+        ('method.keep="auto",{stem="input"}', 'method.keep: 1 auto, 2 { stem = "input" }', [1, 2]),
     ],
 )
 def test_places_on_the_axis(spec, text, name, places):

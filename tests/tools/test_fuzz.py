@@ -11,6 +11,7 @@ from tools.fuzz import KINDS, bent, damaged, tried
 from tools.fuzz_runs import cases, made_run, read
 
 
+@pytest.mark.thorough
 @pytest.mark.processes
 def test_damaged_pickles_are_refused(tmp_path):
     total, findings = tried("pickles", 0, 6.0, tmp_path)

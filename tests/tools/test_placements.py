@@ -8,6 +8,7 @@ from petra_graph.errors import NoFeasiblePlan
 from tools.bench.placements import Table, compared, is_true, kept, refusals, refusals_summary, summary
 
 
+@pytest.mark.thorough
 def test_the_planner_is_the_best_and_what_it_says_is_true():
     rows = [compared(seed, most_placements=150) for seed in range(10)]
     found = summary(rows)

@@ -17,6 +17,7 @@ from rich.console import RenderableType
 from rich.text import Text
 
 from petra_graph import units
+from petra_graph.errors import shown
 from petra_graph.program.method import METHODS
 from petra_graph.program.plan_document import Document
 from petra_graph.report import text_tables
@@ -78,7 +79,7 @@ def _methods(comparison: Document) -> Comparison:
     values = {key: [row[key] for row in rows] for key in rows[0]}
     unit = units.BINARY.column([value or 0 for value in values["memory_total"]])
     names = [
-        f"{row['method']}, {schedule_label(row['schedule'])}{', split' * bool(row.get('split_backward'))}{', keep auto' * bool(row.get('keep'))}"
+        f"{row['method']}, {schedule_label(row['schedule'])}{', split' * bool(row.get('split_backward'))}{_kept(row.get('keep'))}"
         for row in rows
     ]
     fits = values.get("fits") or [None] * len(rows)
@@ -205,7 +206,7 @@ def _varied(document: Document) -> Comparison:
     cells = ["refused" if row["refused"] else cell for row, cell in zip(rows, rates.cells, strict=True)]
     columns = [
         *(
-            text_tables.text_column(key.replace(".", ".\n", 1), [one_line(str(row["values"][key])) for row in rows])
+            text_tables.text_column(key.replace(".", ".\n", 1), [one_line(_text(row["values"][key])) for row in rows])
             for key in document["varied"]
         ),
         evolve(rates, cells=cells),
@@ -229,11 +230,11 @@ def varied_charts(document: Document) -> list[Chart]:
     """Return the throughput over the values of the first key, a line for each combination of the others; none where all are refused."""
     first, *others = document["varied"]
     planned = [row for row in document["rows"] if not row["refused"]]
-    places, name = _places(first, list(dict.fromkeys(row["values"][first] for row in document["rows"])))
+    places, name = _places(first, [row["values"][first] for row in document["rows"]])
     lines: dict[str, list[tuple[float, float]]] = {}
     for row in planned:
-        of_others = ", ".join(str(row["values"][key]) for key in others)
-        lines.setdefault(of_others, []).append((places[row["values"][first]], row["samples_per_second"]))
+        of_others = ", ".join(_text(row["values"][key]) for key in others)
+        lines.setdefault(of_others, []).append((places[_text(row["values"][first])], row["samples_per_second"]))
     drawn = [
         Line(name=one or "this spec" * ("methods" in document), points=sorted(points), style=style)
         for style, (one, points) in enumerate(lines.items())
@@ -244,6 +245,10 @@ def varied_charts(document: Document) -> list[Chart]:
     note = "samples a second" + (f"; lines: {', '.join(others)}" if others else "")
     note += f"; {units.plural(missing, 'refusal')} not drawn" if missing else ""
     return [Chart(title="throughput", lines=drawn, x_name=name, from_zero=True, note=note)] if drawn else []
+
+
+def _kept(keep: Any) -> str:
+    return "" if keep is None else ", keep auto" if keep == "auto" else ", keep as listed"
 
 
 def _points(rows: Iterable[Document], style: int) -> Iterator[Line]:
@@ -257,14 +262,20 @@ def _points(rows: Iterable[Document], style: int) -> Iterator[Line]:
             style += 1
 
 
-def _places(key: str, values: Sequence[Any]) -> tuple[dict[Any, float], str]:
-    """Return where the values of a key are on an axis, and the axis's name: as numbers, as GiB, or one after another."""
+def _places(key: str, values: Sequence[Any]) -> tuple[dict[str, float], str]:
+    """Return where the values of a key, as texts, are on an axis, and the axis's name: as numbers, as GiB, or one after another."""
     if all(isinstance(value, int | float) and not isinstance(value, bool) for value in values):
-        return {value: float(value) for value in values}, key
+        return {_text(value): float(value) for value in values}, key
+    texts = list(dict.fromkeys(map(_text, values)))
     with suppress(ValueError):
-        return {value: units.byte_count(str(value)) / 2**30 for value in values}, f"{key}, GiB"
-    named = ", ".join(f"{place} {value}" for place, value in enumerate(values, start=1))
-    return {value: float(place) for place, value in enumerate(values, start=1)}, bounded(f"{key}: {named}", _AXIS_WIDTH)
+        return {text: units.byte_count(text) / 2**30 for text in texts}, f"{key}, GiB"
+    named = ", ".join(f"{place} {text}" for place, text in enumerate(texts, start=1))
+    return {text: float(place) for place, text in enumerate(texts, start=1)}, bounded(f"{key}: {named}", _AXIS_WIDTH)
+
+
+def _text(value: Any) -> str:
+    """Return a value as a specification has it, without the quotes of a text."""
+    return value if isinstance(value, str) else shown(value)
 
 
 def _of_rows(
