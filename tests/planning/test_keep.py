@@ -120,3 +120,12 @@ def test_a_saved_plan_has_what_its_nodes_keep(spec):
     )
     with pytest.raises(SpecError, match=r"is a plan in which node .* keeps"):
         SavedPlan.read("plan.json").placement(listed, ["cpu:0", "cpu:1"], 2)
+
+
+def test_a_saved_plan_lets_no_delayed_node_keep_what_a_plan_would_refuse(spec):
+    """The run took place, and its resolved specification was refused."""
+    delayed = (*TWO[:3], "method.schedule=1f1b")
+    Path("plan.json").write_text(json.dumps(plan(spec, delayed).document(with_timeline=False)))
+    network = measure(check_spec(spec, (*delayed, 'method.keep={stem="graph"}')))
+    with pytest.raises(SpecError, match="allow_stored"):
+        SavedPlan.read("plan.json").placement(network, ["cpu:0", "cpu:1"], 2)

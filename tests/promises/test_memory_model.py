@@ -215,7 +215,7 @@ DELAYED = list(product(CORRECTIONS, OPTIMIZERS, [("lockstep", 1), ("1f1b", 3), (
 
 @pytest.mark.parametrize(
     ("correction", "options", "order"),
-    thinned(DELAYED, pairwise(DELAYED, lambda case: dict(enumerate(map(str, case))))),
+    thinned(DELAYED, pairwise(DELAYED, lambda case: dict(enumerate(map(str, case))), together=1)),
     ids=str,
 )
 def test_parameters_for_a_delay(correction, options, order):

@@ -201,7 +201,15 @@ def _searched(
 
 
 def _place(network: MeasuredNetwork, devices: tuple[Device, ...], *, fill: bool = True) -> Placement:
-    placement = _placed(network, devices, fill=fill)
+    return checked(network, _placed(network, devices, fill=fill))
+
+
+def checked(network: MeasuredNetwork, placement: Placement) -> Placement:
+    """Return a placement whose stages the specification allows.
+
+    Raises:
+        SpecError: nodes that share a parameter are apart, or a node cannot keep in its stage what it is to keep.
+    """
     check_shared(network.graph, network.shapes, [stage.nodes for stage in placement.stages], network.spec.partition)
     check_kept(network.spec.method.keep, network.programs(placement))
     return placement

@@ -18,7 +18,7 @@ from petra_graph.errors import Problem, SpecError, shown
 from petra_graph.graph.node_graph import INPUT
 from petra_graph.planning.machine.spec_devices import machine_of, planned_devices
 from petra_graph.planning.network.measure_network import MeasuredNetwork
-from petra_graph.planning.place.place_network import judged
+from petra_graph.planning.place.place_network import checked, judged
 from petra_graph.program.device_types import Device
 from petra_graph.program.placement import Placement
 from petra_graph.program.plan_document import Document, read_document
@@ -100,7 +100,7 @@ class SavedPlan:
         programs = network.programs(placement)
         check_orders(programs)
         self._check_kept(programs)
-        return judged(network, placement)
+        return judged(network, checked(network, placement))
 
     def _check_kept(self, programs: Sequence[StageProgram]) -> None:
         """Check that nodes keep what they keep in the plan; one that was saved by an older version does not say."""

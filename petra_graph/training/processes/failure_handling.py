@@ -26,6 +26,7 @@ from petra_graph.errors import (
     RunFailed,
     RunFailedByPlugin,
     SpecError,
+    printable,
 )
 from petra_graph.record.run_directory import run_directory
 from petra_graph.runtime.control.awake_time import AwakeTime
@@ -113,6 +114,9 @@ class FailureHandling:
             if failure.exit_code == Interrupted.exit_code:
                 if record is not None:
                     record.summarise("interrupted", trained, weights=None)
+                if self.world.rank == 0 and so_far.scheduler is None:
+                    made = "" if directory is None else f"; results: {directory}"
+                    sys.stderr.write(printable(f"interrupted during the start{made}\n"))
                 return Interrupted()
             if directory is None and prepared is not None:
                 with suppress(RuntimeError, RunFailed):

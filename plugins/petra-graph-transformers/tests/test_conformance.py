@@ -28,7 +28,7 @@ TOKENS = DataFacts(shape=(6,), dtype="int64", classes=11, target_shape=(6,))
 @pytest.mark.parametrize(
     "options",
     [
-        {"heads": 2, "causal": True},
+        pytest.param({"heads": 2, "causal": True}, marks=pytest.mark.long),
         {"heads": 2, "causal": True, "rotary": True, "expansion": 0.5},
         {"heads": 3, "head_width": 4, "rotary": True, "dropout": 0.3},
         {"heads": 1, "dropout": 0.5, "causal": True},

@@ -66,7 +66,10 @@ def all_choices(inputs, stages):
             yield max(held_bytes(asked, placement)), tick(asked.pipeline(programs)).seconds
 
 
-@pytest.mark.parametrize(("nodes", "count"), [(CHAIN, 3), (SEVEN, 1)], ids=["five nodes", "seven nodes"])
+@pytest.mark.parametrize(
+    ("nodes", "count"),
+    [pytest.param(CHAIN, 3, marks=pytest.mark.thorough, id="five nodes"), pytest.param(SEVEN, 1, id="seven nodes")],
+)
 def test_against_all_choices(nodes, count):
     """Nothing above a limit, nothing refused that fits; most often the best of all, and else not much slower.
 
