@@ -120,7 +120,8 @@ def fidelity_history(run: Path) -> FidelityHistory:
         point = Point(epoch=epoch, at=at, value=fmean(timed[4] for timed in group))
         points.setdefault(quantity, {}).setdefault(stage, []).append(point)
     method = resolved["method"]
-    keeps = {node["name"]: method.get(node["kind"]) for node in resolved["graph"]["node"]}
+    by_node = method.get("keep", {})
+    keeps = {node["name"]: by_node.get(node["name"], method.get(node["kind"])) for node in resolved["graph"]["node"]}
     stages = enumerate(resolved["partition"]["stages"], start=1)
     return FidelityHistory(
         name=resolved["name"],

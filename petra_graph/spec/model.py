@@ -208,7 +208,7 @@ class PartitionSpec:
     untie: bool = key(
         False,
         "nodes of several stages that share a parameter each update a copy of their own, equal at the start, which is another model; "
-        "else they are refused",
+        "otherwise they are refused",
     )
     sync_batch_norm: bool = key(
         False, "batch normalisation over all replicas' rows, which each layer waits for; else over each replica's own"
@@ -390,7 +390,7 @@ class RunSpec:
     transport: Transport = key(
         "auto",
         'channels between processes: "auto" uses shared memory within a machine; "process-group" uses torch.distributed only; '
-        '"nccl" sends from GPU to GPU, and between processors by gloo, which stands for it',
+        '"nccl" sends from GPU to GPU, and on CPUs gloo takes its place',
     )
     scheduling: Scheduling = key(
         "auto",

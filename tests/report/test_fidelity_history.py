@@ -34,10 +34,10 @@ node = [{ name = "stem", kind = "buffered" }, { name = "body", kind = "reversibl
 def history(tmp_path):
     """Return a function that reads the history of a run with some events."""
 
-    def read(events):
+    def read(events, resolved=RESOLVED):
         run = tmp_path / "run"
         run.mkdir(exist_ok=True)
-        (run / "resolved.toml").write_text(RESOLVED)
+        (run / "resolved.toml").write_text(resolved)
         (run / "metrics.jsonl").write_text("".join(f"{json.dumps(event)}\n" for event in events))
         return fidelity_history(run)
 
@@ -55,6 +55,11 @@ def events(epochs, *, stages=(1, 2, 3), rates=None, each=2, micro_batches=10):
                     yield {"epoch": epoch, "step": step, "name": f"probe/{quantity}/stage-{stage:02d}", "value": value}
         rate = (rates or {}).get(epoch, 0.1)
         yield {"epoch": epoch, "step": epoch * micro_batches, "name": "learning_rate", "value": rate}
+
+
+def test_a_node_that_keeps_its_input_reconstructs_nothing(history):
+    one_keeps = RESOLVED.replace('"nothing" }', '"nothing", keep = { body = "input" } }')
+    assert (history(events(1)).reconstructing, history(events(1), one_keeps).reconstructing) == ({2}, set())
 
 
 def test_points_are_means_over_an_epoch(history):

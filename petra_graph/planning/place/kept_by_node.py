@@ -206,7 +206,7 @@ class _Choice:
         spent, best = min(self.found, key=lambda one: one[0])
         kept = [*(best.kept or {}).values()]
         does = listed(f"{kept.count(keeps)} {does}" for keeps, does in _DOES.items() if keeps in kept)
-        said = f'method.keep = "auto": {does}, for {seconds(spent)} a micro-batch; if every node kept least, {seconds(least)}'
+        said = f'method.keep = "auto": {does}, for {seconds(spent)} a micro-batch; if every node kept as little as it can, {seconds(least)}'
         tried = f"the smallest tick found, of cuts for {plural(len(self.tried), 'choice')} of what nodes keep"
         return evolve(best, notes=(*best.notes, said), guarantee=best.guarantee and tried)
 

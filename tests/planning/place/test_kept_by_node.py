@@ -139,7 +139,7 @@ def test_the_plan_says_what_was_chosen_and_gained():
         setting(1, method="1f1b-flush"), partial(cut_and_place, stages=1, objective="balanced"), fill=True
     )
     assert found.notes == (
-        'method.keep = "auto": 4 keep their graphs, for 15 s a micro-batch; if every node kept least, 19 s',
+        'method.keep = "auto": 4 keep their graphs, for 15 s a micro-batch; if every node kept as little as it can, 19 s',
     )
     assert found.guarantee == "the smallest tick found, of cuts for 2 choices of what nodes keep"
 
