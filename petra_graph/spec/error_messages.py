@@ -16,7 +16,7 @@ from attrs import field, frozen
 from petra_graph.errors import Path, Problem, shown, shown_key, suggestion
 from petra_graph.spec.bounds import Fault
 from petra_graph.spec.format_versions import rename_hint
-from petra_graph.spec.value_types import plain
+from petra_graph.spec.value_types import flat, plain
 
 LONGEST_SHOWN = 60
 NAMED_NETWORK = "[graph] lists nodes; a network with a name is [architecture]"
@@ -174,6 +174,9 @@ def _hint(value: RawValue, expected: str, allowed: tuple[Any, ...]) -> _Hint:  #
         return _Hint(words=f"one [[{'.'.join(str(part) for part in path)}]] for each")
     if expected.startswith("a list of") and not isinstance(raw, list | dict):
         return _Hint(words="write it in brackets: ", text=f"[{shown(raw)}]")
+    if isinstance(raw, Mapping) and allowed and path:
+        quoted = ", ".join(f"{shown(name)} = {text}" for name, text in flat(raw, str(path[-1])))
+        return _Hint(words=f"a name with a dot in it stands in quotes: {quoted}")
     return _Hint()
 
 

@@ -6,14 +6,16 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import chain
 from typing import Any
 
-from attrs import evolve, frozen
+from attrs import asdict, evolve, frozen
 
 from petra_graph.errors import shown
 from petra_graph.graph.node_graph import NodeGraph
 from petra_graph.planning.check.checked_spec import with_method
 from petra_graph.planning.network.measure_network import MeasuredNetwork
-from petra_graph.program.method import METHODS
+from petra_graph.planning.place.kept_by_node import kept_by_kind
+from petra_graph.program.method import METHODS, Method
 from petra_graph.spec.model import Spec
+from petra_graph.units import listed
 
 _TIMES_DEVICES = (2, 4)
 _PARTS_OF_BATCH = (2, 4, 8)
@@ -43,7 +45,7 @@ def working_remedies(
     families: tuple[Sequence[_Remedy], ...] = (
         list(_more_devices(graph, spec)) if more_devices else [],
         list(_smaller_batches(graph, spec)),
-        *([remedy] for remedy in _other_keys(graph, spec)),
+        *([remedy] for remedy in chain(_less_kept(graph, spec, network.method), _other_keys(graph, spec))),
         list(_fewer_anchors(graph, spec)),
     )
     # Of a family, the least change.
@@ -79,6 +81,20 @@ def _smaller_batches(graph: NodeGraph, spec: Spec) -> Iterator[_Remedy]:
             yield _with_keys(graph, spec, {"data.batch": spec.data.batch // parts})
 
 
+def _less_kept(graph: NodeGraph, spec: Spec, method: Method) -> Iterator[_Remedy]:
+    """Yield the change of `keep` after which nodes keep least.
+
+    For `keep = "auto"`, nodes that keep least are placed: it begins with these, and takes longer for what it finds beyond them.
+    """
+    table, least = spec.method, kept_by_kind(graph)
+    own = kept_by_kind(graph, method.reversible, method.buffered)
+    if table.keep is not None and own == least:
+        without = evolve(table, keep=None, allow_stored=False)
+        yield _Remedy(text="method.keep left out", spec=evolve(spec, method=without), graph=graph)
+    elif table.keep != "auto" and own != least and table.last_stage == "as-others" and table.split_backward is False:
+        yield _Remedy(text='method.keep = "auto"', spec=evolve(spec, method=evolve(table, keep=least)), graph=graph)
+
+
 def _other_keys(graph: NodeGraph, spec: Spec) -> Iterator[_Remedy]:
     method = spec.method
     for schedule in ("1f1b", "auto"):
@@ -87,8 +103,13 @@ def _other_keys(graph: NodeGraph, spec: Spec) -> Iterator[_Remedy]:
     if method.split_backward is not False:
         yield _with_keys(graph, spec, {"method.split_backward": False})
     if method.name != "petra" and any(node.kind == "reversible" for node in graph.nodes.values()):
-        petra = evolve(spec, method=with_method(method, "petra", "1f1b"))
-        yield _with_keys(graph, petra, {"method.name": "petra", "method.schedule": "1f1b"})
+        petra, before = asdict(with_method(method, "petra", "1f1b"), recurse=False), asdict(method, recurse=False)
+        dropped = [
+            f"method.{key}" for key, value in petra.items() if value != before[key] and key not in ("name", "schedule")
+        ]
+        remedy = _with_keys(graph, spec, {f"method.{key}": petra[key] for key in ("name", "schedule")})
+        text = f"{remedy.text}{f', without {listed(dropped)}' if dropped else ''}"
+        yield evolve(remedy, text=text, spec=evolve(spec, method=with_method(method, "petra", "1f1b")))
     if spec.precision.buffer_dtype == "as-streams":
         yield _with_keys(graph, spec, {"precision.buffer_dtype": "bfloat16"})
     if spec.precision.buffer_device == "stage":

@@ -17,6 +17,7 @@ from petra_graph.report.plan.plan_tables import (
     brief_stage_columns,
     delay_line,
     device_columns,
+    keeps_line,
     stage_columns,
     title_lines,
     totals,
@@ -58,8 +59,7 @@ def _sections(document: Document, width: int, *, stages: bool, verbose: bool) ->
         yield text_tables.heading("stages")
         columns = (stage_columns if stages else brief_stage_columns)(document, node_width)
         yield from text_tables.packed(columns, width)
-        if known := delay_line(document):
-            yield text_tables.indented(known)
+        yield from map(text_tables.indented, filter(None, (delay_line(document), keeps_line(document))))
     columns = device_columns(document, max(16, width // 5), max(8, min(30, width // 8)) if verbose else 0)
     if verbose or text_tables.is_short(columns, width):
         limits = all(device["memory_bytes"] for device in devices)

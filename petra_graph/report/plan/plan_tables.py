@@ -155,6 +155,16 @@ def delay_line(document: Document) -> str:
     return f"{' and '.join(plugins)} {'knows' if len(plugins) == 1 else 'know'} the delay of {'its' if len(plugins) == 1 else 'their'} stage, in updates while the pipeline is full: {units.listed(late, _DELAYS)}"
 
 
+def keeps_line(document: Document) -> str:
+    """Return what single nodes keep for their backwards; "" if all nodes of a kind keep the same."""
+    nodes = [node for node in document["nodes"] if node.get("keeps")]
+    if len({(node["kind"], node["keeps"]) for node in nodes}) == len({node["kind"] for node in nodes}):
+        return ""
+    ways = Counter(node["keeps"] for node in nodes)
+    said = (f"{keeps}: {nodes_label(node['name'] for node in nodes if node['keeps'] == keeps)}" for keeps in ways)
+    return f"nodes keep {'; '.join(said)}"
+
+
 def _of_update(document: Document) -> str:
     samples = document.get("samples_per_update")
     return "" if samples is None else f", {samples:,} samples an update"

@@ -116,8 +116,10 @@ def in_words(rows: Mapping[str, Sequence[str]]) -> list[str]:
 
 
 def _short(key: str) -> str:
-    """Return the last part of a key that says something: "method" of method.name."""
+    """Return the last part of a key that says something: "method" of method.name, "layer.0" of method.keep.layer.0."""
     parts = key.split(".")
+    if parts[-1].isdecimal():
+        return ".".join(parts[-2:])
     return parts[-2] if parts[-1] == "name" and len(parts) > 1 else parts[-1]
 
 

@@ -68,6 +68,25 @@ def test_tables_follow_by_themselves_where_they_are_short():
     assert "\nstages\n" not in plan_text(revnet50(), width=200), "it is longer"
 
 
+@pytest.mark.parametrize(
+    ("own", "said"),
+    [
+        ({}, ""),
+        (
+            {"left.0": "input", "left.1": "input", "body.1": "graph"},
+            "nodes keep input: stem, left.0-1, join, merge; nothing: left.2, right.0, body.0; graph: body.1",
+        ),
+    ],
+)
+def test_what_nodes_keep_is_said_if_those_of_a_kind_differ(own, said):
+    found = branches()
+    usual = {"reversible": "nothing", "buffered": "input", "head": None}
+    nodes = [{**node, "keeps": own.get(node["name"], usual[node["kind"]])} for node in found["nodes"]]
+    text = plan_text({**found, "nodes": nodes}, width=120)
+    assert said in text
+    assert bool(said) == ("nodes keep" in text)
+
+
 def test_what_is_asked_for_is_whole():
     text = plan_text(revnet50(), width=80, stages=True)
     assert "parameters" in text

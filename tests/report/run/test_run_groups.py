@@ -42,6 +42,8 @@ def test_groups_are_named_by_what_differs_where_that_is_short(runs):
     with_optimizer(second, lr=0.2, momentum=0.5, nesterov=False)
     assert [group.name for group in grouped([first, second])] == ["A", "B"]
     assert [group.name for group in grouped([first])] == ["A"], "nothing differs from it"
+    second.resolved = {**first.resolved, "method": {**first.resolved["method"], "keep": {"rev.0": "input"}}}
+    assert [group.name for group in grouped([first, second])] == ["rev.0=-", "rev.0=input"]
 
 
 def test_what_differs(runs):
