@@ -129,11 +129,9 @@ def _row(planner: Planner, table: MethodSpec, plans: list[Plan], refused: list[S
     row: dict[str, Any] = {key: getattr(table, key) for key in ("schedule", "split_backward", "keep")}
     row["method"] = method
     try:
-        plan = planner.plan(variant)
-    except NoFeasiblePlan as error:
-        return {**row, **dict.fromkeys(_FIGURES), "note": str(error)}
-    except SpecError as error:
-        refused.append(error)
+        plan = planner.plan(variant, remedies=False)
+    except (NoFeasiblePlan, SpecError) as error:
+        refused += [error] if isinstance(error, SpecError) else []
         return {**row, **dict.fromkeys(_FIGURES), "note": _why_refused(error)}
     plans.append(plan)
     prediction = plan.prediction
@@ -151,8 +149,9 @@ def _row(planner: Planner, table: MethodSpec, plans: list[Plan], refused: list[S
     }
 
 
-def _why_refused(error: SpecError) -> str:
-    return f"a run would be refused: {'; '.join(problem.message for problem in error.problems)}"
+def _why_refused(error: NoFeasiblePlan | SpecError) -> str:
+    run = "a run would be refused: " if isinstance(error, SpecError) else ""
+    return run + "; ".join(problem.message for problem in error.problems)
 
 
 def _inexact(prediction: Prediction) -> list[str]:
@@ -195,10 +194,10 @@ def _scaled(planner: Planner, count: int, stages: int, replicas: int, plans: lis
     """Return a row, and add its plan, where there is one."""
     common = {"devices": count, "stages": stages, "replicas": replicas}
     try:
-        plan = planner.plan(_with_devices(planner.spec, stages, replicas))
+        plan = planner.plan(_with_devices(planner.spec, stages, replicas), remedies=False)
     except (NoFeasiblePlan, SpecError) as error:
         keys = ("samples_per_second", "memory_peak", "fill_seconds", "bytes_per_link", "staleness", "exact")
-        note = _why_refused(error) if isinstance(error, SpecError) else str(error)
+        note = _why_refused(error)
         return {**common, **dict.fromkeys(keys), "note": note}
     plans.append(plan)
     prediction, timing = plan.prediction, plan.prediction.timing

@@ -111,8 +111,8 @@ def _methods(comparison: Document) -> Comparison:
         *_best("smallest", usable, "memory_peak", lambda value: f"{memory(value)} on the fullest device"),
     ]
     pictures = [
-        _bars("Memory of the fullest device", names, values["memory_peak"], fits, units.BINARY),
-        _bars(f"Speed, times {over}", names, values["speedup"], fits, units.PLAIN),
+        *_bars("Memory of the fullest device", names, values["memory_peak"], fits, units.BINARY),
+        *_bars(f"Speed, times {over}", names, values["speedup"], fits, units.PLAIN),
     ]
     return evolve(_of_rows(title, columns, comparison), answers=answers, pictures=pictures)
 
@@ -144,14 +144,15 @@ def _bars(
     values: Sequence[float | None],
     fits: Sequence[bool | None],
     quantity: units.Units,
-) -> tuple[str, Markup]:
-    """Draw a bar for each method; those that do not fit have another colour."""
+) -> Iterator[tuple[str, Markup]]:
+    """Draw a bar for each method that has a value; those that do not fit have another colour."""
     rows = [
         Bar(name=name, parts=[("", value, "var(--bad)" if fit is False else "var(--accent)")], total=value)
         for name, value, fit in zip(names, values, fits, strict=True)
         if value is not None
     ]
-    return title, beside(bars(rows, quantity, title, _BAR_PIXELS))
+    if rows:
+        yield title, beside(bars(rows, quantity, title, _BAR_PIXELS))
 
 
 def _remaining(saving: float) -> str:

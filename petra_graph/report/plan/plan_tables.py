@@ -160,9 +160,8 @@ def keeps_line(document: Document) -> str:
     nodes = [node for node in document["nodes"] if node.get("keeps")]
     if len({(node["kind"], node["keeps"]) for node in nodes}) == len({node["kind"] for node in nodes}):
         return ""
-    ways = Counter(node["keeps"] for node in nodes)
-    said = (f"{keeps}: {nodes_label(node['name'] for node in nodes if node['keeps'] == keeps)}" for keeps in ways)
-    return f"nodes keep {'; '.join(said)}"
+    ways = {keeps: [node["name"] for node in nodes if node["keeps"] == keeps] for keeps in (n["keeps"] for n in nodes)}
+    return f"nodes keep {'; '.join(f'{keeps}: {nodes_label(names)}' for keeps, names in ways.items())}"
 
 
 def _of_update(document: Document) -> str:
