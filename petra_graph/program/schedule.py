@@ -57,9 +57,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from heapq import heappop, heappush
-from typing import Final, Literal, get_args
-
-from attrs import frozen
+from typing import Final, Literal, NamedTuple, get_args
 
 from petra_graph.program.channels import Channel, Direction, Verb
 from petra_graph.program.stage_program import StageProgram
@@ -86,8 +84,7 @@ Policy = Literal["arrival", "static"]
 """When a process begins an operation: when its messages have arrived, or in the order of `static_order`."""
 
 
-@frozen
-class Action:
+class Action(NamedTuple):
     """One operation of a stage; `micro_batch` counts from the run's start."""
 
     verb: Verb

@@ -135,7 +135,7 @@ class _Simulation:
             return
         for state in unit.stages:
             stream = state.streams[unit.stream]
-            if stream and self._missing(state, unit.stream, stream[0]) is None:
+            if stream and _obstacle(state, unit.stream, stream[0]) is None:
                 operation = stream.popleft()
                 unit.busy = True
                 stage, action = state.stage, operation.action
@@ -168,29 +168,40 @@ class _Simulation:
     def _push(self, time: float, event: _ChannelState | tuple[_Unit, _StageState, _Operation]) -> None:
         heappush(self._heap, (time, next(self._ticket), event))
 
-    def _missing(self, state: _StageState, stream: int, operation: _Operation) -> Wait | None:
-        """Return the first thing that an operation still waits for, None if nothing."""
-        at, action = state.stage.index, operation.action
-        if operation.after and state.ended[1 - stream] < operation.after:
-            return Wait(stage=at, action=action, on=at, channel=None)
-        for channel in state.receives[action.verb]:
-            if channel.arrived <= action.micro_batch:
-                return Wait(stage=at, action=action, on=channel.timing.sender, channel=channel.key)
-        for channel in state.sends[action.verb]:
-            capacity = channel.timing.capacity
-            if capacity is not None and action.micro_batch - channel.freed >= capacity:
-                return Wait(stage=at, action=action, on=channel.timing.receiver, channel=channel.key, capacity=capacity)
-        return None
-
     def _waits(self) -> Iterator[Wait]:
         """Yield the wait of each stage, those first that are not for the stage's own other stream."""
         waits = [
-            wait
+            _wait(state, operations[0].action, obstacle)
             for state in self._stages.values()
             for stream, operations in enumerate(state.streams)
-            if operations and (wait := self._missing(state, stream, operations[0]))
+            if operations and (obstacle := _obstacle(state, stream, operations[0]))
         ]
         yield from sorted(waits, key=lambda wait: wait.channel is None)
+
+
+def _obstacle(state: _StageState, stream: int, operation: _Operation) -> _StageState | _ChannelState | None:
+    """Return the first thing that an operation still waits for, None if nothing: its stage, or a channel that is empty or full."""
+    verb, micro_batch = operation.action
+    if operation.after and state.ended[1 - stream] < operation.after:
+        return state
+    for channel in state.receives[verb]:
+        if channel.arrived <= micro_batch:
+            return channel
+    for channel in state.sends[verb]:
+        capacity = channel.timing.capacity
+        if capacity is not None and micro_batch - channel.freed >= capacity:
+            return channel
+    return None
+
+
+def _wait(state: _StageState, action: Action, obstacle: _StageState | _ChannelState) -> Wait:
+    at = state.stage.index
+    if isinstance(obstacle, _StageState):
+        return Wait(stage=at, action=action, on=at, channel=None)
+    timing = obstacle.timing
+    if obstacle in state.receives[action.verb]:
+        return Wait(stage=at, action=action, on=timing.sender, channel=obstacle.key)
+    return Wait(stage=at, action=action, on=timing.receiver, channel=obstacle.key, capacity=timing.capacity)
 
 
 def _streams(actions: Iterator[Action], *, overlap: bool) -> Sequence[Sequence[_Operation]]:
