@@ -24,9 +24,10 @@ from petra_graph.compiler.memory_search import Bytes, search_bytes
 from petra_graph.compiler.node_seconds import NodeTable, device_kind, node_table
 from petra_graph.compiler.partition_problem import partition_problem
 from petra_graph.compiler.partitioner.contraction import contracted
+from petra_graph.compiler.partitioner.interval_costs import CutCosts
 from petra_graph.compiler.partitioner.known_stages import find_place, find_with_last_stage
 from petra_graph.compiler.partitioner.problem import Objective, PartitionProblem
-from petra_graph.compiler.partitioner.search import Solution, find, own_bytes
+from petra_graph.compiler.partitioner.search import find, own_bytes
 from petra_graph.compiler.planner_inputs import PlannerInputs
 from petra_graph.compiler.proposals import Candidate, Limits, Proposals, held_bytes, keeps, shares
 from petra_graph.compiler.simulator.least_depths import least_depths
@@ -54,15 +55,15 @@ def cut_and_place(inputs: PlannerInputs, stages: int, objective: Objective) -> P
         return [name for item in items for name in groups.get(item, (item,))]
 
     def proposals(used: PlannerInputs, table: NodeTable) -> Proposals:
-        def solve(goal: Objective, limits: Limits) -> Solution | None:
+        def solve(goal: Objective, limits: Limits) -> CutCosts | None:
             def problem(kept: Iterable[str] = ()) -> PartitionProblem:
                 whole = partition_problem(used, table, stages, goal, limits, last_stage=nodes_of(kept))
                 return contracted(whole, used.together)
 
             return find_with_last_stage(problem) if used.last_stage_keeps_graph else find(problem())
 
-        def placed(solution: Solution) -> Placement:
-            cut = [nodes_of(stage.items) for stage in solution.costs.stages]
+        def placed(solution: CutCosts) -> Placement:
+            cut = [nodes_of(stage.items) for stage in solution.stages]
             return _placement(used, _hosted(partition(used.graph, cut, [""]), used, solution))
 
         return Proposals(inputs=used, solve=solve, placed=placed, objective=objective)
@@ -83,10 +84,10 @@ def place_stages(inputs: PlannerInputs, stages: Partition, objective: Objective)
     nodes = [stage.nodes for stage in stages.stages]
 
     def proposals(used: PlannerInputs, table: NodeTable) -> Proposals:
-        def solve(goal: Objective, limits: Limits) -> Solution | None:
+        def solve(goal: Objective, limits: Limits) -> CutCosts | None:
             return find_place(partition_problem(used, table, None, goal, limits, last_stage=nodes[-1]), nodes)
 
-        def placed(solution: Solution) -> Placement:
+        def placed(solution: CutCosts) -> Placement:
             return _placement(used, _hosted(stages, used, solution))
 
         return Proposals(inputs=used, solve=solve, placed=placed, objective=objective)
@@ -216,8 +217,8 @@ def _least_memory(search: CutSearch, *, limited: bool) -> str:
     return f"the least memory found on the fullest device, with {plural(search.measured, search.space.noun)} tried"
 
 
-def _hosted(stages: Partition, inputs: PlannerInputs, solution: Solution) -> Partition:
-    return stages.spread_over([inputs.devices[stage.device].name for stage in solution.costs.stages])
+def _hosted(stages: Partition, inputs: PlannerInputs, solution: CutCosts) -> Partition:
+    return stages.spread_over([inputs.devices[stage.device].name for stage in solution.stages])
 
 
 def _placement(inputs: PlannerInputs, stages: Partition) -> Placement:

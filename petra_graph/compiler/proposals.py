@@ -11,8 +11,8 @@ from math import inf
 
 from attrs import frozen
 
+from petra_graph.compiler.partitioner.interval_costs import CutCosts
 from petra_graph.compiler.partitioner.problem import Objective
-from petra_graph.compiler.partitioner.search import Solution
 from petra_graph.compiler.planner_inputs import PlannerInputs
 from petra_graph.program.placement import Placement
 
@@ -30,8 +30,6 @@ class Candidate:
     """With the devices among which the solver chose."""
     placement: Placement
     held_bytes: Sequence[int]
-    tick_seconds: float = 0.0
-    """As the solver counts them."""
     solver_bytes: Sequence[int] = ()
 
     @property
@@ -51,8 +49,8 @@ class Proposals:
     """The solver on some devices."""
 
     inputs: PlannerInputs
-    solve: Callable[[Objective, Limits], Solution | None]
-    placed: Callable[[Solution], Placement]
+    solve: Callable[[Objective, Limits], CutCosts | None]
+    placed: Callable[[CutCosts], Placement]
     objective: Objective
 
     def unlimited(self) -> Iterator[Candidate]:
@@ -76,14 +74,13 @@ class Proposals:
                 return
             yield (latest := found)
 
-    def _candidate(self, solution: Solution) -> Candidate:
+    def _candidate(self, solution: CutCosts) -> Candidate:
         placement = self.placed(solution)
         unlimited = self.objective == "balanced" and all(limit is None for limit in self.inputs.limits)
         return Candidate(
             inputs=self.inputs,
             placement=placement,
-            tick_seconds=solution.costs.tick_seconds,
-            solver_bytes=solution.costs.device_bytes,
+            solver_bytes=solution.device_bytes,
             held_bytes=[0] * len(self.inputs.devices) if unlimited else held_bytes(self.inputs, placement),
         )
 

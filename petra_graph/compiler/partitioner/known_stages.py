@@ -11,15 +11,15 @@ from collections.abc import Callable, Collection, Sequence
 
 from attrs import evolve
 
-from petra_graph.compiler.partitioner.interval_costs import cut_costs
+from petra_graph.compiler.partitioner.interval_costs import CutCosts, cut_costs
 from petra_graph.compiler.partitioner.problem import Item, ItemEdge, PartitionProblem
-from petra_graph.compiler.partitioner.search import Solution, find
+from petra_graph.compiler.partitioner.search import find
 
 _ROUNDS = 4
 """Runs of the solver, at most."""
 
 
-def find_place(problem: PartitionProblem, stages: Sequence[Sequence[str]]) -> Solution | None:
+def find_place(problem: PartitionProblem, stages: Sequence[Sequence[str]]) -> CutCosts | None:
     """Return the best way to give `stages` to the problem's devices, neighbours together, in the listed order.
 
     Without a limit that binds, and with as many devices as stages, each gets one. The stages' distances are known, so
@@ -36,9 +36,7 @@ def find_place(problem: PartitionProblem, stages: Sequence[Sequence[str]]) -> So
     found = find(stages_as_items(problem, positions))
     if found is None:
         return None
-    devices = [stage.device for stage in found.costs.stages for _ in stage.items]
-    costs = cut_costs(problem, positions, devices)
-    return evolve(found, costs=costs, guarantee=f"{found.guarantee}, in the listed order of the stages")
+    return cut_costs(problem, positions, [stage.device for stage in found.stages for _ in stage.items])
 
 
 def stages_as_items(problem: PartitionProblem, stages: Sequence[Sequence[int]]) -> PartitionProblem:
@@ -80,19 +78,19 @@ def stages_as_items(problem: PartitionProblem, stages: Sequence[Sequence[int]]) 
     )
 
 
-def find_with_last_stage(problem_for: Callable[[Collection[str]], PartitionProblem]) -> Solution | None:
+def find_with_last_stage(problem_for: Callable[[Collection[str]], PartitionProblem]) -> CutCosts | None:
     """Return the best solution; None where the solver finds none.
 
     Args:
         problem_for: returns the problem in which some nodes form a last stage that keeps graphs.
     """
     solution = find(problem_for(()))
-    tried: list[tuple[float, Solution]] = []
+    tried: list[tuple[float, CutCosts]] = []
     assumed: frozenset[str] = frozenset()
     for _ in range(_ROUNDS):
         if solution is None:
             break
-        last = frozenset(solution.costs.stages[-1].items)
+        last = frozenset(solution.stages[-1].items)
         problem = problem_for(last)
         tried.append((_value(problem, solution), solution))
         if last == assumed:
@@ -101,8 +99,8 @@ def find_with_last_stage(problem_for: Callable[[Collection[str]], PartitionProbl
     return min(tried, key=lambda pair: pair[0])[1] if tried else None
 
 
-def _value(problem: PartitionProblem, solution: Solution) -> float:
+def _value(problem: PartitionProblem, solution: CutCosts) -> float:
     """Return the objective of a solution under a problem whose last stage is the solution's."""
-    stages = [[problem.index[name] for name in stage.items] for stage in solution.costs.stages]
-    costs = cut_costs(problem, stages, [stage.device for stage in solution.costs.stages])
+    stages = [[problem.index[name] for name in stage.items] for stage in solution.stages]
+    costs = cut_costs(problem, stages, [stage.device for stage in solution.stages])
     return costs.tick_seconds if problem.objective == "balanced" else float(costs.peak_bytes)

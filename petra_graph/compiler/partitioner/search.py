@@ -20,11 +20,10 @@ from itertools import pairwise
 from math import inf
 from typing import Literal
 
-from attrs import evolve, frozen
+from attrs import evolve
 
 from petra_graph.compiler.partitioner.dynamic_program import ContiguousCut, best_cut
 from petra_graph.compiler.partitioner.interval_costs import CutCosts, Intervals, cut_costs
-from petra_graph.compiler.partitioner.lower_bound import tick_bound
 from petra_graph.compiler.partitioner.problem import Item, PartitionProblem
 from petra_graph.compiler.partitioner.pruning import Limits, least_relaxed
 from petra_graph.compiler.partitioner.stage_split import shares, split
@@ -37,53 +36,27 @@ _MOST_STEPS = 3e5
 """Steps of a dynamic program over numbers of stages a device, each over many items; some ten seconds at most."""
 
 
-@frozen(kw_only=True)
-class Solution:
-    """The best cut found."""
-
-    costs: CutCosts
-    value: float
-    """The objective's: seconds of the slowest device, or bytes of the fullest."""
-    bound: float
-    """No cut has less."""
-    guarantee: str
-    """The cut's quality, for people."""
-
-
-def find(problem: PartitionProblem) -> Solution | None:
+def find(problem: PartitionProblem) -> CutCosts | None:
     """Return the best cut of `problem`, None where none was found that keeps the limits."""
-    tried, exact = orders(problem), has_one_order(problem)
-    variants = list(_variants(problem, exact=exact))
-    narrowed = False
+    variants = list(_variants(problem))
     best: CutCosts | None = None
-    for order in tried:
+    for order in orders(problem):
         for variant in variants:
-            one = _Search(table=Intervals(variant, order))
-            found = one.best()
-            narrowed |= one.narrowed
+            found = _Search(table=Intervals(variant, order)).best()
             if found is not None and _fits(problem, found):
                 if best is None or _rank(problem, found) < _rank(problem, best):
                     best = found
                 break
-    if best is None:
-        return None
-    value = best.tick_seconds if problem.objective == "balanced" else float(best.peak_bytes)
-    bound = tick_bound(problem) if problem.objective == "balanced" else bytes_bound(problem)
-    considered = [] if exact else [f"{len(tried)} topological orders"]
-    if not exact and (problem.objective == "memory" or min(problem.limits) < inf):
-        considered.append("bytes counted at a stage's place from the end, or limits checked afterwards")
-    if narrowed:
-        considered.append("nearly even numbers of stages a device")
-    return Solution(costs=best, value=value, bound=bound, guarantee=_guarantee(problem, considered, value, bound))
+    return best
 
 
-def _variants(problem: PartitionProblem, *, exact: bool) -> Iterator[PartitionProblem]:
+def _variants(problem: PartitionProblem) -> Iterator[PartitionProblem]:
     """Yield the problem; where limits may look tighter than they are, also relaxed ones, the best for its value first.
 
     With branches, a stage's real distance may be less than its place from the end, by which an order counts bytes. So
     first the limits are left out: if the best cut keeps them in fact, no other of its order is better.
     """
-    if exact or min(problem.limits) == inf:
+    if has_one_order(problem) or min(problem.limits) == inf:
         yield problem
         return
     free = [evolve(device, memory_bytes=None) for device in problem.devices]
@@ -95,15 +68,6 @@ def _variants(problem: PartitionProblem, *, exact: bool) -> Iterator[PartitionPr
 
 def _fits(problem: PartitionProblem, costs: CutCosts) -> bool:
     return all(used <= limit for used, limit in zip(costs.device_bytes, problem.limits, strict=True))
-
-
-def bytes_bound(problem: PartitionProblem) -> float:
-    """Return a lower bound of the peak: one stage spread evenly over the devices, or the largest item."""
-    kept = sum(item.resident_bytes + problem.depth_rule.versions(0) * item.version_bytes for item in problem.items)
-    kept += problem.depth_rule.depth(0) * sum(
-        item.buffer_bytes for item, before in zip(problem.items, problem.joined, strict=True) if before is None
-    )
-    return max(kept / len(problem.devices), *(item.resident_bytes + item.working_bytes for item in problem.items))
 
 
 def own_bytes(problem: PartitionProblem, item: Item) -> int:
@@ -126,8 +90,6 @@ class _Search:
     def __init__(self, table: Intervals) -> None:
         self.table = table
         self.problem = table.problem
-        self.narrowed = False
-        """Whether some numbers of stages a device were left out to save time."""
 
     def best(self) -> CutCosts | None:
         """Return it, None where none keeps the limits."""
@@ -207,14 +169,4 @@ class _Search:
         for width in (spare, 8, 4, 2, 1):
             if steps * min(spare + 1, 2 * width * count + 1) * min(spare + 1, 2 * width + 1) <= _MOST_STEPS:
                 return tuple(range(max(1, one - width), min(spare + 1, one + width) + 1) for one in even)
-            self.narrowed = True
         return tuple(range(one, one + 1) for one in even)
-
-
-def _guarantee(problem: PartitionProblem, considered: Sequence[str], value: float, bound: float) -> str:
-    """Return the quality of the best of the cuts considered; an empty list means all cuts."""
-    criterion = "slowest device's tick" if problem.objective == "balanced" else "fullest device's memory"
-    if not considered:
-        return f"optimal in the table's terms: no cut has a smaller {criterion}"
-    gap = f"; no cut at all is more than {1 - bound / value:.1%} below it" if bound else ""
-    return f"the smallest {criterion} of all cuts with {', '.join(considered)}{gap}"
