@@ -13,30 +13,19 @@ from __future__ import annotations
 from collections.abc import Hashable, Mapping, Sequence
 from math import gcd, inf
 
-from attrs import define, frozen
+from attrs import define
 
 from petra_graph.compiler.cuts import Account, Cut, Hosts
 from petra_graph.compiler.node_seconds import NodeSeconds, NodeTable
-from petra_graph.compiler.partition_problem import least_backward_bytes
+from petra_graph.compiler.partition_problem import least_messages
+from petra_graph.compiler.partitioner.problem import ItemEdge
 from petra_graph.compiler.planner_inputs import PlannerInputs
-from petra_graph.program.channels import Edge
 from petra_graph.program.device_types import Link
 from petra_graph.program.schedule import depths
 from petra_graph.spec.model import RequestedSchedule
 
 _MOST_STEPS = 100_000
 """Of a choice of devices."""
-
-
-@frozen(kw_only=True)
-class _Message:
-    """An edge's messages."""
-
-    producer: int
-    consumer: int
-    forward_bytes: int
-    backward_bytes: int
-    """At least."""
 
 
 @define(kw_only=True)
@@ -47,7 +36,8 @@ class CutBound:
     """Of every device."""
     seconds: Sequence[NodeSeconds]
     """Of every device."""
-    messages: Sequence[_Message]
+    messages: Sequence[tuple[int, int, ItemEdge]]
+    """With the positions of their ends; of backward bytes, the least."""
     links: Mapping[tuple[int, int], Link]
     """Of each two devices."""
     schedule: RequestedSchedule
@@ -64,13 +54,7 @@ class CutBound:
             accounts=[Account(device.before_last, device.last, device.stage) for device in seconds],
             seconds=seconds,
             messages=[
-                _Message(
-                    producer=position[producer],
-                    consumer=position[consumer],
-                    forward_bytes=table.messages[Edge(producer, consumer)].forward,
-                    backward_bytes=least_backward_bytes(inputs, table, producer, consumer),
-                )
-                for producer, consumer in inputs.graph.digraph.edges
+                (position[edge.producer], position[edge.consumer], edge) for edge in least_messages(inputs, table)
             ],
             links={(a, b): one.link_to(other) for a, one in numbered for b, other in numbered},
             schedule="auto" if inputs.split_backward else inputs.schedule,  # The way back is shorter than backwards.
@@ -95,8 +79,8 @@ class CutBound:
             update[stage] += self.seconds[host].update[node]
         occupied: dict[tuple[int, int], float] = {}
         ways: dict[tuple[int, int], tuple[float, float]] = {}
-        for message in self.messages:
-            ends = stages[message.producer], stages[message.consumer]
+        for producer, consumer, message in self.messages:
+            ends = stages[producer], stages[consumer]
             if ends[0] == ends[1]:
                 continue
             there, back = 0.0, 0.0
@@ -126,9 +110,9 @@ class CutBound:
             for node, stage in enumerate(stages):
                 own[stage] += (account.last if stage == count - 1 else account.inner)[node]
         ahead, back = [0.0] * count, [0.0] * count
-        for message in self.messages:
-            sender = stages[message.producer]
-            if stages[message.consumer] == sender + 1:
+        for producer, consumer, message in self.messages:
+            sender = stages[producer]
+            if stages[consumer] == sender + 1:
                 ahead[sender] += message.forward_bytes
                 back[sender] += message.backward_bytes
         # The largest seconds of stages from a place on, if a device hosts the first of them, with the sum of their messages'; then the hosts.

@@ -52,15 +52,7 @@ def partition_problem(
             segments[name] = evolve(segments[name], keeps="graph", backward="current")
     return PartitionProblem(
         items=[_item(segments[name], setting) for name in graph.order],
-        edges=[
-            ItemEdge(
-                producer=producer,
-                consumer=consumer,
-                forward_bytes=table.messages[Edge(producer, consumer)].forward,
-                backward_bytes=table.messages[Edge(producer, consumer)].backward,
-            )
-            for producer, consumer in graph.digraph.edges
-        ],
+        edges=_messages(setting, table),
         devices=[
             evolve(budget, name=device.name, memory_bytes=None if limit is None else int(limit))
             for device, budget, limit in zip(
@@ -93,28 +85,30 @@ def bound_problem(
         devices: the seconds of the devices that are used, at most as many as stages.
         last_stage: nodes of the last stage, where they are known.
     """
-    graph = setting.graph
     return PartitionProblem(
-        items=[Item(name=name) for name in graph.order],
-        edges=[
-            ItemEdge(
-                producer=producer,
-                consumer=consumer,
-                forward_bytes=table.messages[Edge(producer, consumer)].forward,
-                backward_bytes=least_backward_bytes(setting, table, producer, consumer),
-            )
-            for producer, consumer in graph.digraph.edges
-        ],
+        items=[Item(name=name) for name in setting.graph.order],
+        edges=least_messages(setting, table),
         devices=_budgets(setting, devices, stages, last_stage, least=True),
         stages=stages,
         link_bytes_per_second=max(device.link.bytes_per_second for device in setting.devices),
     )
 
 
-def least_backward_bytes(setting: PlannerInputs, table: NodeTable, producer: str, consumer: str) -> int:
-    """Return the bytes that a backward message has in every cut: which of several consumers sends the activation varies."""
-    alone = len(setting.graph.consumers(producer)) == 1
-    return table.messages[Edge(producer, consumer)].backward if alone else 0
+def least_messages(setting: PlannerInputs, table: NodeTable) -> list[ItemEdge]:
+    """Return the edges with the bytes that their messages have in every cut: which of several consumers sends the activation varies."""
+    graph = setting.graph
+    return [
+        evolve(edge, backward_bytes=edge.backward_bytes if len(graph.consumers(edge.producer)) == 1 else 0)
+        for edge in _messages(setting, table)
+    ]
+
+
+def _messages(setting: PlannerInputs, table: NodeTable) -> list[ItemEdge]:
+    sizes = ((edge, table.messages[Edge(*edge)]) for edge in setting.graph.digraph.edges)
+    return [
+        ItemEdge(producer=producer, consumer=consumer, forward_bytes=size.forward, backward_bytes=size.backward)
+        for (producer, consumer), size in sizes
+    ]
 
 
 def _budgets(

@@ -62,6 +62,23 @@ def with_depths(pipeline: Pipeline, depths: Sequence[int]) -> Pipeline:
     return evolve(pipeline, stages=tuple(evolve(stage, depth=depth) for stage, depth in stages))
 
 
+def with_spread_updates(pipeline: Pipeline) -> Pipeline:
+    """Return the same pipeline with a share of the update at each micro-batch: a period is one micro-batch."""
+    stages = tuple(
+        evolve(
+            stage,
+            accumulation=1,
+            seconds=evolve(
+                stage.seconds,
+                update=stage.seconds.update / stage.accumulation,
+                exchange=stage.seconds.exchange / stage.accumulation,
+            ),
+        )
+        for stage in pipeline.stages
+    )
+    return evolve(pipeline, stages=stages)
+
+
 def _from_the_head(pipeline: Pipeline, seconds: float) -> tuple[int, ...]:
     """Return the least depths with which all stages keep up with a tick of `seconds`."""
     return raised_to_keep_up(with_depths(pipeline, _bounds(pipeline, seconds)), seconds)
@@ -140,11 +157,7 @@ def _bounds(pipeline: Pipeline, seconds: float) -> list[int]:
 
 def _on_shared_devices(pipeline: Pipeline, tolerance: float) -> tuple[int, ...]:
     """Try depths with updates spread evenly, whose period is shorter; with windows only where that loses throughput."""
-    spread = tuple(
-        evolve(stage, accumulation=1, seconds=evolve(stage.seconds, update=stage.seconds.update / stage.accumulation))
-        for stage in pipeline.stages
-    )
-    depths = _by_simulation(evolve(pipeline, stages=spread), tolerance)
+    depths = _by_simulation(with_spread_updates(pipeline), tolerance)
     full = max(work_seconds(pipeline).values())
     if pipeline.accumulation > 1 and tick(with_depths(pipeline, depths)).seconds > full * (1 + tolerance):
         return _by_simulation(pipeline, tolerance)

@@ -33,7 +33,7 @@ from typing import NamedTuple
 
 from attrs import evolve, frozen
 
-from petra_graph.compiler.simulator.least_depths import TOLERANCE, least_depths, raised_to_keep_up
+from petra_graph.compiler.simulator.least_depths import TOLERANCE, least_depths, raised_to_keep_up, with_spread_updates
 from petra_graph.compiler.simulator.pipeline import Pipeline, TimedStage
 from petra_graph.compiler.simulator.precedence import StartNode, precedence_graph
 from petra_graph.compiler.simulator.steady_state import keeps_up, tick, unbounded_tick, work_seconds
@@ -78,10 +78,12 @@ def least_orders(pipeline: Pipeline, words: Sequence[Word] | None = None, tolera
         return Orders(least_depths(shared, tolerance), given)
     seconds = unbounded_tick(unbounded) * (1 + tolerance)
     allowed = [arrangements(word) if words is None else (word,) for word in given]
-    found = _found(_spread(unbounded), seconds, allowed)
+    found = _found(with_spread_updates(unbounded), seconds, allowed)
     if found is None and words is not None:  # These words cannot keep up at any depth, as devices overlap.
-        seconds = _least_seconds(unbounded, lambda bound: _found(_spread(unbounded), bound, allowed) is not None)
-        found = _found(_spread(unbounded), seconds, allowed)
+        seconds = _least_seconds(
+            unbounded, lambda bound: _found(with_spread_updates(unbounded), bound, allowed) is not None
+        )
+        found = _found(with_spread_updates(unbounded), seconds, allowed)
     assert found is not None
     chosen = with_orders(unbounded, found)
     if unbounded.accumulation > 1 and not keeps_up(chosen, seconds):
@@ -95,7 +97,7 @@ def best_words(pipeline: Pipeline, tolerance: float = TOLERANCE) -> tuple[Word, 
     unbounded = with_orders(pipeline.with_capacity({}), Orders(depths, plain))
     if not pipeline.one_stage_a_device:
         return plain
-    spread = _spread(unbounded)
+    spread = with_spread_updates(unbounded)
     allowed = [arrangements(word) for word in plain]
     low, high, words = max(work_seconds(spread).values()), tick(spread).seconds, plain
     trial = low * (1 + tolerance)
@@ -113,23 +115,6 @@ def best_words(pipeline: Pipeline, tolerance: float = TOLERANCE) -> tuple[Word, 
 def _plain(pipeline: Pipeline) -> tuple[Word, ...]:
     """Return the words of the same parts that begin with the forward."""
     return tuple(arrangements(stage.word)[0] for stage in pipeline.stages)
-
-
-def _spread(pipeline: Pipeline) -> Pipeline:
-    """Return the same pipeline with a share of the update at each micro-batch: a period is one micro-batch."""
-    stages = tuple(
-        evolve(
-            stage,
-            accumulation=1,
-            seconds=evolve(
-                stage.seconds,
-                update=stage.seconds.update / stage.accumulation,
-                exchange=stage.seconds.exchange / stage.accumulation,
-            ),
-        )
-        for stage in pipeline.stages
-    )
-    return evolve(pipeline, stages=stages)
 
 
 def _least_seconds(pipeline: Pipeline, keeps: Callable[[float], bool]) -> float:
