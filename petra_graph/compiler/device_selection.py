@@ -6,8 +6,8 @@ looks at the others too, as far as their bounds leave room.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
-from itertools import combinations, islice
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import islice
 from operator import add
 
 from attrs import evolve, frozen
@@ -16,16 +16,16 @@ from petra_graph.compiler.cut_bound import CutBound
 from petra_graph.compiler.cuts import CHOICES, Hosts, device_orders
 from petra_graph.compiler.node_seconds import NodeSeconds, NodeTable, device_kind
 from petra_graph.compiler.partition_problem import bound_problem
+from petra_graph.compiler.partitioner.device_order import BestOrder, Kind, best_order
 from petra_graph.compiler.partitioner.known_stages import stages_as_items
-from petra_graph.compiler.partitioner.lower_bound import EXACT, tick_bound
+from petra_graph.compiler.partitioner.lower_bound import EXACT, message_seconds, tick_bound, works
 from petra_graph.compiler.partitioner.problem import PartitionProblem
+from petra_graph.compiler.partitioner.topological_orders import has_one_order
 from petra_graph.compiler.planner_inputs import PlannerInputs
 from petra_graph.program.schedule import depths
 
 _TRIED = 4
 """Selections that the solver runs on, by their bounds, and where memory is limited as many by their memory."""
-_EXCHANGED = 300
-"""Orders of more unlike devices than can be tried in all orders, about."""
 _COARSE = 1e-3
 """The relative width of the bounds of orders of which another one has a lesser bound."""
 
@@ -64,14 +64,16 @@ def select(inputs: PlannerInputs, table: NodeTable, stages: int, given: Sequence
     listed = keeps_listed_order(inputs)
     choices = list(islice(device_orders(kinds, used, listed=listed), CHOICES + 1))
     everyone = len(choices) <= CHOICES
+    bound = _Bound(inputs=inputs, table=table, stages=stages, given=given)
+    least = bound.of([_fastest(seconds)] * used)
     if not everyone:
         choices = [*_outstanding(inputs, seconds, used), *choices[: 2 * _TRIED]]
-    bound = _Bound(inputs=inputs, table=table, stages=stages, given=given)
+        if not listed and (order := bound.best_order(seconds, used, least)):
+            choices.append(order.devices)
+            least = order.bound
     bounds = {choice: bound.of([seconds[device] for device in choice], _COARSE) for choice in dict.fromkeys(choices)}
-    if not everyone and not listed:
-        _exchange(bounds, kinds, lambda choice: bound.of([seconds[device] for device in choice], _COARSE))
     refined = set[Hosts]()
-    while (lowest := min(bounds, key=bounds.__getitem__)) not in refined:
+    while everyone and (lowest := min(bounds, key=bounds.__getitem__)) not in refined:
         bounds[lowest] = bound.of([seconds[device] for device in lowest])
         refined.add(lowest)
     ranked = sorted(bounds, key=lambda choice: bounds[choice])
@@ -82,7 +84,7 @@ def select(inputs: PlannerInputs, table: NodeTable, stages: int, given: Sequence
     return Selection(
         tried=[evolve(inputs, devices=tuple(inputs.devices[device] for device in one)) for one in dict.fromkeys(tried)],
         cut_bound=CutBound.of(inputs, table),
-        bound=min(bounds.values()) if everyone else bound.of([_fastest(seconds)] * used),
+        bound=min(bounds.values()) if everyone else least,
         order_bounds=bounds,
         complete=everyone,
     )
@@ -92,18 +94,6 @@ def least_tick(inputs: PlannerInputs, table: NodeTable, stages: int) -> float:
     """Return seconds that no tick of a number of stages is below, on any of the devices."""
     bound = _Bound(inputs=inputs, table=table, stages=stages, given=None)
     return bound.of([_fastest(table.on(inputs))] * min(stages, len(inputs.devices)))
-
-
-def _exchange(bounds: dict[Hosts, float], kinds: Sequence[Hashable], bound: Callable[[Hosts], float]) -> None:
-    """Add the bounds of orders in which two devices are exchanged, from the least so far to lesser ones as long as there are any."""
-    latest = None
-    while latest != (latest := min(bounds, key=bounds.__getitem__)) and len(bounds) < _EXCHANGED:
-        for one, other in combinations(range(len(latest)), 2):
-            if kinds[latest[one]] != kinds[latest[other]]:
-                exchange = {latest[one]: latest[other], latest[other]: latest[one]}
-                order = tuple(exchange.get(device, device) for device in latest)
-                if order not in bounds:
-                    bounds[order] = bound(order)
 
 
 def _outstanding(inputs: PlannerInputs, seconds: Sequence[NodeSeconds], stages: int) -> list[Hosts]:
@@ -146,14 +136,36 @@ class _Bound:
 
     def of(self, seconds: Sequence[NodeSeconds], width: float = EXACT) -> float:
         """Return it for devices with these seconds: by their work, or by the way of a micro-batch through all stages."""
-        problem = bound_problem(
-            self.inputs, self.table, self.stages, seconds, () if self.given is None else self.given[-1]
-        )
-        trip = self._round_trip(problem, seconds)
-        if self.given is not None:
-            positions = [[problem.index[name] for name in names] for names in self.given]
-            problem = stages_as_items(problem, positions)
-        return max(tick_bound(problem, width), trip)
+        problem = self._of_nodes(seconds)
+        return max(tick_bound(self._of_stages(problem), width), self._round_trip(problem, seconds))
+
+    def best_order(self, seconds: Sequence[NodeSeconds], used: int, least: float) -> BestOrder | None:
+        """Return the best order of as many devices; None for a network with branches, or too many kinds.
+
+        Args:
+            seconds: of every device.
+            least: no order's seconds are below.
+        """
+        alike: dict[int, list[int]] = {}
+        for device, own in enumerate(seconds):
+            alike.setdefault(seconds.index(own), []).append(device)
+        problems = [self._of_stages(self._of_nodes([seconds[first]] * used)) for first in alike]
+        if not has_one_order(problems[0]):
+            return None
+        kinds = [
+            Kind(devices=devices, inner=works(problem)[0], last=works(problem)[-1])
+            for devices, problem in zip(alike.values(), problems, strict=True)
+        ]
+        return best_order(kinds, used, message_seconds(problems[0]), least)
+
+    def _of_nodes(self, seconds: Sequence[NodeSeconds]) -> PartitionProblem:
+        last = () if self.given is None else self.given[-1]
+        return bound_problem(self.inputs, self.table, self.stages, seconds, last)
+
+    def _of_stages(self, problem: PartitionProblem) -> PartitionProblem:
+        if self.given is None:
+            return problem
+        return stages_as_items(problem, [[problem.index[name] for name in names] for names in self.given])
 
     def _round_trip(self, problem: PartitionProblem, seconds: Sequence[NodeSeconds]) -> float:
         """Return the seconds of a micro-batch's way to the head and back, shared by those that may be on it.

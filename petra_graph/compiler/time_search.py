@@ -102,7 +102,7 @@ def fastest(measure: Seconds, space: CutSpace, bound: float, starts: Sequence[Pl
             return evolve(start, guarantee=_UNTIMED)
         cut = inputs.cut(start)
         search.offer(measure.timed(cut, start, programs))
-        if space.listed and space.stages < len(space.kinds):
+        if space.stages < len(space.kinds):
             search.consider(measure.cut_bound.on_other_devices(cut, space.kinds))
     search.run()
     assert search.best is not None, "there is a start"

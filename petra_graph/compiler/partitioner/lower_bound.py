@@ -10,7 +10,11 @@ the best cut's. Whatever a time model adds, waits, latencies or other messages, 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
+from attrs import frozen
+from numpy.typing import NDArray
 
 from petra_graph.compiler.partitioner.interval_costs import Array
 from petra_graph.compiler.partitioner.problem import PartitionProblem
@@ -19,6 +23,9 @@ from petra_graph.compiler.partitioner.topological_orders import has_one_order
 EXACT = 1e-11
 """Relative width at which the bisection ends."""
 _ROUNDING = 1e-12
+Places = NDArray[np.int64]
+Marks = NDArray[np.bool_]
+"""Of places."""
 
 
 def tick_bound(problem: PartitionProblem, width: float = EXACT) -> float:
@@ -41,20 +48,46 @@ def _spread_bound(problem: PartitionProblem) -> float:
 
 
 def _filled_bound(problem: PartitionProblem, low: float, width: float) -> float:
-    devices = range(len(problem.devices))
-    work = {id(seconds): np.append(0.0, np.cumsum(seconds)) for seconds in problem.device_seconds}
-    filled = [(work[id(problem.device_seconds[d])], problem.devices[d].stage_seconds) for d in devices]
-    messages = _message_seconds(problem)
-    high = max(float(messages.max()), *(float(total[-1]) + own for total, own in filled))
-    if low >= high or _holds_all(filled, messages, low):
+    return filled_bound(works(problem), message_seconds(problem), low, width)
+
+
+@frozen(kw_only=True, eq=False)
+class Work:
+    """A device's work on a chain."""
+
+    seconds: Array
+    """Of all items before each position."""
+    stage_seconds: float
+    """Of a stage, whatever its items."""
+
+    def ends(self, seconds: float) -> Places:
+        """Return, for each position at which the device may begin, the last one at which it may end, if it takes no more than `seconds`."""
+        longest = self.seconds + (seconds - self.stage_seconds) + _ROUNDING * self.seconds[-1]
+        found: Places = np.searchsorted(self.seconds, longest, side="right") - 1
+        return found
+
+
+def works(problem: PartitionProblem) -> Sequence[Work]:
+    """Return the work of every device."""
+    summed = {id(seconds): np.append(0.0, np.cumsum(seconds)) for seconds in problem.device_seconds}
+    return [
+        Work(seconds=summed[id(own)], stage_seconds=device.stage_seconds)
+        for own, device in zip(problem.device_seconds, problem.devices, strict=True)
+    ]
+
+
+def filled_bound(row: Sequence[Work], messages: Array, low: float, width: float = EXACT) -> float:
+    """Return the least seconds, `low` at least, in which a row of devices can hold all items, less the relative `width`."""
+    high = max(float(messages.max()), *(float(one.seconds[-1]) + one.stage_seconds for one in row))
+    if low >= high or _holds_all(row, messages, low):
         return low
     while high - low > width * high:
         middle = (low + high) / 2
-        low, high = (low, middle) if _holds_all(filled, messages, middle) else (middle, high)
+        low, high = (low, middle) if _holds_all(row, messages, middle) else (middle, high)
     return low
 
 
-def _message_seconds(problem: PartitionProblem) -> Array:
+def message_seconds(problem: PartitionProblem) -> Array:
     """Return at each position the longer direction of the message between the items around it."""
     found = np.zeros(len(problem.items) + 1)
     for edge, (producer, consumer) in zip(problem.edges, problem.ends, strict=True):
@@ -64,16 +97,27 @@ def _message_seconds(problem: PartitionProblem) -> Array:
     return found
 
 
-def _holds_all(filled: list[tuple[Array, float]], messages: Array, seconds: float) -> bool:
+def behind(reached: Marks, ends: Places) -> Marks:
+    """Return at which positions one device more can end, with one item at least, if it begins where the devices before it may end.
+
+    The later a device begins, the later it may end: so only the latest beginning before a position matters.
+
+    Args:
+        reached: whether the devices before it may end at each position; rows of any number.
+        ends: for each beginning, the last end.
+    """
+    places = np.arange(reached.shape[-1], dtype=np.int32)
+    latest = np.maximum.accumulate(np.where(reached, places, -1), axis=-1)[..., :-1]
+    found = np.zeros_like(reached)
+    found[..., 1:] = (latest >= 0) & (ends[latest] >= places[1:])
+    return found
+
+
+def _holds_all(row: Sequence[Work], messages: Array, seconds: float) -> bool:
     """Whether the devices can hold all items, each one at least, if none may take more than `seconds`."""
     passable = messages <= seconds
     reached = np.zeros(len(messages), dtype=np.bool_)
     reached[0] = True
-    for work, own in filled:
-        starts = np.flatnonzero(reached)
-        longest = work[starts] + (seconds - own) + _ROUNDING * work[-1]
-        ends = np.searchsorted(work, longest, side="right")
-        starts, ends = starts[ends > starts + 1] + 1, ends[ends > starts + 1]
-        changes = np.bincount(starts, minlength=len(work) + 1) - np.bincount(ends, minlength=len(work) + 1)
-        reached = (np.cumsum(changes)[:-1] > 0) & passable
+    for work in row:
+        reached = behind(reached, work.ends(seconds)) & passable
     return bool(reached[-1])

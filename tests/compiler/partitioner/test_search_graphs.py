@@ -50,9 +50,7 @@ def test_stages_are_sound(problem):
     assert devices == sorted(devices)
     assert set(devices) == set(range(len(problem.devices)))
     assert all(used <= limit for used, limit in zip(found.device_bytes, problem.limits, strict=True))
-    assert found == cut_costs(
-        problem, [[problem.index[name] for name in stage.items] for stage in stages], devices
-    )
+    assert found == cut_costs(problem, [[problem.index[name] for name in stage.items] for stage in stages], devices)
 
 
 @settings(max_examples=40, deadline=None)
