@@ -1,7 +1,7 @@
 """Split backwards beside whole ones: in a block, in plans, and in runs on processes.
 
     blocks        a backward in its parts, reconstruct (R), input gradient (I), parameter gradient (W), against the whole one
-    plans         staleness, memory and speed that plans predict for J equal stages, by schedule
+    plans         staleness, memory and speed that plans predict for J equal stages, and for RevNet50, by schedule
     throughput    runs on J processes, split at the least depths of `auto`, beside `1f1b`
 
 **blocks**: each block's two backwards run in turns, in one invocation; read the ratios. The parts' own shares are of their sum. On a
@@ -24,7 +24,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
@@ -102,7 +102,10 @@ options = {{ shape = [3, 32, 32], classes = 10, train = 4096, test = 64 }}
 """
 BLOCKS = 4
 """Reversible blocks of a stage; the stem and the head, which take little, come on top in the first and the last."""
+REVNET50 = str(Path(__file__).parents[2] / "specs" / "revnet50_imagenet.toml")
 NVLINK = ("partition.link_latency=1e-5", "partition.link_bandwidth=3e11")
+SLOW = ("partition.link_latency=1e-5", "partition.link_bandwidth=1.25e10")
+"""100 Gbit/s."""
 
 
 @click.group()
@@ -137,20 +140,28 @@ def blocks(batch: int, rounds: int, threads: int, device: str, only: str, write:
 @click.option("--write/--no-write", default=False, help="Keep the result in tools/bench/results.")
 def plans(stages: tuple[int, ...], batch: int, channels: int, write: bool) -> None:
     with tempfile.TemporaryDirectory() as folder:
-        rows = [row for count in stages for row in planned(_chain(folder, count, batch, channels), count)]
-    for row in rows:
+        rows = [
+            row
+            for count in stages
+            for row in planned(_chain(folder, count, batch, channels), count, (*NVLINK, *_equal(count)))
+        ]
+    revnet50 = [
+        {"links": name, **row}
+        for count in (8, 18)
+        for name, links in (("fast", NVLINK), ("slow", SLOW))
+        for row in planned(REVNET50, count, (*links, *_by_cost(count)))
+    ]
+    for row in (*rows, *revnet50):
         click.echo(json.dumps(row))
     if write:
-        click.echo(
-            f"written: {save('split_backward_plans', {'batch': batch, 'channels': channels, 'rows': rows})}", err=True
-        )
+        result = {"batch": batch, "channels": channels, "rows": rows, "revnet50": revnet50}
+        click.echo(f"written: {save('split_backward_plans', result)}", err=True)
 
 
-def planned(spec: str, stages: int) -> Iterator[dict[str, Any]]:
-    """Yield what the plan of each order predicts, an A100 a stage, NVLink between all."""
+def planned(spec: str, stages: int, settings: Sequence[str]) -> Iterator[dict[str, Any]]:
+    """Yield what the plan of each order predicts, an A100 a stage."""
     for name, order in ORDERS.items():
-        settings = ("partition.device_type=a100-40gb", *NVLINK, *_equal(stages), *order)
-        found = Planner(spec, settings).plan().prediction
+        found = Planner(spec, ("partition.device_type=a100-40gb", *settings, *order)).plan().prediction
         yield {
             "stages": stages,
             "schedule": name,
@@ -217,6 +228,11 @@ def _equal(stages: int) -> tuple[str, ...]:
     ends = [0, *(1 + BLOCKS * stage for stage in range(1, stages)), len(nodes)]
     cut = [nodes[begin:end] for begin, end in pairwise(ends)]
     return f"partition.stages={json.dumps(cut)}", f"partition.devices={stages}", "method.accumulation=1"
+
+
+def _by_cost(stages: int) -> tuple[str, ...]:
+    """Return the settings of stages that are cut by cost, each on a device, with an update a micro-batch."""
+    return f"partition.stages={stages}", f"partition.devices={stages}", "method.accumulation=1"
 
 
 def _run(spec: str, settings: tuple[str, ...], processes: int, micro_batches: int, folder: str) -> float:
