@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import subprocess
 import sys
 from pathlib import Path
 
@@ -32,6 +33,14 @@ def test_without_a_gpu_it_says_so_and_measures_nothing(tmp_path, monkeypatch):
     assert not (tmp_path / "gpu").exists()
 
 
+def test_a_python_without_torch_is_named_in_a_line():
+    done = subprocess.run(
+        [sys.executable, "-S", ROOT / "tools" / "gpu.py"], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 1
+    assert re.fullmatch(r"No module named '\w+'; .*make gpu PYTHON=.*\n", done.stderr)
+
+
 @pytest.mark.parametrize(("gpus", "several"), [(1, False), (2, True)])
 def test_a_pretended_machine_is_walked_through_dry(tmp_path, gpus, several):
     done = CliRunner().invoke(main, ["--list", "--pretend", str(gpus), "--folder", str(tmp_path / "gpu")])
@@ -46,6 +55,17 @@ def test_all_tests_that_need_cuda_are_in_the_list():
     skipped = "skipif(not " + "torch.cuda"
     needing = [path for path in (ROOT / "tests").rglob("test_*.py") if skipped in path.read_text()]
     assert {str(path.relative_to(ROOT)) for path in needing} == set(CUDA_TESTS)
+
+
+def test_one_core_trains_on_few_samples(tmp_path):
+    """In float64 it computes about six a second; a piece has ten minutes."""
+    commands = [command for piece in pieces(Day(folder=tmp_path, gpus=2)) for command in piece.commands]
+    on_cpu = [command for command in commands if 'partition.devices=["cpu"]' in command]
+    assert len(on_cpu) == 3
+    for command in on_cpu:
+        settings = dict(part.split("=", 1) for part in command if "=" in part)
+        assert int(settings["data.options.train"]) <= 200
+        assert int(settings["data.options.train"]) >= 20 * int(settings["data.batch"])
 
 
 @pytest.mark.parametrize("rehearsal", [True, False])
