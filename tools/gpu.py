@@ -97,21 +97,21 @@ class Network:
         return (*self.data, *sizes, *(self.rehearsal if day.rehearsal else ()))
 
 
-def images(name: str, spec: str, *, side: int, batch: int, rehearsal: Sequence[str] = ()) -> Network:
+def images(name: str, spec: str, *, side: int, batch: int, classes: int, rehearsal: Sequence[str] = ()) -> Network:
     shape = ("data.name=random", f"data.options.shape=[3, {side}, {side}]", "data.options.test=64")
     return Network(
         name=name,
         spec=spec,
         batch=batch,
         count="data.options.train",
-        data=shape,
+        data=(*shape, f"data.options.classes={classes}"),
         rehearsal=("data.options.test=4", *rehearsal),
     )
 
 
 SMALL_IMAGES = ("data.options.shape=[3, 32, 32]", "graph.input.shape=[3, 32, 32]")
-REVNET18 = images("RevNet18", "specs/revnet18_cifar10.toml", side=32, batch=256)
-REVNET50 = images("RevNet50", "specs/revnet50_imagenet.toml", side=224, batch=64, rehearsal=SMALL_IMAGES)
+REVNET18 = images("RevNet18", "specs/revnet18_cifar10.toml", side=32, batch=256, classes=10)
+REVNET50 = images("RevNet50", "specs/revnet50_imagenet.toml", side=224, batch=64, classes=1000, rehearsal=SMALL_IMAGES)
 GPT = Network(
     name="GPT",
     spec=f"plugins/{TRANSFORMERS}/specs/gpt_stdlib.toml",
@@ -262,7 +262,7 @@ def side_by_side(day: Day, network: Network, *, side: int) -> Piece:
     command = (
         *(sys.executable, "tools/bench/inline.py", "--spec", network.spec, "--device", day.device, "--side", str(side)),
         *("--batch", str(batch), "--rounds", str(rounds), "--output", str(file)),
-        *_set([f"graph.input.shape=[3, {side}, {side}]"]),
+        *_set(one for one in network.overrides(day, 1) if one.startswith(("graph.", "data.options.classes="))),
     )
     return Piece(
         name=folder.name,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import re
 import subprocess
@@ -12,7 +13,21 @@ import pytest
 from click.testing import CliRunner
 
 from petra_graph.cli.main import main as petra_graph
-from tools.gpu import CUDA_TESTS, ROOT, Day, Piece, carry_out, main, pieces, results, write_page
+from tools.gpu import (
+    CUDA_TESTS,
+    REVNET18,
+    REVNET50,
+    ROOT,
+    Day,
+    Piece,
+    carry_out,
+    main,
+    pieces,
+    plan_and_run,
+    results,
+    side_by_side,
+    write_page,
+)
 
 
 @pytest.fixture
@@ -80,6 +95,40 @@ def test_every_training_is_one_that_validate_accepts(tmp_path, monkeypatch, caps
         assert petra_graph(["validate", spec, *(part for one in overrides for part in ("--set", one))]) == 0, (
             capsys.readouterr()
         )
+
+
+@pytest.mark.parametrize("network", [REVNET18, REVNET50])
+@pytest.mark.parametrize("rehearsal", [True, False])
+def test_every_network_fits_its_data(tmp_path, monkeypatch, capsys, network, rehearsal):
+    """Which validate does not see: RevNet50 has 1,000 classes, and the images had 10."""
+    monkeypatch.chdir(ROOT)
+    (_, *trainings) = plan_and_run(Day(folder=tmp_path, gpus=1, rehearsal=rehearsal), network).commands
+    command = [part for part in trainings[0] if "profile.json" not in part]
+    options = command[command.index("run") :]
+    options = [word for at, word in enumerate(options) if word != "--set" or options[at + 1 : at + 2] != ["--set"]]
+    assert petra_graph([*options, "--set", 'partition.devices=["cpu"]', "--dry-run"]) == 0, capsys.readouterr()
+
+
+@pytest.mark.parametrize("network", [REVNET18, REVNET50])
+@pytest.mark.parametrize("rehearsal", [True, False])
+def test_the_comparison_with_plain_autograd_begins(tmp_path, monkeypatch, network, rehearsal):
+    """The specification of RevNet18 writes no [graph], in which its images' shape was set."""
+    monkeypatch.chdir(ROOT)
+    monkeypatch.syspath_prepend(ROOT / "tools" / "bench")
+    inline = importlib.import_module("inline")
+    ready = []
+
+    def ends(one):
+        ready.append(one)
+        raise StopIteration
+
+    monkeypatch.setattr(inline, "runtime_of", ends)
+    day = Day(folder=tmp_path, gpus=1, rehearsal=rehearsal)
+    side = 32 if rehearsal or network is REVNET18 else 224
+    ((_, _, *options),) = side_by_side(day, network, side=side).commands
+    with pytest.raises(StopIteration):
+        inline.main([*options, "--device", "cpu"], standalone_mode=False)
+    assert ready[0].network.facts.shape == (3, side, side)
 
 
 def test_a_piece_that_is_done_is_not_repeated_and_one_that_failed_is(day):
