@@ -27,13 +27,18 @@ from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree as ET
 
-import click
-import torch
-from attrs import frozen
+try:
+    import click
+    import torch
+    from attrs import evolve, frozen
 
-from petra_graph.record.run_directory import environment
-from petra_graph.record.weights import open_weights
-from petra_graph.units import memory
+    from petra_graph.record.run_directory import environment
+    from petra_graph.record.weights import open_weights
+    from petra_graph.units import memory
+except ModuleNotFoundError as error:
+    sys.exit(
+        f"{error}; nothing is installed here: make gpu PYTHON=... names a Python that has torch and what petra-graph requires"
+    )
 
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "tools" / "bench" / "results"
@@ -92,21 +97,21 @@ class Network:
         return (*self.data, *sizes, *(self.rehearsal if day.rehearsal else ()))
 
 
-def images(name: str, spec: str, *, side: int, batch: int, rehearsal: Sequence[str] = ()) -> Network:
+def images(name: str, spec: str, *, side: int, batch: int, classes: int, rehearsal: Sequence[str] = ()) -> Network:
     shape = ("data.name=random", f"data.options.shape=[3, {side}, {side}]", "data.options.test=64")
     return Network(
         name=name,
         spec=spec,
         batch=batch,
         count="data.options.train",
-        data=shape,
+        data=(*shape, f"data.options.classes={classes}"),
         rehearsal=("data.options.test=4", *rehearsal),
     )
 
 
 SMALL_IMAGES = ("data.options.shape=[3, 32, 32]", "graph.input.shape=[3, 32, 32]")
-REVNET18 = images("RevNet18", "specs/revnet18_cifar10.toml", side=32, batch=256)
-REVNET50 = images("RevNet50", "specs/revnet50_imagenet.toml", side=224, batch=64, rehearsal=SMALL_IMAGES)
+REVNET18 = images("RevNet18", "specs/revnet18_cifar10.toml", side=32, batch=256, classes=10)
+REVNET50 = images("RevNet50", "specs/revnet50_imagenet.toml", side=224, batch=64, classes=1000, rehearsal=SMALL_IMAGES)
 GPT = Network(
     name="GPT",
     spec=f"plugins/{TRANSFORMERS}/specs/gpt_stdlib.toml",
@@ -142,6 +147,7 @@ def pieces(day: Day) -> list[Piece]:
         *(plan_and_run(day, network) for network in networks),
         side_by_side(day, REVNET18, side=32),
         side_by_side(day, REVNET50, side=32 if day.rehearsal else 224),
+        compiled(day, REVNET18),
         *([several_devices(day, REVNET50)] if day.gpus > 1 or day.rehearsal else []),
     ]
 
@@ -160,7 +166,8 @@ def cuda_tests(day: Day) -> Piece:
 
 def across_devices(day: Day) -> Piece:
     folder = day.folder / "across-devices"
-    same = [*REVNET18.overrides(day, 8), "data.batch=8", "precision.compute=float64"]
+    few = evolve(REVNET18, batch=8)  # one core computes 192 samples in float64 in half a minute
+    same = [*few.overrides(day, 24), "precision.compute=float64"]
     where = {"cpu": on_devices("cpu"), "device": on_devices(day.device)}
     cases = {method: {place: folder / f"{method}-{place}" for place in where} for method in METHODS}
     return Piece(
@@ -255,13 +262,32 @@ def side_by_side(day: Day, network: Network, *, side: int) -> Piece:
     command = (
         *(sys.executable, "tools/bench/inline.py", "--spec", network.spec, "--device", day.device, "--side", str(side)),
         *("--batch", str(batch), "--rounds", str(rounds), "--output", str(file)),
-        *_set([f"graph.input.shape=[3, {side}, {side}]"]),
+        *_set(one for one in network.overrides(day, 1) if one.startswith(("graph.", "data.options.classes="))),
     )
     return Piece(
         name=folder.name,
         question=f"{network.name}: how fast, and how large, is petra beside plain autograd and checkpointing on one GPU?",
         commands=[command],
         read=read,
+    )
+
+
+def compiled(day: Day, network: Network) -> Piece:
+    folder = day.folder / f"compiled-{network.name}"
+    settings = [*network.overrides(day, 60), *PETRA, on_devices(day.device)]
+
+    def rows() -> Sequence[Row]:
+        speeds = {way: summary_of(folder / way)["samples_per_second"] for way in ("false", "true")}
+        return [
+            {"run.compile": way, "samples/s": speed, "speed-up": _ratio(speed, speeds["false"])}
+            for way, speed in speeds.items()
+        ]
+
+    return Piece(
+        name=folder.name,
+        question=f"{network.name}: how much faster does petra train with compiled blocks?",
+        commands=[day.run(folder / way, network.spec, [*settings, f"run.compile={way}"]) for way in ("false", "true")],
+        read=rows,
     )
 
 

@@ -260,6 +260,8 @@ def fix_arithmetic(prepared: Prepared) -> None:
     if prepared.on_cuda:
         os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
         torch.use_deterministic_algorithms(True)
+        # Else torch fills what it allocates, and the host waits while it fills pinned memory; no bit of ours depends on that.
+        torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
         torch.backends.cudnn.benchmark = False
         torch.backends.cudnn.allow_tf32 = False
         torch.backends.cuda.matmul.allow_tf32 = False

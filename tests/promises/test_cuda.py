@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import os
+
 import pytest
 import torch
 
+from petra_graph.catalog.losses.declared_losses import CrossEntropyOptions
+from petra_graph.catalog.losses.functions import CrossEntropy
 from petra_graph.cli.main import main
 from petra_graph.executor.reconstruct_recompute_stash import Recompute
 from petra_graph.executor.stashed_inputs import ActivationStore, HostCopy, restore
@@ -12,6 +16,8 @@ from tests.support.forks import SPEC
 from tests.support.pipelines import GRAPHS, REVNET, SHAPES, batches, pipeline, relative_error
 from tests.support.runs import only_run, weights_bytes
 
+# Torch reads this once, at the process's first product of matrices, whether or not that is to be deterministic.
+os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="torch sees no CUDA device")
 
 FLOAT64_ACROSS_DEVICES = 1e-9
@@ -39,6 +45,21 @@ def test_same_seed_gives_the_same_bits_on_a_gpu():
         torch.use_deterministic_algorithms(False)
     one, other = (built.parameters() for built in runs)
     assert all(torch.equal(one[key], other[key]) for key in one)
+
+
+@pytest.mark.parametrize("smoothing", [0.0, 0.1])
+def test_the_loss_of_several_targets_a_sample_is_deterministic(smoothing):
+    output = torch.randn(3, 5, 7, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    target = torch.arange(21).remainder(5).view(3, 7)
+    target[0, 0] = -100
+    loss = CrossEntropy(CrossEntropyOptions(label_smoothing=smoothing))
+    torch.use_deterministic_algorithms(True)
+    try:
+        found = loss(output.cuda().requires_grad_(), target.cuda())
+        found.backward()
+    finally:
+        torch.use_deterministic_algorithms(False)
+    torch.testing.assert_close(found.cpu(), loss(output, target))
 
 
 @pytest.mark.parametrize("stored", ["as-streams", "bfloat16", "int8"])

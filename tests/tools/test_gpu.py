@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import re
+import subprocess
 import sys
 from pathlib import Path
 
@@ -11,7 +13,21 @@ import pytest
 from click.testing import CliRunner
 
 from petra_graph.cli.main import main as petra_graph
-from tools.gpu import CUDA_TESTS, ROOT, Day, Piece, carry_out, main, pieces, results, write_page
+from tools.gpu import (
+    CUDA_TESTS,
+    REVNET18,
+    REVNET50,
+    ROOT,
+    Day,
+    Piece,
+    carry_out,
+    main,
+    pieces,
+    plan_and_run,
+    results,
+    side_by_side,
+    write_page,
+)
 
 
 @pytest.fixture
@@ -32,6 +48,14 @@ def test_without_a_gpu_it_says_so_and_measures_nothing(tmp_path, monkeypatch):
     assert not (tmp_path / "gpu").exists()
 
 
+def test_a_python_without_torch_is_named_in_a_line():
+    done = subprocess.run(
+        [sys.executable, "-S", ROOT / "tools" / "gpu.py"], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 1
+    assert re.fullmatch(r"No module named '\w+'; .*make gpu PYTHON=.*\n", done.stderr)
+
+
 @pytest.mark.parametrize(("gpus", "several"), [(1, False), (2, True)])
 def test_a_pretended_machine_is_walked_through_dry(tmp_path, gpus, several):
     done = CliRunner().invoke(main, ["--list", "--pretend", str(gpus), "--folder", str(tmp_path / "gpu")])
@@ -48,6 +72,17 @@ def test_all_tests_that_need_cuda_are_in_the_list():
     assert {str(path.relative_to(ROOT)) for path in needing} == set(CUDA_TESTS)
 
 
+def test_one_core_trains_on_few_samples(tmp_path):
+    """In float64 it computes about six a second; a piece has ten minutes."""
+    commands = [command for piece in pieces(Day(folder=tmp_path, gpus=2)) for command in piece.commands]
+    on_cpu = [command for command in commands if 'partition.devices=["cpu"]' in command]
+    assert len(on_cpu) == 3
+    for command in on_cpu:
+        settings = dict(part.split("=", 1) for part in command if "=" in part)
+        assert int(settings["data.options.train"]) <= 200
+        assert int(settings["data.options.train"]) >= 20 * int(settings["data.batch"])
+
+
 @pytest.mark.parametrize("rehearsal", [True, False])
 def test_every_training_is_one_that_validate_accepts(tmp_path, monkeypatch, capsys, rehearsal):
     monkeypatch.chdir(ROOT)
@@ -60,6 +95,40 @@ def test_every_training_is_one_that_validate_accepts(tmp_path, monkeypatch, caps
         assert petra_graph(["validate", spec, *(part for one in overrides for part in ("--set", one))]) == 0, (
             capsys.readouterr()
         )
+
+
+@pytest.mark.parametrize("network", [REVNET18, REVNET50])
+@pytest.mark.parametrize("rehearsal", [True, False])
+def test_every_network_fits_its_data(tmp_path, monkeypatch, capsys, network, rehearsal):
+    """Which validate does not see: RevNet50 has 1,000 classes, and the images had 10."""
+    monkeypatch.chdir(ROOT)
+    (_, *trainings) = plan_and_run(Day(folder=tmp_path, gpus=1, rehearsal=rehearsal), network).commands
+    command = [part for part in trainings[0] if "profile.json" not in part]
+    options = command[command.index("run") :]
+    options = [word for at, word in enumerate(options) if word != "--set" or options[at + 1 : at + 2] != ["--set"]]
+    assert petra_graph([*options, "--set", 'partition.devices=["cpu"]', "--dry-run"]) == 0, capsys.readouterr()
+
+
+@pytest.mark.parametrize("network", [REVNET18, REVNET50])
+@pytest.mark.parametrize("rehearsal", [True, False])
+def test_the_comparison_with_plain_autograd_begins(tmp_path, monkeypatch, network, rehearsal):
+    """The specification of RevNet18 writes no [graph], in which its images' shape was set."""
+    monkeypatch.chdir(ROOT)
+    monkeypatch.syspath_prepend(ROOT / "tools" / "bench")
+    inline = importlib.import_module("inline")
+    ready = []
+
+    def ends(one):
+        ready.append(one)
+        raise StopIteration
+
+    monkeypatch.setattr(inline, "runtime_of", ends)
+    day = Day(folder=tmp_path, gpus=1, rehearsal=rehearsal)
+    side = 32 if rehearsal or network is REVNET18 else 224
+    ((_, _, *options),) = side_by_side(day, network, side=side).commands
+    with pytest.raises(StopIteration):
+        inline.main([*options, "--device", "cpu"], standalone_mode=False)
+    assert ready[0].network.facts.shape == (3, side, side)
 
 
 def test_a_piece_that_is_done_is_not_repeated_and_one_that_failed_is(day):

@@ -87,3 +87,18 @@ def test_threads_are_the_specs(write):
         assert torch.get_num_threads() == 2
     finally:
         torch.set_num_threads(1)
+
+
+def test_on_cuda_kernels_are_deterministic_and_nothing_is_filled_for_it(write, monkeypatch):
+    """Torch would fill pinned memory before each copy into it, while the host waits."""
+    prepared = prepare(write("small.toml", SPEC))
+    monkeypatch.setattr(type(prepared), "on_cuda", True)
+    monkeypatch.setenv("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+    filled = torch.utils.deterministic.fill_uninitialized_memory
+    try:
+        fix_arithmetic(prepared)
+        assert torch.are_deterministic_algorithms_enabled()
+        assert not torch.utils.deterministic.fill_uninitialized_memory
+    finally:
+        torch.use_deterministic_algorithms(False)
+        torch.utils.deterministic.fill_uninitialized_memory = filled

@@ -25,7 +25,12 @@ class CrossEntropy:
 
     def __call__(self, output: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
         """Return the mean loss over the targets that are not passed over, in float32 or wider."""
-        return functional.cross_entropy(widened(output), target, label_smoothing=self.options.label_smoothing)
+        output, smoothing = widened(output), self.options.label_smoothing
+        if target.dim() == 1 or not output.is_cuda:
+            return functional.cross_entropy(output, target, label_smoothing=smoothing)
+        # On a GPU torch adds up several targets a sample in any order, and refuses to where runs are to have the same bits.
+        each = functional.cross_entropy(output, target, label_smoothing=smoothing, reduction="none")
+        return each.sum() / (target != _PASSED_OVER).sum()
 
     def target_weight(self, target: torch.Tensor) -> float:
         """Return the sum over the samples of their shares of targets that are not passed over."""

@@ -12,6 +12,7 @@ from datetime import timedelta
 from hashlib import sha256
 from math import inf
 from secrets import token_hex
+from threading import Thread
 from typing import Any, NoReturn
 
 import torch.distributed as dist
@@ -158,9 +159,23 @@ class World:
         return group
 
     def abort_groups(self) -> None:
-        """End what groups still send and receive, without waiting for it."""
-        while self._groups:
-            self._groups.pop().abort()
+        """End what groups still send and receive, without waiting for it.
+
+        All at once: aborting one of NCCL's may wait for its whole device, and so for another one's message
+        (https://github.com/pytorch/pytorch/issues/119797). What has not ended within some seconds ends with the process.
+        """
+
+        def abort(group: dist.ProcessGroup) -> None:
+            with suppress(RuntimeError):  # there is nothing left to end
+                group.abort()
+
+        threads = [Thread(target=abort, args=(group,), daemon=True) for group in self._groups]
+        self._groups.clear()
+        for thread in threads:
+            thread.start()
+        until = time.monotonic() + _PART_SECONDS
+        for thread in threads:
+            thread.join(max(0.0, until - time.monotonic()))
 
     def wait_for_failure(self) -> NoReturn:
         """Wait until the watchdog knows of the run's failure, and raise it."""

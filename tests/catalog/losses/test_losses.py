@@ -7,6 +7,7 @@ from math import exp, log
 import pytest
 import torch
 from torch.nn import functional
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from petra_graph.catalog.losses.declared_losses import CrossEntropyOptions
 from petra_graph.catalog.losses.functions import CrossEntropy, MeanSquaredError
@@ -37,6 +38,33 @@ def test_targets_are_passed_over_and_bits_are_torchs(smoothing, passed_over):
     expected = functional.cross_entropy(output, target, label_smoothing=smoothing)
     assert torch.equal(loss, expected)
     assert torch.equal(gradient, torch.autograd.grad(expected, output)[0])
+
+
+class OpsOfAGpu(TorchDispatchMode):
+    """Refuses what CUDA's deterministic algorithms refuse."""
+
+    def __torch_dispatch__(self, function, types, arguments=(), keywords=None):
+        assert function._schema.name != "aten::nll_loss2d_forward" or arguments[3] == 0, "its mean adds in any order"
+        return function(*arguments, **(keywords or {}))
+
+
+@pytest.mark.parametrize("smoothing", [0.0, 0.1])
+@pytest.mark.parametrize("passed_over", [0, 2, 3])
+def test_several_targets_on_a_gpu(smoothing, passed_over, monkeypatch):
+    """Torch refuses the mean there, so a network with targets for each position or pixel ended at its first loss."""
+    generator = torch.Generator().manual_seed(0)
+    output = torch.randn(3, 5, 7, dtype=torch.float64, generator=generator).requires_grad_()
+    target = torch.randint(5, (3, 7), generator=generator)
+    target[:passed_over] = target[2, 3] = -100
+    losses = CrossEntropy(CrossEntropyOptions(label_smoothing=smoothing))
+    expected = losses(output, target)
+    (differentiated,) = torch.autograd.grad(expected, output)
+    monkeypatch.setattr(torch.Tensor, "is_cuda", True)
+    with OpsOfAGpu():
+        loss = losses(output, target)
+        (gradient,) = torch.autograd.grad(loss, output)
+    torch.testing.assert_close(loss, expected, equal_nan=True)
+    torch.testing.assert_close(gradient, differentiated, equal_nan=True)
 
 
 def test_label_smoothing_spreads_its_share_over_all_classes():

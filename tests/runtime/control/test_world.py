@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from concurrent.futures import ThreadPoolExecutor
 from itertools import count
+from threading import Barrier, Event
 from types import SimpleNamespace
 
 import pytest
@@ -12,6 +13,7 @@ import torch
 from torch._C._distributed_c10d import TCPStore
 
 from petra_graph.errors import RunFailed, SpecError
+from petra_graph.runtime.control import world as module
 from petra_graph.runtime.control.rank_info import rank_info_from
 from petra_graph.runtime.control.world import World
 
@@ -131,12 +133,25 @@ def test_processes_that_were_told_of_other_numbers_of_processes(server):
     assert "rank 1 was started with WORLD_SIZE = 3, and rank 0 with 2" in str(errors[1])
 
 
-def test_groups_are_aborted_and_a_torch_without_nccl_is_refused(monkeypatch):
-    world, aborted = World.__new__(World), []
-    world._groups = [SimpleNamespace(abort=lambda number=number: aborted.append(number)) for number in range(2)]
+def test_groups_are_aborted_together(monkeypatch):
+    """NCCL's may each wait for a device on which the others' messages are; and no end of a process waits for one for ever."""
+    monkeypatch.setattr(module, "_PART_SECONDS", 0.5)
+    world, all_begun, never = World.__new__(World), Barrier(3, timeout=10.0), Event()
+
+    def fails():
+        all_begun.wait()
+        raise RuntimeError("aborted before")
+
+    ways = [all_begun.wait, lambda: (all_begun.wait(), never.wait()), fails]
+    world._groups = [SimpleNamespace(abort=way) for way in ways]
     world.abort_groups()
     world.abort_groups()
-    assert aborted == [1, 0]
+    never.set()
+    assert not all_begun.broken
+
+
+def test_a_torch_without_nccl_is_refused(monkeypatch):
+    world = World.__new__(World)
     monkeypatch.setattr(torch.distributed, "is_nccl_available", lambda: False)
     with pytest.raises(SpecError, match="torch has no NCCL here"):
         world.group([0, 1], "cuda")
