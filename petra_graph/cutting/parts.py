@@ -108,8 +108,8 @@ def _finest(
     def crossing(count: int) -> tuple[int, int] | None:
         """Return how many values without a row for each sample, and how many numbers, are handed on after `count` operations."""
         values = [node for node in order[: count + 1] if last[node] >= count]
-        if not may_cut(operations[count - 1], values):
-            return None
+        if any("shape" not in node.meta for node in values) or not may_cut(operations[count - 1], values):
+            return None  # a tuple is handed on by what it holds
         return sum(not node.meta.get("rows", True) for node in values), sum(map(_numbers, values))
 
     ends = [(0, heavy[0]), (heavy[-1], len(operations) - 1)] if heavy else []
@@ -140,8 +140,8 @@ def _grouped(parts: Sequence[list[fx.Node]], has_node: Callable[[str], bool]) ->
 
 
 def _numbers(value: fx.Node) -> int:
-    """Return how many numbers a value has; 1 for all where shapes are unknown."""
-    return prod(value.meta.get("shape", ()))
+    """Return how many numbers a value has."""
+    return prod(value.meta["shape"])
 
 
 def _is_node(node: fx.Node, has_node: Callable[[str], bool]) -> bool:

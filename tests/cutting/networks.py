@@ -149,6 +149,19 @@ class LSTM(nn.Module):
         return self.last(functional.dropout(hidden[-1], 0.3, self.training))
 
 
+class Tagger(nn.Module):
+    """A module returns a tuple, of which the next layer reads one value, and a later one the other."""
+
+    def __init__(self):
+        super().__init__()
+        self.embedding, self.rnn = nn.Embedding(11, 4), nn.GRU(4, 6, batch_first=True)
+        self.middle, self.last = nn.ModuleList([nn.Linear(6, 6)]), nn.Linear(6, 5)
+
+    def forward(self, tokens):
+        states, hidden = self.rnn(self.embedding(tokens))
+        return self.last(self.middle[0](states) + hidden[-1][:, None])
+
+
 class Mixer(nn.Module):
     """Layers of one class as attributes, and operations in place on what others read."""
 

@@ -18,6 +18,7 @@ NETWORKS = {
     "RotaryNet": (TOKENS, ["model.embed", *[f"model.layers.{index}" for index in range(3)], "head"]),
     "UNet": (IMAGE, ["down.0", "down.1", "middle", "up.0", "up.1", "last"]),
     "LSTM": (TOKENS, ["embedding", "lstm", "last"]),
+    "Tagger": (TOKENS, ["embedding", "rnn", "middle.0", "last"]),
     "Mixer": (IMAGE, ["patches", "one", "two", "three", "last"]),
 }
 CPU = torch.device("cpu")
