@@ -60,6 +60,9 @@ def parts_of(
     (output,) = (node.args[0] for node in graph.nodes if node.op == "output")
     if len(inputs) != 1 or not isinstance(output, fx.Node):
         raise CannotCut("it reads or returns more than one tensor", "a node reads the samples, one tensor [n, ...]")
+    if not output.meta["rows"]:
+        reason = f"it returns {list(output.meta['shape'])}, in which the first dimension is not that of the samples"
+        raise CannotCut(reason, "return a row for each sample, [n, ...]")
     repeated = repeatable(network, graph)
     operations = [node for node in graph.nodes if node.op in _OPERATIONS and node not in repeated]
     users = {node: _users(node, repeated) for node in [inputs[0], *operations]}
@@ -110,7 +113,7 @@ def _finest(
         values = [node for node in order[: count + 1] if last[node] >= count]
         if any("shape" not in node.meta for node in values) or not may_cut(operations[count - 1], values):
             return None  # a tuple is handed on by what it holds
-        return sum(not node.meta.get("rows", True) for node in values), sum(map(_numbers, values))
+        return sum(not node.meta["rows"] for node in values), sum(map(_numbers, values))
 
     ends = [(0, heavy[0]), (heavy[-1], len(operations) - 1)] if heavy else []
     cuts: list[int] = []

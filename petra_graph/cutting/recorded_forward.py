@@ -423,12 +423,33 @@ def _merged(alike: Sequence[tuple[tuple[int, int], fx.Graph]]) -> fx.Graph:
         args = _zipped(value, [node.args for node in nodes])
         kwargs = _zipped(value, [dict(node.kwargs) for node in nodes])
         changes.append((nodes[0], args, kwargs))
-        shapes = [node.meta.get("shape") for node in nodes]
-        nodes[0].meta["length"] = all(shape and shape[1:2] == (t,) for shape, (_, t) in zip(shapes, sizes, strict=True))
-        nodes[0].meta["rows"] = all(shape and shape[0] == n for shape, (n, _) in zip(shapes, sizes, strict=True))
+        if "shape" in nodes[0].meta:
+            nodes[0].meta.update(_layout([node.meta["shape"] for node in nodes], sizes))
     for node, args, kwargs in changes:
         node.meta["args"], node.meta["kwargs"] = args, kwargs
     return one
+
+
+def _layout(shapes: Sequence[tuple[int, ...]], sizes: Sequence[tuple[int, int]]) -> dict[str, Any]:
+    """Return where a value has its samples.
+
+    Returns:
+        `samples`: the dimension that has them, alone or times another number, as in [t, n, width] and [n t, width]; None: all samples share it.
+        `rows`: whether it is [n, ...].
+        `length`: whether a row of it is [t, ...].
+    """
+    found: dict[int, float] = {}
+    for at, lengths in enumerate(zip(*shapes, strict=False)):
+        times = {(length / n, t) for length, (n, t) in zip(lengths, sizes, strict=True)}
+        if lengths[0] and len(times) == len({t for _, t in sizes}) and all(one.is_integer() for one, _ in times):
+            found[at] = max(one for one, _ in times)
+    samples = min(found, key=found.__getitem__, default=None)
+    rows = samples == 0 and found[0] == 1
+    of_row = [
+        shape[1:2] if rows else (shape[0] // n,) if samples == 0 else shape[:1]
+        for shape, (n, _) in zip(shapes, sizes, strict=True)
+    ]
+    return {"samples": samples, "rows": rows, "length": of_row == [(t,) for _, t in sizes]}
 
 
 def _zipped(function: Callable[..., Any], values: Sequence[Any]) -> Any:
