@@ -35,6 +35,8 @@ from petra_graph.kinds.author_code import author_line, is_author_code
 _READS = {"__bool__", "__int__", "__float__", "__index__", "__complex__", "__contains__"}
 _READS |= {"item", "tolist", "numpy", "is_nonzero", "equal", "allclose", "__array__"}
 """Functions whose result is no tensor, and depends on values."""
+_CHOOSES = {"nonzero", "argwhere", "masked_select", "unique", "unique_consecutive", "bincount"}
+"""Functions whose result has a shape that depends on values; so has `tensor[mask]`."""
 _RANDOM = ("rand", "bernoulli", "dropout", "normal", "multinomial", "poisson")
 _PLAIN = (bool, int, float, complex, str, torch.dtype, torch.layout, torch.memory_format, EllipsisType, type(None))
 _BATCHES = (3, 5)
@@ -215,9 +217,12 @@ class _Recorder:
         if self._inside:
             return function(*args, **kwargs)
         name = getattr(function, "__name__", "")
-        if name in _READS and any(id(one) in self._nodes for one in _tensors(args)):
-            values = map_aggregate(tuple(args), lambda one: self._constant(one, name))
-            return self._quietly(function, values, kwargs)
+        masks = [one for one in _tensors(args[1:]) if one.dtype == torch.bool] if name == "__getitem__" else []
+        decisive = masks or (args if name in _READS | _CHOOSES else ())
+        if any(id(one) in self._nodes for one in _tensors(decisive)):
+            values = map_aggregate(tuple(decisive), lambda one: self._constant(one, name))
+            if name in _READS:
+                return self._quietly(function, values, kwargs)
         before = [(one, one._version) for one in _tensors((args, kwargs))]  # noqa: SLF001  torch's own count of changes in place
         grad = torch.is_grad_enabled()
         result = self._quietly(function, args, kwargs)

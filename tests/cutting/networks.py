@@ -212,6 +212,12 @@ class Branching(nn.Module):
         return self.two(x if x.sum() > 0 else -x)
 
 
+class Choosing(Branching):
+    def forward(self, x):
+        x = self.one(x)
+        return self.two(x[x.sum(1) > 0])
+
+
 class Unregistered(Branching):
     def __init__(self):
         super().__init__()
