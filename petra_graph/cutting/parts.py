@@ -68,7 +68,9 @@ def parts_of(
     users = {node: _users(node, repeated) for node in [inputs[0], *operations]}
     groups = _grouped(_finest(users, operations, has_node, may_cut), has_node)
     if len(groups) <= 1:
-        raise CannotCut("it has no two modules with weights to be cut between", "list modules that are nodes")
+        raise CannotCut(
+            "no two modules with weights to be cut between", "list modules inside, or make it one node: pg.head(MyNet)"
+        )
     return _linked(groups, _names(groups, has_node), inputs[0], output, users)
 
 

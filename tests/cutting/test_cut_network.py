@@ -164,8 +164,9 @@ def test_what_cannot_be_cut_is_refused_with_its_line(name, line, reason, hint):
 
 
 def test_one_layer_is_no_pipeline():
-    with pytest.raises(CannotCut, match="no two modules with weights"):
+    with pytest.raises(CannotCut, match="no two modules with weights") as caught:
         cut_network(lambda: nn.Sequential(nn.Linear(3, 3)), *ROW)
+    assert "pg.head(MyNet)" in caught.value.hint
 
 
 def test_what_parts_share():
