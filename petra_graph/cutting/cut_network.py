@@ -224,15 +224,15 @@ def _read(graph: fx.Graph, part: Part, node: fx.Node, stream: fx.Node) -> fx.Nod
 
 def size_of(stream: Tensor, constant: int, of_n: int, of_t: int, of_both: int) -> int:
     """Return a number that follows from the sizes of a stream [n, t, ...]."""
-    n, t = len(stream), stream.shape[1] if of_t or of_both else 0
+    n, t = stream.shape[0], stream.shape[1] if of_t or of_both else 0
     return constant + of_n * n + of_t * t + of_both * n * t
 
 
 def as_rows(value: Tensor, like: Tensor, samples: int | None) -> Tensor:
     """Return a value as a stream [n, ...]: its samples, which are in another dimension, or all of it for each sample."""
     if samples is None:
-        return value.unsqueeze(0).expand(len(like), *value.shape)
-    return torch.unflatten(value, samples, (len(like), -1)).movedim(samples, 0)
+        return value.unsqueeze(0).expand(like.shape[0], *value.shape)
+    return torch.unflatten(value, samples, (like.shape[0], -1)).movedim(samples, 0)
 
 
 def of_rows(stream: Tensor, samples: int | None) -> Tensor:
