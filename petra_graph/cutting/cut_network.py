@@ -204,7 +204,7 @@ def _part_graph(part: Part, twins: Mapping[fx.Node, fx.Node]) -> fx.Graph:
     graph.output(
         tuple(
             copied(node)
-            if node.meta["rows"]
+            if node.meta.get("rows", True)
             else graph.call_function(as_rows, (copied(node), like, node.meta["samples"]))
             for node in part.returns
         )
@@ -214,7 +214,7 @@ def _part_graph(part: Part, twins: Mapping[fx.Node, fx.Node]) -> fx.Graph:
 
 def _read(graph: fx.Graph, part: Part, node: fx.Node, stream: fx.Node) -> fx.Node:
     """Return what a part reads of a stream, which none of its operations may change."""
-    read = stream if node.meta["rows"] else graph.call_function(of_rows, (stream, node.meta["samples"]))
+    read = stream if node.meta.get("rows", True) else graph.call_function(of_rows, (stream, node.meta["samples"]))
     changing = [one for one in part.operations if node in one.meta.get("changes", ())]
     switched_off = all(
         _only_reads(part, one) and (one.kwargs.get("inplace") or one.meta.get("inplace")) for one in changing

@@ -60,7 +60,7 @@ def parts_of(
     (output,) = (node.args[0] for node in graph.nodes if node.op == "output")
     if len(inputs) != 1 or not isinstance(output, fx.Node):
         raise CannotCut("it reads or returns more than one tensor", "a node reads the samples, one tensor [n, ...]")
-    if not output.meta["rows"]:
+    if not output.meta.get("rows", True):
         reason = f"it returns {list(output.meta['shape'])}, in which the first dimension is not that of the samples"
         raise CannotCut(reason, "return a row for each sample, [n, ...]")
     repeated = repeatable(network, graph)
@@ -113,9 +113,9 @@ def _finest(
     def crossing(count: int) -> tuple[int, int] | None:
         """Return how many values without a row for each sample, and how many numbers, are handed on after `count` operations."""
         values = [node for node in order[: count + 1] if last[node] >= count]
-        if any("shape" not in node.meta for node in values) or not may_cut(operations[count - 1], values):
+        if any(node.meta.get("several") for node in values) or not may_cut(operations[count - 1], values):
             return None  # a tuple is handed on by what it holds
-        return sum(not node.meta["rows"] for node in values), sum(map(_numbers, values))
+        return sum(not node.meta.get("rows", True) for node in values), sum(map(_numbers, values))
 
     ends = [(0, heavy[0]), (heavy[-1], len(operations) - 1)] if heavy else []
     cuts: list[int] = []
@@ -145,8 +145,8 @@ def _grouped(parts: Sequence[list[fx.Node]], has_node: Callable[[str], bool]) ->
 
 
 def _numbers(value: fx.Node) -> int:
-    """Return how many numbers a value has."""
-    return prod(value.meta["shape"])
+    """Return how many numbers a value has; 1 for all where shapes are unknown."""
+    return prod(value.meta.get("shape", ()))
 
 
 def _is_node(node: fx.Node, has_node: Callable[[str], bool]) -> bool:

@@ -301,14 +301,11 @@ class _Recorder:
         if isinstance(result, Tensor):
             self._known(result, node)
             return
-        if isinstance(result, Mapping):
-            items: Any = result.items()
-        elif isinstance(result, tuple | list):
-            items = enumerate(result)
-        else:
-            raise CannotCut(
-                f"{node.target} returns {type(result).__name__}", "return tensors, in tuples, lists or dictionaries"
-            )
+        node.meta["several"] = True
+        if not isinstance(result, Mapping | tuple | list):
+            hint = "return tensors, in tuples, lists or dictionaries"
+            raise CannotCut(f"{node.target} returns {type(result).__name__}", hint)
+        items: Any = result.items() if isinstance(result, Mapping) else enumerate(result)
         for key, value in items:
             if next(_tensors(value), None) is not None:
                 self._results(self._created("call_function", operator.getitem, (node, key), {}), value)
