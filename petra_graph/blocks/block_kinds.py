@@ -115,6 +115,9 @@ class Block(nn.Module):
     shared_parameters: Mapping[str, str] = {}
     """Parameters and buffers that other nodes have too, each with one name for all of them: {"weight": "embedding"}, which an instance may set."""
 
+    of_network: ClassVar[bool] = False
+    """Whether it is a part of a network, and its state has the names of that network's `state_dict`, by which it is exported."""
+
     def __init__(self, inputs: Sequence[Shape], options: Any) -> None:
         super().__init__()
         self.inputs = tuple(inputs)

@@ -33,7 +33,7 @@ class _Around(Block):
         for register in ("_modules", "_parameters", "_buffers", "_non_persistent_buffers_set"):
             self.__dict__[register] = getattr(inner, register)
         self.tables, self.shared_parameters = inner.tables, inner.shared_parameters
-        self.__dict__["undecayed"] = inner.undecayed
+        self.__dict__.update(undecayed=inner.undecayed, of_network=inner.of_network)
 
     def train(self, mode: bool = True) -> Self:
         """Set the mode of the block itself, which may do more than torch does."""

@@ -203,7 +203,9 @@ def _part_graph(part: Part, twins: Mapping[fx.Node, fx.Node]) -> fx.Graph:
     like = next(iter(streams.values()))
     graph.output(
         tuple(
-            copied(node) if node.meta.get("rows", True) else graph.call_function(as_rows, (copied(node), like))
+            copied(node)
+            if node.meta.get("rows", True)
+            else graph.call_function(as_rows, (copied(node), like, node.meta["samples"]))
             for node in part.returns
         )
     )
@@ -212,7 +214,7 @@ def _part_graph(part: Part, twins: Mapping[fx.Node, fx.Node]) -> fx.Graph:
 
 def _read(graph: fx.Graph, part: Part, node: fx.Node, stream: fx.Node) -> fx.Node:
     """Return what a part reads of a stream, which none of its operations may change."""
-    read = stream if node.meta.get("rows", True) else graph.call_function(of_rows, (stream,))
+    read = stream if node.meta.get("rows", True) else graph.call_function(of_rows, (stream, node.meta["samples"]))
     changing = [one for one in part.operations if node in one.meta.get("changes", ())]
     switched_off = all(
         _only_reads(part, one) and (one.kwargs.get("inplace") or one.meta.get("inplace")) for one in changing
@@ -222,15 +224,17 @@ def _read(graph: fx.Graph, part: Part, node: fx.Node, stream: fx.Node) -> fx.Nod
 
 def size_of(stream: Tensor, constant: int, of_n: int, of_t: int, of_both: int) -> int:
     """Return a number that follows from the sizes of a stream [n, t, ...]."""
-    n, t = len(stream), stream.shape[1] if of_t or of_both else 0
+    n, t = stream.shape[0], stream.shape[1] if of_t or of_both else 0
     return constant + of_n * n + of_t * t + of_both * n * t
 
 
-def as_rows(value: Tensor, like: Tensor) -> Tensor:
-    """Return a value that all samples share as a stream, in which each has it."""
-    return value.unsqueeze(0).expand(len(like), *value.shape)
+def as_rows(value: Tensor, like: Tensor, samples: int | None) -> Tensor:
+    """Return a value as a stream [n, ...]: its samples, which are in another dimension, or all of it for each sample."""
+    if samples is None:
+        return value.unsqueeze(0).expand(like.shape[0], *value.shape)
+    return torch.unflatten(value, samples, (like.shape[0], -1)).movedim(samples, 0)
 
 
-def of_rows(stream: Tensor) -> Tensor:
-    """Return the value that all samples of a stream share."""
-    return stream[0]
+def of_rows(stream: Tensor, samples: int | None) -> Tensor:
+    """Return the value that was made a stream; `contiguous`, so that it is the same whether the stream was copied on its way."""
+    return stream[0] if samples is None else stream.movedim(0, samples).flatten(samples, samples + 1).contiguous()

@@ -60,12 +60,17 @@ def parts_of(
     (output,) = (node.args[0] for node in graph.nodes if node.op == "output")
     if len(inputs) != 1 or not isinstance(output, fx.Node):
         raise CannotCut("it reads or returns more than one tensor", "a node reads the samples, one tensor [n, ...]")
+    if not output.meta.get("rows", True):
+        reason = f"it returns {list(output.meta['shape'])}, in which the first dimension is not that of the samples"
+        raise CannotCut(reason, "return a row for each sample, [n, ...]")
     repeated = repeatable(network, graph)
     operations = [node for node in graph.nodes if node.op in _OPERATIONS and node not in repeated]
     users = {node: _users(node, repeated) for node in [inputs[0], *operations]}
     groups = _grouped(_finest(users, operations, has_node, may_cut), has_node)
     if len(groups) <= 1:
-        raise CannotCut("it has no two modules with weights to be cut between", "list modules that are nodes")
+        raise CannotCut(
+            "no two modules with weights to be cut between", "list modules inside, or make it one node: pg.head(MyNet)"
+        )
     return _linked(groups, _names(groups, has_node), inputs[0], output, users)
 
 
@@ -108,8 +113,8 @@ def _finest(
     def crossing(count: int) -> tuple[int, int] | None:
         """Return how many values without a row for each sample, and how many numbers, are handed on after `count` operations."""
         values = [node for node in order[: count + 1] if last[node] >= count]
-        if not may_cut(operations[count - 1], values):
-            return None
+        if any(node.meta.get("several") for node in values) or not may_cut(operations[count - 1], values):
+            return None  # a tuple is handed on by what it holds
         return sum(not node.meta.get("rows", True) for node in values), sum(map(_numbers, values))
 
     ends = [(0, heavy[0]), (heavy[-1], len(operations) - 1)] if heavy else []

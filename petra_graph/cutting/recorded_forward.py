@@ -35,6 +35,8 @@ from petra_graph.kinds.author_code import author_line, is_author_code
 _READS = {"__bool__", "__int__", "__float__", "__index__", "__complex__", "__contains__"}
 _READS |= {"item", "tolist", "numpy", "is_nonzero", "equal", "allclose", "__array__"}
 """Functions whose result is no tensor, and depends on values."""
+_CHOOSES = {"nonzero", "argwhere", "masked_select", "unique", "unique_consecutive", "bincount"}
+"""Functions whose result has a shape that depends on values; so has `tensor[mask]`."""
 _RANDOM = ("rand", "bernoulli", "dropout", "normal", "multinomial", "poisson")
 _PLAIN = (bool, int, float, complex, str, torch.dtype, torch.layout, torch.memory_format, EllipsisType, type(None))
 _BATCHES = (3, 5)
@@ -215,9 +217,12 @@ class _Recorder:
         if self._inside:
             return function(*args, **kwargs)
         name = getattr(function, "__name__", "")
-        if name in _READS and any(id(one) in self._nodes for one in _tensors(args)):
-            values = map_aggregate(tuple(args), lambda one: self._constant(one, name))
-            return self._quietly(function, values, kwargs)
+        masks = [one for one in _tensors(args[1:]) if one.dtype == torch.bool] if name == "__getitem__" else []
+        decisive = masks or (args if name in _READS | _CHOOSES else ())
+        if any(id(one) in self._nodes for one in _tensors(decisive)):
+            values = map_aggregate(tuple(decisive), lambda one: self._constant(one, name))
+            if name in _READS:
+                return self._quietly(function, values, kwargs)
         before = [(one, one._version) for one in _tensors((args, kwargs))]  # noqa: SLF001  torch's own count of changes in place
         grad = torch.is_grad_enabled()
         result = self._quietly(function, args, kwargs)
@@ -296,14 +301,11 @@ class _Recorder:
         if isinstance(result, Tensor):
             self._known(result, node)
             return
-        if isinstance(result, Mapping):
-            items: Any = result.items()
-        elif isinstance(result, tuple | list):
-            items = enumerate(result)
-        else:
-            raise CannotCut(
-                f"{node.target} returns {type(result).__name__}", "return tensors, in tuples, lists or dictionaries"
-            )
+        node.meta["several"] = True
+        if not isinstance(result, Mapping | tuple | list):
+            hint = "return tensors, in tuples, lists or dictionaries"
+            raise CannotCut(f"{node.target} returns {type(result).__name__}", hint)
+        items: Any = result.items() if isinstance(result, Mapping) else enumerate(result)
         for key, value in items:
             if next(_tensors(value), None) is not None:
                 self._results(self._created("call_function", operator.getitem, (node, key), {}), value)
@@ -423,12 +425,33 @@ def _merged(alike: Sequence[tuple[tuple[int, int], fx.Graph]]) -> fx.Graph:
         args = _zipped(value, [node.args for node in nodes])
         kwargs = _zipped(value, [dict(node.kwargs) for node in nodes])
         changes.append((nodes[0], args, kwargs))
-        shapes = [node.meta.get("shape") for node in nodes]
-        nodes[0].meta["length"] = all(shape and shape[1:2] == (t,) for shape, (_, t) in zip(shapes, sizes, strict=True))
-        nodes[0].meta["rows"] = all(shape and shape[0] == n for shape, (n, _) in zip(shapes, sizes, strict=True))
+        if "shape" in nodes[0].meta:
+            nodes[0].meta.update(_layout([node.meta["shape"] for node in nodes], sizes))
     for node, args, kwargs in changes:
         node.meta["args"], node.meta["kwargs"] = args, kwargs
     return one
+
+
+def _layout(shapes: Sequence[tuple[int, ...]], sizes: Sequence[tuple[int, int]]) -> dict[str, Any]:
+    """Return where a value has its samples.
+
+    Returns:
+        `samples`: the dimension that has them, alone or times another number, as in [t, n, width] and [n t, width]; None: all samples share it.
+        `rows`: whether it is [n, ...].
+        `length`: whether a row of it is [t, ...].
+    """
+    found: dict[int, float] = {}
+    for at, lengths in enumerate(zip(*shapes, strict=False)):
+        times = {(length / n, t) for length, (n, t) in zip(lengths, sizes, strict=True)}
+        if lengths[0] and len(times) == len({t for _, t in sizes}) and all(one.is_integer() for one, _ in times):
+            found[at] = max(one for one, _ in times)
+    samples = min(found, key=found.__getitem__, default=None)
+    rows = samples == 0 and found[0] == 1
+    of_row = [
+        shape[1:2] if rows else (shape[0] // n,) if samples == 0 else shape[:1]
+        for shape, (n, _) in zip(shapes, sizes, strict=True)
+    ]
+    return {"samples": samples, "rows": rows, "length": of_row == [(t,) for _, t in sizes]}
 
 
 def _zipped(function: Callable[..., Any], values: Sequence[Any]) -> Any:

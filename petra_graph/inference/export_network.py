@@ -1,6 +1,6 @@
 """A saved run's network in formats that other programs open: safetensors, torch.export, ONNX.
 
-    safetensors    parameters and buffers by node; the samples' normalisation and the resolved spec in the file's metadata
+    safetensors    parameters and buffers by node, or as in the `state_dict` of a network that was cut into nodes; the samples' normalisation and the resolved spec in the file's metadata
     torch-export   a program: `torch.export.load(FILE).module()(samples)`, without petra-graph
     onnx           a program for onnxruntime and others
 
@@ -40,6 +40,7 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from petra_graph.blocks import Streams
+from petra_graph.blocks.couplings.residual_chain import COEFFICIENTS
 from petra_graph.blocks.grid import grid
 from petra_graph.blocks.low_rank_adapters import merge_adapters
 from petra_graph.errors import PetraGraphError, RunFailed, SpecError
@@ -177,9 +178,9 @@ def _tolerance(network: Network, expected: Tensor) -> float:
 
 def _save_tensors(run: SavedRun, network: Network, file: Path) -> None:
     tensors = {
-        f"{name}.{key}": value.detach().cpu().contiguous().clone()
-        for name in run.network.graph.nodes
-        for key, value in network.block(name).state_dict().items()
+        key if block.of_network and key not in COEFFICIENTS else f"{name}.{key}": value.cpu().contiguous().clone()
+        for name, block in [(name, network.block(name)) for name in run.network.graph.nodes]
+        for key, value in block.state_dict().items()
     }
     metadata = {"format": "pt", "spec": dump(run.spec), "samples": json.dumps(asdict(run.facts))}
     write_whole(file, lambda path: save_file(tensors, path, metadata))

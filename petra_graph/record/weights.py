@@ -122,7 +122,9 @@ def _state_dict(file: Path) -> Mapping[str, Tensor]:
         try:
             content: Any = torch.load(file, map_location="cpu", weights_only=True, mmap=zipfile.is_zipfile(file))
         except Exception as error:  # noqa: BLE001  torch's reader raises whatever a damaged pickle leads it to
-            raise UnreadableWeights(f"{file} cannot be read: {_reason(error)}") from None
+            code = "Unsupported" in str(error)  # what torch says of a name that it does not import
+            reason = "it holds more than tensors, whose code is not run" if code else _reason(error)
+            raise UnreadableWeights(f"{file} cannot be read: {reason}") from None
     for key in _INSIDE:
         if isinstance(content, Mapping) and isinstance(content.get(key), Mapping):
             content = content[key]

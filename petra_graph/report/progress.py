@@ -18,7 +18,7 @@ from petra_graph.errors import printable
 from petra_graph.kinds.listener import EpochEnded, Listener, Started
 from petra_graph.kinds.metric import scales_in
 from petra_graph.report.metric_text import numbers, tested
-from petra_graph.units import clock, noun, plural
+from petra_graph.units import clock, noun, plural, rate
 
 _REFRESH_SECONDS = 0.2
 _LINE_SECONDS = 60.0
@@ -147,9 +147,9 @@ class _Pace:
         """Return the speed in this epoch, and the time that the run still takes."""
         run = self.run
         done, total = (epoch - 1) * run.micro_batches + micro_batches, run.epochs * run.micro_batches
-        rate = (micro_batches - self._before_in_epoch) * run.batch / max(now - self._epoch_began, _REFRESH_SECONDS)
+        speed = (micro_batches - self._before_in_epoch) * run.batch / max(now - self._epoch_began, _REFRESH_SECONDS)
         left = clock((now - self._began) * (total - done) / max(done - self._before, 1))
-        return f"{rate:,.0f} samples/s  ETA {left}"
+        return f"{rate(speed)}  ETA {left}"
 
 
 def heading(run: Started) -> str:
@@ -174,7 +174,7 @@ def epoch_line(report: EpochEnded, run: Started) -> str:
     test = f"   test {tested(report.test, run.tested, run.metrics)}" if report.test else ""
     return (
         f"{_title(report.epoch, run.epochs)}   train {numbers(report.train)}{test}"
-        f"   lr {report.learning_rate:.4g}   {report.samples_per_second:,.0f} samples/s"
+        f"   lr {report.learning_rate:.4g}   {rate(report.samples_per_second)}"
     )
 
 

@@ -149,6 +149,39 @@ class LSTM(nn.Module):
         return self.last(functional.dropout(hidden[-1], 0.3, self.training))
 
 
+class TimeFirst(nn.Module):
+    """Samples in the second dimension, as layers of torch have them by default, and then in one with their tokens."""
+
+    def __init__(self):
+        super().__init__()
+        self.embedding, self.positions = nn.Embedding(11, 6), nn.Parameter(torch.randn(6, 1, 6))
+        self.layers = nn.ModuleList(nn.TransformerEncoderLayer(6, 2, 8, dropout=0.1) for _ in range(2))
+        self.words, self.last = nn.ModuleList(nn.Linear(6, 6) for _ in range(2)), nn.Linear(6, 3)
+
+    def forward(self, tokens):
+        n, length = tokens.shape
+        x = self.embedding(tokens.t()) + self.positions[:length]
+        for layer in self.layers:
+            x = layer(x)
+        x = x.transpose(0, 1).reshape(n * length, 6)
+        for layer in self.words:
+            x = x + layer(x).tanh()
+        return self.last(x.view(n, length, 6).mean(1))
+
+
+class Tagger(nn.Module):
+    """A module returns a tuple, of which the next layer reads one value, and a later one the other."""
+
+    def __init__(self):
+        super().__init__()
+        self.embedding, self.rnn = nn.Embedding(11, 4), nn.GRU(4, 6, batch_first=True)
+        self.middle, self.last = nn.ModuleList([nn.Linear(6, 6)]), nn.Linear(6, 5)
+
+    def forward(self, tokens):
+        states, hidden = self.rnn(self.embedding(tokens))
+        return self.last(self.middle[0](states) + hidden[-1][:, None])
+
+
 class Mixer(nn.Module):
     """Layers of one class as attributes, and operations in place on what others read."""
 
@@ -179,6 +212,12 @@ class Branching(nn.Module):
         return self.two(x if x.sum() > 0 else -x)
 
 
+class Choosing(Branching):
+    def forward(self, x):
+        x = self.one(x)
+        return self.two(x[x.sum(1) > 0])
+
+
 class Unregistered(Branching):
     def __init__(self):
         super().__init__()
@@ -191,6 +230,11 @@ class Unregistered(Branching):
 class Dictionary(Branching):
     def forward(self, x):
         return {"logits": self.two(self.one(x))}
+
+
+class Flat(Branching):
+    def forward(self, x):
+        return self.two(self.one(x)).view(-1)
 
 
 class InTraining(Branching):

@@ -18,6 +18,8 @@ NETWORKS = {
     "RotaryNet": (TOKENS, ["model.embed", *[f"model.layers.{index}" for index in range(3)], "head"]),
     "UNet": (IMAGE, ["down.0", "down.1", "middle", "up.0", "up.1", "last"]),
     "LSTM": (TOKENS, ["embedding", "lstm", "last"]),
+    "TimeFirst": (TOKENS, ["embedding", "layers.0", "layers.1", "words.0", "words.1", "last"]),
+    "Tagger": (TOKENS, ["embedding", "rnn", "middle.0", "last"]),
     "Mixer": (IMAGE, ["patches", "one", "two", "three", "last"]),
 }
 CPU = torch.device("cpu")
@@ -35,6 +37,9 @@ class Parts(nn.Module):
         ]
 
     def forward(self, samples):
+        return self.streams(samples)[-1][0]
+
+    def streams(self, samples):
         made = []
         for part, owner, forward in zip(self.parts, self.owners, self.forwards, strict=True):
             streams = [stream for source in part.sources for stream in made[source]] if made else [samples]
@@ -42,7 +47,7 @@ class Parts(nn.Module):
             made.append(forward(owner, *streams))
             assert all(len(stream) == len(samples) for stream in made[-1])
             assert all(stream._version == version for stream, version in before)
-        return made[-1][0]
+        return made
 
 
 def samples_of(kind, n=4):
@@ -84,11 +89,20 @@ def test_outputs_are_the_networks_to_the_bit_and_gradients_its_own(name):
 
 
 @pytest.mark.parametrize(("n", "length"), [(1, 6), (3, 4), (7, 2)])
-@pytest.mark.parametrize("name", ["GPT", "RotaryNet"])
+@pytest.mark.parametrize("name", ["GPT", "RotaryNet", "TimeFirst"])
 def test_batches_of_any_size_and_shorter_samples(name, n, length):
     plain, parts = both(name, TOKENS)
     tokens = torch.randint(0, 11, (n, length))
     assert torch.equal(parts.eval()(tokens), plain.eval()(tokens))
+
+
+@pytest.mark.parametrize("name", ["TimeFirst", "Tagger"])
+def test_streams_have_a_row_for_each_sample_wherever_the_network_has_its_samples(name):
+    _, parts = both(name, TOKENS)
+    tokens = samples_of(TOKENS)
+    for batch, alone in zip(parts.eval().streams(tokens), parts.streams(tokens[2:3]), strict=True):
+        for stream, one in zip(batch, alone, strict=True):
+            torch.testing.assert_close(stream[2:3], one)
 
 
 @pytest.mark.parametrize("n", [1, 7])
@@ -127,6 +141,7 @@ def test_lists_that_name_no_nodes(listed, reason):
     ("name", "line", "reason", "hint"),
     [
         ("Branching", "x if x.sum() > 0", "depends on the values of a tensor, by bool", "torch.where"),
+        ("Choosing", "x[x.sum(1) > 0]", "depends on the values of a tensor, by getitem", "torch.where"),
         ("Unregistered", "x - self.mean", "neither a parameter, nor a buffer", "register_buffer"),
         ("Dictionary", "", "returns dict, and the loss reads one tensor", "return self.model(x).logits"),
         (
@@ -135,6 +150,7 @@ def test_lists_that_name_no_nodes(listed, reason):
             "does other operations in training and in evaluation",
             "module of its own",
         ),
+        ("Flat", "", "first dimension is not that of the samples", "[n, ...]"),
         ("Averaging", "1 / x.shape[0]", "an argument follows from the size of the batch", ""),
     ],
 )
@@ -148,8 +164,9 @@ def test_what_cannot_be_cut_is_refused_with_its_line(name, line, reason, hint):
 
 
 def test_one_layer_is_no_pipeline():
-    with pytest.raises(CannotCut, match="no two modules with weights"):
+    with pytest.raises(CannotCut, match="no two modules with weights") as caught:
         cut_network(lambda: nn.Sequential(nn.Linear(3, 3)), *ROW)
+    assert "pg.head(MyNet)" in caught.value.hint
 
 
 def test_what_parts_share():

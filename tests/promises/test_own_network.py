@@ -66,6 +66,10 @@ def test_the_page_trains_exports_and_predicts(own):
     weights = load_file(only_run() / "weights.safetensors")
     make = sys.modules["my_net"].Net
     make(blocks=4).load_state_dict({name.partition("/")[2]: tensor for name, tensor in weights.items()})
+    assert main(["export", "latest", "--format", "safetensors", "--output", "net.safetensors"]) == 0
+    exported = make(blocks=4)
+    exported.load_state_dict(load_file("net.safetensors"))
+    assert torch.equal(exported.last.weight, weights["last/last.weight"])
     predicted = run.predict(np.zeros((2, 1, 8, 8), np.uint8), top=1)
     assert len(predicted) == 2
 
@@ -105,6 +109,16 @@ def test_processes_and_a_kill_change_no_bit(own):
         ended([running])
     assert main(["run", "--resume", str(only_run("killed"))]) == 0
     assert (weights_bytes(only_run("killed")), without_times(only_run("killed"))) == whole
+
+
+def test_a_network_with_its_samples_in_another_dimension_trains_and_is_exported_for_any_batch(here, write):
+    text = GPT.replace(":GPT", ":TimeFirst").replace("dropout = 0.0", "").replace("classes = 11", "classes = 3")
+    assert main(["run", write("gpt.toml", text.replace("target_shape = [6], ", ""))]) == 0
+    assert main(["export", "latest", "--format", "torch-export", "--output", "net.pt2"]) == 0
+    network, program = pg.load("latest").eval(), torch.export.load("net.pt2").module()
+    for n in (2, 5):
+        tokens = torch.randint(0, 11, (n, 6))
+        assert torch.allclose(program(tokens), network(tokens), atol=1e-5)
 
 
 @pytest.mark.parametrize(

@@ -121,9 +121,9 @@ def long_epoch(run: Started, first: int) -> list[str]:
 
 def test_a_log_of_a_long_epoch_gets_a_line_a_minute():
     assert long_epoch(evolve(STARTED, micro_batches=10, resumed_at=20), 1) == [
-        "epoch  3/10   3 of 10 micro-batches   train loss 1.0000 top1 50.00 %   2 samples/s  ETA 0:25:40",
-        "epoch  3/10   6 of 10 micro-batches   train loss 1.0000 top1 50.00 %   2 samples/s  ETA 0:24:40",
-        "epoch  3/10   9 of 10 micro-batches   train loss 1.0000 top1 50.00 %   2 samples/s  ETA 0:23:40",
+        "epoch  3/10   3 of 10 micro-batches   train loss 1.0000 top1 50.00 %   1.6 samples/s  ETA 0:25:40",
+        "epoch  3/10   6 of 10 micro-batches   train loss 1.0000 top1 50.00 %   1.6 samples/s  ETA 0:24:40",
+        "epoch  3/10   9 of 10 micro-batches   train loss 1.0000 top1 50.00 %   1.6 samples/s  ETA 0:23:40",
         "epoch  3/10   evaluating",
         LINE,
     ]
@@ -143,7 +143,7 @@ def test_the_speed_is_that_of_the_epoch_under_way():
 def test_what_was_done_before_a_run_was_resumed_took_none_of_its_time():
     """The remaining time was too short, and the speed too high, by all that was done before."""
     assert long_epoch(evolve(STARTED, micro_batches=10, resumed_at=24), 5)[0] == (
-        "epoch  3/10   7 of 10 micro-batches   train loss 1.0000 top1 50.00 %   2 samples/s  ETA 0:24:20"
+        "epoch  3/10   7 of 10 micro-batches   train loss 1.0000 top1 50.00 %   1.6 samples/s  ETA 0:24:20"
     )
 
 
@@ -259,5 +259,5 @@ def test_the_bar_shows_throughput_and_the_time_that_remains(terminal):
     listener._bar.refresh()
     listener.stopped()
     written = terminal.close()
-    assert "70 samples/s" in written  # 22 * 32 in 10 s
+    assert "70.4 samples/s" in written  # 22 * 32 in 10 s
     assert "ETA 0:03:10" in written  # a twentieth of the run took 10 s

@@ -22,6 +22,7 @@ from petra_graph.errors import Problem, SpecError, kind_of
 
 class _OfPart(Block):
     Options = ModulePartOptions
+    of_network = True
 
     def __init__(self, inputs: Sequence[Shape], options: ModulePartOptions) -> None:
         super().__init__(inputs, options)

@@ -174,7 +174,8 @@ def _opened(file: Path, reader: str | None) -> Iterator[WeightFile]:
         with open_weights(file) if reader is None else _read_by(reader, file) as opened:
             yield opened
     except UnreadableWeights as error:
-        raise SpecError(Problem(message=str(error), path=_PATH)) from None
+        hint = "give a safetensors file, or what torch.save(network.state_dict(), FILE) writes"
+        raise SpecError(Problem(message=str(error), hint=hint, path=_PATH)) from None
 
 
 @contextmanager

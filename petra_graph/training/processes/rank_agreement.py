@@ -90,8 +90,12 @@ def _code_of_plugins(checked: CheckedSpec) -> Iterator[tuple[str, str]]:
 def _weights(prepared: Prepared) -> dict[str, str]:
     if prepared.initial is None:
         return {}
-    with prepared.initial.file.open("rb") as file:
-        return {"the weights to begin with": file_digest(file, "sha256").hexdigest()[:_SHOWN]}
+    begun, digest = prepared.initial.file, sha256()
+    for path in sorted(begun.iterdir()) if begun.is_dir() else [begun]:
+        if path.is_file():
+            with path.open("rb") as file:
+                digest.update(file_digest(file, "sha256").digest())
+    return {"the weights to begin with": digest.hexdigest()[:_SHOWN]}
 
 
 def _digest(split: Split, seed: int) -> str:

@@ -85,7 +85,7 @@ CASES: dict[str, tuple[Callable[[], object], list[str], str]] = {
         'model has model_type = "mine"',
     ),
     "a size of another type": (lambda: change(hidden_size="32"), [], 'hidden_size = "32", not a positive'),
-    "too many layers": (lambda: change(num_hidden_layers=10**12), [], "num_hidden_layers = 1000000000000"),
+    "too many layers": (lambda: change(num_hidden_layers=10**12), [], "not an integer from 1 to 10,000"),
     "quantised": (lambda: change(quantization_config={"bits": 4}), [], "model is of quantised weights"),
     "heads that do not divide": (
         lambda: change(num_attention_heads=5),
@@ -106,6 +106,12 @@ CASES: dict[str, tuple[Callable[[], object], list[str], str]] = {
         lambda: None,
         ["data.options.vocabulary=9"],
         "the data set has 9 tokens, and model has vocab",
+    ),
+    "no tokenizer": (lambda: None, ["data.options.tokenizer=nowhere"], "there is no file nowhere"),
+    "a damaged tokenizer": (
+        lambda: Path("broken.json").write_text("{}"),
+        ["data.options.tokenizer=broken.json"],
+        "broken.json is no tokenizer",
     ),
     "no weights": (WEIGHTS.unlink, [], "model has neither model.safetensors nor model.safetensors.index"),
     "pickles": (pickled, [], "pytorch_model.bin is a pickle, which may run code"),
@@ -144,9 +150,15 @@ def test_bad_input_is_refused_with_a_remedy(case: str, capsys: pytest.CaptureFix
     assert main(["run", "tiny.toml", "--dry-run", *arguments]) == 2
     said = capsys.readouterr().err
     assert message in said
-    assert "help: " in said
+    assert said.count("help: ") == 1
     assert "Traceback" not in said
     assert not Path("runs").exists()
+
+
+def test_a_plan_needs_no_tokenizer(capsys: pytest.CaptureFixture[str]) -> None:
+    Path("model/tokenizer.json").unlink()
+    assert main(["plan", "tiny.toml"]) == 0
+    assert "lm_head" in capsys.readouterr().out
 
 
 def test_a_sliding_window_is_refused_where_it_would_matter(capsys: pytest.CaptureFixture[str]) -> None:

@@ -6,6 +6,7 @@ import attrs
 import pytest
 
 from petra_graph.errors import SpecError
+from petra_graph.training.checkpoints.initial_weights import InitialWeights
 from petra_graph.training.prepared_run import prepare
 from petra_graph.training.processes import rank_agreement
 from petra_graph.training.processes.rank_agreement import agree
@@ -86,3 +87,18 @@ def test_other_code_of_a_block_without_a_package(write):
     write("my_module.py", MODULE.replace("tanh", "sigmoid"))
     with pytest.raises(SpecError, match="the code of my_module: "):
         agree(FakeWorld(1, values), prepared)
+
+
+@pytest.mark.parametrize("of_folder", [False, True], ids=["file", "folder"])
+def test_other_weights_to_begin_with(prepared, tmp_path, of_folder):
+    made = []
+    for name in ("one", "alike", "other"):
+        path = tmp_path / name / "weights"
+        path.parent.mkdir()
+        path.write_bytes(b"other" if name == "other" else b"same")
+        file = path.parent if of_folder else path
+        made.append(attrs.evolve(prepared, initial=InitialWeights(file=file, reader=None, fitting={}, said="")))
+    one, alike, other = made
+    assert difference(one, alike) == []
+    (told,) = difference(one, other)
+    assert told.startswith("the weights to begin with: ")

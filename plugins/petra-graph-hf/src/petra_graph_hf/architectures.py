@@ -71,9 +71,10 @@ def _data_problems(values: Mapping[str, Any], facts: DataFacts, file: str) -> li
     if facts.classes is not None and facts.classes > vocabulary:
         message = f"the data set has {facts.classes} tokens, and {file} has vocab_size = {vocabulary}: a tokenizer of another vocabulary"
         found.append(Problem(message=message, hint="set data.options.tokenizer to the model's own", path=("model",)))
-    elif facts.classes != vocabulary:
-        came = "an unknown number of tokens" if facts.classes is None else f"{facts.classes} tokens"
-        message = f"the data set has {came}, and {file} has vocab_size = {vocabulary}"
+    elif (
+        facts.classes is not None and facts.classes != vocabulary
+    ):  # None: the tokenizer is not there, which a plan does not need
+        message = f"the data set has {facts.classes} tokens, and {file} has vocab_size = {vocabulary}"
         hint = f"if the tokenizer is the model's own, set data.options.vocabulary = {vocabulary}: its last vectors belong to no token"
         found.append(Problem(message=message, hint=hint, path=("model",)))
     longest = values.get("max_position_embeddings")

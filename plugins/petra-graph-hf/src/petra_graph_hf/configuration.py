@@ -80,10 +80,12 @@ def problems_of(values: Mapping[str, Any], file: str, path: tuple[str, ...]) -> 
         found.append(Problem(message=f"{file} has {came}", hint=hint, path=path))
     for key in SIZES:
         value = values.get(key)
-        if type(value) is not int or value < 1 or (key == "num_hidden_layers" and value > _MOST_LAYERS):
-            came = "no" if key not in values else f"{key} = {json.dumps(value, default=str)}, not a positive"
-            message = f"{file} has {came} {key}" if key not in values else f"{file} has {came} integer"
-            found.append(Problem(message=message, hint="give the configuration of a whole model", path=path))
+        most = _MOST_LAYERS if key == "num_hidden_layers" else None
+        if type(value) is not int or value < 1 or (most is not None and value > most):
+            of = "a positive integer" if most is None else f"an integer from 1 to {most:,}"
+            came = f"no {key}" if key not in values else f"{key} = {json.dumps(value, default=str)}, not {of}"
+            hint = "give the configuration of a whole model"
+            found.append(Problem(message=f"{file} has {came}", hint=hint, path=path))
     if values.get("quantization_config"):
         hint = "use the model's folder with weights in float32, float16 or bfloat16, or a GGUF file"
         found.append(Problem(message=f"{file} is of quantised weights (quantization_config)", hint=hint, path=path))

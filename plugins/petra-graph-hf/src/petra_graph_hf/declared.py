@@ -57,8 +57,7 @@ class TokensOptions(TextOptions):
         "file tokenizer.json of the model, or the folder that has it", validator=Length(at_least=1), is_path=True
     )
     vocabulary: int | None = option(
-        "number of tokens of the network, if that is more than the tokenizer has; default: the tokenizer's. Plans without "
-        "the tokenizer need it",
+        "number of tokens of the network, if that is more than the tokenizer has; default: the tokenizer's",
         default=None,
         validator=AtLeast(2),
     )

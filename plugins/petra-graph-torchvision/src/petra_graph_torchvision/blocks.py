@@ -23,6 +23,7 @@ class Piece(Block):
     """What all pieces share: the operations between two places where the network is cut."""
 
     Options = PieceOptions
+    of_network = True
 
     def __init__(self, inputs: Sequence[Shape], options: PieceOptions) -> None:
         super().__init__(inputs, options)
