@@ -49,6 +49,7 @@ ROWS: Mapping[str, Sequence[str]] = {
     "nadam by stage": (NADAM, "optimizer.options.beta1_by_stage=true"),
     "rate by delay": (BY_DELAY,),
     "spike rate by delay": (SPIKE, BY_DELAY),
+    "predict rate by delay": (PREDICT, BY_DELAY),
     "muon backprop": (MUON, *BACKPROP),
     "muon": (MUON,),
     "muon spike": (MUON, SPIKE),

@@ -2,7 +2,8 @@
 
     one order      the least T at which the devices can hold all items: each takes some that it can work through in T, up
                    to a position whose messages take T at most
-    branches       all work on all devices, or the longest item on the device that is fastest at it
+    branches       the same, each device taking the items that suit it best, wherever they stand; or the longest item on the device
+                   that is fastest at it
 
 Only messages between neighbours in the order count, in one direction at a time; on a chain these are all, and the bound is
 the best cut's. Whatever a time model adds, waits, latencies or other messages, makes ticks longer.
@@ -10,7 +11,7 @@ the best cut's. Whatever a time model adds, waits, latencies or other messages, 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 from attrs import frozen
@@ -30,25 +31,37 @@ Marks = NDArray[np.bool_]
 
 def tick_bound(problem: PartitionProblem, width: float = EXACT) -> float:
     """Return seconds that no cut's tick is below, each device hosting a stage at least; the best such bound, less the relative `width`."""
-    spread = _spread_bound(problem)
-    return max(spread, _filled_bound(problem, spread, width)) if has_one_order(problem) else spread
-
-
-def _spread_bound(problem: PartitionProblem) -> float:
-    """Return the tick if work could be divided at will, each device as fast as it is at the item that suits it best."""
     seconds = np.array(problem.device_seconds)
     own = np.array([device.stage_seconds for device in problem.devices])
     longest = float((seconds + own[:, None]).min(axis=0).max())
-    usual = seconds[0]
-    with np.errstate(divide="ignore", invalid="ignore"):
-        rates = np.where(usual > 0, usual / seconds, 0.0).max(axis=1)
-    if not np.isfinite(rates).all() or not rates.any():
-        return longest
-    return max(longest, float((usual.sum() + (own * rates).sum()) / rates.sum()))
+    if has_one_order(problem):
+        return filled_bound(works(problem), message_seconds(problem), longest, width)
+    return _spread_bound(seconds, own, longest, width)
 
 
-def _filled_bound(problem: PartitionProblem, low: float, width: float) -> float:
-    return filled_bound(works(problem), message_seconds(problem), low, width)
+def _spread_bound(seconds: Array, own: Array, low: float, width: float) -> float:
+    """Return the tick if work could be divided at will, each device taking those items at which it is fastest beside the first one.
+
+    Args:
+        seconds: of every item on every device.
+        own: seconds of each device, whatever its items.
+        low: seconds that no tick is below.
+    """
+    seconds = seconds[:, seconds.min(axis=0) > 0]  # What takes no time on some device is done there.
+    if not seconds.size:
+        return low
+    best_first = np.argsort(seconds / seconds[0], axis=1, kind="stable")
+    zero = np.zeros((len(seconds), 1))
+    taken = np.hstack([zero, np.take_along_axis(seconds, best_first, axis=1).cumsum(axis=1)])
+    # What is done then, in the first device's seconds.
+    done = np.hstack([zero, seconds[0][best_first].cumsum(axis=1)])
+
+    def holds_all(tick: float) -> bool:
+        most = sum(float(np.interp(tick - one, *row)) for one, *row in zip(own, taken, done, strict=True))
+        return most >= (1 - _ROUNDING) * float(done[0, -1])
+
+    high = float((taken[:, -1] + own).max())
+    return low if low >= high or holds_all(low) else _bisected(holds_all, low, high, width)
 
 
 @frozen(kw_only=True, eq=False)
@@ -81,9 +94,14 @@ def filled_bound(row: Sequence[Work], messages: Array, low: float, width: float 
     high = max(float(messages.max()), *(float(one.seconds[-1]) + one.stage_seconds for one in row))
     if low >= high or _holds_all(row, messages, low):
         return low
+    return _bisected(lambda seconds: _holds_all(row, messages, seconds), low, high, width)
+
+
+def _bisected(holds_all: Callable[[float], bool], low: float, high: float, width: float) -> float:
+    """Return seconds that are not enough, or just, `low` being too few and `high` enough."""
     while high - low > width * high:
         middle = (low + high) / 2
-        low, high = (low, middle) if _holds_all(row, messages, middle) else (middle, high)
+        low, high = (low, middle) if holds_all(middle) else (middle, high)
     return low
 
 

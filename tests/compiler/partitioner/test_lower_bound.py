@@ -33,6 +33,14 @@ def test_unlike_devices_differ_by_item():
     assert tick_bound(chain([0, 0, 0], devices)) == pytest.approx(2)
 
 
+def test_a_device_does_no_more_work_in_branches_than_what_suits_it():
+    """The last device is twice as fast at the last item alone, and was taken to be so at all: 2 in place of 2.5."""
+    devices = [DeviceBudget(name="a", item_seconds=(2, 2, 2)), DeviceBudget(name="b", item_seconds=(2, 2, 1))]
+    ends = [ItemEdge(producer=name, consumer="c") for name in "ab"]
+    problem = PartitionProblem(items=[Item(name=name) for name in "abc"], edges=ends, devices=devices)
+    assert tick_bound(problem) == pytest.approx(2.5)
+
+
 def test_every_stage_adds_its_own_seconds():
     devices = [attrs.evolve(device, stage_seconds=3.0) for device in plain_devices(2)]
     assert tick_bound(chain([1, 1], devices)) == pytest.approx(4)
