@@ -1,14 +1,15 @@
 """What the planner finds for RevNet50 and a GPT on 4, 8 and 64 devices, alike and unlike, and how long it takes.
 
-    python tools/bench/plans.py --write
+    python tools/bench/plans.py --before OTHER/CHECKOUT --write
 
-Each case is one `petra-graph plan`, a process of its own, whose seconds include two for importing torch. At two commits, in environments
-of their own, it compares planners: `--label` names a result. The GPT needs plugins/petra-graph-transformers, or is left out.
+Each case is one `petra-graph plan`, a process of its own, whose seconds include two for importing torch. With `--before`, another checkout
+plans each case as well, in turns. The GPT needs plugins/petra-graph-transformers, or is left out.
 """
 
 from __future__ import annotations
 
 import json
+import os
 import re
 import subprocess
 import sys
@@ -16,11 +17,13 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from importlib.util import find_spec
 from itertools import cycle, islice, product
+from pathlib import Path
 from typing import Any
 
 import click
 from network import save
 
+ROOT = Path(__file__).parents[2]
 UNLIKE = ("t4", "rtx4090", "a100-40gb", "h100")
 KINDS: Mapping[str, Sequence[str]] = {"alike": ("a100-40gb",), "unlike": UNLIKE}
 GPT = (
@@ -36,17 +39,22 @@ NETWORKS: Mapping[str, tuple[Sequence[str], int]] = {
 
 @click.command()
 @click.option("--case", "wanted", multiple=True, help="Cases whose names contain this; default: all.")
-@click.option("--label", default="plans", show_default=True, help="The result's name.")
+@click.option(
+    "--before",
+    type=click.Path(exists=True, file_okay=False, path_type=Path),
+    help="A checkout of another version, which plans the cases, too.",
+)
 @click.option("--write/--no-write", default=False, help="Keep the result in tools/bench/results.")
-def main(wanted: Sequence[str], label: str, write: bool) -> None:
+def main(wanted: Sequence[str], before: Path | None, write: bool) -> None:
     """Plan each case, and print its tick, its answer about the cut and the seconds that it took."""
+    checkouts = {"now": ROOT} if before is None else {"before": before.resolve(), "now": ROOT}
     results = {}
     for name, words in cases():
         if not wanted or any(word in name for word in wanted):
-            results[name] = planned(words)
-            click.echo(f"{name:40} {json.dumps(results[name])}")
+            results[name] = {label: planned(words, checkout) for label, checkout in checkouts.items()}
+            click.echo(f"{name}: {json.dumps(results[name])}")
     if write:
-        click.echo(f"written: {save(label, {'results': results})}", err=True)
+        click.echo(f"written: {save('plans', {'results': results})}", err=True)
 
 
 def cases() -> Iterator[tuple[str, list[str]]]:
@@ -66,11 +74,14 @@ def cases() -> Iterator[tuple[str, list[str]]]:
         yield f"{network}, {devices} devices, {name}", [spec, *words]
 
 
-def planned(words: Sequence[str]) -> dict[str, Any]:
-    """Return what a plan says."""
+def planned(words: Sequence[str], checkout: Path) -> dict[str, Any]:
+    """Return what a checkout's plan says."""
     began = time.perf_counter()
     command = [sys.executable, "-m", "petra_graph", "plan", *words, "--json"]
-    ended = subprocess.run(command, capture_output=True, text=True, check=False)
+    path = os.pathsep.join(map(str, (checkout, checkout / "plugins/petra-graph-transformers/src")))
+    ended = subprocess.run(
+        command, capture_output=True, text=True, check=False, cwd=checkout, env=os.environ | {"PYTHONPATH": path}
+    )
     seconds = round(time.perf_counter() - began, 1)
     if ended.returncode:
         return {"exit code": ended.returncode, "says": ended.stderr.strip().splitlines()[0], "seconds": seconds}
