@@ -148,7 +148,7 @@ def pieces(day: Day) -> list[Piece]:
         side_by_side(day, REVNET18, side=32),
         side_by_side(day, REVNET50, side=32 if day.rehearsal else 224),
         compiled(day, REVNET18),
-        *([several_devices(day, REVNET50)] if day.gpus > 1 or day.rehearsal else []),
+        *([several_devices(day, REVNET50), torch_pipelines(day, REVNET50)] if day.gpus > 1 or day.rehearsal else []),
     ]
 
 
@@ -324,6 +324,29 @@ def several_devices(day: Day, network: Network) -> Piece:
             row(all_in_one, folder / "devices"),
             *(row(f"{each}, transport {way}", folder / way) for way in transports),
         ],
+    )
+
+
+def torch_pipelines(day: Day, network: Network) -> Piece:
+    folder = day.folder / f"torch-pipelines-{network.name}"
+    file, count = folder / "result.json", 2 if day.rehearsal else day.gpus
+    micro_batches, rounds = (4, 1) if day.rehearsal else (8, 5)
+    command = (
+        *(sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(count)),
+        *("tools/bench/torch_pipelines.py", "--spec", network.spec, "--device", "cpu" if day.rehearsal else "cuda"),
+        *("--micro-batches", str(micro_batches), "--rounds", str(rounds), "--output", str(file)),
+        *_set([*network.overrides(day, 60), f"{network.count}={network.batch * micro_batches}"]),
+    )
+
+    def read() -> Sequence[Row]:
+        rates = json.loads(file.read_text())["samples per second"]
+        return [{"what": what, "samples/s": rate} for what, rate in rates.items()]
+
+    return Piece(
+        name=folder.name,
+        question=f"{network.name} on {count} GPUs: how fast are torch's own pipelines and data parallelism, with micro-batches of the same size?",
+        commands=[command],
+        read=read,
     )
 
 

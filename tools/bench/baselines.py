@@ -67,7 +67,7 @@ class Baselines:
     def pipeline(self, schedule: Any, parts: int, stages: list[list[str]], *, again: bool) -> Contestant:
         """Two stages under a schedule of torch.distributed.pipelining; `again` is checkpointing, node by node."""
         rank = self.duel.world.rank
-        module = _Part(self.plain(), stages[rank], again=again)
+        module = Part(self.plain(), stages[rank], again=again)
         first, last = rank == 0, rank == RANKS - 1
         stage = PipelineStage(module, rank, RANKS, torch.device("cpu"))
         built = schedule(stage, parts, loss_fn=self.duel.loss)
@@ -118,7 +118,7 @@ class Baselines:
         return step
 
 
-class _Part(nn.Module):
+class Part(nn.Module):
     """Some nodes of a chain as torch's pipelining wants them."""
 
     def __init__(self, whole: Plain, names: Sequence[str], *, again: bool) -> None:
@@ -128,9 +128,12 @@ class _Part(nn.Module):
 
     def forward(self, *streams: Tensor) -> Any:
         """Map the streams that come in to those that go out."""
+        for stream in streams:
+            if stream.requires_grad:  # torch sends nothing but contiguous tensors, and so no other gradients
+                stream.register_hook(Tensor.contiguous)  # type: ignore[no-untyped-call]
         streams = self.evaluation.canonicalize(streams)
         for block in self.blocks.values():
             streams = checkpoint(block, *streams, use_reentrant=False) if self.again else block(*streams)
             streams = self.evaluation.canonicalize(streams)
-        # torch sends nothing but contiguous tensors, and convolutions like channels last.
+        # Convolutions like channels last.
         return tuple(stream.contiguous() for stream in streams) if len(streams) > 1 else streams[0]
