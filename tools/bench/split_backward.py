@@ -2,7 +2,7 @@
 
     blocks        a backward in its parts, reconstruct (R), input gradient (I), parameter gradient (W), against the whole one
     plans         staleness, memory and speed that plans predict for J equal stages, and for RevNet50, by schedule
-    throughput    runs on J processes, split at the least depths of `auto`, beside `1f1b`
+    throughput    runs on J processes, split at the least depths of `auto`, also with a profile that says where parts pay, beside `1f1b`
 
 **blocks**: each block's two backwards run in turns, in one invocation; read the ratios. The parts' own shares are of their sum. On a
 processor its own seconds count, which other programs disturb less.
@@ -26,7 +26,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from itertools import pairwise
+from itertools import pairwise, product
 from pathlib import Path
 from typing import Any
 
@@ -79,6 +79,8 @@ ORDERS = {
     "auto": ("method.schedule=auto",),
     "auto, split": ("method.schedule=auto", "method.split_backward=true"),
 }
+SPLIT = ("auto, split", "auto, split, profile")
+"""Without a profile every stage has three parts."""
 CHAIN = """\
 name = "equal"
 [[graph.node]]
@@ -183,36 +185,51 @@ def planned(spec: str, stages: int, settings: Sequence[str]) -> Iterator[dict[st
 def throughput(
     processes: tuple[int, ...], batch: int, channels: int, micro_batches: int, rounds: int, write: bool
 ) -> None:
-    cases = [(count, name) for count in processes for name in ("1f1b", "auto, split")]
+    cases = [(count, name) for count in processes for name in ("1f1b", *SPLIT)]
     seconds: dict[tuple[int, str], list[float]] = {case: [] for case in cases}
     depths: dict[tuple[int, str], Any] = {}
     with tempfile.TemporaryDirectory() as folder:
+        specs = {count: _chain(folder, count, batch, channels) for count in processes}
+        profiles = {
+            count: _profile(spec, _equal(count), Path(folder, f"{count}.json")) for count, spec in specs.items()
+        }
         for turn in range(rounds):
             for count, name in sorted(cases, reverse=turn % 2 == 1):
-                settings = (*_equal(count), "partition.device_type=cpu", *ORDERS[name])
-                spec = _chain(folder, count, batch, channels)
+                spec = specs[count]
+                settings = (*_equal(count), "partition.device_type=cpu", *ORDERS[name.removesuffix(", profile")])
+                if name.endswith("profile"):
+                    settings = (*settings, f"partition.profile={profiles[count]}")
                 seconds[count, name].append(_run(spec, settings, count, micro_batches, folder))
                 if turn == 0:
                     found = Planner(spec, settings).plan().prediction
                     depths[count, name] = [program.depth for program in found.programs], found.placement.words
             click.echo(f"turn {turn + 1} of {rounds}", err=True)
     rows = []
-    for count in processes:
-        whole, split = (seconds[count, name] for name in ("1f1b", "auto, split"))
+    for count, name in product(processes, SPLIT):
+        whole, split = seconds[count, "1f1b"], seconds[count, name]
         ratios = [one / other for one, other in zip(whole, split, strict=True)]
         rows.append({
             "processes": count,
+            "split": name,
             "samples per second, 1f1b": round(batch / statistics.median(whole), 1),
             "samples per second, split": round(batch / statistics.median(split), 1),
             "split / 1f1b": round(statistics.median(ratios), 3),
             "least": round(min(ratios), 3),
             "largest": round(max(ratios), 3),
-            "depths and words": {name: depths[count, name] for name in ("1f1b", "auto, split")},
+            "depths and words": {name: depths[count, name] for name in ("1f1b", name)},
         })  # fmt: skip
     click.echo(json.dumps(rows, indent=2))
     if write:
         setting = {"batch": batch, "channels": channels, "micro_batches": micro_batches, "rounds": rounds}
         click.echo(f"written: {save('split_backward_throughput', {**setting, 'rows': rows})}", err=True)
+
+
+def _profile(spec: str, settings: tuple[str, ...], path: Path) -> Path:
+    """Take a profile of this machine's processor."""
+    command = [sys.executable, "-m", "petra_graph", "profile", spec, "--output", str(path)]
+    command += [part for setting in settings for part in ("--set", setting)]
+    subprocess.run(command, capture_output=True, check=True)
+    return path
 
 
 def _chain(folder: str, stages: int, batch: int, channels: int) -> str:
