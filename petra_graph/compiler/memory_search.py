@@ -11,12 +11,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
+from itertools import islice
 from math import inf
 
 from attrs import define, field
 
 from petra_graph.compiler.cut_search import CutSearch, Found
-from petra_graph.compiler.cuts import Account, Cut, CutSpace, Hosts
+from petra_graph.compiler.cuts import CHOICES, Account, Cut, CutSpace, Hosts, device_orders
 from petra_graph.compiler.memory_table import MemoryTable, is_tabulable
 from petra_graph.compiler.planner_inputs import PlannerInputs
 from petra_graph.compiler.proposals import Candidate, Limits, Proposals, held_bytes
@@ -135,10 +136,14 @@ def _tabulate(search: CutSearch, measure: Bytes) -> None:
     assert search.best is not None, "there is a start"
     inputs = measure.inputs
     table = MemoryTable(inputs=inputs, stages=search.space.stages)
-    for hosts in search.space.orders or ():
-        devices = [inputs.devices[host] for host in hosts]
-        parts = [measure.parts[device.name] for device in devices]
-        limits = [(measure.within_limits and device.memory_bytes) or inf for device in devices]
+    sizes = [
+        (measure.parts[device.name], (measure.within_limits and device.memory_bytes) or inf)
+        for device in inputs.devices
+    ]
+    # How fast devices are, and where they stand, is nothing to bytes.
+    orders = list(islice(device_orders(sizes, search.space.stages, listed=search.space.listed), CHOICES + 1))
+    for hosts in orders[:CHOICES]:
+        parts, limits = zip(*(sizes[host] for host in hosts), strict=True)
         while not search.satisfied:
             value, stages = table.least(parts, limits)
             if value >= search.best.value:
@@ -149,4 +154,4 @@ def _tabulate(search: CutSearch, measure: Bytes) -> None:
             table.found(stages, [candidate.held_bytes[host] for host in hosts])
             if candidate.fits or not measure.within_limits:
                 search.offer(measure.of(candidate))
-    search.complete = search.space.orders is not None
+    search.complete = len(orders) <= CHOICES

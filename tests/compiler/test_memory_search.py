@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from itertools import combinations
 
 import pytest
@@ -99,6 +100,18 @@ def test_the_least_memory_of_a_long_chain_takes_few_runs_of_the_memory_model(mon
     made = cut_and_place(setting(8, nodes=nodes, table=costs(nodes, (8,))), 8, "memory")
     assert made.guarantee == "least memory: no cut holds less on its fullest device"
     assert 0 < len(ran) < 100
+
+
+def test_the_order_of_devices_of_one_size_is_nothing_to_bytes():
+    """Of unlike devices with more orders than are tried, no least memory was ever proven."""
+    nodes = [CHAIN[0], *(evolve(CHAIN[1], name=f"rev{index}") for index in range(8)), CHAIN[-1]]
+    used = setting(7, nodes=nodes, table=costs(nodes, (8,)))
+    clocks = {
+        name: partial(lambda speed, *of: used.clocks["d0"](*of) / speed, place)
+        for place, name in enumerate(used.clocks, start=1)
+    }
+    made = cut_and_place(evolve(used, clocks=clocks), 7, "memory")
+    assert made.guarantee == "least memory: no cut holds less on its fullest device"
 
 
 def test_where_no_more_cuts_may_be_tried_larger_limits_allow_no_less(monkeypatch):
