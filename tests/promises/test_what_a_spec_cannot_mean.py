@@ -15,8 +15,9 @@ LATE = (
     "To reduce the delay: {keys}"
 )
 REMEDY = (
-    "a GPT of six stages, the first one 5 updates late, ended at 2.19 nats with adamw and at 1.62 with muon; without delay, adamw ended at "
-    '1.70 (tools/README.md): set optimizer.name = "muon"'
+    "a GPT of six stages, the first one 5 updates late, ended at 2.19 nats with adamw, at 1.75 with its predict = true and "
+    "lr_schedule.delay_epochs = 1 of 4 epochs, and at 1.62 with muon; without delay, adamw ended at 1.70 (tools/README.md): "
+    'set optimizer.name = "muon"'
 )
 LOCKSTEP = LATE.format(
     late="2",
@@ -168,7 +169,7 @@ def test_a_rate_by_delay_that_the_run_never_reaches(said, epochs, k, said_of_it)
     found = [
         text
         for text in said(SPEC, "--set", f"lr_schedule.delay_epochs={epochs}", "--set", f"method.accumulation={k}")
-        if "delay_epochs" in text
+        if "delay_epochs" in text and not text.startswith("gradients reach")
     ]
     assert found == ([] if said_of_it is None else [said_of_it])
 
