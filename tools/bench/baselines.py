@@ -19,6 +19,7 @@ from torch.utils.checkpoint import checkpoint
 
 from petra_graph.executor.stage_update import parameter_groups
 from petra_graph.kinds.plugin import load
+from petra_graph.training.prepared_run import Prepared
 
 
 class Baselines:
@@ -71,7 +72,7 @@ class Baselines:
         first, last = rank == 0, rank == RANKS - 1
         stage = PipelineStage(module, rank, RANKS, torch.device("cpu"))
         built = schedule(stage, parts, loss_fn=self.duel.loss)
-        step = self.optimizer(module)
+        step = update_of(self.duel.ready, module)
         samples = self.duel.samples.to(torch.float32).div(255) if first else None
 
         def train() -> None:
@@ -87,7 +88,7 @@ class Baselines:
     def ddp(self) -> Contestant:
         """Each process has half of the batch, in two micro-batches."""
         module = DistributedDataParallel(self.plain())
-        step = self.optimizer(module.module)
+        step = update_of(self.duel.ready, module.module)
         own = [
             pair for index, pair in enumerate(self.duel.micro_batches(4)[:4]) if index % RANKS == self.duel.world.rank
         ]
@@ -105,17 +106,17 @@ class Baselines:
         """Return the network as a module under autograd."""
         return Plain(self.duel.ready.network.graph, self.duel.ready.executors(), self.duel.evaluation)
 
-    def optimizer(self, module: Any) -> Callable[[], None]:
-        """Return an update of a module's blocks."""
-        groups = parameter_groups(module.blocks.values())
-        chosen = self.duel.ready.checked.optimizer
-        optimizer = load(chosen.plugin)(groups, chosen.options)
 
-        def step() -> None:
-            optimizer.step()
-            optimizer.zero_grad(set_to_none=True)
+def update_of(ready: Prepared, module: Any) -> Callable[[], None]:
+    """Return an update of a module's blocks."""
+    chosen = ready.checked.optimizer
+    optimizer = load(chosen.plugin)(parameter_groups(module.blocks.values()), chosen.options)
 
-        return step
+    def step() -> None:
+        optimizer.step()
+        optimizer.zero_grad(set_to_none=True)
+
+    return step
 
 
 class Part(nn.Module):

@@ -15,20 +15,17 @@ import statistics
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import click
 import torch
 import torch.distributed as dist
-from baselines import Part
+from baselines import Part, update_of
 from network import Plain, loss_of, prepared
-from torch import nn
 from torch.distributed.pipelining import PipelineStage, Schedule1F1B, ScheduleGPipe
 from torch.nn.parallel import DistributedDataParallel
 
 from petra_graph.executor.numerics import NumericsContext
-from petra_graph.executor.stage_update import parameter_groups
-from petra_graph.kinds.plugin import load
 from petra_graph.planning.plan_spec import plan
 from petra_graph.runtime.control.start_up import hard_exit
 
@@ -115,22 +112,12 @@ class _Trainings:
     def _plain(self) -> Plain:
         return Plain(self.ready.network.graph, self.ready.executors(), self.evaluation)
 
-    def _step(self, blocks: nn.ModuleDict) -> Callable[[], None]:
-        chosen = self.ready.checked.optimizer
-        optimizer = load(chosen.plugin)(parameter_groups(cast("Any", blocks.values())), chosen.options)
-
-        def step() -> None:
-            optimizer.step()
-            optimizer.zero_grad(set_to_none=True)
-
-        return step
-
     def _pipeline(self, schedule: Any, *, again: bool) -> Callable[[], None]:
         first, last = self.rank == 0, self.rank == self.count - 1
         module = Part(self._plain(), self.names[self.rank], again=again).to(self.device)
         stage = PipelineStage(module, self.rank, self.count, self.device)
         built = schedule(stage, self.micro_batches, loss_fn=self.loss)
-        step = self._step(module.blocks)
+        step = update_of(self.ready, module)
         (samples,) = self.evaluation.canonicalize((self.evaluation.prepare(self.samples),))
 
         def train() -> None:
@@ -142,7 +129,7 @@ class _Trainings:
 
     def _data_parallel(self) -> Callable[[], None]:
         module = DistributedDataParallel(self._plain().to(self.device))
-        step = self._step(module.module.blocks)
+        step = update_of(self.ready, module.module)
         samples, targets = self.samples.chunk(self.count)[self.rank], self.targets.chunk(self.count)[self.rank]
 
         def train() -> None:
