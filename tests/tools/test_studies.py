@@ -24,7 +24,7 @@ def processes(monkeypatch):
     started = []
 
     def run(command, *, stdout, **_):
-        started.append(command[command.index("run") + 2 :])
+        started.append(command[command.index("run") + 1 :])
         code = petra_graph(command[command.index("run") :])
         stdout.write(f"ended with {code}")
         return subprocess.CompletedProcess(command, code)
@@ -44,6 +44,8 @@ def a_study(spec, tmp_path, *overrides):
     return Study(spec=spec, overrides=("run.epochs=1", *overrides), output=tmp_path / "study")
 
 
+CHECKPOINTS = "checkpoint.every=2 updates"
+
 CASES = [Case(name=f"seed{seed}", overrides=(f"run.seed={seed}",)) for seed in range(2)]
 
 
@@ -56,13 +58,23 @@ def test_finished_runs_are_not_repeated(spec, tmp_path, processes):
     assert len(both["seed1"].accuracies()) == 1
 
 
-def test_a_run_that_was_interrupted_is_repeated(spec, tmp_path, processes):
+def test_a_run_that_was_interrupted_is_resumed(spec, tmp_path, processes):
+    begun = a_study(spec, tmp_path, CHECKPOINTS)
+    done = begun.carry_out(CASES[:1])["seed0"]
+    summary = done.directory / "summary.json"
+    summary.write_text(summary.read_text().replace('"done"', '"interrupted"'))
+    again = begun.carry_out(CASES[:1])["seed0"]
+    assert again.directory == done.directory
+    assert processes[1:] == [["--resume", str(done.directory)]]
+
+
+def test_an_interrupted_run_of_other_settings_is_left_and_begun_anew(spec, tmp_path, processes):
     done = a_study(spec, tmp_path).carry_out(CASES[:1])["seed0"]
     summary = done.directory / "summary.json"
     summary.write_text(summary.read_text().replace('"done"', '"interrupted"'))
-    again = a_study(spec, tmp_path).carry_out(CASES[:1])["seed0"]
+    again = a_study(spec, tmp_path, "optimizer.options.lr=0.1").carry_out(CASES[:1])["seed0"]
     assert again.directory != done.directory
-    assert len(processes) == 2
+    assert "optimizer.options.lr=0.1" in processes[1]
 
 
 def test_results_of_other_settings_are_not_taken(spec, tmp_path):

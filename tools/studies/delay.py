@@ -114,16 +114,16 @@ def pipeline_option(default: Sequence[str]) -> Callable[[Any], Any]:
     )
 
 
-def output_option(command: Any) -> Any:
+def output_option(name: str) -> Callable[[Any], Any]:
     where = click.option(
         "--output",
         type=click.Path(file_okay=False, path_type=Path),
-        default=Path("runs/delay"),
+        default=Path("runs") / name,
         show_default=True,
         help="Folder of the runs and of the results.",
     )
     jobs = click.option("--jobs", default=1, show_default=True, help="Runs at a time, of one thread each.")
-    return where(jobs(command))
+    return lambda command: where(jobs(command))
 
 
 @click.group()
@@ -134,11 +134,11 @@ def main() -> None: ...
 @click.argument("text", type=click.Path(exists=True, dir_okay=False, path_type=Path))
 @click.option("--row", "rows", multiple=True, type=click.Choice(list(ROWS)), help="Rows; default: all.")
 @pipeline_option([SEARCHED])
-@output_option
+@output_option("delay")
 def search(text: Path, rows: Sequence[str], pipelines: Sequence[str], output: Path, jobs: int) -> None:
     """Try each correction at each learning rate and scale; write search.json after each row."""
     study = gpt(_beginning(text, output), output, jobs)
-    results = _written(output / "search.json", "loss after each epoch, nats")
+    results = written(output / "search.json", "loss after each epoch, nats")
     for row, pipeline in product(rows or ROWS, pipelines):
         losses_of = searched(study, row, pipeline)
         results[searched_as(row, pipeline)] = {setting.key: losses for setting, losses in losses_of.items()}
@@ -166,11 +166,11 @@ def searched(study: Study, row: str, pipeline: str = SEARCHED) -> dict[Setting, 
 )
 @pipeline_option(list(PIPELINES))
 @click.option("--seeds", default=3, show_default=True, help="Seeds 0, 1, ... of each.")
-@output_option
+@output_option("delay")
 def stages(text: Path, rows: Sequence[str], pipelines: Sequence[str], seeds: int, output: Path, jobs: int) -> None:
     """Train the settings that `search` chose under each pipeline; write stages.json after each of them."""
-    study, found = gpt(text, output, jobs), _written(output / "search.json", "loss after each epoch, nats")
-    results = _written(output / "stages.json", "test loss, nats")
+    study, found = gpt(text, output, jobs), written(output / "search.json", "loss after each epoch, nats")
+    results = written(output / "stages.json", "test loss, nats")
     for row in rows:
         for pipeline in ("one device",) if row.endswith("backprop") else pipelines:
             setting = chosen(row, found, pipeline)
@@ -229,7 +229,7 @@ def _beginning(text: Path, output: Path) -> Path:
     return path
 
 
-def _written(path: Path, key: str) -> dict[str, Any]:
+def written(path: Path, key: str) -> dict[str, Any]:
     """Return the rows that were written before."""
     return dict(json.loads(path.read_text())[key]) if path.exists() else {}
 

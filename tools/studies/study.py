@@ -1,8 +1,8 @@
 """Many runs of one specification, side by side: what is finished is not repeated.
 
 A study is a list of cases, each a name and a few overrides; a case's runs lie in OUTPUT/runs/CASE. One that ended as it
-should, and that resolves to what is asked for now, is taken as it is, so an interrupted study goes on where it stopped,
-run by run. Every run is a process of its own, with one thread, as a user's would be.
+should, and that resolves to what is asked for now, is taken as it is, and one that was interrupted is resumed, so an
+interrupted study continues where it stopped. Every run is a process of its own, with one thread, as a user's would be.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from datetime import UTC, datetime
 from pathlib import Path
@@ -20,6 +20,7 @@ from typing import Any, TypeVar
 import click
 from attrs import frozen
 
+from petra_graph.planning.check.check_spec import check_spec
 from petra_graph.record.run_directory import environment
 from petra_graph.spec.load_spec import load
 from petra_graph.sweeping.prepare_sweep import identity
@@ -135,17 +136,19 @@ class Study:
             SpecError: a case is no valid specification; nothing has been run then.
             click.ClickException: a run failed; the others were finished first.
         """
-        wanted = {case.name: self._resolved(case) for case in cases}
-        found = {case.name: self._finished(case, wanted[case.name]) for case in cases}
+        for case in cases:
+            check_spec(self.spec, self._arguments(case), import_local=True)
+        found = {case.name: self._finished(case) for case in cases}
         missing = [case for case in cases if found[case.name] is None]
         click.echo(f"{len(cases) - len(missing)} of {len(cases)} runs are finished", err=True)
         failed: list[str] = []
         with ThreadPoolExecutor(self.jobs) as pool:
             for future in as_completed([pool.submit(self._run, case) for case in missing]):
                 case, code = future.result()
-                found[case.name] = self._finished(case, wanted[case.name])
-                if found[case.name] is None:
+                if code:
                     failed.append(f"{case.name} (exit code {code}, {self._log(case)})")
+                else:
+                    found[case.name] = Done(case=case, directory=_runs(self._folder(case), "done")[-1])
         if failed:
             raise click.ClickException(f"not finished: {'; '.join(failed)}")
         return {name: done for name, done in found.items() if done is not None}
@@ -171,25 +174,35 @@ class Study:
     def _resolved(self, case: Case) -> str:
         return identity(resolved(prepare(self.spec, self._arguments(case))))
 
-    def _finished(self, case: Case, wanted: str) -> Done | None:
-        for directory in _ended(self._folder(case)):
-            loaded = load(str(directory / "resolved.toml")).spec
-            if loaded is not None and identity(loaded) == wanted:
-                return Done(case=case, directory=directory)
-            message = f"{directory} is a finished run of other settings"
+    def _finished(self, case: Case) -> Done | None:
+        """Return what a finished run gives; only such a run is compared, since preparing a case opens its data."""
+        if not (ended := _runs(self._folder(case), "done")):
+            return None
+        if not self._is_of(ended[0], case):
+            message = f"{ended[0]} is a finished run of other settings"
             raise click.ClickException(f"{message}; name another --output, or remove it")
-        return None
+        return Done(case=case, directory=ended[0])
+
+    def _is_of(self, directory: Path, case: Case) -> bool:
+        loaded = load(str(directory / "resolved.toml")).spec
+        return loaded is not None and identity(loaded) == self._resolved(case)
 
     def _run(self, case: Case) -> tuple[Case, int]:
         self._folder(case).mkdir(parents=True, exist_ok=True)
-        settings = [word for text in self._arguments(case) for word in ("--set", text)]
-        command = [sys.executable, "-m", "petra_graph", "run", self.spec, *settings]
+        command = [sys.executable, "-m", "petra_graph", "run", *self._what(case)]
         with self._log(case).open("w") as log:
             ended = subprocess.run(
                 command, stdout=log, stderr=log, env=os.environ | {"OMP_NUM_THREADS": "1"}, check=False
             )
         click.echo(f"{case.name}: {'done' if ended.returncode == 0 else f'exit code {ended.returncode}'}", err=True)
         return case, ended.returncode
+
+    def _what(self, case: Case) -> Sequence[str]:
+        """Return the words that continue an interrupted run of the same settings, or that begin one."""
+        for begun in reversed(_runs(self._folder(case), "interrupted")):
+            if self._is_of(begun, case):
+                return ("--resume", str(begun))
+        return (self.spec, *(word for text in self._arguments(case) for word in ("--set", text)))
 
 
 def series(run: Path, name: str, scale: float = 1.0) -> list[float]:
@@ -208,7 +221,7 @@ def write_results(output: Path, name: str, results: Mapping[str, Any]) -> Path:
     return path
 
 
-def _ended(folder: Path) -> Iterator[Path]:
-    for summary in sorted(folder.glob("*/summary.json")):
-        if json.loads(summary.read_text())["status"] == "done":
-            yield summary.parent
+def _runs(folder: Path, status: str) -> list[Path]:
+    """Return the run directories of a case that ended in a way, the oldest first."""
+    summaries = sorted(folder.glob("*/summary.json"))
+    return [summary.parent for summary in summaries if json.loads(summary.read_text())["status"] == status]
