@@ -85,7 +85,10 @@ def search(images: Path, rows: Sequence[str], output: Path, jobs: int) -> None:
     for row, found in searched(study, rows or list(ROWS)).items():
         results[row] = {f"lr {rate:g}": values for rate, values in sorted(found.items())}
     write_results(output, "search", {**study.facts(), SEARCH: results})
-    print_table([(row, *(f"{rate}: {one[1]:.2f} %" for rate, one in found.items())) for row, found in results.items()])
+    print_table([
+        (row, ", ".join(f"{rate}: {loss:.3f}, {accuracy:.2f} %" for rate, (loss, accuracy) in found.items()))
+        for row, found in results.items()
+    ])  # fmt: skip
 
 
 def searched(study: Study, rows: Sequence[str]) -> dict[str, dict[float, list[float]]]:
