@@ -209,6 +209,25 @@ def test_interrupted_again_after_other_stages(spec):
     assert weights_bytes("again") == weights_bytes("whole")
 
 
+def test_interrupted_again_within_a_split_backward_after_other_stages(spec):
+    """It was repeated at the estimate for the delay of a pipeline that had been full, and went on with other weights."""
+    run(
+        spec, ["run.epochs=1", "method.accumulation=1", "optimizer.options.correct_discrepancy=true"], At("trained 1/1")
+    )
+    others = [
+        'partition.stages=[["stem"], ["rev.0"], ["rev.1", "head"]]',
+        'partition.devices=["cpu"]',
+        "method.schedule=[3, 2, 1]",
+        'method.split_backward=["RFIW", "RIFW", "FRIW"]',
+    ]
+    for name in ("whole", "again"):
+        shutil.copytree(only_run(), name)
+    assert resume("whole", *(word for one in others for word in ("--set", one))) == 0
+    assert run("again/resolved.toml", others, At("trained 1/5"), Path("again")).interrupted is not None
+    assert resume("again") == 0
+    assert weights_bytes("again") == weights_bytes("whole")
+
+
 def test_one_process_alone_goes_on_with_a_run(spec, capsys):
     run(spec, (), At("trained 1/5"))
     descriptor = lock(only_run())

@@ -180,6 +180,9 @@ class Resumption:
         try:
             if exact:
                 for executor in scheduler.executors:
+                    executor.updater.filled(
+                        self.manifest.position["since"]
+                    )  # of it come the delays of what is repeated
                     saved = self._read(files[executor.program.index])
                     restore_at_cut(saved, executor, scheduler, other_options=others)
                     meters = saved.facts.get("meters", meters)
