@@ -25,7 +25,7 @@ update drops it, and a checkpoint does not hold it: it is made again from the sa
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
 import torch
@@ -46,6 +46,8 @@ class DelayedWeights:
     updater: Updater
     method: str
     """Of the optimizer: `PREDICTED` or `EARLIER` of `kinds.optimizer`."""
+    located: Callable[[], AbstractContextManager[None]] = nullcontext
+    """Names the stage in problems."""
     _delay: int = field(default=0, init=False)
     """Of the answer that is held, in updates; 0: none is."""
     _weights: Sequence[tuple[nn.Parameter, Tensor]] = field(default=(), init=False)
@@ -82,7 +84,8 @@ class DelayedWeights:
             self.drop()  # before another one takes memory
         if delay and not self._delay:
             assert ask is not None
-            self._weights, self._delay = self._made(ask, delay), delay
+            with self.located():
+                self._weights, self._delay = self._made(ask, delay), delay
         return self._weights
 
     def _made(self, ask: Callable[[int], Any], delay: int) -> Sequence[tuple[nn.Parameter, Tensor]]:

@@ -77,8 +77,8 @@ class StageExecutor:
         self.program = program
         self.modules = modules
         self.updater = updater
-        self.predicted = DelayedWeights(updater, PREDICTED)
-        self.earlier = DelayedWeights(updater, EARLIER)
+        self.predicted = DelayedWeights(updater, PREDICTED, self._located)
+        self.earlier = DelayedWeights(updater, EARLIER, self._located)
         self.precision = numerics.precision
         self._numerics = numerics
         self._inside = set(program.nodes)

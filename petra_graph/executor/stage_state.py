@@ -22,6 +22,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import zip_longest
 from typing import Any
 
 import torch
@@ -132,12 +133,8 @@ def capture(executor: StageExecutor) -> SavedTensors:
     return saved
 
 
-def restore(executor: StageExecutor, saved: SavedTensors, *, other_options: bool = False) -> None:
-    """Put what was captured into a stage of the same nodes.
-
-    Args:
-        executor: of the stage, newly built.
-        other_options: the optimizer was built with other options than then, which hold.
+def restore(executor: StageExecutor, saved: SavedTensors) -> None:
+    """Put what was captured into a stage of the same nodes, newly built.
 
     Raises:
         RunFailed: the optimizer groups parameters otherwise than then.
@@ -156,7 +153,7 @@ def restore(executor: StageExecutor, saved: SavedTensors, *, other_options: bool
         if own != then:
             message = f"the optimizer {type(updater.optimizer).__name__} has {own} groups of parameters, and had {then}"
             raise RunFailed(message, hint="resume with the version that it had at the checkpoint")
-        restore_groups(executor, saved.facts["groups"], other_options=other_options)
+        restore_groups(executor, saved.facts["groups"])
     if executor.versions is not None:
         versions, of = saved.facts["versions"], dict(saved.facts["versions"]["of"])
         copies = {
@@ -231,19 +228,19 @@ def _restore_companions(executor: StageExecutor, saved: SavedTensors) -> None:
             companion.restore({name: tensor for name, tensor in found.items() if isinstance(tensor, Tensor)})
 
 
-def restore_groups(executor: StageExecutor, groups: Sequence[Facts], *, other_options: bool) -> None:
-    """Give the groups of a stage's optimizer their values back: rates, and whatever the optimizer counts there.
+def restore_groups(executor: StageExecutor, groups: Sequence[Facts]) -> None:
+    """Give the groups of a stage's optimizer back what the run had changed there: rates, and whatever the optimizer counts.
+
+    What was as it had been built is as it is built now, from the options and for the stage of now.
 
     Args:
         groups: as captured; of other groups than the optimizer's, nothing is restored.
-        other_options: the options that the optimizer was built with hold.
     """
     optimizer = executor.updater.optimizer
     if optimizer is None or len(optimizer.param_groups) != len(groups):
         return
     for group, values in zip(optimizer.param_groups, groups, strict=True):
-        before = {key: tuple(value) if isinstance(value, list) else value for key, value in values.items()}
-        group |= {key: value for key, value in before.items() if not (other_options and key in group)}
+        group |= {key: tuple(value) if isinstance(value, list) else value for key, value in values.items()}
 
 
 def _capture_in_flight(saved: SavedTensors, executor: StageExecutor) -> None:
@@ -326,10 +323,11 @@ def _capture_optimizer(saved: SavedTensors, executor: StageExecutor, optimizer: 
     saved.facts["optimizer"] = states
     if executor.updater.stage is not None:
         saved.facts["late"] = executor.updater.late
-    saved.facts["groups"] = [
-        {key: _plain(value, f"its group's {key!r}", optimizer) for key, value in group.items() if key != "params"}
-        for group in optimizer.param_groups
-    ]
+    saved.facts["groups"] = []
+    for group, built in zip_longest(optimizer.param_groups, executor.updater.built, fillvalue=dict[str, Any]()):
+        values = {key: _plain(one, f"its group's {key!r}", optimizer) for key, one in group.items() if key != "params"}
+        changed = {key: value for key, value in values.items() if repr(group[key]) != built.get(key)}
+        saved.facts["groups"].append(changed)
 
 
 def _plain(value: Any, what: str, optimizer: torch.optim.Optimizer) -> Any:

@@ -19,11 +19,11 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 
 import torch
-from attrs import define, evolve, field
+from attrs import Factory, define, evolve, field
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _NormBase
 from torch.nn.modules.conv import _ConvNd
@@ -116,6 +116,11 @@ def _normalises(module: nn.Module) -> bool:
     return named and not isinstance(module, _ConvNd | nn.Linear)
 
 
+def _as_built(updater: Updater) -> Sequence[Mapping[str, str]]:
+    groups = () if updater.optimizer is None else updater.optimizer.param_groups
+    return [{key: repr(value) for key, value in group.items() if key != "params"} for group in groups]
+
+
 @define(eq=False, slots=False)
 class Updater:
     """One stage's optimizer, with the averaging, clipping and learning rate of its step."""
@@ -135,6 +140,8 @@ class Updater:
     """Of the optimizer's groups, as it was built (`rate_ratios`)."""
     stage: StageFacts | None = None
     """The facts of the stage; None where its optimizer needs no delays (`needs_delays`)."""
+    built: Sequence[Mapping[str, str]] = field(default=Factory(_as_built, takes_self=True), init=False)
+    """The values of the optimizer's groups as it was built, as Python writes them."""
     norms: DeferredCheck[int] = field(factory=lambda: DeferredCheck(math.isfinite), init=False)
     """By update, counted from 1."""
     updates: int = field(default=0, init=False)

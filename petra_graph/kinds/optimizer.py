@@ -195,6 +195,9 @@ def _built_faults(_plugin: Plugin, arguments: Sequence[Any], built: Any) -> Iter
     yield from call_faults(built, [ExpectedCall("evaluated_weights", ("parameter",)), *of_delay])
     if predicts(built) and estimates(built):
         yield f"it has {PREDICTED} and {EARLIER}: a forward that is predicted has not the parameters of its time"
+    most = getattr(built, LARGEST_STALENESS, 0.0)
+    if not isinstance(most, int | float) or not most >= 0:
+        yield f"its {LARGEST_STALENESS} is {most!r}, not a number of at least 0"
 
 
 def evaluated_weights_fault(parameter: Tensor, weights: Any) -> str:

@@ -405,7 +405,7 @@ def test_a_wrong_answer_ends_the_run_under_its_optimizer_s_name(answer, said, me
     with pytest.raises(PluginError) as caught:
         built.train(samples(4))
     assert said.replace("METHOD", method) in str(caught.value)
-    assert "the optimizer" in str(caught.value)
+    assert "stage 1 (first), the optimizer" in str(caught.value)
 
 
 @pytest.mark.parametrize("method", METHODS)

@@ -138,6 +138,14 @@ def test_one_with_both_is_not_built():
     assert "it has predicted_weights and earlier_weights" in found(Away, *PROMISES)["construction"]
 
 
+@pytest.mark.parametrize("most", ["1", None, -1, float("nan")])
+def test_one_whose_largest_delay_is_no_number_is_not_built(most):
+    """The plan compared it with delays, and ended with a traceback."""
+    made = type("Limited", (Away,), {"largest_staleness": most})
+    said = broken(OptimizerTrial.of(declared(OptimizerDeclaration, made, options=Options)))["construction"]
+    assert f"its largest_staleness is {most!r}, not a number of at least 0" in said
+
+
 @pytest.mark.parametrize("method", PROMISES)
 def test_one_whose_groups_have_no_staleness_is_asked_for_its_delays(method):
     groups = ParameterGroups(decayed=[torch.nn.Parameter(torch.ones(2))], undecayed=[])

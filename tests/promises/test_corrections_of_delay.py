@@ -214,6 +214,22 @@ def test_other_weights_are_refused_where_a_backward_uses_those_of_its_forward(wr
 
 
 @pytest.mark.parametrize(
+    ("stores", "remedy"),
+    [
+        (["method.keep=auto", "method.allow_stored=true"], "method.allow_stored = false"),
+        (["method.backward=stored", "method.reversible=input"], 'method.backward = "current"'),
+    ],
+)
+def test_under_petra_another_key_lets_backwards_use_the_current_weights(spec, capsys, stores, remedy):
+    """The way out that was named, method.name = "petra", was the method that the run had."""
+    settings = [*stores, *CORRECTS["prediction"]]
+    assert main(["run", spec, *words(settings)]) == 2
+    assert f"help: set predict = false, or {remedy}" in " ".join(capsys.readouterr().err.split())
+    taken = remedy.replace(" ", "").replace('"', "")
+    assert main(["run", spec, "--dry-run", *words([*settings, taken])]) == 0
+
+
+@pytest.mark.parametrize(
     ("settings", "delay"),
     [
         (["method.accumulation=1"], "stage 1 has one of 3 updates"),

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from safetensors.torch import load_file
+from torch.optim import NAdam
 
 from petra_graph.cli.main import main
 from petra_graph.errors import RunFailed
@@ -209,6 +210,25 @@ def test_interrupted_again_after_other_stages(spec):
     assert weights_bytes("again") == weights_bytes("whole")
 
 
+def test_interrupted_again_within_a_split_backward_after_other_stages(spec):
+    """It was repeated at the estimate for the delay of a pipeline that had been full, and went on with other weights."""
+    run(
+        spec, ["run.epochs=1", "method.accumulation=1", "optimizer.options.correct_discrepancy=true"], At("trained 1/1")
+    )
+    others = [
+        'partition.stages=[["stem"], ["rev.0"], ["rev.1", "head"]]',
+        'partition.devices=["cpu"]',
+        "method.schedule=[3, 2, 1]",
+        'method.split_backward=["RFIW", "RIFW", "FRIW"]',
+    ]
+    for name in ("whole", "again"):
+        shutil.copytree(only_run(), name)
+    assert resume("whole", *(word for one in others for word in ("--set", one))) == 0
+    assert run("again/resolved.toml", others, At("trained 1/5"), Path("again")).interrupted is not None
+    assert resume("again") == 0
+    assert weights_bytes("again") == weights_bytes("whole")
+
+
 def test_one_process_alone_goes_on_with_a_run(spec, capsys):
     run(spec, (), At("trained 1/5"))
     descriptor = lock(only_run())
@@ -398,16 +418,43 @@ class Counting(torch.optim.SGD):
 """
 
 
-def test_under_other_stages_what_an_optimizer_counts_goes_on(write, install):
+@pytest.fixture
+def counting(write, install):
+    """A specification whose optimizer counts; it has made two updates or three of four, by stage, and the checkpoint is there."""
     entry = "[petra_graph.optimizers]\ncounting = counting:COUNTING\n"
     install("counting", entry, counting=COUNTING, counting_code=COUNTING_CODE)
     text = SPEC[: SPEC.index("[optimizer]")] + '[optimizer]\nname = "counting"\n' + SPEC[SPEC.index("[data]") :]
     run(write("small.toml", text), (), At("trained 1/6"))
     Path("steps").unlink()
+
+
+def test_under_other_stages_what_an_optimizer_counts_goes_on(counting):
     stages = 'partition.stages=[["stem"], ["rev.0", "rev.1", "head"]]'
     assert resume("latest", "--set", stages, "--set", 'partition.devices=["cpu"]') == 0
     of_second_stage = [line for line in Path("steps").read_text().splitlines() if line.endswith(" 10")]
     assert of_second_stage[0] == "3 10", "its deepest node had been updated twice"
+
+
+def test_under_other_options_what_an_optimizer_counts_goes_on(counting):
+    """It began again with what the new options had built."""
+    assert resume("latest", "--set", "optimizer.options.lr=0.05", "--set", "run.self_check=false") == 0
+    assert max(int(line.split()[0]) for line in Path("steps").read_text().splitlines()) == 8, (
+        "four in each of the two epochs"
+    )
+
+
+def test_under_other_stages_an_optimizer_has_what_it_is_built_with_there(spec, monkeypatch):
+    """The momentum of NAdam by stage was that of the stage that had been there."""
+    run(
+        spec,
+        ["optimizer.name=nadam", "optimizer.options.beta1_by_stage=true", "method.accumulation=1"],
+        At("trained 1/4"),
+    )
+    used = set()
+    monkeypatch.setattr(NAdam, "step", lambda self: used.add(self.param_groups[0]["betas"][0]))
+    stages = 'partition.stages=[["stem"], ["rev.0"], ["rev.1", "head"]]'
+    assert resume("latest", "--set", stages, "--set", 'partition.devices=["cpu"]', "--set", "run.self_check=false") == 0
+    assert sorted(used) == pytest.approx([0.9 + late / 3 * 0.09 for late in (0, 1, 2)])
 
 
 LAYERWISE = """\

@@ -12,6 +12,7 @@ from petra_graph.errors import Path, Problem, shown
 from petra_graph.kinds.optimizer import EARLIER, LARGEST_STALENESS, PREDICTED, ParameterGroups
 from petra_graph.kinds.stage_facts import DELAYED, steady_staleness
 from petra_graph.planning.network.measure_network import MeasuredNetwork
+from petra_graph.program.method import METHODS
 from petra_graph.program.stage_program import StageProgram
 from petra_graph.units import noun
 
@@ -52,10 +53,19 @@ def correction_problems(network: MeasuredNetwork, programs: Sequence[StageProgra
             yield Problem(
                 message=f"{network.optimizer.plugin} {asked.does}, and under method {shown(network.method.name)} "
                 f"the backward of stage {stored[0]} uses those of its forward",
-                hint=f'{off}, or method.name = "petra" or "dsp", whose backwards use the current parameters',
+                hint=f"{off}, or {_to_current(network)}",
                 path=key,
             )
     yield from _too_late(network, programs, getattr(optimizer, LARGEST_STALENESS, inf))
+
+
+def _to_current(network: MeasuredNetwork) -> str:
+    """Say which key lets the backwards that use stored parameters use the current ones."""
+    if network.method.backward == "current":  # nodes keep graphs with them
+        return "method.allow_stored = false"
+    if METHODS[network.method.name].backward == "current":
+        return 'method.backward = "current"'
+    return 'method.name = "petra" or "dsp", whose backwards use the current parameters'
 
 
 def _too_late(network: MeasuredNetwork, programs: Sequence[StageProgram], most: float) -> Iterator[Problem]:

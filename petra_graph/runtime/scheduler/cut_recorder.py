@@ -78,15 +78,9 @@ class CutRecorder:
             self._passing[stage] = [passing for passing in self._passing[stage] if passing.missing]
 
 
-def restore_at_cut(
-    saved: SavedTensors, executor: StageExecutor, scheduler: Scheduler, *, other_options: bool = False
-) -> None:
-    """Put a stage back to what it held at a cut, and queue the messages in flight there to be received first.
-
-    Args:
-        other_options: as in `restore`.
-    """
-    restore(executor, saved, other_options=other_options)
+def restore_at_cut(saved: SavedTensors, executor: StageExecutor, scheduler: Scheduler) -> None:
+    """Put a stage back to what it held at a cut, and queue the messages in flight there to be received first."""
+    restore(executor, saved)
     host, messages = torch.device("cpu"), saved.facts["messages"]
     for index in sorted(range(len(messages)), key=lambda index: int(messages[index][2])):
         producer, consumer, _, *direction = messages[index]  # without one: "backward"

@@ -174,18 +174,19 @@ class Resumption:
             "method": {**as_mapping(MethodSpec()), **then["method"]},
         }  # keys that are newer than the checkpoint
         exact = bool(_json(pipeline_of(prepared)) == _json(then))
-        others = self.manifest.optimizer != _json(optimizer_of(prepared))
         files = {file.stage: file for file in self.manifest.files if file.replica == prepared.opened.batches.replica}
         meters = None
         try:
             if exact:
                 for executor in scheduler.executors:
+                    # The delays of what is repeated are counted from there.
+                    executor.updater.filled(self.manifest.position["since"])
                     saved = self._read(files[executor.program.index])
-                    restore_at_cut(saved, executor, scheduler, other_options=others)
+                    restore_at_cut(saved, executor, scheduler)
                     meters = saved.facts.get("meters", meters)
             else:
                 stays, note = self._open_window(prepared)
-                meters = self._restore_by_node(scheduler.executors, files, other_options=others, window=stays)
+                meters = self._restore_by_node(scheduler.executors, files, window=stays)
                 self.notes.append(note)
             position = TrainingPosition(**self.manifest.position)
             position.resumed_from = (*position.resumed_from, self.at)
@@ -204,7 +205,7 @@ class Resumption:
         return SavedTensors(tensors=tensors, facts=facts)
 
     def _restore_by_node(
-        self, executors: Sequence[StageExecutor], files: Mapping[int, StageFile], *, other_options: bool, window: bool
+        self, executors: Sequence[StageExecutor], files: Mapping[int, StageFile], *, window: bool
     ) -> Mapping[str, Any] | None:
         """Restore nodes, whichever stage they were in; a stage takes the counts of the saved stage with the most updates."""
         stage_of = {
@@ -226,7 +227,7 @@ class Resumption:
                 if executor.program.holds_head:
                     meters = saved.facts.get("meters", meters)
             restore_nodes(executor, merged)
-            restore_groups(executor, groups, other_options=other_options)
+            restore_groups(executor, groups)
             executor.updater.updates = updates
             if window:
                 restore_window(executor, parts)
