@@ -285,9 +285,8 @@ def test_a_key_of_its_groups_is_all_that_an_optimizer_needs(spec, name, options)
     for (updater, facts), late in zip(trained(spec, settings), last, strict=True):
         for groups in (updater.optimizer.param_groups, facts["groups"]):
             assert len(groups) >= 2
-            assert {group.get("staleness", 0.0) for group in groups} == {
-                late
-            }  # which a checkpoint leaves out as it was built
+            # A checkpoint leaves out what is as it was built.
+            assert {group.get("staleness", 0.0) for group in groups} == {late}
         assert "late" in facts
 
 
