@@ -151,6 +151,16 @@ def test_its_bits_are_those_of_the_accumulation(spec, write):
         ),
         (["method.max_staleness=0"], "no accumulation keeps max_staleness = 0", "set it to 0.091 or more, "),
         (
+            ["method.max_staleness=5e-324"],
+            "no accumulation up to 4,096 keeps max_staleness = 4.94066e-324 where",
+            "set it to 0.091 or more, ",
+        ),
+        (
+            ["method.max_staleness=5e-4", "data.name=random", "data.batch=1", "data.options.train=10_000"],
+            "no accumulation up to 4,096 keeps max_staleness = 0.0005 where",
+            "set it to 0.000977 or more, ",
+        ),
+        (
             ["method.accumulation=1"],
             "max_staleness = 1 sets the accumulation, and accumulation = 1 is given",
             "leave out one of them",
