@@ -59,18 +59,22 @@ def consequences(network: MeasuredNetwork) -> Iterator[str]:
     spec, bound = network.spec, network.spec.method.max_staleness
     if bound is None:
         return
-    k, samples = spec.method.accumulation, spec.data.batch * spec.method.accumulation * spec.partition.pipelines
-    said = [f"an update averages {plural(samples, 'sample')}"]
-    if network.micro_batches is not None:
-        said.append(f"an epoch has {plural(ceil(network.micro_batches / k), 'update')}")
+    k, epoch = spec.method.accumulation, network.micro_batches
+    window = k if epoch is None else min(k, epoch)
+    said = [f"an update averages {plural(spec.data.batch * window * spec.partition.pipelines, 'sample')}"]
+    if epoch is not None:
+        said.append(f"an epoch has {plural(ceil(epoch / k), 'update')}")
     rate = scaled_rate(spec, network.optimizer.options.lr)
     yield f"max_staleness = {bound:g} sets accumulation = {k}: {', '.join(said)}, and the learning rate is {rate:g}"
 
 
 def _least(network: MeasuredNetwork, delay: int, bound: float) -> int:
-    """Return the least accumulation under which a delay in micro-batches is within a bound in updates."""
-    longest = int(MOST_WINDOW.limit)
-    most = longest if network.micro_batches is None else min(network.micro_batches, longest)
+    """Return the least accumulation under which a delay in micro-batches is within a bound in updates.
+
+    A trial on a part of the data has that of the whole: its own windows may be shorter.
+    """
+    epoch, longest = network.micro_batches_of_data, int(MOST_WINDOW.limit)
+    most = longest if epoch is None else min(epoch, longest)
     if not delay:
         return 1
     least = delay / bound if bound else inf

@@ -134,6 +134,13 @@ def test_the_advice_of_a_larger_bound_names_the_bound(spec, capsys):
     assert "accumulation" not in warned
 
 
+def test_a_trial_on_a_part_of_the_data_keeps_the_accumulation(spec, capsys):
+    # It was refused, where its epoch was shorter than the window.
+    assert main(["run", spec, "--fast-dev-run", "--json"]) == 0
+    assert "sets accumulation = 4: an update averages 64 samples, an epoch has 1 update" in capsys.readouterr().err
+    assert tomllib.loads((only_run() / "resolved.toml").read_text())["method"]["accumulation"] == 4
+
+
 def test_its_bits_are_those_of_the_accumulation(spec, write):
     given_k = write("given.toml", SPEC.replace("max_staleness = 1.0", "accumulation = 4"))
     first = trained(spec)
