@@ -102,6 +102,10 @@ def test_every_method_of_a_comparison_keeps_it(spec):
     delayed = [row["staleness"] for row in rows if row["staleness"]]
     assert delayed
     assert max(delayed) <= 1
+    notes = {(row["method"], row["schedule"]): row["note"] for row in rows}
+    assert notes["petra", "1f1b"] == "accumulation 4"
+    assert notes["petra", "lockstep"] == "accumulation 8"
+    assert notes["backprop", "sequential"] == "accumulation 1"
 
 
 def test_a_run_says_what_follows_and_resolves_to_it(spec, capsys):
