@@ -214,6 +214,21 @@ def test_other_weights_are_refused_where_a_backward_uses_those_of_its_forward(wr
 
 
 @pytest.mark.parametrize(
+    ("settings", "remedy"),
+    [
+        (["method.backward=stored"], 'method.backward = "current"'),
+        (["method.keep=auto", "method.allow_stored=true"], "method.allow_stored = false"),
+    ],
+    ids=str,
+)
+def test_where_a_key_stores_parameters_the_refusal_names_it_and_not_the_method_at_hand(spec, capsys, settings, remedy):
+    """Under `petra` it said to set method.name = "petra"."""
+    assert main(["run", spec, "--dry-run", *words([*settings, *CORRECTS["prediction"]])]) == 2
+    assert f"help: set predict = false, or {remedy}\n" in capsys.readouterr().err
+    assert main(["run", spec, "--dry-run", *words([*settings, remedy.replace(" ", ""), *CORRECTS["prediction"]])]) == 0
+
+
+@pytest.mark.parametrize(
     ("settings", "delay"),
     [
         (["method.accumulation=1"], "stage 1 has one of 3 updates"),

@@ -18,6 +18,9 @@ from petra_graph.units import noun
 _BY_STAGE = "beta1_by_stage"
 """The option of `nadam` that follows the delay."""
 
+_CURRENT = ("petra", "dsp")
+"""Methods whose backwards use the current parameters, if no other key says otherwise."""
+
 
 @frozen
 class _Asked:
@@ -52,10 +55,17 @@ def correction_problems(network: MeasuredNetwork, programs: Sequence[StageProgra
             yield Problem(
                 message=f"{network.optimizer.plugin} {asked.does}, and under method {shown(network.method.name)} "
                 f"the backward of stage {stored[0]} uses those of its forward",
-                hint=f'{off}, or method.name = "petra" or "dsp", whose backwards use the current parameters',
+                hint=f"{off}, or {_with_current_parameters(network)}",
                 path=key,
             )
     yield from _too_late(network, programs, getattr(optimizer, LARGEST_STALENESS, inf))
+
+
+def _with_current_parameters(network: MeasuredNetwork) -> str:
+    """Return the key under which backwards use no stored parameters."""
+    if network.method.name not in _CURRENT:
+        return f"method.name = {' or '.join(map(shown, _CURRENT))}, whose backwards use the current parameters"
+    return "method.allow_stored = false" if network.spec.method.allow_stored else 'method.backward = "current"'
 
 
 def _too_late(network: MeasuredNetwork, programs: Sequence[StageProgram], most: float) -> Iterator[Problem]:
