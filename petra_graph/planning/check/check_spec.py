@@ -350,7 +350,8 @@ class _Check:
         if method is None:
             return None
         if method.max_staleness is not None:
-            self.problems.add(bound_problems(method, self.loaded.values.get("method", {})))
+            k = self.loaded.layers.origins.get(path := ("method", "accumulation"))
+            self.problems.add(bound_problems(method, None if k is None else k.where(path)))
         return self.problems.attempt(check_method, method, optimizer.clip if optimizer is not None else None)
 
     def precision(self) -> None:

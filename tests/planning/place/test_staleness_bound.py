@@ -147,6 +147,15 @@ def test_the_advice_of_replicas_that_wait_names_the_bound(spec):
     )
 
 
+def test_an_accumulation_of_a_base_is_said_to_be_there(write):
+    write("base.toml", SPEC.replace("max_staleness = 1.0", "accumulation = 2"))
+    with pytest.raises(SpecError) as caught:
+        plan(write("own.toml", 'extends = "base.toml"\n[method]\nmax_staleness = 1.0\n'))
+    (problem,) = caught.value.problems
+    assert str(problem.where) == "own.toml:3:17"
+    assert problem.message.endswith("accumulation = 2 is given (base.toml:21:16)")
+
+
 def test_a_trial_on_a_part_of_the_data_keeps_the_accumulation(spec, capsys):
     # It was refused, where its epoch was shorter than the window.
     assert main(["run", spec, "--fast-dev-run", "--json"]) == 0
@@ -182,7 +191,7 @@ def test_its_bits_are_those_of_the_accumulation(spec, write):
         ),
         (
             ["method.accumulation=1"],
-            "max_staleness = 1 sets the accumulation, and accumulation = 1 is given",
+            "max_staleness = 1 sets the accumulation, and accumulation = 1 is given (--set method.accumulation=1)",
             "leave out one of them",
         ),
         (
