@@ -100,11 +100,15 @@ def _structured(layers: Layers, problems: Iterable[Problem], name: str, spec_cla
 def dump(spec: Spec) -> str:
     """Return the specification as TOML; loading the text gives an equal specification.
 
-    The format and every default are written out, so that a change of a default does not change it.
+    The format and every default are written out, so that a change of a default does not change it; but no accumulation beside a bound
+    that sets it.
     """
     import tomli_w
 
-    return tomli_w.dumps({"format": FORMAT, **as_mapping(spec)})
+    values = {"format": FORMAT, **as_mapping(spec)}
+    if spec.method.max_staleness is not None and spec.method.accumulation == 1:
+        del values["method"]["accumulation"]
+    return tomli_w.dumps(values)
 
 
 _MOST_LEVELS = 50

@@ -10,6 +10,7 @@ from attrs import evolve
 from hypothesis import given
 from hypothesis import strategies as st
 
+import petra_graph as pg
 from petra_graph.cli.main import main
 from petra_graph.errors import SpecError
 from petra_graph.kinds.listener import Listener
@@ -145,6 +146,15 @@ def test_the_advice_of_replicas_that_wait_names_the_bound(spec):
     assert any(
         "once in 4 micro-batches: set method.max_staleness lower, or partition.replicas" in text for text in warned
     )
+
+
+def test_a_spec_in_code_may_have_it(spec):
+    # Its text had `accumulation = 1`, the default, and was refused.
+    made = pg.load_spec(spec)
+    assert pg.plan(made).document["accumulation"] == 4
+    assert pg.plan(made.replace({"method.max_staleness": 2.0})).document["accumulation"] == 2
+    with pytest.raises(SpecError, match="and accumulation = 2 is given"):
+        pg.plan(made.replace({"method.accumulation": 2}))
 
 
 def test_an_accumulation_of_a_base_is_said_to_be_there(write):
