@@ -74,7 +74,7 @@ def load(given: Given, overrides: Iterable[str] = (), spec_class: type[Spec] = S
         SpecError: a text cannot be read or is not TOML.
     """
     path = given if isinstance(given, str) else IN_CODE
-    read = read_layers(path) if isinstance(given, str) else source_layers(parse_source(dump(given), IN_CODE))
+    read = read_layers(path) if isinstance(given, str) else source_layers(parse_source(dump_to_change(given), IN_CODE))
     return _structured(*apply_overrides(read, overrides), default_name(path), spec_class)
 
 
@@ -100,15 +100,23 @@ def _structured(layers: Layers, problems: Iterable[Problem], name: str, spec_cla
 def dump(spec: Spec) -> str:
     """Return the specification as TOML; loading the text gives an equal specification.
 
-    The format and every default are written out, so that a change of a default does not change it; but no accumulation beside a bound
-    that sets it.
+    The format and every default are written out, so that a change of a default does not change it.
     """
+    return _as_toml(as_mapping(spec))
+
+
+def dump_to_change(spec: Spec) -> str:
+    """Return the same without an accumulation of 1: changes of it may have a `max_staleness`, which goes with none that is given."""
+    values = as_mapping(spec)
+    if spec.method.accumulation == 1:
+        del values["method"]["accumulation"]
+    return _as_toml(values)
+
+
+def _as_toml(values: Mapping[str, Any]) -> str:
     import tomli_w
 
-    values = {"format": FORMAT, **as_mapping(spec)}
-    if spec.method.max_staleness is not None and spec.method.accumulation == 1:
-        del values["method"]["accumulation"]
-    return tomli_w.dumps(values)
+    return tomli_w.dumps({"format": FORMAT, **values})
 
 
 _MOST_LEVELS = 50

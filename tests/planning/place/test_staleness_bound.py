@@ -148,8 +148,10 @@ def test_the_advice_of_replicas_that_wait_names_the_bound(spec):
     )
 
 
-def test_a_spec_in_code_may_have_it(spec):
+def test_a_spec_in_code_may_have_it(spec, write):
     # Its text had `accumulation = 1`, the default, and was refused.
+    without = pg.load_spec(write("without.toml", SPEC.replace("max_staleness = 1.0\n", "")))
+    assert pg.plan(without, {"method.max_staleness": 2.0}).document["accumulation"] == 2
     made = pg.load_spec(spec)
     assert pg.plan(made).document["accumulation"] == 4
     assert pg.plan(made.replace({"method.max_staleness": 2.0})).document["accumulation"] == 2
