@@ -159,6 +159,12 @@ def test_a_spec_in_code_may_have_it(spec, write):
         pg.plan(made.replace({"method.accumulation": 2}))
 
 
+def test_an_expanded_spec_keeps_it(spec, write, capsys):
+    # `accumulation = 1` stood beside it, which the next reading refused.
+    assert main(["plan", spec, "--expand"]) == 0
+    assert plan(write("expanded.toml", capsys.readouterr().out)).spec.method.accumulation == 4
+
+
 def test_an_accumulation_of_a_base_is_said_to_be_there(write):
     write("base.toml", SPEC.replace("max_staleness = 1.0", "accumulation = 2"))
     with pytest.raises(SpecError) as caught:
