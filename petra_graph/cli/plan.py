@@ -115,10 +115,10 @@ def plan(
     planner = Planner(spec, overrides, overlap=overlap)
     if expand:
         from petra_graph.errors import printable
-        from petra_graph.spec.load_spec import dump
+        from petra_graph.spec.load_spec import dump_to_change
         from petra_graph.training.record.resolved_spec import expanded
 
-        text = printable(dump(expanded(planner.checked)))
+        text = printable(dump_to_change(expanded(planner.checked)))
     elif compare or scale is not None:
         from petra_graph.planning import compare_plans as comparisons
         from petra_graph.report.plan.plan_comparison import comparison_of

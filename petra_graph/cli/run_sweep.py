@@ -14,7 +14,7 @@ import click
 from petra_graph.cli.options_and_output import ANY_WIDTH, echo, print_json, print_table
 from petra_graph.errors import RunFailed
 from petra_graph.record.run_folders import is_sweep
-from petra_graph.units import plural
+from petra_graph.units import listed, plural
 
 if TYPE_CHECKING:
     from petra_graph.sweeping.combinations import Combination
@@ -66,7 +66,9 @@ def run_sweep(
     """
     prepared = described.prepare(processes)
     for text in dict.fromkeys(text for group in prepared for text in group.warnings):
-        echo(f"warning: {text}", err=True)
+        having = [group.words for group in prepared if text in group.warnings]
+        which = f" ({listed(having)})" if len(having) < len(prepared) else ""
+        echo(f"warning: {text}{which}", err=True)
     if dry_run:
         _print_outline(described.combinations, prepared, as_json=as_json)
     else:

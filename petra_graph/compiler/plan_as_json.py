@@ -29,6 +29,7 @@ def document(
     trained: int,
     micro_batches: int | None,
     delay_aware: Iterable[str],
+    decided: Sequence[str],
     assumptions: Iterable[str],
     certainty: Document,
     warnings: Iterable[str],
@@ -40,7 +41,8 @@ def document(
         trained: number of values of trained parameters.
         micro_batches: of an epoch; None: not known.
         delay_aware: the plugins that know the delay of their stage.
-        assumptions: sentences about the sources of the numbers.
+        decided: sentences about what the specification left open.
+        assumptions: further sentences, about the sources of the numbers.
         certainty: how sure the numbers are.
         warnings: sentences about keys to change.
         with_timeline: list the first operations one by one; there are many.
@@ -74,7 +76,8 @@ def document(
         "timeline": [event._asdict() for event in prediction.timeline().events] if with_timeline else [],
         "delay_aware": list(delay_aware),
         "certainty": certainty,
-        "assumptions": list(assumptions),
+        "decided": list(decided),
+        "assumptions": [*decided, *assumptions],
         "warnings": list(warnings),
     }
 

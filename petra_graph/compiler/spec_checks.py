@@ -5,13 +5,12 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice, pairwise
-from typing import Any
 
 import attrs
 import networkx as nx
 
 from petra_graph.compiler.stated_devices import device_types
-from petra_graph.errors import Problem, SpecError, shown, shown_key, suggestion
+from petra_graph.errors import Problem, SpecError, Where, shown, shown_key, suggestion
 from petra_graph.graph.node_graph import NodeGraph, growing_edges, stage_graph
 from petra_graph.program.device_types import DEVICE_TYPES
 from petra_graph.program.message_layout import encoded_dtype
@@ -64,11 +63,11 @@ def check_method(spec: MethodSpec, clip: ClipSpec | None) -> tuple[Method, Reque
     return method, schedule
 
 
-def bound_problems(spec: MethodSpec, given: Mapping[str, Any]) -> Iterator[Problem]:
-    """Yield the problems of keys that would decide what `max_staleness` decides; `given` is the table as it was written."""
+def bound_problems(spec: MethodSpec, given: Where | None) -> Iterator[Problem]:
+    """Yield the problems of keys that would decide what `max_staleness` decides; `given` is where `accumulation` is, if it is given."""
     path = ("method", "max_staleness")
-    if spec.accumulation != 1 or "accumulation" in given:
-        message = f"max_staleness = {spec.max_staleness:g} sets the accumulation, and accumulation = {spec.accumulation} is given"
+    if given is not None:
+        message = f"max_staleness = {spec.max_staleness:g} sets the accumulation, and accumulation = {spec.accumulation} is given ({given})"
         yield Problem(message=message, hint="leave out one of them", path=path)
     if isinstance(spec.schedule, tuple):
         message = f"max_staleness = {spec.max_staleness:g} does not go with {schedule_text(spec.schedule)}, which already set the delay"

@@ -4,7 +4,8 @@ Decision: parameters have no memory, and those of one node share an optimizer. F
 on the CPU, as here; on a GPU torch's own take all tensors of a kind together, for speed, and hold another copy meanwhile.
 
 Decision: costs are measured before stages are known, so an optimizer that knows the delay of its stage is measured in one with a delay
-of 3 updates. A stage without delay may hold less.
+of 3 updates: its first step, which no stage makes late, a late one, and one without delay, as those are while the pipeline fills and
+in the last stage. The state of a stage without delay may be less.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from petra_graph.blocks import Block
 from petra_graph.errors import PluginError
 from petra_graph.executor.stage_update import Updater, parameter_groups
 from petra_graph.kinds.author_code import author_code
-from petra_graph.kinds.optimizer import EARLIER, PREDICTED, ParameterGroups, rate_ratios
+from petra_graph.kinds.optimizer import EARLIER, PREDICTED, ParameterGroups, needs_delays, rate_ratios
 from petra_graph.kinds.plugin import Builder
 from petra_graph.kinds.stage_facts import DELAYED
 from petra_graph.measure.counted_operations import work_of
@@ -30,7 +31,7 @@ from petra_graph.spec.model import ClipSpec
 
 _OF_DELAY: Mapping[Operation, str] = {"predict": PREDICTED, "estimate": EARLIER}
 """Operations that are methods of some optimizers, of (delay)."""
-_STEPS: tuple[Operation, Operation] = ("first_update", "update")
+_STEPS: tuple[Operation, ...] = ("first_update", "update", "undelayed_update")
 _NORM_BYTES = 16
 """For each value of the gradient whose norm is taken: a float64 of it and one of its square."""
 
@@ -46,7 +47,8 @@ def measure_update(
 ) -> tuple[int, Mapping[Operation, Work]]:
     """Return the bytes of state that an optimizer's first step over a module's parameters makes, and the work of its operations.
 
-    Those are "first_update", "update", which is the second step, and "predict" and "estimate" if the optimizer has a method for them.
+    Those are "first_update", "update", which is the second step, "undelayed_update" if the optimizer knows the delay, and "predict" and
+    "estimate" if it has a method for them.
 
     Args:
         module: on any device.
@@ -64,7 +66,7 @@ def measure_update(
         )
     parameters = (*groups.decayed, *groups.undecayed)
     if not parameters:
-        return 0, dict.fromkeys(_STEPS, Work())
+        return 0, dict.fromkeys(("first_update", "update"), Work())
     try:
         state_bytes, work = _stepped(_copies(groups, "meta"), build, options, owner)
     except (RuntimeError, NotImplementedError, PluginError):  # it reads values
@@ -73,7 +75,7 @@ def measure_update(
         return state_bytes, work
     of_norm = _NORM_BYTES * max(parameter.numel() for parameter in parameters)
     clipped = dict(work)
-    for step in _STEPS:
+    for step in work.keys() & set(_STEPS):
         working = max(work[step].working_bytes, of_norm)
         clipped[step] = attrs.evolve(work[step], working_bytes=working, accumulating_bytes=working)
     return state_bytes, clipped
@@ -84,18 +86,22 @@ def _stepped(groups: ParameterGroups, build: Builder, options: Any, owner: str) 
     optimizer = build(groups, options, stage=DELAYED)
     ratios = rate_ratios(optimizer, options.lr)
     updater = Updater(parameters, optimizer, lambda _: options.lr, None, owner=owner, ratios=ratios, stage=DELAYED)
-    _give_gradients(parameters)
-    updater.accumulated(DELAYED.depth)
-    with Tally() as tally:
-        updater.step()
-        first = work_of(tally.lap())
+    work: dict[Operation, Work] = {"first_update": _step(updater, 0)}
     state_bytes = distinct_bytes(tensors(list(optimizer.state.values())))
-    work = {name: _asked(optimizer, method, owner) for name, method in _OF_DELAY.items() if hasattr(optimizer, method)}
-    _give_gradients(parameters)
-    updater.accumulated(DELAYED.depth)
+    work |= {name: _asked(optimizer, method, owner) for name, method in _OF_DELAY.items() if hasattr(optimizer, method)}
+    work["update"] = _step(updater, DELAYED.depth)
+    if needs_delays(optimizer):
+        work["undelayed_update"] = _step(updater, 0)
+    return state_bytes, work
+
+
+def _step(updater: Updater, micro_batch: int) -> Work:
+    """Return the work of a step with the gradients of a micro-batch of the run, the first of which are not late."""
+    _give_gradients(updater.parameters)
+    updater.accumulated(micro_batch)
     with Tally() as tally:
         updater.step()
-        return state_bytes, {**work, "first_update": first, "update": work_of(tally.lap())}
+        return work_of(tally.lap())
 
 
 def _asked(optimizer: torch.optim.Optimizer, method: str, owner: str) -> Work:

@@ -136,10 +136,12 @@ def _row(planner: Planner, table: MethodSpec, plans: list[Plan], refused: list[S
     plans.append(plan)
     prediction = plan.prediction
     work = [flops(program, prediction.inputs.costs) for program in prediction.programs]
-    depths = [schedule_text(prediction.placement.schedule)] if schedule == "auto" else []
+    remarks = [schedule_text(prediction.placement.schedule)] if schedule == "auto" else []
+    if table.max_staleness is not None:
+        remarks.append(f"accumulation {prediction.inputs.accumulation}")
     return {
         **row,
-        **figures(plan, *depths),
+        **figures(plan, *remarks),
         "paper_total": prediction.paper.total
         if "lockstep" in METHODS[method].schedules and table.keep is None
         else None,

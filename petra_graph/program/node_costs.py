@@ -16,8 +16,9 @@ Operations are those of the executor's segment runners:
     rerun               evaluate again from a stashed input, keep the graph   R of nodes that keep their input; the head's forward
     rerun_inputs, rerun_parameters    as of reconstruct                       their I and W
     rerun_gradients     as of reconstruct                                     B of the head; that of other nodes is a replay
-    update              the optimizer's step
-    first_update        its first step, which makes its state
+    update              the optimizer's step; a late one, where it knows the delay
+    undelayed_update    its step without delay, where it knows the delay
+    first_update        its first step, which makes its state, and which is not late
     predict             predict the parameters for a forward, and keep them             where the optimizer does it
     estimate            estimate those of the forward for a backward, and keep them     the same
     copy                copy the parameters before an update, where a backward uses older ones    (in a profile alone)
@@ -56,6 +57,7 @@ Operation = Literal[
     "rerun_parameters",
     "rerun_gradients",
     "update",
+    "undelayed_update",
     "first_update",
     "predict",
     "estimate",

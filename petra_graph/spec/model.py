@@ -271,7 +271,7 @@ class LrScheduleSpec(PluginSpec):
     )
     delay_epochs: float = key(
         0.0,
-        "rise of the rate of stages whose gradients are D > 1 updates late, from 1 / D of it (PipeMare's T1), counted in updates",
+        "how long the learning rate of a stage whose gradients are D > 1 updates late takes to rise from 1 / D of it (PipeMare's T1)",
         unit="epochs",
         validator=[AtLeast(0), MOST_EPOCHS],
     )

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from importlib import import_module
+from typing import Literal, get_args, get_origin, get_type_hints
 
 import attrs
 import pytest
@@ -148,3 +150,12 @@ def test_facts_follow_from_the_options_alone(declaration, options, facts):
 def test_options_out_of_range_or_contradictory_are_refused(message, options, values):
     with pytest.raises(ValueError, match=message):
         options(**values)
+
+
+@pytest.mark.parametrize("declaration", DECLARATIONS, ids=lambda declaration: declaration.build)
+def test_an_option_with_choices_explains_those_alone(declaration):
+    """Muon's `correction` explained error feedback, which muon refuses."""
+    for key, annotation in get_type_hints(declaration.options).items():
+        if get_origin(annotation) is Literal:
+            quoted = re.findall(r'"([\w-]+)"', attrs.fields_dict(declaration.options)[key].metadata["help"])
+            assert set(quoted) <= set(get_args(annotation)), key

@@ -13,7 +13,7 @@ from petra_graph.executor.stage_observer import StageObserver
 from petra_graph.kinds.block import BLOCK
 from petra_graph.registry.local_plugins import resolve_local
 from tests.support.pipelines import BLOCKS, node, pipeline
-from tools.studies.stability import METHODS, largest_stable_rate
+from tools.studies.stability import FEEDBACK, METHODS, largest_stable_rate
 
 STEPS = 240
 
@@ -74,7 +74,7 @@ def growth(descent, delay, rate):
         batch=1,
         rate=lambda _: rate,
         lr=rate,
-        correction="spike" if descent.spike else "none",
+        correction="spike" if descent.spike else "error-feedback" if descent.feedback else "none",
         **options,
     )
     built.executors[-1].runners[-1][1].loss = Quadratic()
@@ -87,9 +87,12 @@ def growth(descent, delay, rate):
     return max(sizes[-part:]) / max(sizes[part : 2 * part])
 
 
-@pytest.mark.parametrize("name", sorted(METHODS))
+CASES = {**{name: (descent, 3) for name, descent in METHODS.items()}, "error feedback": (FEEDBACK, 1)}
+
+
+@pytest.mark.parametrize("name", sorted(CASES))
 def test_the_executor_descends_below_the_rate_and_not_above(name):
-    descent, delay = METHODS[name], 3
+    descent, delay = CASES[name]
     rate = largest_stable_rate(descent, delay)
     assert growth(descent, delay, 0.95 * rate) < 0.95
     assert growth(descent, delay, 1.05 * rate) > 1.05

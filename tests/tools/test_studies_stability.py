@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from petra_graph.catalog.optimizers.weight_prediction import PredictedCompensatedSgd, PredictedSgd
-from tools.studies.stability import METHODS, Descent, largest_stable_rate, polynomial
+from tools.studies.stability import FEEDBACK, METHODS, Descent, largest_stable_rate, polynomial
 
 PLAIN, MOMENTUM, NESTEROV = (METHODS[name] for name in ("no momentum", "momentum", "Nesterov"))
 
@@ -23,6 +23,7 @@ PLAIN, MOMENTUM, NESTEROV = (METHODS[name] for name in ("no momentum", "momentum
         (PLAIN, 5, 2 * sin(pi / 22)),
         (MOMENTUM, 0, 2 * 1.9),
         (NESTEROV, 0, 2 * 1.9 / 2.8),
+        (FEEDBACK, 0, 2 * 1.9),
     ],
 )
 def test_known_rates(descent, delay, rate):

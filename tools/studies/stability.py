@@ -13,6 +13,9 @@ momentum, and 2 (1 + m) / (1 + 2 m) for Nesterov momentum.
 
 Spike compensation and prediction over the same delay have the same polynomial: on a quadratic they are one correction.
 
+Error feedback of momentum, v + D (v - the velocity before), has the shares a = 1 + D - D / m and b = D / m, as the velocity before is
+(v - g) / m. It is for a delay of at most one update. Discrepancy correction changes nothing here, where the gradient that arrives is all.
+
 Limits: a loss of one parameter, where a stage of a pipeline has many and its gradient depends on other stages, which are late as well.
 """
 
@@ -43,12 +46,14 @@ class Descent:
         nesterov: whether it is Nesterov momentum.
         spike: whether it compensates the delay.
         predict: whether gradients are taken at predicted weights.
+        feedback: whether steps have error feedback, with momentum that is not Nesterov's.
     """
 
     momentum: float
     nesterov: bool = False
     spike: bool = False
     predict: bool = False
+    feedback: bool = False
 
 
 METHODS = {
@@ -61,7 +66,8 @@ METHODS = {
     "Nesterov, prediction": Descent(momentum=0.9, nesterov=True, predict=True),
     "momentum, both": Descent(momentum=0.9, spike=True, predict=True),
 }
-
+FEEDBACK = Descent(momentum=0.9, feedback=True)
+"""For delays of at most one update."""
 DRAWN = {
     "no momentum": "no momentum",
     "momentum": "momentum",
@@ -76,7 +82,7 @@ def polynomial(descent: Descent, delay: int, rate: float) -> Sequence[float]:
     """Return the coefficients of the characteristic polynomial, of the highest power first."""
     m = descent.momentum
     ahead = (delay if descent.spike else 0) + (1 if descent.nesterov else 0)
-    a, b = spike_shares(m, ahead)
+    a, b = (1 + delay - delay / m, delay / m) if descent.feedback else spike_shares(m, ahead)
     c = a * sum(m**i for i in range(1, delay + 1)) if descent.predict else 0.0
     course = np.zeros(delay + 2)
     course[0], course[1] = 1.0, -m  # z^D (z - m)
@@ -108,10 +114,12 @@ def largest_stable_rate(descent: Descent, delay: int) -> float:
     "--figure", type=click.Path(dir_okay=False, path_type=Path), help="A PNG of the rates up to the largest delay."
 )
 def main(delays: Sequence[int], figure: Path | None) -> None:
-    width = max(map(len, METHODS))
+    rows = METHODS | {"momentum, error feedback": FEEDBACK}
+    width = max(map(len, rows))
     click.echo(" " * width + "".join(f"{f'D = {delay}':>9}" for delay in delays))
-    for name, descent in METHODS.items():
-        click.echo(f"{name:{width}}" + "".join(f"{largest_stable_rate(descent, delay):9.4f}" for delay in delays))
+    for name, descent in rows.items():
+        within = [delay for delay in delays if delay <= 1 or not descent.feedback]
+        click.echo(f"{name:{width}}" + "".join(f"{largest_stable_rate(descent, delay):9.4f}" for delay in within))
     if figure is not None:
         draw(figure, range(max(delays) + 1))
 

@@ -49,12 +49,12 @@ def _weight_decay(default: float) -> Any:
     return option("weight decay, none on normalisation and biases", default=default, validator=AtLeast(0))
 
 
-def _correction() -> Any:
-    text = (
-        'what makes up for the delay of gradients: nothing, a "spike", a late gradient\'s missed steps at once, or "error-feedback", '
-        "the difference from the step before, for a delay of at most 1 update"
-    )
-    return option(text, default="none")
+_SPIKE = '"spike" makes the steps that a late gradient has missed, at once'
+_FEEDBACK = '"error-feedback" adds the difference from the step before, for a delay of at most 1 update'
+
+
+def _correction(*corrections: str) -> Any:
+    return option(f"what makes up for the delay of gradients: {'; '.join(corrections)}", default="none")
 
 
 def _predict() -> Any:
@@ -98,7 +98,7 @@ class SgdOptions:
     momentum: float = _momentum()
     nesterov: bool = _nesterov()
     weight_decay: float = _weight_decay(0.0)
-    correction: Correction = _correction()
+    correction: Correction = _correction(_SPIKE, _FEEDBACK)
     predict: bool = _predict()
     correct_discrepancy: bool = _correct_discrepancy()
 
@@ -118,7 +118,7 @@ class AdamOptions:
     betas: tuple[float, ...] = _betas()
     eps: float = _eps()
     weight_decay: float = _weight_decay(0.0)
-    correction: Correction = _correction()
+    correction: Correction = _correction(_SPIKE, _FEEDBACK)
     predict: bool = _predict()
     correct_discrepancy: bool = _correct_discrepancy()
 
@@ -153,9 +153,7 @@ class NadamOptions:
         validator=AtLeast(0),
     )
     beta1_by_stage: bool = option("raise the first beta towards 0.99 with the stage's delay", default=False)
-    correction: Literal["none", "error-feedback"] = option(
-        'what makes up for the delay of gradients: nothing, or "error-feedback", as of `sgd`', default="none"
-    )
+    correction: Literal["none", "error-feedback"] = _correction(_FEEDBACK)
 
     def __attrs_post_init__(self) -> None:
         if self.beta1_by_stage and self.betas[0] > LARGEST_BETA1:
@@ -199,7 +197,7 @@ class MuonOptions:
     )
     betas: tuple[float, ...] = _betas()
     eps: float = _eps()
-    correction: Literal["none", "spike"] = _correction()
+    correction: Literal["none", "spike"] = _correction(_SPIKE)
 
     def __attrs_post_init__(self) -> None:
         _check_corrections(self, self.momentum, "a momentum")

@@ -22,6 +22,7 @@ from petra_graph.program.stage_program import Segment, StageProgram
 from petra_graph.program.weight_versions import WeightVersions
 
 _OF_DELAY: tuple[Operation, Operation] = ("predict", "estimate")
+_STEPS: tuple[Operation, Operation] = ("update", "undelayed_update")
 
 
 @frozen
@@ -75,7 +76,12 @@ class StageMemory:
         self._first_step_working = max(
             node.work["first_update"].working_bytes - node.optimizer_bytes for node in self._nodes.values()
         )
-        self._step_working = max(node.work["update"].working_bytes for node in self._nodes.values())
+        self._late_step_working, self._step_working = (
+            max(node.work.get(step, node.work["update"]).working_bytes for node in self._nodes.values())
+            for step in _STEPS
+        )
+        self._late = False
+        """Whether a micro-batch of the window is late."""
         self._share = share
         self._inside = frozenset(program.nodes)
         copied = sum(
@@ -170,7 +176,7 @@ class StageMemory:
                         self.live, self._sent(through[own]), None if activation is None else self._sent(activation)
                     )
         self.live.drop([*given, *found])
-        self.live.drop(self._versions.end(micro_batch) or (), "parameter_buffer")
+        self._count(micro_batch)
         return sent
 
     def reconstruct(self, micro_batch: int, arrived: Mapping[Edge, Message]) -> dict[Edge, Message]:
@@ -222,6 +228,11 @@ class StageMemory:
 
     def _end(self, micro_batch: int) -> None:
         self._received_no_more()
+        self._count(micro_batch)
+
+    def _count(self, micro_batch: int) -> None:
+        """Count a micro-batch to the window, and drop what it used."""
+        self._late = self._late or self._facts.staleness(micro_batch) > 0
         self.live.drop(self._versions.end(micro_batch) or (), "parameter_buffer")
 
     @property
@@ -281,8 +292,9 @@ class StageMemory:
         self._versions.before_step()
         self.drop_delayed_weights()
         self.live.add("optimizer", self._optimizer)
-        self.live.update_peak(self._first_step_working if self._optimizer else self._step_working)
-        self._optimizer = 0
+        working = self._late_step_working if self._late else self._step_working
+        self.live.update_peak(self._first_step_working if self._optimizer else working)
+        self._optimizer, self._late = 0, False
         self._segments.forget_gradients()
 
     def drop_delayed_weights(self) -> None:

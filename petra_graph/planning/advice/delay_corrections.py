@@ -12,12 +12,14 @@ from petra_graph.errors import Path, Problem, shown
 from petra_graph.kinds.optimizer import EARLIER, LARGEST_STALENESS, PREDICTED, ParameterGroups
 from petra_graph.kinds.stage_facts import DELAYED, steady_staleness
 from petra_graph.planning.network.measure_network import MeasuredNetwork
-from petra_graph.program.method import METHODS
 from petra_graph.program.stage_program import StageProgram
 from petra_graph.units import noun
 
 _BY_STAGE = "beta1_by_stage"
 """The option of `nadam` that follows the delay."""
+
+_CURRENT = ("petra", "dsp")
+"""Methods whose backwards use the current parameters, if no other key says otherwise."""
 
 
 @frozen
@@ -53,19 +55,18 @@ def correction_problems(network: MeasuredNetwork, programs: Sequence[StageProgra
             yield Problem(
                 message=f"{network.optimizer.plugin} {asked.does}, and under method {shown(network.method.name)} "
                 f"the backward of stage {stored[0]} uses those of its forward",
-                hint=f"{off}, or {_to_current(network)}",
+                hint=f"{off}, or {_with_current_parameters(network)}",
                 path=key,
             )
     yield from _too_late(network, programs, getattr(optimizer, LARGEST_STALENESS, inf))
 
 
-def _to_current(network: MeasuredNetwork) -> str:
-    """Say which key lets the backwards that use stored parameters use the current ones."""
-    if network.method.backward == "current":  # nodes keep graphs with them
-        return "method.allow_stored = false"
-    if METHODS[network.method.name].backward == "current":
-        return 'method.backward = "current"'
-    return 'method.name = "petra" or "dsp", whose backwards use the current parameters'
+def _with_current_parameters(network: MeasuredNetwork) -> str:
+    """Return the key under which backwards use no stored parameters."""
+    if network.method.name not in _CURRENT:
+        return f"method.name = {' or '.join(map(shown, _CURRENT))}, whose backwards use the current parameters"
+    kept_graphs_store = network.method.backward == "current"
+    return "method.allow_stored = false" if kept_graphs_store else 'method.backward = "current"'
 
 
 def _too_late(network: MeasuredNetwork, programs: Sequence[StageProgram], most: float) -> Iterator[Problem]:

@@ -34,6 +34,8 @@ _HARMLESS = 1
 """Updates of delay beyond which networks without batch normalisation were found to lose."""
 _TOO_FEW = 2
 """Stages, at most, for which whole backwards need as little depth as split ones: of two, the first one waits for the head alone."""
+_LITTLE_HURT = ("muon", "soap")
+"""Optimizers that were found to lose no more than a few hundredths of a nat."""
 _MEASURED = (
     "a GPT of six stages, the first one 5 updates late, ended at 2.19 nats with adamw, at 1.75 with its predict = true and "
     "lr_schedule.delay_epochs = 1 of 4 epochs, and at 1.62 with muon; without delay, adamw ended at 1.70 (tools/README.md)"
@@ -46,16 +48,16 @@ def delayed(network: MeasuredNetwork, programs: Sequence[StageProgram]) -> Itera
     depth, stale = max(program.depth for program in programs), latest(programs)
     if stale <= _HARMLESS or any(node.batch_norm for node in network.shapes.values()):
         return
-    names = {"lockstep": '"1f1b" (half of it) or "auto"', "1f1b": '"auto"'}
-    schedule = names.get(network.schedule) if isinstance(network.schedule, str) else None
     fewer = int(1 + _HARMLESS * k * (count - 1) / (depth - 1))
-    keys = [] if schedule is None else [f"method.schedule = {schedule}"]
+    # "auto" may have as much delay as "1f1b", or more, which `less_depth` finds out.
+    keys = ['method.schedule = "1f1b" (half of it) or "auto"'] if network.schedule == "lockstep" else []
     keys += [f"partition.stages = {fewer}"] if 1 < fewer < count else []
     bounded = network.spec.method.max_staleness is not None
     fewer_updates = f"max_staleness = {_HARMLESS:g}" if bounded else f"accumulation = {ceil((depth - 1) / _HARMLESS)}"
     keys += [f"method.{fewer_updates} (with fewer updates an epoch)"]
-    with_muon = network.optimizer.plugin.is_first_party and network.optimizer.plugin.name == "muon"
-    remedy = "muon suffers least from it" if with_muon else f'{_MEASURED}: set optimizer.name = "muon"'
+    plugin = network.optimizer.plugin
+    known = plugin.is_first_party and plugin.name in _LITTLE_HURT
+    remedy = f"{plugin.name} suffers little from it" if known else f'{_MEASURED}: set optimizer.name = "muon"'
     yield (
         f"gradients reach the first stage {stale:.3g} updates late, and no node has batch normalisation: delay hurts such networks most; "
         f"{remedy}. To reduce the delay: {'; '.join(keys)}"

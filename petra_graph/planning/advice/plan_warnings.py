@@ -41,7 +41,7 @@ def warnings(prediction: Prediction, network: MeasuredNetwork) -> Iterator[str]:
     yield from _nearly_full(prediction)
     yield from _unused(prediction)
     yield from merging(prediction)
-    yield from _exchanging(prediction)
+    yield from _exchanging(prediction, spec)
     yield from _unbalanced(prediction, spec)
     yield from less_depth(prediction, network)
 
@@ -170,14 +170,15 @@ def _unused(prediction: Prediction) -> Iterator[str]:
         )
 
 
-def _exchanging(prediction: Prediction) -> Iterator[str]:
+def _exchanging(prediction: Prediction, spec: Spec) -> Iterator[str]:
     """Say what part of the time the replicas wait for one another."""
     share = prediction.timing.exchange_fraction
     if share > 1 - _IDLE:
         every = prediction.inputs.accumulation
+        longer = "accumulation higher" if spec.method.max_staleness is None else "max_staleness lower"
         yield (
             f"devices wait {share:.0%} of the time for the all-reduce of {prediction.inputs.replicas} replicas, once in "
-            f"{every} {noun(every, 'micro-batch', 'es')}: set method.accumulation higher, or partition.replicas lower"
+            f"{every} {noun(every, 'micro-batch', 'es')}: set method.{longer}, or partition.replicas lower"
         )
 
 

@@ -44,6 +44,7 @@ from petra_graph.spec.load_spec import Given, LoadedSpec, load
 from petra_graph.spec.located_paths import located_options
 from petra_graph.spec.model import InputSpec, MetricSpec, NodeSpec, PluginSpec, RequestedSchedule
 from petra_graph.spec.value_layers import PLUGIN_LISTS, PLUGIN_TABLES, plugin_name
+from petra_graph.units import listed
 
 
 def check_spec(
@@ -167,6 +168,15 @@ class _Check:
             return ""
         return f"did you mean {options}.{key}? {key} is an option of {plugin}"
 
+    def with_owners(self, kind: PluginKind, options: Path, problem: Problem) -> Problem:
+        """Name the plugins that have an option which the one at hand does not have; blocks are too many."""
+        *table, key = problem.path
+        if kind is BLOCK or not problem.at_key or tuple(table) != options:
+            return problem
+        owners = [name for name in self.registry.names(kind) if self.option_hint(kind, name, str(key), "options")]
+        hint = f"{problem.hint}; {key} is an option of {kind.noun} {listed(owners)}"
+        return attrs.evolve(problem, hint=hint) if owners else problem
+
     def plugin_of(self, kind: PluginKind) -> ConfiguredPlugin | None:
         """Resolve the plugin of a kind's top-level table and read its options."""
         table = kind.table
@@ -234,7 +244,7 @@ class _Check:
     def options(self, plugin: Plugin, mapping: Mapping[str, Any], path: Path) -> Any:
         mapping = located_options(plugin.declaration.options, mapping, path, self.loaded.layers)
         options, problems = read_options(plugin, mapping, path)
-        self.problems.add(problems)
+        self.problems.add(self.with_owners(plugin.kind, path, problem) for problem in problems)
         codes = {key: getattr(options, key, None) for key in keys_with(IS_CODE, plugin.declaration.options)}
         found = {key: code_problem(key, name, self.registry.folders) for key, name in codes.items() if name is not None}
         wrong = [attrs.evolve(problem, path=(*path, key)) for key, problem in found.items() if problem is not None]
@@ -340,7 +350,8 @@ class _Check:
         if method is None:
             return None
         if method.max_staleness is not None:
-            self.problems.add(bound_problems(method, self.loaded.values.get("method", {})))
+            k = self.loaded.layers.origins.get(path := ("method", "accumulation"))
+            self.problems.add(bound_problems(method, None if k is None else k.where(path)))
         return self.problems.attempt(check_method, method, optimizer.clip if optimizer is not None else None)
 
     def precision(self) -> None:

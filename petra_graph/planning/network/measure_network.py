@@ -54,11 +54,14 @@ class MeasuredNetwork(CheckedSpec):
     @property
     def micro_batches(self) -> int | None:
         """Micro-batches of an epoch; None where the number of samples is not known."""
-        spec, most = self.spec, self.spec.run.micro_batches
-        if self.training_samples is None:
-            return None
-        whole = self.training_samples // (spec.data.batch * spec.partition.pipelines)
-        return whole if most is None else min(whole, most)
+        whole, most = self.micro_batches_of_data, self.spec.run.micro_batches
+        return whole if whole is None or most is None else min(whole, most)
+
+    @property
+    def micro_batches_of_data(self) -> int | None:
+        """Micro-batches of an epoch that a trial has not shortened."""
+        samples = self.training_samples
+        return None if samples is None else samples // (self.spec.data.batch * self.spec.partition.pipelines)
 
     @property
     def messages(self) -> MessageTypes:

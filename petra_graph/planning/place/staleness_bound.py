@@ -8,7 +8,7 @@ cost, or the schedule is "auto", they may follow from k in turn, so k grows unti
 from __future__ import annotations
 
 from collections.abc import Iterator
-from math import ceil, floor, log10
+from math import ceil, floor, inf, log10
 
 from attrs import evolve
 
@@ -18,6 +18,7 @@ from petra_graph.kinds.stage_facts import steady_staleness
 from petra_graph.planning.network.measure_network import MeasuredNetwork
 from petra_graph.planning.place.place_network import place_as_planned
 from petra_graph.program.device_types import Device
+from petra_graph.spec.largest_values import MOST_WINDOW
 from petra_graph.units import noun, plural
 
 
@@ -58,29 +59,36 @@ def consequences(network: MeasuredNetwork) -> Iterator[str]:
     spec, bound = network.spec, network.spec.method.max_staleness
     if bound is None:
         return
-    k, samples = spec.method.accumulation, spec.data.batch * spec.method.accumulation * spec.partition.pipelines
-    said = [f"an update averages {plural(samples, 'sample')}"]
-    if network.micro_batches is not None:
-        said.append(f"an epoch has {plural(ceil(network.micro_batches / k), 'update')}")
+    k, epoch = spec.method.accumulation, network.micro_batches
+    window = k if epoch is None else min(k, epoch)
+    said = [f"an update averages {plural(spec.data.batch * window * spec.partition.pipelines, 'sample')}"]
+    if epoch is not None:
+        said.append(f"an epoch has {plural(ceil(epoch / k), 'update')}")
     rate = scaled_rate(spec, network.optimizer.options.lr)
     yield f"max_staleness = {bound:g} sets accumulation = {k}: {', '.join(said)}, and the learning rate is {rate:g}"
 
 
 def _least(network: MeasuredNetwork, delay: int, bound: float) -> int:
-    """Return the least accumulation under which a delay in micro-batches is within a bound in updates."""
-    most = network.micro_batches
+    """Return the least accumulation under which a delay in micro-batches is within a bound in updates.
+
+    A trial on a part of the data has that of the whole: its own windows may be shorter.
+    """
+    epoch, longest = network.micro_batches_of_data, int(MOST_WINDOW.limit)
+    most = longest if epoch is None else min(epoch, longest)
     if not delay:
         return 1
-    least = ceil(delay / bound) if bound else None
-    if least is not None and (most is None or least <= most):
-        return least
-    asked = "no accumulation keeps" if least is None else f"accumulation {least:,} would keep"
-    length = "" if most is None or least is None else f", and an epoch has {_micro_batches(most)}"
-    allowed = "" if most is None else f"set it to {_above(delay / most)} or more, "
+    least = delay / bound if bound else inf
+    if least <= most:
+        return ceil(least)
+    if least > longest:
+        asked, length = f"no accumulation{f' up to {longest:,}' if bound else ''} keeps", ""
+    else:
+        asked, length = f"accumulation {ceil(least):,} would keep", f", and an epoch has {_micro_batches(most)}"
     raise SpecError(
         Problem(
             message=f"{asked} max_staleness = {bound:g} where the first backward comes {_micro_batches(delay)} late{length}",
-            hint=f'{allowed or "set "}partition.stages lower, or method.schedule = "sequential" or method.name = "gpipe", which have no delay',
+            hint=f"set it to {_above(delay / most)} or more, partition.stages lower, "
+            'or method.schedule = "sequential" or method.name = "gpipe", which have no delay',
             path=("method", "max_staleness"),
         )
     )

@@ -49,8 +49,8 @@ class Plan:
             trained=counted_once(self.network.shapes, [stage.nodes for stage in self.prediction.placement.stages])[1],
             micro_batches=self.network.micro_batches,
             delay_aware=self._delay_aware(),
+            decided=list(consequences(self.network)),
             assumptions=[
-                *consequences(self.network),
                 *self.prediction.placement.notes,
                 *assumptions(self.prediction, self.spec),
                 *sure.sentences(),

@@ -10,6 +10,7 @@ from attrs import evolve
 from hypothesis import given
 from hypothesis import strategies as st
 
+import petra_graph as pg
 from petra_graph.cli.main import main
 from petra_graph.errors import SpecError
 from petra_graph.kinds.listener import Listener
@@ -102,6 +103,10 @@ def test_every_method_of_a_comparison_keeps_it(spec):
     delayed = [row["staleness"] for row in rows if row["staleness"]]
     assert delayed
     assert max(delayed) <= 1
+    notes = {(row["method"], row["schedule"]): row["note"] for row in rows}
+    assert notes["petra", "1f1b"] == "accumulation 4"
+    assert notes["petra", "lockstep"] == "accumulation 8"
+    assert notes["backprop", "sequential"] == "accumulation 1"
 
 
 def test_a_run_says_what_follows_and_resolves_to_it(spec, capsys):
@@ -112,8 +117,9 @@ def test_a_run_says_what_follows_and_resolves_to_it(spec, capsys):
     assert said[-1] == SAID
     assert main(["run", spec, "--dry-run", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["notes"] == [SAID]
-    assert main(["plan", spec, "--verbose"]) == 0
-    assert SAID in " ".join(capsys.readouterr().out.split())
+    for more in ([], ["--verbose"]):
+        assert main(["plan", spec, *more]) == 0
+        assert " ".join(capsys.readouterr().out.split()).count(SAID) == 1
     assert main(["run", spec]) == 0
     assert SAID in capsys.readouterr().err
     directory = only_run()
@@ -134,6 +140,48 @@ def test_the_advice_of_a_larger_bound_names_the_bound(spec, capsys):
     assert "accumulation" not in warned
 
 
+def test_the_advice_of_replicas_that_wait_names_the_bound(spec):
+    # It said to set method.accumulation, which is refused beside the bound.
+    slow = ["partition.device_type=h100", "partition.replicas=4", "partition.link_bandwidth=1e6"]
+    warned = plan(spec, slow).document(with_timeline=False)["warnings"]
+    assert any(
+        "once in 4 micro-batches: set method.max_staleness lower, or partition.replicas" in text for text in warned
+    )
+
+
+def test_a_spec_in_code_may_have_it(spec, write):
+    # Its text had `accumulation = 1`, the default, and was refused.
+    without = pg.load_spec(write("without.toml", SPEC.replace("max_staleness = 1.0\n", "")))
+    assert pg.plan(without, {"method.max_staleness": 2.0}).document["accumulation"] == 2
+    made = pg.load_spec(spec)
+    assert pg.plan(made).document["accumulation"] == 4
+    assert pg.plan(made.replace({"method.max_staleness": 2.0})).document["accumulation"] == 2
+    with pytest.raises(SpecError, match="and accumulation = 2 is given"):
+        pg.plan(made.replace({"method.accumulation": 2}))
+
+
+def test_an_expanded_spec_keeps_it(spec, write, capsys):
+    # `accumulation = 1` stood beside it, which the next reading refused.
+    assert main(["plan", spec, "--expand"]) == 0
+    assert plan(write("expanded.toml", capsys.readouterr().out)).spec.method.accumulation == 4
+
+
+def test_an_accumulation_of_a_base_is_said_to_be_there(write):
+    write("base.toml", SPEC.replace("max_staleness = 1.0", "accumulation = 2"))
+    with pytest.raises(SpecError) as caught:
+        plan(write("own.toml", 'extends = "base.toml"\n[method]\nmax_staleness = 1.0\n'))
+    (problem,) = caught.value.problems
+    assert str(problem.where) == "own.toml:3:17"
+    assert problem.message.endswith("accumulation = 2 is given (base.toml:21:16)")
+
+
+def test_a_trial_on_a_part_of_the_data_keeps_the_accumulation(spec, capsys):
+    # It was refused, where its epoch was shorter than the window.
+    assert main(["run", spec, "--fast-dev-run", "--json"]) == 0
+    assert "sets accumulation = 4: an update averages 64 samples, an epoch has 1 update" in capsys.readouterr().err
+    assert tomllib.loads((only_run() / "resolved.toml").read_text())["method"]["accumulation"] == 4
+
+
 def test_its_bits_are_those_of_the_accumulation(spec, write):
     given_k = write("given.toml", SPEC.replace("max_staleness = 1.0", "accumulation = 4"))
     first = trained(spec)
@@ -151,8 +199,18 @@ def test_its_bits_are_those_of_the_accumulation(spec, write):
         ),
         (["method.max_staleness=0"], "no accumulation keeps max_staleness = 0", "set it to 0.091 or more, "),
         (
+            ["method.max_staleness=5e-324"],
+            "no accumulation up to 4,096 keeps max_staleness = 4.94066e-324 where",
+            "set it to 0.091 or more, ",
+        ),
+        (
+            ["method.max_staleness=5e-4", "data.name=random", "data.batch=1", "data.options.train=10_000"],
+            "no accumulation up to 4,096 keeps max_staleness = 0.0005 where",
+            "set it to 0.000977 or more, ",
+        ),
+        (
             ["method.accumulation=1"],
-            "max_staleness = 1 sets the accumulation, and accumulation = 1 is given",
+            "max_staleness = 1 sets the accumulation, and accumulation = 1 is given (--set method.accumulation=1)",
             "leave out one of them",
         ),
         (
