@@ -193,7 +193,7 @@ def _tables(name: str, plugins: Mapping[str, Plugin], of_data: Mapping[str, Any]
         "optimizer",
         plugins["optimizer"],
         _line('# clip = { by = "norm", limit = 1.0 }', "of a stage's gradients; default: none"),
-        '# "muon" minds late gradients least, if the network has no batch normalisation',
+        '# late gradients cost "muon" the least',
         given={"lr": 0.1, "weight_decay": 5e-4} if with_sgd else {},
     )
     yield _plugin(

@@ -35,7 +35,8 @@ BY_DELAY = "lr_schedule.delay_epochs={quarter:g}"
 ROWS: Mapping[str, Sequence[str]] = {
     "backprop": BACKPROP,
     "sgd": (),
-    "pipedream": ("method.name=pipedream",),
+    "pipedream": ("method.name=pipedream", "method.schedule=1f1b"),
+    "pipedream lockstep": ("method.name=pipedream", "method.schedule=lockstep"),
     "spike": (SPIKE,),
     "predict": (PREDICT,),
     "predict rate by delay": (PREDICT, BY_DELAY),
