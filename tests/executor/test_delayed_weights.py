@@ -16,7 +16,7 @@ from petra_graph.executor.stage_observer import StageObserver
 from petra_graph.kinds.block import BLOCK
 from petra_graph.registry.local_plugins import resolve_local
 from tests.support.pairwise import pairs_of
-from tests.support.pipelines import BLOCKS, GRAPHS, REVNET, SHAPES, batches, node, pipeline, relative_error
+from tests.support.pipelines import BLOCKS, GRAPHS, REVNET, SHAPES, Quadratic, batches, node, pipeline, relative_error
 
 EXACT = 1e-12
 SCALES = (node("first", "scale"), node("second", "scale"), node("head", "scale-head"))
@@ -37,16 +37,6 @@ class Scale(Buffered):
 
 class ScaleHead(Head, Scale):
     """The same as a head."""
-
-
-class Quadratic:
-    """Half the squared distance to the target."""
-
-    def __call__(self, output, target):
-        return 0.5 * (output.squeeze() - target).square().sum()
-
-    def metrics(self, output, target):
-        return {}
 
 
 @pytest.fixture(autouse=True)

@@ -9,6 +9,7 @@ from typing import Any, Literal
 
 import torch
 from attrs import frozen
+from torch import Tensor
 
 from petra_graph.blocks import Block, Streams
 from petra_graph.catalog.blocks import declared_blocks
@@ -103,6 +104,16 @@ BRANCHES = (
 )
 SHAPES = {"chain": (8,), "revnet": (3, 6, 6), "skip": (8,), "branches": (8,)}
 GRAPHS = {"chain": CHAIN, "revnet": REVNET, "skip": SKIP, "branches": BRANCHES}
+
+
+class Quadratic:
+    """Half the squared distance to the target."""
+
+    def __call__(self, output: Tensor, target: Tensor) -> Tensor:
+        return 0.5 * (output.squeeze() - target).square().sum()
+
+    def metrics(self, output: Tensor, target: Tensor) -> dict[str, float]:
+        return {}
 
 
 @frozen(kw_only=True)

@@ -4,8 +4,8 @@
     python -m tools.studies.delay_images seeds ~/data/cifar10-images --row backprop --row sgd --row muon
 
 An update a micro-batch, in ten stages under 1f1b, so that the first stage's gradients are 9 updates late. `search` trains every row for an
-epoch, whose schedule is a whole one, on nine tenths of the training images, and chooses the learning rate by the loss on the other tenth: of
-three, or of more until the best one has a neighbour on each side. `seeds` trains rows at these rates for ten epochs, with the test images.
+epoch, with a schedule of its own, on nine tenths of the training images, and chooses the learning rate by the loss on the other tenth. It
+begins with three rates, and tries further ones until a higher and a lower one are worse. `seeds` trains rows at these rates for ten epochs, with the test images.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import click
 from attrs import frozen
 
 from petra_graph.cli.options_and_output import print_table
-from tools.studies.delay import output_option, spread, written
+from tools.studies.delay import BACKPROP, MUON, PREDICT, SPIKE, output_option, spread, written
 from tools.studies.study import Case, Study, series, write_results
 
 SPEC = "specs/revnet18_quarter_cifar10_images.toml"
@@ -27,9 +27,6 @@ EPOCHS = 10
 HELD_OUT = "data.options.test_share=0.1"
 
 FIRST_RATES = {"sgd": (0.00625, 0.0125, 0.025), "muon": (0.0005, 0.001, 0.002)}
-BACKPROP = ("method.name=backprop", "method.schedule=sequential")
-SPIKE, PREDICT = "optimizer.options.correction=spike", "optimizer.options.predict=true"
-MUON = "optimizer.name=muon"
 BY_DELAY = "lr_schedule.delay_epochs={quarter:g}"
 """A quarter of the training, as in the study of the GPT."""
 ROWS: Mapping[str, Sequence[str]] = {

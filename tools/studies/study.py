@@ -143,7 +143,7 @@ class Study:
         click.echo(f"{len(cases) - len(missing)} of {len(cases)} runs are finished", err=True)
         failed: list[str] = []
         with ThreadPoolExecutor(self.jobs) as pool:
-            for future in as_completed([pool.submit(self._run, case) for case in missing]):
+            for future in as_completed([pool.submit(self._run, case, self._what(case)) for case in missing]):
                 case, code = future.result()
                 if code:
                     failed.append(f"{case.name} (exit code {code}, {self._log(case)})")
@@ -187,9 +187,9 @@ class Study:
         loaded = load(str(directory / "resolved.toml")).spec
         return loaded is not None and identity(loaded) == self._resolved(case)
 
-    def _run(self, case: Case) -> tuple[Case, int]:
+    def _run(self, case: Case, what: Sequence[str]) -> tuple[Case, int]:
         self._folder(case).mkdir(parents=True, exist_ok=True)
-        command = [sys.executable, "-m", "petra_graph", "run", *self._what(case)]
+        command = [sys.executable, "-m", "petra_graph", "run", *what]
         with self._log(case).open("w") as log:
             ended = subprocess.run(
                 command, stdout=log, stderr=log, env=os.environ | {"OMP_NUM_THREADS": "1"}, check=False
