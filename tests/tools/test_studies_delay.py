@@ -5,6 +5,7 @@ from __future__ import annotations
 from types import SimpleNamespace
 
 import pytest
+from click.testing import CliRunner
 
 from tools.studies import delay
 from tools.studies.delay import MARGIN, PIPELINES, RATES, ROWS, SCALES, Setting, chosen, searched
@@ -57,6 +58,18 @@ def test_a_pipeline_that_was_searched_has_its_own_setting():
     }
     assert chosen("adamw", found, "six stages, lockstep") == SETTINGS[1]
     assert chosen("adamw", found, "six stages, auto") == SETTINGS[4]
+
+
+def test_a_correction_for_one_update_of_delay_is_searched_where_it_holds(monkeypatch, tmp_path):
+    text = tmp_path / "input.txt"
+    text.write_text("to be or not to be, that is the question")
+    asked = []
+    monkeypatch.setattr(delay, "searched", lambda study, row, pipeline: asked.append((row, pipeline)) or {})
+    words = ["search", str(text), "--output", str(tmp_path), "--row", "error feedback", "--row", "adamw"]
+    assert CliRunner().invoke(delay.main, words).exit_code == 0
+    assert asked == [("error feedback", "two stages"), ("adamw", "six stages")]
+    found = {one.key: [2.2, 1.8] for one in SETTINGS}
+    assert chosen("error feedback", {"error feedback, two stages": found}, "two stages").row == "error feedback"
 
 
 @pytest.mark.parametrize("pipeline", PIPELINES)

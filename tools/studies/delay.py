@@ -36,7 +36,8 @@ FIRST_EPOCH = """callback=[{name = "first_epoch:FirstEpochsOptions"}]"""
 SEARCHED = "six stages"
 """The pipeline under which `search` chooses for all that were not searched themselves."""
 BACKPROP = ("method.name=backprop", "method.schedule=sequential")
-SPIKE, PREDICT = "optimizer.options.correction=spike", "optimizer.options.predict=true"
+SPIKE, FEEDBACK = (f"optimizer.options.correction={name}" for name in ("spike", "error-feedback"))
+PREDICT = "optimizer.options.predict=true"
 NADAM, MUON, SOAP = (f"optimizer.name={name}" for name in ("nadam", "muon", "soap"))
 BY_DELAY = "lr_schedule.delay_epochs=1"
 ROWS: Mapping[str, Sequence[str]] = {
@@ -52,6 +53,7 @@ ROWS: Mapping[str, Sequence[str]] = {
     "spike rate by delay": (SPIKE, BY_DELAY),
     "predict rate by delay": (PREDICT, BY_DELAY),
     "discrepancy": ("optimizer.options.correct_discrepancy=true",),
+    "error feedback": (FEEDBACK,),
     "muon backprop": (MUON, *BACKPROP),
     "muon": (MUON,),
     "muon spike": (MUON, SPIKE),
@@ -69,6 +71,8 @@ PIPELINES: Mapping[str, Sequence[str]] = {
 
 STAGES = {"one device": 1, "two stages": 2, "four stages": 4, SEARCHED: 6}
 """The pipelines of the figure, and their stages."""
+SEARCHED_IN = {"error feedback": "two stages"}
+"""The pipeline of a row whose correction does not hold in six stages: error feedback is for a delay of one update at most."""
 BASE = {row: "muon backprop" if MUON in words else "backprop" for row, words in ROWS.items() if SOAP not in words}
 """The row without delay that a row of the figure begins with."""
 
@@ -76,6 +80,11 @@ BASE = {row: "muon backprop" if MUON in words else "backprop" for row, words in 
 def searched_as(row: str, pipeline: str) -> str:
     """Name a row's search in search.json."""
     return row if pipeline == SEARCHED else f"{row}, {pipeline}"
+
+
+def own_pipeline(row: str) -> str:
+    """Return the pipeline under which `search` chooses for a row, if no other is asked for."""
+    return SEARCHED_IN.get(row, SEARCHED)
 
 
 def folder(name: str) -> str:
@@ -110,14 +119,13 @@ class Setting:
         )
 
 
-def pipeline_option(default: Sequence[str]) -> Callable[[Any], Any]:
+def pipeline_option(default: str) -> Callable[[Any], Any]:
     return click.option(
         "--pipeline",
         "pipelines",
         multiple=True,
-        default=default,
         type=click.Choice(list(PIPELINES)),
-        help=f"Pipelines of rows that are no backpropagation; default: {', '.join(default)}.",
+        help=f"Pipelines of rows that are no backpropagation; default: {default}, and two stages for a row that holds in no more.",
     )
 
 
@@ -140,16 +148,17 @@ def main() -> None: ...
 @main.command()
 @click.argument("text", type=click.Path(exists=True, dir_okay=False, path_type=Path))
 @click.option("--row", "rows", multiple=True, type=click.Choice(list(ROWS)), help="Rows; default: all.")
-@pipeline_option([SEARCHED])
+@pipeline_option("six stages")
 @output_option("delay")
 def search(text: Path, rows: Sequence[str], pipelines: Sequence[str], output: Path, jobs: int) -> None:
     """Try each correction at each learning rate and scale; write search.json after each row."""
     study = gpt(_beginning(text, output), output, jobs)
     results = written(output / "search.json", "loss after each epoch, nats")
-    for row, pipeline in product(rows or ROWS, pipelines):
-        losses_of = searched(study, row, pipeline)
-        results[searched_as(row, pipeline)] = {setting.key: losses for setting, losses in losses_of.items()}
-        write_results(output, "search", {**study.facts(), "loss after each epoch, nats": results})
+    for row in rows or ROWS:
+        for pipeline in pipelines or [own_pipeline(row)]:
+            losses_of = searched(study, row, pipeline)
+            results[searched_as(row, pipeline)] = {setting.key: losses for setting, losses in losses_of.items()}
+            write_results(output, "search", {**study.facts(), "loss after each epoch, nats": results})
     print_table([(row, *(_shown(found) for found in results[row].values())) for row in results])
 
 
@@ -171,7 +180,7 @@ def searched(study: Study, row: str, pipeline: str = SEARCHED) -> dict[Setting, 
 @click.option(
     "--row", "rows", multiple=True, required=True, type=click.Choice(list(ROWS)), help="Rows that are compared."
 )
-@pipeline_option(list(PIPELINES))
+@pipeline_option("all")
 @click.option("--seeds", default=3, show_default=True, help="Seeds 0, 1, ... of each.")
 @output_option("delay")
 def stages(text: Path, rows: Sequence[str], pipelines: Sequence[str], seeds: int, output: Path, jobs: int) -> None:
@@ -179,7 +188,8 @@ def stages(text: Path, rows: Sequence[str], pipelines: Sequence[str], seeds: int
     study, found = gpt(text, output, jobs), written(output / "search.json", "loss after each epoch, nats")
     results = written(output / "stages.json", "test loss, nats")
     for row in rows:
-        for pipeline in ("one device",) if row.endswith("backprop") else pipelines:
+        late = pipelines or ([SEARCHED_IN[row]] if row in SEARCHED_IN else PIPELINES)
+        for pipeline in ("one device",) if row.endswith("backprop") else late:
             setting = chosen(row, found, pipeline)
             cases = [
                 Case(
@@ -209,7 +219,8 @@ def settings_of(row: str, pipeline: str) -> list[Setting]:
 
 def chosen(row: str, found: Mapping[str, Mapping[str, Sequence[float]]], pipeline: str = SEARCHED) -> Setting:
     """Return the setting of a row whose training was not ended, and has the least loss after its last epoch."""
-    of = found.get(searched_as(row, pipeline), found[row])
+    searches = (searched_as(row, one) for one in (pipeline, own_pipeline(row)))
+    of = next(found[name] for name in searches if name in found)
     whole = [one for one in settings_of(row, SEARCHED) if len(of[one.key]) > 1]
     return min(whole, key=lambda one: of[one.key][-1])
 
