@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 from types import SimpleNamespace
 
@@ -44,8 +45,6 @@ def a_study(spec, tmp_path, *overrides):
     return Study(spec=spec, overrides=("run.epochs=1", *overrides), output=tmp_path / "study")
 
 
-CHECKPOINTS = "checkpoint.every=2 updates"
-
 CASES = [Case(name=f"seed{seed}", overrides=(f"run.seed={seed}",)) for seed in range(2)]
 
 
@@ -58,23 +57,47 @@ def test_finished_runs_are_not_repeated(spec, tmp_path, processes):
     assert len(both["seed1"].accuracies()) == 1
 
 
-def test_a_run_that_was_interrupted_is_resumed(spec, tmp_path, processes):
-    begun = a_study(spec, tmp_path, CHECKPOINTS)
-    done = begun.carry_out(CASES[:1])["seed0"]
+def unfinished(done, status):
+    """Make a finished run one that ended before: killed, if it has no summary."""
     summary = done.directory / "summary.json"
-    summary.write_text(summary.read_text().replace('"done"', '"interrupted"'))
+    if status == "killed":
+        summary.unlink()
+    else:
+        summary.write_text(summary.read_text().replace('"done"', f'"{status}"'))
+
+
+@pytest.mark.parametrize("status", ["interrupted", "failed", "killed"])
+def test_a_run_that_ended_early_continues_from_its_last_epoch(spec, tmp_path, processes, status):
+    begun = a_study(spec, tmp_path)
+    done = begun.carry_out(CASES[:1])["seed0"]
+    unfinished(done, status)
     again = begun.carry_out(CASES[:1])["seed0"]
     assert again.directory == done.directory
     assert processes[1:] == [["--resume", str(done.directory)]]
 
 
-def test_an_interrupted_run_of_other_settings_is_left_and_begun_anew(spec, tmp_path, processes):
+def test_a_run_that_was_killed_before_its_first_checkpoint_is_begun_anew(spec, tmp_path, processes):
+    begun = a_study(spec, tmp_path)
+    done = begun.carry_out(CASES[:1])["seed0"]
+    unfinished(done, "killed")
+    shutil.rmtree(done.directory / "checkpoints")
+    assert begun.carry_out(CASES[:1])["seed0"].directory != done.directory
+    assert "--resume" not in processes[1]
+
+
+def test_an_unfinished_run_of_other_settings_is_left_and_begun_anew(spec, tmp_path, processes):
     done = a_study(spec, tmp_path).carry_out(CASES[:1])["seed0"]
-    summary = done.directory / "summary.json"
-    summary.write_text(summary.read_text().replace('"done"', '"interrupted"'))
+    unfinished(done, "interrupted")
     again = a_study(spec, tmp_path, "optimizer.options.lr=0.1").carry_out(CASES[:1])["seed0"]
     assert again.directory != done.directory
     assert "optimizer.options.lr=0.1" in processes[1]
+
+
+def test_finished_runs_with_other_checkpoints_are_taken(spec, tmp_path, processes):
+    done = a_study(spec, tmp_path).carry_out(CASES[:1])["seed0"]
+    again = a_study(spec, tmp_path, "checkpoint.every=2 updates").carry_out(CASES[:1])["seed0"]
+    assert again.directory == done.directory
+    assert len(processes) == 1
 
 
 def test_results_of_other_settings_are_not_taken(spec, tmp_path):

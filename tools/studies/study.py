@@ -1,8 +1,8 @@
 """Many runs of one specification, side by side: what is finished is not repeated.
 
 A study is a list of cases, each a name and a few overrides; a case's runs lie in OUTPUT/runs/CASE. One that ended as it
-should, and that resolves to what is asked for now, is taken as it is, and one that was interrupted is resumed, so an
-interrupted study continues where it stopped. Every run is a process of its own, with one thread, as a user's would be.
+should, and that resolves to what is asked for now, is taken as it is, and one that was interrupted, failed or was killed continues from
+its checkpoint of the last epoch, so an interrupted study continues where it stopped. Every run is a process of its own, with one thread, as a user's would be.
 """
 
 from __future__ import annotations
@@ -18,16 +18,22 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import click
-from attrs import frozen
+from attrs import evolve, frozen
 
 from petra_graph.planning.check.check_spec import check_spec
+from petra_graph.record.checkpoint import repaired
 from petra_graph.record.run_directory import environment
+from petra_graph.record.run_folders import run_directories
 from petra_graph.spec.load_spec import load
+from petra_graph.spec.model import CheckpointSpec, Spec
 from petra_graph.sweeping.prepare_sweep import identity
 from petra_graph.training.prepared_run import prepare
 from petra_graph.training.record.resolved_spec import resolved
 
 F = TypeVar("F", bound=Callable[..., Any])
+
+_CHECKPOINTS = ("checkpoint.every=1 epoch", "checkpoint.keep=1")
+"""Of every run, so that a kill takes an epoch at most."""
 
 
 @frozen(kw_only=True)
@@ -163,7 +169,7 @@ class Study:
         }
 
     def _arguments(self, case: Case) -> tuple[str, ...]:
-        return (*self.overrides, *case.overrides, f"run.directory={self._folder(case)}")
+        return (*_CHECKPOINTS, *self.overrides, *case.overrides, f"run.directory={self._folder(case)}")
 
     def _folder(self, case: Case) -> Path:
         return self.output / "runs" / case.name
@@ -172,7 +178,7 @@ class Study:
         return self._folder(case) / "output.txt"
 
     def _resolved(self, case: Case) -> str:
-        return identity(resolved(prepare(self.spec, self._arguments(case))))
+        return _numbers(resolved(prepare(self.spec, self._arguments(case))))
 
     def _finished(self, case: Case) -> Done | None:
         """Return what a finished run gives; only such a run is compared, since preparing a case opens its data."""
@@ -185,7 +191,7 @@ class Study:
 
     def _is_of(self, directory: Path, case: Case) -> bool:
         loaded = load(str(directory / "resolved.toml")).spec
-        return loaded is not None and identity(loaded) == self._resolved(case)
+        return loaded is not None and _numbers(loaded) == self._resolved(case)
 
     def _run(self, case: Case, what: Sequence[str]) -> tuple[Case, int]:
         self._folder(case).mkdir(parents=True, exist_ok=True)
@@ -198,9 +204,10 @@ class Study:
         return case, ended.returncode
 
     def _what(self, case: Case) -> Sequence[str]:
-        """Return the words that continue an interrupted run of the same settings, or that begin one."""
-        for begun in reversed(_runs(self._folder(case), "interrupted")):
-            if self._is_of(begun, case):
+        """Return the words that continue the latest unfinished run of the same settings that has a checkpoint, or that begin one."""
+        folder = self._folder(case)
+        for begun in reversed(run_directories(folder) if folder.exists() else []):
+            if repaired(begun) and self._is_of(begun, case):
                 return ("--resume", str(begun))
         return (self.spec, *(word for text in self._arguments(case) for word in ("--set", text)))
 
@@ -219,6 +226,11 @@ def write_results(output: Path, name: str, results: Mapping[str, Any]) -> Path:
     partial.write_text(json.dumps(results, indent=2) + "\n")
     partial.replace(path)
     return path
+
+
+def _numbers(spec: Spec) -> str:
+    """Write a resolved specification without what changes no number."""
+    return identity(evolve(spec, checkpoint=CheckpointSpec()))
 
 
 def _runs(folder: Path, status: str) -> list[Path]:
