@@ -28,8 +28,11 @@ class FakeStudy:
         (rate,) = (float(text.partition("=")[2]) for text in case.overrides if text.startswith("optimizer.options.lr="))
         directory = self.folder / case.name
         directory.mkdir(parents=True)
-        event = {"name": "test/loss", "value": self.loss_of(rate)}
-        (directory / "metrics.jsonl").write_text(json.dumps(event) + "\n")
+        events = [{"name": "test/loss", "value": self.loss_of(rate)}]
+        if f"probe.per_epoch={delay_images.LOOKS}" in case.overrides:
+            looks = [9.0] * delay_images.WARM_UP + [0.5, 0.7]
+            events += [{"name": "probe/cosine_to_end_to_end/stage-10", "value": value} for value in looks]
+        (directory / "metrics.jsonl").write_text("".join(f"{json.dumps(event)}\n" for event in events))
         return SimpleNamespace(directory=directory, accuracies=lambda: [50.0])
 
 
@@ -71,6 +74,10 @@ def test_the_commands_write_what_they_found_and_use_it(tmp_path, monkeypatch):
     assert "50.00 % (standard deviation 0.0, 2 seeds)" in shown
     found = json.loads((tmp_path / "seeds.json").read_text())[delay_images.EACH_EPOCH]
     assert found == {row: {"lr": rate, "seed 0": [50.0], "seed 1": [50.0]} for row, rate in rates.items()}
+    assert "0.60" in invoke("probe", *where)
+    found = json.loads((tmp_path / "probe.json").read_text())[delay_images.BY_STAGE]
+    probed = {"cosine to end-to-end": {"stage-10": 0.6}, "reconstruction error": {}}
+    assert found == {row: {"lr": rate, **probed} for row, rate in rates.items()}
 
 
 def invoke(*arguments):

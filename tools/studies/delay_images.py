@@ -2,14 +2,17 @@
 
     python -m tools.studies.delay_images search ~/data/cifar10-images
     python -m tools.studies.delay_images seeds ~/data/cifar10-images --row backprop --row sgd --row muon
+    python -m tools.studies.delay_images probe ~/data/cifar10-images --row sgd --row predict --row muon
 
 An update a micro-batch, in ten stages under 1f1b, so that the first stage's gradients are 9 updates late. `search` trains every row for an
 epoch, with a schedule of its own, on nine tenths of the training images, and chooses the learning rate by the loss on the other tenth. It
-begins with three rates, and tries further ones until a higher and a lower one are worse. `seeds` trains rows at these rates for ten epochs, with the test images.
+begins with three rates, and tries further ones until a higher and a lower one are worse. `seeds` trains rows at these rates for ten epochs, with the test images. `probe`
+repeats the search's epoch at these rates, and says how like their gradients are to those of backpropagation.
 """
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -41,7 +44,13 @@ ROWS: Mapping[str, Sequence[str]] = {
     "muon backprop": (MUON, *BACKPROP),
 }
 
+STAGES = [f"stage-{number:02}" for number in range(1, 11)]
 EACH_EPOCH = "test accuracy after each epoch, %"
+BY_STAGE = "means over an epoch after its warm-up, by stage"
+PROBED = {"cosine to end-to-end": "cosine_to_end_to_end", "reconstruction error": "reconstruction_error"}
+LOOKS = 40
+WARM_UP = LOOKS // 10
+"""Looks of the warm-up."""
 SEARCH = "held-out loss and accuracy after one epoch, nats and %"
 
 
@@ -122,8 +131,7 @@ def best_rate(found: Mapping[float, Sequence[float]]) -> float:
 @output_option("delay-images")
 def seeds(images: Path, rows: Sequence[str], count: int, output: Path, jobs: int) -> None:
     """Train rows at the rates that `search` chose; write seeds.json after each seed."""
-    study, found = _study(images, (), output, jobs), written(output / "search.json", SEARCH)
-    chosen = {row: best_rate({float(key.split()[1]): one for key, one in found[row].items()}) for row in rows or found}
+    study, chosen = _study(images, (), output, jobs), rates(output, rows)
     for seed in range(count):
         cases = {
             row: Case(
@@ -139,6 +147,39 @@ def seeds(images: Path, rows: Sequence[str], count: int, output: Path, jobs: int
             each[f"seed {seed}"] = done[case.name].accuracies()
         write_results(output, "seeds", {**study.facts(), EACH_EPOCH: results})
     print_table([(row, _shown(one)) for row, one in results.items()])
+
+
+@main.command()
+@click.argument("images", type=click.Path(exists=True, file_okay=False, path_type=Path))
+@rows_option
+@output_option("delay-images")
+def probe(images: Path, rows: Sequence[str], output: Path, jobs: int) -> None:
+    """Compare rows' gradients with end-to-end ones over the epoch of `search`, by stage; write probe.json after each row."""
+    study, found = _study(images / "train", (HELD_OUT,), output, jobs), written(output / "probe.json", BY_STAGE)
+    for row, rate in rates(output, rows).items():
+        one = Setting(row=row, rate=rate)
+        case = Case(name=f"probe/{one.name}", overrides=(*one.overrides(1), f"probe.per_epoch={LOOKS}"))
+        run = study.carry_out([case])[case.name].directory
+        found[row] = {"lr": rate, **{name: by_stage(run, metric) for name, metric in PROBED.items()}}
+        write_results(output, "probe", {**study.facts(), BY_STAGE: found})
+    print_table([
+        (row, name, *(f"{values[stage]:.2f}" if stage in values else "" for stage in STAGES))
+        for row, one in found.items()
+        for name, values in one.items()
+        if name in PROBED
+    ])  # fmt: skip
+
+
+def by_stage(run: Path, metric: str) -> dict[str, float]:
+    """Return the mean of a metric of the probe over the looks after the warm-up, for each stage that has it."""
+    found = {stage: series(run, f"probe/{metric}/{stage}")[WARM_UP:] for stage in STAGES}
+    return {stage: round(statistics.mean(values), 4) for stage, values in found.items() if values}
+
+
+def rates(output: Path, rows: Sequence[str]) -> dict[str, float]:
+    """Return the learning rates that `search` chose; of all rows that it has, where none are named."""
+    found = written(output / "search.json", SEARCH)
+    return {row: best_rate({float(key.split()[1]): one for key, one in found[row].items()}) for row in rows or found}
 
 
 def _shown(row: Mapping[str, Any]) -> str:
