@@ -11,7 +11,7 @@ from click.testing import CliRunner
 from petra_graph.planning.check.check_spec import check_spec
 from tests.support import ROOT
 from tools.studies import delay_images
-from tools.studies.delay_images import COMMON, FIRST_RATES, HELD_OUT, ROWS, SPEC, Setting, best_rate, searched
+from tools.studies.delay_images import COMMON, FIRST_RATES, HELD_OUT, ROWS, SPEC, Setting, best_rate, searched, spreads
 
 
 class FakeStudy:
@@ -73,7 +73,8 @@ def test_the_commands_write_what_they_found_and_use_it(tmp_path, monkeypatch):
     assert "sgd" in (shown := invoke("seeds", *where, "--seeds", "2"))
     assert "50.00 % (standard deviation 0.0, 2 seeds)" in shown
     found = json.loads((tmp_path / "seeds.json").read_text())[delay_images.EACH_EPOCH]
-    assert found == {row: {"lr": rate, "seed 0": [50.0], "seed 1": [50.0]} for row, rate in rates.items()}
+    seeds = {"seed 0": [50.0], "seed 1": [50.0], "mean": [50.0], "standard deviation": [0.0]}
+    assert found == {row: {"lr": rate, **seeds} for row, rate in rates.items()}
     assert "0.60" in invoke("probe", *where)
     found = json.loads((tmp_path / "probe.json").read_text())[delay_images.BY_STAGE]
     probed = {"cosine to end-to-end": {"stage-10": 0.6}, "reconstruction error": {}}
@@ -84,6 +85,11 @@ def invoke(*arguments):
     done = CliRunner().invoke(delay_images.main, arguments, catch_exceptions=False)
     assert done.exit_code == 0, done.output
     return done.stdout
+
+
+def test_seeds_are_summed_up_epoch_by_epoch():
+    assert spreads([[50.0, 60.0], [52.0, 60.0]]) == {"mean": [51.0, 60.0], "standard deviation": [1.4142, 0.0]}
+    assert spreads([[50.0]]) == {"mean": [50.0], "standard deviation": [None]}
 
 
 @pytest.mark.parametrize("row", ROWS)

@@ -145,6 +145,7 @@ def seeds(images: Path, rows: Sequence[str], count: int, output: Path, jobs: int
         for row, case in cases.items():
             each = results.setdefault(row, {"lr": chosen[row]})
             each[f"seed {seed}"] = done[case.name].accuracies()
+            each |= spreads([values for key, values in each.items() if key.startswith("seed")])
         write_results(output, "seeds", {**study.facts(), EACH_EPOCH: results})
     print_table([(row, _shown(one)) for row, one in results.items()])
 
@@ -182,9 +183,15 @@ def rates(output: Path, rows: Sequence[str]) -> dict[str, float]:
     return {row: best_rate({float(key.split()[1]): one for key, one in found[row].items()}) for row in rows or found}
 
 
+def spreads(seeds: Sequence[Sequence[float]]) -> dict[str, list[Any]]:
+    """Return the mean and the standard deviation after each epoch; of one seed, None for the latter."""
+    found = [spread(values) for values in zip(*seeds, strict=True)]
+    return {key: [one[key] for one in found] for key in ("mean", "standard deviation")}
+
+
 def _shown(row: Mapping[str, Any]) -> str:
-    last = spread([values[-1] for key, values in row.items() if key.startswith("seed")])
-    return f"{last['mean']:.2f} % (standard deviation {last['standard deviation']}, {len(last['each'])} seeds)"
+    count = sum(key.startswith("seed") for key in row)
+    return f"{row['mean'][-1]:.2f} % (standard deviation {row['standard deviation'][-1]}, {count} seeds)"
 
 
 def _study(root: Path, overrides: Sequence[str], output: Path, jobs: int) -> Study:
