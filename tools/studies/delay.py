@@ -37,7 +37,7 @@ SEARCHED = "six stages"
 """The pipeline under which `search` chooses for all that were not searched themselves."""
 BACKPROP = ("method.name=backprop", "method.schedule=sequential")
 SPIKE, FEEDBACK = (f"optimizer.options.correction={name}" for name in ("spike", "error-feedback"))
-PREDICT = "optimizer.options.predict=true"
+PREDICT, DISCREPANCY = (f"optimizer.options.{name}=true" for name in ("predict", "correct_discrepancy"))
 NADAM, MUON, SOAP = (f"optimizer.name={name}" for name in ("nadam", "muon", "soap"))
 BY_DELAY = "lr_schedule.delay_epochs=1"
 ROWS: Mapping[str, Sequence[str]] = {
@@ -52,7 +52,8 @@ ROWS: Mapping[str, Sequence[str]] = {
     "rate by delay": (BY_DELAY,),
     "spike rate by delay": (SPIKE, BY_DELAY),
     "predict rate by delay": (PREDICT, BY_DELAY),
-    "discrepancy": ("optimizer.options.correct_discrepancy=true",),
+    "discrepancy": (DISCREPANCY,),
+    "discrepancy rate by delay": (DISCREPANCY, BY_DELAY),
     "error feedback": (FEEDBACK,),
     "muon backprop": (MUON, *BACKPROP),
     "muon": (MUON,),

@@ -21,7 +21,7 @@ import click
 from attrs import frozen
 
 from petra_graph.cli.options_and_output import print_table
-from tools.studies.delay import BACKPROP, MUON, PREDICT, SPIKE, output_option, spread, written
+from tools.studies.delay import BACKPROP, DISCREPANCY, MUON, PREDICT, SPIKE, output_option, spread, written
 from tools.studies.study import Case, Study, series, write_results
 
 SPEC = "specs/revnet18_quarter_cifar10_images.toml"
@@ -40,6 +40,7 @@ ROWS: Mapping[str, Sequence[str]] = {
     "spike": (SPIKE,),
     "predict": (PREDICT,),
     "predict rate by delay": (PREDICT, BY_DELAY),
+    "discrepancy rate by delay": (DISCREPANCY, BY_DELAY),
     "muon": (MUON,),
     "muon backprop": (MUON, *BACKPROP),
 }
