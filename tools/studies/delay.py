@@ -72,6 +72,10 @@ PIPELINES: Mapping[str, Sequence[str]] = {
 
 STAGES = {"one device": 1, "two stages": 2, "four stages": 4, SEARCHED: 6}
 """The pipelines of the figure, and their stages."""
+STYLES = [
+    (colour, DASHES[(at + turn) % len(DASHES)]) for turn in range(len(DASHES)) for at, colour in enumerate(COLOURS)
+]
+"""Colours and dashes of the figure's rows: the first four differ in both, and no two are alike."""
 SEARCHED_IN = {"error feedback": "two stages"}
 """The pipeline of a row whose correction does not hold in six stages: error feedback is for a delay of one update at most."""
 BASE = {row: "muon backprop" if MUON in words else "backprop" for row, words in ROWS.items() if SOAP not in words}
@@ -244,7 +248,7 @@ def _draw(results: Mapping[str, Mapping[str, Any]], path: Path) -> None:
     """Draw the test loss of each row against the number of stages; one stage is backpropagation with the same optimizer."""
     with figure_of(path, title="Test loss against stages: 1f1b, an update a micro-batch") as axis:
         late = [row for row in results if not row.endswith("backprop")]
-        for row, colour, dash in zip(late, COLOURS, DASHES, strict=False):
+        for row, (colour, dash) in zip(late, STYLES, strict=False):
             without = results.get(BASE[row], {}) if row in BASE else {}
             found = {count: {**without, **results[row]}.get(name) for name, count in STAGES.items()}
             points = {count: one for count, one in found.items() if one is not None}
