@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from types import SimpleNamespace
 
+import click
 import pytest
 from click.testing import CliRunner
 
@@ -58,6 +59,11 @@ def test_a_pipeline_that_was_searched_has_its_own_setting():
     }
     assert chosen("adamw", found, "six stages, lockstep") == SETTINGS[1]
     assert chosen("adamw", found, "six stages, auto") == SETTINGS[4]
+
+
+def test_a_row_that_was_not_searched_is_refused():
+    with pytest.raises(click.ClickException, match=r"search\.json has no muon: `search` this row first"):
+        chosen("muon", {})
 
 
 def test_a_correction_for_one_update_of_delay_is_searched_where_it_holds(monkeypatch, tmp_path):

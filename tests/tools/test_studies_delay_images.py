@@ -87,6 +87,15 @@ def invoke(*arguments):
     return done.stdout
 
 
+def test_rows_that_were_not_searched_are_refused(tmp_path):
+    for command in ("seeds", "probe"):
+        done = CliRunner().invoke(
+            delay_images.main, [command, str(tmp_path), "--output", str(tmp_path), "--row", "spike"]
+        )
+        assert done.exit_code == 1
+        assert "has no spike: `search` these rows first" in done.output
+
+
 def test_seeds_are_summed_up_epoch_by_epoch():
     assert spreads([[50.0, 60.0], [52.0, 60.0]]) == {"mean": [51.0, 60.0], "standard deviation": [1.4142, 0.0]}
     assert spreads([[50.0]]) == {"mean": [50.0], "standard deviation": [None]}

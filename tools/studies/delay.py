@@ -5,7 +5,8 @@
 
 `search` trains the GPT of `delay_gpt.toml` in six stages under 1f1b with each correction, and by backpropagation, at three learning
 rates and two scales of the initial vectors alike. It sees the first nine tenths of the text, whose last tenth is what it chooses by. A
-training whose loss after the first epoch of four is more than 0.15 nats above the least of its row is ended there. `stages` trains the
+training whose loss after the first epoch of four is more than 0.15 nats above the least of its row is ended there. Error feedback, which is
+for a delay of one update at most, is searched in two stages. `stages` trains the
 best two corrections and both together, the base and backpropagation as `search` chose them, on the whole text with its own test, three
 seeds, in two, four and six stages, and in six under `auto` and `lockstep`, and with split backwards at the depths of six equal stages.
 A pipeline that was searched, too (`search --pipeline`), has its own learning rate and scale there; the others have those of six stages.
@@ -225,7 +226,9 @@ def settings_of(row: str, pipeline: str) -> list[Setting]:
 def chosen(row: str, found: Mapping[str, Mapping[str, Sequence[float]]], pipeline: str = SEARCHED) -> Setting:
     """Return the setting of a row whose training was not ended, and has the least loss after its last epoch."""
     searches = (searched_as(row, one) for one in (pipeline, own_pipeline(row)))
-    of = next(found[name] for name in searches if name in found)
+    of = next((found[name] for name in searches if name in found), None)
+    if of is None:
+        raise click.ClickException(f"search.json has no {row}: `search` this row first")
     whole = [one for one in settings_of(row, SEARCHED) if len(of[one.key]) > 1]
     return min(whole, key=lambda one: of[one.key][-1])
 

@@ -2,7 +2,7 @@
 
     python -m tools.studies.delay_images search ~/data/cifar10-images
     python -m tools.studies.delay_images seeds ~/data/cifar10-images --row backprop --row sgd --row muon
-    python -m tools.studies.delay_images probe ~/data/cifar10-images --row sgd --row predict --row muon
+    python -m tools.studies.delay_images probe ~/data/cifar10-images --row sgd --row muon
 
 An update a micro-batch, in ten stages under 1f1b, so that the first stage's gradients are 9 updates late. `search` trains every row for an
 epoch, with a schedule of its own, on nine tenths of the training images, and chooses the learning rate by the loss on the other tenth. It
@@ -181,6 +181,8 @@ def by_stage(run: Path, metric: str) -> dict[str, float]:
 def rates(output: Path, rows: Sequence[str]) -> dict[str, float]:
     """Return the learning rates that `search` chose; of all rows that it has, where none are named."""
     found = written(output / "search.json", SEARCH)
+    if missing := [row for row in rows if row not in found]:
+        raise click.ClickException(f"{output / 'search.json'} has no {', '.join(missing)}: `search` these rows first")
     return {row: best_rate({float(key.split()[1]): one for key, one in found[row].items()}) for row in rows or found}
 
 
