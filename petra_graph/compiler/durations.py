@@ -33,6 +33,7 @@ from petra_graph.program.device_types import EFFICIENCY, DeviceType
 from petra_graph.program.node_costs import CostTable, Operation, Parts, Profile
 from petra_graph.program.schedule import period
 from petra_graph.program.stage_program import Segment, StageProgram
+from petra_graph.spec.model import Products
 
 Pass = Literal["forward", "backward"]
 OperationSeconds = Callable[[str, Operation], float]
@@ -63,7 +64,7 @@ def backward_operations(segment: Segment, *, delayed: bool) -> tuple[Operation, 
             return ("invert", "recompute") if segment.backward == "stored" and delayed else ("reverse",)
 
 
-def estimated(costs: CostTable, device: DeviceType, compute: str) -> OperationSeconds:
+def estimated(costs: CostTable, device: DeviceType, products: Products) -> OperationSeconds:
     """Return the operations' seconds on a device of which only the data sheet is known.
 
     An operation takes as long as its arithmetic or its memory traffic, whichever is longer, at `EFFICIENCY` of the
@@ -72,7 +73,7 @@ def estimated(costs: CostTable, device: DeviceType, compute: str) -> OperationSe
     computes, so the longer of the two counts: small tensors leave a GPU waiting for its host. An update was counted tensor
     by tensor; on a GPU torch's optimizers step all of a node's tensors with one kernel each operation.
     """
-    rate = EFFICIENCY * device.flops_per_second(compute)
+    rate = EFFICIENCY * device.flops_per_second(products)
     bandwidth = EFFICIENCY * device.memory_bandwidth
 
     def timed(flops: int, traffic: int, kernels: int) -> float:

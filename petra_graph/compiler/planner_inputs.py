@@ -27,7 +27,7 @@ from petra_graph.program.placement import Partition
 from petra_graph.program.schedule import Policy
 from petra_graph.program.stage_bytes import StageBytes
 from petra_graph.program.stage_program import StageProgram
-from petra_graph.spec.model import PrecisionSpec, RequestedSchedule, Spec, SplitBackward, Transport
+from petra_graph.spec.model import PrecisionSpec, Products, RequestedSchedule, Spec, SplitBackward, Transport
 
 
 @frozen(kw_only=True)
@@ -165,15 +165,15 @@ def all_reduce_seconds(link: Link, size: int, replicas: int) -> float:
 
 
 def clocks_of(
-    devices: Sequence[Device], costs: CostTable, compute: str, profile: Profile | None
+    devices: Sequence[Device], costs: CostTable, products: Products, profile: Profile | None
 ) -> Mapping[str, OperationSeconds]:
     """Return each device's clock, one for all of a type; a profile is of the first device's type, and scaled for the others."""
-    first = devices[0].type.flops_per_second(compute)
+    first = devices[0].type.flops_per_second(products)
     clocks = {
         kind: _own_updates(
-            estimated(costs, kind, compute)
+            estimated(costs, kind, products)
             if profile is None
-            else profiled(profile, first / kind.flops_per_second(compute)),
+            else profiled(profile, first / kind.flops_per_second(products)),
             costs,
         )
         for kind in {device.type for device in devices}

@@ -33,9 +33,10 @@ def settings_of(spec: Spec, optimizer: tuple[str, Any], loss: str) -> dict[str, 
         optimizer: the plugin's name, and its options with their defaults.
     """
     name, options = optimizer
-    precision = {key: value for key, value in attrs.asdict(spec.precision).items() if key != "channel_dtype"}
+    precision = attrs.asdict(spec.precision, filter=lambda key, _: key.name not in {"channel_dtype", "fp32_precision"})
     given = {
         **{f"precision.{key}": value for key, value in precision.items()},
+        **({"precision.fp32_precision": "ieee"} if spec.precision.products == "ieee" else {}),
         "optimizer.name": name,
         **{f"optimizer.options.{key}": value for key, value in attrs.asdict(options).items()},
         "optimizer.clip.by": None if spec.optimizer.clip is None else spec.optimizer.clip.by,

@@ -20,6 +20,7 @@ def _stated(name: str, given: DeviceSpec) -> DeviceType:
         kind=given.kind,
         float32_flops=given.flops.float32,
         bfloat16_flops=given.flops.float32 if given.flops.bfloat16 is None else given.flops.bfloat16,
+        tf32_flops=given.flops.tf32,
         float64_flops=given.flops.float64,
         memory_bandwidth=given.memory_bandwidth,
         memory_bytes=byte_count(given.memory),

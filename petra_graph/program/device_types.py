@@ -1,7 +1,7 @@
 """Rates of arithmetic, memory and links of devices, for plans made without them.
 
-Figures are those of the makers' data sheets: dense float32 without TF32 (which training here does not use), dense
-bfloat16 (float32's where a GPU has no bfloat16 of its own), memory bandwidth, multiprocessors. No kernel reaches the rates, so
+Figures are those of the makers' data sheets: dense float32 without TF32, dense bfloat16 (float32's where a GPU has no bfloat16
+of its own), memory bandwidth, multiprocessors. TF32 has half of bfloat16's rate on each of these sheets. No kernel reaches the rates, so
 a plan takes `EFFICIENCY` of them and says so; a profile of the real device is better than any table. `cpu` is one core of a
 present-day server. A specification may state types of its own (`[partition.device]`).
 
@@ -18,6 +18,8 @@ from typing import Literal
 
 from attrs import field, frozen
 from attrs.validators import ge, gt
+
+from petra_graph.spec.model import Products
 
 EFFICIENCY = 0.5
 """The assumed share of a data sheet's rates that convolutions and matrix products reach."""
@@ -72,6 +74,8 @@ class DeviceType:
     """To its neighbour in the same machine."""
     launch_seconds: float
     """Of the host, for each operation: a CPU computes afterwards, a GPU meanwhile."""
+    tf32_flops: float | None = None
+    """A second; None: half of bfloat16's, at least float32's."""
     float64_flops: float | None = None
     """A second; None: half of float32's."""
     multiprocessors: int | None = None
@@ -79,13 +83,17 @@ class DeviceType:
     guess: str = ""
     """Where the figures are on no data sheet: a sentence on how they were found."""
 
-    def flops_per_second(self, compute: str) -> float:
-        """Return the rate at `precision.compute`."""
-        if compute == "bfloat16":
-            return self.bfloat16_flops
-        if compute == "float64":
-            return self.float64_flops or self.float32_flops / 2
-        return self.float32_flops
+    def flops_per_second(self, products: Products) -> float:
+        """Return the rate of convolutions and matrix products; a CPU has no TF32."""
+        match products:
+            case "bfloat16":
+                return self.bfloat16_flops
+            case "float64":
+                return self.float64_flops or self.float32_flops / 2
+            case "tf32" if self.kind == "cuda":
+                return self.tf32_flops or max(self.float32_flops, self.bfloat16_flops / 2)
+            case _:
+                return self.float32_flops
 
 
 @frozen(kw_only=True)

@@ -49,6 +49,7 @@ SplitBackward = bool | tuple[Word, ...]
 """Whether backwards are split, with words by cost or with one listed for each stage."""
 Dtype = Literal["uint8", "int64", "float32", "float64"]
 StoredDtype = Literal["as-streams", "float32", "bfloat16", "float16", "int8"]
+Products = Literal["float64", "ieee", "tf32", "bfloat16"]
 """The type of floating-point tensors in a buffer or channel, where it is smaller than their own."""
 Transport = Literal["auto", "process-group", "nccl"]
 Scheduling = Literal["auto", "arrival", "static"]
@@ -148,6 +149,9 @@ class FlopsSpec:
     """Floating-point operations a second, dense, as a data sheet has them."""
 
     float32: float = required("in float32, without TF32", unit="FLOP/s", validator=LEAST_RATE)
+    tf32: float | None = key(
+        None, "in TF32; default: half of bfloat16's, at least float32's", unit="FLOP/s", validator=LEAST_RATE
+    )
     bfloat16: float | None = key(None, "in bfloat16; default: float32's", unit="FLOP/s", validator=LEAST_RATE)
     float64: float | None = key(None, "in float64; default: half of float32's", unit="FLOP/s", validator=LEAST_RATE)
 
@@ -296,6 +300,11 @@ class PrecisionSpec:
     compute: Literal["float32", "float64", "bfloat16"] = key(
         "float32", "bfloat16 is autocast inside blocks, with float32 parameters and streams"
     )
+    fp32_precision: Literal["tf32", "ieee"] = key(
+        "tf32",
+        'of convolutions and matrix products in float32 on a GPU: "tf32" rounds their factors to 10 bits, and is several times as fast; '
+        '"ieee" keeps all 23; without effect on a CPU',
+    )
     streams: Literal["float", "grid"] = key(
         "float", '"grid" rounds streams to multiples of 2^-grid_bits: additive couplings then reconstruct to the bit'
     )
@@ -312,6 +321,11 @@ class PrecisionSpec:
     channel_dtype: StoredDtype = key(
         "as-streams", "type of the tensors between stages in training, if it is smaller; int8: one scale a tensor"
     )
+
+    @property
+    def products(self) -> Products:
+        """The arithmetic of convolutions and matrix products on a GPU."""
+        return self.fp32_precision if self.compute == "float32" else self.compute
 
 
 @documented

@@ -25,6 +25,7 @@ from petra_graph.kinds.plugin import builder, knows_stage
 from petra_graph.kinds.stage_facts import UNDELAYED, StageFacts
 from petra_graph.measure.without_compiler import uncompiled
 from petra_graph.planning.advice.delay_corrections import correction_problems
+from petra_graph.planning.advice.plan_assumptions import products_note
 from petra_graph.planning.advice.plan_warnings import warnings_without_prediction
 from petra_graph.planning.check.check_spec import check_spec
 from petra_graph.planning.check.checked_spec import CheckedSpec
@@ -32,7 +33,7 @@ from petra_graph.planning.machine.spec_devices import planned_devices, present_d
 from petra_graph.planning.network.measure_network import MeasuredNetwork, head_problems
 from petra_graph.planning.place.place_network import place_on_present, place_on_processes
 from petra_graph.planning.place.saved_plan import SavedPlan
-from petra_graph.planning.place.staleness_bound import bounded
+from petra_graph.planning.place.staleness_bound import bounded, consequences
 from petra_graph.planning.problem_collector import ProblemCollector
 from petra_graph.planning.replica_choice import measured
 from petra_graph.program.placement import Placement
@@ -99,6 +100,12 @@ class Prepared:
         """Whether all stages are clipped by one norm."""
         clip = self.spec.optimizer.clip
         return clip is not None and clip.scope == "global"
+
+    @property
+    def notes(self) -> list[str]:
+        """What was decided for the run, or has a choice, in sentences."""
+        products = products_note(self.spec.precision, {"cuda"} if self.on_cuda else ())
+        return [*consequences(self.network), *self.placement.notes, *products]
 
     @property
     def on_cuda(self) -> bool:
@@ -263,8 +270,8 @@ def fix_arithmetic(prepared: Prepared) -> None:
         # Else torch fills what it allocates, and the host waits while it fills pinned memory; no bit of ours depends on that.
         torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
         torch.backends.cudnn.benchmark = False
-        torch.backends.cudnn.allow_tf32 = False
-        torch.backends.cuda.matmul.allow_tf32 = False
+        in_tf32 = prepared.spec.precision.fp32_precision == "tf32"
+        torch.backends.cudnn.allow_tf32 = torch.backends.cuda.matmul.allow_tf32 = in_tf32
 
 
 def _bounded(network: MeasuredNetwork) -> MeasuredNetwork:

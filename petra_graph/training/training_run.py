@@ -17,7 +17,6 @@ from petra_graph.executor.evaluated_weights import evaluating
 from petra_graph.kinds.listener import Listener
 from petra_graph.measure.without_compiler import uncompiled
 from petra_graph.planning.place.saved_plan import SavedPlan
-from petra_graph.planning.place.staleness_bound import consequences
 from petra_graph.record.metrics import Metrics
 from petra_graph.record.weights import WEIGHTS
 from petra_graph.runtime.control.keep_freed_memory import keep_freed_memory
@@ -150,7 +149,7 @@ def _build(
     Observers are then shown the run; `notes`, among others, are what the user should know of its beginning.
     """
     record, scheduler = process.so_far.record, process.build(prepared)
-    notes = [*consequences(prepared.network), *prepared.placement.notes, *notes]
+    notes = [*prepared.notes, *notes]
     process.so_far = evolve(process.so_far, scheduler=scheduler)
     callbacks = at_stages(prepared.callbacks, scheduler.executors, watched=prepared.spec.run.self_check)
     position = TrainingPosition(micro_batches_per_epoch=len(prepared.opened.batches))

@@ -35,7 +35,8 @@ def test_the_figures_of_a_table():
     assert own.flops_per_second("float64") == SHEET.float32_flops / 2
     flops = FlopsSpec(float32=4e12, float64=3e12)
     core = device_types(PartitionSpec(device={"core": evolve(COPY, kind="cpu", flops=flops)}))["core"]
-    assert [core.flops_per_second(compute) for compute in ("float32", "bfloat16", "float64")] == [4e12, 4e12, 3e12]
+    rates = [core.flops_per_second(products) for products in ("ieee", "tf32", "bfloat16", "float64")]
+    assert rates == [4e12, 4e12, 4e12, 3e12]
     assert (core.kind, core.launch_seconds) == ("cpu", DEVICE_TYPES["cpu"].launch_seconds)
 
 

@@ -161,7 +161,7 @@ REVNET = "specs/revnet18_cifar10.toml"
 
 @pytest.fixture(scope="module")
 def revnet():
-    return Planner(str(ROOT / REVNET), ("partition.stages=2", "method.accumulation=1"))
+    return Planner(str(ROOT / REVNET), ("partition.stages=2", "method.accumulation=1", "precision.fp32_precision=ieee"))
 
 
 def placed(planner, **partition):

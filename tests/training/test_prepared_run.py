@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from petra_graph.errors import SpecError
-from petra_graph.training.prepared_run import fix_arithmetic, outline, prepare
+from petra_graph.training.prepared_run import Prepared, fix_arithmetic, outline, prepare
 from tests.support.runs import MICRO_BATCHES, SPEC, UPDATES
 
 
@@ -95,10 +95,32 @@ def test_on_cuda_kernels_are_deterministic_and_nothing_is_filled_for_it(write, m
     monkeypatch.setattr(type(prepared), "on_cuda", True)
     monkeypatch.setenv("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
     filled = torch.utils.deterministic.fill_uninitialized_memory
+    before = torch.backends.cudnn.allow_tf32, torch.backends.cuda.matmul.allow_tf32
     try:
         fix_arithmetic(prepared)
         assert torch.are_deterministic_algorithms_enabled()
         assert not torch.utils.deterministic.fill_uninitialized_memory
+        assert products_in_tf32() == {True}
+        fix_arithmetic(prepare(write("small.toml", SPEC), ["precision.fp32_precision=ieee"]))
+        assert products_in_tf32() == {False}
     finally:
         torch.use_deterministic_algorithms(False)
         torch.utils.deterministic.fill_uninitialized_memory = filled
+        torch.backends.cudnn.allow_tf32, torch.backends.cuda.matmul.allow_tf32 = before
+
+
+def products_in_tf32():
+    return {torch.backends.cudnn.allow_tf32, torch.backends.cuda.matmul.allow_tf32}
+
+
+def test_a_run_on_a_gpu_says_which_products_it_computes(write, monkeypatch):
+    ready = {
+        key: prepare(write("small.toml", SPEC), [f"precision.{key}"])
+        for key in ("fp32_precision=tf32", "fp32_precision=ieee", "compute=bfloat16")
+    }
+    assert [one.notes for one in ready.values()] == [[], [], []]
+    monkeypatch.setattr(Prepared, "on_cuda", True)
+    tf32, ieee, bfloat16 = (one.notes for one in ready.values())
+    assert "computed in TF32" in tf32[0]
+    assert "without TF32" in ieee[0]
+    assert bfloat16 == []

@@ -156,7 +156,7 @@ class MeasuredNetwork(CheckedSpec):
             devices=devices,
             order=spec.partition.order,
             policy=policy_of(spec, kind),
-            clocks=clocks_of(devices, costs, spec.precision.compute, profile),
+            clocks=clocks_of(devices, costs, spec.precision.products, profile),
             profile=profile,
             overlap=overlap,
             replicas=spec.partition.pipelines,

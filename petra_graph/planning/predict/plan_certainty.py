@@ -109,7 +109,7 @@ def _slowed(inputs: PlannerInputs, network: MeasuredNetwork, slow: Container[str
         for name, operations in profile.nodes.items()
     }
     profile = evolve(profile, nodes=nodes)
-    clocks = clocks_of(inputs.devices, inputs.costs, network.spec.precision.compute, profile)
+    clocks = clocks_of(inputs.devices, inputs.costs, network.spec.precision.products, profile)
     return evolve(inputs, profile=profile, clocks=clocks)
 
 

@@ -70,9 +70,12 @@ def resolved(prepared: Prepared) -> Spec:
 def pipeline_of(prepared: Prepared) -> dict[str, Any]:
     """Return what two runs must share so that one holds what the other has captured, as JSON."""
     spec = resolved(prepared)
+    precision = as_mapping(spec.precision)
+    if not prepared.on_cuda:
+        del precision["fp32_precision"]  # No CPU reads it.
     return {
         "method": as_mapping(spec.method),
-        "precision": as_mapping(spec.precision),
+        "precision": precision,
         "stages": [{"nodes": list(program.nodes), "depth": program.depth} for program in prepared.programs],
         "parameters": {name: node.parameters for name, node in prepared.network.shapes.items()},
         "replicas": spec.partition.pipelines,
