@@ -41,6 +41,13 @@ from petra_graph.kinds.stage_facts import UNDELAYED, StageFacts
 from petra_graph.spec.model import ClipSpec, Spec
 
 GOYAL_BATCH = 256
+_SAME_SIZE = {
+    torch.float32: torch.int32,
+    torch.float64: torch.int64,
+    torch.bfloat16: torch.int16,
+    torch.float16: torch.int16,
+}
+"""Integers of as many bytes as a floating-point number."""
 
 LearningRate = Callable[[int], float]
 
@@ -240,16 +247,22 @@ class Updater:
             torch._foreach_mul_(gradients, factor.to(gradients[0].device, non_blocking=True))
 
     def _gate(self) -> None:
-        """Replace a gradient that is not finite by zeros, since it is read too late to refuse the step."""
+        """Replace gradients of which one is not finite by zeros, since it is read too late to refuse the step.
+
+        The bits of all of them are multiplied by 1 or 0, as integers, for a number that is not finite times 0 is not 0. So a stage
+        needs a few kernels, however many parameters it has.
+        """
         gradients = self._gradients()
         if not gradients:
             return
-        norms = torch._foreach_norm(gradients, math.inf)  # noqa: SLF001  torch names it so, as it does its own optimizers' calls
-        largest = torch.stack([norm.double() for norm in norms]).amax()
+        largest = torch.stack(torch._foreach_norm(gradients, math.inf)).amax()  # noqa: SLF001  torch names it so
         if self.clip is None or self.clip.by == "value":
             self.norms.add(self.updates + 1, largest)
-        for gradient in gradients:
-            gradient.masked_fill_(~torch.isfinite(largest), 0.0)
+        finite = largest < math.inf
+        for dtype, integer in _SAME_SIZE.items():
+            bits = [gradient.view(integer) for gradient in gradients if gradient.dtype == dtype]
+            if bits:
+                torch._foreach_mul_(bits, finite.to(integer))  # noqa: SLF001
 
     def _gradients(self) -> list[Tensor]:
         return [parameter.grad for parameter in self.parameters if parameter.grad is not None]

@@ -174,6 +174,27 @@ def test_a_norm_that_is_not_finite_leaves_the_parameters_alone(norm):
     assert (p.tolist(), made.updates) == ([1.0, 2.0], 0)
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
+@pytest.mark.parametrize("bad", [None, float("nan"), float("-inf")])
+def test_read_later_a_gradient_that_is_not_finite_is_zeros_for_the_whole_stage(bad, dtype):
+    """Where the host does not wait for the norm; finite gradients keep their bits, whatever their sign and layout."""
+    one = nn.Parameter(torch.zeros(2, 3, 4, 5, dtype=dtype).to(memory_format=torch.channels_last))
+    other = nn.Parameter(torch.zeros(3, dtype=dtype))
+    one.grad = torch.randn(one.shape, dtype=dtype).to(memory_format=torch.channels_last)
+    other.grad = torch.tensor([-0.0, 1e-30, -2.5], dtype=dtype)
+    if bad is not None:
+        other.grad[1] = bad
+    expected = [torch.zeros_like(p.grad) if bad else -p.grad for p in (one, other)]
+    made = Updater([one, other], torch.optim.SGD([one, other], lr=1.0), lambda _: 1.0, None, deferred=True)
+    made.step()
+    assert all(torch.equal(p.detach(), value) for p, value in zip((one, other), expected, strict=True))
+    if bad is None:
+        made.check()
+        return
+    with pytest.raises(RunFailed, match=r"update 1: the norm of the gradient is (nan|inf)"):
+        made.check()
+
+
 def test_parameters_without_a_gradient_are_left_out():
     used, unused = parameter(0.0, gradient=(2.0,)), parameter(7.0)
     made = updater([used, unused], clip=ClipSpec(limit=1.0))

@@ -16,20 +16,14 @@ import statistics
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import cast
 
 import click
 import torch
-from network import Plain, loss_of, prepared, runtime_of, save
+from network import PlainTraining, prepared, runtime_of, save
 
-from petra_graph.blocks import Block
-from petra_graph.executor.numerics import NumericsContext
-from petra_graph.executor.stage_update import parameter_groups
-from petra_graph.kinds.plugin import load
 from petra_graph.measure.tally import LiveBytes
 from petra_graph.runtime.scheduler.scheduler import Scheduler
 from petra_graph.runtime.scheduler.stage_operations import MicroBatch
-from petra_graph.training.prepared_run import Prepared
 
 
 @click.command()
@@ -75,7 +69,7 @@ def main(
     runtimes = {name: runtime_of(one) for name, one in ready.items()}
     first = ready["backprop"]
     data = [batch for _, batch in zip(range(micro_batches), first.opened.epoch(0), strict=False)]
-    plain = _Plain(first, runtimes["backprop"], data, torch.device(device))
+    plain = PlainTraining(first, runtimes["backprop"], data, torch.device(device))
 
     runs: dict[str, Callable[[], None]] = {"plain": plain.train, "checkpointed": plain.train_checkpointed}
     runs |= {name: _trainer(runtime, data) for name, runtime in runtimes.items()}
@@ -121,38 +115,6 @@ def main(
         output.write_text(json.dumps(result, indent=2) + "\n")
     if write:
         click.echo(f"written: {save('inline', result)}", err=True)
-
-
-class _Plain:
-    """The plain module's training step and its parts."""
-
-    def __init__(self, ready: Prepared, runtime: Scheduler, data: list[MicroBatch], device: torch.device) -> None:
-        executors = runtime.executors
-        evaluation = NumericsContext(device=device, precision=ready.spec.precision, seed=0)
-        self.module = Plain(ready.network.graph, executors, evaluation)
-        self.loss = loss_of(ready)
-        groups = parameter_groups([cast(Block, block) for block in self.module.blocks.values()])
-        self.optimizer = load(ready.checked.optimizer.plugin)(groups, ready.checked.optimizer.options)
-        self.data = [(samples.to(device), target.to(device)) for samples, target in data]
-
-    def train(self) -> None:
-        for samples, target in self.data:
-            torch.autograd.backward(self.loss(self.module(samples), target))
-            self.optimizer.step()
-            self.optimizer.zero_grad(set_to_none=True)
-
-    def train_checkpointed(self) -> None:
-        self.module.checkpointed = True
-        self.train()
-        self.module.checkpointed = False
-
-    def forward_without_graph(self) -> None:
-        with torch.no_grad():
-            self.forward_with_graph()
-
-    def forward_with_graph(self) -> None:
-        for samples, target in self.data:
-            self.loss(self.module(samples), target)
 
 
 def _trainer(runtime: Scheduler, data: list[MicroBatch]) -> Callable[[], None]:

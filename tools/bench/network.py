@@ -8,15 +8,17 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from itertools import cycle
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
+import torch
 from stage_peaks import StagePeaks
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from petra_graph.blocks import Streams
+from petra_graph.blocks import Block, Streams
 from petra_graph.executor.numerics import NumericsContext
 from petra_graph.executor.stage_executor import StageExecutor
+from petra_graph.executor.stage_update import parameter_groups
 from petra_graph.graph.node_graph import INPUT, NodeGraph
 from petra_graph.kinds.plugin import load
 from petra_graph.measure.cost_table import Conditions, measure_costs
@@ -55,6 +57,38 @@ class Plain(nn.Module):
             streams[name] = self.evaluation.canonicalize(outputs)
         (output,) = streams[self.graph.head]
         return output
+
+
+class PlainTraining:
+    """The plain module's training step and its parts."""
+
+    def __init__(self, ready: Prepared, runtime: Scheduler, data: list[MicroBatch], device: torch.device) -> None:
+        executors = runtime.executors
+        evaluation = NumericsContext(device=device, precision=ready.spec.precision, seed=0)
+        self.module = Plain(ready.network.graph, executors, evaluation)
+        self.loss = loss_of(ready)
+        groups = parameter_groups([cast(Block, block) for block in self.module.blocks.values()])
+        self.optimizer = load(ready.checked.optimizer.plugin)(groups, ready.checked.optimizer.options)
+        self.data = [(samples.to(device), target.to(device)) for samples, target in data]
+
+    def train(self) -> None:
+        for samples, target in self.data:
+            torch.autograd.backward(self.loss(self.module(samples), target))
+            self.optimizer.step()
+            self.optimizer.zero_grad(set_to_none=True)
+
+    def train_checkpointed(self) -> None:
+        self.module.checkpointed = True
+        self.train()
+        self.module.checkpointed = False
+
+    def forward_without_graph(self) -> None:
+        with torch.no_grad():
+            self.forward_with_graph()
+
+    def forward_with_graph(self) -> None:
+        for samples, target in self.data:
+            self.loss(self.module(samples), target)
 
 
 def prepared(spec: str, *overrides: str) -> Prepared:

@@ -72,7 +72,8 @@ def sgd(groups: ParameterGroups, options: SgdOptions) -> torch.optim.Optimizer:
     """Build `torch.optim.SGD`, or with a correction for delay an optimizer that steps likewise without delay."""
     parameters = groups.param_groups(weight_decay=options.weight_decay)
     build = _SGD[options.correction, options.predict, options.correct_discrepancy]
-    return build(parameters, lr=options.lr, momentum=options.momentum, nesterov=options.nesterov)
+    same: dict[str, Any] = {"lr": options.lr, "momentum": options.momentum, "nesterov": options.nesterov}
+    return build(parameters, **same, **_fused(groups, torchs=build is torch.optim.SGD))
 
 
 def adam(groups: ParameterGroups, options: AdamOptions) -> torch.optim.Optimizer:
@@ -85,9 +86,16 @@ def adam(groups: ParameterGroups, options: AdamOptions) -> torch.optim.Optimizer
     parameters = groups.param_groups(weight_decay=options.weight_decay)
     same: dict[str, Any] = {"lr": options.lr, "betas": (first, second), "eps": options.eps}
     build = _ADAM[options.correction, options.predict, options.correct_discrepancy]
+    same |= _fused(groups, torchs=build is torch.optim.Adam)
     if build is torch.optim.Adam and decoupled:
         return torch.optim.AdamW(parameters, **same)
     return build(parameters, **same, decoupled_weight_decay=decoupled)
+
+
+def _fused(groups: ParameterGroups, *, torchs: bool) -> dict[str, Any]:
+    """Return the option by which a step of torch's own optimizers is a kernel a group, if all parameters are on GPUs."""
+    on_gpus = all(one.is_cuda for one in (*groups.decayed, *groups.undecayed))
+    return {"fused": True} if torchs and on_gpus else {}
 
 
 def nadam(groups: ParameterGroups, options: NadamOptions, stage: Any = None) -> torch.optim.Optimizer:
