@@ -22,7 +22,6 @@ a row for each position or the like. For blocks that write `reverse_steps` or `r
 from petra_graph.blocks.block_kinds import Block as Block
 from petra_graph.blocks.block_kinds import Buffered as Buffered
 from petra_graph.blocks.block_kinds import Head as Head
-from petra_graph.blocks.block_kinds import Reconstruction as Reconstruction
 from petra_graph.blocks.block_kinds import Reversed as Reversed
 from petra_graph.blocks.block_kinds import Reversible as Reversible
 from petra_graph.blocks.block_kinds import Shape as Shape
@@ -30,7 +29,6 @@ from petra_graph.blocks.block_kinds import Streams as Streams
 from petra_graph.blocks.block_kinds import Undo as Undo
 from petra_graph.blocks.block_kinds import Undone as Undone
 from petra_graph.blocks.block_kinds import backpropagate as backpropagate
-from petra_graph.blocks.block_kinds import can_reconstruct_ahead as can_reconstruct_ahead
 from petra_graph.blocks.block_kinds import leaf as leaf
 from petra_graph.blocks.couplings import Additive as Additive
 from petra_graph.blocks.couplings import AdditiveCoupling as AdditiveCoupling
@@ -53,8 +51,6 @@ from petra_graph.blocks.couplings import RingCoupling as RingCoupling
 from petra_graph.blocks.couplings import SpaceToDepth as SpaceToDepth
 from petra_graph.blocks.couplings import TwoFunctionCoupling as TwoFunctionCoupling
 from petra_graph.blocks.couplings import TwoStepCoupling as TwoStepCoupling
-from petra_graph.blocks.deferred_gradients import DeferredGradients as DeferredGradients
-from petra_graph.blocks.deferred_gradients import deferred_gradients as deferred_gradients
 from petra_graph.blocks.randomness import reseed as reseed
 from petra_graph.blocks.randomness import rng_scope as rng_scope
 from petra_graph.blocks.statistics import frozen_statistics as frozen_statistics

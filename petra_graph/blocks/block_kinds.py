@@ -13,7 +13,6 @@ itself, which keeps the first of a window without a copy and adds the others in 
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from contextvars import ContextVar
@@ -154,7 +153,7 @@ class Reversed:
 
 @frozen(eq=False)
 class Undone:
-    """A step of a block, of which the function has been evaluated with a graph; each of the two is called once, in either order."""
+    """A step of a block, of which the function has been evaluated with a graph: `vjp` is called first, then `inputs`, each once."""
 
     inputs: Callable[[], Streams]
     """Returns the streams before the step."""
@@ -164,15 +163,6 @@ class Undone:
 
 Undo = Callable[[Streams], Undone]
 """The streams after a step -> what undoes it."""
-
-
-@frozen(eq=False)
-class Reconstruction:
-    """A block's input, reconstructed before the gradient of its output is there."""
-
-    inputs: Streams
-    vjp: Callable[[Streams], Streams]
-    """Maps the gradients of the outputs to those of the inputs, once; those of parameters go where `backpropagate` leaves them."""
 
 
 class Reversible(Block):
@@ -215,36 +205,6 @@ class Reversible(Block):
             outputs = undone.inputs()
             del undone
         return Reversed(outputs, gradients)
-
-    def reconstruct(self, outputs: Streams) -> Reconstruction:
-        """Reconstruct the input alone; the graphs of all steps wait for the gradient.
-
-        Args:
-            outputs: the output streams, without a graph; they stay as they are until the gradients of parameters are there.
-        """
-        waiting: deque[Callable[[Streams], Streams]] = deque()
-        for undo in self.reverse_steps():
-            undone = undo(outputs)
-            outputs = undone.inputs()
-            waiting.append(undone.vjp)
-
-        def vjp(gradients: Streams) -> Streams:
-            while waiting:
-                gradients = waiting.popleft()(gradients)
-            return gradients
-
-        return Reconstruction(outputs, vjp)
-
-
-def can_reconstruct_ahead(block: Reversible) -> bool:
-    """Whether `reconstruct` does what `reverse_vjp` does: not where the author has overridden `reverse_vjp` alone."""
-    if type(block).reverse_vjp is Reversible.reverse_vjp:
-        return True
-    of_vjp, of_steps, of_reconstruct = (
-        next(place for place, cls in enumerate(type(block).__mro__) if name in vars(cls))
-        for name in ("reverse_vjp", "reverse_steps", "reconstruct")
-    )
-    return min(of_steps, of_reconstruct) <= of_vjp
 
 
 def _inverted_and_evaluated(block: Reversible, outputs: Streams) -> Undone:

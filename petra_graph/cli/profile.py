@@ -8,9 +8,6 @@ import click
 
 from petra_graph.cli.options_and_output import echo, json_option, output_option, print_json, print_table, set_option
 from petra_graph.cli.torch_import import import_torch
-from petra_graph.program.channels import Verb
-
-_PARTS: tuple[Verb, ...] = ("reconstruct", "input_gradient", "parameter_gradient", "backward")
 
 
 @click.command()
@@ -34,7 +31,6 @@ def profile(spec: str, overrides: tuple[str, ...], output: Path | None, micro_ba
     import attrs
 
     from petra_graph.compiler.profile_check import taken_under_load
-    from petra_graph.program.schedule import LETTERS
     from petra_graph.record.profile_files import write_profile
     from petra_graph.record.run_directory import make_folder_of
     from petra_graph.training.profiling.node_profile import profile as measure
@@ -50,12 +46,8 @@ def profile(spec: str, overrides: tuple[str, ...], output: Path | None, micro_ba
         print_json(attrs.asdict(times))
         return
     operations = list(dict.fromkeys(name for node in times.nodes.values() for name in node))
-    rows = [["node", *(f"{name}, ms" for name in operations), *(f"{LETTERS[verb]}, %" for verb in _PARTS)]]
+    rows = [["node", *(f"{name}, ms" for name in operations)]]
     for node, seconds in times.nodes.items():
-        of_whole = [f"{100 * times.parts[node][verb]:.0f}" for verb in _PARTS]
-        rows.append(
-            [node, *(f"{1e3 * seconds[name]:.3f}" if name in seconds else "" for name in operations), *of_whole]
-        )
+        rows.append([node, *(f"{1e3 * seconds[name]:.3f}" if name in seconds else "" for name in operations)])
     print_table(rows)
-    echo("R, I, W, and B behind an R: of a node's whole backward, of the head's forward_backward")
     echo(f"{times.device}; micro-batches of {times.micro_batch}; {path}")

@@ -57,7 +57,7 @@ class CutBound:
                 (position[edge.producer], position[edge.consumer], edge) for edge in least_messages(inputs, table)
             ],
             links={(a, b): one.link_to(other) for a, one in numbered for b, other in numbered},
-            schedule="auto" if inputs.split_backward else inputs.schedule,  # The way back is shorter than backwards.
+            schedule=inputs.schedule,
             accumulation=inputs.accumulation,
             flushes=inputs.method.flush == "window",
         )

@@ -172,7 +172,7 @@ class _Bound:
 
         A stage has as many micro-batches in flight as its depth; the first stage's is the largest.
         """
-        if self.inputs.schedule == "auto" or self.inputs.split_backward:
+        if self.inputs.schedule == "auto":
             return 0.0
         least = [min(own) for own in zip(*(map(add, one.forward, one.backward) for one in seconds), strict=True)]
         longest = [0.0] * len(least)

@@ -11,14 +11,6 @@ The operations of a segment for a micro-batch follow from what it keeps (see `ex
 
 An update takes, beside its step, the copy of the parameters where backwards use older ones, or the weights that the optimizer makes
 for a delay, once: a profile has these in the forward or backward that uses them.
-
-The parts of a split backward (`program.schedule`) take the shares that a profile has of them (`program.node_costs.Parts`). Decision:
-parts that were timed at less than the whole together count as the whole. Bounds of a search rest on whole backwards, and so small a
-difference is one of measuring.
-
-Decision: a data sheet has no such shares. Without them the parts take the whole's seconds in sum: R what a forward takes, I and W half of the
-rest each; a node on samples has no I. The head's loss and its graph are in F, and it has no R: of its `forward_backward`, F, I and W take
-a third each.
 """
 
 from __future__ import annotations
@@ -28,10 +20,8 @@ from math import ceil
 from typing import Literal, get_args
 
 from petra_graph.compiler.simulator.pipeline import StageSeconds
-from petra_graph.graph.node_graph import INPUT
 from petra_graph.program.device_types import EFFICIENCY, DeviceType
-from petra_graph.program.node_costs import CostTable, Operation, Parts, Profile
-from petra_graph.program.schedule import period
+from petra_graph.program.node_costs import CostTable, Operation, Profile
 from petra_graph.program.stage_program import Segment, StageProgram
 from petra_graph.spec.model import Products
 
@@ -104,23 +94,17 @@ def profiled(profile: Profile, factor: float) -> OperationSeconds:
     return seconds
 
 
-def stage_seconds(program: StageProgram, clock: OperationSeconds, parts: Parts | None = None) -> StageSeconds:
-    """Return the seconds of a stage's operations; arguments as of `node_seconds`."""
-    nodes = [
-        node_seconds(program, segment, name, clock, parts) for segment in program.segments for name in segment.nodes
-    ]
+def stage_seconds(program: StageProgram, clock: OperationSeconds) -> StageSeconds:
+    """Return the seconds of a stage's operations; `clock` is that of its device."""
+    nodes = [node_seconds(program, segment, name, clock) for segment in program.segments for name in segment.nodes]
     return StageSeconds(
         forward=sum(node.forward for node in nodes),
         backward=sum(node.backward for node in nodes),
-        reconstruct=sum(node.reconstruct for node in nodes),
-        input_gradient=sum(node.input_gradient for node in nodes),
         update=sum(node.update for node in nodes),
     )
 
 
-def node_seconds(
-    program: StageProgram, segment: Segment, name: str, clock: OperationSeconds, parts: Parts | None = None
-) -> StageSeconds:
+def node_seconds(program: StageProgram, segment: Segment, name: str, clock: OperationSeconds) -> StageSeconds:
     """Return the seconds of the operations of one of a stage's nodes.
 
     Args:
@@ -128,33 +112,14 @@ def node_seconds(
         segment: that of the node.
         name: of the node.
         clock: of the stage's device.
-        parts: a profile's shares.
     """
     copies = segment.kind != "head" and segment.backward == "stored" and program.delayed  # Before an update.
     beside: tuple[Operation, ...] = ("copy",) if copies else ("predict", "estimate") if program.delayed else ()
     forward = sum(clock(name, operation) for operation in forward_operations(segment))
     backward = sum(clock(name, operation) for operation in backward_operations(segment, delayed=program.delayed))
-    reconstruct = input_gradient = 0.0
-    if program.word != "FB" and parts and name in parts:
-        whole = forward if segment.kind == "head" else backward
-        own = {verb: whole * parts[name].get(verb, 0.0) for verb in period(program.word)}
-        first = own.pop("forward")
-        reconstruct, input_gradient = own["reconstruct"], own.get("input_gradient", 0.0)
-        if segment.kind == "head":
-            forward, whole = first, whole - first
-        backward = max(whole, sum(own.values()))
-    elif program.word != "FB":
-        if segment.kind == "head":
-            forward, backward = forward / 3, forward * 2 / 3
-        else:
-            reconstruct = min(forward, backward)
-        on_samples = name == segment.nodes[0] and any(entry.edge.producer == INPUT for entry in segment.inputs)
-        input_gradient = 0.0 if on_samples or "I" not in program.word else (backward - reconstruct) / 2
     return StageSeconds(
         forward=forward,
         backward=backward,
-        reconstruct=reconstruct,
-        input_gradient=input_gradient,
         update=clock(name, "update") + sum(clock(name, operation) for operation in beside),
     )
 

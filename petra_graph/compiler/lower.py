@@ -7,7 +7,7 @@ runtime opens transports and compiles nothing.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import pairwise, repeat
+from itertools import pairwise
 
 from attrs import evolve, field, frozen
 
@@ -16,9 +16,9 @@ from petra_graph.program.channels import Channel, ChannelKey, Edge, capacity
 from petra_graph.program.message_layout import WEIGHT, MessageLayout, StreamType, stream_layouts
 from petra_graph.program.method import Method, Mode, is_delayed
 from petra_graph.program.placement import Partition, Placement, Stage
-from petra_graph.program.schedule import depths, messages, verb_depth
+from petra_graph.program.schedule import depths
 from petra_graph.program.stage_program import InputEdge, Segment, StageProgram
-from petra_graph.spec.model import KeepsByNode, PrecisionSpec, Schedule, Word
+from petra_graph.spec.model import KeepsByNode, PrecisionSpec, Schedule
 
 
 @frozen(kw_only=True)
@@ -40,20 +40,15 @@ class Lowering:
     allow_stored: bool = False
     """Nodes of delayed stages may be among them that keep their graphs."""
 
-    def programs(
-        self, partition: Partition, schedule: Schedule, words: Sequence[Word] | None = None
-    ) -> tuple[StageProgram, ...]:
+    def programs(self, partition: Partition, schedule: Schedule) -> tuple[StageProgram, ...]:
         """Return the stages' programs, in the partition's order.
 
         Args:
             partition: the stages.
             schedule: their depths, by its name or as a list.
-            words: of all stages; None: backwards are whole.
         """
-        flush, depth = (
-            self.method.flush,
-            depths(schedule, [one.distance for one in partition.stages], self.accumulation),
-        )
+        flush = self.method.flush
+        depth = depths(schedule, [one.distance for one in partition.stages], self.accumulation)
         modes = {
             name: self._mode(name, delayed=is_delayed(ahead, flush))
             for stage, ahead in zip(partition.stages, depth, strict=True)
@@ -64,8 +59,7 @@ class Lowering:
         network = _Network(graph=self.graph, modes=modes, messages=self.messages)
         segments = [tuple(map(network.segment, network.runs(stage))) for stage in partition.stages]
         between = _stages_of_edges(self.graph, partition)
-        orders: list[tuple[int, Word]] = list(zip(depth, words or repeat("FB"), strict=False))
-        channels = _channels(between, segments, orders, self.messages)
+        channels = _channels(between, segments, depth, self.messages)
         return tuple(
             StageProgram(
                 index=index,
@@ -73,7 +67,6 @@ class Lowering:
                 depth=depth[index - 1],
                 accumulation=self.accumulation,
                 flush=flush,
-                word=orders[index - 1][1],
                 device=stage.device,
                 receives=tuple(
                     entry.edge
@@ -88,9 +81,9 @@ class Lowering:
         )
 
     def placed(self, placement: Placement) -> tuple[StageProgram, ...]:
-        """Return the programs of the stages of a placement, with its depths and words, and what its nodes keep."""
+        """Return the programs of the stages of a placement, with its depths, and what its nodes keep."""
         own = self if placement.kept is None else evolve(self, kept=placement.kept)
-        return own.programs(placement, placement.schedule, placement.words)
+        return own.programs(placement, placement.schedule)
 
     def _mode(self, name: str, *, delayed: bool) -> Mode:
         kind, asked = self.graph.nodes[name].kind, self.kept.get(name)
@@ -139,43 +132,34 @@ def _stages_of_edges(graph: NodeGraph, partition: Partition) -> Mapping[Edge, tu
 def _channels(
     between: Mapping[Edge, tuple[int, int]],
     segments: Sequence[Sequence[Segment]],
-    orders: Sequence[tuple[int, Word]],
+    depth: Sequence[int],
     types: MessageTypes,
 ) -> Mapping[int, tuple[Channel, ...]]:
-    """Return the channels of each stage, by its index; both ends of a channel hold an equal value.
-
-    Args:
-        orders: the depth and the word of each stage.
-    """
+    """Return the channels of each stage, by its index; both ends of a channel hold an equal value."""
     found: dict[int, list[Channel]] = {index: [] for index in range(1, len(segments) + 1)}
     for entry in (entry for own in segments for segment in own for entry in segment.inputs):
         if entry.edge not in between:
             continue
-        producer, ends = entry.edge.producer, between[entry.edge]
-        (ahead, of_producer), (needed, of_consumer) = (orders[stage - 1] for stage in ends)
-        verbs = messages(of_producer, of_consumer, returns_activation=entry.returns_activation)
-        with_gradient = entry.returns_activation and "activation" not in verbs
-        layouts = {
-            "forward": types.forward(producer),
-            "activation": types.forward(producer),
-            "backward": types.backward(producer, returns_activation=with_gradient),
-        }
-        for direction, (sent_by, read_by) in verbs.items():
-            sender, receiver = ends if direction == "forward" else ends[::-1]
-            sends, reads = verbs["backward"] if direction == "forward" else (sent_by, read_by)
-            channel = Channel(
-                key=ChannelKey(entry.edge, direction),
-                sender=sender,
-                receiver=receiver,
-                sent_by=sent_by,
-                read_by=read_by,
-                streams=entry.streams,
-                training=layouts[direction],
-                evaluation=types.evaluation(producer) if direction == "forward" else None,
-                capacity=capacity(verb_depth(reads, ahead, of_producer), verb_depth(sends, needed, of_consumer)),
-            )
-            for stage in ends:
-                found[stage].append(channel)
+        producer, (sender, receiver) = entry.edge.producer, between[entry.edge]
+        forward = Channel(
+            key=ChannelKey(entry.edge, "forward"),
+            sender=sender,
+            receiver=receiver,
+            streams=entry.streams,
+            training=types.forward(producer),
+            evaluation=types.evaluation(producer),
+            capacity=capacity(depth[sender - 1], depth[receiver - 1]),
+        )
+        backward = evolve(
+            forward,
+            key=ChannelKey(entry.edge, "backward"),
+            sender=receiver,
+            receiver=sender,
+            training=types.backward(producer, returns_activation=entry.returns_activation),
+            evaluation=None,
+        )
+        for stage in (sender, receiver):
+            found[stage] += [forward, backward]
     return {stage: tuple(channels) for stage, channels in found.items()}
 
 

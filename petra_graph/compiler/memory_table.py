@@ -33,7 +33,6 @@ def is_tabulable(inputs: PlannerInputs, space: CutSpace) -> bool:
         and space.fixed is None
         and space.stages <= len(inputs.devices)
         and inputs.schedule != "auto"
-        and inputs.split_backward is False
     )
 
 

@@ -31,13 +31,10 @@ from petra_graph.compiler.partitioner.search import find, own_bytes
 from petra_graph.compiler.planner_inputs import PlannerInputs
 from petra_graph.compiler.proposals import Candidate, Limits, Proposals, held_bytes, keeps, shares
 from petra_graph.compiler.simulator.least_depths import least_depths
-from petra_graph.compiler.simulator.split_orders import best_words, least_orders
-from petra_graph.compiler.spec_checks import check_depths, check_orders
+from petra_graph.compiler.spec_checks import check_depths
 from petra_graph.compiler.time_search import Seconds, fastest
-from petra_graph.compiler.worthwhile_parts import worthwhile_words
 from petra_graph.errors import NoFeasiblePlan, Problem, shown
 from petra_graph.program.placement import Partition, Placement
-from petra_graph.program.schedule import arrangements
 from petra_graph.spec.model import RequestedSchedule, Schedule
 from petra_graph.units import plural, size_text
 
@@ -110,29 +107,11 @@ def within_memory(inputs: PlannerInputs, stages: Partition) -> Placement:
 
 
 def resolved_placement(inputs: PlannerInputs, stages: Partition) -> Placement:
-    """Return stages on devices with their schedule; "auto" becomes the least depths at full speed, and split backwards get their words.
-
-    Raises:
-        SpecError: with the listed words, stages would wait for ever.
-    """
+    """Return stages on devices with their schedule; "auto" becomes the least depths at full speed."""
     placement = Placement(stages=stages.stages, devices=inputs.devices, schedule=_named(inputs.schedule))
-    split, auto = inputs.split_backward, inputs.schedule == "auto"
-    if split is False:
-        return (
-            evolve(placement, schedule=least_depths(inputs.pipeline(inputs.placed(placement)))) if auto else placement
-        )
-    words = (
-        worthwhile_words(inputs, inputs.placed(placement))
-        if split is True
-        else tuple(arrangements(word)[0] for word in split)
-    )
-    pipeline = inputs.pipeline(inputs.placed(evolve(placement, words=words)))
-    if auto:
-        orders = least_orders(pipeline, None if split is True else split)
-        return evolve(placement, schedule=orders.depths, words=orders.words)
-    placement = evolve(placement, words=best_words(pipeline) if split is True else split)
-    check_orders(inputs.placed(placement))
-    return placement
+    if inputs.schedule != "auto":
+        return placement
+    return evolve(placement, schedule=least_depths(inputs.pipeline(inputs.placed(placement))))
 
 
 def _named(schedule: RequestedSchedule) -> Schedule:

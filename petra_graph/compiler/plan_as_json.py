@@ -8,14 +8,12 @@ import attrs
 
 from petra_graph.compiler.durations import flops, node_flops, node_seconds
 from petra_graph.compiler.memory_and_time import Prediction
-from petra_graph.compiler.simulator.pipeline import StageSeconds
 from petra_graph.compiler.simulator.timing import staleness
 from petra_graph.graph.node_graph import INPUT
 from petra_graph.measure.node_shapes import NodeShapes
 from petra_graph.program.channels import ChannelKey, Edge
 from petra_graph.program.device_types import Device
 from petra_graph.program.plan_document import VERSION, Document
-from petra_graph.program.schedule import period
 from petra_graph.program.stage_bytes import StageBytes
 from petra_graph.program.stage_program import StageProgram
 from petra_graph.spec.model import Spec
@@ -98,21 +96,14 @@ def _stages(prediction: Prediction) -> Iterator[Document]:
             "kind": _kind(program),
             "device": program.device,
             "depth": program.depth,
-            "word": None if prediction.placement.words is None else program.word,
             "distance": stage.distance,
             "staleness": staleness(modelled),
             "parameters": sum(costs.nodes[name].parameters for name in program.nodes),
             "flops": flops(program, costs),
-            "seconds": _seconds(program, seconds),
+            "seconds": attrs.asdict(seconds),
             "bytes": _bytes(memory),
             "channel_bytes": _crossing(prediction, program),
         }
-
-
-def _seconds(program: StageProgram, seconds: StageSeconds) -> dict[str, float]:
-    """Return the seconds of the whole backward, and of R, I and W where they are operations of their own."""
-    parts = (verb for verb in period(program.word) if verb not in {"forward", "backward"})
-    return {key: getattr(seconds, key) for key in ("forward", "backward", *parts, "update", "exchange")}
 
 
 def _kind(program: StageProgram) -> str:
@@ -129,7 +120,7 @@ def _crossing(prediction: Prediction, program: StageProgram) -> dict[str, int]:
     sizes = prediction.channel_bytes
     return {
         "forward": sum(sizes[edge].forward for edge in program.sends),
-        "backward": sum(sizes[edge].returned for edge in program.receives if edge.producer != INPUT),
+        "backward": sum(sizes[edge].backward for edge in program.receives if edge.producer != INPUT),
     }
 
 
@@ -194,7 +185,7 @@ def _nodes(prediction: Prediction, shapes: Mapping[str, NodeShapes]) -> Iterator
         for segment in program.segments:
             for name in segment.nodes:
                 node = inputs.graph.nodes[name]
-                seconds = node_seconds(program, segment, name, inputs.clocks[program.device], inputs.parts)
+                seconds = node_seconds(program, segment, name, inputs.clocks[program.device])
                 yield {
                     "name": name,
                     "kind": node.kind,
@@ -205,7 +196,7 @@ def _nodes(prediction: Prediction, shapes: Mapping[str, NodeShapes]) -> Iterator
                     "inputs": [producer for producer in node.inputs if producer != INPUT],
                     "outputs": [list(shape) for shape in shapes[name].outputs],
                     "flops": node_flops(program, segment, name, inputs.costs),
-                    "seconds": _seconds(program, seconds),
+                    "seconds": attrs.asdict(seconds),
                 }
 
 
@@ -220,14 +211,8 @@ def _edges(prediction: Prediction) -> Iterator[Document]:
             "producer": producer,
             "consumer": consumer,
             "forward_bytes": sizes.forward if sizes else inside,
-            "backward_bytes": sizes.returned if sizes else inside,
-            "activation_bytes": sizes.activation if sizes else 0,
+            "backward_bytes": sizes.backward if sizes else inside,
             "cut": home[producer] is not home[consumer],
             "capacity": prediction.capacity.get(ChannelKey(edge, "forward")),
             "transport": prediction.carriers.get(edge),
-            "messages": [
-                {"sent_by": channel.sent_by, "read_by": channel.read_by}
-                for key, channel in prediction.pipeline.channels.items()
-                if key.edge == edge
-            ],
         }

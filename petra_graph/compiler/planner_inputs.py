@@ -17,17 +17,17 @@ from petra_graph.compiler.listed_stages import partition
 from petra_graph.compiler.lower import Lowering
 from petra_graph.compiler.memory.pipeline_memory import device_memory
 from petra_graph.compiler.memory.segment_memory import EncodedShare
-from petra_graph.compiler.simulator.pipeline import DIRECTIONS, MessageBytes, Pipeline, StageSeconds, pipeline
+from petra_graph.compiler.simulator.pipeline import MessageBytes, Pipeline, StageSeconds, pipeline
 from petra_graph.graph.node_graph import INPUT
 from petra_graph.program.channels import Carrier, ChannelKey, Edge, carrier
 from petra_graph.program.device_types import MACHINE_DEVICES, Device, Link
 from petra_graph.program.message_layout import ITEM_BYTES, encoded_dtype
-from petra_graph.program.node_costs import CostTable, Parts, Profile
+from petra_graph.program.node_costs import CostTable, Profile
 from petra_graph.program.placement import Partition
 from petra_graph.program.schedule import Policy
 from petra_graph.program.stage_bytes import StageBytes
 from petra_graph.program.stage_program import StageProgram
-from petra_graph.spec.model import PrecisionSpec, Products, RequestedSchedule, Spec, SplitBackward, Transport
+from petra_graph.spec.model import PrecisionSpec, Products, RequestedSchedule, Spec, Transport
 
 
 @frozen(kw_only=True)
@@ -36,7 +36,6 @@ class PlannerInputs(Lowering):
 
     costs: CostTable
     schedule: RequestedSchedule
-    split_backward: SplitBackward = False
     transport: EncodedShare
     between_processes: Transport = "auto"
     """`run.transport`."""
@@ -57,11 +56,6 @@ class PlannerInputs(Lowering):
     """Sets of nodes that every cut has in one stage, in topological order."""
     outside_seconds: float = 0.0
     """Of a micro-batch, where its samples enter: loading, with what a profile counts to no stage."""
-
-    @property
-    def parts(self) -> Parts:
-        """The shares of the parts of split backwards, where a profile has timed them."""
-        return {} if self.profile is None else self.profile.parts
 
     @property
     def most_stages(self) -> int:
@@ -97,7 +91,7 @@ class PlannerInputs(Lowering):
         return cut_of([stage.nodes for stage in stages.stages], hosts, self.graph.order)
 
     def seconds(self, program: StageProgram) -> StageSeconds:
-        seconds = stage_seconds(program, self.clocks[program.device], self.parts)
+        seconds = stage_seconds(program, self.clocks[program.device])
         enters = any(edge.producer == INPUT for edge in program.receives)
         exchange = self._exchange_seconds(program)
         return evolve(
@@ -131,7 +125,7 @@ class PlannerInputs(Lowering):
         size = {channel.key: channel.training.payload_bytes for program in programs for channel in program.channels}
         edges = dict.fromkeys(key.edge for key in size)
         return {
-            edge: MessageBytes(**{direction: size.get(ChannelKey(edge, direction), 0) for direction in DIRECTIONS})
+            edge: MessageBytes(forward=size[ChannelKey(edge, "forward")], backward=size[ChannelKey(edge, "backward")])
             for edge in edges
         }
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import islice, pairwise
+from itertools import pairwise
 
 import attrs
 import networkx as nx
@@ -16,7 +16,7 @@ from petra_graph.program.device_types import DEVICE_TYPES
 from petra_graph.program.message_layout import encoded_dtype
 from petra_graph.program.method import METHODS, Method, is_synchronous
 from petra_graph.program.placement import Partition
-from petra_graph.program.schedule import schedule_text, verb_depth
+from petra_graph.program.schedule import schedule_text
 from petra_graph.program.stage_program import StageProgram
 from petra_graph.spec.intervals import interval
 from petra_graph.spec.model import (
@@ -26,12 +26,8 @@ from petra_graph.spec.model import (
     PrecisionSpec,
     RequestedSchedule,
     Spec,
-    SplitBackward,
 )
 from petra_graph.units import noun, plural
-
-SPLIT = ("petra", "dsp")
-"""The methods whose backwards may be split."""
 
 
 def check_method(spec: MethodSpec, clip: ClipSpec | None) -> tuple[Method, RequestedSchedule]:
@@ -56,8 +52,6 @@ def check_method(spec: MethodSpec, clip: ClipSpec | None) -> tuple[Method, Reque
         *_keep_contradictions(spec),
         *_clip_problems(method, schedule, clip),
     ]
-    if spec.split_backward is not False:
-        problems += _split_problems(method, spec)
     if problems:
         raise SpecError(problems)
     return method, schedule
@@ -92,75 +86,6 @@ def check_depths(schedule: RequestedSchedule, graph: NodeGraph, partition: Parti
         raise SpecError(problems)
 
 
-def check_words(split: SplitBackward, schedule: RequestedSchedule, stages: int) -> None:
-    """Check listed words against the number of stages, and against listed depths.
-
-    Raises:
-        SpecError: the number of words is not that of the stages, or the word of the last one, or of a depth of 1, does not begin with F.
-    """
-    if isinstance(split, bool):
-        return
-    path = ("method", "split_backward")
-    plain = ["FRIW"] * stages
-    problems = []
-    if len(split) != stages:
-        message = f"{plural(len(split), 'word')} for {plural(stages, 'stage')}"
-        problems.append(
-            Problem(
-                message=message,
-                hint=f"list a word for each stage, such as {shown(plain)}, or set it to true",
-                path=path,
-            )
-        )
-    elif split[-1][0] != "F":
-        message = f"the last stage has depth 1, so its forward comes before its backward, and its word begins with F (got {split[-1]})"
-        problems.append(
-            Problem(message=message, hint='make the last word "FRIW", "FRB" or "FB"', path=(*path, stages - 1))
-        )
-    elif schedule == "sequential" or isinstance(schedule, tuple):
-        depths = (1,) * stages if isinstance(schedule, str) else schedule
-        problems += [
-            Problem(
-                message=f"stage {stage} has depth 1, so its forward comes before its backward, and its word begins with F (got {word})",
-                hint='make it "FRIW", "FRB" or "FB", or the depth 2 or more',
-                path=(*path, stage - 1),
-            )
-            for stage, (depth, word) in enumerate(zip(depths, split, strict=False), start=1)
-            if depth == 1 and word[0] != "F"
-        ]
-    if problems:
-        raise SpecError(problems)
-
-
-def check_orders(programs: Sequence[StageProgram]) -> None:
-    """Check that stages whose backwards are split never wait for one another for ever.
-
-    Raises:
-        SpecError: depth, as `program.schedule` defines it for verbs, grows along a channel.
-    """
-    problems: dict[tuple[int, int], Problem] = {}
-    for channel in (channel for program in programs for channel in program.channels):
-        consumer, producer = programs[channel.sender - 1], programs[channel.receiver - 1]
-        if channel.key.direction == "forward":
-            continue
-        sent_by, read_by = channel.sent_by.replace("_", " "), channel.read_by.replace("_", " ")
-        ahead = verb_depth(channel.read_by, producer.depth, producer.word)
-        needed = verb_depth(channel.sent_by, consumer.depth, consumer.word)
-        if ahead < needed:
-            message = (
-                f"stage {consumer.index} ({consumer.word}, depth {consumer.depth}) would wait for ever: it does {needed} forwards before its "
-                f"first {sent_by}, and stage {producer.index} ({producer.word}, depth {producer.depth}), which feeds it, does {ahead}"
-                + (f" before its first {read_by}, which reads that" if read_by != sent_by else "")
-            )
-            hint = 'deepen the producer, give it a word whose F comes earlier, or set schedule = "auto"'
-            problems.setdefault(
-                (producer.index, consumer.index),
-                Problem(message=message, hint=hint, path=("method", "split_backward")),
-            )
-    if problems:
-        raise SpecError(list(problems.values()))
-
-
 def keep_problems(spec: MethodSpec, graph: NodeGraph) -> Iterator[Problem]:
     """Yield the problems of a list of what nodes keep."""
     listed, choices = spec.keep if isinstance(spec.keep, Mapping) else {}, set(graph.nodes) - {graph.head}
@@ -175,9 +100,6 @@ def keep_problems(spec: MethodSpec, graph: NodeGraph) -> Iterator[Problem]:
         elif node.kind == "buffered" and keeps == "nothing":
             message = f"node {shown(name)} is buffered, so it cannot reconstruct its input, and keep nothing"
             yield Problem(message=message, hint='set it to "input" or "graph"', path=path)
-        elif keeps == "graph" and spec.split_backward is not False:
-            message = f"node {shown(name)} keeps a graph, which has no parts, and split_backward = {shown(spec.split_backward)}"
-            yield Problem(message=message, hint="leave out one of them", path=path)
 
 
 def check_kept(listed: object, programs: Sequence[StageProgram]) -> None:
@@ -200,11 +122,6 @@ def check_kept(listed: object, programs: Sequence[StageProgram]) -> None:
     ]
     if problems:
         raise SpecError(problems)
-
-
-def listed_number(schedule: RequestedSchedule, split: SplitBackward) -> int | None:
-    """Return the number of stages for which depths or words are listed; None where none are."""
-    return next((len(one) for one in (schedule, split) if isinstance(one, tuple)), None)
 
 
 def check_number_of_stages(stages: int, schedule: RequestedSchedule, graph: NodeGraph) -> None:
@@ -340,48 +257,9 @@ def _keep_contradictions(spec: MethodSpec) -> Iterator[Problem]:
     if spec.keep is not None and spec.last_stage == "keep-graph":
         message = f'keep = {given} says what nodes keep, and so does last_stage = "keep-graph"'
         yield Problem(message=message, hint="leave out one of them", path=path)
-    if spec.keep == "auto" and spec.split_backward is not False:
-        message = 'keep = "auto" is for whole backwards, and split_backward is set'
-        yield Problem(message=message, hint="leave out one of them", path=path)
     if spec.keep is None and spec.allow_stored:
         message = "allow_stored = true changes nothing: it is about nodes that `keep` names or chooses"
         yield Problem(message=message, hint='leave it out, or set keep = "auto"', path=("method", "allow_stored"))
-
-
-def _split_problems(method: Method, spec: MethodSpec) -> Iterator[Problem]:
-    """Yield the problem of the first rule that split backwards break."""
-    rules = (
-        (
-            method.flush == "window",
-            "the pipeline flushes after each window, so nothing is stale",
-            'leave it out, or leave out `flush` and set method.name = "petra"',
-        ),
-        (
-            "graph" in (method.reversible, method.buffered) or spec.last_stage == "keep-graph",
-            "a backward that has a kept graph does not reconstruct, so it has no parts",
-            'leave it out, or keep no graphs: set method.name = "petra", and leave out `last_stage`, `reversible` and `buffered`',
-        ),
-        (
-            method.backward == "stored",
-            "a backward at stored parameters is not split",
-            'leave it out, or set backward = "current"',
-        ),
-        (
-            method.name not in SPLIT,
-            f'method "{method.name}" has no delay to lessen',
-            f"leave it out, or choose {' or '.join(SPLIT)}",
-        ),
-    )
-    broken = ((message, hint) for breaks, message, hint in rules if breaks)
-    given = "true" if spec.split_backward is True else "a list of words"
-    yield from (
-        Problem(
-            message=f"split_backward = {given}, and {message}; split backwards are of {' and '.join(SPLIT)}",
-            hint=hint,
-            path=("method", "split_backward"),
-        )
-        for message, hint in islice(broken, 1)
-    )
 
 
 def _clip_problems(method: Method, schedule: RequestedSchedule, clip: ClipSpec | None) -> Iterator[Problem]:

@@ -18,7 +18,6 @@ from petra_graph.compiler.partitioner.problem import Objective
 from petra_graph.compiler.placement_search import cut_and_place
 from petra_graph.compiler.planner_inputs import PlannerInputs
 from petra_graph.compiler.simulator.steady_state import tick
-from petra_graph.compiler.spec_checks import listed_number
 from petra_graph.errors import NoFeasiblePlan
 from petra_graph.program.placement import Placement
 from petra_graph.units import plural, seconds
@@ -34,9 +33,8 @@ def cut_into_fewest(inputs: PlannerInputs, objective: Objective) -> Placement:
         SpecError: the listed depths do not fit the stages.
         NoFeasiblePlan: the devices' memory does not suffice for any number; of the largest one.
     """
-    listed = listed_number(inputs.schedule, inputs.split_backward)
-    if listed is not None:
-        return cut_and_place(inputs, listed, objective)
+    if isinstance(inputs.schedule, tuple):
+        return cut_and_place(inputs, len(inputs.schedule), objective)
     numbers = _Numbers(inputs=evolve(inputs, overlap=False), objective=objective)  # A run does not overlap.
     bounds = numbers.bounds
     for stages in sorted(bounds, key=lambda stages: (bounds[stages], stages)):

@@ -77,7 +77,7 @@ class Seconds:
         stages, window = len(programs), self.inputs.accumulation
         shared = stages > len(self.inputs.devices)
         operations = 2 * (max(program.depth for program in programs) + 4 * window) if shared else 1 + window / 4
-        if (self.inputs.schedule == "auto" or self.inputs.split_backward) and not resolved:
+        if self.inputs.schedule == "auto" and not resolved:
             operations *= 5 if shared else 3
         return 2 + len(self.inputs.graph.order) / 8 + stages * operations
 

@@ -3,17 +3,13 @@
 All but the head have the same two passes. `forward` maps input streams to output streams; `backward` takes the gradient of
 the output (and the output itself, where the runner reconstructs from it) and returns the gradient of the input, with the
 input itself for a producer that reconstructs. Parameter gradients are added to `grad`.
-
-Where backwards are split (`program.schedule`), runners that keep no graph do theirs in parts: `reconstruct` makes the input
-and the graph, `input_gradient` differentiates it, and `parameter_gradient` adds what that has left. The graph lives from the first to the last.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import nullcontext
+from collections.abc import Mapping, Sequence
 from typing import TypeVar
 
 import torch
@@ -23,14 +19,10 @@ from torch.func import functional_call
 
 from petra_graph.blocks import (
     Block,
-    DeferredGradients,
-    Reconstruction,
     Reversed,
     Reversible,
     Streams,
     backpropagate,
-    can_reconstruct_ahead,
-    deferred_gradients,
     frozen_statistics,
     leaf,
 )
@@ -56,13 +48,7 @@ class InFlight(deque[tuple[int, T]]):
 
     def take(self, micro_batch: int) -> T:
         """Remove the value for the backward; both passes go in micro-batch order."""
-        value = self.oldest(micro_batch)
-        self.popleft()
-        return value
-
-    def oldest(self, micro_batch: int) -> T:
-        """Return the value that `take` would remove."""
-        oldest, value = self[0]
+        oldest, value = self.popleft()
         assert oldest == micro_batch, (oldest, micro_batch)
         return value
 
@@ -150,46 +136,7 @@ class BodyRunner(SegmentRunner):
         return Reversed(inputs, self.differentiate(outputs, gradients, leaves, parameters))
 
 
-@define(eq=False, slots=False)
-class SplitRunner(SegmentRunner):
-    """A segment whose backward also comes in parts, of one micro-batch at a time."""
-
-    _vjp: Callable[[Streams], Streams] | None = field(default=None, init=False)
-    """Of the micro-batch that is reconstructed, and not yet differentiated."""
-    _rest: DeferredGradients | None = field(default=None, init=False)
-    """The parameter gradients that are still to be computed."""
-
-    @abstractmethod
-    def reopen(self, micro_batch: int, outputs: Streams | None) -> Reconstruction:
-        """Return the input of the oldest micro-batch in flight, with the graph that leads to its output; arguments as in `backward`."""
-
-    def reconstruct(self, micro_batch: int, outputs: Streams | None) -> Streams:
-        """Return the input, and keep its graph."""
-        made = self.reopen(micro_batch, outputs)
-        self._vjp = made.vjp
-        return made.inputs
-
-    def input_gradient(self, gradients: Streams, *, alone: bool = True) -> Streams:
-        """Return the gradient of the input that was reconstructed.
-
-        Args:
-            gradients: of each output stream.
-            alone: leave those of the parameters to `parameter_gradient`; else they are added at once.
-        """
-        assert self._vjp is not None
-        with deferred_gradients() if alone else nullcontext() as self._rest:
-            found = self._vjp(gradients)
-        self._vjp = None
-        return found
-
-    def parameter_gradient(self, _micro_batch: int) -> None:
-        """Add the gradients of the parameters that wait, and let go of the micro-batch."""
-        if self._rest is not None:
-            self._rest.accumulate()
-            self._rest = None
-
-
-class Reconstruct(BodyRunner, SplitRunner):
+class Reconstruct(BodyRunner):
     """A reversible node that reconstructs its input from its output, with the current parameters."""
 
     def forward(self, micro_batch: int, inputs: Streams) -> Streams:
@@ -211,25 +158,6 @@ class Reconstruct(BodyRunner, SplitRunner):
         canonicalize = self.numerics.canonicalize
         return Reversed(canonicalize(reverse.inputs), canonicalize(reverse.gradients))
 
-    def reopen(self, micro_batch: int, outputs: Streams | None) -> Reconstruction:
-        """Reconstruct; a block that does so only together with the gradient inverts here, and reverses when that is there."""
-        assert outputs is not None
-        (name, module), canonicalize = self._reversible(), self.numerics.canonicalize
-        if not can_reconstruct_ahead(module):
-            return Reconstruction(
-                self.invert(micro_batch, outputs),
-                lambda gradients: self.backward(micro_batch, outputs, gradients).gradients,
-            )
-        with self.numerics.node(name, micro_batch):
-            made = module.reconstruct(outputs)
-        differentiate = made.vjp  # `made` itself would hold the input until then.
-
-        def vjp(gradients: Streams) -> Streams:
-            with self.numerics.node(name, micro_batch):
-                return canonicalize(differentiate(gradients))
-
-        return Reconstruction(canonicalize(made.inputs), vjp)
-
     def invert(self, micro_batch: int, outputs: Streams) -> Streams:
         """Reconstruct the input alone, without a graph."""
         name, module = self._reversible()
@@ -244,7 +172,7 @@ class Reconstruct(BodyRunner, SplitRunner):
 
 
 @define(eq=False, slots=False)
-class Recompute(BodyRunner, SplitRunner):
+class Recompute(BodyRunner):
     """Nodes whose input waits in a FIFO, and which run again in the backward (PETRA algorithm 1, lines 15 to 17)."""
 
     store: ActivationStore = field(
@@ -262,23 +190,10 @@ class Recompute(BodyRunner, SplitRunner):
         inputs = restore(self.buffer.take(micro_batch))
         return self.recompute(micro_batch, inputs, gradients, self.older_parameters(micro_batch))
 
-    def reopen(self, micro_batch: int, outputs: Streams | None) -> Reconstruction:
-        """Run again with the current parameters; the input stays in the FIFO, for a cut before the parameter gradients are there."""
-        inputs = restore(self.buffer.oldest(micro_batch))
-        leaves = self.leaves(inputs)
-        recomputed = self.run(micro_batch, leaves)
-        return Reconstruction(inputs, lambda gradients: self.differentiate(recomputed, gradients, leaves))
-
-    def parameter_gradient(self, micro_batch: int) -> None:
-        """Add the gradients of the parameters that wait, and let go of the micro-batch."""
-        super().parameter_gradient(micro_batch)
-        self.buffer.take(micro_batch)
-
-    def fetch(self, behind: int | None = None) -> None:
-        """Begin to bring back the input of the next backward; `behind`: that micro-batch has its input already."""
-        following = next((kept for micro_batch, kept in self.buffer if micro_batch != behind), None)
-        if following is not None:
-            fetch(following)
+    def fetch(self) -> None:
+        """Begin to bring back the input of the next backward."""
+        if self.buffer:
+            fetch(self.buffer[0][1])
 
 
 @define(eq=False, slots=False)
@@ -363,10 +278,8 @@ class Compared:
 
 
 @define(eq=False, slots=False)
-class HeadRunner(SplitRunner):
+class HeadRunner(SegmentRunner):
     """The head: forward and loss with a graph, differentiated at once; the input's gradient waits for the backward.
-
-    Where backwards are split, the graph waits instead.
 
     What is differentiated is the loss times the share of the targets that count, so that windows and replicas average over
     targets, and not over micro-batches. Targets come on the CPU: their weight is known before any device has worked.
@@ -374,38 +287,21 @@ class HeadRunner(SplitRunner):
 
     loss: Loss = field(kw_only=True)
     pending: InFlight[Reversed] = field(factory=InFlight, init=False)
-    graphs: InFlight[Reconstruction] = field(factory=InFlight, init=False)
 
     def forward_backward(self, micro_batch: int, inputs: Streams, target: Tensor) -> HeadResult:
         """Run forward and loss, and differentiate both."""
-        output, compared, graph = self._forward(micro_batch, inputs, target)
-        self.pending.put(micro_batch, Reversed(graph.inputs, graph.vjp(())))
-        return self._training_result(micro_batch, output, compared)
-
-    def forward(self, micro_batch: int, inputs: Streams, target: Tensor) -> HeadResult:
-        """Run forward and loss, and keep their graph for a split backward."""
-        output, compared, graph = self._forward(micro_batch, inputs, target)
-        self.graphs.put(micro_batch, graph)
-        return self._training_result(micro_batch, output, compared)
-
-    def _forward(self, micro_batch: int, inputs: Streams, target: Tensor) -> tuple[Tensor, Compared, Reconstruction]:
         leaves = self.leaves(inputs)
         (output,) = self.run(micro_batch, leaves)
         compared = self.compare(micro_batch, output, target)
         weight = torch.full_like(compared.loss, compared.share)
-        graph = Reconstruction(inputs, lambda _: self.differentiate([compared.loss], (weight,), leaves))
-        return output.detach(), compared, graph
-
-    def _training_result(self, micro_batch: int, output: Tensor, compared: Compared) -> HeadResult:
+        gradients = self.differentiate([compared.loss], (weight,), leaves)
+        self.pending.put(micro_batch, Reversed(inputs, gradients))
+        output = output.detach()
         return evolve(self._result(micro_batch, output, compared), output_sum=total(output))
 
     def backward(self, micro_batch: int, outputs: Streams | None, gradients: Streams) -> Reversed:
         """Return the gradients of the micro-batch's `forward_backward`."""
         return self.pending.take(micro_batch)
-
-    def reopen(self, micro_batch: int, outputs: Streams | None) -> Reconstruction:
-        """Return the graph of the micro-batch's `forward`."""
-        return self.graphs.take(micro_batch)
 
     def eval_step(self, inputs: Streams, target: Tensor) -> HeadResult:
         """Evaluate the head and the loss, without a graph."""

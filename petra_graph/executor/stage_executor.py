@@ -1,7 +1,7 @@
 """One stage: forward, backward and update of its segments, following its program.
 
     received --> [ segment ] --> [ segment ] --> sent          forward of m
-    sent     <-- [ segment ] <-- [ segment ] <-- received      backward of m, or each part of it
+    sent     <-- [ segment ] <-- [ segment ] <-- received      backward of m
 
 Edges inside the stage are dictionaries of a call; edges to other stages go through the caller. The executor knows no
 other stage, no device but its own, and no time.
@@ -12,9 +12,6 @@ not encoded. Neither are samples and targets, nor anything in an evaluation, who
 size or on the cuts. Each message is encoded alone. A reversible producer reconstructs from the activation that its consumer
 returns, which has been encoded on the way there and again on the way back: from a consumer that stores its input the
 second time changes nothing (but an int8 scale's last bit), along a chain of reversible stages every hop adds its rounding.
-
-Decision: where a forward stands between the parts of a split backward, what these have received is kept until that forward: a cut may
-fall before it, and what is received twice makes the same graph twice. From its beginning on, nothing is kept but the graph.
 """
 
 from __future__ import annotations
@@ -38,12 +35,11 @@ from petra_graph.executor.reconstruct_recompute_stash import (
     HeadRunner,
     InFlight,
     Recompute,
-    SplitRunner,
     segment_runner,
 )
 from petra_graph.executor.stage_observer import StageObserver, StageObservers
 from petra_graph.executor.stage_parameters import Parameters, ParameterVersions, copied_parameters
-from petra_graph.executor.stage_results import BackwardMessage, Forwarded, OpenBackward, Replayed
+from petra_graph.executor.stage_results import BackwardMessage, Forwarded, Replayed
 from petra_graph.executor.stage_update import Updater
 from petra_graph.graph.node_graph import INPUT
 from petra_graph.kinds.callback import Companion
@@ -93,8 +89,6 @@ class StageExecutor:
         self.runners = [
             (segment, segment_runner(segment, modules, numerics, loss, self.versions)) for segment in program.segments
         ]
-        self.open: OpenBackward | None = None
-        """The split backward that has begun; at most one has."""
         self.observers = StageObservers()
         """They see every operation."""
         self.companions: dict[str, Companion] = {}
@@ -116,8 +110,6 @@ class StageExecutor:
         """
         sent: dict[Edge, EncodedTensors] = {}
         result: HeadResult | None = None
-        if self.open is not None:
-            self.open.received_no_more()
         with self.observers.forward(micro_batch, target), self.predicted.of(micro_batch):
             if self.versions is not None:
                 self.versions.begin(micro_batch)
@@ -130,34 +122,26 @@ class StageExecutor:
                     del outputs
                 elif isinstance(runner, HeadRunner):
                     assert target is not None
-                    head_forward = runner.forward_backward if self.program.word == "FB" else runner.forward
-                    result = head_forward(micro_batch, inputs, target)
+                    result = runner.forward_backward(micro_batch, inputs, target)
                     self._weights.put(micro_batch, result.weight / result.samples)
                 del inputs
             self.sums_in_flight.put(micro_batch, tuple(total(value) for tensors in sent.values() for value in tensors))
             if 1 < self.program.depth <= len(self.sums_in_flight):  # A backward is next; it is not of this micro-batch.
-                self._fetch(None if self.open is None else self.open.micro_batch)
+                self._fetch()
         return Forwarded(sent=sent, result=result)
 
     def backward(
         self, micro_batch: int, received: MutableMapping[Edge, BackwardMessage]
     ) -> Mapping[Edge, BackwardMessage]:
-        """Run the backward of a training micro-batch, or what `reconstruct` has left of it.
-
-        Parameter gradients join the window, and so does their weight.
+        """Run the backward of a training micro-batch; parameter gradients join the window, and so does their weight.
 
         Args:
             micro_batch: counted from the run's start.
-            received: one entry an edge of `program.sends`, less those that `reconstruct` had; emptied.
+            received: one entry an edge of `program.sends`; emptied.
 
         Returns:
             A message for each edge of `program.receives` that comes from another stage.
         """
-        if self.open is not None:
-            with self.observers.backward(micro_batch), self.earlier.of(micro_batch):
-                through = self._differentiate(micro_batch, received, alone=False)
-                self._end(micro_batch)
-            return through
         sent: dict[Edge, BackwardMessage] = {}
         with self.observers.backward(micro_batch), self.earlier.of(micro_batch):
             self._past_sums.append((micro_batch, self.sums_in_flight.take(micro_batch)))
@@ -184,104 +168,6 @@ class StageExecutor:
             if self.versions is not None:
                 self.versions.end(micro_batch)
         return sent
-
-    def reconstruct(
-        self,
-        micro_batch: int,
-        received: MutableMapping[Edge, EncodedTensors],
-        gradients: Mapping[Edge, BackwardMessage] | None = None,
-    ) -> Mapping[Edge, EncodedTensors]:
-        """Begin a split backward: reconstruct, or run again, from the last segment to the first; running statistics change here.
-
-        Args:
-            micro_batch: counted from the run's start.
-            received: the activation for each edge of `program.sends` from whose consumer the stage reconstructs; emptied.
-            gradients: those that came in one message with an activation, for the operation that differentiates.
-
-        Returns:
-            The activation for each edge from another stage that reconstructs from it.
-        """
-        assert self.open is None, "a split backward begins when the one before it has ended"
-        sent: dict[Edge, EncodedTensors] = {}
-        with self.observers.reconstruct(micro_batch), self.earlier.of(micro_batch):
-            self._fetch()
-            self.open = OpenBackward(
-                micro_batch=micro_batch,
-                activations={} if self.program.word[0] == "F" else dict(received),
-                gradients=gradients or {},
-            )
-            for segment, runner in self._reversed():
-                source = segment.activation_from
-                inputs = runner.reconstruct(micro_batch, None if source is None else decode(received.pop(source)))
-                self.observers.segment_reconstructed(micro_batch, segment, inputs)
-                for edge, own, returns_activation, inside in self._returns(segment):
-                    if returns_activation:
-                        stored = "as-streams" if inside else self.precision.channel_dtype
-                        (received if inside else sent)[edge] = encode(inputs[own], stored)
-                del inputs
-        return sent
-
-    def input_gradient(
-        self, micro_batch: int, received: MutableMapping[Edge, BackwardMessage]
-    ) -> Mapping[Edge, BackwardMessage]:
-        """Continue a split backward: differentiate with respect to the input, from the last segment to the first.
-
-        Args:
-            micro_batch: as in `reconstruct`.
-            received: the gradients for each edge of `program.sends`, less those that `reconstruct` had; emptied.
-
-        Returns:
-            The gradients for each edge of `program.receives` that comes from another stage.
-        """
-        with self.observers.input_gradient(micro_batch), self.earlier.of(micro_batch):
-            return self._differentiate(micro_batch, received, alone=True)
-
-    def parameter_gradient(self, micro_batch: int) -> None:
-        """End a split backward: parameter gradients join the window, and so does the weight."""
-        with self.observers.parameter_gradient(micro_batch), self.earlier.of(micro_batch):
-            self._end(micro_batch)
-
-    def _differentiate(
-        self, micro_batch: int, received: MutableMapping[Edge, BackwardMessage], *, alone: bool
-    ) -> Mapping[Edge, BackwardMessage]:
-        """Differentiate what is reconstructed; `alone`: with respect to the input, and not to the parameters."""
-        begun = self._begun(micro_batch)
-        sent: dict[Edge, BackwardMessage] = {}
-        received.update(begun.gradients)
-        weight = next((one.weight for one in received.values()), None)
-        begun.weight = self._weights.oldest(micro_batch) if weight is None else weight
-        begun.gradients, begun.differentiated = dict(received) if self.program.word == "RIFW" else {}, True
-        for segment, runner in self._reversed():
-            gradients = _summed([decode(received.pop(edge).gradients) for edge in segment.outputs])
-            found = runner.input_gradient(gradients, alone=alone)
-            for edge, own, _, inside in self._returns(segment):
-                returned = encode(found[own], "as-streams" if inside else self.precision.channel_dtype)
-                message = BackwardMessage(gradients=returned, activation=None, weight=begun.weight)
-                (received if inside else sent)[edge] = message
-            del gradients, found
-        return sent
-
-    def _end(self, micro_batch: int) -> None:
-        """Add the gradients of parameters that wait, and let go of the micro-batch."""
-        begun = self._begun(micro_batch)
-        self._past_sums.append((micro_batch, self.sums_in_flight.take(micro_batch)))
-        if self.program.holds_head:
-            self._weights.take(micro_batch)
-        self.updater.accumulated(micro_batch, begun.weight)
-        for segment, runner in self._reversed():
-            runner.parameter_gradient(micro_batch)
-            self.observers.segment_backward(micro_batch, segment)
-        self.open = None
-
-    def repeat(self, begun: OpenBackward) -> None:
-        """Do again, behind a cut, what of a split backward was done before it; running statistics stay, and nothing is sent."""
-        activations, gradients = dict(begun.activations), dict(begun.gradients)
-        with frozen_statistics(*self.modules.values()):
-            if begun.differentiated:
-                self.reconstruct(begun.micro_batch, activations)
-                self.input_gradient(begun.micro_batch, gradients)
-            else:
-                self.reconstruct(begun.micro_batch, activations, gradients)
 
     def update(self, norm: Tensor | None = None) -> None:
         """Step with the window's mean gradient; `norm` as in `Updater.step`.
@@ -394,21 +280,10 @@ class StageExecutor:
             if entry.edge.producer != INPUT:
                 yield entry.edge, own, entry.returns_activation, entry.edge.producer in self._inside
 
-    def _reversed(self) -> Iterator[tuple[Segment, SplitRunner]]:
-        """Yield the segments of a stage whose backward is split, from the last to the first."""
-        for segment, runner in reversed(self.runners):
-            assert isinstance(runner, SplitRunner)
-            yield segment, runner
-
-    def _begun(self, micro_batch: int) -> OpenBackward:
-        assert self.open is not None
-        assert self.open.micro_batch == micro_batch, (self.open.micro_batch, micro_batch)
-        return self.open
-
-    def _fetch(self, behind: int | None = None) -> None:
+    def _fetch(self) -> None:
         for _, runner in self.runners:
             if isinstance(runner, Recompute):
-                runner.fetch(behind)
+                runner.fetch()
 
 
 def _versions(program: StageProgram, modules: Mapping[str, Block]) -> ParameterVersions | None:

@@ -25,18 +25,6 @@ class StageObserver:
         """Return the context of a backward."""
         return nullcontext()
 
-    def reconstruct(self, micro_batch: int) -> AbstractContextManager[None]:
-        """Return the context of the first part of a split backward."""
-        return nullcontext()
-
-    def input_gradient(self, micro_batch: int) -> AbstractContextManager[None]:
-        """Return the context of the second part of a split backward."""
-        return nullcontext()
-
-    def parameter_gradient(self, micro_batch: int) -> AbstractContextManager[None]:
-        """Return the context of the last part of a split backward, the one that adds the gradients of parameters."""
-        return nullcontext()
-
     def update(self) -> AbstractContextManager[None]:
         """Return the context of an update."""
         return nullcontext()
@@ -62,15 +50,6 @@ class StageObservers(StageObserver):
 
     def backward(self, micro_batch: int) -> AbstractContextManager[None]:
         return self._all(lambda observer: observer.backward(micro_batch))
-
-    def reconstruct(self, micro_batch: int) -> AbstractContextManager[None]:
-        return self._all(lambda observer: observer.reconstruct(micro_batch))
-
-    def input_gradient(self, micro_batch: int) -> AbstractContextManager[None]:
-        return self._all(lambda observer: observer.input_gradient(micro_batch))
-
-    def parameter_gradient(self, micro_batch: int) -> AbstractContextManager[None]:
-        return self._all(lambda observer: observer.parameter_gradient(micro_batch))
 
     def update(self) -> AbstractContextManager[None]:
         return self._all(lambda observer: observer.update())

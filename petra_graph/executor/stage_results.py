@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from attrs import define, frozen
+from attrs import frozen
 from torch import Tensor
 
 from petra_graph.executor.encoded_tensors import EncodedTensors
@@ -18,7 +18,7 @@ class BackwardMessage:
 
     gradients: EncodedTensors
     activation: EncodedTensors | None
-    """The producer's output, for a producer that reconstructs from it; None also where it has gone ahead."""
+    """The producer's output, for a producer that reconstructs from it."""
     weight: float
     """Of the micro-batch's targets: 1 where each of them counts for one (`HeadResult.weight`), by which the gradients are multiplied."""
 
@@ -39,22 +39,3 @@ class Replayed:
     sent: Mapping[Edge, EncodedTensors]
     loss: Tensor | None
     """From the stage that holds the head, with its graph, times the share of the targets that count."""
-
-
-@define(kw_only=True)
-class OpenBackward:
-    """A split backward between its reconstruction and its parameter gradients, with what it has received."""
-
-    micro_batch: int
-    activations: Mapping[Edge, EncodedTensors]
-    gradients: Mapping[Edge, BackwardMessage]
-    """Of a stage that has not yet differentiated, those that came with the activations."""
-    differentiated: bool = False
-    weight: float = 1.0
-    """As in the messages of the gradients."""
-
-    def received_no_more(self) -> None:
-        """Let go of what was received and is used: no cut will ask for it."""
-        self.activations = {}
-        if self.differentiated:
-            self.gradients = {}

@@ -5,8 +5,6 @@
     evaluated/NODE/NAME            the weights of evaluations, where the optimizer has others than the trained ones; not restored
     versions/V/NODE/NAME           the parameters of version V, which a micro-batch in flight uses
     inputs/NODE/M/I                what the segment that begins with NODE keeps of micro-batch M
-    activations/I/K                what the reconstruction of a split backward has received, which its parameter gradients wait for
-    received/I/K                   the gradients that it has received
     sent/M/I                       sums of what the forward of M sent, for a diagnosis
     callbacks/CALLBACK/NODE/NAME   what a callback keeps beside a parameter
 
@@ -14,8 +12,7 @@ Everything is keyed by node, never by stage, so parameters and optimizer state l
 copied to the host, and noted with their strides: kernels are chosen by strides, and bits by kernels.
 
 Decision: a graph that waits for its backward is not stored. Its inputs are, with the version of the parameters; it is built
-again by the same forward, with running statistics frozen, since the first one has updated them. So is the graph of a split backward,
-from what its parts have received.
+again by the same forward, with running statistics frozen, since the first one has updated them.
 """
 
 from __future__ import annotations
@@ -34,9 +31,7 @@ from petra_graph.executor.encoded_tensors import EncodedTensor, EncodedTensors
 from petra_graph.executor.evaluated_weights import evaluated_weights
 from petra_graph.executor.reconstruct_recompute_stash import HeadRunner, Recompute, SegmentRunner, StashGraph
 from petra_graph.executor.stage_executor import StageExecutor
-from petra_graph.executor.stage_results import BackwardMessage, OpenBackward
 from petra_graph.executor.stashed_inputs import HostCopy
-from petra_graph.program.channels import Edge
 
 _CALLBACKS = "callbacks"
 Facts = dict[str, Any]
@@ -167,8 +162,6 @@ def restore(executor: StageExecutor, saved: SavedTensors) -> None:
     for micro_batch in saved.facts["sent"]:
         sums = saved.get_all(f"sent/{micro_batch}", device)
         executor.sums_in_flight.put(micro_batch, tuple(value for value in sums if isinstance(value, Tensor)))
-    if (begun := saved.facts.get("open")) is not None:
-        executor.repeat(_restored_open(saved, begun, device))
 
 
 @torch.no_grad()
@@ -264,41 +257,6 @@ def _capture_in_flight(saved: SavedTensors, executor: StageExecutor) -> None:
     saved.facts["sent"] = [micro_batch for micro_batch, _ in executor.sums_in_flight]
     for micro_batch, sums in executor.sums_in_flight:
         saved.put_all(f"sent/{micro_batch}", sums)
-    if executor.open is not None:
-        saved.facts["open"] = _captured_open(saved, executor.open)
-
-
-def _captured_open(saved: SavedTensors, begun: OpenBackward) -> Facts:
-    """Copy what a split backward has received, in the order of its edges."""
-    for index, activation in enumerate(begun.activations.values()):
-        saved.put_all(f"activations/{index}", activation)
-    for index, message in enumerate(begun.gradients.values()):
-        saved.put_all(f"received/{index}", message.gradients)
-    return {
-        "micro_batch": begun.micro_batch,
-        "weight": next((message.weight for message in begun.gradients.values()), begun.weight),
-        "activations": [list(edge) for edge in begun.activations],
-        "gradients": [list(edge) for edge in begun.gradients],
-        "differentiated": begun.differentiated,
-    }
-
-
-def _restored_open(saved: SavedTensors, facts: Facts, device: torch.device) -> OpenBackward:
-    activations = {
-        Edge(*edge): saved.get_all(f"activations/{index}", device) for index, edge in enumerate(facts["activations"])
-    }
-    gradients = {
-        Edge(*edge): BackwardMessage(
-            gradients=saved.get_all(f"received/{index}", device), activation=None, weight=facts["weight"]
-        )
-        for index, edge in enumerate(facts["gradients"])
-    }
-    return OpenBackward(
-        micro_batch=facts["micro_batch"],
-        activations=activations,
-        gradients=gradients,
-        differentiated=facts["differentiated"],
-    )
 
 
 _TENSOR_HERE, _TENSOR_ON_HOST = {"tensor": "on the stage's device"}, {"tensor": "on the host"}
@@ -371,7 +329,7 @@ def _kept(runner: SegmentRunner) -> list[tuple[int, EncodedTensors]]:
         case StashGraph():
             return [(m, graph.inputs) for m, graph in runner.graphs]
         case HeadRunner():
-            assert not [*runner.pending, *runner.graphs], "a cut falls where the head has nothing in flight"
+            assert not runner.pending, "a cut falls where the head has nothing in flight"
     return []
 
 

@@ -23,7 +23,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import contextmanager, suppress
 
 import torch
 from attrs import define, field
@@ -220,14 +220,6 @@ class _ProbeObserver(StageObserver):
         if probed is not None:
             probed.stages[self._index].finished = True
             self._probe.advance()
-
-    @contextmanager
-    def input_gradient(self, micro_batch: int) -> Iterator[None]:
-        with self._contributions(micro_batch):  # Some gradients of parameters come with that of the input, and wait.
-            yield
-
-    def parameter_gradient(self, micro_batch: int) -> AbstractContextManager[None]:
-        return self.backward(micro_batch)
 
     @contextmanager
     def update(self) -> Iterator[None]:

@@ -94,7 +94,6 @@ BLOCK = PluginKind(
             applies=lambda trial: trial.has_residuals,
         ),
         Promise("gradients", f"{_AT}.inverse_and_gradients:check_gradients", before_run=_GLANCE),
-        Promise("split backward", f"{_AT}.inverse_and_gradients:check_split_backward", doubt=True),
         Promise(
             "every parameter",
             f"{_AT}.inverse_and_gradients:check_every_gradient",

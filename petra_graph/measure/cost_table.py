@@ -22,7 +22,7 @@ from attrs import frozen
 from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensorMode
 
-from petra_graph.blocks import Block, Reversible, Shape, can_reconstruct_ahead
+from petra_graph.blocks import Block, Shape
 from petra_graph.errors import PetraGraphError, PluginError, Problem, SpecError, at_path
 from petra_graph.executor.numerics import Normalisation, place
 from petra_graph.graph.node_graph import INPUT, Node, NodeGraph
@@ -58,8 +58,6 @@ class Conditions:
     optimizer: str = "the optimizer"
     """Its plugin, as messages name it."""
     clip: ClipSpec | None = None
-    split: bool = False
-    """Whether the parts of split backwards are measured, too."""
 
 
 @uncompiled()
@@ -224,9 +222,7 @@ def _run(
         reversible=node.kind == "reversible",
         inputs=tuple(stream.zeros(batch, numerics.device, layout(stream)) for stream in inputs),
     )
-    returned, work = count_operations(
-        trial, conditions.loss, _targets(conditions, numerics.device), split=conditions.split
-    )
+    returned, work = count_operations(trial, conditions.loss, _targets(conditions, numerics.device))
     outputs = tuple(_Stream(shape=tuple(stream.shape[1:]), dtype=stream.dtype) for stream in returned)
     parameters, buffers = list(module.parameters()), list(module.buffers())
     cost = NodeCost(
@@ -242,7 +238,6 @@ def _run(
         input_bytes=tuple(stream.bytes(batch) for stream in inputs),
         output_bytes=tuple(stream.bytes(batch) for stream in outputs),
         work=work,
-        reconstructs_ahead=not isinstance(module, Reversible) or can_reconstruct_ahead(module),
     )
     return _Measured(cost=cost, outputs=outputs)
 
@@ -257,7 +252,7 @@ def _extrapolated(small: Any, large: Any, share: float) -> Any:
         return {key: _extrapolated(value, large[key], share) for key, value in small.items()}
     if not attrs.has(type(small)):
         return small
-    names = [item.name for item in attrs.fields(type(small)) if item.name not in ("shares", "holds")]
+    names = [item.name for item in attrs.fields(type(small)) if item.name != "shares"]
     values = {name: _extrapolated(getattr(small, name), getattr(large, name), share) for name in names}
     return attrs.evolve(small, **values)
 

@@ -6,13 +6,12 @@ second description of its operations has to be kept.
 
 from __future__ import annotations
 
-import weakref
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
 import torch
-from attrs import evolve, frozen
+from attrs import frozen
 from torch import Tensor, nn
 
 from petra_graph.blocks import Block, Head, Reversible, Streams, frozen_statistics
@@ -23,10 +22,8 @@ from petra_graph.executor.reconstruct_recompute_stash import (
     Recompute,
     Reconstruct,
     SegmentRunner,
-    SplitRunner,
     StashGraph,
 )
-from petra_graph.executor.stage_parameters import Parameters
 from petra_graph.kinds.loss import Loss
 from petra_graph.measure.tally import Lap, Tally, distinct_bytes, storages
 from petra_graph.program.node_costs import Operation, Work
@@ -87,17 +84,14 @@ class NodeTrial:
         self.module.zero_grad(set_to_none=True)
 
 
-def count_operations(
-    trial: NodeTrial, loss: Loss, targets: Tensor, *, split: bool = False
-) -> tuple[Streams, Mapping[Operation, Work]]:
+def count_operations(trial: NodeTrial, loss: Loss, targets: Tensor) -> tuple[Streams, Mapping[Operation, Work]]:
     """Return a node's outputs, and the work of all operations that a node of its class may meet in training.
 
     Args:
         targets: the head's, if the loss accepts them; else targets are like the head's output.
-        split: whether it may meet the parts of a split backward.
     """
     if isinstance(trial.module, Head):
-        return (), _head(trial, loss, targets, split=split)
+        return (), {"forward_backward": _head(trial, loss, targets)}
     runner = trial.runner(Reconstruct)
     with Tally() as tally:
         outputs = runner.run_without_graph(0, trial.inputs)
@@ -111,10 +105,6 @@ def count_operations(
         returned = tuple(map(torch.zeros_like, outputs))
         work["invert"] = _invert(runner, returned)
         work["reverse"] = _reverse(trial, runner, returned, gradients)
-        if split:
-            work.update(_reconstructed(trial, runner, outputs, gradients))
-    if split:
-        work.update(_rerun(trial, gradients))
     return outputs, work
 
 
@@ -177,144 +167,15 @@ def _invert(runner: Reconstruct, outputs: Streams) -> Work:
     return work_of(lap, shares=_shares(inputs, outputs))
 
 
-def _head(trial: NodeTrial, loss: Loss, targets: Tensor, *, split: bool) -> Mapping[Operation, Work]:
+def _head(trial: NodeTrial, loss: Loss, targets: Tensor) -> Work:
     runner = trial.runner(HeadRunner, loss=loss)
     target = _accepted(runner, trial, targets)
-
-    def begin(inputs: Streams) -> Streams:
-        runner.forward(0, inputs, target)
-        runner.reconstruct(0, None)
-        return ()
 
     def run() -> Streams:
         runner.forward_backward(0, trial.inputs, target)
         return runner.pending.take(0).gradients
 
-    whole: Mapping[Operation, Work] = {"forward_backward": _differentiated(trial, run, trial.inputs)}
-    if not split:
-        return whole
-    parts = _in_parts(trial, runner, begin, trial.inputs, ())
-    return {**whole, **_named(_RERUN, [*parts, *_in_parts(trial, runner, begin, trial.inputs, (), at_once=True)])}
-
-
-_Parts = tuple[Operation, Operation, Operation, Operation]
-_RECONSTRUCTED: _Parts = ("reconstruct", "reconstruct_inputs", "reconstruct_parameters", "reconstruct_gradients")
-_RERUN: _Parts = ("rerun", "rerun_inputs", "rerun_parameters", "rerun_gradients")
-
-
-def _named(names: _Parts, works: Sequence[Work]) -> Mapping[Operation, Work]:
-    """Return works by name; B may be missing."""
-    return dict(zip(names, works, strict=False))
-
-
-def _reconstructed(
-    trial: NodeTrial, runner: Reconstruct, outputs: Streams, gradients: Streams
-) -> Mapping[Operation, Work]:
-    def begin(outputs: Streams) -> Streams:
-        return runner.reconstruct(0, outputs)
-
-    parts = [
-        part
-        for at_once in (False, True)
-        for part in _in_parts(trial, runner, begin, outputs, gradients, from_outputs=True, at_once=at_once)
-    ]
-    return _named(_RECONSTRUCTED, parts)
-
-
-class _Rerun(Recompute):
-    """A runner whose output can be taken, as the next node of its segment takes it."""
-
-    made: Streams = ()
-
-    def run(self, micro_batch: int | None, streams: Streams, parameters: Parameters | None = None) -> Streams:
-        self.made = super().run(micro_batch, streams, parameters)
-        return self.made
-
-
-def _rerun(trial: NodeTrial, gradients: Streams) -> Mapping[Operation, Work]:
-    runner = trial.runner(_Rerun)
-
-    def begin(inputs: Streams) -> Streams:
-        runner.buffer.put(0, inputs)
-        runner.reconstruct(0, None)
-        made, runner.made = runner.made, ()
-        return made
-
-    return _named(_RERUN, _in_parts(trial, runner, begin, trial.inputs, gradients))
-
-
-def _in_parts(
-    trial: NodeTrial,
-    runner: SplitRunner,
-    begin: Callable[[Streams], Streams],
-    arguments_like: Streams,
-    gradients_like: Streams,
-    *,
-    from_outputs: bool = False,
-    at_once: bool = False,
-) -> Sequence[Work]:
-    """Return the work of R, I and W, run twice as in `_differentiated`; in the second run as before another node.
-
-    What is kept behind a part is what lives once the runner alone holds anything, so all tensors are made here.
-
-    Args:
-        runner: of the node.
-        begin: does R, and returns its results.
-        arguments_like: tensors like its arguments.
-        gradients_like: tensors like the arguments of I.
-        from_outputs: whether R's arguments are the node's outputs, and its results the inputs; else it is the reverse.
-        at_once: return the work of B alone, which does I and W.
-    """
-    rounds: list[tuple[Work, Lap, Work, Lap]] = []
-    inner = 0
-    trial.drop_gradients()
-    with Tally() as tally:
-        for inside in (False, not at_once):
-            before = tally.live
-            arguments = tuple(map(torch.zeros_like, arguments_like))
-            tally.lap()
-            results = begin(arguments)
-            lap, shares = tally.lap(), _shares(results, arguments)
-            taken, made = _references(arguments), _references(results)
-            whole = [one.grad_fn for one in results] if inside else []
-            del arguments, results
-            holds, kept = _held([*taken, *made], tally.live - before)
-            reopened = work_of(lap, kept=kept, shares=shares, holds=holds)
-            gradients = tuple(map(torch.zeros_like, gradients_like))
-            tally.lap()
-            found = runner.input_gradient(gradients, alone=not at_once)
-            lap = tally.lap()
-            outputs, inputs = (taken, made) if from_outputs else (made, taken)
-            known = [*outputs, *_references(gradients), *inputs]
-            shares = _places(found, [one() for one in known])
-            known += _references(found)
-            del gradients, found
-            holds, kept = _held(known, tally.live - before)
-            if inside:
-                inner = kept
-            whole.clear()
-            tally.lap()
-            runner.parameter_gradient(0)
-            rounds.append((reopened, lap, work_of(lap, kept=kept, shares=shares, holds=holds), tally.lap()))
-    trial.drop_gradients()
-    (reopened, first, of_inputs, allocating), (_, second, _, adding) = rounds
-    if at_once:
-        return [work_of(first, second, shares=of_inputs.shares)]
-    return reopened, evolve(of_inputs, inner_bytes=inner), work_of(allocating, adding)
-
-
-_Reference = weakref.ref[torch.UntypedStorage]
-
-
-def _references(streams: Streams) -> list[_Reference]:
-    return [weakref.ref(storage) for storage in storages(streams)]
-
-
-def _held(known: Sequence[_Reference], live: int) -> tuple[tuple[int, ...], int]:
-    """Return which of these storages are alive, and how many of the `live` bytes are in none of them."""
-    alive = {index: storage for index, one in enumerate(known) if (storage := one()) is not None}
-    distinct = {id(storage): storage.nbytes() for storage in alive.values()}
-    return tuple(alive), live - sum(distinct.values())
+    return _differentiated(trial, run, trial.inputs)
 
 
 def _accepted(runner: HeadRunner, trial: NodeTrial, targets: Tensor) -> Tensor:
@@ -328,14 +189,7 @@ def _accepted(runner: HeadRunner, trial: NodeTrial, targets: Tensor) -> Tensor:
     return targets
 
 
-def work_of(
-    lap: Lap,
-    accumulating: Lap | None = None,
-    *,
-    kept: int = 0,
-    shares: tuple[int | None, ...] = (),
-    holds: tuple[int, ...] = (),
-) -> Work:
+def work_of(lap: Lap, accumulating: Lap | None = None, *, kept: int = 0, shares: tuple[int | None, ...] = ()) -> Work:
     """Return the work of a lap; `accumulating` is one that adds to parameter gradients, where that differs."""
     return Work(
         flops=lap.flops,
@@ -345,18 +199,12 @@ def work_of(
         accumulating_bytes=(accumulating or lap).working_bytes,
         kept_bytes=kept,
         shares=shares,
-        holds=holds,
     )
 
 
 def _shares(results: Streams, arguments: Streams) -> tuple[int | None, ...]:
     """Return the place, among arguments and results, of the first tensor in whose memory each result lies; else None."""
-    return _places(results, storages(arguments))
-
-
-def _places(results: Streams, arguments: Sequence[torch.UntypedStorage | None]) -> tuple[int | None, ...]:
-    """As `_shares`; None: an argument that is no more."""
-    place = {id(storage): index for index, storage in enumerate(arguments) if storage is not None}
+    place = {id(storage): index for index, storage in enumerate(storages(arguments))}
     first: dict[object, int] = {}
     shares = []
     for index, (result, storage) in enumerate(zip(results, storages(results), strict=True), len(arguments)):

@@ -10,7 +10,6 @@ from attrs import evolve
 
 from petra_graph.compiler.durations import flops
 from petra_graph.compiler.memory_and_time import Prediction
-from petra_graph.compiler.spec_checks import SPLIT
 from petra_graph.errors import NoFeasiblePlan, SpecError
 from petra_graph.planning.advice.plan_assumptions import assumptions_of_all
 from petra_graph.planning.check.checked_spec import with_method, without_global_clip
@@ -68,13 +67,11 @@ def compare(planner: Planner) -> Document:
 
 
 def _methods(given: MethodSpec) -> Iterator[MethodSpec]:
-    """Yield methods with their schedules, whole and split backwards; then the specification's own, if it says what nodes keep."""
+    """Yield methods with their schedules; then the specification's own, if it says what nodes keep."""
     for method in METHODS.values():
         for schedule in method.schedules:
             if schedule != "sequential" or method.schedules == ("sequential",):
                 yield with_method(given, method.name, schedule)
-        if method.name in SPLIT:
-            yield evolve(with_method(given, method.name, "auto"), split_backward=True)
     if given.keep is not None:
         yield given
 
@@ -126,7 +123,7 @@ def _row(planner: Planner, table: MethodSpec, plans: list[Plan], refused: list[S
     """Return a method's row, and add its plan, or why a run would refuse it."""
     spec, method, schedule = planner.settled, table.name, table.schedule
     variant = evolve(spec, method=table, optimizer=without_global_clip(spec.optimizer))
-    row: dict[str, Any] = {key: getattr(table, key) for key in ("schedule", "split_backward", "keep")}
+    row: dict[str, Any] = {key: getattr(table, key) for key in ("schedule", "keep")}
     row["method"] = method
     try:
         plan = planner.plan(variant, remedies=False)
@@ -145,7 +142,7 @@ def _row(planner: Planner, table: MethodSpec, plans: list[Plan], refused: list[S
         "paper_total": prediction.paper.total
         if "lockstep" in METHODS[method].schedules and table.keep is None
         else None,
-        "channel_bytes": sum(size.forward + size.returned for size in prediction.channel_bytes.values()),
+        "channel_bytes": sum(size.forward + size.backward for size in prediction.channel_bytes.values()),
         "flops": sum(sum(each.values()) for each in work),
         "seconds_per_micro_batch": prediction.timing.tick_seconds,
     }
@@ -211,7 +208,7 @@ def _scaled(planner: Planner, count: int, stages: int, replicas: int, plans: lis
         "samples_per_second": timing.samples_per_second(planner.spec.data.batch, replicas),
         "memory_peak": max(held.total for held in prediction.device_memory.values()) if few else None,
         "fill_seconds": timing.fill_seconds,
-        "bytes_per_link": max((size.forward + size.returned for size in prediction.channel_bytes.values()), default=0),
+        "bytes_per_link": max((size.forward + size.backward for size in prediction.channel_bytes.values()), default=0),
         "staleness": max(timing.staleness),
         "exact": timing.exact,
         "note": "; ".join([*left_over, *_inexact(prediction)]),
@@ -228,8 +225,6 @@ def _with_devices(spec: Spec, count: int, replicas: int) -> Spec:
     partition = evolve(partition, stages=count, devices=count, replicas=replicas, device_type=kind, memory=memory)
     schedule = spec.method.schedule
     method = evolve(spec.method, schedule="auto") if isinstance(schedule, tuple) else spec.method
-    if isinstance(method.split_backward, tuple):
-        method = evolve(method, split_backward=True)
     return evolve(spec, partition=partition, method=method)
 
 

@@ -1,13 +1,7 @@
-"""The channels of a program: one for each kind of message on an edge between two stages.
+"""The channels of a program: one for each direction of an edge between two stages.
 
     producer's stage --- forward channel: streams -------------------------> consumer's stage
                      <-- backward channel: gradients (and activations), weight
-
-Where the consumer's stage splits its backwards, the activation leaves ahead of the gradients, on a channel of its own, if the producer
-reconstructs from it:
-
-    producer's stage <-- activation channel: streams ----------------------- consumer's stage
-                     <-- backward channel: gradients, weight
 
 Messages leave a channel in the order in which they were sent. The compiler decides everything about a channel: its two
 stages, the layout of its messages and its capacity. A runtime opens a transport for it and decides nothing.
@@ -22,9 +16,8 @@ from attrs import frozen
 from petra_graph.program.message_layout import MessageLayout, aligned
 from petra_graph.spec.model import Transport
 
-Direction = Literal["forward", "backward", "activation"]
-Verb = Literal["forward", "backward", "reconstruct", "input_gradient", "parameter_gradient", "update"]
-"""An operation of a stage (`program.schedule`)."""
+Direction = Literal["forward", "backward"]
+"""Also the operation at whose end a message leaves, and the one that reads it."""
 Carrier = Literal["queue", "shared-memory", "process-group", "nccl"]
 """What carries the messages of a channel."""
 NEIGHBOUR_CAPACITY = 2
@@ -39,14 +32,14 @@ class Edge(NamedTuple):
 
 
 class ChannelKey(NamedTuple):
-    """One kind of message on an edge between two stages."""
+    """One direction of an edge between two stages."""
 
     edge: Edge
     direction: Direction
 
     def __str__(self) -> str:
-        """Write as `a -> b`, `a <- b`, or `a <~ b` for activations that return ahead of gradients."""
-        arrow = {"forward": "->", "backward": "<-", "activation": "<~"}[self.direction]
+        """Write as `a -> b` or `a <- b`."""
+        arrow = "->" if self.direction == "forward" else "<-"
         return f"{self.edge.producer} {arrow} {self.edge.consumer}"
 
 
@@ -59,16 +52,12 @@ class Channel:
     """Index of the stage that sends."""
     receiver: int
     """Index of the stage that receives."""
-    sent_by: Verb
-    """The sender's operation at whose end a message leaves."""
-    read_by: Verb
-    """The receiver's operation that reads it."""
     streams: int
-    """Streams of the edge. A backward message holds their gradients, the activation where the producer reconstructs and the consumer's
-    backwards are whole, and the weight of the micro-batch's targets; an activation message holds the streams."""
+    """Streams of the edge. A backward message holds their gradients, the activation if the producer reconstructs, and the
+    weight of the micro-batch's targets."""
     training: MessageLayout
     evaluation: MessageLayout | None
-    """None for a channel to the producer, which carries nothing in an evaluation."""
+    """None for a backward channel, which carries nothing in an evaluation."""
     capacity: int
     """Messages that the channel holds at most."""
 
@@ -108,12 +97,8 @@ def capacity(producer_depth: int, consumer_depth: int) -> int:
     after the consumer's forward of m + depth(consumer) - 2. The same holds on the way back. With this capacity no
     stage ever waits for room; neighbours under lockstep need one less.
 
-    Where backwards are split, the same holds with the depths of the verb by which the consumer sends and of that by which the producer
-    reads, in place of the stages': the producer's F(m + d) comes after its I(m), which is after the consumer's I(m), and so after the
-    consumer's F(m + d' - 1).
-
     Args:
-        producer_depth: forwards of the producing stage before its first backward; or of its verb, as `schedule.verb_depth` gives it.
+        producer_depth: forwards of the producing stage before its first backward.
         consumer_depth: those of the consuming stage, which are never more.
     """
     ahead = producer_depth - consumer_depth

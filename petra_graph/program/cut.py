@@ -13,27 +13,17 @@ waits for another one: each copies its state when it comes to its own forward N,
     backwards   0 1                 0 1 2               0 1 2 3
     in flight           <-- of 2 --         <-- of 3 --
 
-Where backwards are split (`program.schedule`), R, I and W of a micro-batch need not be on one side of the cut. Three stages with
-the words RFIW, RIFW, FRIW (depths 2, 2, 1), the cut before forward 2: R1 is done in stage 1, and R1 and I1 in stage 2, without W1:
-
-    stage 1   F0 R0 F1 I0 W0 U R1 | F2 I1 W1 U ...
-    stage 2   F0 R0 I0 F1 W0 U R1 I1 | F2 W1 U ...
-    stage 3   F0 R0 I0 W0 U F1 R1 I1 W1 U | F2 ...
-
 Proof that the stages' states with the messages in flight are all that the run needs to continue:
 
-1. A stage's order of operations is a function of its depth and word alone (`program.schedule`), so its operations before its forward
-   N are known: forwards up to N - 1, and backwards of all micro-batches before N - depth + 1 (none below zero; all of them
-   where the pipeline has drained), with the updates that follow them. Of a split backward, each part has a depth of its own, and
-   the parts of a micro-batch before N - depth(part) + 1 are done. As depth(R) <= depth(I) <= depth(W) <= depth(R) + 1, at most one
-   micro-batch is between its R and its W (or its B).
+1. A stage's order of operations is a function of its depth alone (`program.schedule`), so its operations before its forward N
+   are known: forwards up to N - 1, and backwards of all micro-batches before N - depth + 1 (none below zero; all of them
+   where the pipeline has drained), with the updates that follow them.
 2. No forward message crosses the cut: producer and consumer have both done the forwards up to N - 1, and no others.
 3. A stage is never less deep than its consumers, so a consumer has done at least as many backwards. Its messages of the
    backwards that the producer has not done are in flight: depth(producer) - depth(consumer) of them at most. The producer
-   receives them after its cut, in their order, and notes a copy of each. Where backwards are split, the producer's verb that reads a
-   channel is never less deep than the consumer's that sends on it, and the same holds by the counts of these two.
+   receives them after its cut, in their order, and notes a copy of each.
 4. No message of an operation behind the cut is needed before it: by 1, an operation before the cut needs forwards below N and
-   backwards (or parts of one) that the consumer does before its own cut. So every stage reaches its cut whatever the others do behind theirs.
+   backwards that the consumer does before its own cut. So every stage reaches its cut whatever the others do behind theirs.
 
 What a stage holds at its cut is in `executor.stage_state`. Where the pipeline flushes after each window, a cut falls between
 two windows, where nothing is in flight.
@@ -44,8 +34,8 @@ from __future__ import annotations
 from attrs import frozen
 
 from petra_graph.kinds.stage_facts import backwards_before, updates_after
-from petra_graph.program.channels import Channel, Verb
-from petra_graph.program.schedule import Action, verb_depth
+from petra_graph.program.channels import Channel, Direction
+from petra_graph.program.schedule import Action
 from petra_graph.program.stage_program import StageProgram
 from petra_graph.spec.model import Flush
 
@@ -68,11 +58,10 @@ class Cut:
             return forwards
         return backwards_before(forwards, depth, self.filled - self.micro_batches.start)
 
-    def done(self, program: StageProgram, verb: Verb) -> int:
-        """Return how many operations of one verb, but "update", a stage has done since the drain before."""
-        if verb == "forward":
-            return self.at - self.micro_batches.start
-        return self.backwards(verb_depth(verb, program.depth, program.word), program.flush)
+    def done(self, program: StageProgram, verb: Direction) -> int:
+        """Return how many forwards or backwards a stage has done since the drain before."""
+        forwards = self.at - self.micro_batches.start
+        return forwards if verb == "forward" else self.backwards(program.depth, program.flush)
 
     def updates(self, program: StageProgram) -> int:
         """Return how many updates a stage has done since the drain before."""
@@ -81,19 +70,17 @@ class Cut:
 
     def precedes(self, program: StageProgram, action: Action) -> bool:
         """Whether a stage does an operation before the cut."""
-        done = (
-            self.backwards(program.depth, program.flush) if action.verb == "update" else self.done(program, action.verb)
-        )
+        done = self.done(program, "forward" if action.verb == "forward" else "backward")
         return action.micro_batch < self.micro_batches.start + done
 
     def sent(self, program: StageProgram, channel: Channel) -> int:
         """Return how many messages a stage has sent on a channel since the drain before."""
-        return self.done(program, channel.sent_by)
+        return self.done(program, channel.key.direction)
 
-    def in_flight(self, channel: Channel, sender: StageProgram, receiver: StageProgram) -> range:
-        """Return the micro-batches whose messages on a channel the sender has sent, and the receiver has not used."""
+    def in_flight(self, sender: StageProgram, receiver: StageProgram) -> range:
+        """Return the micro-batches whose backward messages a stage has sent, and their receiver has not used."""
         start = self.micro_batches.start
-        return range(start + self.done(receiver, channel.read_by), start + self.done(sender, channel.sent_by))
+        return range(start + self.done(receiver, "backward"), start + self.done(sender, "backward"))
 
 
 def aligned(at: int, per_epoch: int, accumulation: int, flush: Flush) -> int:

@@ -9,13 +9,6 @@ Operations are those of the executor's segment runners:
     replay              differentiate the stashed graph                       the same
     invert              reconstruct the input alone                           before `recompute`: delayed-reconstructed
     forward_backward    evaluate, take the loss and differentiate both        the head
-    reconstruct         reconstruct the input, and keep the graph             R of reversible nodes that keep nothing
-    reconstruct_inputs      differentiate that graph with respect to the input            their I
-    reconstruct_parameters  differentiate the rest of it                                  their W
-    reconstruct_gradients   differentiate all of it at once                               their B
-    rerun               evaluate again from a stashed input, keep the graph   R of nodes that keep their input; the head's forward
-    rerun_inputs, rerun_parameters    as of reconstruct                       their I and W
-    rerun_gradients     as of reconstruct                                     B of the head; that of other nodes is a replay
     update              the optimizer's step; a late one, where it knows the delay
     undelayed_update    its step without delay, where it knows the delay
     first_update        its first step, which makes its state, and which is not late
@@ -23,8 +16,7 @@ Operations are those of the executor's segment runners:
     estimate            estimate those of the forward for a backward, and keep them     the same
     copy                copy the parameters before an update, where a backward uses older ones    (in a profile alone)
 
-A table holds for one micro-batch size, one precision and one optimizer. It has the parts of split backwards (R, I, W and B) if it was
-measured for them.
+A table holds for one micro-batch size, one precision and one optimizer.
 
 A profile has the seconds of these operations, timed on a real device, for plans that need not guess.
 """
@@ -36,7 +28,6 @@ from typing import Any, Literal
 
 from attrs import evolve, field, frozen
 
-from petra_graph.program.channels import Verb
 from petra_graph.program.device_types import Link
 from petra_graph.spec.model import Kind
 
@@ -48,14 +39,6 @@ Operation = Literal[
     "replay",
     "invert",
     "forward_backward",
-    "reconstruct",
-    "reconstruct_inputs",
-    "reconstruct_parameters",
-    "reconstruct_gradients",
-    "rerun",
-    "rerun_inputs",
-    "rerun_parameters",
-    "rerun_gradients",
     "update",
     "undelayed_update",
     "first_update",
@@ -82,10 +65,6 @@ class Work:
     """The same where parameter gradients exist before, and the operation adds to them."""
     kept_bytes: int = 0
     """Bytes alive afterwards beyond arguments and results: those of a stashed graph, or of parameters for a delay."""
-    inner_bytes: int = 0
-    """The same of `rerun_inputs`, as long as the node behind it in its segment, or the backward that runs, refers to its whole graph."""
-    holds: tuple[int, ...] = ()
-    """The arguments and results in whose memory a part of a split backward leaves something that is kept; indices as in `shares`."""
     shares: tuple[int | None, ...] = ()
     """For each returned stream, the index of the tensor in whose memory it lies; None: memory of its own.
 
@@ -127,8 +106,6 @@ class NodeCost:
     input_bytes: tuple[int, ...]
     output_bytes: tuple[int, ...]
     work: Mapping[Operation, Work]
-    reconstructs_ahead: bool = True
-    """Whether its input can be reconstructed ahead of the gradient without more work."""
     shared: Mapping[str, SharedCost] = field(factory=dict)
     """Parameters that other nodes have too, by the one name that a parameter has in all of them."""
     updated: float = 1.0
@@ -197,11 +174,6 @@ OPERATIONS: Mapping[Kind, frozenset[Operation]] = {
 """The operations that a profile times, by kind of node: all that any method uses."""
 
 
-Parts = Mapping[str, Mapping[Verb, float]]
-"""By node and operation: the seconds of R ("reconstruct"), I, W, and B behind an R ("backward"), as shares of the node's whole backward;
-of the head as shares of its `forward_backward`, which its "forward" is a share of, too."""
-
-
 @frozen(kw_only=True)
 class Profile:
     """One network with one micro-batch size, precision and optimizer, on one type of device."""
@@ -224,8 +196,6 @@ class Profile:
     """By node and operation: the 10th and the 90th percentile of what `nodes` has the median of; of none in a profile that kept medians alone."""
     sizes: Mapping[str, tuple[int, int]]
     """By node: trained values, and bytes of its output; they distinguish networks."""
-    parts: Parts = field(factory=dict)
-    """Of split backwards; of no node in a profile that did not time them."""
     outside: float
     """Seconds a micro-batch outside all stages: loading samples, passing messages."""
     link: Link | None

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from attrs import evolve, frozen
 
 from petra_graph.program.device_types import Device
-from petra_graph.spec.model import KeepsByNode, Schedule, Word
+from petra_graph.spec.model import KeepsByNode, Schedule
 
 
 @frozen(kw_only=True)
@@ -47,8 +47,6 @@ class Placement(Partition):
     """In the order of the pipeline, devices without a stage among them; each stage names one of them."""
     schedule: Schedule
     """The depth of every stage, or the schedule from which the depths follow."""
-    words: tuple[Word, ...] | None = None
-    """The order of every stage, where backwards are split."""
     kept: KeepsByNode | None = None
     """What every node keeps, where that was decided here; None: what the specification says."""
     guarantee: str = ""

@@ -13,9 +13,11 @@ from itertools import chain, islice
 from typing import Any, TypeAlias, get_args
 
 from petra_graph.errors import Problem, SpecError, shown
-from petra_graph.program.channels import Carrier, Verb
+from petra_graph.program.channels import Carrier
 from petra_graph.program.json_shape import Each, Later, faults
-from petra_graph.spec.model import Keeps, Kind, ScheduleName, Word
+from petra_graph.program.schedule import Verb
+from petra_graph.spec.format_versions import SPLIT_BACKWARDS
+from petra_graph.spec.model import Keeps, Kind, ScheduleName
 
 Document: TypeAlias = dict[str, Any]
 """A whole plan, or one of its objects such as a stage."""
@@ -24,9 +26,7 @@ VERSION = 1
 """Of the document's keys and their meaning; a key that is added changes none."""
 
 _PASSES = Each(float, needed=("forward", "backward"))
-"""Of a micro-batch; a stage's and a node's seconds have an `update`, and a stage's the `exchange` in it, which is not work. Parts of a
-split backward that are operations of their own are there as well: `reconstruct`, `input_gradient` and `parameter_gradient`. `backward`
-is the sum of all parts."""
+"""Of a micro-batch; a stage's and a node's seconds have an `update`, and a stage's the `exchange` in it, which is not work."""
 _BYTES = Each(int, needed=("total",))
 """parameters, gradients, optimizer, input_buffer, parameter_buffer, graphs, working, channels, total: of the moment when a device
 holds most, or a stage as if it had a device of its own; those of `totals` are the sum over devices."""
@@ -46,7 +46,6 @@ SHAPE: dict[str, Any] = {
             "kind": str,
             "device": str,
             "depth": int,
-            "word": Later((str, None)),  # the order of the operations, where the spec splits backwards
             "distance": Later(int),
             "staleness": float,  # updates, in the mean
             "parameters": int,
@@ -113,8 +112,6 @@ SHAPE: dict[str, Any] = {
             "consumer": str,
             "forward_bytes": float,
             "backward_bytes": float,
-            "activation_bytes": Later(float),  # of these, in a message of their own ahead of the gradient
-            "messages": Later([{"sent_by": str, "read_by": str}]),  # operations of the stages; none inside a stage
             "cut": bool,
             "capacity": (int, None),  # messages that each direction holds; null on one device
             "transport": Later((str, None)),  # if each device has a process of its own; null inside a stage
@@ -166,8 +163,10 @@ def read_document(text: str, source: str) -> Document:
     required = {key for key, shape in SHAPE.items() if not isinstance(shape, Later)}
     if missing := sorted(required - document.keys()):
         raise SpecError(f"{source} is not a plan: it has no {', '.join(missing)}", hint)
-    found = list(islice(faults(document, SHAPE, "the plan"), _SHOWN)) or list(islice(_loose_ends(document), _SHOWN))
-    if found:
+    found = list(islice(faults(document, SHAPE, "the plan"), _SHOWN))
+    if not found and any(stage.get("word") for stage in document["stages"]):  # in plans of earlier versions
+        raise SpecError(f"{source} is a plan with split backwards: {SPLIT_BACKWARDS}", f"plan again, and {hint}")
+    if found := found or list(islice(_loose_ends(document), _SHOWN)):
         raise SpecError([Problem(message=f"{source} is damaged: {fault}", hint=hint) for fault in found])
     return document
 
@@ -201,7 +200,6 @@ def _loose_ends(document: Document) -> Iterator[str]:
         ("device", hosts, devices),
         ("kind", (node["kind"] for node in document["nodes"]), get_args(Kind)),
         ("operation", (block["verb"] for block in document["timeline"]), get_args(Verb)),
-        ("order", (stage["word"] for stage in document["stages"] if stage.get("word")), get_args(Word)),
         ("transport", (edge["transport"] for edge in document["edges"] if edge.get("transport")), get_args(Carrier)),
         ("way to keep", (node["keeps"] for node in document["nodes"] if node.get("keeps")), get_args(Keeps)),
         ("schedule", [document["schedule"]] * isinstance(document["schedule"], str), get_args(ScheduleName)),

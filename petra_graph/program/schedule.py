@@ -19,32 +19,9 @@ also where the pipeline fills again in between, where a run is resumed under oth
 
 On a graph J-j is the longest path from stage j to the head's stage, counted in stages.
 
-**Split backwards.** A stage may do its backward of m in parts: R reconstructs (or runs again) and sends the activation, I
-computes and sends the gradient of the input, W computes the gradients of the parameters. B is what is left of a backward: I and W at
-once behind an R, or all of it. R(m + 1) follows W(m) or B(m), and U where that ends a window, so all parts see one version of the
-parameters, and what is computed follows from depths alone. A stage's order is its depth and a word, which says of what
-parts its backward is, and where the one forward of a period stands, after depth - 1 forwards that fill the pipeline:
-
-    FB      F(m+depth-1) B(m)              a whole backward: activation and gradient leave in one message
-    FRIW    F(m+depth-1) R(m) I(m) W(m)    the order of whole backwards
-    RFIW    R(m) F(m+depth-1) I(m) W(m)
-    RIFW    R(m) I(m) F(m+depth-1) W(m)
-    FRB     F(m+depth-1) R(m) B(m)
-    RFB     R(m) F(m+depth-1) B(m)
-
-Three stages, k = 1; equal units fill a tick of 4 without a pause, where `1f1b` needs the depths 3, 2, 1:
-
-    stage 1   F0 R0 F1 I0 W0 U R1 F2 I1 W1 U R2 I2 W2 U    depth 2, RFIW
-    stage 2   F0 R0 I0 F1 W0 U R1 I1 F2 W1 U R2 I2 W2 U    depth 2, RIFW
-    stage 3   F0 R0 I0 W0 U F1 R1 I1 W1 U F2 R2 I2 W2 U    depth 1, FRIW; a head's R is empty
-
-A stage reads an activation by its first part, and a gradient by the part that differentiates; a message that has both, by the first
-one (`messages`). The depth of a verb (`verb_depth`) is how many forwards stand before it, beyond those of earlier micro-batches; the
-stage's depth is that of W or B. A pipeline runs without deadlock if, along every channel to a producer, the depth of the consumer's verb
-that sends is not above that of the producer's verb that reads. Proof: let the producer come to R(m), with the forwards up to m + d - 1
-done. The consumer needs no more than those of them up to m + d' - 1, d' <= d, for its own R(m) and for all that comes before it in its
-order: I and W of m - 1 stand no later than the forward m + d'. The same holds for I(m) and B(m), and at last for the head, which needs
-nobody.
+A pipeline cannot come to a deadlock if no stage is deeper than one that it reads from. Proof: let a producer of depth d come to B(m),
+with the forwards up to m + d - 1 done. Its consumer, of depth d' <= d, needs only those up to m + d' - 1 for its own B(m) and for all
+that comes before it in its order. The same holds for the consumer's consumers, and at last for the head, which needs nobody.
 
 `static_order` gives one order for the operations of several stages: a pure function of their programs, free of
 deadlock. Each stage keeps its own order. Of the stages whose next operation has its messages, and room for the messages
@@ -55,31 +32,14 @@ each from the first stage to the head.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from heapq import heappop, heappush
-from typing import Final, Literal, NamedTuple, get_args
+from typing import Literal, NamedTuple
 
-from petra_graph.program.channels import Channel, Direction, Verb
 from petra_graph.program.stage_program import StageProgram
-from petra_graph.spec.model import Flush, RequestedSchedule, Schedule, Word
+from petra_graph.spec.model import Flush, RequestedSchedule, Schedule
 
-DIRECTIONS: Final[Mapping[Verb, Direction]] = {
-    "forward": "forward",
-    "backward": "backward",
-    "reconstruct": "activation",
-    "input_gradient": "backward",
-}
-"""The channels on which a verb sends at its end. The other verbs have no messages."""
-LETTERS: Final[Mapping[Verb, str]] = {
-    "forward": "F",
-    "backward": "B",
-    "reconstruct": "R",
-    "input_gradient": "I",
-    "parameter_gradient": "W",
-    "update": "U",
-}
-"""As people write them."""
-_VERBS: Final[Mapping[str, Verb]] = {letter: verb for verb, letter in LETTERS.items()}
+Verb = Literal["forward", "backward", "update"]
 Policy = Literal["arrival", "static"]
 """When a process begins an operation: when its messages have arrived, or in the order of `static_order`."""
 
@@ -91,48 +51,8 @@ class Action(NamedTuple):
     micro_batch: int
 
     def __str__(self) -> str:
-        """Write as the tables above: F0, B0, R0, I0, W0, U."""
-        return "U" if self.verb == "update" else f"{LETTERS[self.verb]}{self.micro_batch}"
-
-
-def messages(producer: Word, consumer: Word, *, returns_activation: bool) -> Mapping[Direction, tuple[Verb, Verb]]:
-    """Return the channels of an edge between two stages, by their words: the verb that sends on each, and the one that reads.
-
-    Args:
-        producer: the word of its stage.
-        consumer: the same.
-        returns_activation: whether the producer reconstructs from what this consumer returns.
-    """
-    first, differentiates = (_VERBS[next(one for one in letters if one in producer)] for letters in ("RB", "IB"))
-    of_gradients = _VERBS[next(one for one in "IB" if one in consumer)]
-    ahead = returns_activation and "R" in consumer
-    together = returns_activation and not ahead
-    return {
-        "forward": ("forward", "forward"),
-        **({"activation": ("reconstruct", first)} if ahead else {}),
-        "backward": (of_gradients, first if together else differentiates),
-    }
-
-
-def verb_depth(verb: Verb, depth: int, word: Word) -> int:
-    """Return d: a stage's operation `verb` on m comes after its forward m + d - 1, and before its forward m + d.
-
-    Args:
-        verb: any of the stage's but "forward" and "update".
-        depth: of the stage.
-        word: of the stage.
-    """
-    return depth if word.index("F") < word.index(LETTERS[verb]) else depth - 1
-
-
-def period(word: Word) -> tuple[Verb, ...]:
-    """Return the verbs of a period in their order: the forward is of m + depth - 1, the others of m."""
-    return tuple(_VERBS[letter] for letter in word)
-
-
-def arrangements(word: Word) -> tuple[Word, ...]:
-    """Return the words of the same parts; the first one is that whose forward comes first."""
-    return tuple(other for other in get_args(Word) if sorted(other) == sorted(word))
+        """Write as the table above: F0, B0, U."""
+        return "U" if self.verb == "update" else f"{self.verb[0].upper()}{self.micro_batch}"
 
 
 def depths(schedule: Schedule, distances: Sequence[int], accumulation: int) -> tuple[int, ...]:
@@ -166,13 +86,7 @@ def schedule_text(schedule: RequestedSchedule) -> str:
 
 
 def order(
-    depth: int,
-    micro_batches: range,
-    accumulation: int,
-    flush: Flush = "drain",
-    filled: int = 0,
-    *,
-    word: Word = "FB",
+    depth: int, micro_batches: range, accumulation: int, flush: Flush = "drain", filled: int = 0
 ) -> Iterator[Action]:
     """Yield a stage's operations between two drains.
 
@@ -182,31 +96,26 @@ def order(
         accumulation: micro-batches in one update; the last window may be shorter.
         flush: "window" finishes every window's backwards before the next one's forwards.
         filled: the pipeline filled again before this forward; the operations on the micro-batches before it are left out.
-        word: the order of a period, at a depth of 2 or more unless it begins with the forward.
     """
-    assert word[0] == "F" or depth > 1, "a forward cannot come after its own reconstruction"
-    assert word == "FB" or flush == "drain", "a flushed pipeline has no split backwards"
     if flush == "window":
         for start in range(0, len(micro_batches), accumulation):
             window = micro_batches[start : start + accumulation]
             yield from order(depth, window, accumulation, filled=filled)
         return
     left = micro_batches[max(0, filled - micro_batches.start) :]
-    for m in left[: depth - 1]:
+    for m in left[:depth]:
         yield Action("forward", m)
     for m in left:
-        for verb in period(word):
-            if verb != "forward":
-                yield Action(verb, m)
-            elif m + depth - 1 in micro_batches:
-                yield Action("forward", m + depth - 1)
+        yield Action("backward", m)
         if (m - micro_batches.start + 1) % accumulation == 0 or m == micro_batches[-1]:
             yield Action("update", m)
+        if m + depth in micro_batches:
+            yield Action("forward", m + depth)
 
 
 def program_order(program: StageProgram, micro_batches: range, filled: int = 0) -> Iterator[Action]:
     """Yield the operations of a stage's program between two drains; the arguments are those of `order`."""
-    return order(program.depth, micro_batches, program.accumulation, program.flush, filled, word=program.word)
+    return order(program.depth, micro_batches, program.accumulation, program.flush, filled)
 
 
 def static_order(
@@ -252,32 +161,33 @@ def static_evaluation_order(programs: Sequence[StageProgram], batches: range) ->
 
 
 class _Counts:
-    """The operations of each verb that every stage has done, stages counted from 0."""
+    """The forwards and backwards that every stage has done, stages counted from 0."""
 
     def __init__(self, programs: Sequence[StageProgram]) -> None:
-        self._done: dict[Verb, list[int]] = {verb: [0] * len(programs) for verb in DIRECTIONS}
-        # By verb and stage: the channels that it reads, and those on which it sends.
-        self._reads: dict[Verb, list[list[Channel]]] = {verb: [[] for _ in programs] for verb in DIRECTIONS}
-        self._sends: dict[Verb, list[list[Channel]]] = {verb: [[] for _ in programs] for verb in DIRECTIONS}
-        for channel in {one.key: one for program in programs for one in program.channels}.values():
-            self._reads[channel.read_by][channel.receiver - 1].append(channel)
-            self._sends[channel.sent_by][channel.sender - 1].append(channel)
+        self._done = {"forward": [0] * len(programs), "backward": [0] * len(programs)}
+        # For each stage, those that it reads from in a forward, and those that read from it, with the capacity between.
+        self._before: list[dict[int, int]] = [{} for _ in programs]
+        self._after: list[dict[int, int]] = [{} for _ in programs]
+        for channel in (channel for program in programs for channel in program.channels):
+            if channel.key.direction == "forward":
+                sender, receiver = channel.sender - 1, channel.receiver - 1
+                self._before[receiver][sender] = self._after[sender][receiver] = channel.capacity
 
     def allow(self, stage: int, verb: Verb) -> bool:
         """Whether a stage's operation has its messages, and room for the messages that it sends."""
-        if verb not in DIRECTIONS:
+        if verb == "update":
             return True
-        done = self._done
-        own = done[verb][stage]
-        return all(done[one.sent_by][one.sender - 1] > own for one in self._reads[verb][stage]) and all(
-            own - done[one.read_by][one.receiver - 1] < one.capacity for one in self._sends[verb][stage]
+        done = self._done[verb]
+        read, written = (self._before, self._after) if verb == "forward" else (self._after, self._before)
+        return all(done[other] > done[stage] for other in read[stage]) and all(
+            done[stage] - done[other] < room for other, room in written[stage].items()
         )
 
     def neighbours(self, stage: int) -> Iterator[int]:
         """Yield the stages with a channel to or from a stage."""
-        yield from (channel.sender - 1 for channel in self._reads["forward"][stage])
-        yield from (channel.receiver - 1 for channel in self._sends["forward"][stage])
+        yield from self._before[stage]
+        yield from self._after[stage]
 
     def add(self, stage: int, verb: Verb) -> None:
-        if verb in DIRECTIONS:
+        if verb != "update":
             self._done[verb][stage] += 1

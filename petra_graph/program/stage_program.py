@@ -11,7 +11,7 @@ from attrs import frozen
 from petra_graph.kinds.stage_facts import StageFacts
 from petra_graph.program.channels import Channel, Edge
 from petra_graph.program.method import is_delayed
-from petra_graph.spec.model import Flush, Keeps, Kind, Uses, Word
+from petra_graph.spec.model import Flush, Keeps, Kind, Uses
 
 
 @frozen(kw_only=True)
@@ -22,8 +22,7 @@ class InputEdge:
     streams: int
     """The number of tensors that the edge carries."""
     returns_activation: bool
-    """Whether the producer reconstructs from this consumer's activation, which comes with the backward message, or before the gradient
-    where the consumer's stage splits its backwards."""
+    """Whether the producer reconstructs from this consumer's activation, which comes with the backward message."""
 
 
 @frozen(kw_only=True)
@@ -53,8 +52,6 @@ class StageProgram:
     """Forwards before the first backward."""
     accumulation: int
     flush: Flush
-    word: Word = "FB"
-    """The order of a period, as `program.schedule` defines it."""
     device: str
     receives: tuple[Edge, ...]
     """Edges from other stages, or from the data, in topological order."""

@@ -13,10 +13,10 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from petra_graph.blocks import Block, Reversed, Reversible, can_reconstruct_ahead, deferred_gradients
+from petra_graph.blocks import Block
 from petra_graph.errors import shown
 from petra_graph.kinds.broken_promise import BrokenPromise, all_equal, expect_close, name_of
-from petra_graph.promises.block_trial import NODE, Trial
+from petra_graph.promises.block_trial import Trial
 from petra_graph.promises.micro_batches_through_block import Harness, gradients_for, recorded, residual_names
 from petra_graph.units import listed
 
@@ -41,41 +41,6 @@ def check_inverse(trial: Trial) -> None:
                 ("the input that reverse_vjp reconstructs", trip.reverse.inputs, harness.precision),
             ):
                 expect_close("inverse", f"{what} is not x", found, trip.inputs, dtype=dtype, remedy=remedy)
-
-
-def check_split_backward(trial: Trial) -> None:
-    """The parts of a backward, the input, its gradient and the parameters' gradients, are together the whole one, to the bit.
-
-    A reversible block that overrides `reverse_vjp` alone has no parts, and its stage none.
-    """
-    whole, parts = Harness(trial), Harness(trial)
-    inputs = whole.inputs(0)
-    outputs, _ = whole.forward(0, inputs), parts.forward(0, inputs)
-    gradients = gradients_for(0, outputs)
-    if isinstance(parts.block, Reversible):
-        if not can_reconstruct_ahead(parts.block):
-            return
-        expected = whole.backward(0, outputs, gradients)
-        with parts.numerics.node(NODE, 0):
-            reconstruction = parts.block.reconstruct(outputs)
-        with deferred_gradients() as deferred:
-            found = Reversed(reconstruction.inputs, reconstruction.vjp(gradients))
-    else:
-        for harness in (whole, parts):
-            harness.block.zero_grad()  # a head has had its backward
-        expected = Reversed(*whole.plain_pass(0, inputs, gradients))
-        with deferred_gradients() as deferred:
-            found = Reversed(*parts.plain_pass(0, inputs, gradients))
-    deferred.accumulate()
-    for what, one, other in (
-        ("the reconstructed input", found.inputs, expected.inputs),
-        ("the gradient of the input", found.gradients, expected.gradients),
-        ("the gradient of the parameters", gradients_of(parts.block), gradients_of(whole.block)),
-    ):
-        pairs = [(a, b) for a, b in zip(one, other, strict=True) if b.numel() and b.is_floating_point()]
-        if not all_equal([a for a, _ in pairs], [b for _, b in pairs]):
-            remedy = "let steps change no tensor that they were given or have handed on, and differentiate by backpropagate alone"
-            raise BrokenPromise("split backward", f"{what} is another one than in the whole backward", remedy)
 
 
 def check_one_evaluation(trial: Trial) -> None:

@@ -15,7 +15,7 @@ from attrs import field, frozen
 
 from petra_graph.errors import Path, Problem, shown, shown_key, suggestion
 from petra_graph.spec.bounds import Fault
-from petra_graph.spec.format_versions import rename_hint
+from petra_graph.spec.format_versions import what_became_of
 from petra_graph.spec.value_types import flat, plain
 
 LONGEST_SHOWN = 60
@@ -122,10 +122,11 @@ def unknown_key(table: RawValue, key: str, allowed: Iterable[str], elsewhere: Se
     """Return the problem of a key that the table does not have; `elsewhere` are the headers of tables that have it."""
     message = f"unknown key {shown(key)} in {table.table_name()}"
     path = (*table.path, key)
-    hint = rename_hint(path) or suggestion(key, allowed)
+    became = what_became_of(path)
+    hint = became or suggestion(key, allowed)
     if table.path == ("graph",) and key in {"name", "options"}:
         hint = NAMED_NETWORK
-    elif elsewhere and not rename_hint(path):
+    elif elsewhere and not became:
         hint = f"{key} is a key of {', '.join(elsewhere)}"
     return Problem(message=message, hint=hint, path=path, at_key=True)
 

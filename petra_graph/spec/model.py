@@ -43,10 +43,6 @@ KeepsByNode = Mapping[str, Keeps]
 """By name, for nodes that keep something else than their method has them keep."""
 Uses = Literal["current", "stored"]
 Flush = Literal["drain", "window"]
-Word = Literal["FRIW", "RFIW", "RIFW", "FRB", "RFB", "FB"]
-"""Where a stage's forward stands among the parts of its split backward (`program.schedule`)."""
-SplitBackward = bool | tuple[Word, ...]
-"""Whether backwards are split, with words by cost or with one listed for each stage."""
 Dtype = Literal["uint8", "int64", "float32", "float64"]
 StoredDtype = Literal["as-streams", "float32", "bfloat16", "float16", "int8"]
 Products = Literal["float64", "ieee", "tf32", "bfloat16"]
@@ -106,12 +102,6 @@ class MethodSpec:
         "order of forwards and backwards, each stage's depth as a list, or the least depths at full speed "
         '("auto"); default: the method\'s own',
         validator=[Length(at_least=1), Each(AtLeast(1), MOST_DEPTH)],
-    )
-    split_backward: SplitBackward = key(
-        False,
-        "backwards in parts, which return the activation and then the gradient, each as soon as it is known, so that stages keep full "
-        "speed with less delay; or the order of every stage as a list, in which FRB and RFB join two of the three parts, and FB all",
-        validator=Length(at_least=1),
     )
     accumulation: int = key(
         1, "micro-batches averaged into one update (the paper's k)", validator=[AtLeast(1), MOST_WINDOW]

@@ -15,6 +15,7 @@ from attrs import field, frozen
 
 from petra_graph.errors import Path, Problem, shown
 from petra_graph.spec.error_messages import RawValue
+from petra_graph.spec.format_versions import without_removed
 from petra_graph.spec.model import InputSpec, NodeSpec, PartitionSpec, PrecisionSpec, Spec, plugin_lists
 from petra_graph.spec.strict_values import Unreadable, read
 from petra_graph.spec.value_layers import NAMED_TABLES, plugin_name
@@ -38,6 +39,7 @@ class Structured:
 
 def structure(values: Mapping[str, Any], spec_class: type[Spec] = Spec) -> Structured:
     """Return the specification that merged values describe."""
+    values = without_removed(values)
     lists = plugin_lists(spec_class)
     names = {path: _name_of(values, path, "node") for path in _nodes(values)}
     names |= {path: _name_of(values, path, noun) for noun in lists for path in _tables(values, (noun,))}

@@ -53,7 +53,6 @@ from petra_graph.promises.inverse_and_gradients import check_autocast as check_a
 from petra_graph.promises.inverse_and_gradients import check_gradients as check_gradients
 from petra_graph.promises.inverse_and_gradients import check_inverse as check_inverse
 from petra_graph.promises.inverse_and_gradients import check_one_evaluation as check_one_evaluation
-from petra_graph.promises.inverse_and_gradients import check_split_backward as check_split_backward
 from petra_graph.promises.learned_and_running_state import check_state_dict as check_state_dict
 from petra_graph.promises.learned_and_running_state import check_statistics as check_statistics
 from petra_graph.promises.repeatable_evaluation import check_evaluation_mode as check_evaluation_mode

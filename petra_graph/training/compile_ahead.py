@@ -84,7 +84,7 @@ def _fault(
 
 def _train(prepared: Prepared, program: StageProgram, first: MicroBatch | None) -> None:
     """Train a copy of a stage for two micro-batches and an update."""
-    (executor,) = prepared.executors([evolve(program, word="FB")])
+    (executor,) = prepared.executors([program])
     targets = first[1] if first is not None and program.holds_head else None
     sent = []
     for micro_batch in range(in_flight := min(program.depth, _IN_FLIGHT)):

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import pytest
-from attrs import evolve
 
-from petra_graph.compiler.spec_checks import check_depths, check_method, check_orders, check_words, keep_problems
+from petra_graph.compiler.spec_checks import check_depths, check_method, keep_problems
 from petra_graph.errors import Problem, SpecError
 from petra_graph.program.placement import Partition, Stage
 from petra_graph.spec.model import ClipSpec, MethodSpec
 from tests.support.pipelines import BRANCHES, CHAIN, built_graph, node
-from tests.support.simulated_pipelines import graph_programs
 
 
 def refused(spec: MethodSpec, clip: ClipSpec | None = None) -> list[Problem]:
@@ -172,91 +170,11 @@ def test_a_global_scope_has_no_meaning_for_values():
 @pytest.mark.parametrize(
     ("spec", "said"),
     [
-        (MethodSpec(name="pipedream"), "a backward at stored parameters is not split"),
-        (MethodSpec(name="petra", backward="stored"), "a backward at stored parameters is not split"),
-        (MethodSpec(name="petra", last_stage="keep-graph"), "a kept graph does not reconstruct"),
-        (MethodSpec(name="backprop"), "a kept graph does not reconstruct"),
-        (MethodSpec(name="gpipe"), "the pipeline flushes after each window"),
-        (MethodSpec(name="reversible-backprop"), 'method "reversible-backprop" has no delay to lessen'),
-    ],
-)
-def test_methods_whose_backward_is_not_split(spec, said):
-    (problem,) = refused(evolve(spec, split_backward=True))
-    assert problem.message.startswith("split_backward = true, and ")
-    assert said in problem.message
-    assert problem.message.endswith("split backwards are of petra and dsp")
-    assert problem.path == ("method", "split_backward")
-
-
-@pytest.mark.parametrize("name", ["petra", "dsp"])
-@pytest.mark.parametrize("schedule", [None, "1f1b", "auto", "sequential", (2, 2, 1)])
-def test_methods_whose_backward_is_split(name, schedule):
-    check_method(MethodSpec(name=name, schedule=schedule, split_backward=True), None)
-
-
-@pytest.mark.parametrize(
-    ("words", "schedule", "said", "path"),
-    [
-        (("FRIW", "FRIW"), "1f1b", "2 words for 3 stages", ()),
-        (("FRIW", "FRIW", "RFIW"), "auto", "the last stage has depth 1", (2,)),
-        (("FRIW", "RIFW", "FRIW"), (2, 1, 1), "stage 2 has depth 1", (1,)),
-        (("FRIW", "RFB", "FB"), (2, 1, 1), "stage 2 has depth 1", (1,)),
-        (("RFIW", "FRIW", "FRIW"), "sequential", "stage 1 has depth 1", (0,)),
-    ],
-)
-def test_words_that_do_not_fit_the_stages(words, schedule, said, path):
-    with pytest.raises(SpecError) as caught:
-        check_words(words, schedule, 3)
-    (problem,) = caught.value.problems
-    assert problem.message.startswith(said)
-    assert problem.hint
-    assert problem.path == ("method", "split_backward", *path)
-
-
-def test_words_that_begin_with_the_forward_fit_a_depth_of_1():
-    check_words(("FRB", "FB", "FB"), "sequential", 3)
-
-
-def test_the_depth_of_the_operation_that_reads_counts():
-    """The second stage is whole, so the first one's R waits for its B: one forward later than its W would."""
-    nodes = [
-        node("stem", "linear-stem", features=6),
-        *(node(f"rev{at}", "rev-mlp", hidden=3) for at in "01"),
-        THREE_NODES[-1],
-    ]
-    check_orders(graph_programs(nodes, schedule=(3, 3, 2, 1), words=("FRIW", "RFIW", "FB", "FB")))
-    with pytest.raises(SpecError) as caught:
-        check_orders(graph_programs(nodes, schedule=(3, 2, 2, 1), words=("FRIW", "RFIW", "FB", "FB")))
-    (problem,) = caught.value.problems
-    assert problem.message == (
-        "stage 3 (FB, depth 2) would wait for ever: it does 2 forwards before its first backward, "
-        "and stage 2 (RFIW, depth 2), which feeds it, does 1 before its first reconstruct, which reads that"
-    )
-
-
-def test_words_that_would_wait_for_ever():
-    """The second stage does two forwards before its first gradient, and the first stage, which feeds it, does one."""
-    nodes = [THREE_NODES[0], node("rev0", "rev-mlp", hidden=3), *THREE_NODES[1:]]
-    check_orders(graph_programs(nodes, schedule=(2, 2, 2, 1), words=("RFIW", "RFIW", "RIFW", "FRIW")))
-    with pytest.raises(SpecError) as caught:
-        check_orders(graph_programs(nodes, schedule=(2, 2, 2, 1), words=("RIFW", "FRIW", "RIFW", "FRIW")))
-    (problem,) = caught.value.problems
-    assert problem.message == (
-        "stage 2 (FRIW, depth 2) would wait for ever: it does 2 forwards before its first input gradient, "
-        "and stage 1 (RIFW, depth 2), which feeds it, does 1"
-    )
-    assert problem.path == ("method", "split_backward")
-
-
-@pytest.mark.parametrize(
-    ("spec", "said"),
-    [
         (
             MethodSpec(keep="auto", last_stage="keep-graph"),
             'keep = "auto" says what nodes keep, and so does last_stage',
         ),
         (MethodSpec(keep={}, last_stage="keep-graph"), "keep = a table says what nodes keep, and so does last_stage"),
-        (MethodSpec(keep="auto", split_backward=True), 'keep = "auto" is for whole backwards'),
         (MethodSpec(allow_stored=True), "allow_stored = true changes nothing"),
     ],
 )
@@ -269,12 +187,11 @@ def test_what_contradicts_what_nodes_keep(spec, said):
 def test_all_problems_of_what_nodes_keep():
     graph = built_graph(CHAIN)
     kept = {"rev0": "graph", "rev9": "input", "stem": "nothing", "head": "graph"}
-    problems = list(keep_problems(MethodSpec(keep=kept, split_backward=True), graph))
+    problems = list(keep_problems(MethodSpec(keep=kept), graph))
     assert [(problem.path[-1], problem.message) for problem in problems] == [
-        ("rev0", 'node "rev0" keeps a graph, which has no parts, and split_backward = true'),
         ("rev9", '"rev9" is not a node'),
         ("stem", 'node "stem" is buffered, so it cannot reconstruct its input, and keep nothing'),
         ("head", 'node "head" is the head, which differentiates at once and keeps nothing'),
     ]
-    assert "rev0" in problems[1].hint
+    assert "rev0" in problems[0].hint
     assert not list(keep_problems(MethodSpec(keep="auto"), graph))

@@ -91,33 +91,6 @@ def test_operations_are_those_of_the_kinds():
     assert found["head"] == {"forward_backward", "update", "first_update"}
 
 
-def test_parts_of_a_split_backward_are_measured_where_they_are_asked_for():
-    plain, split = costs(REVNET, IMAGE).nodes, costs(REVNET, IMAGE, split=True).nodes
-    rerun = {"rerun", "rerun_inputs", "rerun_parameters"}
-    reconstruct = {"reconstruct", "reconstruct_inputs", "reconstruct_parameters"}
-    found = {name: set(cost.work) - set(plain[name].work) for name, cost in split.items()}
-    reversible = rerun | reconstruct | {"reconstruct_gradients"}
-    assert found == {
-        **dict.fromkeys(("stem", "down"), rerun),
-        **dict.fromkeys(("a0", "a1", "b0"), reversible),
-        "head": rerun | {"rerun_gradients"},
-    }
-    for name, cost in plain.items():
-        assert {operation: split[name].work[operation] for operation in cost.work} == cost.work
-    whole, parts = split["a0"].work["reverse"], [split["a0"].work[name] for name in sorted(reconstruct)]
-    assert sum(part.flops for part in parts) == whole.flops
-    work = split["a0"].work
-    assert work["reconstruct"].flops + work["reconstruct_gradients"].flops == whole.flops
-
-
-def test_the_graph_of_a_coupling_holds_the_stream_that_its_function_reads():
-    work = costs(REVNET, IMAGE, split=True).nodes["a0"].work
-    assert work["reconstruct"].shares == (1, None)  # (y, s) -> (s, y - F(s))
-    assert work["reconstruct"].holds == (1, 2)  # s as argument and result
-    assert work["reconstruct_inputs"].shares == (None, 2)  # (y, s), (dy, ds), (s, t) -> (dx, dy)
-    assert 1 in work["reconstruct_inputs"].holds
-
-
 def test_a_reversible_backward_evaluates_once():
     """PETRA section 4.2: four units, where a forward is one."""
     work = costs(REVNET, IMAGE).nodes["a0"].work

@@ -25,7 +25,7 @@ def spec(write):
 
 def rows_of(spec, *overrides):
     rows = compare(Planner(spec, overrides))["rows"]
-    return {(row["method"], row["schedule"]): row for row in rows if not row["split_backward"] and not row["keep"]}
+    return {(row["method"], row["schedule"]): row for row in rows if not row["keep"]}
 
 
 def test_every_method_under_each_of_its_schedules(spec):
@@ -48,15 +48,6 @@ def test_a_method_that_needs_more_than_the_card_has_is_said_not_to_fit(spec):
     assert {row["fits"] for row in rows.values()} == {True, False}
     assert all(row["fits"] == (row["memory_peak"] <= between) for row in rows.values())
     assert {row["note"].partition(":")[0] for row in rows.values() if not row["fits"]} == {"does not fit"}
-
-
-def test_split_backwards_have_a_row_beside_the_other_schedules(spec):
-    rows = compare(Planner(spec, (*FOUR, "partition.link_latency=0", "method.accumulation=1")))["rows"]
-    split = {row["method"]: row for row in rows if row["split_backward"]}
-    whole = {row["method"]: row for row in rows if row["schedule"] == "auto" and not row["split_backward"]}
-    assert split.keys() == {"petra", "dsp"}
-    assert split["petra"]["staleness"] < whole["petra"]["staleness"]
-    assert split["petra"]["channel_bytes"] == whole["petra"]["channel_bytes"]
 
 
 def test_links_that_cost_nothing_leave_the_same_speed_as_one_device(spec):
@@ -128,19 +119,6 @@ def test_a_specification_that_says_what_nodes_keep_has_a_row_of_its_own(spec):
     assert next(row["memory_peak"] for row in others if row["method"] == "gpipe") is None
     assert own["memory_peak"] <= limit
     assert own["paper_total"] is None, "the paper has no such method"
-
-
-def test_split_backwards_are_refused_where_graphs_are_kept(spec):
-    """The whole comparison ended with this."""
-    comparison = compare(Planner(spec, (*FOUR, "method.last_stage=keep-graph")))
-    split = [row["note"] for row in comparison["rows"] if row["split_backward"]]
-    assert len(split) == 2
-    assert all(
-        "a run would be refused: split_backward = true, and a backward that has a kept graph" in note for note in split
-    )
-    assert " ".join(split[0].split()) in " ".join(
-        comparison_text(comparison_of(comparison), width=120, verbose=True).split()
-    )
 
 
 def test_what_every_method_refuses_is_wrong(spec):

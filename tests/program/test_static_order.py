@@ -13,7 +13,7 @@ from petra_graph.program.channels import capacity
 from petra_graph.program.schedule import order, program_order, static_order
 from petra_graph.program.stage_program import StageProgram
 from tests.support.pipelines import GRAPHS, SHAPES, pipeline
-from tests.support.simulated_pipelines import split_programs
+from tests.support.simulated_pipelines import any_programs
 
 CASES = st.tuples(
     st.sampled_from(sorted(GRAPHS)), st.sampled_from(["lockstep", "1f1b", "sequential"]), st.integers(1, 4)
@@ -61,16 +61,16 @@ def test_every_operation_comes_after_what_it_needs(case, micro_batches):
     assert not any(under_way.values())
 
 
-@given(split_programs(), MICRO_BATCHES)
-def test_every_legal_choice_of_depths_and_words_ends(programs, micro_batches):
+@given(any_programs(), MICRO_BATCHES)
+def test_every_legal_choice_of_depths_ends(programs, micro_batches):
     """Each stage does its own order to the end, no message is read before it is sent, and no channel holds more than its capacity."""
     found = defaultdict(list)
     held: dict[object, int] = defaultdict(int)
     for stage, action in static_order(programs, micro_batches):
         found[stage].append(action)
         for channel in programs[stage - 1].channels:
-            held[channel.key] += (channel.sender, channel.sent_by) == (stage, action.verb)
-            held[channel.key] -= (channel.receiver, channel.read_by) == (stage, action.verb)
+            held[channel.key] += (channel.sender, channel.key.direction) == (stage, action.verb)
+            held[channel.key] -= (channel.receiver, channel.key.direction) == (stage, action.verb)
             assert 0 <= held[channel.key] <= channel.capacity
     assert {stage: list(program_order(programs[stage - 1], micro_batches)) for stage in found} == found
     assert len(found) == len(programs)

@@ -31,7 +31,6 @@ lora = { on = ["rev.*/*"], rank = 2, alpha = 4, dropout = 0.1 }
 """
 METHODS = [
     {"method": "petra"},
-    {"method": "petra", "words": ("RFIW", "RFIW", "RFIW", "RFIW", "FB")},
     {"method": "pipedream"},
     {"method": "backprop"},
     {"method": "reversible-backprop"},

@@ -75,14 +75,11 @@ SETTINGS = {
     "on a grid": {"precision": {"streams": "grid"}, "compute": "float32"},
     "in few bits": {"precision": {"buffer_dtype": "int8", "channel_dtype": "bfloat16"}, "compute": "float32"},
     **{f"method {name}": {"method": name, "schedule": None, "accumulation": 2} for name in METHODS},
-    "split backwards": {"schedule": "lockstep", "words": "RFIW"},
 }
 
 
 def made(graph: str, settings: str) -> Pipeline:
     chosen = {"schedule": "1f1b", **SETTINGS[settings]}
-    if "words" in chosen:
-        chosen["words"] = (*[chosen["words"]] * (len(GRAPHS[graph]) - 1), "FRIW")
     return pipeline(GRAPHS[graph], SHAPES[graph], **chosen)
 
 

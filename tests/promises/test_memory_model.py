@@ -302,66 +302,15 @@ def test_error_feedback_keeps_one_more_copy():
     assert [one.optimizer for one in both] == [2 * one.optimizer for one in momentum]
 
 
-MIXED = ("RIFW", "RFIW", "RIFW", "RFIW", "RIFW", "FRIW")
-FALLING = (4, 3, 3, 2, 2, 1)
-JOINED = {"words": ("FB", "RFB", "FB", "FRB", "FRB", "FRB"), "schedule": (5, 4, 3, 3, 2, 1)}
-WITH_GRADIENTS = {"words": ("RIFW", "RFIW", "FB", "RFB", "FB", "FB"), "schedule": (5, 4, 3, 3, 2, 1)}
-"""Stages with R after which a whole one sends the gradient together with the activation."""
-SPLIT = {
-    "every word": {"words": MIXED, "schedule": FALLING},
-    "FRIW": {"words": ("FRIW",) * 6, "schedule": FALLING},
-    "RIFW": {"words": ("RIFW",) * 5 + ("FRIW",), "schedule": (2, 2, 2, 2, 2, 1)},
-    "k = 3": {"words": MIXED, "schedule": FALLING, "accumulation": 3},
-    "adam": {"words": MIXED, "schedule": FALLING, "optimizer": "adam"},
-    "correct_discrepancy": {"words": MIXED, "schedule": FALLING, "correct_discrepancy": True},
-    "dsp": {"words": MIXED, "schedule": FALLING, "method": "dsp"},
-    "float64": {"words": MIXED, "schedule": FALLING, "compute": "float64"},
-    "bfloat16": {"words": MIXED, "schedule": FALLING, "compute": "bfloat16"},
-    "joined parts": JOINED,
-    "joined parts, dsp": {**JOINED, "method": "dsp", "accumulation": 3},
-    "gradients with activations": {**WITH_GRADIENTS, "accumulation": 3},
-}
-
-
-SPLIT_USUAL = ("every word", "RIFW", "adam", "dsp", "bfloat16", "joined parts, dsp", "gradients with activations")
-"""Each word, accumulation, kind of state, method and type of numbers."""
-
-
-@pytest.mark.parametrize("name", thinned([*SPLIT], [name for name in SPLIT if name in SPLIT_USUAL]))
-def test_split_backwards(name):
-    assert deviation(REVNET, IMAGE, **SPLIT[name]) < PREDICTED
-
-
-@pytest.mark.parametrize("graph", ["skip", "branches"])
-@pytest.mark.parametrize("words", [MIXED, ("RIFW",) * 5 + ("FRIW",)], ids=["every word", "RIFW"])
-def test_split_backwards_of_graphs(graph, words):
-    how = {"words": words, "schedule": FALLING, "batch": 512}  # Wide micro-batches, beside which scalars do not count.
-    assert deviation(GRAPHS[graph], SHAPES[graph], **how) < PREDICTED
-
-
-@pytest.mark.parametrize("words", [("RFIW", "RIFW", "FRIW"), ("FRIW",) * 3, ("RFB", "FRB", "FRB")], ids=str)
-def test_split_backwards_of_several_nodes(words):
-    cut = (("stem", "res0", "res1"), ("res2", "res3"), ("head",))
-    assert deviation(RESNET, IMAGE, stages=cut, words=words, schedule=(2, 2, 1)) < PREDICTED
-
-
-@pytest.mark.parametrize("devices", DEVICES)
-def test_split_backwards_on_shared_devices(devices):
-    predicted, measured = devices_predicted_and_measured(
-        REVNET, IMAGE, devices=devices, policy="arrival", accumulation=2, words=MIXED, schedule=FALLING
-    )
-    assert max(abs(predicted[name].total / measured[name] - 1) for name in devices) < PREDICTED
-
-
 FROM_DEVICE_TO_DEVICE = {
     "petra": {"method": "petra", "schedule": "lockstep", "devices": "ab"},
     "a device a stage": {"method": "petra", "schedule": "1f1b", "devices": "abcdef"},
     "delayed-reconstructed": {"method": "delayed-reconstructed", "schedule": "1f1b", "devices": "ab"},
-    "split": {"words": MIXED, "schedule": FALLING, "devices": "abc"},
+    "three devices": {"schedule": (4, 3, 3, 2, 2, 1), "devices": "abc"},
 }
 
 
-@pytest.mark.parametrize("name", thinned([*FROM_DEVICE_TO_DEVICE], ["petra", "split"]))
+@pytest.mark.parametrize("name", thinned([*FROM_DEVICE_TO_DEVICE], ["petra", "three devices"]))
 def test_messages_that_go_from_device_to_device(name):
     """Slots at both ends; and once all streams of a message were in memory until the last was free, 7 percent more than predicted."""
     how = FROM_DEVICE_TO_DEVICE[name]
@@ -370,8 +319,3 @@ def test_messages_that_go_from_device_to_device(name):
         REVNET, IMAGE, **{**how, "devices": devices}, policy="arrival", accumulation=2, in_slots=True
     )
     assert max(abs(predicted[one].total / measured[one] - 1) for one in devices) < NEAR
-
-
-def test_a_model_that_forgets_the_graphs_between_parts_is_found_out(monkeypatch):
-    monkeypatch.setattr(SegmentMemory, "_kept", lambda self, *_: self.live.allocate([0], "graphs"))
-    assert deviation(REVNET, IMAGE, **SPLIT["every word"]) > PROMISED

@@ -19,7 +19,7 @@ def test_misspelt_key(validate):
 a.toml:26:1: unknown key "schedul" in [method]
     schedul = "lockstep"
     help: did you mean 'schedule'? allowed: accumulation, allow_stored, backward, buffered, flush, keep, last_stage, max_staleness, name, \
-reversible, schedule, split_backward
+reversible, schedule
 """,
     )
 
@@ -53,7 +53,7 @@ def test_misspelt_key_on_the_command_line(validate):
         """\
 --set method.acumulation=3: unknown key "acumulation" in [method]
     help: did you mean 'accumulation'? allowed: accumulation, allow_stored, backward, buffered, flush, keep, last_stage, max_staleness, name, \
-reversible, schedule, split_backward
+reversible, schedule
 """,
     )
 
@@ -226,7 +226,7 @@ module-head, module-part, module-part-head, pool-linear, res-basic, res-bottlene
 a.toml:26:1: unknown key "schedul" in [method]
     schedul = "lockstep"
     help: did you mean 'schedule'? allowed: accumulation, allow_stored, backward, buffered, flush, keep, last_stage, max_staleness, name, \
-reversible, schedule, split_backward
+reversible, schedule
 a.toml:27:16: accumulation in [method] must be at least 1 (got 0)
     accumulation = 0
 --set run.sed=3: unknown key "sed" in [run]

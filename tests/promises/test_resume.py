@@ -210,25 +210,6 @@ def test_interrupted_again_after_other_stages(spec):
     assert weights_bytes("again") == weights_bytes("whole")
 
 
-def test_interrupted_again_within_a_split_backward_after_other_stages(spec):
-    """It was repeated at the estimate for the delay of a pipeline that had been full, and went on with other weights."""
-    run(
-        spec, ["run.epochs=1", "method.accumulation=1", "optimizer.options.correct_discrepancy=true"], At("trained 1/1")
-    )
-    others = [
-        'partition.stages=[["stem"], ["rev.0"], ["rev.1", "head"]]',
-        'partition.devices=["cpu"]',
-        "method.schedule=[3, 2, 1]",
-        'method.split_backward=["RFIW", "RIFW", "FRIW"]',
-    ]
-    for name in ("whole", "again"):
-        shutil.copytree(only_run(), name)
-    assert resume("whole", *(word for one in others for word in ("--set", one))) == 0
-    assert run("again/resolved.toml", others, At("trained 1/5"), Path("again")).interrupted is not None
-    assert resume("again") == 0
-    assert weights_bytes("again") == weights_bytes("whole")
-
-
 def test_one_process_alone_goes_on_with_a_run(spec, capsys):
     run(spec, (), At("trained 1/5"))
     descriptor = lock(only_run())
@@ -616,14 +597,36 @@ def test_usage(spec, capsys, words, reason):
     assert reason in capsys.readouterr().err
 
 
-def test_a_checkpoint_from_before_a_key_is_continued_to_the_bit(spec, uninterrupted, capsys):
-    """The key's default is what such a run has done."""
-    run(spec, (), At("trained 2/9"))
+def in_its_method(split_backward: bool | list[str]) -> None:
+    """Make the only run one of a version that could split backwards, and did not have another key."""
     for path in only_run().glob("checkpoints/*/manifest.json"):
         manifest = json.loads(path.read_text())
-        del manifest["sha256"], manifest["pipeline"]["method"]["split_backward"]
+        del manifest["sha256"], manifest["pipeline"]["method"]["allow_stored"]
+        manifest["pipeline"]["method"]["split_backward"] = split_backward
         path.write_text(json.dumps({**manifest, "sha256": checkpoint._digest_of(manifest)}))
+    resolved = only_run() / "resolved.toml"
+    key = f"[method]\nsplit_backward = {json.dumps(split_backward)}\n"
+    resolved.write_text(resolved.read_text().replace("[method]\n", key))
+
+
+def test_a_checkpoint_of_other_keys_is_continued_to_the_bit(spec, uninterrupted, capsys):
+    """A new key's default, and a removed key's value, are what such a run has done."""
+    run(spec, (), At("trained 2/9"))
+    in_its_method(split_backward=False)
     capsys.readouterr()
     assert resume() == 0
     assert "discard" not in capsys.readouterr().err
     same_run(only_run(), uninterrupted())
+
+
+def test_a_checkpoint_of_split_backwards_is_refused_by_name(spec, capsys):
+    """Without the key it continues as another pipeline: its nodes' state stays, what was in flight is discarded."""
+    run(spec, (), At("trained 1/9"))
+    in_its_method(["RFIW", "RFIW", "RFIW", "FRIW"])
+    capsys.readouterr()
+    assert resume() == 2
+    said = capsys.readouterr().err
+    assert 'unknown key "split_backward" in [method]' in said
+    assert "split backwards were measured, gained 0.03 nats at most, and were removed" in said
+    assert resume("latest", "--set", "method.split_backward=false") == 0
+    assert "fills the pipeline again" in capsys.readouterr().err

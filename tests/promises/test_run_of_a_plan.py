@@ -105,7 +105,6 @@ def test_resumed(spec):
         ((), ("--set", "method.accumulation=2"), "is a plan of method.accumulation = 3, not 2"),
         ((), ("--set", "partition.stages=2"), "is a plan of partition.stages = 4, not 2"),
         ((), ("--set", "method.schedule=lockstep"), 'is a plan of method.schedule = "1f1b", not "lockstep"'),
-        (("--set", "method.split_backward=true"), (), "is a plan of method.split_backward = ["),
         (
             ("--set", "graph.node.rev.options.hidden=8"),
             (),

@@ -202,10 +202,9 @@ def _pipeline(
         optimizer=optimizer,
         options=options,
         precision=PrecisionSpec(compute=compute),
-        split=bool(settings.get("words")),
     )
     of_network = (nodes, settings.get("finetune"), settings.get("conversion"))
-    of_costs = (shape, batch, optimizer, options, under.precision, under.split)
+    of_costs = (shape, batch, optimizer, options, under.precision)
     table = _TABLES.get((*of_network, *of_costs), lambda: measure_costs(built.network.graph, under))
     stages, network = [program.nodes for program in built.programs], built.network
     table = table.counted_once(shared_in_stages(network.graph, network.shapes, network.spec.partition, stages))

@@ -50,7 +50,6 @@ from petra_graph.spec.model import (
     RequestedSchedule,
     RunSpec,
     Spec,
-    SplitBackward,
 )
 from petra_graph.training.stage_assembly import Training, executors
 
@@ -228,7 +227,6 @@ def pipeline(
     *,
     method: str = "petra",
     schedule: RequestedSchedule | None = None,
-    words: SplitBackward = False,
     settings: dict[str, Any] | None = None,
     accumulation: int = 1,
     stages: tuple[tuple[str, ...], ...] | Literal["per-block"] = "per-block",
@@ -253,9 +251,7 @@ def pipeline(
 ) -> Pipeline:
     spec = Spec(
         data=DataSpec(name="random", batch=batch, evaluation_batch=evaluation_batch),
-        method=MethodSpec(
-            name=method, schedule=schedule, split_backward=words, accumulation=accumulation, **(settings or {})
-        ),
+        method=MethodSpec(name=method, schedule=schedule, accumulation=accumulation, **(settings or {})),
         partition=PartitionSpec(stages=stages, devices=devices, untie=untie),
         precision=PrecisionSpec(compute=compute, memory_format=memory_format, **(precision or {})),
         optimizer=OptimizerSpec(name=optimizer, clip=clip),

@@ -23,9 +23,8 @@ from attrs import field, frozen
 
 from petra_graph.executor.reconstruct_recompute_stash import HeadResult
 from petra_graph.measure.without_compiler import uncompiled
-from petra_graph.program.channels import Verb
 from petra_graph.program.method import METHODS
-from petra_graph.program.schedule import Policy
+from petra_graph.program.schedule import Policy, Verb
 from petra_graph.runtime.control.rank_info import rank_info_from
 from petra_graph.runtime.control.start_up import hard_exit
 from petra_graph.runtime.control.waker import Waker
@@ -171,7 +170,10 @@ def cases() -> Iterator[Case]:
     yield Case(settings={"method": "reversible-backprop", "clip": clip, "accumulation": 4}, sharing="balanced")
     settings = {"method": "gpipe", "clip": clip, "accumulation": 2}
     yield Case(settings=settings, processes=2, sharing="balanced", policy="static")
-    yield from split_cases()
+    falling = {"schedule": (6, 4, 4, 3, 3, 2, 1), "accumulation": 3}
+    yield Case(settings=falling, processes=2, delayed=True)
+    branches = {"schedule": (4, 3, 3, 3, 2, 1), "accumulation": 3}
+    yield Case(settings=branches, nodes=BRANCHES, shape=(8,), delayed=True)
 
 
 KEPT: tuple[dict[str, Any], ...] = (
@@ -188,71 +190,6 @@ KEPT: tuple[dict[str, Any], ...] = (
     },
 )
 """What single nodes keep: what is kept beside other parameters than the forward's, beside the forward's, and beside those of both."""
-SPLIT: dict[str, Any] = {
-    "schedule": (4, 4, 3, 3, 2, 2, 1),
-    "words": ("RFIW", "RIFW", "RFIW", "RIFW", "RFIW", "RIFW", "FRIW"),
-}
-JOINED: dict[str, Any] = {
-    "schedule": (6, 5, 4, 3, 3, 2, 1),
-    "words": ("FB", "RFB", "RIFW", "FB", "FRB", "RFB", "FRB"),
-}
-JOINED_CUTS: dict[str, Any] = {
-    "stages": CUTS,
-    "schedule": (4, 3, 2, 1),
-    "words": ("RIFW", "RFB", "FB", "FB"),
-}
-SPLIT_CUTS: dict[str, Any] = {
-    "stages": CUTS,
-    "schedule": (3, 2, 2, 1),
-    "words": ("RFIW", "RFIW", "RIFW", "FRIW"),
-}
-
-
-def split_cases() -> Iterator[Case]:
-    """Split backwards: every pair of stages, accumulation, method, processes, policy, transport and delay; then other settings."""
-    rows = [
-        Case(
-            settings={"method": method, **split, "accumulation": accumulation},
-            processes=processes,
-            sharing=sharing,
-            policy=policy,
-            transport=transport,
-            delayed=delayed,
-        )
-        for split, accumulation, method, processes, sharing, policy, transport, delayed in product(
-            (SPLIT, SPLIT_CUTS),
-            (1, 3),
-            ("petra", "dsp"),
-            (2, 4),
-            ("even", "balanced"),
-            get_args(Policy),
-            get_args(Transport),
-            (False, True),
-        )
-    ]
-    yield from pairwise(rows, Case.factors)
-    for split in (SPLIT, SPLIT_CUTS):
-        for processes, policy in product((2, 4), get_args(Policy)):
-            yield Case(settings={**split, "accumulation": 3}, processes=processes, policy=policy, delayed=True)
-    branches = {"schedule": (4, 3, 3, 3, 2, 1), "words": (*["RFIW"] * 5, "FRIW"), "accumulation": 3}
-    yield Case(settings=branches, nodes=BRANCHES, shape=(8,), delayed=True)
-    yield Case(settings={**SPLIT, "compute": "bfloat16", "memory_format": "contiguous"}, processes=2)
-    yield Case(settings={**SPLIT, "compute": "float64", "precision": {"streams": "grid"}})
-    for stored in ("bfloat16", "int8"):
-        yield Case(
-            settings={**SPLIT_CUTS, "precision": {"channel_dtype": stored, "buffer_dtype": stored}}, delayed=True
-        )
-    yield Case(settings={**SPLIT, "predict": True}, processes=2)
-    yield Case(settings={**JOINED, "accumulation": 3}, processes=2, delayed=True)
-    yield Case(settings={**JOINED, "method": "dsp"}, delayed=True, policy="static")
-    precision = {"channel_dtype": "int8", "buffer_dtype": "bfloat16"}
-    yield Case(settings={**JOINED_CUTS, "precision": precision}, processes=2, transport="process-group", delayed=True)
-    yield Case(settings={**JOINED_CUTS, "accumulation": 3}, delayed=True)
-    clip = ClipSpec(by="norm", limit=0.1, scope="global")
-    together = {"schedule": "sequential", "words": ("FRIW",) * 7, "clip": clip, "accumulation": 3}
-    yield Case(settings=together, processes=2, policy="static")
-
-
 CASES = {case.name: case for case in cases()}
 COMPUTED = {case.computation: case for case in CASES.values()}
 """A case of each computation."""

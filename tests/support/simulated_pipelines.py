@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from itertools import permutations
-from typing import Any, get_args
+from typing import Any
 
 from attrs import evolve
 from hypothesis import strategies as st
@@ -16,11 +16,11 @@ from petra_graph.graph.node_graph import INPUT
 from petra_graph.program.channels import ChannelKey, Direction, Edge, capacity
 from petra_graph.program.device_types import Link
 from petra_graph.program.method import METHODS
-from petra_graph.program.schedule import depths, messages, verb_depth
+from petra_graph.program.schedule import depths
 from petra_graph.program.stage_program import StageProgram
-from petra_graph.spec.model import Flush, NodeSpec, Schedule, ScheduleName, Word
+from petra_graph.spec.model import Flush, NodeSpec, Schedule, ScheduleName
 from tests.support.graph_strategies import cuts, networks
-from tests.support.pipelines import built_graph, message_types, node
+from tests.support.pipelines import built_graph, message_types
 
 UNITS = StageSeconds(forward=1, backward=3)
 """A reversible stage's 4 units; `SHORT` are those of a kept graph."""
@@ -94,65 +94,32 @@ def graph_programs(
     method: str = "petra",
     schedule: Schedule = "1f1b",
     accumulation: int = 1,
-    words: Sequence[Word] | None = None,
 ) -> tuple[StageProgram, ...]:
     graph = built_graph(nodes)
     messages = message_types(dict.fromkeys(graph.nodes, 2))
     made = partition(graph, stages or per_block(graph), ("cpu",))
     lowering = Lowering(graph=graph, method=METHODS[method], accumulation=accumulation, messages=messages)
-    return lowering.programs(made, schedule, words)
+    return lowering.programs(made, schedule)
 
 
 @st.composite
-def split_orders(
-    draw: st.DrawFn, programs: Sequence[StageProgram], widest: int = 2
-) -> tuple[tuple[int, ...], tuple[Word, ...]]:
-    """Legal depths and words: along a channel to a producer, depth does not grow from the verb that sends to the one that reads."""
-    activations = {
-        entry.edge for each in programs for one in each.segments for entry in one.inputs if entry.returns_activation
-    }
+def falling_depths(draw: st.DrawFn, programs: Sequence[StageProgram], widest: int = 2) -> tuple[int, ...]:
+    """Legal depths: none grows along an edge."""
     of_node = {name: program.index for program in programs for name in program.nodes}
-    found: dict[int, tuple[int, Word]] = {}
+    found: dict[int, int] = {}
     for program in reversed(programs):
-        if not program.sends:
-            found[program.index] = (1, draw(st.sampled_from([word for word in get_args(Word) if word[0] == "F"])))
-            continue
-        word = draw(st.sampled_from(get_args(Word)))
-        depth = 1 if word[0] == "F" else 2
-        for edge in program.sends:
-            needed, of_consumer = found[of_node[edge.consumer]]
-            both = messages(word, of_consumer, returns_activation=edge in activations)
-            for sent_by, read_by in (verbs for direction, verbs in both.items() if direction != "forward"):
-                while verb_depth(read_by, depth, word) < verb_depth(sent_by, needed, of_consumer):
-                    depth += 1
-        found[program.index] = (depth + draw(st.integers(0, widest)), word)
-    chosen = [found[program.index] for program in programs]
-    return tuple(depth for depth, _ in chosen), tuple(word for _, word in chosen)
+        least = max((found[of_node[edge.consumer]] for edge in program.sends), default=1)
+        found[program.index] = least + (draw(st.integers(0, widest)) if program.sends else 0)
+    return tuple(found[program.index] for program in programs)
 
 
 @st.composite
-def split_programs(draw: st.DrawFn, most_stages: int = 7) -> tuple[StageProgram, ...]:
-    """The programs of stages with skips and branches between them, whose backwards are split or whole, in any legal order."""
+def any_programs(draw: st.DrawFn, most_stages: int = 7) -> tuple[StageProgram, ...]:
+    """The programs of stages with skips and branches between them, under any legal depths."""
     nodes = draw(networks(max_body=most_stages - 2))
     stages, accumulation = draw(cuts(built_graph(nodes))), draw(st.integers(1, 3))
-    whole = graph_programs(nodes, stages, accumulation=accumulation)
-    depth, words = draw(split_orders(whole))
-    return graph_programs(nodes, stages, schedule=depth, accumulation=accumulation, words=words)
-
-
-def split_chain(
-    stages: int, seconds: StageSeconds | Sequence[StageSeconds], words: Sequence[Word] | None = None, **more: Any
-) -> Pipeline:
-    """A buffered stem, reversible stages and a head, with split backwards, all FRIW unless given, under `1f1b`."""
-    nodes = [
-        node("stem", "linear-stem", features=6),
-        *(node(f"rev{index}", "rev-mlp", hidden=7) for index in range(stages - 2)),
-        node("head", "pool-linear", outputs=5),
-    ]
-    plain: list[Word] = ["FRIW"] * stages
-    made = graph_programs(nodes, words=words or plain)
-    each = [seconds] * stages if isinstance(seconds, StageSeconds) else seconds
-    return timed(made, each, **{"devices": [f"d{program.index}" for program in made], **more})
+    depth = draw(falling_depths(graph_programs(nodes, stages)))
+    return graph_programs(nodes, stages, schedule=depth, accumulation=accumulation)
 
 
 QUARTERS = st.integers(1, 12).map(lambda quarters: quarters / 4)
@@ -164,44 +131,9 @@ ANY_LINK = st.builds(
 
 
 @st.composite
-def part_seconds(draw: st.DrawFn, word: Word = "FRIW") -> StageSeconds:
-    """A stage whose backward has the parts of a word."""
-    reconstruct, input_gradient, parameter_gradient = (draw(QUARTERS) for _ in range(3))
-    return StageSeconds(
-        forward=draw(QUARTERS),
-        backward=reconstruct + input_gradient + parameter_gradient,
-        reconstruct=reconstruct if "R" in word else 0.0,
-        input_gradient=input_gradient if "I" in word else 0.0,
-        update=draw(st.sampled_from([0.0, 0.0, 0.5, 2.0])),
-    )
-
-
-@st.composite
-def split_pipelines(draw: st.DrawFn, *, capacity: bool = True, most_stages: int = 7, shallow: bool = False) -> Pipeline:
-    """Stages with skips and branches between them on their own devices, whose backwards are split, in any legal order.
-
-    Args:
-        capacity: channels have none, or those of a run.
-        most_stages: the largest number of stages.
-        shallow: links and updates are so fast that few micro-batches are in flight.
-    """
-    made = draw(split_programs(most_stages))
-    sizes = st.integers(0, 6)
-    found = timed(
-        made,
-        [draw(part_seconds(program.word)) for program in made],
-        devices=[f"d{program.index}" for program in made],
-        channel_bytes={
-            edge: MessageBytes(forward=draw(sizes), backward=draw(sizes), activation=draw(sizes))
-            for program in made
-            for edge in program.sends
-        },
-        overlap=draw(st.booleans()),
-        link=Link(latency_seconds=draw(st.sampled_from([0.0, 0.25]))) if shallow else draw(ANY_LINK),
-    )
-    if not (capacity and draw(st.booleans())):
-        return found
-    return found.with_capacity({channel.key: channel.capacity for program in made for channel in program.channels})
+def pipelines_of_runs(draw: st.DrawFn) -> Pipeline:
+    """Stages with skips and branches between them on their own devices, under any legal depths; without bounds of channels."""
+    return _model(draw, draw(any_programs()), capacity=False, overlap=True)
 
 
 @st.composite
@@ -271,9 +203,9 @@ def run_capacity(model: Pipeline) -> dict[ChannelKey, int]:
     stages = {stage.index: stage for stage in model.stages}
 
     def room(key: ChannelKey) -> int:
-        back = model.channels[key._replace(direction="backward") if key.direction == "forward" else key]
-        producer, consumer = stages[back.receiver], stages[back.sender]
-        return capacity(producer.verb_depth(back.read_by), consumer.verb_depth(back.sent_by))
+        ends = (model.channels[key].sender, model.channels[key].receiver)
+        producer, consumer = ends if key.direction == "forward" else ends[::-1]
+        return capacity(stages[producer].depth, stages[consumer].depth)
 
     return {key: room(key) for key in model.channels}
 

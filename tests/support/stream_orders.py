@@ -38,8 +38,8 @@ from typing import Literal
 
 from attrs import define, field, frozen
 
-from petra_graph.program.channels import Channel, ChannelKey, Verb
-from petra_graph.program.schedule import Action
+from petra_graph.program.channels import Channel, ChannelKey
+from petra_graph.program.schedule import Action, Verb
 from petra_graph.program.stage_program import StageProgram
 
 COMPUTE = "compute"
@@ -90,9 +90,10 @@ def stream_orders(
     for channel in channels.values():
         if ranks[channel.sender - 1] == ranks[channel.receiver - 1]:
             continue
-        messages = _Messages(channel, done[channel.sender, channel.sent_by])
-        sends[channel.sender, channel.sent_by].append(messages)
-        reads[channel.receiver, channel.read_by].append(messages)
+        direction = channel.key.direction
+        messages = _Messages(channel, done[channel.sender, direction])
+        sends[channel.sender, direction].append(messages)
+        reads[channel.receiver, direction].append(messages)
         for number in range(channel.capacity):
             processes[ranks[channel.receiver - 1]].receive(messages, number)
     for stage, action in actions:

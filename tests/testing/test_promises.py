@@ -7,11 +7,9 @@ import torch
 from torch import nn
 
 from petra_graph.blocks import (
-    Reconstruction,
     Reversed,
     Reversible,
     TwoFunctionCoupling,
-    Undone,
 )
 from petra_graph.kinds.examined_promises import check_promise
 from petra_graph.testing import (
@@ -22,7 +20,6 @@ from petra_graph.testing import (
     check_inverse,
     check_one_evaluation,
     check_recomputation,
-    check_split_backward,
 )
 from tests.support.blocks import SHAPE, Scaled, Sound, Stem, caught
 
@@ -105,43 +102,6 @@ def test_more_than_one_evaluation():
         "    do: leave reverse_steps to the coupling; each more evaluation costs a backward a fourth of a step"
     )
     assert "`f` was evaluated 2 times" in caught(check_one_evaluation, SkipsF)
-
-
-class OverwritesWhatWaits(Sound):
-    """Harmless in a whole backward, where the gradients of parameters are there when the gradient is overwritten."""
-
-    def residual(self, x):
-        return self.linear(x.tanh())
-
-    def reverse_steps(self):
-        (undo,) = super().reverse_steps()
-        return (lambda outputs: self.undone(undo(outputs)),)
-
-    @staticmethod
-    def undone(step):
-        def vjp(gradients):
-            given = tuple(gradient.clone() for gradient in gradients)
-            found = tuple(gradient.clone() for gradient in step.vjp(given))
-            given[0].zero_()
-            return found
-
-        return Undone(step.inputs, vjp)
-
-
-class SkipsPartsOfItsSteps(Sound):
-    def reconstruct(self, outputs):
-        found = super().reconstruct(outputs)
-        return Reconstruction(found.inputs, lambda gradients: gradients[::-1])
-
-
-def test_parts_of_a_backward():
-    check_split_backward(Trial.of(Sound, [SHAPE, SHAPE]))
-    check_split_backward(Trial.of(LosesASummand, [SHAPE, SHAPE]))  # which has no parts
-    assert caught(check_split_backward, OverwritesWhatWaits) == (
-        "split backward: the gradient of the parameters is another one than in the whole backward\n"
-        "    do: let steps change no tensor that they were given or have handed on, and differentiate by backpropagate alone"
-    )
-    assert "the gradient of the input is another one" in caught(check_split_backward, SkipsPartsOfItsSteps)
 
 
 class LosesASummand(Sound):

@@ -64,7 +64,6 @@ def told(ready: Prepared) -> list[str]:
         {"method.name=petra"},
         {"method.name=delayed-reconstructed", "precision.channel_dtype=bfloat16"},
         {"method.name=pipedream", "method.schedule=lockstep"},
-        {"method.split_backward=['RFIW', 'RFIW', 'FRB', 'FRIW']"},
         {"partition.stages=2", "method.name=backprop", "method.schedule=sequential"},
         {"precision.compute=bfloat16"},
     ],

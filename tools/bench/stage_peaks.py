@@ -140,46 +140,15 @@ class _MeasuredExecutor(StageExecutor):
     ) -> Mapping[Edge, BackwardMessage]:
         """Do the operation as the stage."""
         with self._peaks.owned_by(self.program):
-            self._copy(received)
-            return super().backward(micro_batch, received)
-
-    def reconstruct(
-        self,
-        micro_batch: int,
-        received: MutableMapping[Edge, EncodedTensors],
-        gradients: Mapping[Edge, BackwardMessage] | None = None,
-    ) -> Mapping[Edge, EncodedTensors]:
-        """Do the operation as the stage."""
-        with self._peaks.owned_by(self.program):
             for edge in received:
                 if not self._from(edge.consumer):
-                    received[edge] = copied(received[edge])
-            given = dict(gradients or {})
-            self._copy(given)
-            return super().reconstruct(micro_batch, received, given)
-
-    def input_gradient(
-        self, micro_batch: int, received: MutableMapping[Edge, BackwardMessage]
-    ) -> Mapping[Edge, BackwardMessage]:
-        """Do the operation as the stage."""
-        with self._peaks.owned_by(self.program):
-            self._copy(received)
-            return super().input_gradient(micro_batch, received)
-
-    def parameter_gradient(self, micro_batch: int) -> None:
-        """Do the operation as the stage."""
-        with self._peaks.owned_by(self.program):
-            super().parameter_gradient(micro_batch)
+                    received[edge] = _copied(received[edge])
+            return super().backward(micro_batch, received)
 
     def update(self, norm: Tensor | None = None) -> None:
         """Do the operation as the stage."""
         with self._peaks.owned_by(self.program):
             super().update(norm)
-
-    def _copy(self, received: MutableMapping[Edge, BackwardMessage]) -> None:
-        for edge in received:
-            if not self._from(edge.consumer):
-                received[edge] = _copied(received[edge])
 
     def _from(self, node: str) -> bool:
         """Whether what a node sends is on the same device."""

@@ -110,8 +110,8 @@ def _messages(prediction: Prediction, events: tuple[Event, ...]) -> Iterator[Mes
     for key, channel in prediction.pipeline.channels.items():
         size = getattr(prediction.channel_bytes[key.edge], key.direction)
         for event in events:
-            if (event.stage, event.verb) == (channel.sender, channel.sent_by):
-                received = event_of[channel.receiver, channel.read_by, event.micro_batch]
+            if (event.stage, event.verb) == (channel.sender, key.direction):
+                received = event_of[channel.receiver, key.direction, event.micro_batch]
                 yield Message(sent=event, received=received, bytes=size)
 
 

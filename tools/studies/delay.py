@@ -8,7 +8,7 @@ rates and two scales of the initial vectors alike. It sees the first nine tenths
 training whose loss after the first epoch of four is more than 0.15 nats above the least of its row is ended there. Error feedback, which is
 for a delay of one update at most, is searched in two stages. `stages` trains the
 best two corrections and both together, the base and backpropagation as `search` chose them, on the whole text with its own test, three
-seeds, in two, four and six stages, and in six under `auto` and `lockstep`, and with split backwards at the depths of six equal stages.
+seeds, in two, four and six stages, and in six under `auto` and `lockstep`.
 A pipeline that was searched, too (`search --pipeline`), has its own learning rate and scale there; the others have those of six stages.
 """
 
@@ -66,7 +66,6 @@ PIPELINES: Mapping[str, Sequence[str]] = {
     "two stages": ("partition.stages=2",),
     "four stages": ("partition.stages=4",),
     "six stages": (),
-    "six stages, split": ("method.schedule=[4,3,3,2,2,1]", "method.split_backward=true"),
     "six stages, auto": ("method.schedule=auto", "partition.devices=6"),
     "six stages, lockstep": ("method.schedule=lockstep",),
 }

@@ -29,10 +29,10 @@ from petra_graph.compiler.memory.live_tensors import LiveTensors, Streams, TooFu
 from petra_graph.compiler.memory.segment_memory import EncodedShare
 from petra_graph.compiler.memory.stage_memory import Message, StageMemory
 from petra_graph.graph.node_graph import INPUT
-from petra_graph.program.channels import ChannelKey, Edge, Verb
+from petra_graph.program.channels import ChannelKey
 from petra_graph.program.cut import Cut, aligned
 from petra_graph.program.node_costs import CostTable
-from petra_graph.program.schedule import DIRECTIONS, Action, Policy, program_order, static_order
+from petra_graph.program.schedule import Action, Policy, Verb, program_order, static_order
 from petra_graph.program.stage_bytes import StageBytes
 from petra_graph.program.stage_program import StageProgram
 
@@ -104,8 +104,6 @@ def _enough(programs: Sequence[StageProgram]) -> int:
 def checkpoint_bytes(programs: Sequence[StageProgram], costs: CostTable, transport: EncodedShare | None = None) -> int:
     """Return the bytes of a checkpoint: what all stages hold at a cut and need behind it, and the backward messages in flight.
 
-    Of an open split backward that is what it has received, from which its graphs are made again.
-
     The cut is the first one at a window's end with a full pipeline, so no sum of gradients is in it. Headers are left out, of a
     few kilobytes a stage.
 
@@ -128,7 +126,6 @@ def checkpoint_bytes(programs: Sequence[StageProgram], costs: CostTable, transpo
             stage.parameters + stage.optimizer + stage.gradients + stage.parameter_buffer + stage.input_buffer
             for stage in held
         )
-        + sum(stage.cut_bytes for stage in pipeline.stages.values())
     )
 
 
@@ -173,7 +170,7 @@ class PipelineMemory:
         self._slots: dict[ChannelKey, LiveTensors] = {}
         """What lies in a channel's slots, which are counted as a whole: `capacity` at the sender, one at the receiver."""
         for key, channel in channels.items():
-            self._receives[channel.receiver, channel.read_by].append(key)
+            self._receives[channel.receiver, key.direction].append(key)
             sender, receiver = live[channel.sender], live[channel.receiver]
             if share.in_slots and sender is not receiver:
                 self._slots[key] = LiveTensors()
@@ -207,9 +204,9 @@ class PipelineMemory:
             assert progressed or not any(following.values()), "every stage waits: depths grow along an edge"
 
     def bytes_in_flight(self) -> int:
-        """Return the bytes of the messages to producers that no stage has received."""
+        """Return the bytes of the backward messages that no stage has received."""
         messages = chain.from_iterable(
-            messages for key, messages in self._messages.items() if key.direction != "forward"
+            messages for key, messages in self._messages.items() if key.direction == "backward"
         )
         return sum(stream.size for message in messages for stream in message.streams)
 
@@ -222,27 +219,17 @@ class PipelineMemory:
         if verb == "update":
             stage.update()
             return
-        if verb == "parameter_gradient":
-            stage.parameter_gradient(action.micro_batch)
-            return
-        arrived: dict[Edge, Message] = {}
-        for key in self._receives[index, verb]:
-            message, before = self._messages[key].popleft(), arrived.get(key.edge)
-            arrived[key.edge] = message if before is None else before.beside(message)
+        arrived = {key.edge: self._messages[key].popleft() for key in self._receives[index, verb]}
         if verb == "forward":
             if index in self._reads_samples and self._targets_wait(stage):
                 self._targets.append(stage.live.allocate([self._target_bytes]))
             sent = stage.forward(action.micro_batch, arrived)
             if index == self._head and self._targets:
                 stage.live.drop(self._targets.popleft())
-        elif verb == "reconstruct":
-            sent = stage.reconstruct(action.micro_batch, arrived)
-        elif verb == "input_gradient":
-            sent = stage.input_gradient(action.micro_batch, arrived)
         else:
             sent = stage.backward(action.micro_batch, arrived)
         for edge, message in sent.items():
-            key = ChannelKey(edge, DIRECTIONS[verb])
+            key = ChannelKey(edge, verb)
             self._messages[key].append(message.copied(self._slots[key]) if key in self._slots else message)
 
     def _targets_wait(self, stage: StageMemory) -> bool:

@@ -12,10 +12,9 @@ from attrs import field, frozen
 
 from petra_graph.compiler.memory.live_tensors import LiveTensor, LiveTensors, Streams
 from petra_graph.graph.node_graph import INPUT
-from petra_graph.program.node_costs import NodeCost, Operation, Work
+from petra_graph.program.node_costs import NodeCost, Work
 from petra_graph.program.stage_program import Segment
 from petra_graph.program.weight_versions import WeightVersions
-from petra_graph.spec.model import Word
 
 
 @frozen(kw_only=True)
@@ -43,33 +42,12 @@ class _RecordedGraph:
     between: list[Streams] = field(factory=list)
 
 
-@frozen
-class _SplitGraph:
-    """The graph of a split backward from R to W: for each node its inputs, its outputs, and the tensors that the graph keeps alive."""
-
-    inputs: list[Streams] = field(factory=list)
-    outputs: list[Streams] = field(factory=list)
-    kept: list[Streams] = field(factory=list)
-
-
-_Parts = tuple[Operation, Operation, Operation, Operation]
-_RECONSTRUCTED: _Parts = ("reconstruct", "reconstruct_inputs", "reconstruct_parameters", "reconstruct_gradients")
-_RERUN: _Parts = ("rerun", "rerun_inputs", "rerun_parameters", "rerun_gradients")
-
-
 class SegmentMemory:
     """The segments of one stage."""
 
     def __init__(
-        self,
-        nodes: Mapping[str, NodeCost],
-        live: LiveTensors,
-        versions: WeightVersions[Streams],
-        share: EncodedShare,
-        *,
-        word: Word = "FB",
+        self, nodes: Mapping[str, NodeCost], live: LiveTensors, versions: WeightVersions[Streams], share: EncodedShare
     ) -> None:
-        self._word = word
         self.live = live
         self._nodes = nodes
         self._versions = versions
@@ -77,9 +55,6 @@ class SegmentMemory:
         self._with_gradient: set[str] = set()
         self._buffers: dict[tuple[str, int], Streams] = {}
         self._graphs: dict[tuple[str, int], _RecordedGraph] = {}
-        self._split_graphs: dict[tuple[str, int], _SplitGraph] = {}
-        self._apart: dict[tuple[str, int], tuple[_RecordedGraph, Streams]] = {}
-        """Graphs that one operation differentiates, W or B, and the gradients of their outputs where those have come before it."""
         self._pending: dict[int, tuple[Streams, Streams]] = {}
 
     def forget_gradients(self) -> None:
@@ -91,9 +66,6 @@ class SegmentMemory:
         """Return the outputs of a segment's forward, held once."""
         if segment.kind == "head":
             (name,) = segment.nodes
-            if self._word != "FB":
-                self._split_graphs[name, micro_batch] = self._rerun_ahead(segment.nodes, inputs)
-                return []
             self._differentiated(name, self._nodes[name].work["forward_backward"])
             gradients = self._results(self._nodes[name].work["forward_backward"], inputs, self._nodes[name].input_bytes)
             self.live.hold(inputs)
@@ -158,124 +130,6 @@ class SegmentMemory:
                     node.work["reverse"], [*outputs, *gradients], (*node.input_bytes, *node.input_bytes)
                 )
                 return both[: len(node.input_bytes)], both[len(node.input_bytes) :]
-
-    def reconstruct(self, segment: Segment, micro_batch: int, outputs: Streams) -> Streams:
-        """Return the input from a segment's R, held once; its graph lives until W."""
-        at = segment.nodes[0], micro_batch
-        if segment.kind == "head":
-            inputs = self._split_graphs[at].inputs[0]
-            self.live.hold(inputs)
-            return inputs
-        if segment.keeps == "input":
-            inputs = self._restored(segment, self._buffers[at])
-            if "B" in self._word or self._waits_for_w(segment):
-                self._apart[at] = self._recorded(segment.nodes, inputs), []
-            else:
-                self._split_graphs[at] = self._rerun_ahead(segment.nodes, inputs)
-            return inputs
-        (name,) = segment.nodes
-        node = self._nodes[name]
-        work = node.work["reconstruct"]
-        self.live.update_peak(work.working_bytes)
-        inputs = self._results(work, outputs, node.input_bytes)
-        kept = self._kept(work, [*outputs, *inputs], work.kept_bytes)
-        self._split_graphs[at] = _SplitGraph(inputs=[inputs], outputs=[outputs], kept=[kept])
-        return inputs
-
-    def input_gradient(self, segment: Segment, micro_batch: int, gradients: Streams) -> Streams:
-        """Return the gradient of a segment's input from its I, held once."""
-        at = segment.nodes[0], micro_batch
-        if self._waits_for_w(segment):
-            graph, _ = self._apart[at]
-            self.live.hold(gradients, "graphs")
-            self._apart[at] = graph, gradients
-            return []
-        split = self._split_graphs[at]
-        _, operation, *_ = _parts(segment)
-        ends = [stream for stream in split.outputs[-1] if stream in split.kept[-1]]
-        self.live.hold(ends, "graphs")
-        through = gradients
-        self.live.hold(through)
-        for place, name in reversed(list(enumerate(segment.nodes))):
-            node = self._nodes[name]
-            work = node.work[operation]
-            arguments = [*split.outputs[place], *through, *split.inputs[place]]
-            before = through
-            if (
-                name != segment.nodes[-1]
-            ):  # Autograd alone has the gradient between two nodes, and frees it unless W needs it.
-                needed = [arguments[index] for index in work.holds if index < len(arguments)]
-                self.live.drop(stream for stream in through if stream not in needed)
-                before = [stream for stream in through if stream in needed]
-            self.live.update_peak(work.working_bytes)
-            through = self._results(work, arguments, node.input_bytes)
-            kept = self._kept(work, [*arguments, *through], work.inner_bytes)
-            self.live.drop(split.kept[place], "graphs")
-            split.kept[place] = kept
-            self.live.drop(before)
-        # Behind the backward nothing refers to the beginning of the last node's graph.
-        (*_, own) = split.kept[-1]
-        self.live.drop([*ends, own], "graphs")
-        last = self._nodes[segment.nodes[-1]].work[operation]
-        split.kept[-1][-1:] = self.live.allocate([last.kept_bytes], "graphs")
-        return through
-
-    def parameter_gradient(self, segment: Segment, micro_batch: int) -> None:
-        """Do a segment's W, and free its graph and its input."""
-        at = segment.nodes[0], micro_batch
-        if self._waits_for_w(segment):
-            graph, gradients = self._apart.pop(at)
-            self.live.drop(graph.outputs.pop(), "graphs")  # Its graph alone has the last output, and frees it first.
-            graph.outputs.append([])
-            self.live.drop(self._replayed(segment.nodes, graph, gradients, stored=False))
-            self.live.drop(gradients, "graphs")
-        else:
-            _, _, operation, _ = _parts(segment)
-            for name, kept in reversed(list(zip(segment.nodes, self._split_graphs.pop(at).kept, strict=True))):
-                self._differentiated(name, self._nodes[name].work[operation])
-                self.live.drop(kept, "graphs")
-        self.drop_input(segment, micro_batch)
-
-    def gradients(self, segment: Segment, micro_batch: int, gradients: Streams) -> Streams:
-        """Return the gradient of a segment's input from its B, held once, and free its graph."""
-        at = segment.nodes[0], micro_batch
-        if at in self._apart:
-            graph, _ = self._apart.pop(at)
-            return self._replayed(segment.nodes, graph, gradients, stored=False)
-        split, (name,) = self._split_graphs.pop(at), segment.nodes
-        work = self._nodes[name].work[_parts(segment)[-1]]
-        self._differentiated(name, work)
-        arguments = [*split.outputs[0], *gradients, *split.inputs[0]]
-        through = self._results(work, arguments, self._nodes[name].input_bytes)
-        self.live.drop(split.kept[0], "graphs")
-        return through
-
-    def drop_input(self, segment: Segment, micro_batch: int) -> None:
-        """Free a segment's input in the FIFO."""
-        self.live.drop(self._buffers.pop((segment.nodes[0], micro_batch), []), "input_buffer")
-
-    def _rerun_ahead(self, nodes: Iterable[str], streams: Streams) -> _SplitGraph:
-        graph = _SplitGraph()
-        for name in nodes:
-            node = self._nodes[name]
-            work = node.work["rerun"]
-            self.live.update_peak(work.working_bytes)
-            graph.inputs.append(streams)
-            streams = self._results(work, streams, node.output_bytes)
-            graph.kept.append(self._kept(work, [*graph.inputs[-1], *streams], work.kept_bytes))
-            graph.outputs.append(streams)
-            self.live.drop(streams)
-        return graph
-
-    def _kept(self, work: Work, known: Streams, own: int) -> Streams:
-        """Return what the graph of a split backward keeps alive behind an operation: some of `known`, its arguments and results, and `own` bytes."""
-        held = [known[index] for index in work.holds]
-        self.live.hold(held, "graphs")
-        return [*held, *self.live.allocate([own], "graphs")]
-
-    def _waits_for_w(self, segment: Segment) -> bool:
-        """Whether no gradient of an input is asked for, of several nodes; a single one was measured so."""
-        return len(segment.nodes) > 1 and any(entry.edge.producer == INPUT for entry in segment.inputs)
 
     def _rerun(self, nodes: Sequence[str], inputs: Streams, gradients: Streams, *, stored: bool) -> Streams:
         if len(nodes) > 1:
@@ -349,8 +203,3 @@ class SegmentMemory:
     def _buffer_share(self, segment: Segment) -> float:
         samples = any(entry.edge.producer == INPUT for entry in segment.inputs)
         return self._share.sample_buffer if samples else self._share.buffer
-
-
-def _parts(segment: Segment) -> _Parts:
-    """Return the operations of a segment whose backward is split."""
-    return _RECONSTRUCTED if segment.keeps == "nothing" and segment.kind != "head" else _RERUN

@@ -6,8 +6,7 @@ Names and order are those of the executor, so that the two can be read side by s
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Mapping
-from itertools import chain
+from collections.abc import Mapping
 from math import ceil
 
 from attrs import frozen
@@ -18,7 +17,7 @@ from petra_graph.compiler.memory.segment_memory import EncodedShare, SegmentMemo
 from petra_graph.graph.node_graph import INPUT
 from petra_graph.program.channels import Edge
 from petra_graph.program.node_costs import CostTable, NodeCost, Operation
-from petra_graph.program.stage_program import Segment, StageProgram
+from petra_graph.program.stage_program import StageProgram
 from petra_graph.program.weight_versions import WeightVersions
 
 _OF_DELAY: tuple[Operation, Operation] = ("predict", "estimate")
@@ -32,12 +31,8 @@ class Message:
     live: LiveTensors
     """Of the device on which it is."""
     gradients: Streams
-    """In a forward message, the streams themselves; none in a message that has an activation alone."""
+    """In a forward message, the streams themselves."""
     activation: Streams | None = None
-
-    def beside(self, other: Message) -> Message:
-        """Return this message and another one on the same edge as one."""
-        return Message(self.live, [*self.gradients, *other.gradients], self.activation or other.activation)
 
     def copied(self, live: LiveTensors) -> Message:
         """Return this message, which is dropped, as a copy in other memory."""
@@ -97,15 +92,10 @@ class StageMemory:
             for name in _OF_DELAY
         )
         self._facts = program.facts(stages=program.index, replicas=1, micro_batches=sys.maxsize)
-        self._segments = SegmentMemory(self._nodes, self.live, self._versions, share, word=program.word)
-        self._for_a_cut: Streams = []
-        """What an open split backward has received, until the forward between its parts."""
-        self._early: dict[Edge, Message] = {}
-        """The gradients that an open split backward has received with activations, until it differentiates."""
+        self._segments = SegmentMemory(self._nodes, self.live, self._versions, share)
 
     def forward(self, micro_batch: int, arrived: Mapping[Edge, Message]) -> dict[Edge, Message]:
         """Do the forward; `arrived` has the message of each edge from another stage."""
-        self._received_no_more()
         received = {
             edge: self._received(arrived[edge].gradients, edge, arrived[edge].live)
             if edge in arrived
@@ -129,13 +119,7 @@ class StageMemory:
         return sent
 
     def backward(self, micro_batch: int, arrived: Mapping[Edge, Message]) -> dict[Edge, Message]:
-        """Do the backward, or B; `arrived` has the message of each edge to another stage, less those that R had."""
-        if self.program.word != "FB":
-            sent = self._differentiate(micro_batch, arrived, self._segments.gradients)
-            for segment in reversed(self.program.segments):
-                self._segments.drop_input(segment, micro_batch)
-            self._end(micro_batch)
-            return sent
+        """Do the backward; `arrived` has the message of each edge to another stage."""
         received = {
             edge: Message(
                 self.live,
@@ -144,7 +128,7 @@ class StageMemory:
             )
             for edge, message in arrived.items()
         }
-        sent = {}
+        sent: dict[Edge, Message] = {}
         self._hold(self._earlier, micro_batch)
         # The executor's local variables live until the next segment's replace them.
         found: Streams = []
@@ -176,117 +160,9 @@ class StageMemory:
                         self.live, self._sent(through[own]), None if activation is None else self._sent(activation)
                     )
         self.live.drop([*given, *found])
-        self._count(micro_batch)
-        return sent
-
-    def reconstruct(self, micro_batch: int, arrived: Mapping[Edge, Message]) -> dict[Edge, Message]:
-        """Do R: make all segments' graphs; `arrived` has the activation on each edge to another stage that returns one."""
-        self._hold(self._earlier, micro_batch)
-        received = {
-            edge: self._received(message.activation or [], edge, message.live) for edge, message in arrived.items()
-        }
-        self._early = {edge: self._kept(message) for edge, message in arrived.items() if message.gradients}
-        if self.program.word[0] != "F":
-            self._keep_for_a_cut(received)
-        sent: dict[Edge, Message] = {}
-        for segment in reversed(self.program.segments):
-            outputs = [] if segment.activation_from is None else received.pop(segment.activation_from)
-            inputs = self._segments.reconstruct(segment, micro_batch, outputs)
-            self.live.drop(outputs)
-            self._returned(segment, inputs, received, sent, activations=True)
-            self.live.drop(inputs)
-        return sent
-
-    def input_gradient(self, micro_batch: int, arrived: Mapping[Edge, Message]) -> dict[Edge, Message]:
-        """Do I; `arrived` has the gradients on each edge to another stage, less those that R had."""
-        return self._differentiate(micro_batch, arrived, self._segments.input_gradient)
-
-    def _differentiate(
-        self, micro_batch: int, arrived: Mapping[Edge, Message], of: Callable[[Segment, int, Streams], Streams]
-    ) -> dict[Edge, Message]:
-        arrived, self._early = {**arrived, **self._early}, {}
-        received = {edge: self._received(message.gradients, edge, message.live) for edge, message in arrived.items()}
-        if self.program.word == "RIFW":
-            self._keep_for_a_cut(received)
-        sent: dict[Edge, Message] = {}
-        for segment in reversed(self.program.segments):
-            messages = [received.pop(edge) for edge in segment.outputs]
-            gradients = self._summed(messages)
-            for streams in messages:
-                self.live.drop(streams)
-            through = of(segment, micro_batch, gradients)
-            self.live.drop(gradients)
-            self._returned(segment, through, received, sent, activations=False)
-            self.live.drop(through)
-        return sent
-
-    def parameter_gradient(self, micro_batch: int) -> None:
-        """Do W, and free the graphs."""
-        for segment in reversed(self.program.segments):
-            self._segments.parameter_gradient(segment, micro_batch)
-        self._end(micro_batch)
-
-    def _end(self, micro_batch: int) -> None:
-        self._received_no_more()
-        self._count(micro_batch)
-
-    def _count(self, micro_batch: int) -> None:
-        """Count a micro-batch to the window, and drop what it used."""
         self._late = self._late or self._facts.staleness(micro_batch) > 0
         self.live.drop(self._versions.end(micro_batch) or (), "parameter_buffer")
-
-    @property
-    def cut_bytes(self) -> int:
-        """The bytes of an open split backward that a cut copies: what it has received."""
-        early = (stream for message in self._early.values() for stream in message.gradients)
-        return sum(stream.size for stream in chain(self._for_a_cut, early))
-
-    def _kept(self, message: Message) -> Message:
-        """Return the gradients of a message that arrived before they are needed, as they came."""
-        if message.live is self.live:
-            return message
-        kept = self.live.allocate([stream.size for stream in message.gradients], "channels")
-        message.live.drop(message.gradients, "channels")
-        return Message(self.live, kept)
-
-    def _keep_for_a_cut(self, received: Mapping[Edge, Streams]) -> None:
-        """Keep messages as they came."""
-        share = self._share.channel
-        for streams in received.values():
-            if share == 1:
-                self.live.hold(streams, "channels")
-                self._for_a_cut += streams
-            else:
-                self._for_a_cut += self.live.allocate([ceil(share * stream.size) for stream in streams], "channels")
-
-    def _received_no_more(self) -> None:
-        """Free what was kept for a cut, which cannot fall before W any more."""
-        self.live.drop(self._for_a_cut, "channels")
-        self._for_a_cut = []
-
-    def _returned(
-        self,
-        segment: Segment,
-        streams: Streams,
-        received: dict[Edge, Streams],
-        sent: dict[Edge, Message],
-        *,
-        activations: bool,
-    ) -> None:
-        """Hand a segment's streams to the producers of its inputs: the activations where they are returned, or the gradients."""
-        first = 0
-        for entry in segment.inputs:
-            own = streams[first : first + entry.streams]
-            first += entry.streams
-            if entry.edge.producer == INPUT or (activations and not entry.returns_activation):
-                continue
-            if entry.edge.producer in self._inside:
-                self.live.hold(own)
-                received[entry.edge] = own
-            elif activations:
-                sent[entry.edge] = Message(self.live, [], self._sent(own))
-            else:
-                sent[entry.edge] = Message(self.live, self._sent(own))
+        return sent
 
     def update(self) -> None:
         self._versions.before_step()

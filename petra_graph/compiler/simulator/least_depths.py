@@ -62,31 +62,9 @@ def with_depths(pipeline: Pipeline, depths: Sequence[int]) -> Pipeline:
     return evolve(pipeline, stages=tuple(evolve(stage, depth=depth) for stage, depth in stages))
 
 
-def with_spread_updates(pipeline: Pipeline) -> Pipeline:
-    """Return the same pipeline with a share of the update at each micro-batch: a period is one micro-batch."""
-    stages = tuple(
-        evolve(
-            stage,
-            accumulation=1,
-            seconds=evolve(
-                stage.seconds,
-                update=stage.seconds.update / stage.accumulation,
-                exchange=stage.seconds.exchange / stage.accumulation,
-            ),
-        )
-        for stage in pipeline.stages
-    )
-    return evolve(pipeline, stages=stages)
-
-
 def _from_the_head(pipeline: Pipeline, seconds: float) -> tuple[int, ...]:
-    """Return the least depths with which all stages keep up with a tick of `seconds`."""
-    return raised_to_keep_up(with_depths(pipeline, _bounds(pipeline, seconds)), seconds)
-
-
-def raised_to_keep_up(pipeline: Pipeline, seconds: float) -> tuple[int, ...]:
-    """Return a pipeline's depths, raised from the head on until all stages keep up with a tick of `seconds`."""
-    depths = [stage.depth for stage in pipeline.stages]
+    """Raise lower bounds, from the head on, until all stages keep up with a tick of `seconds`."""
+    depths = _bounds(pipeline, seconds)
     indices = [stage.index for stage in pipeline.stages]
 
     def suffices(first: int) -> bool:
@@ -116,17 +94,10 @@ def _raise_depth(depths: list[int], position: int, suffices: Callable[[int], boo
 
 
 def _spread_upstream(pipeline: Pipeline, depths: list[int]) -> None:
-    """Raise depths so that none grows along a channel, from the verb that sends on it to the one that reads."""
-    stages = {stage.index: stage for stage in pipeline.stages}
-    backwards = [
-        (timing.sender, timing.receiver, timing.sent_by, timing.read_by)
-        for key, timing in pipeline.channels.items()
-        if key.direction != "forward"
-    ]
-    for consumer, producer, *verbs in sorted(backwards, reverse=True):
-        ends = zip((consumer, producer), verbs, strict=True)
-        ahead = [stages[each].verb_depth(verb) - stages[each].depth for each, verb in ends]
-        depths[producer - 1] = max(depths[producer - 1], depths[consumer - 1] + ahead[0] - ahead[1])
+    """Raise depths so that none grows along an edge."""
+    for reader in reversed(list(nx.topological_sort(pipeline.graph))):
+        for producer in pipeline.graph.predecessors(reader):
+            depths[producer - 1] = max(depths[producer - 1], depths[reader - 1])
 
 
 def _bounds(pipeline: Pipeline, seconds: float) -> list[int]:
@@ -157,11 +128,28 @@ def _bounds(pipeline: Pipeline, seconds: float) -> list[int]:
 
 def _on_shared_devices(pipeline: Pipeline, tolerance: float) -> tuple[int, ...]:
     """Try depths with updates spread evenly, whose period is shorter; with windows only where that loses throughput."""
-    depths = _by_simulation(with_spread_updates(pipeline), tolerance)
+    depths = _by_simulation(_with_spread_updates(pipeline), tolerance)
     full = max(work_seconds(pipeline).values())
     if pipeline.accumulation > 1 and tick(with_depths(pipeline, depths)).seconds > full * (1 + tolerance):
         return _by_simulation(pipeline, tolerance)
     return depths
+
+
+def _with_spread_updates(pipeline: Pipeline) -> Pipeline:
+    """Return the same pipeline with a share of the update at each micro-batch: a period is one micro-batch."""
+    stages = tuple(
+        evolve(
+            stage,
+            accumulation=1,
+            seconds=evolve(
+                stage.seconds,
+                update=stage.seconds.update / stage.accumulation,
+                exchange=stage.seconds.exchange / stage.accumulation,
+            ),
+        )
+        for stage in pipeline.stages
+    )
+    return evolve(pipeline, stages=stages)
 
 
 def _by_simulation(pipeline: Pipeline, tolerance: float) -> tuple[int, ...]:
@@ -172,7 +160,6 @@ def _by_simulation(pipeline: Pipeline, tolerance: float) -> tuple[int, ...]:
     distance = distances(pipeline.graph)
     for factor in _FACTORS:
         depths = [1 + factor * distance[stage.index] for stage in pipeline.stages]
-        _spread_upstream(pipeline, depths)
         seconds = tick(with_depths(pipeline, depths)).seconds
         tried.append((seconds, depths))
         gained = best - seconds

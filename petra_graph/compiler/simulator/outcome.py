@@ -10,17 +10,14 @@ Three stages under `1f1b` where a forward takes 1 second and a backward 2, one c
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 import networkx as nx
 from attrs import frozen
 
 from petra_graph.errors import Problem, SpecError
-from petra_graph.program.channels import ChannelKey, Verb
-from petra_graph.program.schedule import Action
-
-_LAST: Final[tuple[Verb, ...]] = ("backward", "parameter_gradient")
-"""The verbs with which a backward ends."""
+from petra_graph.program.channels import ChannelKey
+from petra_graph.program.schedule import Action, Verb
 
 
 class Event(NamedTuple):
@@ -65,8 +62,7 @@ class Timeline:
     @property
     def drain_seconds(self) -> float:
         """From the end of the head's last backward to the end of everything."""
-        backwards = (event for event in self.events if event.stage == self.head and event.verb in _LAST)
-        return self.seconds - max((event.end for event in backwards), default=0.0)
+        return self.seconds - max((event.end for event in self.of(self.head, "backward")), default=0.0)
 
 
 @frozen(kw_only=True)
@@ -96,9 +92,6 @@ class Wait:
 _PHRASES = {
     "forward": "run the forward of micro-batch",
     "backward": "run the backward of micro-batch",
-    "reconstruct": "reconstruct micro-batch",
-    "input_gradient": "compute the input's gradient of micro-batch",
-    "parameter_gradient": "compute the parameters' gradients of micro-batch",
     "update": "update after micro-batch",
 }
 

@@ -4,7 +4,6 @@ The order of operations that the runtimes execute (`program.schedule`) decides t
 
     stage 1 --- forward channel, bytes of the activation ---------------> stage 2
             <-- backward channel, bytes of gradient (and activation) ---
-            <-- activation channel, where stage 2 splits its backward --
 
 Decision: messages between two stages of one device cost no time and no capacity: they are handed over in place.
 
@@ -21,20 +20,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
+from typing import get_args
 
 import networkx as nx
 from attrs import define, evolve, field, frozen
 from attrs.validators import ge
 
-from petra_graph.graph.node_graph import INPUT
-from petra_graph.program.channels import ChannelKey, Direction, Edge, Verb
+from petra_graph.graph.node_graph import INPUT, growing_edges
+from petra_graph.program.channels import ChannelKey, Direction, Edge
 from petra_graph.program.device_types import Link
-from petra_graph.program.schedule import Action, messages, order, verb_depth
+from petra_graph.program.schedule import Action, Verb, order
 from petra_graph.program.stage_program import StageProgram
-from petra_graph.spec.model import Flush, Word
-
-DIRECTIONS: tuple[Direction, ...] = ("forward", "activation", "backward")
-"""Messages that one stage sends leave in this order."""
+from petra_graph.spec.model import Flush
 
 
 @frozen(kw_only=True)
@@ -43,24 +40,14 @@ class StageSeconds:
 
     forward: float = field(validator=ge(0))
     backward: float = field(validator=ge(0))
-    """With reconstruction or recomputation; the head's with its loss. The sum of the parts of a split one."""
-    reconstruct: float = field(default=0.0, validator=ge(0))
-    """Of `backward`, where that is an operation of its own: evaluating or reconstructing again, before the gradient is needed."""
-    input_gradient: float = field(default=0.0, validator=ge(0))
-    """Of `backward`, likewise: until the gradient of the stage's input is known."""
+    """With reconstruction or recomputation; the head's with its loss."""
     update: float = field(default=0.0, validator=ge(0))
     """One optimizer step, with an all-reduce that no computation hides."""
     exchange: float = field(default=0.0, validator=ge(0))
     """Of `update`: waiting for the all-reduce, which does not count as work."""
 
-    @property
-    def parameter_gradient(self) -> float:
-        """Of `backward`: the rest."""
-        return max(0.0, self.backward - self.reconstruct - self.input_gradient)
-
     def of(self, verb: Verb) -> float:
-        """Return the seconds of an operation; "backward" is what the parts before it leave."""
-        seconds: float = self.backward - self.reconstruct if verb == "backward" else getattr(self, verb)
+        seconds: float = getattr(self, verb)
         return seconds
 
     def per_micro_batch(self, accumulation: int) -> float:
@@ -74,13 +61,6 @@ class MessageBytes:
 
     forward: int = field(default=0, validator=ge(0))
     backward: int = field(default=0, validator=ge(0))
-    activation: int = field(default=0, validator=ge(0))
-    """Where it leaves ahead of the gradient."""
-
-    @property
-    def returned(self) -> int:
-        """To the producer, on both channels."""
-        return self.backward + self.activation
 
 
 @frozen(kw_only=True)
@@ -94,14 +74,10 @@ class TimedStage:
     accumulation: int
     flush: Flush
     seconds: StageSeconds
-    word: Word = "FB"
-
-    def verb_depth(self, verb: Verb) -> int:
-        return verb_depth(verb, self.depth, self.word)
 
     def actions(self, micro_batches: int) -> Iterator[Action]:
         """Yield the stage's operations between two drains."""
-        return order(self.depth, range(micro_batches), self.accumulation, self.flush, word=self.word)
+        return order(self.depth, range(micro_batches), self.accumulation, self.flush)
 
 
 @frozen(kw_only=True)
@@ -111,10 +87,6 @@ class ChannelTiming:
     sender: int
     """Index of the stage whose operation sends it."""
     receiver: int
-    sent_by: Verb
-    """The operation at whose end it leaves."""
-    read_by: Verb
-    """The operation that reads it."""
     link: tuple[str, str] | None
     """The devices, sender and receiver; None on one device."""
     occupies_seconds: float
@@ -146,19 +118,9 @@ class Pipeline:
         return self.stages[0].accumulation
 
     @property
-    def split(self) -> bool:
-        """Whether any stage's backward is split."""
-        return any(stage.word != "FB" for stage in self.stages)
-
-    @property
     def may_run(self) -> bool:
-        """Whether depths grow along no channel, so that no order of operations waits for ever."""
-        stages = {stage.index: stage for stage in self.stages}
-        return all(
-            stages[timing.receiver].verb_depth(timing.read_by) >= stages[timing.sender].verb_depth(timing.sent_by)
-            for key, timing in self.channels.items()
-            if key.direction != "forward"
-        )
+        """Whether depths grow along no edge, so that no order of operations waits for ever."""
+        return not growing_edges(self.graph, {stage.index: stage.depth for stage in self.stages})
 
     @property
     def flushes(self) -> bool:
@@ -229,29 +191,15 @@ def pipeline(
     ends = {
         edge: (sender_of[edge], program) for program in programs for edge in program.receives if edge.producer != INPUT
     }
-    returned = {
-        entry.edge
-        for program in programs
-        for segment in program.segments
-        for entry in segment.inputs
-        if entry.returns_activation
-    }
-    verbs = {
-        edge: messages(producer.word, consumer.word, returns_activation=edge in returned)
-        for edge, (producer, consumer) in ends.items()
-    }
 
     def channel(edge: Edge, direction: Direction) -> ChannelTiming:
         sender, receiver = ends[edge] if direction == "forward" else ends[edge][::-1]
-        sent_by, read_by = verbs[edge][direction]
         devices = sender.device, receiver.device
         local = devices[0] == devices[1]
         link = Link() if local else links.get(devices) or links[devices[::-1]]
         return ChannelTiming(
             sender=sender.index,
             receiver=receiver.index,
-            sent_by=sent_by,
-            read_by=read_by,
             link=None if local else devices,
             occupies_seconds=getattr(channel_bytes[edge], direction) / link.bytes_per_second,
             latency_seconds=link.latency_seconds,
@@ -266,15 +214,11 @@ def pipeline(
                 accumulation=program.accumulation,
                 flush=program.flush,
                 seconds=each,
-                word=program.word,
             )
             for program, each in zip(programs, seconds, strict=True)
         ),
         channels={
-            ChannelKey(edge, direction): channel(edge, direction)
-            for direction in DIRECTIONS
-            for edge in ends
-            if direction in verbs[edge]
+            ChannelKey(edge, direction): channel(edge, direction) for direction in get_args(Direction) for edge in ends
         },
         links=links,
         overlap=overlap,

@@ -8,7 +8,7 @@ periods) means: v of period q starts no earlier than `seconds` after u of period
     k      otherwise: one window of accumulation, with its update
 
 A stage whose depth is d does F(d-1), B0, F(d), B1, ... then, so its own edges do not depend on d; between stages the
-difference of two depths is a number of periods. A period is the stage's word.
+difference of two depths is a number of periods.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from typing import NamedTuple
 from attrs import evolve, frozen
 
 from petra_graph.compiler.simulator.pipeline import ChannelTiming, Pipeline, TimedStage
-from petra_graph.program.channels import ChannelKey, Verb
-from petra_graph.program.schedule import Action, period
+from petra_graph.program.channels import ChannelKey
+from petra_graph.program.schedule import Action, Verb
 
 
 class StartNode(NamedTuple):
@@ -97,7 +97,7 @@ class _Builder:
         self._sends: dict[tuple[int, Verb], list[ChannelKey]] = {}
         self._links: dict[tuple[str, str], list[ChannelKey]] = {}
         for key, timing in self._channels.items():
-            self._sends.setdefault((timing.sender, timing.sent_by), []).append(key)
+            self._sends.setdefault((timing.sender, key.direction), []).append(key)
             if timing.link is not None:
                 self._links.setdefault(timing.link, []).append(key)
         occupied = {timing.link for timing in self._channels.values() if timing.occupies_seconds}
@@ -108,9 +108,9 @@ class _Builder:
         edges = [edge for stage in self._stages for edge in self._stage_edges(stage)]
         edges += [edge for key, timing in self._channels.items() for edge in self._message_edges(key, timing)]
         edges += [edge for keys in self._links.values() for edge in self._link_edges(keys)]
-        for timing in self._channels.values():
+        for key, timing in self._channels.items():
             if timing.capacity is not None:
-                edges += self._capacity_edges(timing, timing.capacity)
+                edges += self._capacity_edges(key, timing, timing.capacity)
         return PrecedenceGraph(period_micro_batches=self._period, nodes=tuple(self._nodes()), edges=tuple(edges))
 
     def _nodes(self) -> Iterator[StartNode]:
@@ -119,9 +119,7 @@ class _Builder:
                 yield from self._operation(stage, "forward", m)
         for stage in reversed(self._stages):
             for m in range(self._period):
-                for verb in period(stage.word):
-                    if verb != "forward":
-                        yield from self._operation(stage, verb, m)
+                yield from self._operation(stage, "backward", m)
             if self._windows:
                 yield StartNode(stage.index, "update", self._period - 1)
 
@@ -147,7 +145,7 @@ class _Builder:
             after = StartNode(stage.index, actions[place].verb, actions[place].micro_batch)
             for action in _preceding(actions, place, overlap=self._pipeline.overlap):
                 seconds = self._seconds[stage.index].of(action.verb)
-                if action.verb in ("backward", "parameter_gradient"):
+                if action.verb == "backward":
                     seconds += self._spread[stage.index]
                 yield self._edge(StartNode(stage.index, action.verb, action.micro_batch), after, seconds)
 
@@ -157,17 +155,17 @@ class _Builder:
             yield from evolve(stage, flush="drain").actions(self._period)
             return
         for m in range(self._period):
-            for verb in period(stage.word):
-                yield Action(verb, m + stage.depth - 1 if verb == "forward" else m)
+            yield Action("forward", m + stage.depth - 1)
+            yield Action("backward", m)
             if self._windows and m == self._period - 1:
                 yield Action("update", m)
 
     def _message_edges(self, key: ChannelKey, timing: ChannelTiming) -> Iterator[Precedence]:
         """Yield that an operation starts after its messages have arrived."""
-        seconds = self._seconds[timing.sender].of(timing.sent_by)
+        seconds = self._seconds[timing.sender].of(key.direction)
         for m in range(self._period):
-            sent = StartNode(timing.sender, timing.sent_by, m)
-            read = StartNode(timing.receiver, timing.read_by, m)
+            sent = StartNode(timing.sender, key.direction, m)
+            read = StartNode(timing.receiver, key.direction, m)
             if key in self._entering:
                 transfer = sent._replace(channel=key)
                 yield self._edge(sent, transfer, seconds)
@@ -175,24 +173,19 @@ class _Builder:
             else:
                 yield self._edge(sent, read, seconds + timing.seconds)
 
-    def _capacity_edges(self, timing: ChannelTiming, capacity: int) -> Iterator[Precedence]:
+    def _capacity_edges(self, key: ChannelKey, timing: ChannelTiming, capacity: int) -> Iterator[Precedence]:
         """Yield that an operation starts after its channel has room."""
         for m in range(self._period):
-            read = StartNode(timing.receiver, timing.read_by, m)
-            later = StartNode(timing.sender, timing.sent_by, m + capacity)
-            yield self._edge(read, later, self._seconds[timing.receiver].of(timing.read_by))
+            read = StartNode(timing.receiver, key.direction, m)
+            later = StartNode(timing.sender, key.direction, m + capacity)
+            yield self._edge(read, later, self._seconds[timing.receiver].of(key.direction))
 
     def _link_edges(self, keys: Sequence[ChannelKey]) -> Iterator[Precedence]:
-        """Yield that messages enter a link one after another; one stage sends them all, to its producer or its consumer.
-
-        The channels come in the order in which a micro-batch's messages leave.
-        """
+        """Yield that messages enter a link one after another; one stage sends them all, in one direction."""
         if keys[0] not in self._entering:
             return
         transfers = [
-            StartNode(self._channels[key].sender, self._channels[key].sent_by, m, key)
-            for m in range(self._period)
-            for key in keys
+            StartNode(self._channels[key].sender, key.direction, m, key) for m in range(self._period) for key in keys
         ]
         transfers.append(transfers[0]._replace(micro_batch=self._period))
         for before, after in pairwise(transfers):
@@ -212,9 +205,9 @@ def _preceding(actions: Sequence[Action], place: int, *, overlap: bool) -> Itera
     forwards = action.verb == "forward"
     before = actions[place - 1 :: -1]
     yield next(each for each in before if (each.verb == "forward") == forwards)
-    if action.verb in ("backward", "reconstruct"):
+    if action.verb == "backward":
         yield Action("forward", action.micro_batch)
-    elif action.verb in ("forward", "update"):
+    else:
         other = next((each for each in before if (each.verb == "forward") != forwards), None)
         if other is not None:
             yield other

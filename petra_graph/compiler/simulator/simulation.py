@@ -2,8 +2,8 @@
 
 Every stage follows `program.schedule.order`. A device that does one operation at a time follows it as written. On a
 device that overlaps, forwards form one stream, backwards and updates another, and the order still holds where numbers
-depend depend on it: a forward starts after the backwards (or parts of one) and updates that stand before it, a backward (or its
-first part) after its own forward, an update after the forwards that stand before it.
+depend on it: a forward starts after the backwards and updates that stand before it, a backward after its own forward, an
+update after the forwards that stand before it.
 
 Decision: where a device hosts several stages, the ready stage nearest to the head goes first. So the pipeline empties
 from its end, as the scheduler's does, which goes over its stages in reverse order.
@@ -24,8 +24,8 @@ from attrs import define, field
 
 from petra_graph.compiler.simulator.outcome import Deadlock, Event, Timeline, Wait, waiting_cycle
 from petra_graph.compiler.simulator.pipeline import ChannelTiming, Pipeline, TimedStage
-from petra_graph.program.channels import ChannelKey, Verb
-from petra_graph.program.schedule import Action
+from petra_graph.program.channels import ChannelKey
+from petra_graph.program.schedule import Action, Verb
 
 
 def simulate(pipeline: Pipeline, micro_batches: int) -> Timeline:
@@ -88,8 +88,8 @@ class _Simulation:
             self._stages[stage.index] = _StageState(stage, streams, ended=[0] * len(streams))
         for key, timing in pipeline.channels.items():
             channel = _ChannelState(key, timing)
-            self._stages[timing.receiver].receives[timing.read_by].append(channel)
-            self._stages[timing.sender].sends[timing.sent_by].append(channel)
+            self._stages[timing.receiver].receives[key.direction].append(channel)
+            self._stages[timing.sender].sends[key.direction].append(channel)
         self._units: dict[tuple[str, int], _Unit] = {}
         for state in reversed(self._stages.values()):
             for stream in range(len(state.streams)):
@@ -214,7 +214,7 @@ def _streams(actions: Iterator[Action], *, overlap: bool) -> Sequence[Sequence[_
         match action.verb:
             case "forward":
                 forwards.append(_Operation(action, len(others)))
-            case "backward" | "reconstruct" | "input_gradient" | "parameter_gradient":
+            case "backward":
                 others.append(_Operation(action, action.micro_batch + 1))
             case "update":
                 others.append(_Operation(action, len(forwards)))

@@ -19,6 +19,8 @@ from petra_graph.compiler.simulator.pipeline import Pipeline
 from petra_graph.compiler.simulator.precedence import Precedence, needs_windows, precedence_graph
 from petra_graph.compiler.simulator.simulation import simulate
 
+SAME_SPEED = 0.01
+"""Relative difference of speeds that count as equal."""
 _DEEP = 1_000
 """A depth at which no stage of an unbounded pipeline waits for its own backwards."""
 _WINDOWS = 12

@@ -1,13 +1,10 @@
-"""The warnings about delay: what it costs, and which depths, stages or parts of backwards would lower it.
-
-Decision: one line says how to lower the delay of a plan. Split backwards are named before the least depths of whole ones: they have less.
-"""
+"""The warnings about delay: what it costs, and which depths or stages would lower it."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from itertools import groupby
-from math import ceil, inf
+from math import ceil
 
 from attrs import evolve
 
@@ -16,12 +13,9 @@ from petra_graph.compiler.memory.pipeline_memory import stage_memory
 from petra_graph.compiler.memory_and_time import Prediction
 from petra_graph.compiler.placement_search import resolved_placement
 from petra_graph.compiler.simulator.least_depths import least_depths, with_depths
-from petra_graph.compiler.simulator.split_orders import least_orders, with_orders
-from petra_graph.compiler.simulator.steady_state import tick
-from petra_graph.errors import SpecError
+from petra_graph.compiler.simulator.steady_state import SAME_SPEED, tick
 from petra_graph.kinds.stage_facts import steady_staleness
 from petra_graph.planning.network.measure_network import MeasuredNetwork
-from petra_graph.planning.place.split_or_whole import SAME_SPEED
 from petra_graph.program.stage_bytes import summed
 from petra_graph.program.stage_program import StageProgram
 from petra_graph.units import noun, size_text
@@ -32,8 +26,6 @@ _SAVING = 0.9
 """Share of the staleness or of the buffers that a change must undercut."""
 _HARMLESS = 1
 """Updates of delay beyond which networks without batch normalisation were found to lose."""
-_TOO_FEW = 2
-"""Stages, at most, for which whole backwards need as little depth as split ones: of two, the first one waits for the head alone."""
 _LITTLE_HURT = ("muon", "soap")
 """Optimizers that were found to lose no more than a few hundredths of a nat."""
 _MEASURED = (
@@ -69,16 +61,6 @@ def latest(programs: Sequence[StageProgram]) -> float:
     return max(steady_staleness(program.depth, program.accumulation, program.flush) for program in programs)
 
 
-def split_in_vain(network: MeasuredNetwork, programs: Sequence[StageProgram]) -> Iterator[str]:
-    """Say where split backwards lower no delay."""
-    split = any(program.word != "FB" for program in programs)
-    if network.spec.method.split_backward is True and split and len(programs) <= _TOO_FEW:
-        yield (
-            f"with {len(programs)} {noun(len(programs), 'stage')}, split backwards have no less delay than whole ones and are no faster, "
-            "unless messages take long, and their graphs take more memory: set method.split_backward = false"
-        )
-
-
 def merging(prediction: Prediction) -> Iterator[str]:
     """Compare with one stage a device, from that placement's own prediction."""
     inputs, programs = prediction.inputs, prediction.programs
@@ -90,8 +72,7 @@ def merging(prediction: Prediction) -> Iterator[str]:
     cuts = [[name for program in stages for name in program.nodes] for _, stages in runs]
     stages = partition(inputs.graph, cuts, [device for device, _ in runs])
     auto = isinstance(prediction.placement.schedule, tuple)
-    split = prediction.placement.words is not None
-    inputs = evolve(inputs, schedule="auto" if auto else inputs.schedule, split_backward=split)
+    inputs = evolve(inputs, schedule="auto" if auto else inputs.schedule)
     merged = Prediction(inputs=inputs, placement=resolved_placement(inputs, stages))
     stale, less = prediction.programs[0].depth - 1, merged.programs[0].depth - 1
     buffers, fewer = _buffers(prediction), _buffers(merged)
@@ -115,26 +96,20 @@ def _buffers(prediction: Prediction) -> int:
     return held.input_buffer + held.parameter_buffer
 
 
-def less_depth(prediction: Prediction, network: MeasuredNetwork) -> Iterator[str]:
-    """Name the depths that would do at the same speed, with split backwards where these need less."""
-    split = list(_later_than_split(prediction, network))
-    yield from split or _stale(prediction)
-
-
-def _stale(prediction: Prediction) -> Iterator[str]:
-    """Compare with the least depths at the same speed."""
+def less_depth(prediction: Prediction) -> Iterator[str]:
+    """Name the least depths at the same speed."""
     inputs, pipeline = prediction.inputs, prediction.pipeline
-    if not _tries_depths(prediction) or max(stage.depth for stage in pipeline.stages) == 1:
+    if len(prediction.programs) > _STAGES_TRIED or not pipeline.one_stage_a_device or pipeline.flushes:
         return
-    orders = least_orders(pipeline) if pipeline.split else None
-    least = least_depths(pipeline) if orders is None else orders.depths
+    if max(stage.depth for stage in pipeline.stages) == 1:
+        return
+    least = least_depths(pipeline)
     depths = [stage.depth for stage in pipeline.stages]
     if sum(least) - len(least) > _SAVING * (sum(depths) - len(depths)):
         return
-    better = with_depths(pipeline, least) if orders is None else with_orders(pipeline, orders)
-    if tick(better).seconds > prediction.timing.tick_seconds * (1 + SAME_SPEED):
+    if tick(with_depths(pipeline, least)).seconds > prediction.timing.tick_seconds * (1 + SAME_SPEED):
         return
-    programs = inputs.programs(prediction.placement, least, None if orders is None else orders.words)
+    programs = inputs.programs(prediction.placement, least)
     held = summed(stage_memory(programs, inputs.costs, transport=inputs.transport))
     now = summed(prediction.memory)
     stale = (depths[0] - 1) / inputs.accumulation
@@ -142,40 +117,4 @@ def _stale(prediction: Prediction) -> Iterator[str]:
         f"the first stage is {stale:.3g} {noun(stale, 'update')} stale; {(least[0] - 1) / inputs.accumulation:.3g} "
         f"would be enough for the same speed, in {size_text(held.total)} instead of {size_text(now.total)}: "
         'set method.schedule = "auto"'
-        + (" and method.split_backward = true" if isinstance(inputs.split_backward, tuple) else "")
-    )
-
-
-def _tries_depths(prediction: Prediction) -> bool:
-    pipeline = prediction.pipeline
-    return len(prediction.programs) <= _STAGES_TRIED and pipeline.one_stage_a_device and not pipeline.flushes
-
-
-def _later_than_split(prediction: Prediction, network: MeasuredNetwork) -> Iterator[str]:
-    """Compare with split backwards on the same stages and devices, under the least depths at full speed."""
-    method, late = network.spec.method, latest(prediction.programs)
-    decided = (
-        method.split_backward is not False or method.max_staleness is not None or isinstance(network.schedule, tuple)
-    )
-    if decided or late <= _HARMLESS or not _tries_depths(prediction):
-        return
-    try:
-        variant = network.variant(evolve(network.spec, method=evolve(method, schedule="auto", split_backward=True)))
-    except SpecError:  # This method has no split backwards.
-        return
-    inputs = variant.planner_inputs(prediction.placement.devices, overlap=prediction.inputs.overlap)
-    split = Prediction(inputs=inputs, placement=resolved_placement(inputs, prediction.placement))
-    whole = min(max(least_depths(prediction.pipeline)), max(program.depth for program in prediction.programs))
-    if max(program.depth for program in split.programs) >= whole:
-        return
-    most = {device.name: device.memory_bytes or device.type.memory_bytes or inf for device in inputs.devices}
-    fits = all(held.total <= most[name] for name, held in split.device_memory.items())
-    if not fits or tick(split.pipeline).seconds > prediction.timing.tick_seconds * (1 + SAME_SPEED):
-        return
-    held, now = (max(one.total for one in each.device_memory.values()) for each in (split, prediction))
-    keys = [] if network.schedule == "auto" else ['method.schedule = "auto"']
-    yield (
-        f"the first stage is {late:.3g} updates late, and with split backwards it would be {latest(split.programs):.3g}, at "
-        f"{_speed(prediction, split)}, with {size_text(held)} instead of {size_text(now)} on the fullest device: "
-        f"set {' and '.join([*keys, 'method.split_backward = true'])}"
     )

@@ -12,7 +12,7 @@ from petra_graph.compiler.profile_check import taken_under_load
 from petra_graph.errors import shown
 from petra_graph.graph.node_graph import INPUT
 from petra_graph.planning.advice.delay_corrections import corrections_without_effect
-from petra_graph.planning.advice.delay_warnings import delayed, latest, less_depth, merging, split_in_vain
+from petra_graph.planning.advice.delay_warnings import delayed, latest, less_depth, merging
 from petra_graph.planning.advice.plan_assumptions import device_guesses
 from petra_graph.planning.network.measure_network import MeasuredNetwork
 from petra_graph.planning.network.shared_across_stages import across_stages
@@ -43,7 +43,7 @@ def warnings(prediction: Prediction, network: MeasuredNetwork) -> Iterator[str]:
     yield from merging(prediction)
     yield from _exchanging(prediction, spec)
     yield from _unbalanced(prediction, spec)
-    yield from less_depth(prediction, network)
+    yield from less_depth(prediction)
 
 
 def warnings_without_prediction(network: MeasuredNetwork, programs: Sequence[StageProgram]) -> Iterator[str]:
@@ -51,7 +51,6 @@ def warnings_without_prediction(network: MeasuredNetwork, programs: Sequence[Sta
     for text in across_stages(network.shapes, [program.nodes for program in programs]):
         yield f"{text}: partition.untie gives each a copy of its own, so this is another model than the tied one"
     yield from delayed(network, programs)
-    yield from split_in_vain(network, programs)
     yield from _beyond_the_run(network, latest(programs))
     yield from _without_effect(network, programs)
 

@@ -15,9 +15,7 @@ from petra_graph.compiler.spec_checks import (
     check_method,
     check_number_of_stages,
     check_precision,
-    check_words,
     keep_problems,
-    listed_number,
 )
 from petra_graph.errors import Path, PluginError, Problem, SpecError
 from petra_graph.graph.node_graph import NodeGraph
@@ -140,14 +138,12 @@ def given_stages(graph: NodeGraph, spec: Spec, schedule: RequestedSchedule) -> P
         raise SpecError(problems)
     stages = spec.partition.stages
     if stages == "auto":
-        stages = listed_number(schedule, spec.method.split_backward) or 1
+        stages = len(schedule) if isinstance(schedule, tuple) else 1
     if isinstance(stages, int):
         check_number_of_stages(stages, schedule, graph)
-        check_words(spec.method.split_backward, schedule, stages)
         return None
     given = partition(graph, per_block(graph) if stages == "per-block" else stages, [""])
     check_depths(schedule, graph, given)
-    check_words(spec.method.split_backward, schedule, len(given.stages))
     return given
 
 
@@ -157,7 +153,6 @@ def with_method(table: MethodSpec, name: str, schedule: RequestedScheduleName) -
         table,
         name=name,
         schedule=schedule,
-        split_backward=False,
         reversible=None,
         buffered=None,
         backward=None,

@@ -92,7 +92,7 @@ class MeasuredNetwork(CheckedSpec):
         return settings_of(self.spec, (self.optimizer.plugin.name, self.optimizer.options), self.loss.plugin.name)
 
     def costs(self) -> CostTable:
-        """Return what nodes cost, measured once for each set of kinds, micro-batch, precision and clipping, with and without split backwards.
+        """Return what nodes cost, measured once for each set of kinds, micro-batch, precision and clipping.
 
         A step calls it only where costs decide something.
 
@@ -110,12 +110,8 @@ class MeasuredNetwork(CheckedSpec):
         owners = {plugin.distribution for plugin in used if plugin is not None}
         known = _known_costs if owners == {FIRST_PARTY} else self.known_costs
         del known[:-_KNOWN_NETWORKS]
-        key = (nodes, plugins, self.facts, spec.data.batch, spec.precision, spec.optimizer.clip, self._split)
+        key = (nodes, plugins, self.facts, spec.data.batch, spec.precision, spec.optimizer.clip)
         return known.get(key, self._measured_costs)
-
-    @property
-    def _split(self) -> bool:
-        return self.spec.method.split_backward is not False
 
     def _measured_costs(self) -> CostTable:
         conditions = Conditions(
@@ -127,7 +123,6 @@ class MeasuredNetwork(CheckedSpec):
             optimizer_options=self.optimizer.options,
             optimizer=self.optimizer.plugin.owned,
             clip=self.spec.optimizer.clip,
-            split=self._split,
         )
         with at_path("loss", "name"):  # blocks and optimizers have paths of their own
             return measure_costs(self.graph, conditions)
@@ -150,7 +145,6 @@ class MeasuredNetwork(CheckedSpec):
             **asdict(self.lowering, recurse=False),
             costs=costs,
             schedule=self.schedule,
-            split_backward=spec.method.split_backward,
             transport=transport_of(spec.precision, spec.run.transport, kind),
             between_processes=spec.run.transport,
             devices=devices,

@@ -279,7 +279,7 @@ class _Choice:
                 for segment in program.segments:
                     for name in segment.nodes if segment.kind != "head" else ():
                         node = inputs.costs.nodes[name]
-                        spent = node_seconds(program, segment, name, inputs.clocks[program.device], inputs.parts)
+                        spent = node_seconds(program, segment, name, inputs.clocks[program.device])
                         versions = version_bytes(segment, node) / inputs.accumulation if program.delayed else 0
                         found[name, segment.keeps] = _Cost(
                             spent.forward + spent.backward + spent.update / inputs.accumulation,

@@ -4,7 +4,7 @@
     devices    as many as stages: one each; fewer: by cost, or all stages on the only device where memory has no limit; more:
                the first ones, or where they differ those that are faster; in the order that is faster, or in the listed one
     keep       as the method says, or listed; "auto": as fast as memory allows (`planning.place.kept_by_node`)
-    schedule   as named; "auto": the least depths at full speed, with whole backwards where split ones cost memory that is not there
+    schedule   as named; "auto": the least depths at full speed
     processes  each is a device, and hosts consecutive stages: those of a planned device, or by cost
 
 Costs are measured only where one of these decisions needs them. Stages and depths follow from the devices that the
@@ -23,7 +23,7 @@ from attrs import evolve
 
 from petra_graph.compiler.placement_search import cut_and_place, place_stages, resolved_placement, within_memory
 from petra_graph.compiler.planner_inputs import PlannerInputs
-from petra_graph.compiler.spec_checks import check_kept, check_orders, check_processes, device_count, listed_number
+from petra_graph.compiler.spec_checks import check_kept, check_processes, device_count
 from petra_graph.compiler.stage_number import cut_into_fewest
 from petra_graph.errors import NoFeasiblePlan, PetraGraphError
 from petra_graph.planning.machine.spec_devices import machine_of, planned_devices
@@ -31,7 +31,6 @@ from petra_graph.planning.network.measure_network import MeasuredNetwork
 from petra_graph.planning.network.shared_across_stages import check_number, check_shared
 from petra_graph.planning.place.kept_by_node import place_and_keep
 from petra_graph.planning.place.remedies import working_remedies
-from petra_graph.planning.place.split_or_whole import split_or_whole
 from petra_graph.program.device_types import Device
 from petra_graph.program.placement import Partition, Placement
 
@@ -138,9 +137,9 @@ def judged(network: MeasuredNetwork, placement: Placement) -> Placement:
 
 
 def _as_placed(inputs: PlannerInputs, placement: Placement) -> PlannerInputs:
-    """Return inputs under which stages keep the depths and words of a placement, and nodes what they keep there."""
+    """Return inputs under which stages keep the depths of a placement, and nodes what they keep there."""
     kept = inputs.kept if placement.kept is None else placement.kept
-    return evolve(inputs, schedule=placement.schedule, split_backward=placement.words or False, kept=kept)
+    return evolve(inputs, schedule=placement.schedule, kept=kept)
 
 
 def _ranked(placement: Placement) -> Placement:
@@ -183,10 +182,9 @@ def cut_by_cost(network: MeasuredNetwork, inputs: PlannerInputs, *, fill: bool =
         NoFeasiblePlan: no placement keeps the devices' memory limits.
     """
     partition = network.spec.partition
-    stages = (
-        partition.stages if isinstance(partition.stages, int) else listed_number(inputs.schedule, inputs.split_backward)
-    )
-    check_number(network.graph, network.shapes, stages or 1, inputs.together)
+    listed = len(inputs.schedule) if isinstance(inputs.schedule, tuple) else 1
+    stages = partition.stages if isinstance(partition.stages, int) else listed
+    check_number(network.graph, network.shapes, stages, inputs.together)
     search = partial(cut_and_place, stages=partition.stages) if isinstance(partition.stages, int) else cut_into_fewest
     return _searched(network, inputs, partial(search, objective=partition.strategy), fill=fill)
 
@@ -194,10 +192,10 @@ def cut_by_cost(network: MeasuredNetwork, inputs: PlannerInputs, *, fill: bool =
 def _searched(
     network: MeasuredNetwork, inputs: PlannerInputs, search: Callable[[PlannerInputs], Placement], *, fill: bool
 ) -> Placement:
-    """Return what a search finds, with what nodes keep or which parts backwards have, where the specification leaves that open."""
+    """Return what a search finds, with what nodes keep, where the specification leaves that open."""
     if network.spec.method.keep == "auto":
         return place_and_keep(inputs, search, fill=fill and network.spec.partition.strategy == "balanced")
-    return split_or_whole(inputs, search)
+    return search(inputs)
 
 
 def _place(network: MeasuredNetwork, devices: tuple[Device, ...], *, fill: bool = True) -> Placement:
@@ -235,11 +233,8 @@ def _placed(network: MeasuredNetwork, devices: tuple[Device, ...], *, fill: bool
         return searched(partial(place_stages, stages=stages, objective=partition.strategy))
     else:
         stages = stages.spread_over([device.name for device in devices[:count]])
-    schedule, words = network.schedule, network.spec.method.split_backward
     if network.spec.method.keep == "auto":
         return searched(partial(within_memory, stages=stages))
-    if schedule == "auto" or words is True:
+    if network.schedule == "auto":
         return evolve(resolved_placement(network.planner_inputs(devices), stages), devices=devices)
-    placement = Placement(stages=stages.stages, devices=devices, schedule=schedule, words=words or None)
-    check_orders(network.programs(placement))
-    return placement
+    return Placement(stages=stages.stages, devices=devices, schedule=network.schedule)

@@ -91,7 +91,7 @@ def _less_kept(graph: NodeGraph, spec: Spec, method: Method) -> Iterator[_Remedy
     if table.keep is not None and own == least:
         without = evolve(table, keep=None, allow_stored=False)
         yield _Remedy(text="method.keep left out", spec=evolve(spec, method=without), graph=graph)
-    elif table.keep != "auto" and own != least and table.last_stage == "as-others" and table.split_backward is False:
+    elif table.keep != "auto" and own != least and table.last_stage == "as-others":
         yield _Remedy(text='method.keep = "auto"', spec=evolve(spec, method=evolve(table, keep=least)), graph=graph)
 
 
@@ -100,8 +100,6 @@ def _other_keys(graph: NodeGraph, spec: Spec) -> Iterator[_Remedy]:
     for schedule in ("1f1b", "auto"):
         if "auto" in METHODS[method.name].schedules and method.schedule != schedule:
             yield _with_keys(graph, spec, {"method.schedule": schedule})
-    if method.split_backward is not False:
-        yield _with_keys(graph, spec, {"method.split_backward": False})
     if method.name != "petra" and any(node.kind == "reversible" for node in graph.nodes.values()):
         petra, before = asdict(with_method(method, "petra", "1f1b"), recurse=False), asdict(method, recurse=False)
         dropped = [

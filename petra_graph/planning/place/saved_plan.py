@@ -13,7 +13,7 @@ from typing import Any
 from attrs import evolve, frozen
 
 from petra_graph.compiler.listed_stages import partition
-from petra_graph.compiler.spec_checks import check_depths, check_orders, check_words
+from petra_graph.compiler.spec_checks import check_depths
 from petra_graph.errors import Problem, SpecError, shown
 from petra_graph.graph.node_graph import INPUT
 from petra_graph.planning.machine.spec_devices import machine_of, planned_devices
@@ -56,7 +56,7 @@ class SavedPlan:
             raise SpecError(f"cannot read the plan {path}: {error.strerror or error}") from None
 
     def placement(self, network: MeasuredNetwork, present: Sequence[str], processes: int) -> Placement:
-        """Return the plan's stages, depths and orders on devices that are present.
+        """Return the plan's stages and depths on devices that are present.
 
         Args:
             network: what is to run.
@@ -79,10 +79,9 @@ class SavedPlan:
         if found:
             texts = [f"{self.source} is a plan of {text}" for text in found[:_LISTED]]
             raise SpecError([Problem(message=text, hint=_NEW) for text in texts])
-        schedule, words = _listed(plan["schedule"]), _words(plan)
+        schedule = _listed(plan["schedule"])
         stages = partition(network.graph, [stage["nodes"] for stage in plan["stages"]], [""])
         check_depths(schedule, network.graph, stages)
-        check_words(words or False, schedule, len(stages.stages))
         hosts = [stage["device"] for stage in plan["stages"]]
         ranks = {name: rank for rank, name in enumerate(named)} if processes > 1 else {}
         placed = tuple(
@@ -93,13 +92,10 @@ class SavedPlan:
             stages=placed,
             devices=devices,
             schedule=schedule,
-            words=words,
             kept=_kept(plan) if network.spec.method.keep == "auto" else None,
             notes=(f"stages, devices and depths are those of {self.source}",),
         )
-        programs = network.programs(placement)
-        check_orders(programs)
-        self._check_kept(programs)
+        self._check_kept(network.programs(placement))
         return judged(network, checked(network, placement))
 
     def _check_kept(self, programs: Sequence[StageProgram]) -> None:
@@ -118,7 +114,7 @@ class SavedPlan:
 
 def _settings(network: MeasuredNetwork, plan: Document) -> Iterator[tuple[str, Any, Any]]:
     """Yield keys that the specification states, with the plan's value and its own."""
-    spec, split, words = network.spec, network.spec.method.split_backward, _words(plan)
+    spec = network.spec
     yield "method.name", plan["method"], network.method.name
     yield "method.accumulation", plan["accumulation"], spec.method.accumulation
     yield "data.batch", plan["micro_batch"], spec.data.batch
@@ -130,13 +126,6 @@ def _settings(network: MeasuredNetwork, plan: Document) -> Iterator[tuple[str, A
         yield "partition.stages", len(stages), spec.partition.stages
     if network.schedule != "auto":
         yield "method.schedule", _listed(plan["schedule"]), network.schedule
-    if not isinstance(split, bool) or not split:
-        yield "method.split_backward", words or False, split
-
-
-def _words(plan: Document) -> Any:
-    words = tuple(stage.get("word") for stage in plan["stages"])
-    return words if any(words) else None
 
 
 def _kept(plan: Document) -> KeepsByNode:

@@ -15,11 +15,10 @@ from attrs import evolve, frozen
 
 from petra_graph.compiler.memory_and_time import Prediction
 from petra_graph.compiler.planner_inputs import PlannerInputs, clocks_of
-from petra_graph.compiler.simulator.steady_state import tick
+from petra_graph.compiler.simulator.steady_state import SAME_SPEED, tick
 from petra_graph.errors import PetraGraphError
 from petra_graph.planning.network.measure_network import MeasuredNetwork
 from petra_graph.planning.place.place_network import cut_by_cost
-from petra_graph.planning.place.split_or_whole import SAME_SPEED
 from petra_graph.program.node_costs import Operation
 from petra_graph.program.plan_document import Document
 from petra_graph.units import percent, seconds

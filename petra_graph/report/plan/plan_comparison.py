@@ -78,10 +78,7 @@ def _methods(comparison: Document) -> Comparison:
     rows = comparison["rows"]
     values = {key: [row[key] for row in rows] for key in rows[0]}
     unit = units.BINARY.column([value or 0 for value in values["memory_total"]])
-    names = [
-        f"{row['method']}, {schedule_label(row['schedule'])}{', split' * bool(row.get('split_backward'))}{_kept(row.get('keep'))}"
-        for row in rows
-    ]
+    names = [f"{row['method']}, {schedule_label(row['schedule'])}{_kept(row.get('keep'))}" for row in rows]
     fits = values.get("fits") or [None] * len(rows)
     time = text_tables.number_column("a micro-\nbatch", units.SECONDS, values["seconds_per_micro_batch"], "work")
     memories = [
@@ -255,7 +252,7 @@ def _kept(keep: Any) -> str:
 def _points(rows: Iterable[Document], style: int) -> Iterator[Line]:
     """Yield each method under its first schedule as a point: its memory, in GiB, and its throughput."""
     for row in rows:
-        own = row["schedule"] == METHODS[row["method"]].schedules[0] and not row["split_backward"] and not row["keep"]
+        own = row["schedule"] == METHODS[row["method"]].schedules[0] and not row["keep"]
         if own and row["memory_peak"] is not None and row["fits"] is not False:
             yield Line(
                 name=row["method"], points=[(row["memory_peak"] / 2**30, row["samples_per_second"])], style=style
@@ -407,7 +404,6 @@ def _values(plan: Document) -> Iterator[Value]:
 def _stage_values(stage: Document) -> Iterator[Value]:
     for key in ("device", "depth", "kind"):
         yield key, one_line(str(stage[key])), str
-    yield "order", str(stage.get("word") or "whole backwards"), str
     yield "staleness", stage["staleness"], number
     yield "memory", stage["bytes"]["total"], memory
     for verb in ("forward", "backward"):

@@ -7,9 +7,7 @@ from itertools import cycle, pairwise
 
 from attrs import frozen
 
-from petra_graph.program.channels import Verb
 from petra_graph.program.plan_document import Document
-from petra_graph.program.schedule import LETTERS
 from petra_graph.program.stage_bytes import PARTS
 
 _OTHER = "other"
@@ -54,28 +52,11 @@ def parts_held(counts: Iterable[Mapping[str, int]]) -> dict[MemoryPart, list[int
     return {part: values for part, values in held.items() if any(values)}
 
 
-_FIRST_PARTS = ("backward", "reconstruct")
-"""With which a backward begins, whole or split."""
-
-
-_WHOLE = [{"sent_by": verb, "read_by": verb} for verb in ("forward", "backward")]
-
-
-def stage_edges(document: Document) -> dict[tuple[int, int], set[tuple[str, str]]]:
-    """Return the pairs of stages of which the first sends to the second, each pair once, in the document's order.
-
-    Returns:
-        For each pair the operations between which there are messages, both ways: the one that sends, and the one that reads.
-    """
+def stage_edges(document: Document) -> list[tuple[int, int]]:
+    """Return the pairs of stages of which the first sends to the second, each pair once, in the document's order."""
     stage_of = {node["name"]: node["stage"] for node in document["nodes"]}
-    found: dict[tuple[int, int], set[tuple[str, str]]] = {}
-    for edge in document["edges"]:
-        pair = stage_of[edge["producer"]], stage_of[edge["consumer"]]
-        if pair[0] != pair[1]:
-            found.setdefault(pair, set()).update(
-                (one["sent_by"], one["read_by"]) for one in edge.get("messages", _WHOLE)
-            )
-    return found
+    pairs = ((stage_of[edge["producer"]], stage_of[edge["consumer"]]) for edge in document["edges"])
+    return list(dict.fromkeys(pair for pair in pairs if pair[0] != pair[1]))
 
 
 def by_stage(document: Document) -> dict[int, list[Document]]:
@@ -86,15 +67,9 @@ def by_stage(document: Document) -> dict[int, list[Document]]:
     return {stage: sorted(mine, key=lambda block: (block["start"], block["end"])) for stage, mine in blocks.items()}
 
 
-def drawn_verbs(document: Document) -> tuple[Verb, ...]:
-    """Return the operations of a plan's stages, for the legend of a timeline."""
-    letters = {letter for stage in document["stages"] for letter in stage.get("word") or "FB"} | {"U"}
-    return tuple(verb for verb, letter in LETTERS.items() if letter in letters)
-
-
 def block_label(block: Document) -> str:
     """Name a block by its operation and its micro-batch: F12."""
-    return f"{LETTERS[block['verb']]}{block['micro_batch']}"
+    return f"{block['verb'][0].upper()}{block['micro_batch']}"
 
 
 def overlapping(blocks: Mapping[int, Sequence[Document]]) -> bool:
@@ -109,9 +84,7 @@ def end_of(blocks: Mapping[int, Sequence[Document]]) -> float:
 
 def full_from(blocks: Mapping[int, Sequence[Document]]) -> float:
     """Return when every stage has begun its first backward: from then on the pipeline is full."""
-    firsts = [
-        next((block["start"] for block in mine if block["verb"] in _FIRST_PARTS), 0.0) for mine in blocks.values()
-    ]
+    firsts = [next((block["start"] for block in mine if block["verb"] == "backward"), 0.0) for mine in blocks.values()]
     return max(firsts, default=0.0)
 
 

@@ -13,7 +13,7 @@ from petra_graph.report.drawing.named_rows import beside
 from petra_graph.report.page_templates import rendered
 from petra_graph.report.plan.graph_svg import graph_svg
 from petra_graph.report.plan.plan_answers import answers
-from petra_graph.report.plan.plan_contents import DEVICE_COLOURS, device_colours, drawn_verbs, parts_held
+from petra_graph.report.plan.plan_contents import DEVICE_COLOURS, device_colours, parts_held
 from petra_graph.report.plan.plan_tables import (
     device_columns,
     edge_columns,
@@ -83,7 +83,6 @@ def _timeline(document: Document) -> dict[str, Any]:
         return {}
     return {
         "too_thin": too_thin(document),
-        "verbs": drawn_verbs(document),
         "whole": whole_timeline(document),
         "detail": full_timeline(document),
     }

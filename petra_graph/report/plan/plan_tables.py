@@ -31,14 +31,12 @@ def stage_columns(document: Document, node_width: int) -> list[Column]:
     kinds = [stage["kind"] for stage in stages]
     totals = [stage["bytes"]["total"] for stage in stages]
     unit = units.BINARY.column(totals)
-    words = [stage.get("word") for stage in stages]
     return [
         text_column("stage", (stage["index"] for stage in stages)),
         name_column("nodes", (nodes_label(stage["nodes"]) for stage in stages), node_width),
         name_column("kind", kinds, _KIND_WIDTH, "place", [_KIND_STYLES.get(kind, "") for kind in kinds]),
         name_column("device", (stage["device"] for stage in stages), _DEVICE_WIDTH, "place"),
         text_column("depth", (stage["depth"] for stage in stages), "place"),
-        *([text_column("order", words, "place")] if any(words) else ()),
         text_column("stale\nupdates", (stage["staleness"] for stage in stages), "place", units.number),
         number_column("parameters", units.COUNT_WORDS, [stage["parameters"] for stage in stages], "place"),
         *direction_columns("{}", units.SECONDS, [stage["seconds"] for stage in stages], "work"),

@@ -160,17 +160,14 @@ def _blocks(mine: Sequence[Document], view: Viewport, top: float) -> Iterator[Ma
         fits = verb != "update" and height > _SIZE and text_width(label, _SIZE) < width - 2
         text = words(label, x + width / 2, y + height / 2 + 3.5, class_="label") if fits else Markup()
         when = f"{seconds(block['start'])} to {seconds(block['end'])}: {seconds(block['end'] - block['start'])}"
-        about = title(f"{verb.replace('_', ' ')} of {block['micro_batch']}, stage {block['stage']}\n{when}")
+        about = title(f"{verb} of {block['micro_batch']}, stage {block['stage']}\n{when}")
         yield tag("g", about, tag("rect", x=x, y=y, width=width, height=height, class_=verb), text)
 
 
 def _presence(mine: Sequence[Document], view: Viewport, top: float) -> Iterator[Markup]:
     """Draw the times of forwards and of backwards, each in its half of the row, neighbours joined."""
     for verb, part in (("forward", 0.0), ("backward", 0.5)):
-        shown = [
-            block for block in mine if (block["verb"] == "forward") == (verb == "forward") and block["verb"] != "update"
-        ]
-        spans = [(view.x(block["start"]), view.x(block["end"])) for block in shown]
+        spans = [(view.x(block["start"]), view.x(block["end"])) for block in mine if block["verb"] == verb]
         y, height = top + view.row * part, view.row / 2 - 0.2
         path = ""
         for run in runs(spans, lambda span, after: after[0] - span[1] < _JOINED):

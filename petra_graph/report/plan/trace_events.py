@@ -24,14 +24,7 @@ _DECIMALS = 3
 """The decimals of microseconds: viewers count in nanoseconds."""
 _MOST_WITH_ARROWS = 20_000
 """The most blocks with arrows; viewers cannot draw two arrows for each of more."""
-_COLOURS = {
-    "forward": "thread_state_running",
-    "backward": "thread_state_iowait",
-    "reconstruct": "thread_state_runnable",
-    "input_gradient": "thread_state_iowait",
-    "parameter_gradient": "thread_state_uninterruptible",
-    "update": "thread_state_unknown",
-}
+_COLOURS = {"forward": "thread_state_running", "backward": "thread_state_iowait", "update": "thread_state_unknown"}
 """Colours from the format's fixed palette."""
 
 
@@ -104,21 +97,20 @@ def _microseconds(seconds: float) -> float:
 
 def _arrows(document: Document, drawn: list[Event]) -> Iterator[Event]:
     """Yield an arrow for every message: from the middle of the sender's block to the start of the receiver's block."""
-    receivers: defaultdict[tuple[str, int], list[tuple[str, int]]] = defaultdict(list)
-    for (producer, consumer), verbs in stage_edges(document).items():
-        for sent_by, read_by in sorted(verbs):
-            ends = (producer, consumer) if sent_by == "forward" else (consumer, producer)
-            receivers[sent_by, ends[0]].append((read_by, ends[1]))
+    receivers: defaultdict[tuple[str, int], list[int]] = defaultdict(list)
+    for producer, consumer in stage_edges(document):
+        receivers["forward", producer].append(consumer)
+        receivers["backward", consumer].append(producer)
     blocks = {
         (block["verb"], block["stage"], block["micro_batch"]): (block, event)
         for block, event in zip(document["timeline"], drawn, strict=True)
     }
     number = 0
     for (verb, stage, micro_batch), (sent, sender) in blocks.items():
-        for read_by, receiver in receivers[verb, stage]:
-            if (read_by, receiver, micro_batch) not in blocks:
+        for receiver in receivers[verb, stage]:
+            if (verb, receiver, micro_batch) not in blocks:
                 continue  # The timeline ends before it.
-            _, reader = blocks[read_by, receiver, micro_batch]
+            _, reader = blocks[verb, receiver, micro_batch]
             number += 1
             middle = _microseconds((sent["start"] + sent["end"]) / 2)
             for phase, block, at in (("s", sender, middle), ("f", reader, reader["ts"])):

@@ -15,7 +15,7 @@ from petra_graph.record.run_directory import TIMELINE
 from petra_graph.report.drawing.named_rows import beside
 from petra_graph.report.metric_text import final_metrics, is_share, value_text
 from petra_graph.report.page_templates import Figure, rendered
-from petra_graph.report.plan.plan_contents import drawn_verbs, parts_held
+from petra_graph.report.plan.plan_contents import parts_held
 from petra_graph.report.plan.plan_tables import title_lines
 from petra_graph.report.plan.stage_rows import full_timeline, stage_bars
 from petra_graph.report.run.planned_and_measured import process_columns, processes_of, stage_charts, stage_tables
@@ -56,7 +56,6 @@ def run_page(run: RecordedRun) -> str:
         on_cuda=any(process["cuda_peak_bytes"] for process in processes_of(run.summary)),
         measured_from=(run.summary.get("measured") or {}).get("from_micro_batch"),
         timeline=full_timeline(plan) if plan and plan["timeline"] else None,
-        verbs=drawn_verbs(plan) if plan else (),
         probe_charts=probe_charts(run),
         environment=_environment(run.directory),
         history=_history(run),

@@ -45,7 +45,7 @@ class OperationStatus:
     def task(self) -> str:
         """The operation and its micro-batch or batch, as people read them."""
         what = "batch" if self.operation == "evaluation" else "micro-batch"
-        return f"{self.operation.replace('_', ' ')} of {what} {self.micro_batch}"
+        return f"{self.operation} of {what} {self.micro_batch}"
 
     def __str__(self) -> str:
         """Write stage, operation, micro-batch and wait."""

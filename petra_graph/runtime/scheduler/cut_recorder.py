@@ -54,8 +54,8 @@ class CutRecorder:
         missing = {
             (channel.key, micro_batch)
             for channel in program.channels
-            if channel.key.direction != "forward" and channel.receiver == program.index
-            for micro_batch in cut.in_flight(channel, self._programs[channel.sender - 1], program)
+            if channel.key.direction == "backward" and channel.receiver == program.index
+            for micro_batch in cut.in_flight(self._programs[channel.sender - 1], program)
         }
         if missing:
             passing = _Passing(at=cut.at, saved=saved, missing=missing)
@@ -70,7 +70,7 @@ class CutRecorder:
                 continue
             messages = passing.saved.facts["messages"]
             passing.saved.put_all(f"messages/{len(messages)}", message)
-            messages.append([*key.edge, micro_batch, key.direction])
+            messages.append([*key.edge, micro_batch])
             passing.missing.remove((key, micro_batch))
             if not passing.missing:
                 self._complete(passing.at, passing.saved)
@@ -83,6 +83,5 @@ def restore_at_cut(saved: SavedTensors, executor: StageExecutor, scheduler: Sche
     restore(executor, saved)
     host, messages = torch.device("cpu"), saved.facts["messages"]
     for index in sorted(range(len(messages)), key=lambda index: int(messages[index][2])):
-        producer, consumer, _, *direction = messages[index]  # without one: "backward"
-        key = ChannelKey(Edge(producer, consumer), *direction or ("backward",))
-        scheduler.put_back(key, saved.get_all(f"messages/{index}", host))
+        producer, consumer, *_ = messages[index]
+        scheduler.put_back(ChannelKey(Edge(producer, consumer), "backward"), saved.get_all(f"messages/{index}", host))

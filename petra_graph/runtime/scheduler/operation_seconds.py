@@ -1,20 +1,15 @@
 """The host's seconds that the operations of each stage took.
 
 An operation's seconds hold all that the process did for it: reading samples, computing, sending, recording, and copying state
-where a checkpoint is due. On a CUDA device the host only queues work, so that its seconds say nothing of the device's. The parts of a
-split backward are counted each for itself, R, I and W, and together as one backward.
+where a checkpoint is due. On a CUDA device the host only queues work, so that its seconds say nothing of the device's.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from attrs import define, field
-
-from petra_graph.program.channels import Verb
-
-_PARTS: Sequence[Verb] = ("reconstruct", "input_gradient", "parameter_gradient", "backward")
 
 
 @define
@@ -30,9 +25,8 @@ class OperationSeconds:
 
     def of_stage(self, stage: int) -> Mapping[str, Any]:
         """Return a stage's operations as JSON: by kind, how many there were and their seconds."""
-        found = {operation: sums for (index, operation), sums in self._sums.items() if index == stage}
-        if parts := [found[part] for part in _PARTS if part in found]:
-            found["backward"] = parts[-1][0], sum(seconds for _, seconds in parts)
         return {
-            operation: {"operations": count, "seconds": round(total, 6)} for operation, (count, total) in found.items()
+            operation: {"operations": count, "seconds": round(total, 6)}
+            for (index, operation), (count, total) in self._sums.items()
+            if index == stage
         }

@@ -148,8 +148,8 @@ class Scheduler:
                     cursor.executor.update()
                     if replicas is not None and replicas.stop_requested(cursor.index):
                         self._supervisor.stop_after(self._forwards[cursor.index])
-                case _:
-                    self._backward(cursor, action)
+                case "backward":
+                    self._backward(cursor, action.micro_batch)
 
         try:
             for _ in self._passes(cursors, perform, self._in_order(cursors, self._behind(cut))):
@@ -179,11 +179,10 @@ class Scheduler:
         if result is not None:
             observe(result)
 
-    def _backward(self, cursor: StageCursor, action: Action) -> None:
-        """Do a backward or a part of one; read the norms behind it half as often as the head's loss, which says more of the same failure."""
-        self._operations.backward(cursor, action)
-        ends = action.verb in {"backward", "parameter_gradient"}
-        if ends and (action.micro_batch + 1) % (2 * cursor.executor.read_interval) == 0:
+    def _backward(self, cursor: StageCursor, micro_batch: int) -> None:
+        """Do a backward; read the norms behind it half as often as the head's loss, which says more of the same failure."""
+        self._operations.backward(cursor, micro_batch)
+        if (micro_batch + 1) % (2 * cursor.executor.read_interval) == 0:
             cursor.executor.check()
 
     def _behind(self, cut: Cut) -> Iterator[tuple[int, Action]]:
@@ -235,9 +234,9 @@ class Scheduler:
             Failed: the run has failed elsewhere.
         """
         for executor in self.executors:
-            for key in self._operations.keys_from_consumers(executor.program.index):
+            for key in self._operations.backward_keys(executor.program.index):
                 channel = self._channels.channels[key]
-                for micro_batch in cut.in_flight(channel, self._programs[channel.sender - 1], executor.program):
+                for micro_batch in cut.in_flight(self._programs[channel.sender - 1], executor.program):
                     while not self._operations.ready(key):
                         self._supervisor.check()
                         self._supervisor.sleep()

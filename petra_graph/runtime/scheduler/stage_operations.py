@@ -2,18 +2,16 @@
 
 Decision: a received message is read in its slot, and copied only where it would stay for longer than there are slots:
 where a stage keeps inputs for many micro-batches, where it is handed on within the process, or where something keeps it that
-should not (`received_messages`). What R and I of a split backward receive is copied: graphs hold it until the last part, and a
-channel has room for what is in flight, not for what has been received.
+should not (`received_messages`).
 """
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import NamedTuple
+from typing import NamedTuple, get_args
 
 import torch
-from attrs import evolve
 from torch import Tensor
 
 from petra_graph.executor.encoded_tensors import EncodedTensors, copied, payload
@@ -21,8 +19,8 @@ from petra_graph.executor.reconstruct_recompute_stash import HeadResult
 from petra_graph.executor.stage_executor import StageExecutor
 from petra_graph.executor.stage_results import BackwardMessage
 from petra_graph.graph.node_graph import INPUT
-from petra_graph.program.channels import ChannelKey, Edge, Verb
-from petra_graph.program.schedule import DIRECTIONS, Action
+from petra_graph.program.channels import ChannelKey, Direction, Edge
+from petra_graph.program.schedule import Action, Verb
 from petra_graph.program.stage_program import StageProgram
 from petra_graph.runtime.scheduler.received_messages import Kind, ReceivedMessages
 from petra_graph.runtime.scheduler.stage_cursor import StageCursor
@@ -62,22 +60,11 @@ class StageOperations:
         self._put_back: dict[ChannelKey, deque[EncodedTensors]] = {}
         """Messages that were in flight when the run was interrupted."""
         self.observe_message: ObserveMessage = lambda *_: None
-        """Called with every message that a stage receives from a consumer."""
+        """Called with every backward message that a stage receives."""
         self._ends: dict[tuple[int, Verb], _Ends] = {
-            (program.index, verb): _Ends(
-                {
-                    channel.key: channels.receivers[channel.key]
-                    for channel in program.channels
-                    if (channel.receiver, channel.read_by) == (program.index, verb)
-                },
-                {
-                    channel.key: channels.senders[channel.key]
-                    for channel in program.channels
-                    if (channel.sender, channel.sent_by) == (program.index, verb)
-                },
-            )
+            (program.index, direction): _ends_of(program, direction, channels)
             for program in (executor.program for executor in executors)
-            for verb in DIRECTIONS
+            for direction in get_args(Direction)
         }
 
     def can_begin(self, cursor: StageCursor, action: Action) -> bool:
@@ -120,65 +107,37 @@ class StageOperations:
             self._send(ChannelKey(edge, "forward"), message, leased)
         return done.result
 
-    def backward(self, cursor: StageCursor, action: Action) -> None:
-        """Do the backward of a training micro-batch, or one of its parts."""
-        match action.verb:
-            case "reconstruct":
-                self._reconstruct(cursor, action)
-            case "parameter_gradient":
-                cursor.executor.parameter_gradient(action.micro_batch)
-            case _:
-                self._differentiate(cursor, action)
-                self._messages.used(cursor.index, "backward")
-        if action.verb in {"backward", "parameter_gradient"} and not keeps_nothing(cursor.executor.program):
+    def backward(self, cursor: StageCursor, micro_batch: int) -> None:
+        """Do the backward of a training micro-batch."""
+        self._backward(cursor, micro_batch)
+        self._messages.used(cursor.index, "backward")
+        if not keeps_nothing(cursor.executor.program):
             self._messages.used(cursor.index, "forward")
 
-    def _differentiate(self, cursor: StageCursor, action: Action) -> None:
-        """Do an operation that receives gradients and sends them: a whole backward, or a part of one that differentiates."""
-        leased = set[int]()
-        activations, gradients = self._from_consumers(cursor, action, leased)
-        for edge, activation in activations.items():
-            gradients[edge] = evolve(gradients[edge], activation=activation)
-        executor = cursor.executor
-        differentiate = executor.backward if action.verb == "backward" else executor.input_gradient
-        for edge, message in differentiate(action.micro_batch, gradients).items():
+    def _backward(self, cursor: StageCursor, micro_batch: int) -> None:
+        messages: dict[Edge, BackwardMessage] = {}
+        leased: set[int] = set()
+        for key, receiver in self._ends[cursor.index, "backward"].receivers.items():
+            *carried, weight = self.receive(key)
+            tensors = moved(tuple(carried), cursor.device)
+            if receiver.leases:
+                tensors = self._messages.hand(cursor.index, "backward", tensors)
+                leased |= _memory(tensors)
+            self.observe_message(cursor.index, key, micro_batch, (*tensors, weight))
+            streams = self._channels.channels[key].streams
+            messages[key.edge] = BackwardMessage(
+                gradients=tensors[:streams],
+                activation=tensors[streams:] or None,
+                weight=float(payload(weight).numpy()[0]),
+            )
+            del carried, tensors, weight  # else they would keep their slot
+        for edge, message in cursor.executor.backward(micro_batch, messages).items():
             weight = torch.tensor([message.weight], dtype=torch.float64)
             self._send(ChannelKey(edge, "backward"), (*message.gradients, *(message.activation or ()), weight), leased)
 
-    def _reconstruct(self, cursor: StageCursor, action: Action) -> None:
-        activations, gradients = self._from_consumers(cursor, action, set())
-        for edge, activation in cursor.executor.reconstruct(action.micro_batch, activations, gradients).items():
-            self._send(ChannelKey(edge, "activation"), activation, set())
-
-    def _from_consumers(
-        self, cursor: StageCursor, action: Action, leased: set[int]
-    ) -> tuple[dict[Edge, EncodedTensors], dict[Edge, BackwardMessage]]:
-        """Return the activations and the gradients that an operation reads; memory that must not stay in this process joins `leased`."""
-        activations, gradients = dict[Edge, EncodedTensors](), dict[Edge, BackwardMessage]()
-        in_place = action.verb == "backward"
-        for key, receiver in self._ends[cursor.index, action.verb].receivers.items():
-            message = self.receive(key)
-            streams, weight = 0, message[len(message) :]
-            if key.direction == "backward":
-                streams, message, weight = self._channels.channels[key].streams, message[:-1], message[-1:]
-            tensors = moved(message, cursor.device)
-            if receiver.leases:
-                tensors = self._messages.hand(cursor.index, "backward", tensors) if in_place else copied(tensors)
-            self.observe_message(cursor.index, key, action.micro_batch, (*tensors, *weight))
-            if receiver.leases and in_place:
-                leased |= _memory(tensors)
-            if streams < len(tensors):
-                activations[key.edge] = tensors[streams:]
-            if weight:
-                value = float(payload(weight[0]).numpy()[0])
-                gradients[key.edge] = BackwardMessage(gradients=tensors[:streams], activation=None, weight=value)
-            del message, tensors, weight  # else they would keep their slot
-        return activations, gradients
-
-    def keys_from_consumers(self, stage: int) -> list[ChannelKey]:
+    def backward_keys(self, stage: int) -> list[ChannelKey]:
         """Return the channels on which a stage receives what its consumers send back."""
-        ends = (self._ends[stage, verb].receivers for verb in DIRECTIONS if verb != "forward")
-        return [key for receivers in ends for key in receivers]
+        return list(self._ends[stage, "backward"].receivers)
 
     def put_back(self, key: ChannelKey, message: EncodedTensors) -> None:
         """Make a message the next one on a channel, behind those that were put back before it."""
@@ -228,6 +187,14 @@ class StageOperations:
         if leased and isinstance(sender, LocalChannel) and leased & _memory(message):
             message = copied(message)
         sender.send(message)
+
+
+def _ends_of(program: StageProgram, direction: Direction, channels: ProcessChannels) -> _Ends:
+    own = [channel for channel in program.channels if channel.key.direction == direction]
+    return _Ends(
+        {one.key: channels.receivers[one.key] for one in own if one.receiver == program.index},
+        {one.key: channels.senders[one.key] for one in own if one.sender == program.index},
+    )
 
 
 def reads_in_place(program: StageProgram) -> bool:

@@ -29,6 +29,7 @@ from petra_graph.record.recorded_run import resolved_spec
 from petra_graph.record.run_folders import RUNS, run_to_resume
 from petra_graph.runtime.scheduler.cut_recorder import restore_at_cut
 from petra_graph.runtime.scheduler.scheduler import Scheduler
+from petra_graph.spec.format_versions import without_removed
 from petra_graph.spec.model import MethodSpec
 from petra_graph.spec.overrides import parse_override
 from petra_graph.spec.value_types import as_mapping, flat
@@ -169,18 +170,14 @@ class Resumption:
     def restore(self, prepared: Prepared, scheduler: Scheduler) -> tuple[TrainingPosition, Meters]:
         """Restore the stages and channels of this process; return where the training continues, and the meters of its epoch."""
         then = self.manifest.pipeline
-        then = {
-            **then,
-            "method": {**as_mapping(MethodSpec()), **then["method"]},
-        }  # keys that are newer than the checkpoint
-        exact = bool(_json(pipeline_of(prepared)) == _json(then))
+        # Keys that are newer than the checkpoint have their defaults, and removed ones left out what they say.
+        method = without_removed({"method": {**as_mapping(MethodSpec()), **then["method"]}})
+        exact = bool(_json(pipeline_of(prepared)) == _json({**then, **method}))
         files = {file.stage: file for file in self.manifest.files if file.replica == prepared.opened.batches.replica}
         meters = None
         try:
             if exact:
                 for executor in scheduler.executors:
-                    # The delays of what is repeated are counted from there.
-                    executor.updater.filled(self.manifest.position["since"])
                     saved = self._read(files[executor.program.index])
                     restore_at_cut(saved, executor, scheduler)
                     meters = saved.facts.get("meters", meters)

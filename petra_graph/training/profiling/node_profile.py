@@ -7,11 +7,6 @@ and update. One training for each way of keeping activations gives all operation
     dsp                      recompute of reversible nodes, from a stored input
     backprop                 record and replay, of a kept graph
     delayed-reconstructed    invert and copy, as what its backward takes beyond a recompute, and its update beyond petra's
-
-Two more trainings with petra, of the words FRIW and FRB, give the parts of split backwards, as shares of petra's whole ones.
-
-Decision: shares, so that dsp needs no trainings more; its reversible nodes are taken to have those of petra. On a CPU they are of the
-processor's own seconds, since a few per cent decide (`compiler.worthwhile_parts`), and other programs disturb the clock by more.
 """
 
 from __future__ import annotations
@@ -35,12 +30,12 @@ from petra_graph.planning.check.check_spec import check_spec
 from petra_graph.planning.check.checked_spec import without_global_clip
 from petra_graph.planning.machine.gpu_type import gpu_type
 from petra_graph.planning.problem_collector import ProblemCollector
-from petra_graph.program.channels import Verb
 from petra_graph.program.node_costs import Operation, Profile
+from petra_graph.program.schedule import Verb
 from petra_graph.runtime.control.keep_freed_memory import keep_freed_memory
 from petra_graph.runtime.scheduler.scheduler import Scheduler
 from petra_graph.runtime.scheduler.stage_operations import MicroBatch
-from petra_graph.spec.model import Kind, MethodSpec, ScheduleName, Word
+from petra_graph.spec.model import Kind, MethodSpec, ScheduleName
 from petra_graph.training.compile_ahead import compile_ahead
 from petra_graph.training.prepared_run import Prepared, fix_arithmetic, prepare_checked
 from petra_graph.training.profiling.link_timing import timed_link, wait_for
@@ -60,7 +55,6 @@ _TRAININGS: tuple[tuple[str, ScheduleName, _Operations], ...] = (
     ("backprop", "sequential", {"reversible": ("record", "replay"), "buffered": ("record", "replay"), **_HEAD}),
     ("delayed-reconstructed", "lockstep", {"reversible": ("forward", "invert"), **_RECOMPUTE}),
 )
-_SPLIT: tuple[Word, ...] = ("FRIW", "FRB")
 
 
 def profile(path: str, overrides: Iterable[str], micro_batches: int) -> Profile:
@@ -96,7 +90,6 @@ def timed_trainings(ready: Prepared) -> list[TimedTraining]:
     trainings = [
         TimedTraining(_with_method(ready, method, schedule), operations) for method, schedule, operations in _TRAININGS
     ]
-    trainings += [TimedTraining(_with_method(ready, "petra", "sequential", word), {}) for word in _SPLIT]
     for training in trainings:
         training.burst(WARM_UP)
         training.forget()
@@ -115,14 +108,6 @@ def profile_of(ready: Prepared, trainings: Sequence[TimedTraining]) -> Profile:
             operations["invert"] = operations["invert"].beyond(operations["recompute"])
         if "recompute" in operations:
             operations["copy"] = updates[name].beyond(operations["update"])
-    parts: dict[str, dict[Verb, float]] = defaultdict(dict)
-    whole = trainings[0].own_seconds()
-    for training in trainings[len(_TRAININGS) :]:
-        for name, own in training.own_seconds().items():
-            of_head = ready.network.graph.nodes[name].kind == "head"
-            for verb, taken in own.items():
-                if verb != "update" and (verb != "forward" or of_head):
-                    parts[name].setdefault(verb, taken / whole[name]["forward" if of_head else "backward"])
     devices = [torch.device(program.device) for program in ready.programs]
     on_gpu = devices[0].type == "cuda"
     wall, cpu = map(sum, zip(*(training.wall_and_cpu() for training in trainings), strict=True))
@@ -138,7 +123,6 @@ def profile_of(ready: Prepared, trainings: Sequence[TimedTraining]) -> Profile:
         settings=network.settings,
         nodes={name: {key: times.median for key, times in own.items()} for name, own in seconds.items()},
         spread={name: {key: (times.low, times.high) for key, times in own.items()} for name, own in seconds.items()},
-        parts=dict(parts),
         sizes={name: (node.parameters, sum(node.output_bytes)) for name, node in costs.nodes.items()},
         outside=trainings[0].outside(),
         link=timed_link(devices),
@@ -156,7 +140,7 @@ def _processor() -> str:
     return platform.machine()
 
 
-def _with_method(ready: Prepared, method: str, schedule: ScheduleName, word: Word = "FB") -> Prepared:
+def _with_method(ready: Prepared, method: str, schedule: ScheduleName) -> Prepared:
     """Return the same run with another method, every node a stage and every micro-batch an update."""
     spec = evolve(
         ready.spec,
@@ -164,7 +148,7 @@ def _with_method(ready: Prepared, method: str, schedule: ScheduleName, word: Wor
         optimizer=without_global_clip(ready.spec.optimizer),
     )
     network = ready.network.variant(spec)
-    placement = evolve(ready.placement, schedule=schedule, words=(word,) * len(ready.placement.stages))
+    placement = evolve(ready.placement, schedule=schedule)
     return evolve(ready, network=network, placement=placement, programs=network.programs(placement))
 
 
@@ -200,15 +184,6 @@ class _Stopwatch(StageObserver):
 
     def backward(self, micro_batch: int) -> AbstractContextManager[None]:
         return self._timed("backward")
-
-    def reconstruct(self, micro_batch: int) -> AbstractContextManager[None]:
-        return self._timed("reconstruct")
-
-    def input_gradient(self, micro_batch: int) -> AbstractContextManager[None]:
-        return self._timed("input_gradient")
-
-    def parameter_gradient(self, micro_batch: int) -> AbstractContextManager[None]:
-        return self._timed("parameter_gradient")
 
     def update(self) -> AbstractContextManager[None]:
         return self._timed("update")
@@ -274,16 +249,6 @@ class TimedTraining:
                 if backward is not None:
                     found[name][backward] = watch.spread("backward")
         return found
-
-    def own_seconds(self) -> dict[str, dict[Verb, float]]:
-        """Return the medians of what each node did, by verb: the processor's seconds, or by the clock on a GPU."""
-        return {
-            name: {
-                verb: statistics.median(found)
-                for verb, found in (watch.times if watch.device.type == "cuda" else watch.cpu_times).items()
-            }
-            for name, watch in self._watches.items()
-        }
 
     def wall_and_cpu(self) -> tuple[float, float]:
         """Return the sums of all operations' medians, by the clock and of the processor."""

@@ -2,8 +2,7 @@
 
     measured     from_micro_batch      before which the latest start of the run began
                  processes             rank, replica, training_seconds, peak_bytes, peak_bytes_before, cuda_peak_bytes, stages
-    stages       stage, device, forward, backward, update, evaluation: each how many operations, and their seconds; of split
-                 backwards also reconstruct, input_gradient, parameter_gradient
+    stages       stage, device, forward, backward, update, evaluation: each how many operations, and their seconds
 
 `peak_bytes` is the most memory that the process ever had in RAM: Python, torch's libraries and the data set as well as the
 stages. `peak_bytes_before` is the same just before the stages were built, so that their difference is closest to

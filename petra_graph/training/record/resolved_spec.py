@@ -40,7 +40,6 @@ def resolved(prepared: Prepared) -> Spec:
             spec.method,
             max_staleness=None,
             schedule=prepared.placement.schedule,
-            split_backward=prepared.placement.words or False,
             reversible=method.reversible,
             buffered=method.buffered,
             backward=method.backward,

@@ -154,29 +154,6 @@ def test_the_specs_are_valid_and_planned(spec: Path) -> None:
     assert main(["plan", str(spec), "--json"]) == 0
 
 
-@pytest.mark.parametrize(
-    ("accumulation", "positions"), [(3, "learned"), pytest.param(1, "rotary", marks=pytest.mark.long)]
-)
-def test_a_split_backward_changes_no_bit(accumulation: int, positions: str) -> None:
-    """Attention, fused normalisation, embeddings and dropout, in stages that are late."""
-    found = []
-    for words in (False, ["RFIW", "RIFW", "RFB", "FRIW"]):
-        changes: dict[str, Any] = {
-            "method.schedule": [4, 3, 2, 1],
-            "method.split_backward": words,
-            "method.accumulation": accumulation,
-            "architecture.options.dropout": 0.1,
-            "architecture.options.positions": positions,
-            "data.options.samples": 96,
-            "run.epochs": 1,
-            "callback": [],
-        }
-        found.append(petra_graph.train("verse.toml", changes).load().state_dict())
-    whole, split = found
-    assert whole.keys() == split.keys()
-    assert all(torch.equal(whole[name], split[name]) for name in whole)
-
-
 @pytest.mark.long
 def test_without_delay_petra_is_backpropagation() -> None:
     """Reconstruction, one evaluation of attention and of the MLP in the backward, with dropout: 1e-10 after 20 updates."""

@@ -79,14 +79,14 @@ def graph_costs(name: str) -> CostTable:
     return costs(GRAPHS[name], SHAPES[name])
 
 
-def programs(method: str, schedule="lockstep", accumulation: int = 1, devices: tuple[str, ...] = ("cpu",), words=None):
+def programs(method: str, schedule="lockstep", accumulation: int = 1, devices: tuple[str, ...] = ("cpu",)):
     lowering = Lowering(
         graph=GRAPH,
         method=METHODS[method],
         accumulation=accumulation,
         messages=message_types({name: len(node.output_bytes) for name, node in TABLE.nodes.items()}),
     )
-    return lowering.programs(partition(GRAPH, per_block(GRAPH), devices), schedule, words)
+    return lowering.programs(partition(GRAPH, per_block(GRAPH), devices), schedule)
 
 
 def parts(method: str, part: str, *arguments, **transport) -> list[int]:
@@ -154,46 +154,6 @@ def test_memory_follows_a_given_order():
     assert held == expected
     assert max(held) == parts("dsp", "input_buffer", "1f1b")[1]
     assert held[-1] == 0
-
-
-@cache
-def split_costs() -> CostTable:
-    return costs(REVNET, SHAPES["revnet"], split=True)
-
-
-def joined():
-    """Stages 2 and 5 differentiate in B what they have reconstructed in R; stage 2 reads the gradients of stage 3, a whole one, in R."""
-    return programs("petra", (5, 4, 3, 3, 2, 1), words=("FB", "RFB", "FB", "FRB", "FRB", "FRB"))
-
-
-@pytest.mark.parametrize(
-    ("operation", "stages"), [("reconstruct_gradients", [2, 5]), ("rerun_gradients", [6]), ("replay", [4])]
-)
-def test_b_holds_what_it_needs_while_it_works(operation, stages):
-    much = 10**9
-    table = split_costs()
-    nodes = {
-        name: attrs.evolve(
-            one, work={**one.work, operation: attrs.evolve(found, working_bytes=much, accumulating_bytes=much)}
-        )
-        if (found := one.work.get(operation))
-        else one
-        for name, one in table.nodes.items()
-    }
-    held = stage_memory(joined(), attrs.evolve(table, nodes=nodes))
-    assert [place for place, stage in enumerate(held, start=1) if stage.total > much] == stages
-
-
-def test_gradients_that_came_with_an_activation_are_held_until_b_and_are_in_a_checkpoint():
-    made, table = joined(), split_costs()
-    pipeline, held = PipelineMemory(made, table), {}
-    for stage, action in static_order(made, range(8)):
-        pipeline.perform(stage, action)
-        if stage == 2 and action.micro_batch == 4:
-            held[str(action)] = pipeline.stages[2].cut_bytes, pipeline.stages[2].live.now().channels
-    message = sum(table.nodes["a0"].output_bytes)
-    assert (held["R4"][0], held["B4"][0]) == (2 * message, 0)  # The activation and its gradient.
-    assert held["R4"][1] >= 2 * message
 
 
 def test_gradients_live_on_within_a_window():

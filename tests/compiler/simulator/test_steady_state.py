@@ -24,9 +24,9 @@ from tests.support.simulated_pipelines import (
     chains,
     channel,
     graphs,
+    pipelines_of_runs,
     programs,
     run_capacity,
-    split_pipelines,
     timed,
 )
 
@@ -110,7 +110,7 @@ def repeats_with(starts: list[float], seconds: float, window: int) -> bool:
 
 
 @settings(max_examples=60)
-@given(st.one_of(chains(), graphs(), split_pipelines()))
+@given(st.one_of(chains(), graphs(), pipelines_of_runs()))
 def test_the_exact_tick_is_the_simulated_one(model: Pipeline):
     """Two independent programs: an event queue, and cycles in a precedence graph."""
     window = model.accumulation if needs_windows(model) else 1
@@ -126,8 +126,8 @@ def test_the_exact_tick_is_the_simulated_one(model: Pipeline):
 
 
 @settings(max_examples=60)
-@given(split_pipelines(capacity=False))
-def test_a_runs_capacities_never_delay_a_stage_whose_backward_is_split(model: Pipeline):
+@given(pipelines_of_runs())
+def test_a_runs_capacities_never_delay_a_stage_of_a_graph(model: Pipeline):
     assert tick(model.with_capacity(run_capacity(model))).seconds == pytest.approx(tick(model).seconds, rel=EQUAL)
 
 

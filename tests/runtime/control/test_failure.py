@@ -38,12 +38,3 @@ def test_a_failure_is_written_as_json():
 @pytest.mark.parametrize(("stages", "text"), [((), "no stage"), ((3,), "stage 3"), ((3, 4, 5), "stages 3 to 5")])
 def test_stages_in_a_row(stages, text):
     assert stages_text(stages) == text
-
-
-def test_a_part_of_a_split_backward():
-    split = pipeline(CHAIN, (8,), schedule=(3, 2, 2, 2, 1), words=("RFIW", "RFIW", "RFIW", "RIFW", "FRIW")).programs[2]
-    doing = OperationStatus(
-        program=split, operation="input_gradient", micro_batch=3, micro_batches=range(9), since=0.0, channel="a <- b"
-    )
-    assert str(doing) == "stage 3 (rev1), input gradient of micro-batch 3, waiting on a <- b"
-    assert doing.schedule() == "W2 U R3 F4 [I3] W3 U R4 F5"
