@@ -151,18 +151,23 @@ class RunFailedByPlugin(PluginError, RunFailed):
     exit_code = 4
 
 
-@contextmanager
-def placed(where: str) -> Iterator[None]:
+@frozen
+class placed:  # noqa: N801  it is used like a function: `with placed(...):`
     """Begin the messages of what fails inside with a place of the network: a stage, a node.
 
     Raises:
         PluginError, RunFailed: with that beginning.
     """
-    try:
-        yield
-    except (PluginError, RunFailed) as error:
-        kind = PluginError if isinstance(error, PluginError) else RunFailed
-        raise kind([evolve(one, message=f"{where}, {one.message}") for one in error.problems]) from error
+
+    where: str
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, _kind: object, error: BaseException | None, _traceback: object) -> None:
+        if isinstance(error, PluginError | RunFailed):
+            kind = PluginError if isinstance(error, PluginError) else RunFailed
+            raise kind([evolve(one, message=f"{self.where}, {one.message}") for one in error.problems]) from error
 
 
 @contextmanager

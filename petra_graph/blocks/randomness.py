@@ -10,8 +10,8 @@ must not have to pass anything along.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 from contextvars import ContextVar
 from hashlib import blake2b
 
@@ -42,9 +42,10 @@ def random_key(*parts: object) -> int:
 
 def generators_of(device: torch.device) -> tuple[torch.Generator, ...]:
     """Return the generators that code of a node on `device` may draw from; none on the meta device, which draws nothing."""
-    if device.type == "meta":
+    kind = device.type
+    if kind == "meta":
         return ()
-    if device.type != "cuda":
+    if kind != "cuda":
         return (torch.default_generator,)
     torch.cuda.init()  # type: ignore[no-untyped-call]
     index = torch.cuda.current_device() if device.index is None else device.index
@@ -54,7 +55,7 @@ def generators_of(device: torch.device) -> tuple[torch.Generator, ...]:
 def fork_rng(key: int, device: torch.device) -> AbstractContextManager[None]:
     """Return a context with the generators of `device` seeded by `key`; afterwards they have their former states."""
     generators = generators_of(device)
-    return _seeded(_Scope(key, generators)) if generators else nullcontext()
+    return _Seeded(_Scope(key, generators)) if generators else nullcontext()
 
 
 def under_key() -> bool:
@@ -81,17 +82,21 @@ def rng_scope(name: str) -> AbstractContextManager[None]:
     Outside a training step (a block used as a plain module) the context changes nothing.
     """
     scope = _scope.get()
-    return nullcontext() if scope is None else _seeded(_Scope(random_key(scope.key, name), scope.generators))
+    return nullcontext() if scope is None else _Seeded(_Scope(random_key(scope.key, name), scope.generators))
 
 
-@contextmanager
-def _seeded(scope: _Scope) -> Iterator[None]:
-    states = [generator.get_state() for generator in scope.generators]
-    token = _scope.set(scope)
-    scope.seed()
-    try:
-        yield
-    finally:
-        _scope.reset(token)
-        for generator, state in zip(scope.generators, states, strict=True):
+class _Seeded:
+    """A context, entered once."""
+
+    def __init__(self, scope: _Scope) -> None:
+        self._scope = scope
+
+    def __enter__(self) -> None:
+        self._states = [generator.get_state() for generator in self._scope.generators]
+        self._token = _scope.set(self._scope)
+        self._scope.seed()
+
+    def __exit__(self, *_: object) -> None:
+        _scope.reset(self._token)
+        for generator, state in zip(self._scope.generators, self._states, strict=True):
             generator.set_state(state)

@@ -6,17 +6,15 @@ otherwise each micro-batch would count twice (once more in the recomputation).
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from typing import Any
 
-from torch import nn
+from torch import Tensor, nn
 
 _INSTANCE_NORMS = (nn.InstanceNorm1d, nn.InstanceNorm2d, nn.InstanceNorm3d)
 
 
-@contextmanager
-def frozen_statistics(*modules: nn.Module) -> Iterator[None]:
-    """Run `modules` without updating their running statistics.
+class FrozenStatistics:
+    """A context in which modules leave their running statistics alone; it may be entered again and again, also within itself.
 
     The context reaches every submodule with torch's own switch, `track_running_stats`: with the switch off in training mode,
     batch normalisation uses the same batch statistics and writes nothing. A block with statistics of its own gives
@@ -25,21 +23,36 @@ def frozen_statistics(*modules: nn.Module) -> Iterator[None]:
     Instance normalisation writes to its buffers whatever the switch says; in training mode, where it does not read
     them, the context takes them away instead.
     """
-    tracking = [part for module in modules for part in module.modules() if getattr(part, "track_running_stats", False)]
-    switched = [part for part in tracking if not isinstance(part, _INSTANCE_NORMS)]
-    hidden = [
-        (part, part.running_mean, part.running_var)
-        for part in tracking
-        if isinstance(part, _INSTANCE_NORMS) and part.training
-    ]
-    for part in switched:
-        part.track_running_stats = False  # type: ignore[assignment]
-    for norm, _, _ in hidden:
-        norm.running_mean = norm.running_var = None
-    try:
-        yield
-    finally:
+
+    def __init__(self, *modules: nn.Module) -> None:
+        parts = [part for module in modules for part in module.modules() if hasattr(part, "track_running_stats")]
+        self._switches: list[Any] = [part for part in parts if not isinstance(part, _INSTANCE_NORMS)]
+        self._instance_norms: list[Any] = [part for part in parts if isinstance(part, _INSTANCE_NORMS)]
+        self._entered: list[tuple[list[Any], list[tuple[Any, Tensor, Tensor]]]] = []
+
+    def __enter__(self) -> None:
+        """Switch off what is on."""
+        switched = [part for part in self._switches if part.track_running_stats]
+        hidden = [
+            (norm, norm.running_mean, norm.running_var)
+            for norm in self._instance_norms
+            if norm.track_running_stats and norm.training
+        ]
         for part in switched:
-            part.track_running_stats = True  # type: ignore[assignment]
+            part.track_running_stats = False
+        for norm, _, _ in hidden:
+            norm.running_mean = norm.running_var = None
+        self._entered.append((switched, hidden))
+
+    def __exit__(self, *_: object) -> None:
+        """Switch it on again."""
+        switched, hidden = self._entered.pop()
+        for part in switched:
+            part.track_running_stats = True
         for norm, mean, var in hidden:
             norm.running_mean, norm.running_var = mean, var
+
+
+def frozen_statistics(*modules: nn.Module) -> FrozenStatistics:
+    """Run `modules` without updating their running statistics."""
+    return FrozenStatistics(*modules)

@@ -44,6 +44,10 @@ class DeferredCheck(Generic[Key]):
     holds: Callable[[float], bool]
     _pending: list[tuple[Key, Tensor | float]] = field(factory=list, init=False)
 
+    def __bool__(self) -> bool:
+        """Whether some wait to be read."""
+        return bool(self._pending)
+
     def add(self, key: Key, value: Tensor | float) -> None:
         """Take one more, without reading it."""
         self._pending.append((key, value))

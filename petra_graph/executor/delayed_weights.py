@@ -24,8 +24,8 @@ update drops it, and a checkpoint does not hold it: it is made again from the sa
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import torch
@@ -46,14 +46,13 @@ class DelayedWeights:
     updater: Updater
     method: str
     """Of the optimizer: `PREDICTED` or `EARLIER` of `kinds.optimizer`."""
-    located: Callable[[], AbstractContextManager[None]] = nullcontext
+    located: AbstractContextManager[None] = field(factory=nullcontext)
     """Names the stage in problems."""
     _delay: int = field(default=0, init=False)
     """Of the answer that is held, in updates; 0: none is."""
     _weights: Sequence[tuple[nn.Parameter, Tensor]] = field(default=(), init=False)
 
-    @contextmanager
-    def of(self, micro_batch: int) -> Iterator[None]:
+    def of(self, micro_batch: int) -> AbstractContextManager[None]:
         """Within the context, the stage's parameters have these values, if the optimizer has the method and the micro-batch is late.
 
         Args:
@@ -62,8 +61,7 @@ class DelayedWeights:
         Raises:
             PluginError: the optimizer failed, or returned something else than parameters with tensors like them.
         """
-        with exchanged(self._at(micro_batch)):
-            yield
+        return exchanged(self._at(micro_batch)) if self.asks else nullcontext()
 
     def drop(self) -> None:
         """Forget the answer: the parameters change next."""
@@ -75,6 +73,11 @@ class DelayedWeights:
         return 0 if stage is None or self._ask is None else stage.staleness(micro_batch)
 
     @property
+    def asks(self) -> bool:
+        """Whether the optimizer has the method, and the delays of the stage are known."""
+        return self.updater.stage is not None and self._ask is not None
+
+    @property
     def _ask(self) -> Callable[[int], Any] | None:
         return getattr(self.updater.optimizer, self.method, None)
 
@@ -84,7 +87,7 @@ class DelayedWeights:
             self.drop()  # before another one takes memory
         if delay and not self._delay:
             assert ask is not None
-            with self.located():
+            with self.located:
                 self._weights, self._delay = self._made(ask, delay), delay
         return self._weights
 

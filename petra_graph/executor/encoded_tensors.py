@@ -82,7 +82,7 @@ def encode(streams: Streams, stored: StoredDtype) -> EncodedTensors:
 
 def decode(tensors: EncodedTensors) -> Streams:
     """Return the streams in their own type; tensors that were not encoded are the same, not copies."""
-    return tuple(_decoded(value) if isinstance(value, EncodedTensor) else value for value in tensors)
+    return tuple([_decoded(value) if isinstance(value, EncodedTensor) else value for value in tensors])
 
 
 def total(value: Tensor | EncodedTensor) -> Tensor:

@@ -14,7 +14,7 @@ import random
 import sys
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
 from attrs import define, field
@@ -50,14 +50,18 @@ class FirstPasses:
     _frozen: Counter[str] = field(factory=Counter, init=False)
     """Passes that were observed for what they change, by node."""
 
+    def draw_observed(self, name: str) -> bool:
+        """Whether the random numbers of the next pass of node `name` are observed."""
+        return self._drawing[name] < self.passes
+
     @contextmanager
     def drawing(self, name: str) -> Iterator[None]:
-        """Observe the random numbers of a pass of node `name`.
+        """Observe the random numbers of a pass of node `name`, if it is among the first.
 
         Raises:
             RunFailed: a generator without a key has moved in every pass: other threads may draw from it now and then.
         """
-        if self._drawing[name] >= self.passes:
+        if not self.draw_observed(name):
             yield
             return
         before = _generators()
@@ -68,14 +72,17 @@ class FirstPasses:
             if self._drew[source][name] >= PASSES:
                 raise RunFailed(f'node "{name}" draws random numbers from {source}', hint=_DRAW)
 
-    @contextmanager
-    def frozen(self, modules: Mapping[str, nn.Module]) -> Iterator[None]:
-        """Observe a pass of nodes, by name, whose statistics are frozen.
+    def frozen(self, modules: Mapping[str, nn.Module]) -> AbstractContextManager[None]:
+        """Return a context that observes a pass of nodes, by name, whose statistics are frozen.
 
         Raises:
             RunFailed: a module has changed.
         """
         observed = {name: module for name, module in modules.items() if self._frozen[name] < self.passes}
+        return self._observed(observed) if observed else nullcontext()
+
+    @contextmanager
+    def _observed(self, observed: Mapping[str, nn.Module]) -> Iterator[None]:
         before = {name: _state(module) for name, module in observed.items()}
         yield
         for name, module in observed.items():

@@ -57,15 +57,12 @@ class FirstSteps:
 
     @contextmanager
     def observing(self, optimizer: torch.optim.Optimizer) -> Iterator[None]:
-        """Observe a step with all gradients there; later steps are not observed, and cost nothing.
+        """Observe a step with all gradients there.
 
         Raises:
             RunFailed: a parameter was made after its block was built.
             PluginError: one is not in exactly one group; or, where the results are read at once, one stood still.
         """
-        if self._observed >= STEPS:
-            yield
-            return
         if not self._observed:
             self._names = self._trained()
             self._expect_groups(optimizer)
@@ -82,6 +79,11 @@ class FirstSteps:
                 results.append((moves, torch.take(self._names[name].detach(), at) != value))
         if self._observed == STEPS and not self.deferred:
             self.conclude()
+
+    @property
+    def observes(self) -> bool:
+        """Whether the next step is one of the first; later steps are not observed, and cost nothing."""
+        return self._observed < STEPS
 
     @property
     def due(self) -> bool:

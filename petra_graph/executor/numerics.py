@@ -6,7 +6,7 @@ This module alone fixes them, so that a forward and its recomputation agree in e
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import lru_cache
 
 import torch
@@ -57,6 +57,28 @@ class NumericsContext:
     normalisation: Normalisation | None = None
     deferred: bool = False
     """Whether the magnitudes of streams on a grid are read later, together (`deferred_reads`)."""
+    dtype: torch.dtype = field(
+        default=Factory(lambda self: STREAM_DTYPE[self.precision.compute], takes_self=True), init=False, eq=False
+    )
+    """Of floating-point streams and parameters."""
+    grid_bits: int | None = field(
+        default=Factory(
+            lambda self: self.precision.grid_bits if self.precision.streams == "grid" else None, takes_self=True
+        ),
+        init=False,
+        eq=False,
+    )
+    """The streams' grid is the multiples of 2^-grid_bits; None: no grid."""
+    _image_format: torch.memory_format = field(
+        default=Factory(
+            lambda self: (
+                torch.channels_last if self.precision.memory_format == "channels-last" else torch.contiguous_format
+            ),
+            takes_self=True,
+        ),
+        init=False,
+        eq=False,
+    )
     _magnitudes: DeferredCheck[str] = field(
         default=Factory(lambda self: DeferredCheck(self._on_grid), takes_self=True), init=False, eq=False
     )
@@ -64,15 +86,22 @@ class NumericsContext:
     first_passes: FirstPasses = field(factory=lambda: FirstPasses(passes=0), eq=False)
     """Observes the stage's nodes; the default observes nothing."""
 
-    @property
-    def dtype(self) -> torch.dtype:
-        return STREAM_DTYPE[self.precision.compute]
+    def node(self, name: str, micro_batch: int | None) -> AbstractContextManager[None]:
+        """Return a context with the random key and the arithmetic of node `name` on a training micro-batch; None: in an evaluation."""
+        draws = self.draws(name, micro_batch)
+        return draws if self._is_plain() and not self.first_passes.draw_observed(name) else self._node(draws, name)
 
     @contextmanager
-    def node(self, name: str, micro_batch: int | None) -> Iterator[None]:
-        """Set the random key and the arithmetic of node `name` on a training micro-batch; None: in an evaluation."""
-        with self.draws(name, micro_batch), self.arithmetic(), self.first_passes.drawing(name):
+    def _node(self, draws: AbstractContextManager[None], name: str) -> Iterator[None]:
+        with draws, self.arithmetic(), self.first_passes.drawing(name):
             yield
+
+    def _is_plain(self) -> bool:
+        """Whether `arithmetic` changes nothing: float32 or float64 without a grid, and no autocast from outside."""
+        if self.precision.compute == "bfloat16" or self.grid_bits is not None:
+            return False
+        kind = self.device.type
+        return kind == "meta" or not torch.is_autocast_enabled(kind)
 
     def draws(self, name: str, micro_batch: int | None) -> AbstractContextManager[None]:
         """Return a context with the random key of node `name`, or of another part of a stage.
@@ -83,26 +112,30 @@ class NumericsContext:
             random_key(self.seed, name, "evaluation" if micro_batch is None else micro_batch, self.replica), self.device
         )
 
-    @contextmanager
-    def arithmetic(self) -> Iterator[None]:
-        """Set autocast to bfloat16, and the grid of sums, as the precision says.
+    def arithmetic(self) -> AbstractContextManager[None]:
+        """Return a context with autocast to bfloat16, and the grid of sums, as the precision says.
 
         Autocast keeps no cast parameters: torch before 2.10 hands those cast by an inverse, which have no graph, to the
         forward that is differentiated after it, and parameters then get no gradient.
         """
+        return nullcontext() if self._is_plain() else self._arithmetic()
+
+    @contextmanager
+    def _arithmetic(self) -> Iterator[None]:
         mixed = self.precision.compute == "bfloat16"
         autocast = torch.autocast(self.device.type, torch.bfloat16, enabled=mixed, cache_enabled=False)
         with autocast, grid(self.grid_bits):
             yield
 
-    @property
-    def grid_bits(self) -> int | None:
-        """The streams' grid is the multiples of 2^-grid_bits; None: no grid."""
-        return self.precision.grid_bits if self.precision.streams == "grid" else None
-
     def canonicalize(self, streams: Sequence[Tensor]) -> Streams:
         """Return the streams in their common type and memory format; those that have it already are not copied."""
-        return tuple(self._canonical(stream) for stream in streams)
+        dtype, images, found = self.dtype, self._image_format, []
+        for stream in streams:
+            layout = images if stream.dim() == IMAGE_DIMENSIONS else torch.contiguous_format
+            typed = stream.dtype == dtype or not stream.is_floating_point()
+            as_they_are = typed and stream.is_contiguous(memory_format=layout) and 1 not in stream.shape
+            found.append(stream if as_they_are else self._canonical(stream))
+        return tuple(found)
 
     def _canonical(self, stream: Tensor) -> Tensor:
         if stream.is_floating_point():
@@ -146,7 +179,7 @@ class NumericsContext:
         Raises:
             RunFailed: a stream has left the range of the grid.
         """
-        found = self._magnitudes.read()
+        found = self._magnitudes.read() if self._magnitudes else None
         if found is not None:
             name, largest = found
             bits = self.grid_bits
@@ -162,8 +195,7 @@ class NumericsContext:
 
     def memory_format(self, dimensions: int) -> torch.memory_format:
         """Return the memory format of a stream with this number of dimensions, the batch's included."""
-        last = self.precision.memory_format == "channels-last" and dimensions == IMAGE_DIMENSIONS
-        return torch.channels_last if last else torch.contiguous_format
+        return self._image_format if dimensions == IMAGE_DIMENSIONS else torch.contiguous_format
 
     def prepare(self, sample: Tensor) -> Tensor:
         """Return stored samples as the first node reads them: images normalised, others cast.

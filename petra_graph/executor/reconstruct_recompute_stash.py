@@ -10,6 +10,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
 from typing import TypeVar
 
 import torch
@@ -63,6 +64,10 @@ class SegmentRunner(ABC):
     reads_samples: bool = field(kw_only=True)
     versions: ParameterVersions | None = field(default=None, kw_only=True)
     """Set where the backward uses the forward's parameters."""
+    frozen: AbstractContextManager[None] = field(
+        default=Factory(lambda runner: frozen_statistics(*runner.modules.values()), takes_self=True), init=False
+    )
+    """A context without updates of running statistics."""
 
     @abstractmethod
     def backward(self, micro_batch: int, outputs: Streams | None, gradients: Streams) -> Reversed:
@@ -98,11 +103,7 @@ class SegmentRunner(ABC):
 
     def run_without_graph(self, micro_batch: int, inputs: Streams) -> Streams:
         """Evaluate the modules in training mode, without a graph or a change of running statistics."""
-        with (
-            torch.no_grad(),
-            frozen_statistics(*self.modules.values()),
-            self.numerics.first_passes.frozen(self.modules),
-        ):
+        with torch.no_grad(), self.frozen, self.numerics.first_passes.frozen(self.modules):
             return self.run(micro_batch, inputs)
 
     def differentiate(
@@ -161,8 +162,8 @@ class Reconstruct(BodyRunner):
     def invert(self, micro_batch: int, outputs: Streams) -> Streams:
         """Reconstruct the input alone, without a graph."""
         name, module = self._reversible()
-        frozen = self.numerics.first_passes.frozen(self.modules)
-        with torch.no_grad(), frozen_statistics(module), frozen, self.numerics.node(name, micro_batch):
+        observed = self.numerics.first_passes.frozen(self.modules)
+        with torch.no_grad(), self.frozen, observed, self.numerics.node(name, micro_batch):
             return self.numerics.canonicalize(module.invert(*outputs))
 
     def _reversible(self) -> tuple[str, Reversible]:
@@ -210,7 +211,7 @@ class StashGraph(BodyRunner):
 
     def rebuild(self, micro_batch: int, inputs: Streams) -> None:
         """Put the graph of a forward that another process has done, from its inputs and the parameters that it used."""
-        with frozen_statistics(*self.modules.values()):
+        with self.frozen:
             self.graphs.put(micro_batch, self._graph(micro_batch, inputs))
 
     def _graph(self, micro_batch: int, inputs: Streams) -> _Graph:

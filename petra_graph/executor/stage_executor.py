@@ -17,8 +17,7 @@ second time changes nothing (but an int8 scale's last bit), along a chain of rev
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator, Mapping, MutableMapping
-from contextlib import AbstractContextManager
+from collections.abc import Collection, Iterator, Mapping, MutableMapping
 from functools import partial, reduce
 
 import torch
@@ -73,6 +72,8 @@ class StageExecutor:
         self.program = program
         self.modules = modules
         self.updater = updater
+        self._located = placed(f"stage {program.index} ({', '.join(program.nodes)})")
+        """Names the stage in problems of its update."""
         self.predicted = DelayedWeights(updater, PREDICTED, self._located)
         self.earlier = DelayedWeights(updater, EARLIER, self._located)
         self.precision = numerics.precision
@@ -89,6 +90,12 @@ class StageExecutor:
         self.runners = [
             (segment, segment_runner(segment, modules, numerics, loss, self.versions)) for segment in program.segments
         ]
+        self._backwards = [
+            (segment, runner, tuple(_returns(segment, self._inside))) for segment, runner in reversed(self.runners)
+        ]
+        """From the last segment to the first, each with what it sends back."""
+        self._fetching = [one for _, one in self.runners if isinstance(one, Recompute)]
+        """The runners whose inputs may wait in host memory."""
         self.observers = StageObservers()
         """They see every operation."""
         self.companions: dict[str, Companion] = {}
@@ -96,7 +103,7 @@ class StageExecutor:
 
     def observe(self, observer: StageObserver) -> None:
         """Report all operations to `observer` as well from now on."""
-        self.observers.observers.append(observer)
+        self.observers.append(observer)
 
     def forward(
         self, micro_batch: int, received: MutableMapping[Edge, EncodedTensors], target: Tensor | None
@@ -108,26 +115,34 @@ class StageExecutor:
             received: one entry an edge of `program.receives`; emptied, so that nothing outlives its use.
             target: the targets on the CPU, for the stage that holds the head.
         """
+        if self.observers or self.predicted.asks:
+            with self.observers.forward(micro_batch, target), self.predicted.of(micro_batch):
+                return self._forward(micro_batch, received, target)
+        return self._forward(micro_batch, received, target)
+
+    def _forward(
+        self, micro_batch: int, received: MutableMapping[Edge, EncodedTensors], target: Tensor | None
+    ) -> Forwarded:
         sent: dict[Edge, EncodedTensors] = {}
         result: HeadResult | None = None
-        with self.observers.forward(micro_batch, target), self.predicted.of(micro_batch):
-            if self.versions is not None:
-                self.versions.begin(micro_batch)
-            for segment, runner in self.runners:
-                inputs = _take(segment, received)
-                self.observers.segment_forward(micro_batch, segment, inputs)
-                if isinstance(runner, BodyRunner):
-                    outputs = runner.forward(micro_batch, inputs)
-                    self._hand_on(segment, outputs, received, sent, self.precision.channel_dtype)
-                    del outputs
-                elif isinstance(runner, HeadRunner):
-                    assert target is not None
-                    result = runner.forward_backward(micro_batch, inputs, target)
-                    self._weights.put(micro_batch, result.weight / result.samples)
-                del inputs
-            self.sums_in_flight.put(micro_batch, tuple(total(value) for tensors in sent.values() for value in tensors))
-            if 1 < self.program.depth <= len(self.sums_in_flight):  # A backward is next; it is not of this micro-batch.
-                self._fetch()
+        if self.versions is not None:
+            self.versions.begin(micro_batch)
+        for segment, runner in self.runners:
+            inputs = _take(segment, received)
+            for observer in self.observers:
+                observer.segment_forward(micro_batch, segment, inputs)
+            if isinstance(runner, BodyRunner):
+                outputs = runner.forward(micro_batch, inputs)
+                self._hand_on(segment, outputs, received, sent, self.precision.channel_dtype)
+                del outputs
+            elif isinstance(runner, HeadRunner):
+                assert target is not None
+                result = runner.forward_backward(micro_batch, inputs, target)
+                self._weights.put(micro_batch, result.weight / result.samples)
+            del inputs
+        self.sums_in_flight.put(micro_batch, tuple([total(value) for tensors in sent.values() for value in tensors]))
+        if 1 < self.program.depth <= len(self.sums_in_flight):  # A backward is next; it is not of this micro-batch.
+            self._fetch()
         return Forwarded(sent=sent, result=result)
 
     def backward(
@@ -142,31 +157,37 @@ class StageExecutor:
         Returns:
             A message for each edge of `program.receives` that comes from another stage.
         """
+        if self.observers or self.earlier.asks:
+            with self.observers.backward(micro_batch), self.earlier.of(micro_batch):
+                return self._backward(micro_batch, received)
+        return self._backward(micro_batch, received)
+
+    def _backward(
+        self, micro_batch: int, received: MutableMapping[Edge, BackwardMessage]
+    ) -> Mapping[Edge, BackwardMessage]:
         sent: dict[Edge, BackwardMessage] = {}
-        with self.observers.backward(micro_batch), self.earlier.of(micro_batch):
-            self._past_sums.append((micro_batch, self.sums_in_flight.take(micro_batch)))
-            self._fetch()
-            weight = next((one.weight for one in received.values()), None)
-            if weight is None:
-                weight = self._weights.take(micro_batch)
-            self.updater.accumulated(micro_batch, weight)
-            for segment, runner in reversed(self.runners):
-                messages = [received.pop(edge) for edge in segment.outputs]
-                gradients = _summed([decode(message.gradients) for message in messages])
-                activations = (message.activation for message in messages if message.activation is not None)
-                outputs = next(map(decode, activations), None)
-                del messages, activations
-                reverse = runner.backward(micro_batch, outputs, gradients)
-                self.observers.segment_reconstructed(micro_batch, segment, reverse.inputs)
-                self.observers.segment_backward(micro_batch, segment)
-                for edge, own, returns_activation, inside in self._returns(segment):
-                    stored = "as-streams" if inside else self.precision.channel_dtype
-                    activation = encode(reverse.inputs[own], stored) if returns_activation else None
-                    returned = encode(reverse.gradients[own], stored)
-                    message = BackwardMessage(gradients=returned, activation=activation, weight=weight)
-                    (received if inside else sent)[edge] = message
-            if self.versions is not None:
-                self.versions.end(micro_batch)
+        self._past_sums.append((micro_batch, self.sums_in_flight.take(micro_batch)))
+        self._fetch()
+        weight = self._weights.take(micro_batch) if self._weights else next(iter(received.values())).weight
+        self.updater.accumulated(micro_batch, weight)
+        for segment, runner, returns in self._backwards:
+            messages = [received.pop(edge) for edge in segment.outputs]
+            gradients = _summed([decode(message.gradients) for message in messages])
+            activations = [message.activation for message in messages if message.activation is not None]
+            outputs = decode(activations[0]) if activations else None
+            del messages, activations
+            reverse = runner.backward(micro_batch, outputs, gradients)
+            for observer in self.observers:
+                observer.segment_reconstructed(micro_batch, segment, reverse.inputs)
+                observer.segment_backward(micro_batch, segment)
+            for edge, own, returns_activation, inside in returns:
+                stored = "as-streams" if inside else self.precision.channel_dtype
+                activation = encode(reverse.inputs[own], stored) if returns_activation else None
+                returned = encode(reverse.gradients[own], stored)
+                message = BackwardMessage(gradients=returned, activation=activation, weight=weight)
+                (received if inside else sent)[edge] = message
+        if self.versions is not None:
+            self.versions.end(micro_batch)
         return sent
 
     def update(self, norm: Tensor | None = None) -> None:
@@ -175,15 +196,21 @@ class StageExecutor:
         Raises:
             RunFailed: that norm is not finite.
         """
-        with self.observers.update():
-            if self.versions is not None:
-                self.versions.before_step()
-            self.predicted.drop()
-            self.earlier.drop()
-            with self._located():
-                self.updater.step(norm)
+        if self.observers:
+            with self.observers.update():
+                self._update(norm)
+        else:
+            self._update(norm)
         for companion in self.companions.values():
             companion.updated(self.updater.updates)
+
+    def _update(self, norm: Tensor | None) -> None:
+        if self.versions is not None:
+            self.versions.before_step()
+        self.predicted.drop()
+        self.earlier.drop()
+        with self._located:
+            self.updater.step(norm)
 
     def check(self) -> None:
         """Read the norms and magnitudes that wait to be read.
@@ -191,14 +218,14 @@ class StageExecutor:
         Raises:
             RunFailed: one is out of its range.
         """
-        with self._located():
+        with self._located:
             self.updater.check()
         self._numerics.check()
 
     def drained(self) -> None:
         """Read all that waits to be read, where the pipeline has drained; errors as `check`."""
         self.check()
-        with self._located():
+        with self._located:
             self.updater.drained()
 
     def replay(
@@ -253,10 +280,6 @@ class StageExecutor:
         for module in self.modules.values():
             module.train(mode)
 
-    def _located(self) -> AbstractContextManager[None]:
-        """Name the stage in problems of its update."""
-        return placed(f"stage {self.program.index} ({', '.join(self.program.nodes)})")
-
     def _hand_on(
         self,
         segment: Segment,
@@ -272,18 +295,9 @@ class StageExecutor:
             else:
                 sent[edge] = encode(outputs, stored)
 
-    def _returns(self, segment: Segment) -> Iterator[tuple[Edge, slice, bool, bool]]:
-        """Yield where a segment sends something back: edge, streams, whether their producer reconstructs from them, and whether it is here."""
-        first = 0
-        for entry in segment.inputs:
-            own = slice(first, first := first + entry.streams)
-            if entry.edge.producer != INPUT:
-                yield entry.edge, own, entry.returns_activation, entry.edge.producer in self._inside
-
     def _fetch(self) -> None:
-        for _, runner in self.runners:
-            if isinstance(runner, Recompute):
-                runner.fetch()
+        for runner in self._fetching:
+            runner.fetch()
 
 
 def _versions(program: StageProgram, modules: Mapping[str, Block]) -> ParameterVersions | None:
@@ -294,10 +308,24 @@ def _versions(program: StageProgram, modules: Mapping[str, Block]) -> ParameterV
     return WeightVersions(partial(copied_parameters, own)) if own else None
 
 
+def _returns(segment: Segment, inside: Collection[str]) -> Iterator[tuple[Edge, slice, bool, bool]]:
+    """Yield where a segment sends something back: edge, streams, whether their producer reconstructs from them, and whether it is inside the stage."""
+    first = 0
+    for entry in segment.inputs:
+        own = slice(first, first := first + entry.streams)
+        if entry.edge.producer != INPUT:
+            yield entry.edge, own, entry.returns_activation, entry.edge.producer in inside
+
+
 def _take(segment: Segment, received: MutableMapping[Edge, EncodedTensors]) -> Streams:
-    return tuple(stream for entry in segment.inputs for stream in decode(received.pop(entry.edge)))
+    streams: Streams = ()
+    for entry in segment.inputs:
+        streams += decode(received.pop(entry.edge))
+    return streams
 
 
 def _summed(gradients: list[Streams]) -> Streams:
     """Sum the consumers' gradients, stream by stream, in declared order; () for the head, without consumers."""
+    if len(gradients) == 1:
+        return gradients[0]
     return tuple(reduce(torch.add, parts) for parts in zip(*gradients, strict=True))

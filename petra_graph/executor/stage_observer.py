@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 
 from torch import Tensor
@@ -39,37 +39,17 @@ class StageObserver:
         """Learn that the gradients of a segment's parameters are complete for this micro-batch."""
 
 
-class StageObservers(StageObserver):
-    """All observers of one stage, in the order in which they came."""
-
-    def __init__(self) -> None:
-        self.observers: list[StageObserver] = []
+class StageObservers(list[StageObserver]):
+    """All observers of one stage, in the order in which they came; an empty list is asked nothing."""
 
     def forward(self, micro_batch: int, target: Tensor | None) -> AbstractContextManager[None]:
-        return self._all(lambda observer: observer.forward(micro_batch, target))
+        return _entered([observer.forward(micro_batch, target) for observer in self])
 
     def backward(self, micro_batch: int) -> AbstractContextManager[None]:
-        return self._all(lambda observer: observer.backward(micro_batch))
+        return _entered([observer.backward(micro_batch) for observer in self])
 
     def update(self) -> AbstractContextManager[None]:
-        return self._all(lambda observer: observer.update())
-
-    def segment_forward(self, micro_batch: int, segment: Segment, inputs: Streams) -> None:
-        for observer in self.observers:
-            observer.segment_forward(micro_batch, segment, inputs)
-
-    def segment_reconstructed(self, micro_batch: int, segment: Segment, inputs: Streams) -> None:
-        for observer in self.observers:
-            observer.segment_reconstructed(micro_batch, segment, inputs)
-
-    def segment_backward(self, micro_batch: int, segment: Segment) -> None:
-        for observer in self.observers:
-            observer.segment_backward(micro_batch, segment)
-
-    def _all(self, context_of: Callable[[StageObserver], AbstractContextManager[None]]) -> AbstractContextManager[None]:
-        if not self.observers:
-            return nullcontext()
-        return _entered([context_of(observer) for observer in self.observers])
+        return _entered([observer.update() for observer in self])
 
 
 @contextmanager

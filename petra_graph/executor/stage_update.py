@@ -20,7 +20,6 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import nullcontext
 
 import torch
 from attrs import Factory, define, evolve, field
@@ -149,6 +148,13 @@ class Updater:
     """The facts of the stage; None where its optimizer needs no delays (`needs_delays`)."""
     built: Sequence[Mapping[str, str]] = field(default=Factory(_as_built, takes_self=True), init=False)
     """The values of the optimizer's groups as it was built, as Python writes them."""
+    _author_code: author_code = field(
+        default=Factory(
+            lambda self: author_code(lambda: f"{self.owner} failed at update {self.updates + 1}", training=True),
+            takes_self=True,
+        ),
+        init=False,
+    )
     norms: DeferredCheck[int] = field(factory=lambda: DeferredCheck(math.isfinite), init=False)
     """By update, counted from 1."""
     updates: int = field(default=0, init=False)
@@ -203,10 +209,15 @@ class Updater:
             if self.deferred:
                 self._gate()
             set_rates(self.optimizer, self.rate(self.updates), self.ratios, self.staleness)
-            observed = nullcontext() if self.first_steps is None else self.first_steps.observing(self.optimizer)
-            with observed, author_code(f"{self.owner} failed at update {self.updates + 1}", training=True):
-                self.optimizer.step()
-            self.optimizer.zero_grad(set_to_none=True)
+            with self._author_code:
+                if self.first_steps is not None and self.first_steps.observes:
+                    with self.first_steps.observing(self.optimizer):
+                        self.optimizer.step()
+                else:
+                    self.optimizer.step()
+            for group in self.optimizer.param_groups:
+                for parameter in group["params"]:
+                    parameter.grad = None
         self.updates += 1
 
     def check(self) -> None:
@@ -218,7 +229,7 @@ class Updater:
         """
         if self.first_steps is not None and self.first_steps.due:
             self.first_steps.conclude()
-        found = self.norms.read()
+        found = self.norms.read() if self.norms else None
         if found is not None:
             update, norm = found
             hint = "a lower learning rate, or a warm-up, may help"
@@ -262,7 +273,7 @@ class Updater:
         for dtype, integer in _SAME_SIZE.items():
             bits = [gradient.view(integer) for gradient in gradients if gradient.dtype == dtype]
             if bits:
-                torch._foreach_mul_(bits, finite.to(integer))  # noqa: SLF001
+                torch._foreach_mul_(bits, finite.to(integer))
 
     def _gradients(self) -> list[Tensor]:
         return [parameter.grad for parameter in self.parameters if parameter.grad is not None]

@@ -6,8 +6,8 @@ second description of its operations has to be kept.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
 from typing import Any, TypeVar
 
 import torch
@@ -35,11 +35,9 @@ T = TypeVar("T", bound=SegmentRunner)
 class WithoutValues(NumericsContext):
     """Numerics that read no value; without autocast on the meta device, whose tensors autocast does not know."""
 
-    @contextmanager
-    def arithmetic(self) -> Iterator[None]:
-        """Set the arithmetic of a device with values."""
-        with grid(self.grid_bits) if self.device.type == "meta" else super().arithmetic():
-            yield
+    def arithmetic(self) -> AbstractContextManager[None]:
+        """Return a context with the arithmetic of a device with values."""
+        return grid(self.grid_bits) if self.device.type == "meta" else super().arithmetic()
 
     def check_range(self, name: str, streams: Streams) -> None:
         """Compute the magnitude that a run compares with the range."""

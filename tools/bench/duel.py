@@ -202,7 +202,7 @@ class Duel:
             stage.observe(Recorder(stage.program.index, events))
         self.timed(contestant)
         for stage in contestant.stages:
-            stage.observers.observers.clear()
+            stage.observers.clear()
         events += [("waiting", "wait", began, ended) for began, ended in self.waker.waits]
         return [(f"rank {rank}, {where}", *rest) for rank, own in enumerate(self.all(events)) for where, *rest in own]
 

@@ -63,6 +63,10 @@ class CutRecorder:
         else:
             self._complete(cut.at, saved)
 
+    def awaits_messages(self, stage: int) -> bool:
+        """Whether messages were in flight at a cut that the stage has passed, and have not come yet."""
+        return bool(self._passing.get(stage))
+
     def received(self, stage: int, key: ChannelKey, micro_batch: int, message: EncodedTensors) -> None:
         """Copy a message that was in flight at a cut which the stage has passed."""
         for passing in self._passing.get(stage, ()):

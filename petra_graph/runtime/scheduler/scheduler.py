@@ -46,10 +46,9 @@ from petra_graph.runtime.scheduler.process_context import CutObserver, ProcessCo
 from petra_graph.runtime.scheduler.stage_cursor import (
     ExecutionOrder,
     StageCursor,
-    current_device,
     evaluation_cursor,
+    named_failure,
     training_cursor,
-    with_error_context,
 )
 from petra_graph.runtime.scheduler.stage_operations import MicroBatch, StageOperations, reads_samples
 from petra_graph.runtime.scheduler.status_reporter import StatusReporter
@@ -133,7 +132,7 @@ class Scheduler:
         cut = Cut(micro_batches=micro_batches, at=micro_batches.start if at is None else at, filled=filled)
         self._status.begin(micro_batches, filled)
         self._channels.begin_training(cut)
-        self._operations.observe_message = _nobody if self.cuts is None else self.cuts.received
+        self._operations.observe_message = None if self.cuts is None else self.cuts.received
         if replicas is not None:
             replicas.begin(micro_batches)
         cursors = [training_cursor(executor, cut) for executor in self.executors]
@@ -143,7 +142,7 @@ class Scheduler:
         def perform(cursor: StageCursor, action: Action) -> None:
             match action.verb:
                 case "forward":
-                    self._forward(cursor, evolve(cut, at=action.micro_batch), source, observe)
+                    self._forward(cursor, cut, action.micro_batch, source, observe)
                 case "update":
                     cursor.executor.update()
                     if replicas is not None and replicas.stop_requested(cursor.index):
@@ -170,11 +169,13 @@ class Scheduler:
             self._status.waits(cursor, last, "the running statistics of other replicas", replicas.peers)
             replicas.average_statistics()
 
-    def _forward(self, cursor: StageCursor, cut: Cut, source: Iterator[MicroBatch], observe: Observer) -> None:
-        """Do the forward behind a cut, once an observer has the stage's state there."""
-        if self.cuts is not None and self.cuts.due(cut.at):
-            self.cuts.reached(cursor.executor, cut)
-        result = self._operations.forward(cursor, cut.at, source)
+    def _forward(
+        self, cursor: StageCursor, cut: Cut, micro_batch: int, source: Iterator[MicroBatch], observe: Observer
+    ) -> None:
+        """Do a forward; if there is a cut before it, an observer has the stage's state first."""
+        if self.cuts is not None and self.cuts.due(micro_batch):
+            self.cuts.reached(cursor.executor, evolve(cut, at=micro_batch))
+        result = self._operations.forward(cursor, micro_batch, source)
         self._forwards[cursor.index] += 1
         if result is not None:
             observe(result)
@@ -234,7 +235,7 @@ class Scheduler:
             Failed: the run has failed elsewhere.
         """
         for executor in self.executors:
-            for key in self._operations.backward_keys(executor.program.index):
+            for key in self._operations.backward_keys(executor):
                 channel = self._channels.channels[key]
                 for micro_batch in cut.in_flight(self._programs[channel.sender - 1], executor.program):
                     while not self._operations.ready(key):
@@ -257,14 +258,18 @@ class Scheduler:
             progressed = False
             for cursor in reversed(cursors) if order is None else _first_of(order, own):
                 action = cursor.next
-                if action is None or self._held_back(cursor, action) or not self._operations.can_begin(cursor, action):
+                if action is None or not self._operations.can_begin(cursor, action) or self._held_back(cursor, action):
                     continue
                 began = time.perf_counter()
-                with (
-                    with_error_context(cursor.executor, self._status.works(cursor, action)),
-                    current_device(cursor.device),
-                ):
-                    perform(cursor, action)
+                self._status.works(cursor, action)
+                try:
+                    with cursor.on_device:
+                        perform(cursor, action)
+                except BaseException as error:
+                    task = self._status.task(cursor, action)
+                    if (named := named_failure(error, cursor.executor, task)) is error:
+                        raise
+                    raise named from error
                 operation = "evaluation" if self._status.evaluates else action.verb
                 self.seconds.add(cursor.index, operation, time.perf_counter() - began)
                 cursor.advance()
@@ -313,9 +318,13 @@ class Scheduler:
 
     def _held_back(self, cursor: StageCursor, action: Action) -> bool:
         """Whether an operation waits though no message is missing: for the gradients of others, or since the run stops."""
+        if action.verb == "backward":
+            return False
         if action.verb == "update":
             replicas = self._context.replicas
             return self._context.global_clip or not (replicas is None or replicas.ready(cursor.index))
+        if self._supervisor.stop_signal is None and self.cuts is None:
+            return False
         return self._halts(cursor, action) or self._awaits_agreement(cursor, action)
 
     def _awaits_agreement(self, cursor: StageCursor, action: Action) -> bool:
@@ -358,14 +367,10 @@ class Scheduler:
         norm = norm_of_all(cursors, len(self._programs), alone=self._context.size == 1)
         for cursor in cursors:
             began = time.perf_counter()
-            with current_device(cursor.device):
+            with cursor.on_device:
                 cursor.executor.update(norm)
             self.seconds.add(cursor.index, "update", time.perf_counter() - began)
             cursor.advance()
-
-
-def _nobody(*_: object) -> None:
-    """Observe nothing."""
 
 
 def _first_of(order: ExecutionOrder, own: dict[int, StageCursor]) -> Iterator[StageCursor]:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, nullcontext
 
 import torch
-from attrs import define
+from attrs import define, field
 
 from petra_graph.errors import Interrupted, PetraGraphError, RunFailed
 from petra_graph.executor.stage_executor import StageExecutor
@@ -24,10 +24,13 @@ class StageCursor:
     device: torch.device
     actions: Iterator[Action]
     next: Action | None = None
+    index: int = field(init=False)
+    """Of the stage, from 1."""
+    on_device: AbstractContextManager[object] = field(init=False)
+    """The context of the stage's operations."""
 
-    @property
-    def index(self) -> int:
-        return self.executor.program.index
+    def __attrs_post_init__(self) -> None:
+        self.index, self.on_device = self.executor.program.index, current_device(self.device)
 
     def advance(self) -> None:
         self.next = next(self.actions, None)
@@ -37,7 +40,9 @@ def training_cursor(executor: StageExecutor, cut: Cut) -> StageCursor:
     """Return a stage before its first operation behind a cut."""
     program = executor.program
     actions = program_order(program, cut.micro_batches, cut.filled)
-    return _cursor(executor, (action for action in actions if not cut.precedes(program, action)))
+    if cut.at > cut.micro_batches.start:
+        actions = (action for action in actions if not cut.precedes(program, action))
+    return _cursor(executor, actions)
 
 
 def evaluation_cursor(executor: StageExecutor, batches: range) -> StageCursor:
@@ -84,19 +89,14 @@ def current_device(device: torch.device) -> AbstractContextManager[object]:
     return torch.cuda.device(device) if device.type == "cuda" else nullcontext()
 
 
-@contextmanager
-def with_error_context(executor: StageExecutor, operation: str) -> Iterator[None]:
-    """Name the stage and its operation in whatever is raised inside.
+def named_failure(error: BaseException, executor: StageExecutor, operation: str) -> BaseException:
+    """Return what to raise for an error of a stage's operation: one that names both, unless it says where it comes from.
 
-    Raises:
-        RunFailed: instead of any error but those that say where they come from.
+    A block that calls sys.exit() fails as well, and does not end the program.
     """
-    try:
-        yield
-    except (PetraGraphError, Interrupted, Failed, StoreGone, KeyboardInterrupt, GeneratorExit):
-        raise
-    except BaseException as error:  # A block that calls sys.exit() fails as well, and does not end the program.
-        program = executor.program
-        nodes = ", ".join(program.nodes)
-        message = f"stage {program.index} ({nodes}) failed in the {operation}: {type(error).__name__}: {error}"
-        raise RunFailed(message, hint="failure.txt in the run directory has the traceback") from error
+    if isinstance(error, PetraGraphError | Interrupted | Failed | StoreGone | KeyboardInterrupt | GeneratorExit):
+        return error
+    program = executor.program
+    nodes = ", ".join(program.nodes)
+    message = f"stage {program.index} ({nodes}) failed in the {operation}: {type(error).__name__}: {error}"
+    return RunFailed(message, hint="failure.txt in the run directory has the traceback")

@@ -9,9 +9,11 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import lru_cache
 from typing import NamedTuple, get_args
 
 import torch
+from attrs import frozen
 from torch import Tensor
 
 from petra_graph.executor.encoded_tensors import EncodedTensors, copied, payload
@@ -19,7 +21,7 @@ from petra_graph.executor.reconstruct_recompute_stash import HeadResult
 from petra_graph.executor.stage_executor import StageExecutor
 from petra_graph.executor.stage_results import BackwardMessage
 from petra_graph.graph.node_graph import INPUT
-from petra_graph.program.channels import ChannelKey, Direction, Edge
+from petra_graph.program.channels import Channel, ChannelKey, Edge
 from petra_graph.program.schedule import Action, Verb
 from petra_graph.program.stage_program import StageProgram
 from petra_graph.runtime.scheduler.received_messages import Kind, ReceivedMessages
@@ -36,15 +38,31 @@ ObserveMessage = Callable[[int, ChannelKey, int, EncodedTensors], None]
 """Called with a stage's index, a channel, a micro-batch and the message."""
 
 
-class _Ends(NamedTuple):
-    """The channels that an operation receives from and sends on."""
+class _Incoming(NamedTuple):
+    """The receiving end of a channel at its stage."""
 
-    receivers: Mapping[ChannelKey, Receiver]
-    senders: Mapping[ChannelKey, Sender]
+    key: ChannelKey
+    receiver: Receiver
+    moves: bool
+    """Messages may come from another device than the stage's."""
+    streams: int
 
 
-_NO_ENDS = _Ends({}, {})
-"""Of operations without messages."""
+@frozen(kw_only=True, eq=False)
+class _Ports:
+    """What a stage's operations ask about the stage, found once."""
+
+    program: StageProgram
+    incoming: Mapping[Verb, Sequence[_Incoming]]
+    outgoing: Mapping[Verb, Mapping[Edge, tuple[ChannelKey, Sender]]]
+    waits: Mapping[Verb, Sequence[Callable[[], object]]]
+    """Each returns something true when a message is there, or room for one; a queue within the process always has room."""
+    leases: bool
+    """A message may lie in a slot."""
+    reads_samples: bool
+    holds_head: bool
+    reads_in_place: bool
+    keeps_nothing: bool
 
 
 class StageOperations:
@@ -53,147 +71,187 @@ class StageOperations:
     def __init__(self, executors: Sequence[StageExecutor], channels: ProcessChannels) -> None:
         self._channels = channels
         self._messages = ReceivedMessages(executors)
-        self._reads_samples = any(reads_samples(executor.program) for executor in executors)
-        self._holds_head = any(executor.program.holds_head for executor in executors)
+        self._ports = {executor: _ports_of(executor.program, channels) for executor in executors}
+        self._reads_samples = any(ports.reads_samples for ports in self._ports.values())
+        self._holds_head = any(ports.holds_head for ports in self._ports.values())
         self._targets: deque[Tensor] = deque()
         """Of micro-batches on their way to the head, where that is in this process."""
         self._put_back: dict[ChannelKey, deque[EncodedTensors]] = {}
         """Messages that were in flight when the run was interrupted."""
-        self.observe_message: ObserveMessage = lambda *_: None
+        self.observe_message: ObserveMessage | None = None
         """Called with every backward message that a stage receives."""
-        self._ends: dict[tuple[int, Verb], _Ends] = {
-            (program.index, direction): _ends_of(program, direction, channels)
-            for program in (executor.program for executor in executors)
-            for direction in get_args(Direction)
-        }
 
     def can_begin(self, cursor: StageCursor, action: Action) -> bool:
         """Whether an operation has its messages, and room for what it sends."""
-        ends = self._ends.get((cursor.index, action.verb), _NO_ENDS)
-        return all(self.ready(key) for key in ends.receivers) and all(
-            sender.has_room() for sender in ends.senders.values()
-        )
+        if self._put_back:
+            return not self.awaited(cursor, action)
+        for there in self._ports[cursor.executor].waits[action.verb]:  # noqa: SIM110  a generator is a call for each
+            if not there():
+                return False
+        return True
 
     def awaited(self, cursor: StageCursor, action: Action) -> list[ChannelKey]:
         """Return the channels on which an operation waits: for a message, or for room."""
-        ends = self._ends.get((cursor.index, action.verb), _NO_ENDS)
-        missing = [key for key in ends.receivers if not self.ready(key)]
-        return missing + [key for key, sender in ends.senders.items() if not sender.has_room()]
+        ports = self._ports[cursor.executor]
+        missing = [end.key for end in ports.incoming[action.verb] if not self.ready(end.key)]
+        return missing + [key for key, sender in ports.outgoing[action.verb].values() if not sender.has_room()]
 
     def forward(self, cursor: StageCursor, micro_batch: int, source: Iterator[MicroBatch]) -> HeadResult | None:
         """Do the forward of a training micro-batch; return the head's result."""
-        result = self._forward(cursor, micro_batch, source)
-        if keeps_nothing(cursor.executor.program):
+        ports = self._ports[cursor.executor]
+        received, target, leased = self._received(cursor, ports, source, "forward")
+        done = cursor.executor.forward(micro_batch, received, target)
+        result = done.result
+        self._send(ports, "forward", done.sent, leased)
+        del done
+        if ports.leases and ports.keeps_nothing:
             self._messages.used(cursor.index, "forward")
         return result
-
-    def _forward(self, cursor: StageCursor, micro_batch: int, source: Iterator[MicroBatch]) -> HeadResult | None:
-        received, target, leased = self._received(cursor, source, "forward")
-        done = cursor.executor.forward(micro_batch, received, target)
-        for edge, message in done.sent.items():
-            self._send(ChannelKey(edge, "forward"), message, leased)
-        return done.result
 
     def eval_step(self, cursor: StageCursor, source: Iterator[MicroBatch]) -> HeadResult | None:
         """Do the forward of an evaluation batch; return the head's result."""
-        result = self._eval_step(cursor, source)
-        self._messages.used(cursor.index, "evaluation")
-        return result
-
-    def _eval_step(self, cursor: StageCursor, source: Iterator[MicroBatch]) -> HeadResult | None:
-        received, target, leased = self._received(cursor, source, "evaluation")
+        ports = self._ports[cursor.executor]
+        received, target, leased = self._received(cursor, ports, source, "evaluation")
         done = cursor.executor.evaluate(received, target)
-        for edge, message in done.sent.items():
-            self._send(ChannelKey(edge, "forward"), message, leased)
-        return done.result
+        result = done.result
+        self._send(ports, "forward", done.sent, leased)
+        del done
+        if ports.leases:
+            self._messages.used(cursor.index, "evaluation")
+        return result
 
     def backward(self, cursor: StageCursor, micro_batch: int) -> None:
         """Do the backward of a training micro-batch."""
-        self._backward(cursor, micro_batch)
-        self._messages.used(cursor.index, "backward")
-        if not keeps_nothing(cursor.executor.program):
-            self._messages.used(cursor.index, "forward")
+        ports = self._ports[cursor.executor]
+        self._backward(cursor, ports, micro_batch)
+        if ports.leases:
+            self._messages.used(cursor.index, "backward")
+            if not ports.keeps_nothing:
+                self._messages.used(cursor.index, "forward")
 
-    def _backward(self, cursor: StageCursor, micro_batch: int) -> None:
+    def _backward(self, cursor: StageCursor, ports: _Ports, micro_batch: int) -> None:
         messages: dict[Edge, BackwardMessage] = {}
         leased: set[int] = set()
-        for key, receiver in self._ends[cursor.index, "backward"].receivers.items():
-            *carried, weight = self.receive(key)
-            tensors = moved(tuple(carried), cursor.device)
+        for key, receiver, moves, streams in ports.incoming["backward"]:
+            *carried, weight = self._take(key, receiver)
+            tensors = moved(tuple(carried), cursor.device) if moves else tuple(carried)
             if receiver.leases:
                 tensors = self._messages.hand(cursor.index, "backward", tensors)
                 leased |= _memory(tensors)
-            self.observe_message(cursor.index, key, micro_batch, (*tensors, weight))
-            streams = self._channels.channels[key].streams
+            if self.observe_message is not None:
+                self.observe_message(cursor.index, key, micro_batch, (*tensors, weight))
             messages[key.edge] = BackwardMessage(
                 gradients=tensors[:streams],
                 activation=tensors[streams:] or None,
-                weight=float(payload(weight).numpy()[0]),
+                weight=payload(weight).item(),
             )
             del carried, tensors, weight  # else they would keep their slot
-        for edge, message in cursor.executor.backward(micro_batch, messages).items():
-            weight = torch.tensor([message.weight], dtype=torch.float64)
-            self._send(ChannelKey(edge, "backward"), (*message.gradients, *(message.activation or ()), weight), leased)
+        returned = cursor.executor.backward(micro_batch, messages)
+        sent = {
+            edge: (*message.gradients, *(message.activation or ()), _weight(message.weight))
+            for edge, message in returned.items()
+        }
+        self._send(ports, "backward", sent, leased)
 
-    def backward_keys(self, stage: int) -> list[ChannelKey]:
+    def backward_keys(self, executor: StageExecutor) -> list[ChannelKey]:
         """Return the channels on which a stage receives what its consumers send back."""
-        return list(self._ends[stage, "backward"].receivers)
+        return [end.key for end in self._ports[executor].incoming["backward"]]
 
     def put_back(self, key: ChannelKey, message: EncodedTensors) -> None:
         """Make a message the next one on a channel, behind those that were put back before it."""
         self._put_back.setdefault(key, deque()).append(message)
 
     def ready(self, key: ChannelKey) -> bool:
-        return bool(self._put_back.get(key)) or self._channels.receivers[key].ready()
+        return key in self._put_back or self._channels.receivers[key].ready()
 
     def receive(self, key: ChannelKey) -> EncodedTensors:
         """Return the oldest message of a channel."""
-        if put_back := self._put_back.get(key):
-            return put_back.popleft()
-        return self._channels.receivers[key].receive()
+        return self._take(key, self._channels.receivers[key])
+
+    def _take(self, key: ChannelKey, receiver: Receiver) -> EncodedTensors:
+        if key not in self._put_back:
+            return receiver.receive()
+        put_back = self._put_back[key]
+        message = put_back.popleft()
+        if not put_back:
+            del self._put_back[key]
+        return message
 
     def _received(
-        self, cursor: StageCursor, source: Iterator[MicroBatch], kind: Kind
+        self, cursor: StageCursor, ports: _Ports, source: Iterator[MicroBatch], kind: Kind
     ) -> tuple[dict[Edge, EncodedTensors], Tensor | None, set[int]]:
         """Return what a forward reads, its targets, and the memory of it that must not stay in this process."""
-        program, received = cursor.executor.program, dict[Edge, EncodedTensors]()
+        received: dict[Edge, EncodedTensors] = {}
         leased: set[int] = set()
-        for edge in program.receives:
-            if edge.producer == INPUT:
-                samples, targets = next(source)
-                received[edge] = moved((samples,), cursor.device)
-                if self._holds_head:
-                    self._targets.append(targets)
-                continue
-            receiver = self._channels.receivers[ChannelKey(edge, "forward")]
-            tensors = moved(receiver.receive(), cursor.device)
-            if receiver.leases and (kind == "evaluation" or reads_in_place(program)):
+        if ports.reads_samples or (ports.holds_head and not self._reads_samples):
+            samples, targets = next(source)
+            if ports.reads_samples:
+                for edge in ports.program.receives:
+                    if edge.producer == INPUT:
+                        received[edge] = moved((samples,), cursor.device)
+            if self._holds_head:
+                self._targets.append(targets)
+        for key, receiver, moves, _ in ports.incoming["forward"]:
+            tensors = self._take(key, receiver)
+            if moves:
+                tensors = moved(tensors, cursor.device)
+            if receiver.leases and (kind == "evaluation" or ports.reads_in_place):
                 tensors = self._messages.hand(cursor.index, kind, tensors)
                 leased |= _memory(tensors)
             elif receiver.leases:
                 tensors = copied(tensors)
-            received[edge] = tensors
+            received[key.edge] = tensors
             del tensors  # else they would keep their slot
-        if not program.holds_head:
-            return received, None, leased
-        if not self._reads_samples:
-            _, targets = next(source)
-            self._targets.append(targets)
-        return received, self._targets.popleft(), leased
+        return received, self._targets.popleft() if ports.holds_head else None, leased
 
-    def _send(self, key: ChannelKey, message: EncodedTensors, leased: set[int]) -> None:
-        """Send a message; what lies in a slot is copied where it would stay in this process."""
-        sender = self._channels.senders[key]
-        if leased and isinstance(sender, LocalChannel) and leased & _memory(message):
-            message = copied(message)
-        sender.send(message)
+    def _send(self, ports: _Ports, verb: Verb, sent: Mapping[Edge, EncodedTensors], leased: set[int]) -> None:
+        """Send messages; what lies in a slot is copied where it would stay in this process."""
+        for edge, message in sent.items():
+            _, sender = ports.outgoing[verb][edge]
+            if leased and isinstance(sender, LocalChannel) and leased & _memory(message):
+                sender.send(copied(message))
+            else:
+                sender.send(message)
 
 
-def _ends_of(program: StageProgram, direction: Direction, channels: ProcessChannels) -> _Ends:
-    own = [channel for channel in program.channels if channel.key.direction == direction]
-    return _Ends(
-        {one.key: channels.receivers[one.key] for one in own if one.receiver == program.index},
-        {one.key: channels.senders[one.key] for one in own if one.sender == program.index},
+@lru_cache(maxsize=8)
+def _weight(value: float) -> Tensor:
+    """Return the weight of a micro-batch as it travels; most micro-batches have the same one."""
+    return torch.tensor([value], dtype=torch.float64)
+
+
+def _ports_of(program: StageProgram, channels: ProcessChannels) -> _Ports:
+    def incoming(verb: Verb) -> Sequence[_Incoming]:
+        own = [one for one in program.channels if (one.receiver, one.key.direction) == (program.index, verb)]
+        return [_Incoming(one.key, channels.receivers[one.key], _moves(one), one.streams) for one in own]
+
+    def _moves(channel: Channel) -> bool:
+        within = isinstance(channels.receivers[channel.key], LocalChannel)
+        source = channels.programs[channel.sender - 1].device if within else "cpu"
+        return source != program.device
+
+    def outgoing(verb: Verb) -> Mapping[Edge, tuple[ChannelKey, Sender]]:
+        own = [one for one in program.channels if (one.sender, one.key.direction) == (program.index, verb)]
+        return {one.key.edge: (one.key, channels.senders[one.key]) for one in own}
+
+    verbs = get_args(Verb)
+    receives, sends = {verb: incoming(verb) for verb in verbs}, {verb: outgoing(verb) for verb in verbs}
+    return _Ports(
+        program=program,
+        incoming=receives,
+        outgoing=sends,
+        waits={
+            verb: [
+                *(end.receiver.ready for end in receives[verb]),
+                *(sender.has_room for _, sender in sends[verb].values() if not isinstance(sender, LocalChannel)),
+            ]
+            for verb in verbs
+        },
+        leases=any(end.receiver.leases for ends in receives.values() for end in ends),
+        reads_samples=reads_samples(program),
+        holds_head=program.holds_head,
+        reads_in_place=reads_in_place(program),
+        keeps_nothing=keeps_nothing(program),
     )
 
 

@@ -33,10 +33,13 @@ class StatusReporter:
         """Report what follows as training on these micro-batches, or as an evaluation of these batches."""
         self.micro_batches, self.filled, self.evaluates = micro_batches, filled, evaluates
 
-    def works(self, cursor: StageCursor, action: Action) -> str:
-        """Report that a stage begins an operation; return the operation as people read it."""
-        self.supervisor.status = status = self._status(cursor, action)
-        return status.task
+    def works(self, cursor: StageCursor, action: Action) -> None:
+        """Report that a stage begins an operation."""
+        self.supervisor.status = self._status(cursor, action)
+
+    def task(self, cursor: StageCursor, action: Action) -> str:
+        """Return an operation as people read it."""
+        return self._status(cursor, action).task
 
     def waits(self, cursor: StageCursor, action: Action, awaited: str, ranks: Iterable[int]) -> None:
         """Report that a stage waits, and since when.

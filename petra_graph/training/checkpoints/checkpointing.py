@@ -99,8 +99,9 @@ class Checkpoints:
 
     def received(self, stage: int, key: ChannelKey, micro_batch: int, message: EncodedTensors) -> None:
         """Copy a message that was in flight at a cut which the stage has passed."""
-        with self._held_up():
-            self._recorder.received(stage, key, micro_batch, message)
+        if self._recorder.awaits_messages(stage):
+            with self._held_up():
+                self._recorder.received(stage, key, micro_batch, message)
 
     @contextmanager
     def _held_up(self) -> Iterator[None]:

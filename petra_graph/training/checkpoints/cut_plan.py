@@ -44,7 +44,9 @@ class CutPlan:
 
     def due(self, at: int) -> bool:
         """Whether there is a cut before forward `at` that the specification fixes; intervals in seconds do not fix any."""
-        return at > 0 and at in _cuts(self, (at - 1) // self.per_epoch)
+        if at == 0 or (self.every is None and self.evaluations is None):
+            return False
+        return at in _cuts(self, (at - 1) // self.per_epoch)
 
     def allowed(self, at: int) -> int:
         """Return the first forward from `at` on before which there may be a cut."""

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from contextlib import contextmanager
-
 import pytest
 import torch
 
 from petra_graph.errors import Interrupted, RunFailed
 from petra_graph.runtime.control.run_store import StoreGone
-from petra_graph.runtime.scheduler import scheduler
-from petra_graph.runtime.scheduler.stage_cursor import current_device, with_error_context
+from petra_graph.runtime.scheduler import stage_cursor
+from petra_graph.runtime.scheduler.stage_cursor import current_device, named_failure
 from petra_graph.spec.model import ClipSpec
 from tests.support.pipelines import CHAIN, batches, pipeline
 
@@ -20,13 +18,17 @@ def test_a_stages_device_is_the_current_one_in_all_its_operations(monkeypatch, c
     """`set_device` was never called: kernels that a block launches on torch's current GPU went to cuda:0."""
     current: list[torch.device] = []
 
-    @contextmanager
-    def entered(device):
-        current.append(device)
-        yield
-        current.pop()
+    class Entered:
+        def __init__(self, device):
+            self.device = device
 
-    monkeypatch.setattr(scheduler, "current_device", entered)
+        def __enter__(self):
+            current.append(self.device)
+
+        def __exit__(self, *_):
+            current.pop()
+
+    monkeypatch.setattr(stage_cursor, "current_device", Entered)
     built = pipeline(CHAIN, (8,), schedule="sequential", clip=clip)
     seen = []
     for executor in built.executors:
@@ -58,6 +60,4 @@ def test_a_gpu_and_a_processor():
 @pytest.mark.parametrize("error", [StoreGone("Broken pipe"), Interrupted("SIGINT"), RunFailed("no more")])
 def test_what_says_where_it_comes_from_stays(error):
     """A killed launcher was reported as a forward that had failed: a checkpoint's thread had asked the store."""
-    with pytest.raises(type(error)) as caught, with_error_context(None, "forward of micro-batch 3"):
-        raise error
-    assert caught.value is error
+    assert named_failure(error, None, "forward of micro-batch 3") is error
