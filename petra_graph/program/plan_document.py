@@ -165,7 +165,7 @@ def read_document(text: str, source: str) -> Document:
         raise SpecError(f"{source} is not a plan: it has no {', '.join(missing)}", hint)
     found = list(islice(faults(document, SHAPE, "the plan"), _SHOWN))
     if not found and any(stage.get("word") for stage in document["stages"]):  # in plans of earlier versions
-        raise SpecError(f"{source} is a plan with split backwards: {SPLIT_BACKWARDS}", f"plan again, and {hint}")
+        raise SpecError(f"{source} is a plan with split backwards, which {SPLIT_BACKWARDS}", hint)
     if found := found or list(islice(_loose_ends(document), _SHOWN)):
         raise SpecError([Problem(message=f"{source} is damaged: {fault}", hint=hint) for fault in found])
     return document

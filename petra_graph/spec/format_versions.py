@@ -49,14 +49,12 @@ class Removal:
     hint: str
 
 
-SPLIT_BACKWARDS = (
-    "split backwards were measured, gained 0.03 nats at most, and were removed: a backward is one operation"
-)
+SPLIT_BACKWARDS = "were measured, gained 0.03 nats at most, and were removed: a backward is one operation"
 REMOVALS = (
     Removal(
         path=("method", "split_backward"),
         holds=False,
-        hint=f'{SPLIT_BACKWARDS}; leave the key out, and set schedule = "auto" for the least delay at full speed',
+        hint=f'split backwards {SPLIT_BACKWARDS}; leave the key out, and set schedule = "auto" for the least delay at full speed',
     ),
 )
 

@@ -129,6 +129,16 @@ def test_a_plan_from_before_some_keys_is_shown():
         read_document(json.dumps(older), "plan.json")
 
 
+def test_a_plan_of_split_backwards_is_refused_by_name():
+    """As versions before could save it; without a word of any stage it is as it was."""
+    plan = copy.deepcopy(real_plan()[0])
+    plan["stages"] = [{**stage, "word": None} for stage in plan["stages"]]
+    assert read_document(json.dumps(plan), "plan.json") == plan
+    plan["stages"][0]["word"] = "RFIW"
+    with pytest.raises(SpecError, match=r"plan\.json is a plan with split backwards, which .* were removed"):
+        read_document(json.dumps(plan), "plan.json")
+
+
 def undescribed(value, shape, path=""):
     """Paths of keys that a document has and its shape does not name."""
     shape = shape.shape if isinstance(shape, Later) else shape

@@ -150,15 +150,9 @@ def test_another_version_is_refused(spec, capsys):
     assert "upgrade petra-graph, or save one with `petra-graph plan SPEC --format json`" in text
 
 
-@pytest.mark.parametrize(
-    ("key", "value", "said"),
-    [("word", "XYZ", 'there is no order "XYZ"'), ("schedule", "fast", 'there is no schedule "fast"')],
-)
-def test_a_damaged_plan_is_refused(spec, capsys, key, value, said):
-    plan = saved(spec)
-    (plan["stages"][0] if key == "word" else plan)[key] = value
-    Path("plan.json").write_text(json.dumps(plan))
-    assert f"plan.json is damaged: {said}" in refused(capsys, spec, "--plan", "plan.json")
+def test_a_damaged_plan_is_refused(spec, capsys):
+    Path("plan.json").write_text(json.dumps({**saved(spec), "schedule": "fast"}))
+    assert 'plan.json is damaged: there is no schedule "fast"' in refused(capsys, spec, "--plan", "plan.json")
 
 
 def test_memory_that_became_less_is_refused(spec, capsys):
