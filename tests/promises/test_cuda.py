@@ -7,6 +7,7 @@ import os
 import pytest
 import torch
 
+from petra_graph.catalog.blocks.residual import RevBasic, RevBasicOptions
 from petra_graph.catalog.losses.declared_losses import CrossEntropyOptions
 from petra_graph.catalog.losses.functions import CrossEntropy
 from petra_graph.cli.main import main
@@ -35,33 +36,54 @@ def test_any_mix_of_devices_gives_the_cpus_numbers(devices, schedule):
     assert relative_error(on_cpu, one.parameters()) < FLOAT64_ACROSS_DEVICES
 
 
-def test_same_seed_gives_the_same_bits_on_a_gpu():
+@pytest.fixture
+def deterministic():
     torch.use_deterministic_algorithms(True)
-    try:
-        runs = [pipeline(REVNET, SHAPES["revnet"], compute="float32", devices=("cuda:0",)) for _ in range(2)]
-        for built in runs:
-            built.train(batches(SHAPES["revnet"], 12))
-    finally:
-        torch.use_deterministic_algorithms(False)
+    yield
+    torch.use_deterministic_algorithms(False)
+
+
+@pytest.mark.usefixtures("deterministic")
+def test_same_seed_gives_the_same_bits_on_a_gpu():
+    runs = [pipeline(REVNET, SHAPES["revnet"], compute="float32", devices=("cuda:0",)) for _ in range(2)]
+    for built in runs:
+        built.train(batches(SHAPES["revnet"], 12))
     one, other = (built.parameters() for built in runs)
     assert all(torch.equal(one[key], other[key]) for key in one)
 
 
+@pytest.mark.usefixtures("deterministic")
 @pytest.mark.parametrize("smoothing", [0.0, 0.1])
 def test_the_loss_of_several_targets_a_sample_is_deterministic(smoothing):
     output = torch.randn(3, 5, 7, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
     target = torch.arange(21).remainder(5).view(3, 7)
     target[0, 0] = -100
     loss = CrossEntropy(CrossEntropyOptions(label_smoothing=smoothing))
-    torch.use_deterministic_algorithms(True)
-    try:
-        found = loss(output.cuda().requires_grad_(), target.cuda())
-        found.backward()
-    finally:
-        torch.use_deterministic_algorithms(False)
+    found = loss(output.cuda().requires_grad_(), target.cuda())
+    found.backward()
     torch.testing.assert_close(found.cpu(), loss(output, target))
 
 
+@pytest.mark.usefixtures("deterministic")
+def test_reconstruction_in_tf32_is_as_exact_as_in_float32():
+    """The inverse evaluates the same function on the same input, so that the rounding of its products cancels."""
+    before = torch.backends.cudnn.allow_tf32, torch.backends.cuda.matmul.allow_tf32
+    block = RevBasic([(64, 16, 16)] * 2, RevBasicOptions()).cuda().to(memory_format=torch.channels_last)
+    generator = torch.Generator().manual_seed(0)
+    streams = [torch.randn(32, 64, 16, 16, generator=generator).cuda() for _ in range(2)]
+    errors = {}
+    try:
+        for in_tf32 in (False, True):
+            torch.backends.cudnn.allow_tf32 = torch.backends.cuda.matmul.allow_tf32 = in_tf32
+            with torch.no_grad():
+                found = block.inverse(*block(*streams))
+            errors[in_tf32] = max(float((one - other).abs().max()) for one, other in zip(found, streams, strict=True))
+    finally:
+        torch.backends.cudnn.allow_tf32, torch.backends.cuda.matmul.allow_tf32 = before
+    assert errors[True] <= 2 * errors[False] < 1e-5
+
+
+@pytest.mark.usefixtures("deterministic")
 @pytest.mark.parametrize("stored", ["as-streams", "bfloat16", "int8"])
 @pytest.mark.parametrize("schedule", ["sequential", "1f1b", "lockstep"])
 @pytest.mark.parametrize("graph", GRAPHS)

@@ -8,7 +8,7 @@ from functools import cache
 from typing import Any, Literal
 
 import torch
-from attrs import frozen
+from attrs import evolve, frozen
 from torch import Tensor
 
 from petra_graph.blocks import Block, Streams
@@ -217,8 +217,16 @@ def _measured(nodes: Sequence[NodeSpec], spec: Spec, facts: DataFacts) -> tuple[
 
 
 def programs_of(network: MeasuredNetwork) -> tuple[StageProgram, ...]:
-    """The stages' programs, placed and lowered."""
-    return network.programs(place(network, planned_devices(network.spec.partition)))
+    """The stages' programs, placed and lowered: in turn on devices of unlike kinds, which no search compares here."""
+    partition = network.spec.partition
+    names = () if isinstance(partition.devices, int) else partition.devices
+    if len({name.partition(":")[0] for name in names}) < 2:
+        return network.programs(place(network, planned_devices(partition)))
+    alike = evolve(network, spec=evolve(network.spec, partition=evolve(partition, devices=("cpu",))))
+    programs = programs_of(alike)
+    return tuple(
+        evolve(program, device=names[index * len(names) // len(programs)]) for index, program in enumerate(programs)
+    )
 
 
 def pipeline(
