@@ -12,6 +12,7 @@ from petra_graph.units import listed
 
 ROOT = ("root",)
 """The path of the option `root`, for problems."""
+_LEAST_CLASSES = 2
 
 
 def expanded(root: str) -> Path:
@@ -36,7 +37,7 @@ def class_folders(folder: Path, *, classes: int | None, hint: str) -> tuple[str,
 
     Args:
         folder: their parent.
-        classes: the required number of class folders; None: at least one.
+        classes: the required number of class folders; None: at least two.
         hint: the layout, for messages.
 
     Raises:
@@ -45,9 +46,9 @@ def class_folders(folder: Path, *, classes: int | None, hint: str) -> tuple[str,
     if not folder.is_dir():
         raise file_error(f"{folder} is not a folder", hint)
     names = tuple(sorted(entry.name for entry in folder.iterdir() if entry.is_dir() and entry.name[0] != "."))
-    if not names or classes not in {None, len(names)}:
-        required = "at least one class folder" if classes is None else f"{classes} class folders"
-        raise file_error(f"{folder} must hold {required} (got {len(names)})", hint)
+    if len(names) != classes if classes else len(names) < _LEAST_CLASSES:
+        required = f"{classes or 'at least two'} class folders"
+        raise file_error(f"{folder} must hold {required} (got {len(names)}{names and f': {listed(names)}'})", hint)
     return names
 
 
