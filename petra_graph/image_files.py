@@ -14,12 +14,14 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import numpy as np
 from PIL import Image
 from PIL.ExifTags import Base
+
+from petra_graph.visible_files import visible_files
 
 SUFFIXES = frozenset({".bmp", ".gif", ".jpeg", ".jpg", ".pgm", ".png", ".ppm", ".tif", ".tiff", ".webp"})
 _DECODERS = ("JPEG", "PNG", "BMP", "GIF", "PPM", "TIFF", "WEBP")
@@ -49,6 +51,20 @@ def read_size(file: str | Path) -> tuple[int, int]:
     """
     with _opened(file) as image:
         return image.size
+
+
+def read_sizes(folder: Path, most: int) -> list[tuple[int, int]]:
+    """Return the sizes of some images below a folder, spread over all in the order of their names; files that cannot be read are left out.
+
+    Raises:
+        OSError: a folder cannot be read.
+    """
+    files = sorted(file for file in visible_files(folder) if Path(file).suffix.lower() in SUFFIXES)
+    sizes = []
+    for file in files[:: max(1, len(files) // most)]:
+        with suppress(ValueError):
+            sizes.append(read_size(file))
+    return sizes
 
 
 def decode(file: str | Path, mode: str = "RGB") -> Image.Image:
