@@ -18,7 +18,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import numpy as np
-from PIL import Image
+from PIL import Image, UnidentifiedImageError
 from PIL.ExifTags import Base
 
 from petra_graph.visible_files import visible_files
@@ -75,8 +75,8 @@ def decode(file: str | Path, mode: str = "RGB") -> Image.Image:
     """
     with _opened(file) as image:
         image.load()
-        turn = _TURNS.get(_orientation(image))
-        return eight_bits(image).convert(mode) if turn is None else eight_bits(image).transpose(turn).convert(mode)
+        turn, pixels = _turn(image), eight_bits(image)
+        return (pixels if turn is None else pixels.transpose(turn)).convert(mode)
 
 
 def eight_bits(image: Image.Image) -> Image.Image:
@@ -116,7 +116,7 @@ def _opened(file: str | Path) -> Iterator[Image.Image]:
                     raise ValueError(f"{image.width} x {image.height} pixels, and {_LONGEST} : 1 is the longest shape")
                 _expect_range(image)
                 yield image
-        except Image.UnidentifiedImageError:
+        except UnidentifiedImageError:
             fault = (
                 f"it is not an image of {', '.join(sorted(_DECODERS))}" if Path(file).stat().st_size else "it is empty"
             )
@@ -125,9 +125,9 @@ def _opened(file: str | Path) -> Iterator[Image.Image]:
             raise ValueError(getattr(error, "strerror", None) or str(error) or type(error).__name__) from error
 
 
-def _orientation(image: Image.Image) -> object:
-    """Return a loaded image's EXIF orientation; that of a damaged header is not known."""
+def _turn(image: Image.Image) -> Image.Transpose | None:
+    """Return how a loaded image is turned; one whose EXIF data is damaged stays as it is."""
     try:
-        return image.getexif().get(Base.Orientation)
+        return _TURNS.get(image.getexif().get(Base.Orientation, 1))
     except Exception:  # noqa: BLE001  Pillow raises what its parser meets
         return None

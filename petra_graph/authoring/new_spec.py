@@ -131,7 +131,7 @@ def _without_lines() -> Iterator[None]:
 def _suggested(data: Plugin, chosen: Mapping[str, Any]) -> dict[str, Any]:
     """Return the options that the files suggest and nobody chose."""
     options, problems = read_options(data, {**likely_options(data), **chosen}, ())
-    if problems:
+    if problems or options is None:
         return {}  # they are reported with all others
     with _without_lines():
         found = suggested_options(data, options)
