@@ -66,7 +66,7 @@ def table_text(rows: Sequence[Sequence[str]], width: int, indent: int = 0) -> st
     for last in range(1 - len(columns), 1):
         grid.add_column(no_wrap=last < 0)
     for row in zip(*columns, strict=True):
-        grid.add_row(*(printable(cell).replace("\n", "\\u000a") for cell in row))
+        grid.add_row(*map(printable, row))
     before_last = sum(max(map(len, column)) + 2 for column in columns[:-1])
     width = width if before_last + _LAST_COLUMN <= width else ANY_WIDTH
     return render([Padding(grid, (0, 0, 0, indent), expand=False)], width=width, colour=False)

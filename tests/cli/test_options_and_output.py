@@ -41,12 +41,6 @@ def test_a_terminal_too_narrow_for_that_loses_nothing(capsys, terminal):
     assert capsys.readouterr().out == f"lr        [bold] {'word ' * 12}end\nmomentum  short\n"
 
 
-def test_a_line_end_in_a_name_makes_no_row(capsys):
-    """A file "cat.png\\nforged" wrote a second prediction."""
-    print_table([("cat.png\nforged.png  dog 99 %", "cat 90 %")])
-    assert capsys.readouterr().out == "cat.png\\u000aforged.png  dog 99 %  cat 90 %\n"
-
-
 def test_no_rows_print_nothing(capsys):
     print_table([])
     assert capsys.readouterr().out == ""
