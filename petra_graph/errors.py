@@ -25,6 +25,8 @@ Path = tuple[str | int, ...]
 """A path into a specification: ("graph", "node", 2, "block")."""
 _LONGEST_MESSAGE, _LONGEST_LINE = 4_000, 400
 """Characters."""
+_WITHIN = "\n      "
+"""A line end within a message. Every problem and every hint begins further left, so a file's name cannot pass for one."""
 _BEGINNING, _FEW = 3, 3
 """Characters from which on a word may be the beginning of names, and how many such names are few."""
 
@@ -72,7 +74,7 @@ class Problem:
             lines.append(f"    {_shortened(self.where.text.strip(), _LONGEST_LINE)}")
         if self.hint:
             lines.append(f"    help: {_shortened(self.hint, _LONGEST_MESSAGE)}")
-        return printable("\n".join(lines))
+        return printable("\n".join(line.replace("\n", _WITHIN) for line in lines))
 
 
 _MOVES_OR_HIDES = {"Cc", "Cf", "Cs", "Zl", "Zp"}

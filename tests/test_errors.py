@@ -70,6 +70,14 @@ def test_what_controls_a_terminal_is_written_as_its_code(text, expected):
     assert printable(text) == expected
 
 
+def test_a_line_end_within_a_message_begins_no_other_problem():
+    """A file's name may have one, and what follows it stood where problems and hints stand."""
+    where = Where(file="a\nb.toml", line=1, column=1, text="x")
+    assert str(Problem(message="a\n    help: b", hint="c\nd", where=where)) == (
+        "a\n      b.toml:1:1: a\n          help: b\n    x\n    help: c\n      d"
+    )
+
+
 def test_no_part_of_a_message_controls_a_terminal():
     where = Where(file="\x1b[2J.toml", line=1, column=1, text="a = '\u202e'")
     assert str(Problem(message="m\x08", hint="h\u2066", where=where)) == (

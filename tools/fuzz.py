@@ -177,10 +177,13 @@ def images(dice: random.Random) -> tuple[Made, Read]:
 
     from petra_graph.catalog.datasets.folders import fitted, open_rgb
 
-    whole = []
-    for form in ("PNG", "JPEG", "BMP", "PPM", "GIF", "TIFF", "WEBP"):
+    whole, exif = [], Image.Exif()
+    exif[274] = 6
+    noise = Image.effect_noise((24, 18), 60)
+    kinds = [(form, "RGB") for form in ("PNG", "JPEG", "BMP", "PPM", "GIF", "TIFF", "WEBP")]
+    for form, mode in [*kinds, ("PNG", "I;16"), ("TIFF", "I;16")]:
         written = io.BytesIO()
-        Image.effect_noise((24, 18), 60).convert("RGB").save(written, form)
+        noise.convert(mode).save(written, form, **({"exif": exif} if form in {"PNG", "JPEG", "TIFF", "WEBP"} else {}))
         whole.append(written.getvalue())
     return (damaged(dice, dice.choice(whole)) for _ in iter(int, 1)), lambda path: fitted(open_rgb(str(path)), 16)
 

@@ -14,7 +14,7 @@ from attrs import frozen
 
 from petra_graph.errors import Problem, SpecError, shown, suggestion
 from petra_graph.kinds.all_kinds import KINDS
-from petra_graph.kinds.data_set import DataSetDeclaration, completed_options, declared_facts
+from petra_graph.kinds.data_set import DataSetDeclaration, completed_options, declared_facts, suggested_options
 from petra_graph.kinds.plugin import FIRST_PARTY, Plugin, read_options
 from petra_graph.planning.check.check_spec import check_spec
 from petra_graph.planning.check.checked_spec import CheckedSpec
@@ -80,7 +80,9 @@ def new_spec(name: str, choice: Choice, registry: Registry, overrides: Iterable[
     folders = {f"data.options.{key}" for key in path_keys(plugins["data"].declaration.options)}
     paths = {".".join(one.keys): Path(str(one.value)).expanduser() for one in given if ".".join(one.keys) in folders}
     there = bool(paths) and all(path.exists() for path in paths.values())
-    tables = _tables(name, plugins, _of_data(plugins["data"], given, there=there))
+    chosen = {one.keys[-1]: one.value for one in given if one.keys[:2] == ("data", "options")}
+    suggested = _suggested(plugins["data"], chosen) if there else {}
+    tables = _tables(name, plugins, {**_of_data(plugins["data"], given, there=there), **suggested})
     lines = [line for table in tables for line in ("", *table)][1:]
     text = "\n".join(_assigned(lines, given, plugins)) + "\n"
     checked = _checked(text, registry)
@@ -95,8 +97,11 @@ def new_spec(name: str, choice: Choice, registry: Registry, overrides: Iterable[
     if batch < checked.spec.data.batch and not any(one.keys == ("data", "batch") for one in given):
         given.append(parse_override(f"data.batch={batch}"))
         text = "\n".join(_assigned(lines, given, plugins)) + "\n"
+    follows = ", ".join(f"{key} = {shown(value)}" for key, value in suggested.items())
     return NewSpec(
-        text=text, found=f"{plural(samples, 'training sample')}{of}, {plural(len(data.test), 'test sample')}"
+        text=text,
+        found=f"{plural(samples, 'training sample')}{of}, {plural(len(data.test), 'test sample')}"
+        + (f"; from the files: {follows}" if follows else ""),
     )
 
 
@@ -123,18 +128,25 @@ def _without_lines() -> Iterator[None]:
         raise SpecError(Problem(message=one.message, hint=one.hint) for one in error.problems) from None
 
 
+def _suggested(data: Plugin, chosen: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the options that the files suggest and nobody chose."""
+    options, problems = read_options(data, {**likely_options(data), **chosen}, ())
+    if problems or options is None:
+        return {}  # they are reported with all others
+    with _without_lines():
+        found = suggested_options(data, options)
+        values = {one.name: getattr(found, one.name) for one in attrs.fields(type(found)) if one.name not in chosen}
+        suggested = {key: value for key, value in values.items() if value != getattr(options, key)}
+        completed_options(data, attrs.evolve(options, **suggested))
+    return suggested
+
+
 def _of_data(data: Plugin, given: Sequence[Override], *, there: bool) -> Mapping[str, Any]:
     """Return likely options of a data set; with a number of classes where only its folders tell it and are not there, since networks need one."""
     likely = likely_options(data)
-    if there and cast(DataSetDeclaration, data.declaration).completed is not None:
-        options, problems = read_options(
-            data, likely | {one.keys[-1]: one.value for one in given if one.keys[:2] == ("data", "options")}, ()
-        )
-        with _without_lines():
-            if not problems:  # else they are reported with all others
-                completed_options(data, options)
-        return likely
-    if "classes" not in attrs.fields_dict(data.declaration.options) or any(one.keys[-1] == "classes" for one in given):
+    counted = there and cast(DataSetDeclaration, data.declaration).completed is not None
+    counted = counted or any(one.keys[-1] == "classes" for one in given)
+    if counted or "classes" not in attrs.fields_dict(data.declaration.options):
         return likely
     options, _ = read_options(data, likely, ())
     return {"classes": _CLASSES, **likely} if declared_facts(data, options).classes is None else likely

@@ -134,6 +134,10 @@ def _run(arguments: list[str] | None) -> int:
     except click.Abort:
         return 130
     except OSError as error:
+        if error.errno == errno.ENAMETOOLONG:  # of a path that the user wrote, wherever it is looked at first
+            from petra_graph.errors import SpecError
+
+            return _reported(SpecError(f"{error.filename} cannot be a file: {error.strerror}"))
         if error.errno != errno.ENOSPC:
             raise
         sys.stderr.write(f"cannot write the output: {error.strerror}\n")

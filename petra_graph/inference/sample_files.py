@@ -9,6 +9,7 @@ a folder        all files in it and below it, in the order of their names; hidde
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
@@ -18,15 +19,14 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from petra_graph.errors import Problem, RunFailed, SpecError
+from petra_graph.image_files import SUFFIXES, decode
 from petra_graph.kinds.author_code import author_code, resolve_location
 from petra_graph.kinds.data_set import DataFacts, DataSetDeclaration
 from petra_graph.planning.check.checked_spec import ConfiguredPlugin
+from petra_graph.visible_files import visible_files
 
-IMAGE_SUFFIXES = frozenset({".bmp", ".gif", ".jpeg", ".jpg", ".pgm", ".png", ".ppm", ".tif", ".tiff", ".webp"})
 _MODES = {1: "L", 3: "RGB", 4: "RGBA"}
 """PIL's modes by channels."""
-_LONGEST = 100
-"""Of an image's sides, the longer by the shorter one."""
 
 
 @frozen(kw_only=True)
@@ -54,13 +54,11 @@ def read_samples(files: list[str], data: ConfiguredPlugin, facts: DataFacts) -> 
         SpecError: files cannot be read as samples; all of them.
     """
     found, problems = [], list[Problem]()
-    for file, place in _listed(files):
-        try:
-            found.append(evolve(_read(file, data, facts), place=place))
-        except (SpecError, RunFailed) as error:
-            problems += error.problems
-        except (OSError, ValueError, SyntaxError, MemoryError) as error:
-            problems.append(Problem(message=f"{file} cannot be read: {getattr(error, 'strerror', None) or error}"))
+    for given in files:
+        with _gathering(problems, given):
+            for file, place in _listed(given):
+                with _gathering(problems, file):
+                    found.append(evolve(_read(file, data, facts), place=place))
     if problems:
         raise SpecError(problems)
     return found
@@ -83,13 +81,23 @@ def batches(samples: list[Samples], size: int) -> Iterator[Tensor]:
         yield values[start : start + size]
 
 
-def _listed(files: list[str]) -> Iterator[tuple[str, Path]]:
-    """Yield files, and those of folders, each with its place; a folder without files is yielded itself."""
-    for file in files:
-        folder = Path(file).expanduser()
-        below = (path.relative_to(folder) for path in sorted(folder.rglob("*")) if path.is_file())
-        places = [place for place in below if not any(part.startswith(".") for part in place.parts)]
-        yield from [(str(Path(file, place)), place) for place in places] or [(file, Path(folder.name))]
+@contextmanager
+def _gathering(problems: list[Problem], file: str) -> Iterator[None]:
+    """Add why a file cannot be read to the problems."""
+    try:
+        yield
+    except (SpecError, RunFailed) as error:
+        problems += error.problems
+    except (OSError, ValueError, SyntaxError, MemoryError) as error:
+        named, reason = getattr(error, "filename", None), getattr(error, "strerror", None)
+        problems.append(Problem(message=f"{named or file} cannot be read: {reason or error}"))
+
+
+def _listed(file: str) -> list[tuple[str, Path]]:
+    """Return a file, or those of a folder, each with its place; a folder without files is itself in the list."""
+    folder = Path(file).expanduser()
+    places = sorted(Path(one).relative_to(folder) for one in visible_files(folder)) if folder.is_dir() else []
+    return [(str(Path(file, place)), place) for place in places] or [(file, Path(folder.name))]
 
 
 def _read(file: str, data: ConfiguredPlugin, facts: DataFacts) -> Samples:
@@ -110,7 +118,7 @@ def _read(file: str, data: ConfiguredPlugin, facts: DataFacts) -> Samples:
         with author_code(f"{data.plugin} cannot read {file}"):
             values = read(data.options, path)
         return Samples(name=file, values=_checked(values, file, facts))
-    if path.suffix.lower() in IMAGE_SUFFIXES:
+    if path.suffix.lower() in SUFFIXES:
         return _image(path, file, facts)
     raise SpecError(
         f"{file} is neither an image nor an array (.npy), and {data.plugin} does not say how it is read",
@@ -119,7 +127,6 @@ def _read(file: str, data: ConfiguredPlugin, facts: DataFacts) -> Samples:
 
 
 def _image(path: Path, file: str, facts: DataFacts) -> Samples:
-    from PIL import Image
     from torchvision.transforms.v2.functional import center_crop, pil_to_tensor, resize
 
     if len(facts.shape) != 3 or facts.dtype != "uint8" or facts.shape[0] not in _MODES:  # noqa: PLR2004
@@ -127,12 +134,7 @@ def _image(path: Path, file: str, facts: DataFacts) -> Samples:
             f"{file} is an image, and the network reads {facts.dtype} {list(facts.shape)}", "give arrays (.npy)"
         )
     channels, height, width = facts.shape
-    with Image.open(path) as image:
-        if max(image.size) > _LONGEST * min(image.size):
-            raise SpecError(
-                f"{file} has {image.width} x {image.height} pixels, and {_LONGEST} : 1 is the longest shape"
-            )
-        picture = image.convert(_MODES[channels])
+    picture = decode(path, _MODES[channels])
     note = ""
     if picture.size != (width, height):
         note = f"resized and cropped from {picture.width} x {picture.height}"

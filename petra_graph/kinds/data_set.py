@@ -136,6 +136,8 @@ class DataSetDeclaration(Declaration):
         completed: a torch-free function (options) -> the same options, where those that only the files tell are filled in, such as
             the number of classes; None: the options are complete. It reads nothing if they are given, and raises `SpecError`
             if files are missing. The resolved specification has its result.
+        suggested: a torch-free function (options) -> the same options, as their files suggest them to `petra-graph new spec`; None:
+            likely values stay. Values that are given there stay in any case.
         read: the location of a function (options, path) -> samples [*shape] or [n, *shape], for `petra-graph predict`: how a
             file becomes samples; None: images are brought to the size of a sample. Arrays (.npy) are read without it.
         codec: the location of a function (options, facts) -> TextCodec, where the samples are windows of text; `facts` are those of
@@ -145,6 +147,7 @@ class DataSetDeclaration(Declaration):
     facts: Callable[[Any], DataFacts]
     training_samples: Callable[[Any], int | None] | None = None
     completed: Callable[[Any], Any] | None = None
+    suggested: Callable[[Any], Any] | None = None
     read: str | None = None
     codec: str | None = None
 
@@ -226,13 +229,22 @@ def completed_options(plugin: Plugin, options: Any) -> Any:
         SpecError: files are missing; paths count from the options.
         PluginError: its function failed, or did not return such options.
     """
-    complete = cast(DataSetDeclaration, plugin.declaration).completed
-    if complete is None:
+    return _changed_options(plugin, options, "completed", "complete its options")
+
+
+def suggested_options(plugin: Plugin, options: Any) -> Any:
+    """Return a data set's options as its files suggest them; errors as of `completed_options`."""
+    return _changed_options(plugin, options, "suggested", "suggest options")
+
+
+def _changed_options(plugin: Plugin, options: Any, name: str, act: str) -> Any:
+    change = getattr(plugin.declaration, name)
+    if change is None:
         return options
-    with author_code(f"{plugin.owned} cannot complete its options"):
-        found = complete(options)
+    with author_code(f"{plugin.owned} cannot {act}"):
+        found = change(options)
     if not isinstance(found, type(options)):
-        raise plugin.broken(f"`completed` of its declaration returns {described(found)}, not its options")
+        raise plugin.broken(f"`{name}` of its declaration returns {described(found)}, not its options")
     return found
 
 

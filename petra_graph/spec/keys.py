@@ -18,6 +18,8 @@ from petra_graph.units import byte_count
 T = TypeVar("T")
 IS_PATH, IS_CODE = "is_path", "is_code"
 """In the metadata of a key whose value names a file or a folder, or code as "module:attribute"."""
+_LONGEST_NAME = 200
+"""Bytes: file systems have 255 for a name, and a run's directory adds its time and a random part."""
 
 
 def key(
@@ -76,4 +78,8 @@ def file_name(_: object, __: object, value: str) -> None:
     if not re.fullmatch(r"[\w-][\w.-]*", value):
         raise ValueError(
             f'must consist of letters, digits, "_", "-" and ".", and not begin with "." (got {shown(value)})'
+        )
+    if len(value.encode()) > _LONGEST_NAME:
+        raise ValueError(
+            f"must have at most {_LONGEST_NAME} bytes, as a part of a file's name (got {len(value.encode()):,})"
         )

@@ -95,34 +95,70 @@ def photos(here):
 
 def test_a_folder_of_images_trains_with_the_next_command(photos, capsys):
     """Three dry-runs were needed: no root, ten classes where there are three, and a batch of more than all samples."""
-    small = [f"--set={one}" for one in ("data.options.size=8", "architecture.options.width=0.1", "run.epochs=2")]
-    words = ["new", "spec", "mine.toml", "--data", "image-folder", "--root", "photos", *small]
+    words = ["new", "spec", "mine.toml", "--data", "image-folder", "--root", "photos"]
+    (photos / "photos" / "train").mkdir()
     assert main(words) == 2
     (said,) = [line for line in capsys.readouterr().err.splitlines() if not line.startswith(" ")]
-    assert said == f"{photos}/photos/train is not a folder", "what follows from it is not said"
+    assert said == f"{photos}/photos/train must hold at least two class folders (got none)", (
+        "what follows from it is not said"
+    )
     assert not (photos / "mine.toml").exists()
-    assert main([*words, "--set", "data.options.test_share=0.2"]) == 0
-    assert capsys.readouterr().out.startswith("mine.toml: 24 training samples of 3 classes, 6 test samples\n\nnext:\n")
+    (photos / "photos" / "train").rmdir()
+    assert main([*words, "--set=architecture.options.width=0.1", "--set=run.epochs=2"]) == 0
+    told = "24 training samples of 3 classes, 6 test samples; from the files: test_share = 0.2, size = 10"
+    assert capsys.readouterr().out.startswith(f"mine.toml: {told}\n\nnext:\n")
     text = (photos / "mine.toml").read_text()
+    assert re.search(r"^test_share = 0.2 +# share of each class", text, re.MULTILINE)
+    assert re.search(r"^size = 10 +# height and width", text, re.MULTILINE)
     assert re.search(r"^batch = 4 +# samples", text, re.MULTILINE)
     assert re.search(r"^# classes = \.\.\. +# number of class folders", text, re.MULTILINE)
     assert main(["run", "mine.toml"]) == 0, capsys.readouterr().err
     assert "classes = 3" in (next((photos / "runs").iterdir()) / "resolved.toml").read_text()
 
 
-def test_a_batch_that_is_given_stays(photos, capsys):
+def test_values_that_are_given_stay(photos, capsys):
     chosen = [
         "--data",
         "image-folder",
         "--root",
         "photos",
         "--set",
-        "data.options.test_share=0.2",
+        "data.options.test_share=0.3",
+        "--set",
+        "data.options.size=12",
         "--set",
         "data.batch=6",
     ]
     assert main(["new", "spec", "mine.toml", *chosen]) == 0
-    assert re.search(r"^batch = 6 ", (photos / "mine.toml").read_text(), re.MULTILINE)
+    text = (photos / "mine.toml").read_text()
+    for line in ("batch = 6 ", "test_share = 0.3 ", "size = 12 "):
+        assert f"\n{line}" in text
+
+
+def test_large_photos_and_files_that_are_none_leave_a_size_that_trains(photos, capsys):
+    chosen = ["--data", "image-folder", "--root", "photos"]
+    for place in range(10):
+        for name in ("cat", "dog", "owl"):
+            Image.new("RGB", (600, 300)).save(photos / "photos" / name / f"{place}.jpg")
+    assert main(["new", "spec", "mine.toml", *chosen]) == 0
+    assert "\nsize = 224 " in (photos / "mine.toml").read_text()
+    (photos / "photos/cat/1.jpg").write_bytes(b"")
+    assert main(["new", "spec", "other.toml", *chosen]) == 2
+    assert capsys.readouterr().err.startswith(f"{photos}/photos/cat/1.jpg cannot be decoded: it is empty\n")
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["spec", f"{'a' * 5_000}.toml"],
+        ["spec", "mine.toml", "--data", "image-folder", "--root", "a" * 5_000],
+        ["spec", "mine.toml", "--data", "image-folder", "--root", "photos", f"--set=data.options.train={'a' * 5_000}"],
+    ],
+)
+def test_a_path_that_no_file_can_have(photos, capsys, words):
+    """It ended in a traceback, or was called a fault of the data set."""
+    assert main(["new", *words]) == 2
+    assert re.search(r"aaa(\.toml)? (cannot be a file|cannot be read): File name too long\n", capsys.readouterr().err)
 
 
 def test_defaults_are_first_party_where_another_package_has_their_names(install, here):

@@ -49,6 +49,15 @@ def test_others_are_resized_and_cropped(read, size):
     assert (found.values.float() - 100).abs().max() < 3, "grey became three channels"
 
 
+def test_pixels_are_those_of_an_image_folder(read):
+    """16 bits were clipped to white, and photos lay on their side."""
+    exif = Image.Exif()
+    exif[274] = 6
+    Image.fromarray(np.full((6, 8), 40_000, np.uint16)).save("image.png", exif=exif)
+    (found,) = read("image.png")
+    assert (found.note, found.values.unique().tolist()) == ("", [156])
+
+
 def test_arrays(read):
     np.save("one.npy", PIXELS.transpose(2, 0, 1))
     np.save("many.npy", np.stack([PIXELS.transpose(2, 0, 1)] * 3).astype(np.int64))
@@ -85,7 +94,7 @@ def test_all_files_that_cannot_be_read_are_named(read, tmp_path):
     assert broken.startswith("broken.png cannot be read: ")
     assert nowhere.startswith("there is no file nowhere.png")
     assert notes.startswith('notes.txt is neither an image nor an array (.npy), and data set "random"')
-    assert long.startswith("long.png has 1000 x 2 pixels")
+    assert long.startswith("long.png cannot be read: 1000 x 2 pixels")
 
 
 def test_a_folder_is_all_files_in_it(read, tmp_path):

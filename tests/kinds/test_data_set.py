@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from petra_graph.errors import PluginError
-from petra_graph.kinds.data_set import completed_options, facts_fault
+from petra_graph.kinds.data_set import completed_options, facts_fault, suggested_options
 from petra_graph.plugins import DataFacts, DataSetDeclaration
 from petra_graph.testing import DataSetTrial, check_dataset, examine, promises_of
 from tests.kinds.plugin_of_each_kind import FACTS, Data, Split, TestSplit, broken, declared
@@ -338,3 +338,10 @@ def test_options_that_are_not_completed(completed, message):
     trial = DataSetTrial.of(declared(DataSetDeclaration, Data, facts=lambda _: FACTS, completed=completed))
     with pytest.raises(PluginError, match=message):
         completed_options(trial.plugin, trial.options)
+
+
+def test_options_that_files_suggest():
+    made = declared(DataSetDeclaration, Data, facts=lambda _: FACTS, suggested=lambda options: None)
+    trial = DataSetTrial.of(made)
+    with pytest.raises(PluginError, match="`suggested` of its declaration returns None, not its options"):
+        suggested_options(trial.plugin, trial.options)

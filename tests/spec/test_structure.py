@@ -87,6 +87,13 @@ def test_names_cannot_leave_the_folders_that_they_name(name):
     assert found == [f"name {rule} (got {shown(name)})", f"name in node {shown(name)} {rule} (got {shown(name)})"]
 
 
+def test_names_are_short_enough_for_a_file_system():
+    values = tomllib.loads(BASE)
+    values["name"] = "ß" * 101
+    (problem,) = structure(values).problems
+    assert problem.message == "name must have at most 200 bytes, as a part of a file's name (got 202)"
+
+
 @pytest.mark.parametrize("name", ["a", "layer1.0", "RevNet-18_b", "größe", "_", "-"])
 def test_names_that_are_allowed(name):
     values = tomllib.loads(BASE)

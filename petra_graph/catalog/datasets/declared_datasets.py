@@ -9,7 +9,9 @@ standard deviations are those of each training set, a channel each, in [0, 1].
 
 from __future__ import annotations
 
+from contextlib import suppress
 from functools import cached_property
+from statistics import median_low
 from typing import Any, Literal
 
 from attrs import evolve, frozen
@@ -273,6 +275,19 @@ def _with_classes(options: ImageFolderOptions) -> ImageFolderOptions:
     return evolve(options, classes=len(class_folders(folder, classes=None, hint=options.layout)))
 
 
+def _suggested(options: ImageFolderOptions) -> ImageFolderOptions:
+    """Return the options of the images found: their size, and a share for the test where root holds the class folders themselves."""
+    from petra_graph.image_files import read_sizes
+
+    root = expanded(options.root)
+    with suppress(OSError):  # whoever opens the folders says so
+        if not any((root / split).is_dir() for split in (options.train, options.test)):
+            options = evolve(options, test_share=options.test_share or _SHARE)
+        shorter = [min(size) for size in read_sizes(root, _MEASURED)]
+        options = evolve(options, size=min(median_low(shorter), _LARGEST)) if shorter else options
+    return options
+
+
 def _random_facts(options: RandomOptions) -> DataFacts:
     return DataFacts(
         shape=options.shape, dtype=options.dtype, classes=options.classes, target_shape=options.target_shape
@@ -290,6 +305,8 @@ def _torch_facts(options: TorchOptions) -> DataFacts:
 
 
 _HERE = "petra_graph.catalog.datasets"
+_SHARE, _LARGEST, _MEASURED = 0.2, 224, 100
+"""What a new spec has for a folder of images: the share for the test, the greatest size, and how many images are measured."""
 IMAGENET_TRAINING, IMAGENET_CLASSES = 1_281_167, 1000
 
 CIFAR10 = DataSetDeclaration(
@@ -338,6 +355,7 @@ IMAGE_FOLDER = DataSetDeclaration(
     options=ImageFolderOptions,
     build=f"{_HERE}.folder_sets:image_folder",
     completed=_with_classes,
+    suggested=_suggested,
     read=f"{_HERE}.folder_sets:read_image",
     facts=_Images(channels=3),
 )

@@ -12,19 +12,25 @@ from petra_graph.units import listed
 
 ROOT = ("root",)
 """The path of the option `root`, for problems."""
+_LEAST_CLASSES = 2
 
 
 def expanded(root: str) -> Path:
     """Return `root` as an absolute path, with ~ and $NAME expanded.
 
     Raises:
-        SpecError: no home directory is known for ~.
+        SpecError: no home directory is known for ~, or no file can have this path.
     """
     try:
-        return Path(os.path.expandvars(root)).expanduser().absolute()
+        path = Path(os.path.expandvars(root)).expanduser().absolute()
+        path.exists()
+    except OSError as error:
+        raise file_error(f"{root} cannot be read: {error.strerror}", "name the folder of the data set") from None
     except RuntimeError:
         message = f"no home directory is known for {root!r}"
         raise file_error(message, "write the whole path, or set HOME") from None
+    else:
+        return path
 
 
 def file_error(message: str, hint: str) -> SpecError:
@@ -36,18 +42,22 @@ def class_folders(folder: Path, *, classes: int | None, hint: str) -> tuple[str,
 
     Args:
         folder: their parent.
-        classes: the required number of class folders; None: at least one.
+        classes: the required number of class folders; None: at least two.
         hint: the layout, for messages.
 
     Raises:
-        SpecError: the folder does not exist, or has another number of classes.
+        SpecError: the folder does not exist, cannot be read, or has another number of classes.
     """
-    if not folder.is_dir():
-        raise file_error(f"{folder} is not a folder", hint)
-    names = tuple(sorted(entry.name for entry in folder.iterdir() if entry.is_dir() and entry.name[0] != "."))
-    if not names or classes not in {None, len(names)}:
-        required = "at least one class folder" if classes is None else f"{classes} class folders"
-        raise file_error(f"{folder} must hold {required} (got {len(names)})", hint)
+    try:
+        names = tuple(sorted(entry.name for entry in folder.iterdir() if entry.is_dir() and entry.name[0] != "."))
+    except OSError as error:
+        missing = isinstance(error, FileNotFoundError | NotADirectoryError)
+        fault = "is not a folder" if missing else f"cannot be read: {error.strerror}"
+        raise file_error(f"{folder} {fault}", hint) from None
+    if len(names) != classes if classes else len(names) < _LEAST_CLASSES:
+        required = f"{classes or 'at least two'} class folders"
+        found = f"{len(names)}: {listed(names)}" if names else "none"
+        raise file_error(f"{folder} must hold {required} (got {found})", hint)
     return names
 
 

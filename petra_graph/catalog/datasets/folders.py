@@ -7,7 +7,8 @@ not depend on the file system.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
+from itertools import chain
 from pathlib import Path
 
 import numpy as np
@@ -17,13 +18,13 @@ from PIL import Image
 from torchvision.transforms.v2.functional import center_crop, resize
 
 from petra_graph.catalog.datasets.files import ROOT, class_folders, file_error
-from petra_graph.errors import Problem, RunFailed
-from petra_graph.units import listed
+from petra_graph.errors import Problem, RunFailed, SpecError
+from petra_graph.image_files import SUFFIXES, decode, read_size
+from petra_graph.units import listed, plural
+from petra_graph.visible_files import visible_files
 
-_EXTENSIONS = frozenset({".jpg", ".jpeg", ".png", ".ppm", ".bmp", ".pgm", ".tif", ".tiff", ".webp", ".gif"})
-
-_MOST_RATIO = 100
-"""The greatest ratio of an image's sides."""
+_SHOWN = 10
+"""Files that are named where many cannot be decoded."""
 
 
 @frozen(kw_only=True, eq=False)
@@ -48,39 +49,26 @@ def scan(folder: Path, *, classes: int | None, hint: str) -> ClassFolders:
 
     Args:
         folder: the parent of the class folders.
-        classes: the required number of class folders; None: at least one.
+        classes: the required number of class folders; None: at least two.
         hint: the layout, for messages.
 
     Raises:
-        SpecError: the folder does not exist, has another number of classes, or has a class without images.
+        SpecError: the folder does not exist, has another number of classes, or has a class without images; one cannot be read.
     """
     names = class_folders(folder, classes=classes, hint=hint)
     files: list[str] = []
     counts: list[int] = []
     for name in names:
-        paths = sorted(_images_below(folder / name, hint))
+        try:
+            below = visible_files(folder / name)
+            paths = sorted(file for file in below if os.path.splitext(file)[1].lower() in SUFFIXES)  # noqa: PTH122  quicker
+        except OSError as error:
+            raise file_error(f"{error.filename} cannot be read: {error.strerror}", hint) from error
         files += paths
         counts.append(len(paths))
     if empty := [name for name, count in zip(names, counts, strict=True) if not count]:
         raise file_error(f"{folder} has classes without images: {listed(empty)}", hint)
     return ClassFolders(classes=names, files=tuple(files), targets=np.repeat(np.arange(len(names)), counts))
-
-
-def _images_below(folder: Path, hint: str) -> Iterator[str]:
-    """Yield the image files below a folder; a directory entry tells a file from a pipe without opening it.
-
-    Raises:
-        SpecError: a folder cannot be read.
-    """
-    try:
-        with os.scandir(folder) as entries:
-            for entry in entries:
-                if entry.is_dir():
-                    yield from _images_below(Path(entry.path), hint)
-                elif os.path.splitext(entry.name)[1].lower() in _EXTENSIONS and entry.is_file():  # noqa: PTH122  quicker
-                    yield entry.path
-    except OSError as error:
-        raise file_error(f"{folder} cannot be read: {error.strerror or error}", hint) from error
 
 
 def scan_splits(
@@ -104,21 +92,34 @@ def open_rgb(file: str) -> Image.Image:
     """Return one file decoded to RGB.
 
     Raises:
-        RunFailed: the file is not an image, or is cut short.
+        RunFailed: it cannot be decoded.
     """
     try:
-        with Image.open(file) as image:
-            _check_shape(image)
-            return image.convert("RGB")
-    except (OSError, SyntaxError, ValueError, MemoryError, Image.DecompressionBombError) as error:
-        message = f"{file} cannot be decoded: {str(error) or type(error).__name__}"
-        raise RunFailed(Problem(message=message, hint="replace or remove the file", path=ROOT)) from error
+        return decode(file)
+    except ValueError as error:
+        raise RunFailed(_undecodable(file, error)) from error
 
 
-def _check_shape(image: Image.Image) -> None:
-    """Refuse a long image: resized by its shorter side, it would fill the memory."""
-    if max(image.size) > _MOST_RATIO * min(image.size):
-        raise ValueError(f"{image.width} x {image.height} pixels, and {_MOST_RATIO} : 1 is the longest shape")
+def _undecodable(file: str, error: ValueError) -> Problem:
+    return Problem(message=f"{file} cannot be decoded: {error}", hint="replace or remove the file", path=ROOT)
+
+
+def try_headers(*splits: ClassFolders) -> None:
+    """Read the header of every file.
+
+    Raises:
+        SpecError: some are no images that can be decoded.
+    """
+    problems = []
+    for file in chain.from_iterable(split.files for split in splits):
+        try:
+            read_size(file)
+        except ValueError as error:
+            problems.append(_undecodable(file, error))
+    if more := problems[_SHOWN:]:
+        problems[_SHOWN:] = [Problem(message=f"{plural(len(more), 'more file')} cannot be decoded", path=ROOT)]
+    if problems:
+        raise SpecError(problems)
 
 
 def fitted(image: Image.Image, size: int, *, shorter: int | None = None) -> NDArray[np.uint8]:

@@ -42,8 +42,8 @@ _TYPES = (torch.uint8, torch.int64, torch.float32, torch.float64)
 _GENERATORS = (random.Random, np.random.Generator, np.random.RandomState, torch.Generator)
 _DEPTH, _ITEMS = 5, 64
 """How deep a Dataset is searched for generators (Subset, transform, list), and how long the lists in it are at most."""
-_GREY, _COLOURED = ("1", "L"), ("P", "RGB", "RGBA", "CMYK", "YCbCr")
-"""PIL's modes of eight bits."""
+_CHANNELS = ("L", "LA", "RGB", "RGBA")
+"""PIL's modes that an image keeps; one of black and white alone becomes grey, any other red, green and blue."""
 
 
 def torch_data_set(options: TorchOptions) -> DataSet:
@@ -208,9 +208,13 @@ def _tensor(name: str, value: Any) -> Tensor:
 
 def _of_image(name: str, image: Any) -> Tensor:
     """Return a PIL image as float32 [channels, height, width] in [0, 1]."""
-    if image.mode not in {*_GREY, *_COLOURED}:
-        raise ValueError(f"{name} is an image of mode {image.mode}, which has no eight bits a channel")
-    mode = "L" if image.mode in _GREY else "RGBA" if image.mode == "RGBA" else "RGB"
+    from petra_graph.image_files import eight_bits
+
+    try:
+        image = eight_bits(image)
+    except ValueError as error:
+        raise ValueError(f"{name} is an image, and {error}") from None
+    mode = image.mode if image.mode in _CHANNELS else "L" if image.mode == "1" else "RGB"
     pixels = torch.from_numpy(np.array(image.convert(mode)))
     return pixels.view(image.height, image.width, -1).permute(2, 0, 1).contiguous().float() / 255
 

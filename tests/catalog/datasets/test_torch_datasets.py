@@ -92,6 +92,8 @@ def test_it_keeps_every_promise_of_a_data_set():
         (Image.new("RGB", (4, 2)), (3, 2, 4), "float32"),
         (Image.new("P", (4, 2)), (3, 2, 4), "float32"),
         (Image.new("RGBA", (4, 2)), (4, 2, 4), "float32"),
+        (Image.new("LA", (4, 2)), (2, 2, 4), "float32"),
+        (Image.new("I;16", (4, 2)), (1, 2, 4), "float32"),
     ],
 )
 def test_what_a_sample_may_be(dataset, x, shape, dtype):
@@ -99,6 +101,12 @@ def test_what_a_sample_may_be(dataset, x, shape, dtype):
     assert (data.facts.shape, data.facts.dtype) == (shape, dtype)
     samples, _ = data.train.fetch(np.array([0, 3]), seed=0, epoch=0)
     assert (tuple(samples.shape), samples.dtype) == ((2, *shape), getattr(torch, dtype))
+
+
+def test_an_image_of_sixteen_bits_is_what_a_folder_reads(dataset):
+    image = Image.fromarray(np.array([[0, 40_000, 65_535]], np.uint16))
+    samples, _ = dataset(sample(image)).opened.train.fetch(np.array([0]), seed=0, epoch=0)
+    assert (samples[0, 0, 0] * 255).tolist() == [0, 156, 255]
 
 
 def test_an_image_is_between_0_and_1(dataset):
@@ -200,7 +208,7 @@ class Boxes(dict):
         (sample(torch.zeros(2), Boxes()), "y is a Boxes"),
         (sample(torch.zeros(2, dtype=torch.complex64)), r"x is complex64 \[2\]"),
         (sample(np.array(["a"])), "x: can't convert"),
-        (sample(Image.new("I;16", (2, 2))), "an image of mode I;16"),
+        (sample(Image.new("I", (2, 2))), "x is an image, and its pixels have mode I"),
     ],
 )
 def test_what_is_no_map_style_data_set_of_pairs(dataset, given, reason):

@@ -1,0 +1,133 @@
+"""Files of images as pixels of eight bits: the rule of folders, of predictions, and of the images that a torch Dataset returns.
+
+Decision: the decoders are named. Pillow chooses one by a file's content, whatever its name says, and that of PostScript starts
+Ghostscript.
+
+Decision: an image is turned as its EXIF orientation says. So viewers and OpenCV show it, and Pillow turns a TIFF itself; torchvision's
+ImageFolder leaves a photo lying.
+
+Decision: 16 bits become 8 by 1/257, which takes white to white. Numbers whose black and white no file says are refused: Pillow's
+conversion would clip them to 0 .. 255.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+import numpy as np
+from PIL import Image, UnidentifiedImageError
+from PIL.ExifTags import Base
+
+from petra_graph.visible_files import visible_files
+
+SUFFIXES = frozenset({".bmp", ".gif", ".jpeg", ".jpg", ".pgm", ".png", ".ppm", ".tif", ".tiff", ".webp"})
+_DECODERS = ("JPEG", "PNG", "BMP", "GIF", "PPM", "TIFF", "WEBP")
+_EIGHT_BITS = frozenset({"1", "L", "LA", "P", "PA", "RGB", "RGBA", "CMYK", "YCbCr", "LAB"})
+_SIXTEEN_BITS = frozenset({"I;16", "I;16B", "I;16L", "I;16N"})
+"""PIL's modes, without those of other values: I has 32 bits, F floats."""
+_PLAIN_GREY = ((16,), 1)
+"""A TIFF's bits, and its photometric interpretation: 0 is black. Pillow also reads 12 bits, and white as 0, into 16 bits as they stand."""
+_LONGEST = 100
+"""Of an image's sides, the longer by the shorter one: a strip that is resized by its shorter side would fill the memory."""
+_TURNS = {
+    2: Image.Transpose.FLIP_LEFT_RIGHT,
+    3: Image.Transpose.ROTATE_180,
+    4: Image.Transpose.FLIP_TOP_BOTTOM,
+    5: Image.Transpose.TRANSPOSE,
+    6: Image.Transpose.ROTATE_270,
+    7: Image.Transpose.TRANSVERSE,
+    8: Image.Transpose.ROTATE_90,
+}
+
+
+def read_size(file: str | Path) -> tuple[int, int]:
+    """Return the width and height that a file's header gives, without decoding the file.
+
+    Raises:
+        ValueError: it is no image that can be read, as far as its header tells.
+    """
+    with _opened(file) as image:
+        return image.size
+
+
+def read_sizes(folder: Path, most: int) -> list[tuple[int, int]]:
+    """Return the sizes of some images below a folder, spread over all in the order of their names; files that cannot be read are left out.
+
+    Raises:
+        OSError: a folder cannot be read.
+    """
+    files = sorted(file for file in visible_files(folder) if Path(file).suffix.lower() in SUFFIXES)
+    sizes = []
+    for file in files[:: max(1, len(files) // most)]:
+        with suppress(ValueError):
+            sizes.append(read_size(file))
+    return sizes
+
+
+def decode(file: str | Path, mode: str = "RGB") -> Image.Image:
+    """Return the first picture of a file in one of PIL's modes of eight bits.
+
+    Raises:
+        ValueError: it cannot be decoded.
+    """
+    with _opened(file) as image:
+        image.load()
+        turn, pixels = _turn(image), eight_bits(image)
+        return (pixels if turn is None else pixels.transpose(turn)).convert(mode)
+
+
+def eight_bits(image: Image.Image) -> Image.Image:
+    """Return an image whose channels have eight bits, itself if they have.
+
+    Raises:
+        ValueError: its mode does not say what is black and what is white.
+    """
+    _expect_range(image)
+    if image.mode in _EIGHT_BITS:
+        return image
+    return Image.fromarray(((np.asarray(image).astype(np.int64) + 128) // 257).astype(np.uint8))
+
+
+def _expect_range(image: Image.Image) -> None:
+    """Raise ValueError where black and white are not known."""
+    # Pillow brings a PGM's values to 16 bits, whatever its greatest one is, and calls them I.
+    if image.mode in _EIGHT_BITS or (image.format, image.mode) == ("PPM", "I"):
+        return
+    found, tags = "", getattr(image, "tag_v2", {})
+    if image.mode not in _SIXTEEN_BITS:
+        found = f"mode {image.mode}"
+    elif tags and (tags.get(Base.BitsPerSample), tags.get(Base.PhotometricInterpretation)) != _PLAIN_GREY:
+        found = "12 bits, or white as 0"
+    if found:
+        raise ValueError(f"its pixels have {found}, and no known black and white; save 8 or 16 bits a channel")
+
+
+@contextmanager
+def _opened(file: str | Path) -> Iterator[Image.Image]:
+    """Open an image, and name why that or what is done with it fails."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", module="PIL")  # they name no file; what spoils pixels is raised
+        try:
+            with Image.open(file, formats=_DECODERS) as image:
+                if max(image.size) > _LONGEST * min(image.size):
+                    raise ValueError(f"{image.width} x {image.height} pixels, and {_LONGEST} : 1 is the longest shape")
+                _expect_range(image)
+                yield image
+        except UnidentifiedImageError:
+            fault = (
+                f"it is not an image of {', '.join(sorted(_DECODERS))}" if Path(file).stat().st_size else "it is empty"
+            )
+            raise ValueError(fault) from None
+        except (OSError, SyntaxError, MemoryError, Image.DecompressionBombError) as error:
+            raise ValueError(getattr(error, "strerror", None) or str(error) or type(error).__name__) from error
+
+
+def _turn(image: Image.Image) -> Image.Transpose | None:
+    """Return how a loaded image is turned; one whose EXIF data is damaged stays as it is."""
+    try:
+        return _TURNS.get(image.getexif().get(Base.Orientation, 1))
+    except Exception:  # noqa: BLE001  Pillow raises what its parser meets
+        return None

@@ -1,0 +1,129 @@
+"""Image files as pixels: those of any mode, from black to white, upright, by the decoders that are named."""
+
+from __future__ import annotations
+
+import struct
+import subprocess
+
+import numpy as np
+import pytest
+from PIL import Image, ImageOps
+
+from petra_graph.image_files import decode, eight_bits, read_size
+
+DARK, BRIGHT = 1_000, 40_000
+"""Of 65,535: 3.9 and 155.6 of 255."""
+NOISE = np.random.default_rng(0).integers(0, 256, (5, 7, 3), dtype=np.uint8)
+
+
+@pytest.fixture
+def file(tmp_path):
+    return tmp_path / "image.png"
+
+
+def refused(file):
+    reasons = []
+    for read in (read_size, decode):
+        with pytest.raises(ValueError) as caught:  # noqa: PT011  whole texts are compared
+            read(file)
+        reasons.append(str(caught.value))
+    assert reasons[0] == reasons[1], "the header says what decoding says"
+    return reasons[0]
+
+
+def grey(values, *, big_endian=False):
+    pixels = np.asarray(values, ">u2" if big_endian else np.uint16)
+    return Image.frombytes("I;16B" if big_endian else "I;16", pixels.shape[::-1], pixels.tobytes())
+
+
+@pytest.mark.parametrize(("form", "big_endian"), [("PNG", False), ("TIFF", False), ("TIFF", True)])
+def test_sixteen_bits_become_eight_from_black_to_white(file, form, big_endian):
+    """Pillow's conversion clips them: all but the darkest of 256 were white."""
+    grey([[0, DARK, BRIGHT, 65_535]], big_endian=big_endian).save(file, form)
+    assert np.asarray(decode(file)).tolist() == [[[0] * 3, [4] * 3, [156] * 3, [255] * 3]]
+
+
+@pytest.mark.parametrize("greatest", [4_095, 65_535])
+def test_a_pgm_has_any_greatest_value(file, greatest):
+    values = np.array([0, greatest * 3 // 5, greatest], ">u2")
+    file.write_bytes(f"P5 3 1 {greatest}\n".encode() + values.tobytes())
+    assert np.asarray(decode(file, "L")).tolist() == [[0, 153, 255]]
+
+
+@pytest.mark.parametrize("mode", ["1", "L", "LA", "P", "RGB", "RGBA", "CMYK", "YCbCr"])
+def test_eight_bits_of_any_mode_are_those_of_torchvision(file, mode):
+    image = Image.fromarray(NOISE).convert(mode)
+    image.save(file, "TIFF")
+    assert np.array_equal(decode(file), image.convert("RGB"))
+
+
+@pytest.mark.parametrize(
+    ("pixels", "mode"), [(np.zeros((4, 4), np.float32), "F"), (np.full((4, 4), 70_000, np.int32), "I")]
+)
+def test_numbers_without_black_and_white_are_refused(file, pixels, mode):
+    """They became 0, 1 and 255 by their size."""
+    Image.fromarray(pixels).save(file, "TIFF")
+    assert refused(file) == f"its pixels have mode {mode}, and no known black and white; save 8 or 16 bits a channel"
+
+
+@pytest.mark.parametrize(("tag", "usual", "other"), [(258, 16, 12), (262, 1, 0)])
+def test_grey_tiffs_of_other_ranges_are_refused(file, tag, usual, other):
+    """Pillow reads 12 bits, and white as 0, into the same mode as 16 bits, as they stand."""
+    grey(np.full((4, 4), BRIGHT)).save(file, "TIFF")
+    entry = struct.pack("<HHIH", tag, 3, 1, usual)
+    assert entry in file.read_bytes()
+    file.write_bytes(file.read_bytes().replace(entry, struct.pack("<HHIH", tag, 3, 1, other)))
+    assert refused(file).startswith("its pixels have 12 bits, or white as 0, and no known black and white")
+
+
+@pytest.mark.parametrize("form", ["PNG", "WEBP", "TIFF"])
+@pytest.mark.parametrize("orientation", range(1, 9))
+def test_an_image_is_turned_once(file, form, orientation):
+    """Photos lay on their side, but for TIFFs, which Pillow turns."""
+    image = Image.fromarray(NOISE)
+    exif = Image.Exif()
+    exif[274] = orientation
+    image.save(file, form, exif=exif, **({"lossless": True} if form == "WEBP" else {}))
+    with Image.open(file) as opened:
+        expected = np.asarray(ImageOps.exif_transpose(opened))
+    assert np.array_equal(decode(file), expected)
+    assert expected.shape[:2] == ((5, 7) if orientation < 5 else (7, 5))
+
+
+def test_a_damaged_exif_turns_nothing(file):
+    Image.fromarray(NOISE).save(file, exif=b"Exif\0\0II*\0\x08\0\0\0\xff\xff\x12\x01garbage")
+    assert np.array_equal(decode(file), NOISE)
+
+
+def test_a_photo_with_a_second_picture_is_its_first_one(tmp_path):
+    first, second = Image.new("L", (8, 8), 200), Image.new("L", (8, 8), 0)
+    first.save(tmp_path / "photo.jpg", "MPO", save_all=True, append_images=[second])
+    assert (np.asarray(decode(tmp_path / "photo.jpg")) == 200).all()
+
+
+@pytest.mark.parametrize("content", [b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 8 8\n%%EndComments\n", b"text"])
+def test_no_program_is_started_whatever_a_file_holds(tmp_path, monkeypatch, content):
+    monkeypatch.setattr(subprocess, "Popen", lambda *_, **__: pytest.fail("a program was started"))
+    file = tmp_path / "photo.jpg"
+    file.write_bytes(content)
+    assert refused(file) == "it is not an image of BMP, GIF, JPEG, PNG, PPM, TIFF, WEBP"
+
+
+def test_an_empty_file_is_called_so(file):
+    file.write_bytes(b"")
+    assert refused(file) == "it is empty"
+
+
+def test_transparency_and_size_give_no_warning(file, monkeypatch):
+    """Pillow's warnings name no file."""
+    palette = Image.fromarray(NOISE).quantize(4)
+    palette.save(file, transparency=bytes([0, 90, 180, 255]))
+    monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 30)
+    assert np.array_equal(decode(file), palette.convert("RGB"))
+    monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 10)
+    assert refused(file).startswith("Image size (35 pixels) exceeds limit of 20 pixels")
+
+
+def test_an_image_of_eight_bits_is_itself():
+    image = Image.fromarray(NOISE)
+    assert eight_bits(image) is image
