@@ -1,6 +1,7 @@
 """A saved run's network in formats that other programs open: safetensors, torch.export, ONNX.
 
-    safetensors    parameters and buffers by node, or as in the `state_dict` of a network that was cut into nodes; the samples' normalisation and the resolved spec in the file's metadata
+    safetensors    parameters and buffers by node, or as in the `state_dict` of a network that was cut into nodes; the samples' normalisation
+                   and the resolved spec in the file's metadata
     torch-export   a program: `torch.export.load(FILE).module()(samples)`, without petra-graph
     onnx           a program for onnxruntime and others
 
@@ -16,7 +17,7 @@ samples), its output (logits where the loss reads them as such, else outputs) an
 They compute in the type of the network's parameters, without autocast. Low-rank adapters are merged into the weights of their layers, so
 that names and cost are those of the network that was fine-tuned; a run's `weights.safetensors` has the adapters by themselves.
 
-What is written is run again on real samples, and compared with the network. Outputs may differ in the last bits, as
+What is written is run again on real samples, and compared with the network: a program, or the class of a network that was cut, with the tensors. Outputs may differ in the last bits, as
 other kernels add in another order: a sum of n terms has an error of up to n eps. The tolerance is `_TERMS` times the eps
 of the outputs' type, of their largest magnitude; where the run computes in bfloat16, 8 times the eps of that.
 """
@@ -40,13 +41,13 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from petra_graph.blocks import Streams
-from petra_graph.blocks.couplings.residual_chain import COEFFICIENTS
 from petra_graph.blocks.grid import grid
 from petra_graph.blocks.low_rank_adapters import merge_adapters
 from petra_graph.errors import PetraGraphError, RunFailed, SpecError
 from petra_graph.executor.numerics import Normalisation
 from petra_graph.graph.node_graph import INPUT
 from petra_graph.inference.evaluate_run import first_samples
+from petra_graph.inference.exported_tensors import INSTEAD, exported_tensors
 from petra_graph.inference.predict_samples import gives_classes
 from petra_graph.inference.saved_run import SavedRun
 from petra_graph.inference.trained_network import Network
@@ -72,7 +73,7 @@ class Exported:
 
     file: Path
     samples: int
-    """With which it was compared; 0: it is not a program."""
+    """With which it was compared; 0: it was not."""
     difference: float | None = None
     """The largest of any output, absolute; None: it was not compared."""
     tolerance: float | None = None
@@ -128,8 +129,7 @@ def export(run: SavedRun, network: Network, form: Format, file: Path) -> Exporte
     merged = copy.deepcopy(network)
     merge_adapters(merged)
     if form == "safetensors":
-        _save_tensors(run, merged, file)
-        return Exported(file=file, samples=0)
+        return _export_tensors(run, network, merged, file)
     if form == "onnx":
         _need_onnx()
     chosen, note = _samples(run)
@@ -153,21 +153,34 @@ def export(run: SavedRun, network: Network, form: Format, file: Path) -> Exporte
     run_program = _run_onnx(file) if form == "onnx" else torch.export.load(file).module()
     if run_program is None:
         return Exported(file=file, samples=0, note="not compared: onnxruntime is not installed")
+    difference, tolerance = _compared(
+        network, run_program, compared, f"{file} is written", "please report it, with the spec"
+    )
+    return Exported(file=file, samples=len(chosen), difference=difference, tolerance=tolerance, note=note)
+
+
+@torch.no_grad()
+def _compared(
+    network: Network, program: Callable[[Tensor], Tensor], batches: Sequence[Tensor], done: str, hint: str
+) -> tuple[float, float]:
+    """Return the largest difference of any output, and the tolerance.
+
+    Raises:
+        RunFailed: it is larger, or the program cannot be run; the message begins with what is done.
+    """
     try:
-        with torch.no_grad():
-            pairs = [(network(samples), run_program(samples)) for samples in compared]
+        pairs = [(network(samples), program(samples)) for samples in batches]
     except Exception as error:
         reason = str(error).strip().partition("\n")[0]
-        raise RunFailed(f"{file} is written, but cannot be run: {reason}", "please report it, with the spec") from error
+        raise RunFailed(f"{done}, but cannot be run: {reason}", hint) from error
     difference = max(float((found - expected).abs().max()) for expected, found in pairs)
     tolerance = _tolerance(network, pairs[0][0])
     if not difference <= tolerance:
         raise RunFailed(
-            f"{file} is written, but its outputs differ from the network's by {difference:.3g}, "
-            f"and {tolerance:.3g} is the tolerance",
-            "please report it, with the spec",
+            f"{done}, but its outputs differ from the network's by {difference:.3g}, and {tolerance:.3g} is the tolerance",
+            hint,
         )
-    return Exported(file=file, samples=len(chosen), difference=difference, tolerance=tolerance, note=note)
+    return difference, tolerance
 
 
 def _tolerance(network: Network, expected: Tensor) -> float:
@@ -176,14 +189,17 @@ def _tolerance(network: Network, expected: Tensor) -> float:
     return relative * max(1.0, float(expected.abs().max()))
 
 
-def _save_tensors(run: SavedRun, network: Network, file: Path) -> None:
-    tensors = {
-        key if block.of_network and key not in COEFFICIENTS else f"{name}.{key}": value.cpu().contiguous().clone()
-        for name, block in [(name, network.block(name)) for name in run.network.graph.nodes]
-        for key, value in block.state_dict().items()
-    }
+def _export_tensors(run: SavedRun, network: Network, merged: Network, file: Path) -> Exported:
+    tensors, own = exported_tensors(merged)
+    made = Exported(file=file, samples=0)
+    if own is not None:
+        chosen, note = _samples(run)
+        done = "nothing is written: the network's own class loads the tensors"
+        difference, tolerance = _compared(network, own, [chosen], done, INSTEAD)
+        made = Exported(file=file, samples=len(chosen), difference=difference, tolerance=tolerance, note=note)
     metadata = {"format": "pt", "spec": dump(run.spec), "samples": json.dumps(asdict(run.facts))}
     write_whole(file, lambda path: save_file(tensors, path, metadata))
+    return made
 
 
 def _save_program(program: torch.export.ExportedProgram, path: Path) -> None:
