@@ -85,10 +85,12 @@ def outputs(run, network):
 def test_all_of_a_state_dict_comes_and_goes(here):
     begun = Remainders()
     torch.save(begun.state_dict(), "own.pt")
-    run = trained(Remainders, init={"weights": "own.pt"})
+    run = trained(Remainders, init={"weights": "own.pt"}, checkpoint={"every": "1 epoch"})
     found, expected = outputs(run, Remainders)
     assert torch.equal(found, expected)
     after = load_file(run.directory / "network.safetensors")
+    x = torch.rand(5, 8)
+    assert torch.equal(run.load(weights="latest")(x), run.load()(x))
     assert torch.equal(after["scale"], begun.scale)
     assert torch.equal(after["unread.weight"], begun.unread.weight)
     assert not torch.equal(after["activation.weight"], begun.activation.weight)
