@@ -14,7 +14,7 @@ samples), its output (logits where the loss reads them as such, else outputs) an
     normalisation              what the program does to images of uint8: {"divided_by": 255, "mean": [...], "std": [...]}, a number a channel
     opset, petra_graph_version
 
-They compute in the type of the network's parameters, without autocast. Low-rank adapters are merged into the weights of their layers, so
+They compute in the type of the network's parameters, without autocast. Parametrized weights are computed once. Low-rank adapters are merged into the weights of their layers, so
 that names and cost are those of the network that was fine-tuned; a run's `weights.safetensors` has the adapters by themselves.
 
 What is written is run again on real samples, and compared with the network: a program, or the class of a network that was cut, with the tensors. Outputs may differ in the last bits, as
@@ -28,6 +28,7 @@ import copy
 import importlib.util
 import json
 import logging
+import re
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -39,6 +40,7 @@ import torch
 from attrs import asdict, frozen
 from safetensors.torch import save_file
 from torch import Tensor, nn
+from torch.nn.utils.parametrize import is_parametrized, type_before_parametrizations
 
 from petra_graph.blocks import Streams
 from petra_graph.blocks.grid import grid
@@ -58,6 +60,10 @@ from petra_graph.version import __version__
 
 Format = Literal["safetensors", "torch-export", "onnx"]
 SUFFIXES: Mapping[Format, str] = {"safetensors": ".safetensors", "torch-export": ".pt2", "onnx": ".onnx"}
+_HINTS = {
+    "torch-export": "a block does what torch.export cannot follow: https://docs.pytorch.org/docs/stable/export.html",
+    "onnx": "write what the network does in other operations, or export it as torch-export",
+}
 _TERMS, _MIXED_TERMS = 128, 8
 _OPSET = 18
 _IMAGE = ["channels", "height", "width"]
@@ -135,6 +141,7 @@ def export(run: SavedRun, network: Network, form: Format, file: Path) -> Exporte
     chosen, note = _samples(run)
     portable = Portable(merged).eval()
     try:
+        _compute_parametrized(portable)
         with _quiet(), torch.no_grad():
             dimensions = {0: torch.export.Dim("batch"), **({1: torch.export.Dim.AUTO} if run.facts.of_tokens else {})}
             traced = torch.cat([chosen] * _TRACED)[:_TRACED]
@@ -144,11 +151,7 @@ def export(run: SavedRun, network: Network, form: Format, file: Path) -> Exporte
             else:
                 write_whole(file, lambda path: _save_onnx(run, program, path))
     except (RuntimeError, ValueError, NotImplementedError, TypeError) as error:
-        reason = str(error).strip().partition("\n")[0] or type(error).__name__
-        raise RunFailed(
-            f"the network cannot be written as {form}: {reason}",
-            "a block does what torch.export cannot follow: https://docs.pytorch.org/docs/stable/export.html",
-        ) from error
+        raise RunFailed(f"the network cannot be written as {form}: {_reason(error)}", _HINTS[form]) from error
     compared = [chosen, chosen[:, : (chosen.shape[1] + 1) // 2]] if _shortens(run, program) else [chosen]
     run_program = _run_onnx(file) if form == "onnx" else torch.export.load(file).module()
     if run_program is None:
@@ -157,6 +160,18 @@ def export(run: SavedRun, network: Network, form: Format, file: Path) -> Exporte
         network, run_program, compared, f"{file} is written", "please report it, with the spec"
     )
     return Exported(file=file, samples=len(chosen), difference=difference, tolerance=tolerance, note=note)
+
+
+@torch.no_grad()
+def _compute_parametrized(network: nn.Module) -> None:
+    """Give layers with parametrizations, as orthogonal ones, the weights that these compute: programs have fewer operations, and ONNX lacks some."""
+    for module in list(network.modules()):
+        if is_parametrized(module):
+            values = {name: getattr(module, name) for name in module.parametrizations}
+            module.__class__ = type_before_parametrizations(module)  # torch would change the class of all copies
+            del module.parametrizations
+            for name, value in values.items():
+                module.register_parameter(name, nn.Parameter(value))
 
 
 @torch.no_grad()
@@ -181,6 +196,16 @@ def _compared(
             hint,
         )
     return difference, tolerance
+
+
+def _reason(error: BaseException) -> str:
+    """Return what an exporter could not do: the first line of its error, or the operation without a form in ONNX, which an error behind it names."""
+    chain = [error]
+    while chain[-1].__cause__ is not None:
+        chain.append(chain[-1].__cause__)
+    if found := re.search(r"No ONNX function found for .*?op='([\w.]+)'", str(chain[-1])):
+        return f"ONNX has no operation {found[1]}"
+    return str(error).strip().partition("\n")[0] or type(error).__name__
 
 
 def _tolerance(network: Network, expected: Tensor) -> float:
