@@ -32,25 +32,30 @@ def exported_tensors(network: Network) -> tuple[Mapping[str, Tensor], Callable[[
     several: set[str] = set()
     for name, block in blocks:
         for key, value in block.state_dict().items():
-            own = block.of_network is not None and key not in COEFFICIENTS
-            written = tensors.setdefault(key if own else f"{name}.{key}", value.cpu().contiguous().clone())
+            in_network = block.of_network is not None and key not in COEFFICIENTS
+            written = tensors.setdefault(key if in_network else f"{name}.{key}", value.cpu().contiguous().clone())
             several |= set() if torch.equal(written, value.cpu()) else {key}
     makes = {block.of_network for _, block in blocks}
-    if len(makes) > 1 or (make := makes.pop()) is None:
+    make = makes.pop() if len(makes) == 1 else None
+    if make is None and not several:
         return tensors, None
+    if make is None:
+        raise RunFailed(f"nothing is written: several nodes have {listed(sorted(several), _LISTED)}", INSTEAD)
     with torch.random.fork_rng(devices=[]), torch.device("cpu"):
         own = make()
     own.to(network.numerics.dtype).eval()
     try:
         own.load_state_dict(tensors)
     except RuntimeError as error:
-        raise RunFailed(
-            f"nothing is written: the network's own class does not load the tensors: {error}", INSTEAD
-        ) from None
-    loaded = own.state_dict(keep_vars=True)
+        reason = " ".join(str(error).split())
+        text = f"nothing is written: the network's own class does not load the tensors: {reason}"
+        raise RunFailed(text, INSTEAD) from None
+    held = [*own.named_parameters(remove_duplicate=False), *own.named_buffers(remove_duplicate=False)]
+    loaded = {key: value for key, value in held if key in tensors}
     several |= {key for key, value in loaded.items() if not torch.equal(value, tensors[key])}
     if several:
         names = [key for key, value in loaded.items() if any(value is loaded[one] for one in several)]
-        found = f"{listed(names, _LISTED)} {'has' if len(names) == 1 else 'have'} one value in the network's own class, and several here"
+        have = "has" if len(names) == 1 else "have"
+        found = f"{listed(names, _LISTED)} {have} one value in the network's own class, and several here"
         raise RunFailed(f"nothing is written: {found}", INSTEAD)
     return tensors, lambda samples: own(network.numerics.prepare(samples))
