@@ -90,7 +90,7 @@ class CutNetwork:
         return found
 
     @cached_property
-    def _read(self) -> Mapping[str, Mapping[str, Tensor]]:
+    def _read(self) -> dict[str, dict[str, Tensor]]:
         """By part, the parameters and buffers that its forward reads."""
         return {part.name: dict(_names_of(self.graph_of(part, train=True))) for part in self.parts.values()}
 

@@ -165,7 +165,8 @@ def export(run: SavedRun, network: Network, form: Format, file: Path) -> Exporte
 @torch.no_grad()
 def _compute_parametrized(network: nn.Module) -> None:
     """Give layers with parametrizations, as orthogonal ones, the weights that these compute: programs have fewer operations, and ONNX lacks some."""
-    for module in list(network.modules()):
+    modules: list[Any] = list(network.modules())
+    for module in modules:
         if is_parametrized(module):
             values = {name: getattr(module, name) for name in module.parametrizations}
             module.__class__ = type_before_parametrizations(module)  # torch would change the class of all copies
@@ -200,10 +201,10 @@ def _compared(
 
 def _reason(error: BaseException) -> str:
     """Return what an exporter could not do: the first line of its error, or the operation without a form in ONNX, which an error behind it names."""
-    chain = [error]
-    while chain[-1].__cause__ is not None:
-        chain.append(chain[-1].__cause__)
-    if found := re.search(r"No ONNX function found for .*?op='([\w.]+)'", str(chain[-1])):
+    behind = error
+    while behind.__cause__ is not None:
+        behind = behind.__cause__
+    if found := re.search(r"No ONNX function found for .*?op='([\w.]+)'", str(behind)):
         return f"ONNX has no operation {found[1]}"
     return str(error).strip().partition("\n")[0] or type(error).__name__
 

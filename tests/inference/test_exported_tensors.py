@@ -66,6 +66,28 @@ class Drawn(nn.Module):
         return self.last(self.first(x).tanh() * self.directions)
 
 
+class Residual(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(8, 8)
+
+    def forward(self, x):
+        return x + self.layer(x).tanh()
+
+
+class Residuals(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.first, self.last = nn.Linear(8, 8), nn.Linear(8, 3)
+        self.blocks = nn.ModuleList(Residual() for _ in range(3))
+
+    def forward(self, x):
+        x = self.first(x)
+        for block in self.blocks:
+            x = block(x)
+        return self.last(x)
+
+
 def trained(network, **settings):
     whole = {"method": {"name": "backprop"}, "partition": {"stages": 1}, "optimizer": PLAIN_SGD, "run": {"epochs": 4}}
     return pg.train(pg.make_spec(module=network, data=ROWS, **{**whole, **settings}))
@@ -131,9 +153,14 @@ def test_a_layer_that_is_called_twice_has_one_adapter_as_in_plain_torch(here):
         ),
         (Tied, {"partition": {"stages": "per-block", "untie": True}}, "first.weight, again.weight have one value"),
         (Repeated, {"partition": {"stages": "per-block", "untie": True}}, "middle.weight, middle.bias have one value"),
+        (
+            Residuals,
+            {"conversion": {"coupling": "midpoint"}},
+            "the network's own class loads the tensors, but its outputs",
+        ),
         (Drawn, {}, "the network's own class loads the tensors, but its outputs differ"),
     ],
-    ids=["adapter of a tied layer", "untied", "untied uses of a layer", "drawn"],
+    ids=["adapter of a tied layer", "untied", "untied uses of a layer", "converted", "drawn"],
 )
 def test_what_its_own_class_cannot_have_is_not_written_but_programs_are(here, capsys, network, settings, reason):
     run = trained(network, **settings)
