@@ -19,6 +19,7 @@ from torch.nn.utils.parametrize import is_parametrized
 from petra_graph.cli.main import main
 from petra_graph.errors import RunFailed, SpecError
 from petra_graph.inference import export_network as exports
+from petra_graph.inference import onnx_program
 from petra_graph.inference.evaluate_run import first_samples
 from petra_graph.inference.evaluate_run import opened as opened_data
 from petra_graph.inference.export_network import export
@@ -128,7 +129,7 @@ def test_outputs_that_differ_are_a_failure(opened, tmp_path, monkeypatch):
 
 
 def test_without_onnx(opened, tmp_path, monkeypatch):
-    monkeypatch.setattr(exports.importlib.util, "find_spec", lambda _: None)
+    monkeypatch.setattr(onnx_program.importlib.util, "find_spec", lambda _: None)
     with pytest.raises(SpecError, match="ONNX needs onnx, which is not installed"):
         export(opened, opened.load()[0], "onnx", tmp_path / "net.onnx")
 
