@@ -213,7 +213,7 @@ def _export_tensors(run: SavedRun, network: Network, merged: Network, file: Path
         difference, tolerance = _compared(network, own, [chosen], done, INSTEAD)
         made = Exported(file=file, samples=len(chosen), difference=difference, tolerance=tolerance, note=note)
     metadata = {"format": "pt", "spec": dump(run.spec), "samples": json.dumps(asdict(run.facts))}
-    write_whole(file, lambda path: save_file(tensors, path, metadata))
+    write_whole(file, lambda path: save_file(dict(tensors), path, metadata))
     return made
 
 

@@ -66,9 +66,9 @@ def _adapted_and_tied(network: MeasuredNetwork) -> Iterator[str]:
             uses.setdefault(shared.label, {})[key] = key in adapted
     for label, keys in uses.items():
         if len(keys) > 1 and any(keys.values()):
-            adapted = [key.rpartition(".")[0] for key, has_adapter in keys.items() if has_adapter]
+            layers = [key.rpartition(".")[0] for key, has_adapter in keys.items() if has_adapter]
             yield (
-                f"an adapter of {' and '.join(adapted)} is no adapter of the other layers that have {label}, too: the trained network has two "
+                f"an adapter of {' and '.join(layers)} is no adapter of the other layers that have {label}, too: the trained network has two "
                 "values where the tied one has one, so it is exported as torch-export or onnx, and not as safetensors"
             )
 
