@@ -114,8 +114,8 @@ class Block(nn.Module):
     shared_parameters: Mapping[str, str] = {}
     """Parameters and buffers that other nodes have too, each with one name for all of them: {"weight": "embedding"}, which an instance may set."""
 
-    of_network: ClassVar[bool] = False
-    """Whether it is a part of a network, and its state has the names of that network's `state_dict`, by which it is exported."""
+    of_network: Callable[[], nn.Module] | None = None
+    """What makes the network of which it is a part, whose `state_dict` has its names, by which it is exported; an instance may set it."""
 
     def __init__(self, inputs: Sequence[Shape], options: Any) -> None:
         super().__init__()

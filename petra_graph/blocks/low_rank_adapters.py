@@ -50,10 +50,14 @@ def _add(layer: Any, inputs: tuple[Tensor], output: Tensor) -> Tensor:
 
 @torch.no_grad()
 def merge_adapters(module: nn.Module) -> None:
-    """Add each adapter to the weight of its layer, and remove it: the parameters have the names, and the cost, of before."""
+    """Add each adapter to the weight of its layer, and remove it: the parameters have the names, and the cost, of before.
+
+    A weight that other layers have too stays as it is there: adapters are of one layer.
+    """
     adapted: list[Any] = [one for one in module.modules() if hasattr(one, "lora_scaling")]
     for layer in adapted:
-        layer.weight += (layer.lora_B.weight @ layer.lora_A.weight) * layer.lora_scaling
+        merged = layer.weight + (layer.lora_B.weight @ layer.lora_A.weight) * layer.lora_scaling
+        layer.weight = nn.Parameter(merged, layer.weight.requires_grad)
         for name in (*NAMES, "lora_dropout", "lora_scaling"):
             delattr(layer, name)
         hooks = layer._forward_hooks  # noqa: SLF001  torch has no way to ask for a hook by its function

@@ -71,12 +71,28 @@ class CutNetwork:
         first: dict[int, str] = {}
         for name, tensor in _names_of(self.held.module):
             first.setdefault(id(tensor), name)
-        own = {
-            part.name: {key: first[id(tensor)] for key, tensor in _names_of(self.graph_of(part, train=True))}
-            for part in self.parts.values()
-        }
+        own = {part: {key: first[id(tensor)] for key, tensor in read.items()} for part, read in self._read.items()}
         owners = Counter(one for names in own.values() for one in set(names.values()))
         return {part: {key: one for key, one in names.items() if owners[one] > 1} for part, names in own.items()}
+
+    @cached_property
+    def unread(self) -> Mapping[str, Mapping[str, Tensor]]:
+        """By part, what the network has under names that no forward reads: second names belong to the part that has the tensor.
+
+        The last part has what no part has, so that all nodes together have the network's `state_dict`.
+        """
+        names = {name for read in self._read.values() for name in read}
+        owners = {id(tensor): part for part, read in reversed(self._read.items()) for tensor in read.values()}
+        found: dict[str, dict[str, Tensor]] = {part: {} for part in self.parts}
+        for name, tensor in _names_of(self.held.module):
+            if name not in names:
+                found[owners.get(id(tensor), list(self.parts)[-1])][name] = tensor
+        return found
+
+    @cached_property
+    def _read(self) -> dict[str, dict[str, Tensor]]:
+        """By part, the parameters and buffers that its forward reads."""
+        return {part.name: dict(_names_of(self.graph_of(part, train=True))) for part in self.parts.values()}
 
     def graph_of(self, part: Part, *, train: bool) -> fx.GraphModule:
         """Return a part as a module of torch.fx, whose tensors are those of the network."""
@@ -103,7 +119,23 @@ def cut_network(
     units = units_of(held.module, listed)
     forward = recorded(held.module, units.names, sample, dtype)
     parts = parts_of(held.module, forward.training, units.nodes.__contains__)
-    return CutNetwork(held, forward, {part.name: part for part in parts})
+    network = CutNetwork(held, forward, {part.name: part for part in parts})
+    _expect_statistics_in_one_part(network)
+    return network
+
+
+def _expect_statistics_in_one_part(network: CutNetwork) -> None:
+    owners: dict[str, list[str]] = {}
+    for part, names in network.shared.items():
+        for layer in {one.rpartition(".")[0] for one in names.values()}:
+            owners.setdefault(layer, []).append(part)
+    for layer, found in owners.items():
+        module = network.held.module.get_submodule(layer)
+        if getattr(module, "track_running_stats", False) and list(module.buffers(recurse=False)):
+            raise CannotCut(
+                f"{layer!r} is called in the nodes {' and '.join(found)}, and each would have running statistics of its own",
+                "give each call a layer of its own, or let a module that has both calls be one node",
+            )
 
 
 def copy_part(owner: nn.Module, network: CutNetwork, part: Part) -> Forward:
@@ -115,7 +147,7 @@ def copy_part(owner: nn.Module, network: CutNetwork, part: Part) -> Forward:
         the part's forward, a function (owner, *streams) -> streams.
     """
     training, evaluation = (network.graph_of(part, train=train) for train in (True, False))
-    _copy_out(owner, network.held, training)
+    _copy_out(owner, network, part, training)
     for node in part.operations:
         if (
             node.op == "call_module"
@@ -133,7 +165,8 @@ def _only_reads(part: Part, operation: fx.Node) -> bool:
     return bool(streams) and ("changes" not in operation.meta or all(len(one.users) == 1 for one in streams))
 
 
-def _copy_out(owner: nn.Module, held: HeldNetwork, made: fx.GraphModule) -> None:
+def _copy_out(owner: nn.Module, network: CutNetwork, part: Part, made: fx.GraphModule) -> None:
+    held, unread = network.held, network.unread[part.name]
     memo: dict[int, Any] = {}
     redrawn = dict(_names_of(held.build())) if held.drawn_at_once and _has_values() else {}
     for name, tensor in [*made.named_parameters(), *made.named_buffers()]:
@@ -144,6 +177,29 @@ def _copy_out(owner: nn.Module, held: HeldNetwork, made: fx.GraphModule) -> None
         owner.register_parameter(name, memo[id(parameter)])
     for name, buffer in made.named_buffers(recurse=False):
         owner.register_buffer(name, memo[id(buffer)])
+    with torch.random.fork_rng(devices=[]):  # what is drawn after this follows from what the part reads alone
+        for name, tensor in unread.items():
+            if id(tensor) not in memo:
+                memo[id(tensor)] = _like(tensor, _values(tensor, held, redrawn.get(name))).requires_grad_(False)
+            _add(owner, held.module, name, memo[id(tensor)], memo)
+    for name, _ in owner.named_buffers(remove_duplicate=False):
+        path, _, last = name.rpartition(".")
+        if last in held.module.get_submodule(path)._non_persistent_buffers_set:  # noqa: SLF001  torch tells it nowhere else
+            owner.get_submodule(path)._non_persistent_buffers_set.add(last)  # noqa: SLF001
+
+
+def _add(owner: nn.Module, network: nn.Module, name: str, tensor: Tensor, memo: Mapping[int, Any]) -> None:
+    """Give a module a tensor under its name in the network; a copied layer that the network has there, too, is one with its copy."""
+    path, _, last = name.rpartition(".")
+    for one in path.split(".") if path else ():
+        network = network.get_submodule(one)
+        if one not in owner._modules:  # noqa: SLF001  an attribute of that name is something else
+            owner.add_module(one, memo.get(id(network), nn.Module()))
+        owner = owner.get_submodule(one)
+    if isinstance(tensor, nn.Parameter):
+        owner.register_parameter(last, tensor)
+    else:
+        owner.register_buffer(last, tensor)
 
 
 def _has_values() -> bool:

@@ -1,65 +1,61 @@
 """A saved run's network in formats that other programs open: safetensors, torch.export, ONNX.
 
-    safetensors    parameters and buffers by node, or as in the `state_dict` of a network that was cut into nodes; the samples' normalisation and the resolved spec in the file's metadata
+    safetensors    parameters and buffers by node, or as in the `state_dict` of a network that was cut into nodes; the samples' normalisation
+                   and the resolved spec in the file's metadata
     torch-export   a program: `torch.export.load(FILE).module()(samples)`, without petra-graph
-    onnx           a program for onnxruntime and others
+    onnx           a program for onnxruntime and others (`onnx_program`)
 
 Programs read samples as the data set has them (images as uint8), and normalise them inside; the batch may be of any
-size, and a window of tokens shorter, where the network's code does not fix its length. An ONNX program names its input (images, tokens or
-samples), its output (logits where the loss reads them as such, else outputs) and their axes, and says in its metadata:
+size, and a window of tokens shorter, where the network's code does not fix its length.
 
-    input_axes, output_axes    names of all axes, as a JSON list; those of any size are named in the program itself, too
-    class_names                a JSON list, where the data set has names
-    normalisation              what the program does to images of uint8: {"divided_by": 255, "mean": [...], "std": [...]}, a number a channel
-    opset, petra_graph_version
+They compute in the type of the network's parameters, without autocast. Parametrized weights are computed once. Low-rank
+adapters are merged into the weights of their layers, so that names and cost are those of the network that was fine-tuned; a run's
+`weights.safetensors` has the adapters by themselves.
 
-They compute in the type of the network's parameters, without autocast. Low-rank adapters are merged into the weights of their layers, so
-that names and cost are those of the network that was fine-tuned; a run's `weights.safetensors` has the adapters by themselves.
-
-What is written is run again on real samples, and compared with the network. Outputs may differ in the last bits, as
-other kernels add in another order: a sum of n terms has an error of up to n eps. The tolerance is `_TERMS` times the eps
+What is written is run again on real samples, and compared with the network: a program, or the class of a network that was cut, with the tensors.
+Outputs may differ in the last bits, as other kernels add in another order: a sum of n terms has an error of up to n eps. The tolerance is `_TERMS` times the eps
 of the outputs' type, of their largest magnitude; where the run computes in bfloat16, 8 times the eps of that.
 """
 
 from __future__ import annotations
 
 import copy
-import importlib.util
 import json
 import logging
+import re
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Literal
 
-import numpy as np
 import torch
 from attrs import asdict, frozen
 from safetensors.torch import save_file
 from torch import Tensor, nn
+from torch.nn.utils.parametrize import is_parametrized, type_before_parametrizations
 
 from petra_graph.blocks import Streams
-from petra_graph.blocks.couplings.residual_chain import COEFFICIENTS
 from petra_graph.blocks.grid import grid
 from petra_graph.blocks.low_rank_adapters import merge_adapters
-from petra_graph.errors import PetraGraphError, RunFailed, SpecError
+from petra_graph.errors import PetraGraphError, RunFailed
 from petra_graph.executor.numerics import Normalisation
 from petra_graph.graph.node_graph import INPUT
 from petra_graph.inference.evaluate_run import first_samples
-from petra_graph.inference.predict_samples import gives_classes
+from petra_graph.inference.exported_tensors import INSTEAD, exported_tensors
+from petra_graph.inference.onnx_program import need_onnx, open_onnx, save_onnx
 from petra_graph.inference.saved_run import SavedRun
 from petra_graph.inference.trained_network import Network
-from petra_graph.kinds.data_set import DataFacts
 from petra_graph.record.run_directory import make_folder_of, write_whole
 from petra_graph.spec.load_spec import dump
-from petra_graph.version import __version__
 
 Format = Literal["safetensors", "torch-export", "onnx"]
 SUFFIXES: Mapping[Format, str] = {"safetensors": ".safetensors", "torch-export": ".pt2", "onnx": ".onnx"}
+_HINTS = {
+    "torch-export": "a block does what torch.export cannot follow: https://docs.pytorch.org/docs/stable/export.html",
+    "onnx": "write what the network does in other operations, or export it as torch-export",
+}
 _TERMS, _MIXED_TERMS = 128, 8
-_OPSET = 18
-_IMAGE = ["channels", "height", "width"]
 _COMPARED = 1000
 """Test samples with which programs are compared."""
 _TRACED = 2
@@ -72,7 +68,7 @@ class Exported:
 
     file: Path
     samples: int
-    """With which it was compared; 0: it is not a program."""
+    """With which it was compared; 0: it was not."""
     difference: float | None = None
     """The largest of any output, absolute; None: it was not compared."""
     tolerance: float | None = None
@@ -128,13 +124,13 @@ def export(run: SavedRun, network: Network, form: Format, file: Path) -> Exporte
     merged = copy.deepcopy(network)
     merge_adapters(merged)
     if form == "safetensors":
-        _save_tensors(run, merged, file)
-        return Exported(file=file, samples=0)
+        return _export_tensors(run, network, merged, file)
     if form == "onnx":
-        _need_onnx()
+        need_onnx()
     chosen, note = _samples(run)
     portable = Portable(merged).eval()
     try:
+        _compute_parametrized(portable)
         with _quiet(), torch.no_grad():
             dimensions = {0: torch.export.Dim("batch"), **({1: torch.export.Dim.AUTO} if run.facts.of_tokens else {})}
             traced = torch.cat([chosen] * _TRACED)[:_TRACED]
@@ -142,32 +138,64 @@ def export(run: SavedRun, network: Network, form: Format, file: Path) -> Exporte
             if form == "torch-export":
                 write_whole(file, lambda path: _save_program(program, path))
             else:
-                write_whole(file, lambda path: _save_onnx(run, program, path))
+                write_whole(file, lambda path: save_onnx(run, program, path))
     except (RuntimeError, ValueError, NotImplementedError, TypeError) as error:
-        reason = str(error).strip().partition("\n")[0] or type(error).__name__
-        raise RunFailed(
-            f"the network cannot be written as {form}: {reason}",
-            "a block does what torch.export cannot follow: https://docs.pytorch.org/docs/stable/export.html",
-        ) from error
+        raise RunFailed(f"the network cannot be written as {form}: {_reason(error)}", _HINTS[form]) from error
     compared = [chosen, chosen[:, : (chosen.shape[1] + 1) // 2]] if _shortens(run, program) else [chosen]
-    run_program = _run_onnx(file) if form == "onnx" else torch.export.load(file).module()
+    run_program = open_onnx(file) if form == "onnx" else torch.export.load(file).module()
     if run_program is None:
         return Exported(file=file, samples=0, note="not compared: onnxruntime is not installed")
+    difference, tolerance = _compared(
+        network, run_program, compared, f"{file} is written", "please report it, with the spec"
+    )
+    return Exported(file=file, samples=len(chosen), difference=difference, tolerance=tolerance, note=note)
+
+
+@torch.no_grad()
+def _compute_parametrized(network: nn.Module) -> None:
+    """Give layers with parametrizations, as orthogonal ones, the weights that these compute: programs have fewer operations, and ONNX lacks some."""
+    modules: list[Any] = list(network.modules())
+    for module in modules:
+        if is_parametrized(module):
+            values = {name: getattr(module, name) for name in module.parametrizations}
+            module.__class__ = type_before_parametrizations(module)  # torch would change the class of all copies
+            del module.parametrizations
+            for name, value in values.items():
+                module.register_parameter(name, nn.Parameter(value))
+
+
+@torch.no_grad()
+def _compared(
+    network: Network, program: Callable[[Tensor], Tensor], batches: Sequence[Tensor], done: str, hint: str
+) -> tuple[float, float]:
+    """Return the largest difference of any output, and the tolerance.
+
+    Raises:
+        RunFailed: it is larger, or the program cannot be run; the message begins with what is done.
+    """
     try:
-        with torch.no_grad():
-            pairs = [(network(samples), run_program(samples)) for samples in compared]
+        pairs = [(network(samples), program(samples)) for samples in batches]
     except Exception as error:
         reason = str(error).strip().partition("\n")[0]
-        raise RunFailed(f"{file} is written, but cannot be run: {reason}", "please report it, with the spec") from error
+        raise RunFailed(f"{done}, but cannot be run: {reason}", hint) from error
     difference = max(float((found - expected).abs().max()) for expected, found in pairs)
     tolerance = _tolerance(network, pairs[0][0])
     if not difference <= tolerance:
         raise RunFailed(
-            f"{file} is written, but its outputs differ from the network's by {difference:.3g}, "
-            f"and {tolerance:.3g} is the tolerance",
-            "please report it, with the spec",
+            f"{done}, but its outputs differ from the network's by {difference:.3g}, and {tolerance:.3g} is the tolerance",
+            hint,
         )
-    return Exported(file=file, samples=len(chosen), difference=difference, tolerance=tolerance, note=note)
+    return difference, tolerance
+
+
+def _reason(error: BaseException) -> str:
+    """Return what an exporter could not do: the first line of its error, or the operation without a form in ONNX, which an error behind it names."""
+    behind = error
+    while behind.__cause__ is not None:
+        behind = behind.__cause__
+    if found := re.search(r"No ONNX function found for .*?op='([\w.]+)'", str(behind)):
+        return f"ONNX has no operation {found[1]}"
+    return str(error).strip().partition("\n")[0] or type(error).__name__
 
 
 def _tolerance(network: Network, expected: Tensor) -> float:
@@ -176,14 +204,17 @@ def _tolerance(network: Network, expected: Tensor) -> float:
     return relative * max(1.0, float(expected.abs().max()))
 
 
-def _save_tensors(run: SavedRun, network: Network, file: Path) -> None:
-    tensors = {
-        key if block.of_network and key not in COEFFICIENTS else f"{name}.{key}": value.cpu().contiguous().clone()
-        for name, block in [(name, network.block(name)) for name in run.network.graph.nodes]
-        for key, value in block.state_dict().items()
-    }
+def _export_tensors(run: SavedRun, network: Network, merged: Network, file: Path) -> Exported:
+    tensors, own = exported_tensors(merged)
+    made = Exported(file=file, samples=0)
+    if own is not None:
+        chosen, note = _samples(run)
+        done = "nothing is written: the network's own class loads the tensors"
+        difference, tolerance = _compared(network, own, [chosen], done, INSTEAD)
+        made = Exported(file=file, samples=len(chosen), difference=difference, tolerance=tolerance, note=note)
     metadata = {"format": "pt", "spec": dump(run.spec), "samples": json.dumps(asdict(run.facts))}
-    write_whole(file, lambda path: save_file(tensors, path, metadata))
+    write_whole(file, lambda path: save_file(dict(tensors), path, metadata))
+    return made
 
 
 def _save_program(program: torch.export.ExportedProgram, path: Path) -> None:
@@ -195,69 +226,6 @@ def _shortens(run: SavedRun, program: torch.export.ExportedProgram) -> bool:
     """Whether a program reads shorter windows of tokens than the network was trained on."""
     *_, samples = (node for node in program.graph.nodes if node.op == "placeholder")
     return run.facts.of_tokens and run.facts.shape[0] > 1 and not isinstance(samples.meta["val"].shape[1], int)
-
-
-def _save_onnx(run: SavedRun, program: torch.export.ExportedProgram, path: Path) -> None:
-    from torch.onnx import export as export_onnx
-
-    facts, axes = run.facts, _axes(run.facts.shape, "position" if run.facts.of_tokens else "features")
-    name = "tokens" if facts.of_tokens else "images" if len(axes) == 1 + len(_IMAGE) else "samples"
-    made = export_onnx(
-        program,
-        dynamo=True,
-        opset_version=_OPSET,
-        input_names=[name],
-        output_names=["logits" if run.classes_are_probable else "outputs"],
-        dynamic_shapes={"samples": dict(enumerate(axes))},
-        verbose=False,
-    )
-    assert made is not None
-    made.model.model_version = 1  # without one, onnxruntime reports 2**63 - 1
-    made.model.metadata_props.update(
-        {
-            "input_axes": json.dumps(axes),
-            "output_axes": json.dumps(_output_axes(run)),
-            **({} if facts.class_names is None else {"class_names": json.dumps(facts.class_names)}),
-            **({} if facts.dtype != "uint8" else {"normalisation": json.dumps(_normalisation(facts))}),
-            "opset": str(_OPSET),
-            "petra_graph_version": __version__,
-        }
-    )
-    made.save(path, external_data=False)
-
-
-def _axes(shape: Sequence[int], one: str) -> list[str]:
-    """Return the names of a batch's axes, where each of its members has this shape; `one` is that of a single axis."""
-    named = {1: [one], 2: _IMAGE[1:], 3: _IMAGE}
-    return ["batch", *named.get(len(shape), [f"axis_{number}" for number in range(1, 1 + len(shape))])]
-
-
-def _output_axes(run: SavedRun) -> list[str]:
-    facts = run.facts
-    if gives_classes(run):
-        batch, *others = _axes(facts.target_shape, "position")
-        return [batch, "classes", *others]
-    return _axes(run.network.shapes[run.network.graph.head].outputs[0], "values")
-
-
-def _normalisation(facts: DataFacts) -> dict[str, Any]:
-    return {"divided_by": 255, **({} if facts.mean is None else {"mean": facts.mean, "std": facts.std})}
-
-
-def _need_onnx() -> None:
-    missing = [name for name in ("onnx", "onnxscript") if importlib.util.find_spec(name) is None]
-    if missing:
-        raise SpecError(f"ONNX needs {missing[0]}, which is not installed", "pip install 'petra-graph[onnx]'")
-
-
-def _run_onnx(file: Path) -> Callable[[Tensor], Tensor] | None:
-    try:
-        import onnxruntime
-    except ImportError:
-        return None
-    session = onnxruntime.InferenceSession(file.read_bytes(), providers=["CPUExecutionProvider"])
-    name = session.get_inputs()[0].name
-    return lambda samples: torch.from_numpy(session.run(None, {name: np.ascontiguousarray(samples.numpy())})[0])
 
 
 def _samples(run: SavedRun) -> tuple[Tensor, str]:

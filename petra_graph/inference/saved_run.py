@@ -12,8 +12,6 @@ from pathlib import Path
 from typing import Any, cast
 
 from attrs import frozen
-from safetensors import SafetensorError
-from safetensors.torch import load_file
 from torch import Tensor
 
 from petra_graph.errors import SpecError
@@ -27,7 +25,7 @@ from petra_graph.record import checkpoint
 from petra_graph.record.checkpoint import Damaged
 from petra_graph.record.recorded_run import read_json
 from petra_graph.record.run_folders import LATEST, find_run, no_run
-from petra_graph.record.weights import WEIGHTS
+from petra_graph.record.weights import WEIGHTS, UnreadableWeights, open_weights
 from petra_graph.spec.model import Spec
 from petra_graph.spec.overrides import parse_override
 from petra_graph.training.checkpoints.best_checkpoint import best
@@ -86,8 +84,8 @@ class SavedRun:
         """Return the network with its weights, in evaluation mode on the CPU, and where the weights are from.
 
         Args:
-            which: None: those that the run ended with; a checkpoint's: "latest", "best", or the forward behind it; or a file of
-                weights, which may be in the run's directory: "weights-ema.safetensors"; or the weights themselves, by name.
+            which: None: those that the run ended with; a checkpoint's: "latest", "best", or the forward behind it; or the path of a
+                checkpoint or of a file of weights, from the run's directory or from here; or the weights themselves, by name.
 
         Raises:
             SpecError: there are none, they are damaged, or they are of another network.
@@ -98,12 +96,15 @@ class SavedRun:
         return network.eval(), source
 
     def _weights(self, which: str | None) -> tuple[Mapping[str, Tensor], str]:
-        file = self.directory / (WEIGHTS if which is None else which)
-        if file.is_file():
+        named = [self.directory / (WEIGHTS if which is None else which)]
+        if which is not None and not self._cuts(which):
+            named.append(Path(which).expanduser())
+        if file := next((path for path in named if path.is_file()), None):
             try:
-                return load_file(file), str(file)
-            except (OSError, SafetensorError) as error:
-                raise SpecError(f"{file} cannot be read: {error}", 'use those of a checkpoint: "latest"') from None
+                with open_weights(file) as opened:
+                    return {name: opened.read(name) for name in opened.shapes}, str(file)
+            except UnreadableWeights as error:
+                raise SpecError(str(error), 'or use those of a checkpoint: "latest"') from None
         for at in self._cuts(which):
             try:
                 return checkpoint.read_weights(self.directory, at), str(checkpoint.folder_of(self.directory, at))
@@ -118,16 +119,18 @@ class SavedRun:
             return found
         if which == BEST and self.spec.checkpoint.best is not None:
             return best(self.directory, self.spec.checkpoint, self.network.scales)
-        return [at for at in found if str(at) == which]
+        path = Path(which).expanduser().resolve()
+        return [at for at in found if str(at) == which or checkpoint.folder_of(self.directory, at).resolve() == path]
 
     def _no_weights(self, which: str | None) -> SpecError:
         why = ": its [checkpoint] has no `best`" if which == BEST and self.spec.checkpoint.best is None else ""
         numbers = ", ".join(map(str, sorted(checkpoint.numbers(self.directory))))
         return SpecError(
             f"{self.directory} has no weights{'' if which is None else f' {which!r}'}{why}",
-            f"allowed: latest, or the number of a checkpoint ({numbers}), or a file in it; default: those at the run's end"
+            f"allowed: latest, or the number of a checkpoint ({numbers}), or the path of a file; default: those at the run's end"
             if numbers
-            else "a run writes them at its end and when it is stopped, and checkpoints where [checkpoint] has `every`",
+            else "give a file's path, or nothing: a run writes weights at its end and when it is stopped, and checkpoints where [checkpoint] "
+            "has `every`",
         )
 
 

@@ -99,7 +99,8 @@ class Network(nn.Module):
             for name in self.graph.nodes
             for key, value in self.block(name).state_dict(keep_vars=True).items()
         }
-        faults = [f"it has no {key}" for key in own if key not in weights]
+        found = {id(value) for key, value in own.items() if key in weights}  # one of several names is enough
+        faults = [f"it has no {key}" for key, value in own.items() if id(value) not in found]
         faults += [
             f"its {key} is {list(weights[key].shape)}, and {list(value.shape)} here"
             for key, value in own.items()
@@ -109,7 +110,8 @@ class Network(nn.Module):
             listed = [*faults[:_LISTED], *[f"{len(faults) - _LISTED} more"] * (len(faults) > _LISTED)]
             raise SpecError([Problem(message=f"{source} is of another network: {fault}") for fault in listed])
         for key, value in own.items():
-            value.copy_(weights[key])
+            if key in weights:
+                value.copy_(weights[key])
 
 
 def _key(name: str) -> str:

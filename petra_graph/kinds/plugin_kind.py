@@ -252,6 +252,10 @@ def takes(count: int, *, stage: bool = False) -> Callable[[Any], bool]:
     def fits(value: Any) -> bool:
         if not isinstance(value, type) and not inspect.isroutine(value):
             return False
+        if (value.__module__ or "").partition(".")[
+            0
+        ] == "torch":  # its first argument may have any name, and is never ours
+            return False
         try:
             asked = {"stage": None} if stage and asks_for_stage(value, count) else {}
             inspect.signature(value).bind(*range(count), **asked)

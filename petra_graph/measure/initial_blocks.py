@@ -57,8 +57,11 @@ def tie(blocks: Mapping[str, Block], shapes: Mapping[str, NodeShapes]) -> None:
     known: dict[str, nn.Parameter] = {}
     for name, block in blocks.items():
         for key, shared in shapes[name].shared.items():
-            path, _, last = key.rpartition(".")
-            one = known.setdefault(shared.label, block.get_parameter(key))
+            own = block.get_parameter(key)
+            one = known.setdefault(shared.label, own)
             if shared.trained:
                 one.requires_grad_()
-            setattr(block.get_submodule(path), last, one)
+            for path, parameter in list(block.named_parameters(remove_duplicate=False)):
+                if parameter is own:
+                    layer, _, last = path.rpartition(".")
+                    setattr(block.get_submodule(layer), last, one)

@@ -18,7 +18,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 from petra_graph.blocks import Additive, Block, Head, Reversible, Shape, Streams, frozen_statistics
 from petra_graph.blocks.converted_blocks import reader_around, step_around
-from petra_graph.blocks.low_rank_adapters import adaptable, add_adapters
+from petra_graph.blocks.low_rank_adapters import NAMES, adaptable, add_adapters
 from petra_graph.blocks.stated_parameters import stated_fault
 from petra_graph.blocks.tensor_faults import tensor_fault
 from petra_graph.errors import PetraGraphError, PluginError, Problem, SpecError, at_path
@@ -145,6 +145,15 @@ def _tune(block: Block, tuning: Tuning) -> None:
             parameter.requires_grad = False
     if (lora := tuning.lora) is not None:
         add_adapters(block, tuning.adapted, rank=lora.rank, alpha=lora.alpha, dropout=lora.dropout)
+        # A layer that several nodes have is one layer with one adapter, as its weight is one.
+        weights = {layer: block.shared_parameters.get(f"{layer}.weight") for layer in tuning.adapted}
+        adapters = {
+            f"{layer}.{one}.weight": f"{weight} ({layer}.{one})"
+            for layer, weight in weights.items()
+            if weight is not None
+            for one in NAMES
+        }
+        block.shared_parameters = {**block.shared_parameters, **adapters}
 
 
 def build_to_look_at(node: Node, inputs: Sequence[Shape]) -> Block:

@@ -28,7 +28,7 @@ from safetensors import SafetensorError, safe_open
 from petra_graph.errors import RunFailed, cannot_write
 from petra_graph.record.manifest_shape import faults_of_manifest, faults_of_stage
 from petra_graph.record.metrics import METRICS
-from petra_graph.record.run_directory import locked
+from petra_graph.record.run_directory import locked, sha256_of
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -113,7 +113,7 @@ def write_stage(
             made.mkdir(exist_ok=True)
         save_weights(path, tensors, {_FACTS: json.dumps({**facts, "at": at})})
         _sync(path)
-        size, digest = path.stat().st_size, _digest(path)
+        size, digest = path.stat().st_size, sha256_of(path)
         return StageFile(name=name, stage=stage, replica=replica, bytes=size, sha256=digest, finite=_finite(tensors))
     except OSError as error:
         raise cannot_write(path, error) from error
@@ -243,7 +243,7 @@ def verify(directory: Path, manifest: Manifest) -> None:
             size = path.stat().st_size
             if size != file.bytes:
                 raise Damaged(f"{file.name} has {size} bytes, and {file.bytes} were written")
-            if _digest(path) != file.sha256:
+            if sha256_of(path) != file.sha256:
                 raise Damaged(f"{file.name} is damaged, or of another moment: its digest is not the manifest's")
             with _opened(directory, manifest.at, file) as (opened, facts):
                 shapes = {name: opened.get_slice(name).get_shape() for name in opened.keys()}  # noqa: SIM118  it is not a mapping
@@ -338,11 +338,6 @@ def _digest_of(values: Mapping[str, Any]) -> str:
 def _finite(tensors: Mapping[str, Tensor]) -> bool:
     trained = (tensor for name, tensor in tensors.items() if name.startswith(("parameters/", "optimizer/")))
     return all(bool(tensor.isfinite().all()) for tensor in trained if tensor.is_floating_point())
-
-
-def _digest(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def _sync(path: Path) -> None:

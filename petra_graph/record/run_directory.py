@@ -15,6 +15,7 @@ runs/20260131T120000Z-NAME-3f9a1c/
 from __future__ import annotations
 
 import fcntl
+import hashlib
 import json
 import os
 import platform
@@ -166,6 +167,11 @@ def write_whole(path: Path, write: Callable[[Path], object]) -> None:
         if not isinstance(error, OSError):
             raise
         raise cannot_write(path, error) from error
+
+
+def sha256_of(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def make_folder_of(path: Path) -> None:

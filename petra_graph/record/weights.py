@@ -2,7 +2,8 @@
 
 A run's parameters and running statistics are in safetensors, keyed by node: "layer1.0/first.0.weight". Keys name nodes, never
 stages, so the same file loads under any partition. Others' files are safetensors, or `state_dict`s that torch.save has written;
-tensors are read one at a time where the file allows it, so that comparing shapes reads no weights.
+tensors are read one at a time where the file allows it, so that comparing shapes reads no weights. Of the files that a run has written, its
+summary has the SHA-256, which is compared whenever one is opened.
 """
 
 from __future__ import annotations
@@ -21,11 +22,14 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
-from petra_graph.record.run_directory import write_whole
+from petra_graph.record.recorded_run import read_json
+from petra_graph.record.run_directory import sha256_of, write_whole
 
 SEPARATOR = "/"
 WEIGHTS = "weights.safetensors"
 """The file in a run's directory."""
+SUMMARY, DIGESTS = "summary.json", "sha256"
+"""The file with digests, and its key for them, by file."""
 _INSIDE = ("state_dict", "model_state_dict", "model")
 """Under which checkpoints of others hold their weights."""
 _PICKLE = b"\x80"
@@ -89,9 +93,11 @@ def open_weights(file: Path) -> Iterator[WeightFile]:
     No code of a file is run: torch reads it with `weights_only`.
 
     Raises:
-        UnreadableWeights: it cannot be read, or holds something else than tensors by name.
+        UnreadableWeights: it cannot be read, holds something else than tensors by name, or is not what its run has written.
+        SpecError: the summary of its run is damaged.
     """
     try:
+        _expect_unchanged(file)
         if _is_torchs(file):
             tensors = _state_dict(file)
             yield WeightFile({name: tuple(one.shape) for name, one in tensors.items()}, tensors.__getitem__)
@@ -101,6 +107,16 @@ def open_weights(file: Path) -> Iterator[WeightFile]:
                 yield WeightFile({name: tuple(opened.get_slice(name).get_shape()) for name in names}, opened.get_tensor)
     except (OSError, RuntimeError, SafetensorError) as error:
         raise UnreadableWeights(f"{file} cannot be read: {_reason(error)}") from None
+
+
+def _expect_unchanged(file: Path) -> None:
+    if not (file.parent / "resolved.toml").is_file():
+        return
+    written = (read_json(file.parent / SUMMARY, dict) or {}).get(DIGESTS)  # a run that has not ended has no summary
+    if isinstance(written, Mapping) and file.name in written and sha256_of(file) != written[file.name]:
+        raise UnreadableWeights(
+            f"{file} is not what the run has written: its SHA-256 is another than in {SUMMARY}; restore it from a copy"
+        )
 
 
 def _reason(error: Exception) -> str:

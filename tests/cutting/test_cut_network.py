@@ -204,3 +204,44 @@ def test_values_are_drawn_for_each_part_under_its_own_random_numbers(make, kind)
     assert all(torch.equal(one[key], again[key]) for key in one)
     assert all(not torch.equal(one[key], other[key]) for key in one if one[key].dim() > 1)
     assert torch.equal(torch.get_rng_state(), before)
+
+
+class Remainders(nn.Module):
+    """What a forward does not read: a layer, a parameter, second names of layers, buffers of which two are not in the `state_dict`."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.norm, self.last = nn.Linear(3, 4), nn.BatchNorm1d(4), nn.Linear(4, 3)
+        activation = nn.PReLU()
+        self.body = nn.Sequential(self.norm, activation, nn.Linear(4, 4), activation)
+        self.unread, self.scale = nn.BatchNorm1d(5), nn.Parameter(torch.ones(2))
+        self.register_buffer("steps", torch.zeros((), dtype=torch.long))
+        self.register_buffer("factors", torch.linspace(0, 1, 4), persistent=False)
+        self.positions = nn.Module()
+        self.positions.register_buffer("table", torch.linspace(1, 2, 4), persistent=False)
+
+    def forward(self, x):
+        return self.last(self.body(self.first(x)) * self.factors + self.positions.table)
+
+
+def test_all_parts_together_have_the_networks_state_dict():
+    parts, plain = Parts(cut_network(Remainders, *ROW)), Remainders()
+    assert {name for owner in parts.owners for name in owner.state_dict()} == set(plain.state_dict())
+    assert not parts.owners[-1].get_parameter("unread.weight").requires_grad
+    twice = next(owner for owner in parts.owners if hasattr(owner, "norm")).state_dict(keep_vars=True)
+    assert twice["norm.running_mean"] is twice["body.0.running_mean"]
+
+
+class NormTwice(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.first, self.norm, self.last = nn.Linear(3, 3), nn.BatchNorm1d(3), nn.Linear(3, 3)
+
+    def forward(self, x):
+        return self.norm(self.last(self.norm(self.first(x))))
+
+
+def test_running_statistics_belong_to_one_part():
+    with pytest.raises(CannotCut, match="'norm' is called in the nodes first and last") as caught:
+        cut_network(NormTwice, *ROW)
+    assert "a layer of its own" in caught.value.hint

@@ -13,10 +13,13 @@ import onnxruntime
 import pytest
 import torch
 from safetensors import safe_open
+from torch.nn.utils.parametrizations import orthogonal
+from torch.nn.utils.parametrize import is_parametrized
 
 from petra_graph.cli.main import main
 from petra_graph.errors import RunFailed, SpecError
 from petra_graph.inference import export_network as exports
+from petra_graph.inference import onnx_program
 from petra_graph.inference.evaluate_run import first_samples
 from petra_graph.inference.evaluate_run import opened as opened_data
 from petra_graph.inference.export_network import export
@@ -126,7 +129,7 @@ def test_outputs_that_differ_are_a_failure(opened, tmp_path, monkeypatch):
 
 
 def test_without_onnx(opened, tmp_path, monkeypatch):
-    monkeypatch.setattr(exports.importlib.util, "find_spec", lambda _: None)
+    monkeypatch.setattr(onnx_program.importlib.util, "find_spec", lambda _: None)
     with pytest.raises(SpecError, match="ONNX needs onnx, which is not installed"):
         export(opened, opened.load()[0], "onnx", tmp_path / "net.onnx")
 
@@ -138,6 +141,24 @@ def test_a_network_that_cannot_be_followed(opened, tmp_path):
     with pytest.raises(RunFailed, match="the network cannot be written as torch-export: "):
         export(opened, network, "torch-export", tmp_path / "net.pt2")
     assert not list(tmp_path.iterdir())
+
+
+def test_an_operation_without_a_form_in_onnx_is_named(opened, tmp_path):
+    network = opened.load()[0]
+    network.block("layer.0").residual = torch.special.i0
+    with pytest.raises(
+        RunFailed, match=r"^the network cannot be written as onnx: ONNX has no operation prims\.bessel_i0\n"
+    ) as caught:
+        export(opened, network, "onnx", tmp_path / "net.onnx")
+    assert "torch-export" in caught.value.problems[0].hint
+
+
+def test_a_parametrized_layer_has_a_form_in_onnx(opened, tmp_path):
+    network = opened.load()[0]
+    head = next(one for one in network.block("head").modules() if isinstance(one, torch.nn.Linear))
+    orthogonal(head)
+    assert export(opened, network, "onnx", tmp_path / "net.onnx").samples == 40
+    assert is_parametrized(head)
 
 
 def test_a_single_test_sample(trained, tmp_path):

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import sys
+from pathlib import Path
 
 import pytest
 import torch
+from safetensors.torch import load_file as weights_of_file
 
 from petra_graph.cli.main import main
 from petra_graph.errors import PluginError, SpecError
@@ -50,6 +53,39 @@ def test_a_file_of_weights(copy, tmp_path):
         shutil.copy(copy / "weights.safetensors", file)
         which = file.name if file.parent == copy else str(file)
         assert weights(SavedRun.open(copy), which)[1] == str(file)
+
+
+def test_paths_as_a_shell_completes_them(copy, monkeypatch):
+    shutil.copy(copy / "weights.safetensors", copy / "averages.safetensors")
+    monkeypatch.chdir(copy.parent)
+    at = max(checkpoint.numbers(copy))
+    folder = checkpoint.folder_of(Path(copy.name), at)
+    for which in (f"{copy.name}/averages.safetensors", f"./{copy.name}/averages.safetensors", f"{folder}/"):
+        assert equal(weights(SavedRun.open(copy.name), which)[0], weights(SavedRun.open(copy.name))[0])
+    torch.save(weights_of_file(copy / "weights.safetensors"), "weights.pt")
+    assert equal(weights(SavedRun.open(copy.name), "weights.pt")[0], weights(SavedRun.open(copy.name))[0])
+    with pytest.raises(SpecError, match=r"has no weights '\./none\.safetensors'") as error:
+        SavedRun.open(copy.name).load("./none.safetensors")
+    assert "the path of a file" in error.value.problems[0].hint
+
+
+def test_weights_with_a_flipped_bit_are_refused_wherever_they_are_read(copy, tmp_path):
+    """The digest is of the file that the run has written; a run of an earlier version has none."""
+    file = copy / "weights.safetensors"
+    damaged = bytearray(file.read_bytes())
+    damaged[-1] ^= 1
+    file.write_bytes(damaged)
+    text = f"{file} is not what the run has written: its SHA-256 is another than in summary.json"
+    for args in (["evaluate", str(copy)], ["export", str(copy), "--format", "torch-export"]):
+        assert main(args) == 2, args
+    with pytest.raises(SpecError, match=re.escape(text)):
+        SavedRun.open(copy).load()
+    for begin in (copy, file):
+        assert main(["run", str(copy / "resolved.toml"), "--set", f"init.weights={begin}", "--dry-run"]) == 2
+    summary = json.loads((copy / "summary.json").read_text())
+    del summary["sha256"]
+    (copy / "summary.json").write_text(json.dumps(summary))
+    SavedRun.open(copy).load()
 
 
 def test_a_damaged_checkpoint_is_passed_over(copy):

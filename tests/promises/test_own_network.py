@@ -167,7 +167,7 @@ def test_untied_each_stage_updates_its_own_copy_equal_at_the_start(here, write, 
         assert torch.equal(weights["transformer.wte/transformer.wte.weight"], weights["head/head.weight"]) == equal
 
 
-def test_in_one_stage_a_shared_parameter_trains_as_in_plain_torch(here, write):
+def test_in_one_stage_a_shared_parameter_trains_as_in_plain_torch(here, write, capsys):
     """As the whole network does as one node, from the same weights; a file of safetensors has a shared tensor once."""
     torch.manual_seed(0)
     begun = {name: tensor for name, tensor in networks.GPT().state_dict().items() if name != "head.weight"}
@@ -184,5 +184,9 @@ def test_in_one_stage_a_shared_parameter_trains_as_in_plain_torch(here, write):
     )
     own = {name.partition("/")[2]: tensor for name, tensor in found.items()}
     assert not torch.equal(own["head.weight"], begun["transformer.wte.weight"])
+    save_file({**tied, "head.weight": tied["head.weight"] + 1}, "untied.safetensors")
+    assert main(["run", cut, *ONE_STAGE, "--set", "init.weights=untied.safetensors", "--dry-run"]) == 2
+    said = " ".join(capsys.readouterr().err.split())
+    assert "transformer.wte.weight, head.weight of the file are one tensor in the network, and differ" in said
     for name, tensor in expected.items():
         torch.testing.assert_close(own[name.removeprefix("head/module.")], tensor)

@@ -7,6 +7,9 @@ import pytest
 from petra_graph.errors import PluginError, SpecError
 from petra_graph.kinds.block import BLOCK
 from petra_graph.kinds.declaration import NoOptions
+from petra_graph.kinds.loss import LOSS
+from petra_graph.kinds.lr_schedule import LR_SCHEDULE
+from petra_graph.kinds.optimizer import OPTIMIZER
 from petra_graph.kinds.plugin import load
 from petra_graph.registry.local_plugins import is_local, missing_module, resolve_local
 from petra_graph.registry.registry import discover
@@ -26,6 +29,20 @@ from petra_graph.registry.registry import discover
 )
 def test_the_form_of_a_name(name, expected):
     assert is_local(name) is expected
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "arguments"),
+    [
+        (LOSS, "torch.nn:CrossEntropyLoss", "(options)"),
+        (OPTIMIZER, "torch.optim:AdamW", "(groups, options)"),
+        (LR_SCHEDULE, "torch.optim.lr_scheduler:OneCycleLR", "(options, horizon)"),
+    ],
+)
+def test_torchs_own_classes_have_other_arguments(kind, name, arguments):
+    with pytest.raises(PluginError, match="is not a class or function that is called as") as refused:
+        discover([]).resolve(kind, name)
+    assert f"write a function or class {arguments} -> " in refused.value.problems[0].hint
 
 
 def test_a_class_declares_itself(site):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import math
 import re
@@ -87,6 +88,7 @@ def test_the_summary(spec):
         "micro_batches": 2 * MICRO_BATCHES,
         "updates": 2 * UPDATES,
         "weights": "weights.safetensors",
+        "sha256": {"weights.safetensors": hashlib.sha256(weights_bytes(only_run())).hexdigest()},
     }
 
 

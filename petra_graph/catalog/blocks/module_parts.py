@@ -22,7 +22,6 @@ from petra_graph.errors import Problem, SpecError, kind_of
 
 class _OfPart(Block):
     Options = ModulePartOptions
-    of_network = True
 
     def __init__(self, inputs: Sequence[Shape], options: ModulePartOptions) -> None:
         super().__init__(inputs, options)
@@ -32,6 +31,7 @@ class _OfPart(Block):
             raise SpecError(Problem(message=f"{options.build} has no node {options.node}", hint=hint, path=("node",)))
         self._forward = copy_part(self, network, network.parts[options.node])
         self.shared_parameters = network.shared[options.node]
+        self.of_network = network.held.build
 
     def forward(self, *streams: Tensor) -> Streams:
         """Return what later parts read."""

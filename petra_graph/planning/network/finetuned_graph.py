@@ -35,10 +35,19 @@ def tuned(graph: NodeGraph, shapes: Mapping[str, NodeShapes], finetune: Finetune
         own = (one for one in of_node if is_named(patterns, one) and not is_named(but, one))
         return tuple(one.partition(SEPARATOR)[2] for one in own)
 
+    def shared(name: str, layer: str) -> tuple[str, str] | None:
+        """Return what a layer is called that several nodes have."""
+        weight = shapes[name].shared.get(f"{layer}.weight")
+        return None if weight is None else (weight.label, layer)
+
+    named = {(name, layer) for name in shapes for layer in (keys(layers[name], lora.on) if lora else ())}
+    in_several = {shared(*one) for one in named} - {None}
     tunings = {
         name: Tuning(
             trained=keys(parameters[name], trained, frozen),
-            adapted=keys(layers[name], lora.on) if lora else (),
+            adapted=tuple(
+                one for one in shapes[name].adaptable if (name, one) in named or shared(name, one) in in_several
+            ),
             lora=lora,
         )
         for name in graph.nodes

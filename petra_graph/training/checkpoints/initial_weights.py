@@ -2,7 +2,8 @@
 
 A file of a run has node names with the names of parameters and buffers, as in `weights.safetensors`, so the stages may be others.
 A file of another program, such as a pretrained network's `state_dict`, knows no nodes: each of its tensors belongs to the one node
-that has a tensor of that name. Files of other formats are read by the function that `init.reader` names.
+that has a tensor of that name. Names may have the prefixes of torch's own wrappers. Files of other formats are read by the function that
+`init.reader` names.
 """
 
 from __future__ import annotations
@@ -10,8 +11,10 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from itertools import pairwise
 from pathlib import Path
 
+import torch
 from attrs import frozen
 
 from petra_graph.blocks import Block
@@ -26,6 +29,8 @@ from petra_graph.spec.model import InitSpec
 from petra_graph.units import listed, plural
 
 _PATH = ("init", "weights")
+_WRAPPER, _COMPILED = "module.", "_orig_mod."
+"""What DataParallel, DistributedDataParallel and AveragedModel write before a name, and `torch.compile` before that of any module's tensor."""
 _LISTED = 5
 
 
@@ -71,9 +76,15 @@ def initial_weights(init: InitSpec, network: MeasuredNetwork) -> InitialWeights:
         raise SpecError(
             Problem(message=f"there is no file {file}", hint="give a file or a run's directory", path=_PATH)
         )
-    here, new, shared = dict(_shapes(network)), set(_of_the_spec(network)), dict(_shared(network))
+    here, shared = _tensors(network)
+    new = set(_of_the_spec(network))
     with _opened(file, init.reader) as opened:
-        fitting, left_out, faults = _match(init, here, opened.shapes, new, shared)
+        names = _unwrapped(opened.shapes, {*here, *map(_key, here)})
+        there = {name: opened.shapes[stored] for name, stored in names.items()}
+        matched, left_out, faults = _match(init, here, there, new, shared)
+        fitting = {name: names[stored] for name, stored in matched.items()}
+        if not network.spec.partition.untie:
+            faults = [*faults, *_unequal(opened, fitting, shared)]
     if faults and init.strict:
         hint = (
             'name tensors in init.leave_out, as in ["head"] for a node, to begin with random values there, '
@@ -92,8 +103,8 @@ def _match(
     init: InitSpec,
     here: Mapping[str, tuple[int, ...]],
     there: Mapping[str, tuple[int, ...]],
-    new: Container[str] = (),
-    shared: Mapping[str, str] | None = None,
+    new: Iterable[str],
+    of: Mapping[str, str],
 ) -> tuple[Mapping[str, str], Sequence[str], Sequence[str]]:
     """Compare shapes by name; a tensor of the file without a node's name belongs to the one node that has a tensor of that name.
 
@@ -102,12 +113,12 @@ def _match(
         here: the network's.
         there: the file's.
         new: the network's names that may be missing in the file.
-        shared: by name, of tensors that several nodes have, one name for all of them; the file may have any of their names.
+        of: by name, one name for all names of a tensor, in one node or several; the file may have any of them.
 
     Returns:
         what fits, as in `InitialWeights`; the network's names that are left out; one fault for each kind, naming some.
     """
-    of = {name: (shared or {}).get(name, name) for name in here}
+    begun = {of[name] for name in new if name in of}
     owners = Counter(key for key, _ in {(_key(name), of[name]) for name in here})
     alike: dict[str, list[str]] = {}
     for name, one in of.items():
@@ -121,7 +132,7 @@ def _match(
     left_out = [name for name in here if is_named(init.leave_out, name)]
     asked = here.keys() - set(left_out)
     fitting = {name: stored for name, stored in own.items() if name in asked and there[stored] == here[name]}
-    missing = [name for name in here if name in asked and names[name] not in there and name not in new]
+    missing = [name for name in here if name in asked and names[name] not in there and of[name] not in begun]
     other = [
         f"{name} is {list(there[stored])} in the file, and {list(here[name])} here"
         for name, stored in own.items()
@@ -147,16 +158,40 @@ def _are(names: Sequence[str]) -> str:
     return "is" if len(names) == 1 else "are"
 
 
-def _shapes(network: MeasuredNetwork) -> Iterator[tuple[str, tuple[int, ...]]]:
-    for name, node in network.graph.nodes.items():
-        for key, value in build_to_look_at(node, network.shapes[name].inputs).state_dict().items():
-            yield f"{name}{SEPARATOR}{key}", tuple(value.shape)
+def _tensors(network: MeasuredNetwork) -> tuple[dict[str, tuple[int, ...]], dict[str, str]]:
+    """Return the shapes of the network's tensors by name, and one name for all names of a tensor."""
+    shapes: dict[str, tuple[int, ...]] = {}
+    one: dict[str, str] = {}
+    for node, graph_node in network.graph.nodes.items():
+        measured = network.shapes[node]
+        state = build_to_look_at(graph_node, measured.inputs).state_dict(keep_vars=True)
+        labels = {id(state[key]): shared.label for key, shared in measured.shared.items()}
+        for key, value in state.items():
+            name = f"{node}{SEPARATOR}{key}"
+            shapes[name], one[name] = tuple(value.shape), labels.setdefault(id(value), name)
+    return shapes, one
 
 
-def _shared(network: MeasuredNetwork) -> Iterator[tuple[str, str]]:
-    for name, shapes in network.shapes.items():
-        for key, one in shapes.shared.items():
-            yield f"{name}{SEPARATOR}{key}", one.label
+def _unwrapped(stored: Iterable[str], known: Container[str]) -> dict[str, str]:
+    """Return a file's names by those without the prefixes of wrappers, where the network has such a name."""
+    names = {name: name for name in stored}
+    for name in list(names):
+        plain = name.replace(_COMPILED, "").removeprefix(_WRAPPER)
+        if name not in known and plain in known and plain not in names:
+            names[plain] = names.pop(name)
+    return names
+
+
+def _unequal(opened: WeightFile, fitting: Mapping[str, str], of: Mapping[str, str]) -> Iterator[str]:
+    """Say which tensors of the file differ, and are one in the network."""
+    stored: dict[str, dict[str, None]] = {}
+    for name, there in fitting.items():
+        stored.setdefault(of[name], {})[there] = None
+    for names in stored.values():
+        if len(names) > 1 and any(
+            not torch.equal(opened.read(one), opened.read(other)) for one, other in pairwise(names)
+        ):
+            yield f"{listed(list(names), _LISTED)} of the file are one tensor in the network, and differ"
 
 
 def _of_the_spec(network: MeasuredNetwork) -> Iterator[str]:

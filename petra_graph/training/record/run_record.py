@@ -22,8 +22,16 @@ from petra_graph.record.checkpoint import drop_behind, numbers, read_manifest
 from petra_graph.record.metrics import Metrics, Position
 from petra_graph.record.plugin_packages import packages_of
 from petra_graph.record.recorded_run import read_json
-from petra_graph.record.run_directory import SCALES, create_run_directory, environment, lock, write_json, write_text
-from petra_graph.record.weights import WEIGHTS, save_weights
+from petra_graph.record.run_directory import (
+    SCALES,
+    create_run_directory,
+    environment,
+    lock,
+    sha256_of,
+    write_json,
+    write_text,
+)
+from petra_graph.record.weights import DIGESTS, SUMMARY, WEIGHTS, save_weights
 from petra_graph.report.run.planned_and_measured import compared
 from petra_graph.spec.load_spec import dump
 from petra_graph.spec.model import Spec
@@ -60,6 +68,8 @@ class RunRecord:
     """What all processes have measured (`process_measurements`); None where they have not come to the end."""
     lock: int | None = None
     """The lock that the process that records holds, so that no other process resumes the run meanwhile."""
+    digests: dict[str, str] = field(factory=dict)
+    """The SHA-256 of each file of weights."""
     began: float = field(factory=time.perf_counter)
 
     @classmethod
@@ -157,6 +167,7 @@ class RunRecord:
     def write_weights(self, files: Mapping[str, Mapping[str, Tensor]]) -> None:
         for name, weights in files.items():
             save_weights(self.directory / name, weights)
+            self.digests[name] = sha256_of(self.directory / name)
 
     def summarise(
         self,
@@ -210,13 +221,14 @@ class RunRecord:
             else {"from_micro_batch": resumed_from[-1] if resumed_from else 0, "processes": self.measured},
             **({} if (compared := self._compared()) is None else {"planned_and_measured": compared}),
             "weights": None if status == "failed" else WEIGHTS,
+            **({DIGESTS: self.digests} if self.digests else {}),
             **({"metrics": self._metrics} if run.metrics else {}),
             **({"trial": trial} if (trial := self._trial) else {}),
             **({"warnings": warned} if (warned := trainer and trainer.warnings.texts) else {}),
             **({"stopped_early": stopped} if (stopped := trainer and trainer.stopped_early) else {}),
             **more,
         }
-        write_json(self.directory / "summary.json", summary)
+        write_json(self.directory / SUMMARY, summary)
         return summary
 
     def _compared(self) -> Mapping[str, Any] | None:

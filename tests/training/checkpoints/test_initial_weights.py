@@ -46,6 +46,14 @@ def test_a_state_dict_without_nodes_fits_as_a_run_s_weights_do(spec, trained, tm
     assert all(torch.equal(found[name], trained[name]) for name in found)
 
 
+@pytest.mark.parametrize("named", ["module.{}", "_orig_mod.{}", "module._orig_mod.{}"])
+def test_prefixes_of_torchs_wrappers_are_passed_over(spec, trained, tmp_path, named):
+    """As DataParallel, DistributedDataParallel and `torch.compile` write them."""
+    torch.save({named.format(name.partition("/")[2]): tensor for name, tensor in trained.items()}, tmp_path / "own.pth")
+    found = begun(spec, f"init.weights={tmp_path / 'own.pth'}")
+    assert all(torch.equal(found[name], trained[name]) for name in found)
+
+
 def test_what_is_left_out_begins_at_random(spec, trained, tmp_path):
     file = tmp_path / "some.safetensors"
     other = {name: tensor for name, tensor in trained.items() if not name.startswith("head/")}

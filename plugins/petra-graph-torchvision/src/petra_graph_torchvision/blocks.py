@@ -9,26 +9,23 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from torch import Tensor
-from torch.nn import functional
 
 from petra_graph.blocks import Block, Buffered, Head, Shape, Streams
 from petra_graph.cutting import copy_part
 from petra_graph_torchvision.declared import PieceOptions
-from petra_graph_torchvision.networks import find_piece
-
-_COLOURS = 3
+from petra_graph_torchvision.networks import as_read, find_piece, whole_network
 
 
 class Piece(Block):
     """What all pieces share: the operations between two places where the network is cut."""
 
     Options = PieceOptions
-    of_network = True
 
     def __init__(self, inputs: Sequence[Shape], options: PieceOptions) -> None:
         super().__init__(inputs, options)
         network, piece = find_piece(options)
         self._forward = copy_part(self, network, piece)
+        self.of_network = whole_network(network, options.sides)
         self._reads = len(piece.reads)
         self._first = piece is next(iter(network.parts.values()))
 
@@ -37,16 +34,8 @@ class Piece(Block):
 
         Of the two streams of a dual residual block, others read the first.
         """
-        read = map(self._image, streams) if self._first else streams[: self._reads]
+        read = [as_read(streams[0], self.options.sides)] if self._first else streams[: self._reads]
         return self._forward(self, *read)
-
-    def _image(self, image: Tensor) -> Tensor:
-        if image.shape[1] == 1:
-            image = image.expand(-1, _COLOURS, -1, -1)
-        sides = self.options.sides
-        if image.shape[2:] == sides:
-            return image
-        return functional.interpolate(image, sides, mode="bilinear", antialias=True)
 
 
 class NetworkPiece(Piece, Buffered):

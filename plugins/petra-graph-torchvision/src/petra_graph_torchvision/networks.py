@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import cache, partial
 from typing import Any
 
+from torch import Tensor, nn
+from torch.nn import functional
 from torchvision import __version__, models
 
 from petra_graph.cutting import CannotCut, CutNetwork, HeldNetwork, Part, RecordedForward, parts_of, weighs
@@ -13,6 +15,7 @@ from petra_graph_torchvision.cutting import may_cut, traced
 from petra_graph_torchvision.declared import PieceOptions
 from petra_graph_torchvision.table import nodes
 
+_COLOURS = 3
 Arguments = tuple[tuple[str, Any], ...]
 _WITHOUT_AUXILIARY = {"aux_logits": False, "init_weights": True}
 _FIXED: Mapping[str, Mapping[str, Any]] = {"googlenet": _WITHOUT_AUXILIARY, "inception_v3": _WITHOUT_AUXILIARY}
@@ -54,6 +57,27 @@ def _for_sides(name: str, sides: tuple[int, int]) -> Mapping[str, Any]:
             raise ValueError(f"{name} reads square images (got {sides[0]}x{sides[1]}); set resize")
         return {"image_size": sides[0]}
     return {"input_size": sides} if name.startswith("maxvit_") else {}
+
+
+@cache
+def whole_network(network: CutNetwork, sides: tuple[int, int]) -> Callable[[], nn.Module]:
+    """Return what makes the uncut network, which reads images as its first piece does."""
+
+    def build() -> nn.Module:
+        made = network.held.build()
+        made.register_forward_pre_hook(lambda _, images: as_read(images[0], sides))
+        return made
+
+    return build
+
+
+def as_read(image: Tensor, sides: tuple[int, int]) -> Tensor:
+    """Return images [n, c, h, w] in the network's size, one channel as grey."""
+    if image.shape[1] == 1:
+        image = image.expand(-1, _COLOURS, -1, -1)
+    if image.shape[2:] == sides:
+        return image
+    return functional.interpolate(image, sides, mode="bilinear", antialias=True)
 
 
 def find_piece(options: PieceOptions) -> tuple[CutNetwork, Part]:
