@@ -22,6 +22,7 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from petra_graph.record.run_directory import write_whole
+from petra_graph.spec.regular_file import open_regular
 
 SEPARATOR = "/"
 WEIGHTS = "weights.safetensors"
@@ -92,6 +93,7 @@ def open_weights(file: Path) -> Iterator[WeightFile]:
         UnreadableWeights: it cannot be read, or holds something else than tensors by name.
     """
     try:
+        open_regular(file).close()
         if _is_torchs(file):
             tensors = _state_dict(file)
             yield WeightFile({name: tuple(one.shape) for name, one in tensors.items()}, tensors.__getitem__)

@@ -10,6 +10,7 @@ from types import FunctionType
 from typing import Any
 
 from petra_graph.errors import SpecError
+from petra_graph.spec.source import LONG_INTEGER, long_integers
 
 _VALUES = "values are texts, numbers, booleans, lists and mappings"
 
@@ -36,6 +37,8 @@ def named(value: Any, key: str) -> Any:
         return [named(item, f"{key}.{index}") for index, item in enumerate(value)]
     if isinstance(value, PurePath):
         return str(value)
+    if [*long_integers(value)]:
+        raise SpecError(f"{key} is {LONG_INTEGER}", _VALUES)
     if isinstance(value, str | int | float | date | time):
         return value
     hint = _VALUES

@@ -119,8 +119,8 @@ def _as_toml(values: Mapping[str, Any]) -> str:
     return tomli_w.dumps({"format": FORMAT, **values})
 
 
-_MOST_LEVELS = 50
-"""Of files that extend files."""
+_MOST_LEVELS, _MOST_FILES = 50, 1_000
+"""Of files that extend files, and of all files that are extended."""
 
 
 def default_name(path: str) -> str:
@@ -137,15 +137,20 @@ def read_layers(path: str) -> Layers:
     return _extended(read_source(path), path, (), {})
 
 
-def _extended(source: Source, path: str, above: tuple[str, ...], known: dict[str, Layers]) -> Layers:
-    """Return a text over all files that it extends; `known` has those that were read, by their names in messages."""
+def _extended(source: Source, path: str, above: tuple[str, ...], known: dict[str, Layers | None]) -> Layers:
+    """Return a text over all files that it extends.
+
+    Args:
+        known: those that were read, by their names without links to folders; None of one with problems, which are said already.
+    """
     chain = (*above, os.path.realpath(path))
     bases: list[Layers] = []
     names, wrong = _names(source)
     problems = [*_of_another_format(source), *_below_headers(source), *wrong]
     for name, where in names:
         try:
-            bases.append(_base(path, name, where, chain, known))
+            base = _base(path, name, where, chain, known)
+            bases += [] if base is None else [base]
         except SpecError as error:
             problems += error.problems
     if problems:
@@ -153,7 +158,7 @@ def _extended(source: Source, path: str, above: tuple[str, ...], known: dict[str
     return reduce(merge, [*bases, source_layers(source)])
 
 
-def _base(path: str, name: str, where: Where, chain: tuple[str, ...], known: dict[str, Layers]) -> Layers:
+def _base(path: str, name: str, where: Where, chain: tuple[str, ...], known: dict[str, Layers | None]) -> Layers | None:
     folder = "" if path == STDIN else os.path.dirname(path)  # noqa: PTH120  keeps the path as the user wrote it
     base = os.path.normpath(os.path.join(folder, os.path.expanduser(name)))  # noqa: PTH118, PTH111  ditto
     if os.path.realpath(base) in chain:
@@ -161,14 +166,18 @@ def _base(path: str, name: str, where: Where, chain: tuple[str, ...], known: dic
         raise SpecError(Problem(message=message, hint="a chain of extends must end", where=where))
     if len(chain) > _MOST_LEVELS:
         raise SpecError(Problem(message=f"extends over more than {_MOST_LEVELS} levels", where=where))
-    if base in known:
-        return known[base]
+    key = os.path.join(os.path.realpath(os.path.dirname(base)), os.path.basename(base))  # noqa: PTH118, PTH119, PTH120  ditto
+    if key in known:
+        return known[key]
+    if len(known) == _MOST_FILES:
+        raise SpecError(Problem(message=f"extends more than {_MOST_FILES} files in all", where=where))
+    known[key] = None
     if not os.path.exists(base) or os.path.isdir(base):  # noqa: PTH110, PTH112  a string until here
         message = f"extends {shown(name)}, but there is no such file"
         hint = f"looked for {base!r}; the name is relative to the file that contains it"
         raise SpecError(Problem(message=message, hint=hint, where=where))
-    known[base] = _extended(read_source(base, given=False), base, chain, known)
-    return known[base]
+    known[key] = _extended(read_source(base, given=False), base, chain, known)
+    return known[key]
 
 
 def _of_another_format(source: Source) -> list[Problem]:
