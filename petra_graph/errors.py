@@ -9,6 +9,7 @@ Exit codes: 0 done, 1 run failed, 2 bad usage or spec, 3 no feasible plan, 4 plu
 
 from __future__ import annotations
 
+import errno
 import json
 import pathlib
 import re
@@ -25,6 +26,7 @@ Path = tuple[str | int, ...]
 """A path into a specification: ("graph", "node", 2, "block")."""
 _LONGEST_MESSAGE, _LONGEST_LINE = 4_000, 400
 """Characters."""
+_MOST_PROBLEMS = 50
 _BEGINNING, _FEW = 3, 3
 """Characters from which on a word may be the beginning of names, and how many such names are few."""
 
@@ -40,7 +42,7 @@ class Where:
     """The offending line, without its end."""
 
     def __str__(self) -> str:
-        parts = [self.file, self.line, self.column]
+        parts = [self.file.replace("\n", "\\n"), self.line, self.column]
         return ":".join(str(part) for part in parts if part is not None)
 
 
@@ -72,12 +74,14 @@ class Problem:
             lines.append(f"    {_shortened(self.where.text.strip(), _LONGEST_LINE)}")
         if self.hint:
             lines.append(f"    help: {_shortened(self.hint, _LONGEST_MESSAGE)}")
-        return printable("\n".join(lines))
+        # A name of a file may have line breaks: what follows one is indented, so that it is no problem of its own.
+        return printable("\n".join(_LINE_BREAK.sub("\n    ", line) for line in lines))
 
 
 _MOVES_OR_HIDES = {"Cc", "Cf", "Cs", "Zl", "Zp"}
 """Unicode's categories of controls, of formats such as the direction of writing, of halves of characters, and of separators."""
 _LARGEST_OF_FOUR_DIGITS = 0xFFFF
+_LINE_BREAK = re.compile(r"\n(?! )")
 _NOT_PLAIN = re.compile(r"[^\x20-\x7e\n\t]")
 
 
@@ -105,6 +109,12 @@ def _shortened(text: str, most: int) -> str:
     return f"{text[: most // 2]} … {left_out:,} characters … {text[-(most - most // 2) :]}"
 
 
+def listed(problems: Sequence[Problem]) -> list[str]:
+    """Return problems as texts, as many as a person reads, and the number of the others."""
+    others = len(problems) - _MOST_PROBLEMS
+    return [*map(str, problems[:_MOST_PROBLEMS]), *[f"and {others:,} more" for _ in range(others > 0)]]
+
+
 class PetraGraphError(Exception):
     """Base of every error that is reported without a traceback."""
 
@@ -114,7 +124,7 @@ class PetraGraphError(Exception):
         if isinstance(problems, str):
             problems = Problem(message=problems, hint=hint)
         self.problems: tuple[Problem, ...] = (problems,) if isinstance(problems, Problem) else tuple(problems)
-        super().__init__("\n".join(str(problem) for problem in self.problems))
+        super().__init__("\n".join(listed(self.problems)))
 
 
 class RunFailed(PetraGraphError):
@@ -151,6 +161,21 @@ class RunFailedByPlugin(PluginError, RunFailed):
     exit_code = 4
 
 
+OPEN_FILES = "`ulimit -n` limits the open files of a process: raise it"
+FILE_SIZE = "`ulimit -f` limits the size of files: raise it"
+_OWNED = "see who owns its folder, with which mode, and whether the disk can be written"
+_IN_ITS_PLACE = "a folder or another file is in its place: move that away"
+_TO_WRITE = {
+    **dict.fromkeys((errno.ENOSPC, errno.EDQUOT), "free space on that disk"),
+    **dict.fromkeys((errno.EACCES, errno.EPERM, errno.EROFS), _OWNED),
+    **dict.fromkeys((errno.EISDIR, errno.ENOTDIR, errno.EEXIST, errno.ENOTEMPTY), _IN_ITS_PLACE),
+    errno.EFBIG: FILE_SIZE,
+    errno.EMFILE: OPEN_FILES,
+    errno.ENAMETOOLONG: "choose a shorter name",
+}
+"""What to do where the system refuses to write; an error without a number is a library's of a full disk."""
+
+
 @contextmanager
 def placed(where: str) -> Iterator[None]:
     """Begin the messages of what fails inside with a place of the network: a stage, a node.
@@ -179,8 +204,9 @@ def at_path(*path: str | int) -> Iterator[None]:
         raise kind([one if one.path or one.where else evolve(one, path=path) for one in error.problems]) from error
 
 
-def cannot_write(path: pathlib.Path, error: OSError, hint: str = "free space on that disk") -> RunFailed:
-    """Return the failure of a run that cannot write a file."""
+def cannot_write(path: pathlib.Path, error: OSError, hint: str = "") -> RunFailed:
+    """Return the failure of a run that cannot write a file; without a hint, that of the system's error."""
+    hint = hint or _TO_WRITE.get(error.errno or errno.ENOSPC, "")
     if isinstance(error, FileNotFoundError) and not path.exists():
         gone = next((folder for folder in reversed(path.parents) if not folder.exists()), path)
         hint = f"{gone} has been removed since"

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from fnmatch import fnmatchcase
 from pathlib import Path
+from pickle import UnpicklingError
 from typing import Any
 
 import torch
@@ -124,8 +125,9 @@ def _state_dict(file: Path) -> Mapping[str, Tensor]:
         try:
             content: Any = torch.load(file, map_location="cpu", weights_only=True, mmap=zipfile.is_zipfile(file))
         except Exception as error:  # noqa: BLE001  torch's reader raises whatever a damaged pickle leads it to
-            code = "Unsupported" in str(error)  # what torch says of a name that it does not import
-            reason = "it holds more than tensors, whose code is not run" if code else _reason(error)
+            # Its text advises to run the file's code.
+            more = isinstance(error, UnpicklingError)
+            reason = "it holds more than tensors, whose code is not run" if more else _reason(error)
             raise UnreadableWeights(f"{file} cannot be read: {reason}") from None
     for key in _INSIDE:
         if isinstance(content, Mapping) and isinstance(content.get(key), Mapping):

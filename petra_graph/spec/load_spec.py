@@ -18,6 +18,7 @@ from attrs import frozen
 from petra_graph.errors import Path, Problem, SpecError, Where, shown
 from petra_graph.spec.class_names import named
 from petra_graph.spec.format_versions import FORMAT, format_problem
+from petra_graph.spec.keys import LONGEST_NAME
 from petra_graph.spec.located_paths import with_located_paths
 from petra_graph.spec.model import Spec
 from petra_graph.spec.overrides import apply_overrides
@@ -125,7 +126,8 @@ _MOST_LEVELS, _MOST_FILES = 50, 1_000
 
 def default_name(path: str) -> str:
     """Return the name of a run whose specification has none: the file's name without its ending."""
-    return "stdin" if path == STDIN else re.sub(r"[^\w.-]+", "-", PurePath(path).stem).lstrip(".") or "run"
+    name = re.sub(r"[^\w.-]+", "-", PurePath(path).stem).lstrip(".").encode()[:LONGEST_NAME]
+    return "stdin" if path == STDIN else name.decode(errors="ignore") or "run"
 
 
 def read_layers(path: str) -> Layers:
