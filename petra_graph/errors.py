@@ -27,6 +27,14 @@ Path = tuple[str | int, ...]
 _LONGEST_MESSAGE, _LONGEST_LINE = 4_000, 400
 """Characters."""
 _MOST_PROBLEMS = 50
+USUAL_KEYS = {
+    "learning_rate": "lr",
+    "batch_size": "batch",
+    "num_workers": "workers",
+    "num_epochs": "epochs",
+    "max_epochs": "epochs",
+}
+"""Keys of other programs, and ours for them."""
 _BEGINNING, _FEW = 3, 3
 """Characters from which on a word may be the beginning of names, and how many such names are few."""
 
@@ -239,14 +247,16 @@ def suggestion(word: str, allowed: Iterable[str]) -> str:
 
 
 def likely_meant(word: str, names: Sequence[str]) -> list[str]:
-    """Return the names that `word` likely means: it in capitals, the few that it begins, or the closest."""
+    """Return the names that `word` likely means: it in capitals, ours for it, the few that it begins, the closest, or those that have it in them."""
     same = [name for name in names if name.casefold() == word.casefold()]
+    same = same or [name for name in names if name == USUAL_KEYS.get(word)]
     begun = [name for name in names if name.casefold().startswith(word.casefold())]
     if same:
         return same[:1]
     if len(word) >= _BEGINNING and 0 < len(begun) <= _FEW:
         return begun
-    return get_close_matches(word, names, n=1)
+    having = [name for name in names if len(word) > _BEGINNING and word.casefold() in name]
+    return get_close_matches(word, names, n=1) or having[:_FEW]
 
 
 def kind_of(value: object) -> str:

@@ -19,6 +19,7 @@ from petra_graph.errors import (
     Where,
     at_path,
     cannot_write,
+    likely_meant,
     listed,
     placed,
     printable,
@@ -95,6 +96,13 @@ def test_no_part_of_a_message_controls_a_terminal():
 def test_what_is_likely_meant(word, expected):
     names = ["a100-40gb", "a100-80gb", "cpu", "h100", "v100"]
     assert suggestion(word, names) == f"{expected}allowed: {', '.join(names)}"
+
+
+@pytest.mark.parametrize(
+    ("word", "meant"), [("learning_rate", "lr"), ("batch_size", "batch"), ("MNIST", "fashion-mnist")]
+)
+def test_words_of_other_programs(word, meant):
+    assert likely_meant(word, ["batch", "fashion-mnist", "lr", "momentum"]) == [meant]
 
 
 @pytest.mark.parametrize("kind", [PluginError, RunFailed])

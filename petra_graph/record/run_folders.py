@@ -32,7 +32,7 @@ def find_run(name: str) -> Path:
     """
     if name != LATEST:
         return _alone_in(Path(name).expanduser())
-    found = run_directories(Path(RUNS))
+    found = run_directories(Path(RUNS)) if Path(RUNS).exists() else []
     if not found:
         raise SpecError(f"there is no run in {RUNS}", "give the directory of a run")
     return max(found, key=began)

@@ -22,7 +22,7 @@ from petra_graph.spec.keys import LONGEST_NAME
 from petra_graph.spec.located_paths import with_located_paths
 from petra_graph.spec.model import Spec
 from petra_graph.spec.overrides import apply_overrides
-from petra_graph.spec.source import STDIN, Source, parse_source, read_source
+from petra_graph.spec.source import IN_CODE, STDIN, Source, parse_source, read_source
 from petra_graph.spec.structure import Structured, structure
 from petra_graph.spec.value_layers import Layers, merge, paths, source_layers
 from petra_graph.spec.value_types import as_mapping
@@ -56,8 +56,6 @@ class LoadedSpec(Structured):
 
 Given = str | Spec
 """A specification as a user gives it: the name of a TOML file, "-" for the standard input, or one made in code."""
-IN_CODE = "<spec>"
-"""The name in messages of a specification made in code."""
 
 
 def load(given: Given, overrides: Iterable[str] = (), spec_class: type[Spec] = Spec) -> LoadedSpec:

@@ -23,6 +23,8 @@ from petra_graph.spec.positions import Span, find_spans
 from petra_graph.spec.regular_file import open_regular
 
 STDIN = "-"
+IN_CODE = "<spec>"
+"""The name in messages of a specification made in code."""
 MOST_BYTES = 2**23
 """The longest text that is read."""
 _MOST_DIGITS = 300  # as floats have
@@ -57,7 +59,11 @@ class Source:
         span = self.spans.get(path)
         if span is None:
             return Where(file=self.file)
-        return span.key if at_key else span.value
+        where = span.key if at_key else span.value
+        # No text was written that has lines.
+        return (
+            Where(file=f"spec[{shown('.'.join(map(str, path)))}]", text=where.text) if self.file == IN_CODE else where
+        )
 
 
 def read_source(path: str, *, given: bool = True) -> Source:

@@ -21,7 +21,7 @@ from petra_graph.record.run_folders import (
 
 
 def test_latest(here):
-    with pytest.raises(SpecError, match="cannot read the folder runs"):
+    with pytest.raises(SpecError, match="there is no run in runs"):
         find_run("latest")
     for name in ("20260101T000000Z-b-1", "20260202T000000Z-a-2", "notes"):
         (here / "runs" / name).mkdir(parents=True)

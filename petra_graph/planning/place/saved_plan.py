@@ -190,4 +190,4 @@ def _other_devices(plan: Document, devices: Sequence[Device], present: Sequence[
     else:
         for device in planned:
             if device["type"] != own[device["name"]]:
-                yield f"a {device['type']} as {device['name']}, which is a {own[device['name']]}"
+                yield f"{device['name']} of type {device['type']}, which is of type {own[device['name']]} here"
