@@ -5,14 +5,14 @@ from __future__ import annotations
 import errno
 import os
 import stat
+from io import BufferedReader
 from pathlib import Path
-from typing import BinaryIO
 
 MOST_BYTES = 2**27
 """The largest file that is read whole."""
 
 
-def open_regular(path: Path) -> BinaryIO:
+def open_regular(path: Path) -> BufferedReader:
     """Open a file to read its bytes; a pipe or a device would give none, or never end.
 
     Raises:
