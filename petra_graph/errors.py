@@ -9,6 +9,7 @@ Exit codes: 0 done, 1 run failed, 2 bad usage or spec, 3 no feasible plan, 4 plu
 
 from __future__ import annotations
 
+import errno
 import json
 import pathlib
 import re
@@ -27,6 +28,15 @@ _LONGEST_MESSAGE, _LONGEST_LINE = 4_000, 400
 """Characters."""
 _WITHIN = "\n      "
 """A line end within a message. Every problem and every hint begins further left, so a file's name cannot pass for one."""
+_MOST_PROBLEMS = 50
+USUAL_KEYS = {
+    "learning_rate": "lr",
+    "batch_size": "batch",
+    "num_workers": "workers",
+    "num_epochs": "epochs",
+    "max_epochs": "epochs",
+}
+"""Keys of other programs, and ours for them."""
 _BEGINNING, _FEW = 3, 3
 """Characters from which on a word may be the beginning of names, and how many such names are few."""
 
@@ -42,7 +52,7 @@ class Where:
     """The offending line, without its end."""
 
     def __str__(self) -> str:
-        parts = [self.file, self.line, self.column]
+        parts = [self.file.replace("\n", "\\n"), self.line, self.column]
         return ":".join(str(part) for part in parts if part is not None)
 
 
@@ -107,6 +117,12 @@ def _shortened(text: str, most: int) -> str:
     return f"{text[: most // 2]} … {left_out:,} characters … {text[-(most - most // 2) :]}"
 
 
+def listed(problems: Sequence[Problem]) -> list[str]:
+    """Return problems as texts, as many as a person reads, and the number of the others."""
+    others = len(problems) - _MOST_PROBLEMS
+    return [*map(str, problems[:_MOST_PROBLEMS]), *[f"and {others:,} more" for _ in range(others > 0)]]
+
+
 class PetraGraphError(Exception):
     """Base of every error that is reported without a traceback."""
 
@@ -116,7 +132,7 @@ class PetraGraphError(Exception):
         if isinstance(problems, str):
             problems = Problem(message=problems, hint=hint)
         self.problems: tuple[Problem, ...] = (problems,) if isinstance(problems, Problem) else tuple(problems)
-        super().__init__("\n".join(str(problem) for problem in self.problems))
+        super().__init__("\n".join(listed(self.problems)))
 
 
 class RunFailed(PetraGraphError):
@@ -153,6 +169,21 @@ class RunFailedByPlugin(PluginError, RunFailed):
     exit_code = 4
 
 
+OPEN_FILES = "`ulimit -n` limits the open files of a process: raise it"
+FILE_SIZE = "`ulimit -f` limits the size of files: raise it"
+_OWNED = "see who owns its folder, with which mode, and whether the disk can be written"
+_IN_ITS_PLACE = "a folder or another file is in its place: move that away"
+_TO_WRITE = {
+    **dict.fromkeys((errno.ENOSPC, errno.EDQUOT), "free space on that disk"),
+    **dict.fromkeys((errno.EACCES, errno.EPERM, errno.EROFS), _OWNED),
+    **dict.fromkeys((errno.EISDIR, errno.ENOTDIR, errno.EEXIST, errno.ENOTEMPTY), _IN_ITS_PLACE),
+    errno.EFBIG: FILE_SIZE,
+    errno.EMFILE: OPEN_FILES,
+    errno.ENAMETOOLONG: "choose a shorter name",
+}
+"""What to do where the system refuses to write; an error without a number is a library's of a full disk."""
+
+
 @frozen
 class placed:  # noqa: N801  it is used like a function: `with placed(...):`
     """Begin the messages of what fails inside with a place of the network: a stage, a node.
@@ -186,8 +217,9 @@ def at_path(*path: str | int) -> Iterator[None]:
         raise kind([one if one.path or one.where else evolve(one, path=path) for one in error.problems]) from error
 
 
-def cannot_write(path: pathlib.Path, error: OSError, hint: str = "free space on that disk") -> RunFailed:
-    """Return the failure of a run that cannot write a file."""
+def cannot_write(path: pathlib.Path, error: OSError, hint: str = "") -> RunFailed:
+    """Return the failure of a run that cannot write a file; without a hint, that of the system's error."""
+    hint = hint or _TO_WRITE.get(error.errno or errno.ENOSPC, "")
     if isinstance(error, FileNotFoundError) and not path.exists():
         gone = next((folder for folder in reversed(path.parents) if not folder.exists()), path)
         hint = f"{gone} has been removed since"
@@ -220,14 +252,16 @@ def suggestion(word: str, allowed: Iterable[str]) -> str:
 
 
 def likely_meant(word: str, names: Sequence[str]) -> list[str]:
-    """Return the names that `word` likely means: it in capitals, the few that it begins, or the closest."""
+    """Return the names that `word` likely means: it in capitals, ours for it, the few that it begins, the closest, or those that have it in them."""
     same = [name for name in names if name.casefold() == word.casefold()]
+    same = same or [name for name in names if name == USUAL_KEYS.get(word)]
     begun = [name for name in names if name.casefold().startswith(word.casefold())]
     if same:
         return same[:1]
     if len(word) >= _BEGINNING and 0 < len(begun) <= _FEW:
         return begun
-    return get_close_matches(word, names, n=1)
+    having = [name for name in names if len(word) > _BEGINNING and word.casefold() in name]
+    return get_close_matches(word, names, n=1) or having[:_FEW]
 
 
 def kind_of(value: object) -> str:

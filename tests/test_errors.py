@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import tomllib
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from petra_graph.cli.options_and_output import table_text
 from petra_graph.errors import (
     PluginError,
     Problem,
@@ -15,6 +18,9 @@ from petra_graph.errors import (
     SpecError,
     Where,
     at_path,
+    cannot_write,
+    likely_meant,
+    listed,
     placed,
     printable,
     shown,
@@ -100,6 +106,13 @@ def test_what_is_likely_meant(word, expected):
     assert suggestion(word, names) == f"{expected}allowed: {', '.join(names)}"
 
 
+@pytest.mark.parametrize(
+    ("word", "meant"), [("learning_rate", "lr"), ("batch_size", "batch"), ("MNIST", "fashion-mnist")]
+)
+def test_words_of_other_programs(word, meant):
+    assert likely_meant(word, ["batch", "fashion-mnist", "lr", "momentum"]) == [meant]
+
+
 @pytest.mark.parametrize("kind", [PluginError, RunFailed])
 def test_a_place_before_what_fails_there(kind):
     with pytest.raises(kind) as raised, placed("stage 2 (middle)"):
@@ -117,3 +130,26 @@ def test_a_path_for_problems_that_have_none(kind):
     with pytest.raises(kind) as raised, at_path("loss", "name"):
         raise kind(problems)
     assert [one.path for one in raised.value.problems] == [("loss", "name"), ("data",), ()]
+
+
+def test_ten_thousand_problems_are_counted_and_not_printed():
+    error = SpecError(Problem(message=f"node {number} is wrong", hint="mend it") for number in range(10_000))
+    assert len(error.problems) == 10_000
+    lines = str(error).splitlines()
+    assert lines[-3:] == ["node 49 is wrong", "    help: mend it", "and 9,950 more"]
+    assert listed(error.problems[:50])[-1] == "node 49 is wrong\n    help: mend it"
+
+
+@pytest.mark.parametrize(
+    ("code", "hint"), [(errno.ENOSPC, "free space"), (errno.EISDIR, "move that away"), (errno.EFBIG, "ulimit -f")]
+)
+def test_what_to_do_follows_from_the_system_s_error(here, code, hint):
+    """ "free space" was the hint for a folder in the place of a file, and for a limit of files."""
+    assert hint in cannot_write(here, OSError(code, os.strerror(code))).problems[0].hint
+
+
+def test_a_line_break_in_a_name_makes_no_line_of_its_own():
+    """`validate` and a list of runs showed a file that was called "a\\nb.toml: ok" as two."""
+    problem = Problem(message="no a\nb.toml: ok", hint="see a\nc.toml: ok", where=Where(file="a\nd.toml: ok", line=3))
+    assert str(problem) == "a\\nd.toml: ok:3: no a\n    b.toml: ok\n    help: see a\n    c.toml: ok"
+    assert table_text([("a\nb  done", "x")], 80) == "a\\nb  done  x\n"

@@ -47,8 +47,6 @@ VERBS = {
 """The verbs with their lines in the help."""
 _MEANT = {"train": "run", "fit": "run", "test": "evaluate", "eval": "evaluate"}
 """Verbs of other programs, and ours for them."""
-_KEYS = {"lr": "optimizer.options.lr", "learning_rate": "optimizer.options.lr", "batch_size": "data.batch"}
-"""Options of other programs and our keys for them, where the names differ."""
 _ABOUT_PLUGINS = {"list": "list_plugins", "show": "show", "schema": "schema"}
 """The commands of the module `plugins`; every other verb has a module of its name, with its command of that name."""
 
@@ -154,12 +152,14 @@ def _with_key(error: click.ClickException) -> click.ClickException:
         return error
     if all(parameter.name != "overrides" for parameter in error.ctx.command.params):
         return error
+    from petra_graph.errors import USUAL_KEYS
     from petra_graph.spec.headers import headers_by_key
 
     name, headers = error.option_name.lstrip("-").replace("-", "_"), headers_by_key()
+    name = USUAL_KEYS.get(name, name)
     keys = [f"{header[1:-1]}.{name}" for header in headers.get(name, ()) if re.fullmatch(r"\[\w+\]", header)]
     keys += [f"{name}.name"] * (f"[{name}]" in headers["name"])
-    keys += [_KEYS[name]] if name in _KEYS else []
+    keys += [f"optimizer.options.{name}"] * (name == "lr")
     if not keys:
         return error
     how = " or ".join(f"--set {key}=VALUE" for key in keys)

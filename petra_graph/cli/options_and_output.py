@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 import click
 
-from petra_graph.errors import Problem, printable, suggestion
+from petra_graph.errors import Problem, listed, printable, suggestion
 from petra_graph.kinds.plugin_kind import PluginKind
 from petra_graph.registry.registry import Registry
 
@@ -29,8 +29,8 @@ def echo(text: str = "", *, err: bool = False) -> None:
 
 def print_problems(problems: Sequence[Problem]) -> None:
     """Print problems to stderr, with their number."""
-    for problem in problems:
-        echo(str(problem), err=True)
+    for text in listed(problems):
+        echo(text, err=True)
     if len(problems) > 1:
         echo(f"{len(problems)} problems", err=True)
 
@@ -66,7 +66,7 @@ def table_text(rows: Sequence[Sequence[str]], width: int, indent: int = 0) -> st
     for last in range(1 - len(columns), 1):
         grid.add_column(no_wrap=last < 0)
     for row in zip(*columns, strict=True):
-        grid.add_row(*map(printable, row))
+        grid.add_row(*(printable(cell).replace("\n", "\\n") for cell in row))
     before_last = sum(max(map(len, column)) + 2 for column in columns[:-1])
     width = width if before_last + _LAST_COLUMN <= width else ANY_WIDTH
     return render([Padding(grid, (0, 0, 0, indent), expand=False)], width=width, colour=False)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import click
 
 from petra_graph.cli.options_and_output import echo, json_option, print_json, print_problems, problem_record, set_option
-from petra_graph.errors import PetraGraphError, SpecError
+from petra_graph.errors import PetraGraphError, SpecError, Where
 from petra_graph.planning.check.check_spec import check_spec
 from petra_graph.planning.check.checked_spec import CheckedSpec
 from petra_graph.registry.registry import discover
@@ -48,7 +48,7 @@ def validate(ctx: click.Context, specs: Sequence[str], overrides: Sequence[str],
 def _line(spec: str, checked: CheckedSpec) -> str:
     count = len(checked.graph.nodes)
     left = [*(f"block {name} not checked" for name in checked.unchecked_blocks), "shapes not checked"]
-    return f"{spec}: ok ({plural(count, 'node')}; {', '.join(left)}, use run --dry-run)"
+    return f"{Where(file=spec)}: ok ({plural(count, 'node')}; {', '.join(left)}, use run --dry-run)"
 
 
 def _record(spec: str, result: CheckedSpec | PetraGraphError) -> dict[str, object]:

@@ -216,7 +216,7 @@ def _refused(candidate: Candidate, cuts: str = "") -> NoFeasiblePlan:
     problem = partition_problem(alone, node_table(alone), None, "memory", [None])
     nodes = [name for stage in placement.stages if stage.device == device.name for name in stage.nodes]
     heaviest = max((problem.items[problem.index[name]] for name in nodes), key=lambda item: own_bytes(problem, item))
-    all_of_it = f", all that a {device.type.name} has" if limits[worst] == device.type.memory_bytes else ""
+    all_of_it = f", all that {device.type.name} has" if limits[worst] == device.type.memory_bytes else ""
     message = (
         f"{cuts}device {shown(device.name)} would hold {size_text(held[worst])} and may hold "
         f"{size_text(limits[worst] or 0)}{all_of_it}; its largest node is {shown(heaviest.name)}, with "

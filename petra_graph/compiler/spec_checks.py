@@ -29,6 +29,8 @@ from petra_graph.spec.model import (
 )
 from petra_graph.units import noun, plural
 
+_DATA_PARALLEL = {"ddp", "dp", "fsdp", "data-parallel"}
+
 
 def check_method(spec: MethodSpec, clip: ClipSpec | None) -> tuple[Method, RequestedSchedule]:
     """Return the method, with the keys that the specification overrides, and the schedule.
@@ -39,7 +41,9 @@ def check_method(spec: MethodSpec, clip: ClipSpec | None) -> tuple[Method, Reque
     method = METHODS.get(spec.name)
     if method is None:
         message = f"unknown method {shown(spec.name)}"
-        raise SpecError(Problem(message=message, hint=suggestion(spec.name, METHODS), path=("method", "name")))
+        replicas = f"partition.replicas trains copies of the pipeline on shares of a batch; methods: {', '.join(sorted(METHODS))}"
+        hint = replicas if spec.name in _DATA_PARALLEL else suggestion(spec.name, METHODS)
+        raise SpecError(Problem(message=message, hint=hint, path=("method", "name")))
     schedule = method.schedules[0] if spec.schedule is None else spec.schedule
     overrides = {
         key: value

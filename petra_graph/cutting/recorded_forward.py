@@ -18,6 +18,7 @@ from __future__ import annotations
 import copy
 import operator
 import sys
+import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from types import EllipsisType
@@ -163,9 +164,21 @@ def _recording(
     except Exception as error:
         reason = f"{type(error).__name__}: {str(error).strip().partition(chr(10))[0]}"
         at = author_line(error)
+        reason += _layer_at_fault(twin, error)
         hint = f"it runs on {list(shape)} of {dtype}, of which {shape[0]} are the batch"
         raise CannotCut(f"{f'{at}: ' if at else ''}its forward fails: {reason}", hint) from error
     return recorder.graph
+
+
+def _layer_at_fault(network: nn.Module, error: Exception) -> str:
+    """Return the innermost layer with weights that raised an error, with its sizes: torch's words on meta tensors have none."""
+    names, found = {id(module): name for name, module in network.named_modules()}, ""
+    for frame, _ in traceback.walk_tb(error.__traceback__):
+        layer, given = (frame.f_locals.get(name) for name in ("self", "input"))
+        weight = getattr(layer, "weight", None)
+        if id(layer) in names and isinstance(weight, Tensor) and isinstance(given, Tensor):
+            found = f" in {names[id(layer)] or 'the network'}, {layer}, whose weight is {list(weight.shape)}, on an input of {list(given.shape)}"
+    return found
 
 
 @define(eq=False)

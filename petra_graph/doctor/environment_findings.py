@@ -7,12 +7,13 @@ import platform
 import re
 import sys
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from functools import partial
 from importlib import metadata
 from pathlib import Path
 from tempfile import TemporaryFile
 
-from packaging.requirements import Requirement
+from packaging.requirements import InvalidRequirement, Requirement
 from packaging.version import InvalidVersion, Version
 
 import petra_graph
@@ -52,14 +53,29 @@ def examine_environment(
     extras: dict[str, list[Requirement]] = {}
     for needed in map(Requirement, requirements):
         extra = _EXTRA.search(str(needed.marker))
-        if extra is None:
+        if extra is None and _asked_here(needed):
             yield _required(needed)
-        else:
+        elif extra is not None:
             extras.setdefault(extra[1], []).append(needed)
     yield from (_extra(name, needed) for name, needed in extras.items() if name != "test")
     yield from _variables(variables)
     yield _compiler()
     yield _folder()
+
+
+def unmet(requirements: Iterable[str]) -> Iterator[tuple[Requirement, str | None]]:
+    """Yield the requirements of a distribution, without its extras, that are not met, with the version that is installed."""
+    for text in requirements:
+        with suppress(InvalidRequirement):  # metadata of another package may be anything
+            needed = Requirement(text)
+            version, enough = _installed(needed)
+            if not enough and _asked_here(needed):
+                yield needed, version
+
+
+def _asked_here(needed: Requirement) -> bool:
+    """Whether a requirement is one of this system and this Python, whatever extras are asked for."""
+    return needed.marker is None or needed.marker.evaluate({"extra": ""})
 
 
 def _required(needed: Requirement) -> Finding:

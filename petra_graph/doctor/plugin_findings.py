@@ -10,6 +10,7 @@ from importlib import metadata
 from importlib.machinery import PathFinder
 from pathlib import Path
 
+from petra_graph.doctor.environment_findings import unmet
 from petra_graph.doctor.finding import Finding
 from petra_graph.errors import shown
 from petra_graph.kinds.declaration_promises import NO_TORCH_REMEDY
@@ -44,7 +45,7 @@ def examine_plugins(
     yield from _taken(registry)
     for summary in listed(registry, [kind.short for kind in registry.kinds]):
         if summary.fault:
-            remedy = _remedy(summary.distribution)
+            remedy = summary.remedy or _remedy(summary.distribution)
             yield finding(f"{summary.group}/{summary.name}", "broken", summary.fault, remedy=remedy)
         elif summary.imports_torch:
             text = f"importing its declaration imports torch, in {summary.imports_torch}: `validate` and `list` wait for it"
@@ -63,7 +64,15 @@ def _distributions(registry: Registry) -> Iterator[Finding]:
             remedy = "pip install petra-graph, or pip install -e . in its folder"
             yield finding(name, "broken", "its own plugins are not found", remedy=remedy)
             continue
-        yield finding(name, "ok", f"{version}, {count}")
+        lacking = list(unmet(found[0].requires or ())) if found and name != FIRST_PARTY else []
+        said = [f"{needed.name}{needed.specifier} is needed ({here or 'not installed'})" for needed, here in lacking]
+        asked = " ".join(f"'{needed.name}{needed.specifier}'" for needed, _ in lacking)
+        yield finding(
+            name,
+            "broken" if lacking else "ok",
+            "; ".join([f"{version}, {count}", *said]),
+            remedy=f"pip install {asked}" if lacking else "",
+        )
         whole = [one for one in found if not str(getattr(one, "_path", "")).endswith(_LEFT_BESIDE_SOURCES)]
         if len({str(_folder(one)) for one in whole}) > 1:
             places = " and ".join(f"{one.version} in {_folder(one)}" for one in whole)

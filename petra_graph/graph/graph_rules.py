@@ -24,21 +24,21 @@ def names_are_unique(nodes: Sequence[Node]) -> Iterator[Problem]:
     """No two nodes share a name, and none takes the input's."""
     taken = [(name, node) for node in nodes for name in (node.name, node.first_of) if name is not None]
     counts = Counter(name for name, _ in taken)
-    reported: set[str] = set()
-    for name, node in reversed(taken):
+    for name, node in taken:
         if name == INPUT:
             yield Problem(
                 message=f'a node cannot be called "{INPUT}", which means the samples',
                 hint="choose another name",
                 path=(*node.path, "name"),
             )
-        elif counts[name] > 1 and name not in reported:
-            reported.add(name)
-            yield Problem(
-                message=f'{counts[name]} nodes are called "{name}"',
-                hint="names must be unique; `repeat = n` makes NAME.0 to NAME.(n-1)",
-                path=(*node.path, "name"),
-            )
+    last = {name: node.path for name, node in taken if counts[name] > 1 and name != INPUT}
+    by_path = {path: name for name, path in reversed(last.items())}  # the copies of a repeated node are one mistake
+    for path, name in by_path.items():
+        yield Problem(
+            message=f'{counts[name]} nodes are called "{name}"',
+            hint="names must be unique; `repeat = n` makes NAME.0 to NAME.(n-1)",
+            path=(*path, "name"),
+        )
 
 
 def inputs_exist(nodes: Sequence[Node]) -> Iterator[Problem]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import importlib
+import importlib.util
 import json
 import pkgutil
 import sys
@@ -112,6 +112,18 @@ def resolve_location(location: str, failure: str) -> Any:
     """
     with author_code(failure):
         return pkgutil.resolve_name(location)
+
+
+def find_location(location: str, failure: str) -> None:
+    """Look whether there is a module as "module:attribute" names it, and import only the packages around it.
+
+    Raises:
+        PluginError: there is none; message and hint are those of `resolve_location`.
+    """
+    module = location.partition(":")[0]
+    with author_code(failure):
+        if importlib.util.find_spec(module) is None:
+            raise ModuleNotFoundError(f"No module named {module!r}", name=module)
 
 
 def _out_of_memory(error: BaseException) -> bool:

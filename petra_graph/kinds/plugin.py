@@ -8,7 +8,7 @@ from typing import Any
 from attrs import field, frozen
 
 from petra_graph.errors import Path, PluginError, Problem, shown
-from petra_graph.kinds.author_code import author_code, remedy, resolve_location
+from petra_graph.kinds.author_code import author_code, find_location, remedy, resolve_location
 from petra_graph.kinds.declaration import Declaration
 from petra_graph.kinds.plugin_kind import PluginKind, asks_for_stage
 from petra_graph.kinds.stage_facts import StageFacts
@@ -74,10 +74,22 @@ def load(plugin: Plugin) -> Any:
     Raises:
         PluginError: the import fails, or the module does not have the attribute.
     """
-    if plugin.code is not None:
-        return plugin.code
+    return resolve_location(*_location(plugin)) if plugin.code is None else plugin.code
+
+
+def find_code(plugin: Plugin) -> None:
+    """Look whether the module of a plugin's code exists, without importing it.
+
+    Raises:
+        PluginError: it does not, in the words of `load`.
+    """
+    find_location(*_location(plugin))
+
+
+def _location(plugin: Plugin) -> tuple[str, str]:
+    """Return where a plugin's code is, and the beginning of the message where it is not."""
     target = plugin.declaration.build
-    return resolve_location(target, f"{plugin.owned} cannot be built from {target!r}")
+    return target, f"{plugin.owned} cannot be built from {target!r}"
 
 
 def build_plugin(plugin: Plugin, *arguments: Any, stage: StageFacts | None = None) -> Any:

@@ -134,12 +134,13 @@ SHAPE: dict[str, Any] = {
     "warnings": [str],
 }
 
+_SAVE = "save one with `petra-graph plan SPEC --format json`"
 _SHOWN = 5
 """Faults of a damaged plan that are listed."""
 _LIKELY_PLAN = {"name", "stages"}
 
 
-def read_document(text: str, source: str) -> Document:
+def read_document(text: str | bytes, source: str) -> Document:
     """Read a plan that was saved.
 
     Args:
@@ -149,11 +150,19 @@ def read_document(text: str, source: str) -> Document:
     Raises:
         SpecError: it is not a plan, or is one of another version.
     """
-    hint = "save one with `petra-graph plan SPEC --format json`"
     try:
-        document = json.loads(text)
+        return check_document(json.loads(text), source)
     except (ValueError, RecursionError) as error:
-        raise SpecError(f"{source} is no JSON: {error}", hint) from error
+        raise SpecError(f"{source} is no JSON: {error}", _SAVE) from error
+
+
+def check_document(document: Any, source: str) -> Document:
+    """Return a document that is a plan.
+
+    Raises:
+        SpecError: as `read_document`.
+    """
+    hint = _SAVE
     if not isinstance(document, dict):
         raise SpecError(f"{source} is not a plan: it holds a {type(document).__name__}", hint)
     if document.keys() >= _LIKELY_PLAN and (version := document.get("version")) != VERSION:

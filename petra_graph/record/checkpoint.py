@@ -25,10 +25,11 @@ from typing import TYPE_CHECKING, Any
 from attrs import asdict, frozen
 from safetensors import SafetensorError, safe_open
 
-from petra_graph.errors import RunFailed, cannot_write
+from petra_graph.errors import RunFailed, SpecError, cannot_write
 from petra_graph.record.manifest_shape import faults_of_manifest, faults_of_stage
-from petra_graph.record.metrics import METRICS
+from petra_graph.record.metrics import METRICS, read_events
 from petra_graph.record.run_directory import locked, sha256_of
+from petra_graph.spec.regular_file import read_regular
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -211,7 +212,7 @@ def read_manifest(directory: Path, at: int) -> Manifest:
 def _manifest_in(folder: Path, at: int) -> Manifest:
     path = folder / _MANIFEST
     try:
-        text = path.read_text(encoding="utf-8")
+        text = read_regular(path).decode()
         values = json.loads(text)
         if isinstance(values, dict) and values.get("format") != FORMAT:
             raise Damaged(f"its format is {values.get('format')!r}, and this petra-graph reads format {FORMAT}")
@@ -257,14 +258,18 @@ def verify_events(directory: Path, manifest: Manifest) -> None:
     """Check that the run's events reach as far as they did at the checkpoint.
 
     Raises:
-        Damaged: some are lost.
+        Damaged: some are lost, or what is there are no events.
     """
     try:
         size, needed = (directory / METRICS).stat().st_size, manifest.position["metrics_bytes"]
+        if size < needed:
+            raise Damaged(f"{METRICS} has {size} bytes, and {needed} were there at the checkpoint")
+        for _ in read_events(directory, needed):
+            pass
     except OSError as error:
         raise Damaged(f"{METRICS} cannot be read: {error.strerror or error}") from None
-    if size < needed:
-        raise Damaged(f"{METRICS} has {size} bytes, and {needed} were there at the checkpoint")
+    except SpecError as error:
+        raise Damaged(error.problems[0].message) from None
 
 
 def read_stage(directory: Path, at: int, file: StageFile) -> tuple[dict[str, Tensor], dict[str, Any]]:

@@ -28,6 +28,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, nullcontext, suppress
 from functools import partial
+from itertools import count
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -37,12 +38,13 @@ from attrs import frozen
 from petra_graph.errors import RunFailed, SpecError, cannot_write
 from petra_graph.kinds.author_code import author_code
 from petra_graph.kinds.logger import Logger
+from petra_graph.spec.regular_file import open_regular
 
 METRICS = "metrics.jsonl"
 """The file in a run's directory."""
 _EVENT: Mapping[str, Any] = {"epoch": int, "step": int, "name": str, "value": (int, float, type(None))}
-_SHOWN = 60
-"""Characters to show of a line that is not an event."""
+_SHOWN, _LONGEST = 60, 2**16
+"""Characters to show of a line that is not an event, and the most of an event."""
 _PROBE_METRIC = re.compile(r"probe/(?P<quantity>\w+)/stage-(?P<stage>\d+)")
 
 
@@ -170,16 +172,23 @@ def _cut_back(path: Path, since: Position) -> None:
         raise cannot_write(path, error) from error
 
 
-def read_events(directory: Path) -> Iterator[Mapping[str, Any]]:
+def read_events(directory: Path, most_bytes: int = sys.maxsize) -> Iterator[Mapping[str, Any]]:
     """Yield the events of a run that have a value, as they were recorded; the run may still be training.
 
+    Args:
+        directory: the run's.
+        most_bytes: of its file, at whose end an event ends.
+
     Raises:
+        OSError: the file cannot be read, or is not a regular one.
         SpecError: a line is not an event.
     """
-    path = directory / METRICS
-    with path.open("rb") as lines:
-        for number, line in enumerate(lines, start=1):
-            if not line.endswith(b"\n"):  # written at this moment
+    path, left = directory / METRICS, most_bytes
+    with open_regular(path) as lines:
+        for number in count(1):
+            line = lines.readline(min(left, _LONGEST))
+            left -= len(line)
+            if not line or (not line.endswith(b"\n") and left and len(line) < _LONGEST):  # written at this moment
                 return
             event = _event(line)
             if event is None:
@@ -194,7 +203,7 @@ def read_events(directory: Path) -> Iterator[Mapping[str, Any]]:
 def latest_values(directory: Path, most_bytes: int = 2**14) -> Mapping[str, Mapping[str, Any]]:
     """Return the latest event of each name among the last bytes of a run's events; {} where it has none yet."""
     try:
-        with (directory / METRICS).open("rb") as lines:
+        with open_regular(directory / METRICS) as lines:
             lines.seek(-min(most_bytes, lines.seek(0, os.SEEK_END)), os.SEEK_END)
             tail = lines.read()
     except OSError:

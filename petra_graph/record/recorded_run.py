@@ -22,9 +22,10 @@ from petra_graph.errors import SpecError
 from petra_graph.kinds.metric import Scale, scale_of, scales_in
 from petra_graph.program.json_shape import Each, Later, faults
 from petra_graph.record.checkpoint import numbers
-from petra_graph.record.metrics import read_events
+from petra_graph.record.metrics import METRICS, read_events
 from petra_graph.record.run_directory import SCALES, is_locked
 from petra_graph.record.run_folders import began, no_run
+from petra_graph.spec.regular_file import open_regular, read_regular
 
 _OPERATION = Later({"operations": int, "seconds": float})
 _SUMMARY: Mapping[str, Any] = {
@@ -189,8 +190,8 @@ def resolved_spec(directory: Path) -> Mapping[str, Any]:
     """
     path = directory / "resolved.toml"
     try:
-        text = path.read_text(encoding="utf-8")
-        (directory / "metrics.jsonl").open(encoding="utf-8").close()
+        text = read_regular(path).decode()
+        open_regular(directory / METRICS).close()
     except OSError:
         message = f"{directory} is not a run's directory: it has no resolved.toml and metrics.jsonl"
         raise SpecError(message, hint=_HINT) from None
@@ -212,7 +213,7 @@ def read_json(path: Path, kind: type, shape: Any = None) -> Any | None:
         SpecError: it holds no JSON, or a value of another kind or shape.
     """
     try:
-        value = json.loads(path.read_text(encoding="utf-8"))
+        value = json.loads(read_regular(path))
     except FileNotFoundError:
         return None
     except (OSError, ValueError, RecursionError) as error:

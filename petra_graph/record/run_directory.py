@@ -31,6 +31,7 @@ from pathlib import Path
 from typing import Any
 
 from petra_graph.errors import RunFailed, cannot_write
+from petra_graph.spec.regular_file import open_regular
 
 TIMELINE, SCALES = "timeline.json", "metrics.json"
 _MOMENT_SECONDS = 0.02
@@ -170,7 +171,7 @@ def write_whole(path: Path, write: Callable[[Path], object]) -> None:
 
 
 def sha256_of(path: Path) -> str:
-    with path.open("rb") as file:
+    with open_regular(path) as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from fnmatch import fnmatchcase
 from pathlib import Path
+from pickle import UnpicklingError
 from typing import Any
 
 import torch
@@ -24,6 +25,7 @@ from torch import Tensor, nn
 
 from petra_graph.record.recorded_run import read_json
 from petra_graph.record.run_directory import sha256_of, write_whole
+from petra_graph.spec.regular_file import open_regular
 
 SEPARATOR = "/"
 WEIGHTS = "weights.safetensors"
@@ -97,6 +99,7 @@ def open_weights(file: Path) -> Iterator[WeightFile]:
         SpecError: the summary of its run is damaged.
     """
     try:
+        open_regular(file).close()
         _expect_unchanged(file)
         if _is_torchs(file):
             tensors = _state_dict(file)
@@ -138,8 +141,9 @@ def _state_dict(file: Path) -> Mapping[str, Tensor]:
         try:
             content: Any = torch.load(file, map_location="cpu", weights_only=True, mmap=zipfile.is_zipfile(file))
         except Exception as error:  # noqa: BLE001  torch's reader raises whatever a damaged pickle leads it to
-            code = "Unsupported" in str(error)  # what torch says of a name that it does not import
-            reason = "it holds more than tensors, whose code is not run" if code else _reason(error)
+            # Its text advises to run the file's code.
+            more = isinstance(error, UnpicklingError)
+            reason = "it holds more than tensors, whose code is not run" if more else _reason(error)
             raise UnreadableWeights(f"{file} cannot be read: {reason}") from None
     for key in _INSIDE:
         if isinstance(content, Mapping) and isinstance(content.get(key), Mapping):

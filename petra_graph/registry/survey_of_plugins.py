@@ -23,6 +23,7 @@ from attrs import frozen
 
 from petra_graph.errors import PetraGraphError
 from petra_graph.kinds.block import BlockDeclaration
+from petra_graph.kinds.plugin import find_code
 from petra_graph.registry.discovery import Entry, read_despite_damage
 from petra_graph.registry.registry import Registry
 
@@ -43,6 +44,8 @@ class PluginSummary:
     summary: str = ""
     fault: str = ""
     """Why the plugin cannot be used; "" where it can."""
+    remedy: str = ""
+    """What to do about the fault, where its message says so; the same as a run says."""
     imports_torch: str = ""
     """The module that imports torch where the declaration is imported; "" where none does."""
 
@@ -133,7 +136,7 @@ def _how(code: int | None) -> str:
 def _summary(registry: Registry, group: str, name: str, fault: str = "") -> PluginSummary:
     """Import a plugin, unless its fault is known; return its line."""
     of_kind, distribution, kind, summary = registry.kind(group), "", "", ""
-    importer = ""
+    importer = remedy = ""
     try:
         distribution = registry.find(of_kind, name).distribution
         if not fault:
@@ -141,8 +144,10 @@ def _summary(registry: Registry, group: str, name: str, fault: str = "") -> Plug
             declaration = plugin.declaration
             kind = declaration.kind if isinstance(declaration, BlockDeclaration) else ""
             summary = " ".join(declaration.summary.split())
+            find_code(plugin)
     except PetraGraphError as error:
         fault = "; ".join(problem.message for problem in error.problems)
+        remedy = "; ".join(dict.fromkeys(problem.hint for problem in error.problems if problem.hint))
     except BaseException as error:  # noqa: BLE001  nobody interrupts this process, so the plugin raised it
         fault = f"its import raises {type(error).__name__}"
     return PluginSummary(
@@ -152,6 +157,7 @@ def _summary(registry: Registry, group: str, name: str, fault: str = "") -> Plug
         kind=kind,
         summary=summary,
         fault=fault,
+        remedy=remedy,
         imports_torch=importer,
     )
 

@@ -9,8 +9,12 @@ from pathlib import PurePath
 from types import FunctionType
 from typing import Any
 
-from petra_graph.errors import SpecError
+from petra_graph.errors import SpecError, kind_of
+from petra_graph.spec.source import LONG_INTEGER, long_integers
 
+_OPTIMIZER = (
+    'give its name, as in optimizer={"name": "adamw", "options": {"lr": 1e-3}}; `petra-graph list optimizers` shows all'
+)
 _VALUES = "values are texts, numbers, booleans, lists and mappings"
 
 
@@ -25,6 +29,8 @@ def named(value: Any, key: str) -> Any:
         SpecError: TOML cannot write a value, or a class or function is not at the top level of a module.
     """
     if isinstance(value, type | FunctionType):
+        if value.__module__.startswith("torch.optim.") and "lr_scheduler" not in value.__module__:
+            raise _no_value(value, "optimizer")
         return code_name(value)
     if isinstance(value, Mapping):
         wrong = [name for name in value if not isinstance(name, str)]
@@ -36,15 +42,26 @@ def named(value: Any, key: str) -> Any:
         return [named(item, f"{key}.{index}") for index, item in enumerate(value)]
     if isinstance(value, PurePath):
         return str(value)
+    if [*long_integers(value)]:
+        raise SpecError(f"{key} is {LONG_INTEGER}", _VALUES)
     if isinstance(value, str | int | float | date | time):
         return value
+    raise _no_value(value, key)
+
+
+def _no_value(value: Any, key: str) -> SpecError:
+    """Return the refusal of an object that a run makes itself."""
     hint = _VALUES
-    if key == "data":
+    if key in {"data", "data.name"} and hasattr(value, "dataset"):
+        hint = "a run makes the batches itself: give the data sets, as in data=pg.from_torch(train, test, batch=32)"
+    elif key == "optimizer":
+        hint = _OPTIMIZER
+    elif key == "data":
         hint = f'a run opens its data set itself: give the class, as in data={{"name": {type(value).__qualname__}}}; '
         hint += "of a torch Dataset, data=pg.from_torch(train, test, batch=32)"
     elif key.endswith((".name", ".block")):
         hint = f"a run builds it itself: give the class, {type(value).__qualname__}, or the name of a plugin; of a torch.nn.Module, pg.buffered(...)"
-    raise SpecError(f"{key} cannot be {value!r}", hint)
+    return SpecError(f"{key} cannot be {kind_of(value)}", hint)
 
 
 def name_of(value: Any) -> str:

@@ -13,7 +13,7 @@ from typing import Any
 import attrs
 from attrs import field, frozen
 
-from petra_graph.errors import Path, Problem, shown, shown_key, suggestion
+from petra_graph.errors import USUAL_KEYS, Path, Problem, shown, shown_key, suggestion
 from petra_graph.spec.bounds import Fault
 from petra_graph.spec.format_versions import what_became_of
 from petra_graph.spec.value_types import flat, plain
@@ -126,8 +126,10 @@ def unknown_key(table: RawValue, key: str, allowed: Iterable[str], elsewhere: Se
     hint = became or suggestion(key, allowed)
     if table.path == ("graph",) and key in {"name", "options"}:
         hint = NAMED_NETWORK
+    elif not table.path and USUAL_KEYS.get(key, key) == "lr":
+        hint = "lr is an option of the optimizer: optimizer.options.lr"
     elif elsewhere and not became:
-        hint = f"{key} is a key of {', '.join(elsewhere)}"
+        hint = f"{USUAL_KEYS.get(key, key)} is a key of {', '.join(elsewhere)}"
     return Problem(message=message, hint=hint, path=path, at_key=True)
 
 

@@ -18,10 +18,11 @@ from attrs import frozen
 from petra_graph.errors import Path, Problem, SpecError, Where, shown
 from petra_graph.spec.class_names import named
 from petra_graph.spec.format_versions import FORMAT, format_problem
+from petra_graph.spec.keys import LONGEST_NAME
 from petra_graph.spec.located_paths import with_located_paths
 from petra_graph.spec.model import Spec
 from petra_graph.spec.overrides import apply_overrides
-from petra_graph.spec.source import STDIN, Source, parse_source, read_source
+from petra_graph.spec.source import IN_CODE, STDIN, Source, parse_source, read_source
 from petra_graph.spec.structure import Structured, structure
 from petra_graph.spec.value_layers import Layers, merge, paths, source_layers
 from petra_graph.spec.value_types import as_mapping
@@ -55,8 +56,6 @@ class LoadedSpec(Structured):
 
 Given = str | Spec
 """A specification as a user gives it: the name of a TOML file, "-" for the standard input, or one made in code."""
-IN_CODE = "<spec>"
-"""The name in messages of a specification made in code."""
 
 
 def load(given: Given, overrides: Iterable[str] = (), spec_class: type[Spec] = Spec) -> LoadedSpec:
@@ -119,13 +118,14 @@ def _as_toml(values: Mapping[str, Any]) -> str:
     return tomli_w.dumps({"format": FORMAT, **values})
 
 
-_MOST_LEVELS = 50
-"""Of files that extend files."""
+_MOST_LEVELS, _MOST_FILES = 50, 1_000
+"""Of files that extend files, and of all files that are extended."""
 
 
 def default_name(path: str) -> str:
     """Return the name of a run whose specification has none: the file's name without its ending."""
-    return "stdin" if path == STDIN else re.sub(r"[^\w.-]+", "-", PurePath(path).stem).lstrip(".") or "run"
+    name = re.sub(r"[^\w.-]+", "-", PurePath(path).stem).lstrip(".").encode()[:LONGEST_NAME]
+    return "stdin" if path == STDIN else name.decode(errors="ignore") or "run"
 
 
 def read_layers(path: str) -> Layers:
@@ -137,15 +137,20 @@ def read_layers(path: str) -> Layers:
     return _extended(read_source(path), path, (), {})
 
 
-def _extended(source: Source, path: str, above: tuple[str, ...], known: dict[str, Layers]) -> Layers:
-    """Return a text over all files that it extends; `known` has those that were read, by their names in messages."""
+def _extended(source: Source, path: str, above: tuple[str, ...], known: dict[str, Layers | None]) -> Layers:
+    """Return a text over all files that it extends.
+
+    Args:
+        known: those that were read, by their names without links to folders; None of one with problems, which are said already.
+    """
     chain = (*above, os.path.realpath(path))
     bases: list[Layers] = []
     names, wrong = _names(source)
     problems = [*_of_another_format(source), *_below_headers(source), *wrong]
     for name, where in names:
         try:
-            bases.append(_base(path, name, where, chain, known))
+            base = _base(path, name, where, chain, known)
+            bases += [] if base is None else [base]
         except SpecError as error:
             problems += error.problems
     if problems:
@@ -153,7 +158,7 @@ def _extended(source: Source, path: str, above: tuple[str, ...], known: dict[str
     return reduce(merge, [*bases, source_layers(source)])
 
 
-def _base(path: str, name: str, where: Where, chain: tuple[str, ...], known: dict[str, Layers]) -> Layers:
+def _base(path: str, name: str, where: Where, chain: tuple[str, ...], known: dict[str, Layers | None]) -> Layers | None:
     folder = "" if path == STDIN else os.path.dirname(path)  # noqa: PTH120  keeps the path as the user wrote it
     base = os.path.normpath(os.path.join(folder, os.path.expanduser(name)))  # noqa: PTH118, PTH111  ditto
     if os.path.realpath(base) in chain:
@@ -161,14 +166,18 @@ def _base(path: str, name: str, where: Where, chain: tuple[str, ...], known: dic
         raise SpecError(Problem(message=message, hint="a chain of extends must end", where=where))
     if len(chain) > _MOST_LEVELS:
         raise SpecError(Problem(message=f"extends over more than {_MOST_LEVELS} levels", where=where))
-    if base in known:
-        return known[base]
+    key = os.path.join(os.path.realpath(os.path.dirname(base)), os.path.basename(base))  # noqa: PTH118, PTH119, PTH120  ditto
+    if key in known:
+        return known[key]
+    if len(known) == _MOST_FILES:
+        raise SpecError(Problem(message=f"extends more than {_MOST_FILES} files in all", where=where))
+    known[key] = None
     if not os.path.exists(base) or os.path.isdir(base):  # noqa: PTH110, PTH112  a string until here
         message = f"extends {shown(name)}, but there is no such file"
         hint = f"looked for {base!r}; the name is relative to the file that contains it"
         raise SpecError(Problem(message=message, hint=hint, where=where))
-    known[base] = _extended(read_source(base, given=False), base, chain, known)
-    return known[base]
+    known[key] = _extended(read_source(base, given=False), base, chain, known)
+    return known[key]
 
 
 def _of_another_format(source: Source) -> list[Problem]:

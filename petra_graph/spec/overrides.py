@@ -23,7 +23,7 @@ from petra_graph.errors import Path, Problem, SpecError, Where, kind_of, shown, 
 from petra_graph.spec.class_names import named
 from petra_graph.spec.format_versions import format_problem
 from petra_graph.spec.largest_values import MOST_LEVELS
-from petra_graph.spec.source import TOO_DEEP, Source, levels
+from petra_graph.spec.source import LONG_INTEGER, TOO_DEEP, Source, has_long_key, levels, long_integers
 from petra_graph.spec.value_layers import OWNED, Layers, paths, plugin_name
 
 
@@ -91,6 +91,8 @@ def parse_override(text: str) -> Override:
         raise _refusal(text, "not KEY=VALUE", "for example --set run.epochs=3")
     if not written:
         raise _refusal(text, "no value", f"empty text is written {key}='\"\"'")
+    if has_long_key(text):
+        raise _refusal(text, TOO_DEEP)
     try:
         keys = _single_path(tomllib.loads(f"{key} = 0"))
     except ValueError:
@@ -106,6 +108,8 @@ def parse_override(text: str) -> Override:
         value = written
     if len(keys) + levels(value) > MOST_LEVELS:
         raise _refusal(text, TOO_DEEP)
+    if any(long_integers(value, keys)):
+        raise _refusal(text, LONG_INTEGER)
     return Override(text=text, keys=keys, value=value)
 
 

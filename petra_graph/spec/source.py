@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import os
 import re
-import stat
 import sys
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from itertools import islice
 from pathlib import Path as FilePath
 from typing import Any
 
@@ -20,10 +20,18 @@ from attrs import evolve, field, frozen
 from petra_graph.errors import Path, Problem, SpecError, Where, shown
 from petra_graph.spec.largest_values import MOST_LEVELS
 from petra_graph.spec.positions import Span, find_spans
+from petra_graph.spec.regular_file import open_regular
 
 STDIN = "-"
+IN_CODE = "<spec>"
+"""The name in messages of a specification made in code."""
 MOST_BYTES = 2**23
 """The longest text that is read."""
+_MOST_DIGITS = 300  # as floats have
+LONG_INTEGER = f"an integer of more than {_MOST_DIGITS} digits"
+_LISTED = 5
+_PART = r"""(?:[\w-]++|"(?:[^"\\\n]|\\.)*+"|'[^'\n]*+')[ \t]*+"""
+_LONG_KEY = re.compile(rf"(?<![\w.\\-]){_PART}(?:\.[ \t]*+{_PART}){{{MOST_LEVELS}}}")
 TOO_DEEP = f"nested too deeply: more than {MOST_LEVELS} tables and arrays in one another"
 
 
@@ -51,7 +59,11 @@ class Source:
         span = self.spans.get(path)
         if span is None:
             return Where(file=self.file)
-        return span.key if at_key else span.value
+        where = span.key if at_key else span.value
+        # No text was written that has lines.
+        return (
+            Where(file=f"spec[{shown('.'.join(map(str, path)))}]", text=where.text) if self.file == IN_CODE else where
+        )
 
 
 def read_source(path: str, *, given: bool = True) -> Source:
@@ -88,9 +100,7 @@ def read_source(path: str, *, given: bool = True) -> Source:
 
 
 def _content(file: FilePath, *, given: bool) -> bytes:
-    if not given and not stat.S_ISREG(file.stat().st_mode):
-        raise ValueError("not a regular file")
-    with file.open("rb") as opened:
+    with file.open("rb") if given else open_regular(file) as opened:
         return opened.read(MOST_BYTES + 1)
 
 
@@ -100,6 +110,8 @@ def parse_source(text: str, file: str, *, shows_lines: bool = True) -> Source:
     Raises:
         SpecError: the text is not TOML; the position is the parser's.
     """
+    if has_long_key(text):
+        raise SpecError(_too_deep(text, file))
     try:
         values = tomllib.loads(text)
     except ValueError as error:
@@ -111,7 +123,24 @@ def parse_source(text: str, file: str, *, shows_lines: bool = True) -> Source:
         raise SpecError(_too_deep(text, file)) from None
     if levels(values) > MOST_LEVELS:
         raise SpecError(_too_deep(text, file))
-    return Source(file=file, text=text, values=values, spans=find_spans(text, file))
+    source = Source(file=file, text=text, values=values, spans=find_spans(text, file))
+    if long := list(islice(long_integers(values), _LISTED)):
+        raise SpecError(Problem(message=LONG_INTEGER, where=source.where(path)) for path in long)
+    return source
+
+
+def has_long_key(text: str) -> bool:
+    """Whether a dotted key has more parts than tables may lie in one another; the parser would take minutes for it."""
+    return _LONG_KEY.search(text) is not None
+
+
+def long_integers(value: Any, path: Path = ()) -> Iterator[Path]:
+    """Yield where integers are that no float could be, and that Python may refuse to write as text."""
+    if isinstance(value, int) and abs(value) >= 10**_MOST_DIGITS:
+        yield path
+    elif isinstance(value, Mapping | list):
+        for key, item in value.items() if isinstance(value, Mapping) else enumerate(value):
+            yield from long_integers(item, (*path, key))
 
 
 def levels(value: Any) -> int:

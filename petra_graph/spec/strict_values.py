@@ -19,7 +19,7 @@ from typing import Any, NoReturn, get_args, get_origin
 
 import attrs
 
-from petra_graph.errors import Problem
+from petra_graph.errors import USUAL_KEYS, Problem
 from petra_graph.spec.bounds import OutOfBounds
 from petra_graph.spec.error_messages import (
     RawValue,
@@ -155,7 +155,7 @@ def _read_class(value: RawValue, cls: type) -> Any:
                 problems += error.problems
         elif attribute.default is attrs.NOTHING and name not in misspelt:
             problems.append(missing_key(value, attribute))
-    problems += [unknown_key(value, key, fields, headers_by_key().get(key, ())) for key in unknown]
+    problems += [unknown_key(value, key, fields, headers_by_key().get(USUAL_KEYS.get(key, key), ())) for key in unknown]
     if problems:
         raise Unreadable(problems)
     try:

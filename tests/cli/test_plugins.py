@@ -23,7 +23,7 @@ class Options:
     share: float = option("what is kept", default=0.5)
     note: str | None = option("whatever", default=None)
 
-WINDOW = BlockDeclaration(summary="Slide a window.", options=Options, build="gone:Window", kind="reversible", streams=2)
+WINDOW = BlockDeclaration(summary="Slide a window.", options=Options, build="my_declared:Window", kind="reversible", streams=2)
 """
 
 
@@ -91,6 +91,7 @@ def test_list_one_group_as_json(capsys):
         "kind": "reversible",
         "summary": "Slide a window.",
         "fault": "",
+        "remedy": "",
         "imports_torch": "",
     }
 

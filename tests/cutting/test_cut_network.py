@@ -245,3 +245,20 @@ def test_running_statistics_belong_to_one_part():
     with pytest.raises(CannotCut, match="'norm' is called in the nodes first and last") as caught:
         cut_network(NormTwice, *ROW)
     assert "a layer of its own" in caught.value.hint
+
+
+class WrongChannels(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.first, self.second, self.head = nn.Conv2d(3, 4, 3), nn.Conv2d(8, 4, 3), nn.Linear(4, 2)
+
+    def forward(self, x):
+        return self.head(self.second(self.first(x)).mean((2, 3)))
+
+
+def test_the_layer_whose_sizes_do_not_fit_is_named():
+    """torch names weight and input, but not for the tensors without values on which a forward is recorded."""
+    with pytest.raises(CannotCut) as caught:
+        cut_network(WrongChannels, (3, 8, 8), torch.float32)
+    assert " in second, Conv2d(8, 4" in str(caught.value)
+    assert "whose weight is [4, 8, 3, 3], on an input of [3, 4, 6, 6]" in str(caught.value)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from importlib.metadata import version
 
 import pytest
 
@@ -39,6 +40,25 @@ def test_a_broken_plugin(findings):
             "install my-blocks again if its entry points have changed; otherwise report it to its author, or remove it",
         )
     ]
+
+
+def test_a_requirement_that_is_not_met(install, findings):
+    info = install("my-blocks", "[petra_graph.blocks]\nmine = a:b\n")
+    needs = ["attrs>=999", "not-there; python_version >= '3'", "x; sys_platform == 'none'", "y; extra == 'z'", "?"]
+    with (info / "METADATA").open("a") as file:
+        file.writelines(f"Requires-Dist: {one}\n" for one in needs)
+    [(name, status, found, remedy)] = findings()
+    assert (name, status, remedy) == ("my-blocks", "broken", "pip install 'attrs>=999' 'not-there'")
+    here = version("attrs")
+    assert found == f"1.0, 1 plugin; attrs>=999 is needed ({here}); not-there is needed (not installed)"
+
+
+def test_a_remedy_that_the_fault_has(site):
+    broken = PluginSummary(
+        group="blocks", name="mine", distribution="m", fault="is for API 9", remedy="upgrade petra-graph"
+    )
+    found = examine_plugins(discover([str(site), *os.sys.path[1:]]), lambda _, __: [broken])
+    assert [one.remedy for one in found if one.name == "blocks/mine"] == ["upgrade petra-graph"]
 
 
 def test_a_misspelt_group(install, findings):
@@ -124,7 +144,7 @@ def test_petra_graph_without_its_own_plugins():
 @pytest.mark.processes
 def test_all_faults_at_once_each_by_its_name(install, site):
     """The plugins are imported in another process, as `petra-graph list` does it."""
-    declared = "from petra_graph.plugins import LossDeclaration\nL = LossDeclaration(summary='x', build='a:b'{})\n"
+    declared = "from petra_graph.plugins import LossDeclaration\nL = LossDeclaration(summary='x', build='json:b'{})\n"
     install("newer", "[petra_graph.losses]\nnewer = newer_losses:L\n", newer_losses=declared.format(", api=99"))
     install("fails", "[petra_graph.losses]\nfails = fails_losses:L\n", fails_losses="raise RuntimeError('no')\n")
     install("ends", "[petra_graph.losses]\nends = ends_losses:L\n", ends_losses="import os\nos._exit(3)\n")
@@ -149,7 +169,7 @@ def test_all_faults_at_once_each_by_its_name(install, site):
 
 
 def test_a_declaration_that_imports_torch(install, site):
-    declared = "from petra_graph.plugins import LossDeclaration\nMINE = LossDeclaration(summary='x', build='a:b')\n"
+    declared = "from petra_graph.plugins import LossDeclaration\nMINE = LossDeclaration(summary='x', build='json:b')\n"
     install(
         "slow-losses", "[petra_graph.losses]\nslow = slow_declared:MINE\n", slow_declared=f"import torch.nn\n{declared}"
     )

@@ -48,6 +48,13 @@ def test_names_are_unique():
     ]
 
 
+def test_two_repeated_nodes_of_one_name_are_one_problem():
+    """There were three: the name, and each of its copies."""
+    repeated = NodeSpec(name="rev", block="rev-mlp", repeat=2, options={"hidden": 7})
+    (problem,) = problems_of(STEM, repeated, repeated, HEAD)
+    assert (problem.message, problem.path) == ('2 nodes are called "rev.0"', ("graph", "node", 2, "name"))
+
+
 def test_no_node_takes_the_inputs_name():
     problems = problems_of(STEM, node("input", "rev-mlp", hidden=7), HEAD)
     assert problems[0] == Problem(

@@ -326,7 +326,7 @@ def test_devices_without_a_stage(spec):
 def test_a_limit_above_what_the_device_has_is_what_it_has(spec):
     document = planned(spec, "partition.device_type=rtx4090", "partition.memory=240GiB")
     assert document["devices"][0]["memory_bytes"] == document["devices"][0]["capacity_bytes"] == 24 * 10**9
-    (warning,) = [text for text in document["warnings"] if "more than a rtx4090 has" in text]
+    (warning,) = [text for text in document["warnings"] if "more than rtx4090 has" in text]
     assert warning.startswith('partition.memory = "240GiB"')
     assert "the limit is 22.35 GiB" in warning
     document = planned(spec, "partition.device_type=rtx4090", "partition.memory=22GiB")

@@ -14,7 +14,7 @@ from tests.support.environments import environment
 pytestmark = [pytest.mark.processes, pytest.mark.slow]
 QUICKSTART = str(ROOT / "specs" / "quickstart.toml")
 MANY = 500
-LOSS = "from petra_graph.plugins import LossDeclaration\n{name} = LossDeclaration(summary='A loss.', build='gone:loss'{more})\n"
+LOSS = "from petra_graph.plugins import LossDeclaration\n{name} = LossDeclaration(summary='A loss.', build='json:loss'{more})\n"
 PACKAGES = {
     "damaged-metadata": ({"console_scripts": ["nothing = damaged_metadata:main"]}, "def main(): ...\n"),
     "unreadable-plugins": ({"petra_graph.losses": ["unreadable = unreadable_plugins:A"]}, LOSS.format(name="A", more="")),

@@ -125,7 +125,7 @@ def test_resumed(spec):
         (
             ("--set", SLOW),
             ("--set", SLOW, "--set", "partition.device_type=slow"),
-            "is a plan of a cpu as cpu, which is a slow",
+            "is a plan of cpu of type cpu, which is of type slow here",
         ),
         (
             ("--set", "partition.device_type=a100-40gb"),

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from petra_graph.errors import RunFailed
+from petra_graph.errors import FILE_SIZE, RunFailed
 from petra_graph.record.metrics import JsonLines, Metrics, latest_values, probe_metric, quantity_and_stage
 from tests.support.runs import small_files
 
@@ -60,7 +60,7 @@ def test_a_full_disk_leaves_whole_lines(tmp_path):
         deque(made.record(epoch=1, step=step, name="x", value=1.0) for step in range(100))
     (problem,) = caught.value.problems
     assert problem.message == f"cannot write {tmp_path / 'm.jsonl'}: File too large"
-    assert problem.hint == "free space on that disk"
+    assert problem.hint == FILE_SIZE
     made.close()
     found = lines(tmp_path / "m.jsonl")
     assert len(found) > 5

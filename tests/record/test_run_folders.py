@@ -21,7 +21,7 @@ from petra_graph.record.run_folders import (
 
 
 def test_latest(here):
-    with pytest.raises(SpecError, match="cannot read the folder runs"):
+    with pytest.raises(SpecError, match="there is no run in runs"):
         find_run("latest")
     for name in ("20260101T000000Z-b-1", "20260202T000000Z-a-2", "notes"):
         (here / "runs" / name).mkdir(parents=True)
@@ -54,6 +54,23 @@ def test_which_run_goes_on(here):
         run_to_resume("runs/none", here)
     with pytest.raises(SpecError, match=r"no run in .* has a checkpoint"):
         run_to_resume("latest", here)
+
+
+def test_a_run_whose_files_are_not_its_own_is_not_continued(here):
+    """Events were cut and appended to where a link led; a folder in the place of a summary was a traceback."""
+    run = here / "run"
+    (run / "checkpoints" / f"{7:012d}").mkdir(parents=True)
+    (run / "tensorboard").mkdir()
+    (here / "notes.txt").write_text("mine")
+    (run / "metrics.jsonl").symlink_to("../notes.txt")
+    (run / "epochs.csv").hardlink_to(here / "notes.txt")
+    (run / "failure.json").mkdir()
+    os.mkfifo(run / "resolved.toml")
+    with pytest.raises(SpecError) as caught:
+        run_to_resume("run", here)
+    named = [problem.message for problem in caught.value.problems]
+    names = ("epochs.csv", "failure.json", "metrics.jsonl", "resolved.toml")
+    assert named == [f"run/{name} is not a file of its own" for name in names]
 
 
 def test_a_sweep_is_resumed_as_a_run_is(here):

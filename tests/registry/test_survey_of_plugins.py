@@ -2,6 +2,7 @@
 
 import pytest
 
+from petra_graph.errors import PluginError
 from petra_graph.registry.registry import discover
 from petra_graph.registry.survey_of_plugins import PluginSummary, list_groups
 from tests.support.pairwise import thinned
@@ -9,7 +10,7 @@ from tests.support.pairwise import thinned
 GOOD = """\
 from petra_graph.kinds.declaration import NoOptions
 from petra_graph.kinds.loss import LossDeclaration
-LOSS = LossDeclaration(summary="A\\n  loss.", options=NoOptions, build="gone:loss")
+LOSS = LossDeclaration(summary="A\\n  loss.", options=NoOptions, build="my_losses:loss")
 """
 MINE = PluginSummary(group="losses", name="mine", distribution="my-losses", summary="A loss.")
 
@@ -41,6 +42,28 @@ def test_a_plugin_that_is_not_there(install, site):
     }
 
 
+def test_a_build_whose_module_is_missing(install, site):
+    """`list` showed the plugin as any other, and `doctor` had nothing to say."""
+    text = GOOD.replace("my_losses:loss", "my_losses_gone.loss:Loss")
+    install("my-losses", "[petra_graph.losses]\nmine = my_losses:LOSS\n", my_losses=GOOD)
+    install("her-losses", "[petra_graph.losses]\nhers = her_losses:LOSS\n", her_losses=text)
+    assert faults(site) == {
+        "hers": "loss \"hers\" of her-losses cannot be built from 'my_losses_gone.loss:Loss': "
+        "ModuleNotFoundError: No module named 'my_losses_gone'"
+    }
+
+
+def test_a_plugin_of_another_api_has_the_cure_that_a_run_names(install, site):
+    text = GOOD.replace("build=", "api=99, build=")
+    install("my-losses", "[petra_graph.losses]\nmine = my_losses:LOSS\n", my_losses=text)
+    registry = discover([str(site)])
+    (listed,) = list_groups(registry, ["losses"])
+    with pytest.raises(PluginError) as caught:
+        registry.resolve(registry.kind("losses"), "mine")
+    (problem,) = caught.value.problems
+    assert (listed.fault, listed.remedy) == (problem.message, problem.hint)
+
+
 ENDING = [
     ("raise KeyboardInterrupt", "its import raises KeyboardInterrupt"),
     ("import os; os._exit(0)", "its import ends the process with exit code 0"),
@@ -67,7 +90,7 @@ def test_no_plugin_is_blamed_for_the_thread_of_another_one(install, site):
     import os, threading, time
     from petra_graph.kinds.declaration import NoOptions
     from petra_graph.kinds.loss import LossDeclaration
-    LOSS = LossDeclaration(summary="A thread.", options=NoOptions, build="gone:loss")
+    LOSS = LossDeclaration(summary="A thread.", options=NoOptions, build="a_thread:loss")
     threading.Thread(target=lambda: (time.sleep(0.2), os._exit(3))).start()
     """
     install("a-thread", "[petra_graph.losses]\na-thread = a_thread:LOSS\n", a_thread=thread)

@@ -5,7 +5,9 @@ import os
 import pytest
 
 from petra_graph.errors import Problem, SpecError
+from petra_graph.spec import load_spec
 from petra_graph.spec.load_spec import read_layers
+from petra_graph.spec.source import read_source
 
 
 def values(name):
@@ -188,3 +190,24 @@ def test_only_regular_files_are_extended(write, here, name):
 def test_a_name_that_no_file_can_have(write):
     write("a.toml", 'extends = "a\\u0000b"\n')
     assert "extends must be a file's name" in fault("a.toml")
+
+
+def test_names_over_links_to_folders_are_read_once(write, here, monkeypatch):
+    """Links give a file as many names as there are paths; so does a mistake in the last of doubled files."""
+    for link in "pq":
+        (here / link).symlink_to(".")
+    write("b0.toml", "run.seed = [\n")
+    for level in range(1, 31):
+        write(f"b{level}.toml", f'extends = ["p/b{level - 1}.toml", "q/b{level - 1}.toml"]\n')
+    read = []
+    monkeypatch.setattr(load_spec, "read_source", lambda path, **more: read.append(path) or read_source(path, **more))
+    assert "invalid TOML" in fault("b30.toml")
+    assert len(read) == 31
+
+
+def test_files_have_an_end(write):
+    for number in range(1_001):
+        write(f"b{number}.toml", "name = 'x'")
+    names = ", ".join(f'"b{number}.toml"' for number in range(1_001))
+    write("a.toml", f"extends = [{names}]")
+    assert "extends more than 1000 files in all" in fault("a.toml")

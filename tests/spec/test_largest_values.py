@@ -7,6 +7,7 @@ import pytest
 from petra_graph.errors import SpecError
 from petra_graph.planning.check.check_spec import check_spec
 from petra_graph.spec.largest_values import NODES
+from petra_graph.spec.load_spec import default_name
 from tests.support import ROOT
 
 QUICKSTART = str(ROOT / "specs" / "quickstart.toml")
@@ -35,6 +36,8 @@ def refused(*overrides):
         ("run.seed", str(2**63), str(2**63 - 1)),
         ("run.epochs", str(10**30), "1000000000"),
         ("run.watchdog", "1e300", "1000000000"),
+        ("optimizer.options.lr", "1e308", "1e+30"),
+        ("optimizer.options.weight_decay", "1e308", "1e+30"),
     ],
 )
 def test_a_slip_of_a_key(key, value, limit):
@@ -50,3 +53,14 @@ def test_many_repeated_nodes():
 def test_what_is_legal_is_read():
     checked = check_spec(QUICKSTART, [f"graph.node.layer1.repeat={NODES - 5}"])
     assert len(checked.graph.nodes) == NODES
+
+
+@pytest.mark.parametrize("key", ["name", "graph.node.0.name"])
+def test_a_name_that_no_file_can_have(key):
+    message = refused(f"{key}={'x' * 5_000}")
+    assert "must have at most 200 bytes (got 5,000)" in message
+    assert len(message) < 6_000
+
+
+def test_a_file_with_a_long_name_gives_a_name_that_a_folder_can_have():
+    assert len(default_name(f"{'ü' * 120}.toml").encode()) == 200

@@ -6,12 +6,19 @@ import sys
 import pytest
 
 from petra_graph.errors import SpecError
+from petra_graph.spec.overrides import assignments, parse_override
 from petra_graph.spec.source import read_source
 
 
 def fault(name):
     with pytest.raises(SpecError) as caught:
         read_source(name)
+    return str(caught.value)
+
+
+def set_fault(text):
+    with pytest.raises(SpecError) as caught:
+        parse_override(text)
     return str(caught.value)
 
 
@@ -141,3 +148,25 @@ def test_a_key_of_many_parts_has_a_line(write, line):
 
 def test_a_dozen_levels_are_read(write):
     assert read_source(write("a.toml", f"{'.'.join('a' * 12)} = [[[1]]]")).values["a"]
+
+
+@pytest.mark.parametrize("part", ["a", '"a.\\""', "'#' "])
+def test_a_key_is_measured_before_it_is_parsed(write, part):
+    """A key of 100,000 parts took 90 seconds and 4 GB, and then had too many."""
+    assert "nested too deeply" in fault(write("a.toml", ".".join([part] * 100_000) + " = 1"))
+    assert "nested too deeply" in set_fault(".".join([part] * 30_000) + "=1")
+
+
+def test_points_in_texts_and_numbers_make_no_key(write):
+    numbers = ", ".join(["0.5"] * 200)
+    assert read_source(write("a.toml", f"x = [{numbers}] # {'. ' * 200}\ny = '{'.' * 200}'\n")).values["x"]
+
+
+def test_integers_that_python_does_not_write(write):
+    """5,000 hexadecimal digits ended in a traceback of the message about them."""
+    digits = "f" * 5_000
+    message = fault(write("a.toml", f"name = 'x'\n[run]\nseed = [1, 0x{digits}]\n"))
+    assert message.startswith("a.toml:3:12: an integer of more than 300 digits\n")
+    assert set_fault(f"run.seed=0x{digits}").endswith(": an integer of more than 300 digits")
+    with pytest.raises(SpecError, match=r"run.seed is an integer of more than 300 digits"):
+        assignments({"run.seed": int(digits, 16)})

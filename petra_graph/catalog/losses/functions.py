@@ -14,6 +14,12 @@ from petra_graph.plugins import NoOptions
 _PASSED_OVER = -100
 
 
+_CLASSES_LAST = (
+    "cross-entropy reads classes from the second dimension, [n, classes, *], and they are in the last: "
+    "end the network with .movedim(-1, 1)"
+)
+
+
 @frozen
 class CrossEntropy:
     """Mean of the cross-entropy of logits [n, classes, *] against class indices, int64 [n, *].
@@ -27,7 +33,12 @@ class CrossEntropy:
         """Return the mean loss over the targets that are not passed over, in float32 or wider."""
         output, smoothing = widened(output), self.options.label_smoothing
         if target.dim() == 1 or not output.is_cuda:
-            return functional.cross_entropy(output, target, label_smoothing=smoothing)
+            try:
+                return functional.cross_entropy(output, target, label_smoothing=smoothing)
+            except RuntimeError as error:
+                if output.shape[:-1] == target.shape:
+                    raise ValueError(_CLASSES_LAST) from error
+                raise
         # On a GPU torch adds up several targets a sample in any order, and refuses to where runs are to have the same bits.
         each = functional.cross_entropy(output, target, label_smoothing=smoothing, reduction="none")
         return each.sum() / (target != _PASSED_OVER).sum()

@@ -20,13 +20,17 @@ from petra_graph.plugins import (
 )
 
 _BUILDERS = "petra_graph.catalog.optimizers.builders"
+_LARGEST = AtMost(1e30)
+"""Of a factor of steps: some products of a larger one have no place in float32."""
 LARGEST_BETA1 = 0.99
 """Of NAdam by stage: where the delay is largest."""
 Correction = Literal["none", "spike", "error-feedback"]
 
 
 def _lr(default: float) -> Any:
-    return option("base learning rate; schedule and scaling multiply it", default=default, validator=AtLeast(0))
+    return option(
+        "base learning rate; schedule and scaling multiply it", default=default, validator=[AtLeast(0), _LARGEST]
+    )
 
 
 def _momentum(default: float = 0.9) -> Any:
@@ -42,11 +46,11 @@ def _betas(default: tuple[float, float] = (0.9, 0.999)) -> Any:
 
 
 def _eps() -> Any:
-    return option("added to the root of the mean square", default=1e-8, validator=GreaterThan(0))
+    return option("added to the root of the mean square", default=1e-8, validator=[GreaterThan(0), _LARGEST])
 
 
 def _weight_decay(default: float) -> Any:
-    return option("weight decay, none on normalisation and biases", default=default, validator=AtLeast(0))
+    return option("weight decay, none on normalisation and biases", default=default, validator=[AtLeast(0), _LARGEST])
 
 
 _SPIKE = '"spike" makes the steps that a late gradient has missed, at once'

@@ -155,7 +155,7 @@ def _above_the_device(prediction: Prediction, spec: Spec) -> Iterator[str]:
         if device.memory_bytes == device.type.memory_bytes and (device.memory_bytes or size) < size
     ):
         yield (
-            f"partition.memory = {shown(stated)} is more than a {kind.name} has: the limit is {size_text(kind.memory_bytes or 0)}, "
+            f"partition.memory = {shown(stated)} is more than {kind.name} has: the limit is {size_text(kind.memory_bytes or 0)}, "
             "and the kernels themselves need part of that: set it lower"
         )
 
@@ -169,7 +169,7 @@ def _nearly_full(prediction: Prediction) -> Iterator[str]:
         share = f"{size_text(held.total)} of {size_text(most)}"
         if device.memory_bytes is None:
             yield (
-                f"{device.name} needs {share} that a {device.type.name} has, and the kernels themselves need memory "
+                f"{device.name} needs {share} that {device.type.name} has, and the kernels themselves need memory "
                 "on top of that: use more devices or a smaller batch, or set partition.memory and let the planner find a cut"
             )
         else:

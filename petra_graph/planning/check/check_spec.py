@@ -22,7 +22,7 @@ from petra_graph.compiler.spec_checks import (
     compile_problems,
     device_problems,
 )
-from petra_graph.errors import Path, PetraGraphError, Problem, shown
+from petra_graph.errors import USUAL_KEYS, Path, PetraGraphError, Problem, shown
 from petra_graph.graph.build_graph import NodeInput, build_graph
 from petra_graph.graph.node_graph import NodeGraph
 from petra_graph.kinds.architecture import expand
@@ -164,14 +164,14 @@ class _Check:
             plugin = self.registry.resolve(kind, name)
         except PetraGraphError:  # The step that resolves the plugin reports it.
             return ""
-        if key not in attrs.fields_dict(plugin.declaration.options):
-            return ""
-        return f"did you mean {options}.{key}? {key} is an option of {plugin}"
+        known = attrs.fields_dict(plugin.declaration.options)
+        key = key if key in known else USUAL_KEYS.get(key, "")
+        return "" if key not in known else f"did you mean {options}.{key}? {key} is an option of {plugin}"
 
     def with_owners(self, kind: PluginKind, options: Path, problem: Problem) -> Problem:
         """Name the plugins that have an option which the one at hand does not have; blocks are too many."""
         *table, key = problem.path
-        if kind is BLOCK or not problem.at_key or tuple(table) != options:
+        if kind is BLOCK or not problem.at_key or tuple(table) != options or key in USUAL_KEYS:
             return problem
         owners = [name for name in self.registry.names(kind) if self.option_hint(kind, name, str(key), "options")]
         hint = f"{problem.hint}; {key} is an option of {kind.noun} {listed(owners)}"

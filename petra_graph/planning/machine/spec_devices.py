@@ -119,7 +119,7 @@ def _type_here(name: str) -> DeviceType:
     found = gpu_type(torch.cuda.get_device_properties(place if place < here else 0))
     if place < here or found.guess:
         return found
-    return evolve(found, guess=f"{name} is not here, and is taken to be a {found.name} as cuda:0 is")
+    return evolve(found, guess=f"{name} is not here, and is taken to be {found.name} as cuda:0 is")
 
 
 def process_devices(partition: PartitionSpec, processes: int, available: str) -> tuple[str, ...]:

@@ -24,6 +24,7 @@ from petra_graph.program.placement import Placement
 from petra_graph.program.plan_document import Document, read_document
 from petra_graph.program.stage_program import StageProgram
 from petra_graph.spec.model import KeepsByNode
+from petra_graph.spec.regular_file import read_regular
 from petra_graph.units import bounded, plural
 
 _NEW = "`petra-graph plan SPEC --json --output FILE`, with the --set of the run, makes a new one"
@@ -51,7 +52,7 @@ class SavedPlan:
         path = Path(source)
         path = path / "plan.json" if path.is_dir() else path
         try:
-            return cls(read_document(path.read_text(encoding="utf-8"), str(path)), str(path))
+            return cls(read_document(read_regular(path), str(path)), str(path))
         except OSError as error:
             raise SpecError(f"cannot read the plan {path}: {error.strerror or error}") from None
 
@@ -178,4 +179,4 @@ def _other_devices(plan: Document, devices: Sequence[Device], present: Sequence[
     else:
         for device in planned:
             if device["type"] != own[device["name"]]:
-                yield f"a {device['type']} as {device['name']}, which is a {own[device['name']]}"
+                yield f"{device['name']} of type {device['type']}, which is of type {own[device['name']]} here"

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import shlex
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from petra_graph.program.json_shape import Each, Later
-from petra_graph.program.plan_document import Document, read_document
+from petra_graph.program.plan_document import Document, check_document
 from petra_graph.record.recorded_run import RecordedRun, read_json
 from petra_graph.record.run_directory import TIMELINE
 from petra_graph.report.drawing.named_rows import beside
@@ -21,6 +20,7 @@ from petra_graph.report.plan.stage_rows import full_timeline, stage_bars
 from petra_graph.report.run.planned_and_measured import process_columns, processes_of, stage_charts, stage_tables
 from petra_graph.report.run.run_curves import STEPS, by_epoch, probe_charts, run_charts
 from petra_graph.report.text_tables import Column, pair_columns, text_column
+from petra_graph.spec.regular_file import read_regular
 from petra_graph.units import NOTHING, PLAIN, duration, memory, one_line, percent, plural
 
 _LONGEST_TRACE = 6_000
@@ -59,7 +59,7 @@ def run_page(run: RecordedRun) -> str:
         probe_charts=probe_charts(run),
         environment=_environment(run.directory),
         history=_history(run),
-        resolved=(run.directory / "resolved.toml").read_text(encoding="utf-8"),
+        resolved=read_regular(run.directory / "resolved.toml").decode(),
     )
 
 
@@ -70,11 +70,12 @@ def plan_of(directory: Path) -> Document | None:
         SpecError: it is damaged.
     """
     path = directory / "plan.json"
-    if not path.exists():
+    found = read_json(path, dict)
+    if found is None:
         return None
-    document = read_document(path.read_text(encoding="utf-8", errors="replace"), str(path))
+    document = check_document(found, str(path))
     if blocks := read_json(directory / TIMELINE, list):
-        document = read_document(json.dumps(document | {"timeline": blocks}), str(directory / TIMELINE))
+        document = check_document(document | {"timeline": blocks}, str(directory / TIMELINE))
     return document
 
 

@@ -135,7 +135,7 @@ class World:
         if self.rank_info.address in HERE:
             os.environ.setdefault("GLOO_SOCKET_IFNAME", _LOOPBACK)
         store = PrefixStore(f"{self.rank_info.attempt}/gloo", self._server)
-        with _without_stdout():
+        with self._connecting():
             dist.init_process_group("gloo", store=store, rank=self.rank, world_size=self.size, timeout=NEVER)
 
     def group(self, ranks: Collection[int], device: str) -> dist.ProcessGroup | None:
@@ -151,12 +151,30 @@ class World:
             raise SpecError(Problem(message=message, hint=hint, path=("run", "transport")))
         # Else torch ends this process when another one has died, before the watchdog can say which; torchrun asks for that.
         os.environ["TORCH_NCCL_ASYNC_ERROR_HANDLING"] = "0"
-        with _without_stdout():
+        with self._connecting():
             group = dist.new_group(list(ranks), NEVER, "nccl" if device == "cuda" else "gloo")
         if not isinstance(group, dist.ProcessGroup):
             return None
         self._groups.append(group)
         return group
+
+    @contextmanager
+    def _connecting(self) -> Iterator[None]:
+        """Within the context, torch connects the processes; where one of them has died meanwhile, the watchdog's failure is raised.
+
+        Raises:
+            RunFailed: torch cannot connect them, and all are alive.
+        """
+        try:
+            with _without_stdout():
+                yield
+        except RuntimeError as error:
+            waits = AwakeTime()
+            while waits.seconds < _PART_SECONDS:
+                self.check()
+                time.sleep(_LOOK_SECONDS)
+            hint = "see what the other processes say; between machines, their ports must be open to each other"
+            raise RunFailed("cannot connect with the other processes", hint=hint) from error
 
     def abort_groups(self) -> None:
         """End what groups still send and receive, without waiting for it.

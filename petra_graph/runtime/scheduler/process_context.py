@@ -89,8 +89,8 @@ class SingleProcess:
 
     def sleep(self) -> None:
         """Raise, since nothing can come from elsewhere."""
-        message = f"every stage waits; this is a bug in the schedule ({self.status})"
-        raise RuntimeError(message)
+        cause = "a bug in the schedule, or a checkpoint that another program has changed"
+        raise RuntimeError(f"every stage waits ({self.status}): {cause}")
 
 
 @frozen(kw_only=True)

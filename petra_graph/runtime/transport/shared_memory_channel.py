@@ -14,6 +14,7 @@ ends: nothing can be left in /dev/shm, and its size limit does not apply.
 
 from __future__ import annotations
 
+import errno
 import math
 import mmap
 import os
@@ -25,7 +26,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from petra_graph.errors import RunFailed
+from petra_graph.errors import FILE_SIZE, OPEN_FILES, RunFailed
 from petra_graph.executor.encoded_tensors import EncodedTensors
 from petra_graph.program.message_layout import MessageLayout
 from petra_graph.runtime.control.waker import Waker
@@ -34,6 +35,8 @@ from petra_graph.runtime.transport.slots import Slots, total_bytes
 
 _NUMBER_BYTES = 2
 _PIPE = os.O_NONBLOCK | os.O_CLOEXEC
+_LIMITS = {errno.EFBIG: FILE_SIZE, errno.EMFILE: OPEN_FILES}
+"""What to do about limits that a smaller message meets as well."""
 Address = Mapping[str, int]
 """The receiver's process, and the descriptors of its memory and pipes there."""
 
@@ -44,18 +47,19 @@ class SharedMemoryReceiver:
     leases = True
 
     def __init__(self, count: int, slot_bytes: int, waker: Waker) -> None:
-        self._memory = os.memfd_create("petra-graph channel", os.MFD_CLOEXEC)
         size = total_bytes(count, slot_bytes)
         what, hint = f"{count} messages of {slot_bytes} bytes", "use a smaller data.batch or data.evaluation_batch"
         if size > (available := _available_bytes()):
             raise RunFailed(f"no shared memory for {what}: {available:.0f} bytes are available", hint=hint)
         try:
+            self._memory = os.memfd_create("petra-graph channel", os.MFD_CLOEXEC)
             os.posix_fallocate(self._memory, 0, size)
             self._slots = Slots(mmap.mmap(self._memory, size), count, slot_bytes)
+            self._filled, self._filling = os.pipe2(_PIPE)
+            self._to_free, self._freeing = os.pipe2(_PIPE)
         except OSError as error:
+            hint = _LIMITS.get(error.errno or 0, hint)
             raise RunFailed(f"no shared memory for {what}: {error.strerror or error}", hint=hint) from error
-        self._filled, self._filling = os.pipe2(_PIPE)
-        self._to_free, self._freeing = os.pipe2(_PIPE)
         self._numbers: deque[int] = deque()
         self._sizes: Iterator[int] = iter(())
         self._layout = MessageLayout()

@@ -71,7 +71,7 @@ class FailureHandling:
         """End from the watchdog's thread, where the main thread does not end; print the report here."""
         raised = self._conclude(failure, self.watchdog.store, so_far)
         if isinstance(raised, PetraGraphError):
-            sys.stderr.write("\n".join(map(str, raised.problems)) + "\n")
+            sys.stderr.write(f"{raised}" + "\n")
         hard_exit(failure.exit_code)
 
     def _located(self, failure: Failure, error: NotFinite, ranks: Sequence[int]) -> Failure:

@@ -14,7 +14,16 @@ from attrs import define, field
 from torch import Tensor
 
 from petra_graph.compiler.spec_checks import device_count
-from petra_graph.errors import PetraGraphError, PluginError, Problem, RunFailed, RunFailedByPlugin, SpecError, shown
+from petra_graph.errors import (
+    PetraGraphError,
+    PluginError,
+    Problem,
+    RunFailed,
+    RunFailedByPlugin,
+    SpecError,
+    listed,
+    shown,
+)
 from petra_graph.kinds.listener import Started
 from petra_graph.kinds.logger import RunInfo
 from petra_graph.program.schedule import schedule_text
@@ -263,7 +272,7 @@ class RunRecord:
             write_text(self.directory / "failure.txt", text)
             if where is not None:
                 write_json(self.directory / "failure.json", where)
-            summary = self.summarise("failed", trained, error=[str(problem) for problem in error.problems])
+            summary = self.summarise("failed", trained, error=listed(error.problems))
             if isinstance(error, RunFailed):
                 error.summary = summary
         except PetraGraphError:

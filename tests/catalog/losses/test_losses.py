@@ -24,6 +24,14 @@ def test_cross_entropy_is_the_mean_over_samples():
     assert PLAIN(logits, torch.tensor([0, 1])).item() == pytest.approx(expected)
 
 
+def test_classes_in_the_last_dimension_are_named():
+    """torch says "Expected target size [2, 7], got [2, 5]" to every language model that is written in it."""
+    tokens = torch.zeros(2, 5, dtype=torch.int64)
+    with pytest.raises(ValueError, match=r"end the network with \.movedim\(-1, 1\)"):
+        PLAIN(torch.zeros(2, 5, 7), tokens)
+    assert PLAIN(torch.zeros(2, 5, 7).movedim(-1, 1), tokens).item() == pytest.approx(log(7))
+
+
 @pytest.mark.parametrize("smoothing", [0.0, 0.1])
 @pytest.mark.parametrize("passed_over", [0, 2])
 def test_targets_are_passed_over_and_bits_are_torchs(smoothing, passed_over):

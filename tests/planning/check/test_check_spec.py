@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from petra_graph.errors import PluginError, SpecError
 from petra_graph.planning.check.check_spec import check_spec
 from petra_graph.registry.registry import discover
+from tests.support import ROOT
 from tests.support.specs import SHORT_SPEC as SPEC
 
 REGISTRY = discover()
@@ -314,3 +315,18 @@ def test_validation_imports_neither_torch_nor_numpy(write):
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert done.stdout == "[]\n"
+
+
+@pytest.mark.parametrize(
+    ("override", "said"),
+    [
+        ("method.name=ddp", "help: partition.replicas trains copies of the pipeline"),
+        ("optimizer.options.learning_rate=0.1", "help: did you mean 'lr'?"),
+        ("learning_rate=0.1", "help: did you mean optimizer.options.lr?"),
+        ("data.name=mnist", "help: did you mean 'fashion-mnist'?"),
+    ],
+)
+def test_words_of_other_programs(override, said):
+    with pytest.raises(SpecError) as caught:
+        check_spec(str(ROOT / "specs" / "quickstart.toml"), [override])
+    assert said in str(caught.value)

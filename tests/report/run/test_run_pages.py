@@ -148,6 +148,14 @@ def test_a_damaged_file_is_named(saved_run, name, text):
         run_page(read_run(saved_run))
 
 
+@pytest.mark.parametrize("name", ["plan.json", "summary.json"])
+def test_a_folder_in_the_place_of_a_file_is_named(saved_run, name):
+    (saved_run / name).unlink()
+    (saved_run / name).mkdir()
+    with pytest.raises(SpecError, match=rf"{name} is damaged: Is a directory"):
+        run_page(read_run(saved_run))
+
+
 def test_names_are_text(saved_run):
     run = read_run(saved_run)
     run.resolved = {**run.resolved, "name": "<script>x</script>"}

@@ -155,3 +155,19 @@ def test_a_torch_without_nccl_is_refused(monkeypatch):
     monkeypatch.setattr(torch.distributed, "is_nccl_available", lambda: False)
     with pytest.raises(SpecError, match="torch has no NCCL here"):
         world.group([0, 1], "cuda")
+
+
+def test_gloo_s_error_where_a_process_has_died_is_that_of_the_watchdog(monkeypatch):
+    """Rank 0 was killed while processes connected, and gloo's text with a stack was the report."""
+    monkeypatch.setattr(module, "_PART_SECONDS", 0.05)
+    world, known = World.__new__(World), [None, RunFailed("rank 0 has gone without a word")]
+
+    def check():
+        if found := known.pop(0) if known else None:
+            raise found
+
+    world.check = check
+    with pytest.raises(RunFailed, match=r"^rank 0 has gone without a word"), world._connecting():
+        raise torch.distributed.DistBackendError("[/gloo/pair.cc:534] Connection closed by peer")
+    with pytest.raises(RunFailed, match=r"^cannot connect with the other processes\n"), world._connecting():
+        raise RuntimeError("Gloo connectFullMesh failed")
