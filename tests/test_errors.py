@@ -80,7 +80,7 @@ def test_a_line_end_within_a_message_begins_no_other_problem():
     """A file's name may have one, and what follows it stood where problems and hints stand."""
     where = Where(file="a\nb.toml", line=1, column=1, text="x")
     assert str(Problem(message="a\n    help: b", hint="c\nd", where=where)) == (
-        "a\n      b.toml:1:1: a\n          help: b\n    x\n    help: c\n      d"
+        "a\\nb.toml:1:1: a\n          help: b\n    x\n    help: c\n      d"
     )
 
 
@@ -151,5 +151,5 @@ def test_what_to_do_follows_from_the_system_s_error(here, code, hint):
 def test_a_line_break_in_a_name_makes_no_line_of_its_own():
     """`validate` and a list of runs showed a file that was called "a\\nb.toml: ok" as two."""
     problem = Problem(message="no a\nb.toml: ok", hint="see a\nc.toml: ok", where=Where(file="a\nd.toml: ok", line=3))
-    assert str(problem) == "a\\nd.toml: ok:3: no a\n    b.toml: ok\n    help: see a\n    c.toml: ok"
+    assert str(problem) == "a\\nd.toml: ok:3: no a\n      b.toml: ok\n    help: see a\n      c.toml: ok"
     assert table_text([("a\nb  done", "x")], 80) == "a\\nb  done  x\n"

@@ -17,11 +17,9 @@ from petra_graph.units import byte_count
 
 T = TypeVar("T")
 LONGEST_NAME = 200
-"""Bytes; file systems take 255, of which a run's directory needs some for itself."""
+"""Bytes: file systems have 255 for a name, and a run's directory adds its time and a random part."""
 IS_PATH, IS_CODE = "is_path", "is_code"
 """In the metadata of a key whose value names a file or a folder, or code as "module:attribute"."""
-_LONGEST_NAME = 200
-"""Bytes: file systems have 255 for a name, and a run's directory adds its time and a random part."""
 
 
 def key(
@@ -77,13 +75,11 @@ def sizes(_: object, __: object, value: str | tuple[str, ...] | None) -> None:
 
 def file_name(_: object, __: object, value: str) -> None:
     """Refuse a name that cannot be a part of a path, or of the keys of weights, which "/" separates."""
-    if (count := len(value.encode(errors="replace"))) > LONGEST_NAME:
-        raise ValueError(f"must have at most {LONGEST_NAME} bytes (got {count:,})")
     if not re.fullmatch(r"[\w-][\w.-]*", value):
         raise ValueError(
             f'must consist of letters, digits, "_", "-" and ".", and not begin with "." (got {shown(value)})'
         )
-    if len(value.encode()) > _LONGEST_NAME:
+    if len(value.encode()) > LONGEST_NAME:
         raise ValueError(
-            f"must have at most {_LONGEST_NAME} bytes, as a part of a file's name (got {len(value.encode()):,})"
+            f"must have at most {LONGEST_NAME} bytes, as a part of a file's name (got {len(value.encode()):,})"
         )
