@@ -40,7 +40,7 @@ from petra_graph.executor.numerics import NumericsContext
 from petra_graph.executor.stage_parameters import Parameters, ParameterVersions, accumulate_grad, parameter_leaves
 from petra_graph.executor.stashed_inputs import ActivationStore, StashedInput, fetch, restore
 from petra_graph.graph.node_graph import INPUT
-from petra_graph.kinds.loss import Loss, mean_loss, target_weight
+from petra_graph.kinds.loss import Loss, mean_loss, target_count, target_weight
 from petra_graph.program.stage_program import Segment
 from petra_graph.spec.model import Keeps
 
@@ -336,7 +336,9 @@ class HeadResult:
     micro_batch: int
     samples: int
     weight: float
-    """Of the targets, by which means are weighted: the number of samples, where the loss gives none."""
+    """Of the targets, by which losses are weighted: the number of samples, where the loss gives none."""
+    counted: float
+    """Targets that the metrics count: the number of samples, where the loss does not say."""
     loss: Tensor
     """Mean over the targets, a scalar without a graph."""
     metrics: Mapping[str, Tensor]
@@ -353,6 +355,7 @@ class Compared:
 
     loss: Tensor
     weight: float
+    counted: float
     targets: Tensor
     """On the output's device."""
 
@@ -420,7 +423,9 @@ class HeadRunner(SplitRunner):
         beside = target.to(output.device, non_blocking=output.is_cuda)
         with self.numerics.draws(name, micro_batch), self.numerics.first_passes.drawing(name), placed(self._behind):
             weight = target_weight(self.loss, target)
-            return Compared(loss=mean_loss(self.loss, output, beside, weight), weight=weight, targets=beside)
+            counted = target_count(self.loss, target, weight)
+            loss = mean_loss(self.loss, output, beside, weight)
+        return Compared(loss=loss, weight=weight, counted=counted, targets=beside)
 
     @property
     def _behind(self) -> str:
@@ -433,6 +438,7 @@ class HeadRunner(SplitRunner):
             micro_batch=micro_batch,
             samples=len(compared.targets),
             weight=compared.weight,
+            counted=compared.counted,
             loss=compared.loss.detach(),
             metrics=metrics,
         )
