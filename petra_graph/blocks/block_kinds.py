@@ -40,7 +40,7 @@ def hookable(leaves: Sequence[Tensor]) -> Sequence[Tensor]:
 
     Torch refuses hooks of several tensors on the leaves that `torch.autograd.grad` is asked for.
     """
-    if not _has_any_global_hook():
+    if not _has_any_global_hook():  # type: ignore[no-untyped-call]
         return leaves
     return [one.view_as(one) if one.requires_grad else one for one in leaves]
 

@@ -43,7 +43,7 @@ def _is_hit(convolution: nn.Conv2d) -> bool:
     )
 
 
-def _picked(_: nn.Module, read: Sequence[Tensor], *, stride: tuple[int, int]) -> Tensor:
+def _picked(_: nn.Module, read: Sequence[Tensor], *, stride: tuple[int, ...]) -> Tensor:
     (x,) = read
     return x[..., :: stride[0], :: stride[1]].contiguous(memory_format=torch.channels_last)
 

@@ -69,6 +69,7 @@ def compare():
                     torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-4)
 
 
+@pytest.mark.processes
 def test_gradients_are_those_of_contiguous_streams():
     """Under the checks of glibc's allocator, which find what is written past a workspace."""
     checked = {"LD_PRELOAD": "libc_malloc_debug.so.0", "MALLOC_CHECK_": "3", "ONEDNN_MAX_CPU_ISA": "AVX2"}
