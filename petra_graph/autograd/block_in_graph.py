@@ -11,6 +11,7 @@ always runs before: its only way to a gradient.
 
 from __future__ import annotations
 
+import operator
 from contextlib import nullcontext
 from typing import Any
 
@@ -76,6 +77,11 @@ class Step:
         nothing = tuple(torch.zeros((), dtype=one.dtype, device=one.device).expand_as(one) for one in differentiated)
         frozen_where_any = frozen_statistics(self.block) if self.state.tracks_statistics else nullcontext()
         methods = type(self.block).reverse_vjp, type(self.block).reverse_steps
+        if self.state.copies and all(map(operator.is_, methods, (Reversible.reverse_vjp, Reversible.reverse_steps))):
+            raise RuntimeError(
+                f"petra_graph.reversible: block {self.index} writes to its buffers, and its backward would evaluate it twice, once "
+                "to invert it; let it define reverse_steps, or leave the buffers alone"
+            )
         own = not all(method.__module__.startswith("petra_graph.") for method in methods)
         with self.call.block(self.index), self.state.evaluated_again(adds_to_grad=own) as found, frozen_where_any:
             reverse = self.block.reverse_vjp((*outputs, *differentiated), (*gradients, *nothing))
@@ -88,7 +94,7 @@ class _Node(torch.autograd.Function):
         """Run the block without a graph; `read` are streams, differentiated arguments and parameters."""
         split = step.streams + step.differentiated
         outputs = step.evaluate(read[: step.streams], read[step.streams : split])
-        step.state.forget_written()
+        step.state.note_written()
         ctx.step = step
         ctx.save_for_backward(*read[step.streams : split], *(outputs if step.anchor else ()))
         return outputs

@@ -2,14 +2,16 @@
 
 The tensors that its modules hold are theirs as a rule, and are read as they are. Where a forward read others, the backward puts
 them back for as long as it takes: `torch.func.functional_call` gives a module weights for one call alone, and code may set
-a buffer again.
+a buffer again. A buffer that the forward itself writes (a step counter, the vectors of a spectral norm) is copied before it;
+the backward reads a copy of that, and what it writes there is dropped, so that every forward counts once.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
+from weakref import WeakSet
 
 from attrs import define
 from torch import Tensor, nn
@@ -34,6 +36,8 @@ class BlockState:
     """How often each parameter has been changed in place, as autograd counts."""
     buffers: tuple[tuple[Tensor, str, int], ...]
     """Buffers that functions may read, their names in their modules, and how often each has been changed in place."""
+    copies: Mapping[int, Tensor]
+    """Values before the forward, by the buffer's identity; none where this block has been seen to write to no buffer."""
     modules: tuple[tuple[nn.Module, bool, tuple[nn.Module | None, ...]], ...]
     """All modules, beginning with the block: whether they train, and the modules in them."""
     tracks_statistics: bool
@@ -75,24 +79,35 @@ class BlockState:
                     frozen_parameters.append(value)
             if buffers:
                 fixed.extend((buffers, name, value) for name, value in buffers.items() if value is not None)
-                if statistics is None or not module.training:  # in training, statistics are those of the batch
+                # In training, torch's own normalisations use the batch's statistics, and `frozen_statistics` stops the running ones.
+                if statistics is None or not module.training or not type(module).__module__.startswith("torch."):
                     read.extend((value, name) for name, value in buffers.items() if value is not None)
             waiting.extend(child for child in children if child is not None)
             if cached and parametrize.is_parametrized(module):
                 raise RuntimeError(f"petra_graph.reversible: {_CACHED}")
+        watched = tuple((value, name, value._version) for value, name in read if not value.is_inference())  # noqa: SLF001
+        still = block in _writes_nothing[block.training]
         return BlockState(
             values=tuple(places),
             slots=tuple(slots),
             fixed=tuple(fixed),
             versions=(*((value, value._version) for value in places), *versions_of(frozen_parameters)),  # noqa: SLF001
-            buffers=tuple((value, name, value._version) for value, name in read if not value.is_inference()),  # noqa: SLF001
+            buffers=watched,
+            copies={} if still else {id(value): value.detach().clone() for value, _, _ in watched},
             modules=tuple((module, module.training, children) for module, children in modules.items()),
             tracks_statistics=tracks,
         )
 
-    def forget_written(self) -> None:
-        """Watch no buffer that the forward, which has just ended, writes itself: another forward may do so before the backward."""
-        self.buffers = tuple(one for one in self.buffers if one[0]._version == one[2])  # noqa: SLF001
+    def note_written(self) -> None:
+        """At the end of the forward, keep the former values of the buffers that it has written, and watch the others."""
+        if not self.buffers:
+            return
+        block = self.modules[0][0]
+        written = {id(value) for value, _, before in self.buffers if value._version != before}  # noqa: SLF001
+        (_writes_nothing[block.training].discard if written else _writes_nothing[block.training].add)(block)
+        # Another forward may write them before the backward. Without a copy, they stay among `buffers`, and are refused.
+        self.copies = {one: copy for one, copy in self.copies.items() if one in written}
+        self.buffers = tuple(one for one in self.buffers if id(one[0]) not in self.copies)
 
     @property
     def change(self) -> str:
@@ -119,7 +134,11 @@ class BlockState:
             adds_to_grad: the block differentiates by itself, and so adds to `grad` of what it finds in its modules.
         """
         gradients: list[Tensor | None] = [None] * len(self.values)
-        changed = [(table, name, value) for table, name, value in self.fixed if table.get(name) is not value]
+        again = {one: copy.clone() for one, copy in self.copies.items()}
+        read = (
+            [(table, name, again.get(id(value), value)) for table, name, value in self.fixed] if again else self.fixed
+        )
+        changed = [(table, name, value) for table, name, value in read if table.get(name) is not value]
         given = any(table.get(name) is not self.values[place] for table, name, place in self.slots)
         if given or adds_to_grad or any(not value.is_leaf for value in self.values):
             leaves = [nn.Parameter(value.detach()) for value in self.values]
@@ -132,6 +151,10 @@ class BlockState:
         known = frozenset(map(id, (*self.values, *(value for _, _, value in self.fixed))))
         with _held(changed), differentiated_by(ParameterGradients(self.values, known, gradients)):
             yield gradients
+
+
+_writes_nothing: Mapping[bool, WeakSet[nn.Module]] = {mode: WeakSet() for mode in (False, True)}
+"""By mode, blocks whose last forward has written to no buffer: a mask or a table need not be copied each time."""
 
 
 @contextmanager

@@ -43,6 +43,7 @@ class ParameterGradients:
         asked = [*inputs, *(self.parameters[at] for at in places)]
         if not asked:
             return []
+        call_hooks_once(self.parameters)  # that the evaluation has set, as torch's counter of operations does
         token = _silent.set(True)
         try:
             results = torch.autograd.grad(outputs, asked, gradients, allow_unused=True)

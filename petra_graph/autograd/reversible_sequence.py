@@ -177,7 +177,8 @@ class ReversibleSequence(nn.ModuleList):
             key=None,
             autocast_dtype=autocast,
         )
-        recorded = torch.compiler.is_exporting()  # without a key, which would be a number of the program
+        # without a key, which would be a number of the program
+        recorded = torch.compiler.is_exporting() or torch._C._is_tracing()  # noqa: SLF001
         graph = self._wants_graph((*streams, *differentiated)) and not recorded
         if self._is_keyed(blocks, graph=graph) and not recorded:
             call.key = draw_key()

@@ -11,7 +11,7 @@ running statistics a module: threads that seed the one and turn the other would 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, nullcontext
 from contextvars import ContextVar
 from threading import RLock
 from typing import Any
@@ -19,6 +19,7 @@ from typing import Any
 import torch
 from attrs import define, field, frozen
 from torch import Tensor
+from torch.utils._python_dispatch import _disable_current_modes
 from torch.utils._pytree import TreeSpec, tree_flatten, tree_unflatten
 
 from petra_graph.autograd.block_state import versions_of
@@ -142,5 +143,6 @@ def autocast_in_force(device: torch.device) -> torch.dtype | None:
 
 def draw_key() -> int:
     """Draw a key from torch's generator of the host: `torch.manual_seed` fixes it, and no accelerator is waited for."""
-    with alone:  # from no key of another thread's
+    faked = torch._C._len_torch_dispatch_stack()  # noqa: SLF001  tensors may have no values there; the generator has them
+    with alone, _disable_current_modes() if faked else nullcontext():  # from no key of another thread's
         return int(torch.randint(2**62, (), device="cpu"))

@@ -22,6 +22,7 @@ from typing import Any, ClassVar, Literal
 import torch
 from attrs import frozen
 from torch import Tensor, nn
+from torch.nn.modules.module import _has_any_global_hook
 
 from petra_graph.blocks.randomness import reseed
 from petra_graph.blocks.statistics import frozen_statistics
@@ -31,6 +32,16 @@ from petra_graph.kinds.declaration import NoOptions
 def leaf(stream: Tensor) -> Tensor:
     """Cut `stream` from its graph; floating-point streams get a gradient, others (images, tokens) cannot have one."""
     return stream.detach().requires_grad_(stream.is_floating_point())
+
+
+def hookable(leaves: Sequence[Tensor]) -> Sequence[Tensor]:
+    """Return leaves as a function is to read them: where hooks of all modules are set, as torch's counter of operations does, as views.
+
+    Torch refuses hooks of several tensors on the leaves that `torch.autograd.grad` is asked for.
+    """
+    if not _has_any_global_hook():  # type: ignore[no-untyped-call]
+        return leaves
+    return [one.view_as(one) if one.requires_grad else one for one in leaves]
 
 
 def backpropagate(
@@ -213,7 +224,7 @@ def _inverted_and_evaluated(block: Reversible, outputs: Streams) -> Undone:
     reseed()
     leaves = tuple(map(leaf, inputs))
     with torch.enable_grad():
-        recomputed = block(*leaves)
+        recomputed = block(*hookable(leaves))
     return Undone(
         lambda: tuple(stream.detach() for stream in leaves),
         lambda gradients: backpropagate(recomputed, gradients, leaves),

@@ -19,6 +19,7 @@ from petra_graph.blocks.randomness import fork_rng, random_key
 from petra_graph.errors import RunFailed
 from petra_graph.executor.deferred_reads import DeferredCheck
 from petra_graph.executor.first_passes import FirstPasses
+from petra_graph.executor.narrow_convolutions import pick_pixels_first
 from petra_graph.kinds.data_set import DataFacts
 from petra_graph.program.message_layout import IMAGE_DIMENSIONS, dense_strides
 from petra_graph.spec.model import PrecisionSpec
@@ -238,5 +239,7 @@ def place(block: Block, numerics: NumericsContext) -> Block:
     block.to(device=numerics.device, dtype=numerics.dtype)
     if numerics.precision.memory_format == "channels-last":
         block.to(memory_format=torch.channels_last)
+        if numerics.device.type == "cpu" and numerics.dtype == torch.float32:
+            pick_pixels_first(block)
     block.train()  # A block's own `train` may return nothing.
     return block

@@ -33,7 +33,7 @@ from petra_graph.executor.numerics import NumericsContext
 from petra_graph.executor.stage_parameters import Parameters, ParameterVersions, accumulate_grad, parameter_leaves
 from petra_graph.executor.stashed_inputs import ActivationStore, StashedInput, fetch, restore
 from petra_graph.graph.node_graph import INPUT
-from petra_graph.kinds.loss import Loss, mean_loss, target_weight
+from petra_graph.kinds.loss import Loss, mean_loss, target_count, target_weight
 from petra_graph.program.stage_program import Segment
 from petra_graph.spec.model import Keeps
 
@@ -252,7 +252,9 @@ class HeadResult:
     micro_batch: int
     samples: int
     weight: float
-    """Of the targets, by which means are weighted: the number of samples, where the loss gives none."""
+    """Of the targets, by which losses are weighted: the number of samples, where the loss gives none."""
+    counted: float
+    """Targets that the metrics count: the number of samples, where the loss does not say."""
     loss: Tensor
     """Mean over the targets, a scalar without a graph."""
     metrics: Mapping[str, Tensor]
@@ -269,6 +271,7 @@ class Compared:
 
     loss: Tensor
     weight: float
+    counted: float
     targets: Tensor
     """On the output's device."""
 
@@ -317,7 +320,9 @@ class HeadRunner(SegmentRunner):
         beside = target.to(output.device, non_blocking=output.is_cuda)
         with self.numerics.draws(name, micro_batch), self.numerics.first_passes.drawing(name), placed(self._behind):
             weight = target_weight(self.loss, target)
-            return Compared(loss=mean_loss(self.loss, output, beside, weight), weight=weight, targets=beside)
+            counted = target_count(self.loss, target, weight)
+            loss = mean_loss(self.loss, output, beside, weight)
+        return Compared(loss=loss, weight=weight, counted=counted, targets=beside)
 
     @property
     def _behind(self) -> str:
@@ -330,6 +335,7 @@ class HeadRunner(SegmentRunner):
             micro_batch=micro_batch,
             samples=len(compared.targets),
             weight=compared.weight,
+            counted=compared.counted,
             loss=compared.loss.detach(),
             metrics=metrics,
         )

@@ -16,7 +16,7 @@ from petra_graph.inference.saved_run import SavedRun
 from petra_graph.inference.trained_network import Network
 from petra_graph.kinds.author_code import author_code
 from petra_graph.kinds.checked_samples import CheckedData
-from petra_graph.kinds.loss import Loss, mean_loss, target_weight
+from petra_graph.kinds.loss import Loss, mean_loss, target_count, target_weight
 from petra_graph.report.metric_text import NO_SCALES, Scales, numbers
 from petra_graph.training.data.micro_batches import Loaders, MicroBatches, spread_part
 from petra_graph.training.loop.meters import Meters
@@ -100,11 +100,12 @@ def evaluate(run: SavedRun, *, which: str | None = None, split: str = "test", de
 def _result(loss: Loss, output: Tensor, target: Tensor) -> HeadResult:
     with author_code("the loss gives no weight"):
         weight = target_weight(loss, target.cpu())
+        counted = target_count(loss, target.cpu(), weight)
     with author_code("the loss cannot be computed"):
         value = mean_loss(loss, output, target, weight)
     with author_code("the loss has no metrics"):
         metrics = loss.metrics(output, target)
-    return HeadResult(micro_batch=0, loss=value, metrics=metrics, samples=len(target), weight=weight)
+    return HeadResult(micro_batch=0, loss=value, metrics=metrics, samples=len(target), weight=weight, counted=counted)
 
 
 def opened(run: SavedRun) -> CheckedData:

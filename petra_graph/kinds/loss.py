@@ -50,7 +50,7 @@ _FAR, _GROWS = (1e3, 1e6), 100.0
 _SAME = 1e-5
 """The relative difference of a loss that rounding explains, in float32."""
 _CALLED, _METRICS = ExpectedCall("__call__", ("output", "target")), ExpectedCall("metrics", ("output", "target"))
-_TARGET_WEIGHT = ExpectedCall("target_weight", ("target",))
+_OF_TARGETS = ("target_weight", "target_count")
 
 
 @frozen(kw_only=True)
@@ -73,8 +73,11 @@ class Loss(Protocol):
 
     A loss whose samples do not all count alike also has the method `target_weight(target) -> float`: the sum of their weights,
     on the CPU; a sample counts 1 where there is no reason for another number, and 0 if it is passed over. The loss is then the
-    weighted mean; it is not asked for a batch of weight 0. Windows, replicas, evaluations and metrics divide by the sum of these
+    weighted mean; it is not asked for a batch of weight 0. Windows, replicas and evaluations divide by the sum of these
     weights, so that none of their means depends on how the samples are batched.
+
+    It has `target_count(target) -> float` beside it: how many samples, or targets, its metrics count. Weights of classes weigh the
+    loss alone, and padding is left out of both: then the one may be the other, `target_count = target_weight`.
     """
 
     def __call__(self, output: Tensor, target: Tensor) -> Tensor:
@@ -83,8 +86,8 @@ class Loss(Protocol):
     def metrics(self, output: Tensor, target: Tensor) -> Mapping[str, Tensor]:
         """Return sums over the samples, scalars without a graph: "top1" and "top5" count correct samples.
 
-        Where a sample has several targets, it counts with the share of those that are correct. Each sum is divided by that of the
-        samples' weights.
+        Where a sample has several targets, it counts with the share of those that are correct. Each sum is divided by the number of
+        samples, or by that of `target_count`.
         """
 
 
@@ -94,11 +97,22 @@ def is_share(metric: str) -> bool:
 
 
 def target_weight(loss: Loss, target: Tensor) -> float:
-    """Return the weight of a batch's targets, on the CPU: the number of samples, where the loss has no `target_weight`.
+    """Return what a loss weighs a batch's targets, on the CPU: the number of samples, where it has no `target_weight`.
 
     Targets without values, on the meta device, count in full.
     """
-    stated: Callable[[Tensor], float] | None = getattr(loss, "target_weight", None)
+    return _of_targets(loss, "target_weight", target)
+
+
+def target_count(loss: Loss, target: Tensor, weight: float) -> float:
+    """Return how many of a batch's targets, which the loss weighs so, its metrics count: the number of samples, where it does not say."""
+    own = loss.loss if isinstance(loss, _GuardedLoss) else loss
+    same = getattr(own, "target_count", None) == getattr(own, "target_weight", None)
+    return weight if same else _of_targets(loss, "target_count", target)
+
+
+def _of_targets(loss: Loss, name: str, target: Tensor) -> float:
+    stated: Callable[[Tensor], float] | None = getattr(loss, name, None)
     return float(len(target)) if stated is None or target.is_meta else stated(target)
 
 
@@ -119,11 +133,17 @@ def _built_faults(_plugin: Plugin, _arguments: Sequence[Any], built: Any) -> Ite
     trained = [name for name, parameter in parameters if parameter.requires_grad]
     if trained:
         yield f"it has parameters that nothing trains: {', '.join(trained)}; let the head have them, or call requires_grad_(False)"
+    if hasattr(built, "target_weight") != hasattr(built, "target_count"):
+        there, missing = _OF_TARGETS if hasattr(built, "target_weight") else _OF_TARGETS[::-1]
+        yield (
+            f"it has {there} without {missing}: the one is what the loss weighs its targets, the other how many of them its metrics "
+            "count, len(target) where they count samples; target_count = target_weight says that both are the same"
+        )
     if inspect.isfunction(built):
         yield from function_faults(built, ExpectedCall("loss", _CALLED.positional))
         return
     forward = ExpectedCall("forward", _CALLED.positional) if isinstance(built, torch.nn.Module) else _CALLED
-    yield from call_faults(built, [forward, _METRICS, _TARGET_WEIGHT])
+    yield from call_faults(built, [forward, _METRICS, *(ExpectedCall(name, ("target",)) for name in _OF_TARGETS)])
 
 
 def value_fault(output: Tensor, value: Any) -> str:
@@ -158,14 +178,14 @@ def metrics_fault(values: Any) -> str:
     return ""
 
 
-def weight_fault(value: Any) -> str:
-    """Return why a value cannot be the weight of targets; "" where it can."""
+def weight_fault(value: Any, name: str = "target_weight") -> str:
+    """Return why a value cannot be the weight, or the number, of targets; "" where it can."""
     try:
         number = float(value)
     except (TypeError, ValueError, RuntimeError):
-        return f"its target_weight is {described(value)}, not a number"
+        return f"its {name} is {described(value)}, not a number"
     if not math.isfinite(number) or number < 0:
-        return f"its target_weight is {number}, not a finite number of at least 0"
+        return f"its {name} is {number}, not a finite number of at least 0"
     return ""
 
 
@@ -189,9 +209,16 @@ class _GuardedLoss:
 
     def target_weight(self, target: Tensor) -> float:
         """Return the loss's weight of targets."""
+        return self._of_targets("target_weight", target)
+
+    def target_count(self, target: Tensor) -> float:
+        """Return the number of targets that the loss's metrics count."""
+        return self._of_targets("target_count", target)
+
+    def _of_targets(self, name: str, target: Tensor) -> float:
         with author_code(f"{self.plugin.owned} failed on targets {list(target.shape)}", training=True):
-            value = target_weight(self.loss, target)
-        self.plugin.refuse(weight_fault(value))
+            value = _of_targets(self.loss, name, target)
+        self.plugin.refuse(weight_fault(value, name))
         return value
 
     def _called(self, function: Callable[[Tensor, Tensor], T], output: Tensor, target: Tensor) -> T:
@@ -298,29 +325,29 @@ def _try_micro_batch(trial: LossTrial, targets: Tensor) -> None:
         found = f"is {float(value.detach()):g}, or its gradient is not finite"
         pair = f"outputs drawn from a normal distribution {list(output.shape)} and targets {list(targets.shape)}"
         raise trial.plugin.broken(f"on {pair} it {found if gradient is not None else 'has no gradient'}")
-    weight = target_weight(loss, targets)
+    counted = target_count(loss, targets, target_weight(loss, targets))
     for name, metric in loss.metrics(output.detach(), targets).items():
-        expect_share(trial.plugin.owned, name, float(metric), len(targets), weight)
+        expect_share(trial.plugin.owned, name, float(metric), len(targets), counted)
 
 
-def expect_share(owned: str, metric: str, value: float, samples: int, weight: float) -> None:
+def expect_share(owned: str, metric: str, value: float, samples: int, counts: float) -> None:
     """Refuse a share of the targets that is more than all of them, or less than none.
 
     Raises:
         PluginError: naming the loss as `owned` does.
     """
-    if is_share(metric) and _wrong_share(value, weight):
+    if is_share(metric) and _wrong_share(value, counts):
         counted = f"{samples} samples"
-        if weight != samples:
-            counted = f"{counted} with a weight of {weight:g}"
-        share = f", a share of {value / weight:.2%}" if weight else ""
+        if counts != samples:
+            counted = f"{counted} with a target_count of {counts:g}"
+        share = f", a share of {value / counts:.2%}" if counts else ""
         message = f'{owned} is broken: its metric "{metric}" is {value:g} of {counted}{share}'
         hint = "count each sample at most once; where a sample has many targets, add the share of them that are right"
         raise PluginError(message, hint)
 
 
-def _wrong_share(value: float, weight: float) -> bool:
-    return not -_SHARE_ROUNDING * weight <= value <= (1 + _SHARE_ROUNDING) * weight
+def _wrong_share(value: float, counted: float) -> bool:
+    return not -_SHARE_ROUNDING * counted <= value <= (1 + _SHARE_ROUNDING) * counted
 
 
 def check_bounded(trial: LossTrial) -> None:
@@ -403,7 +430,7 @@ def _expect_mean(loss: Loss, output: Tensor, target: Tensor) -> None:
     import torch
 
     samples = len(target)
-    weights = _weights_of_rows(loss, target)
+    weights = _of_rows(loss, "target_weight", target)
     whole = mean_loss(loss, output, target, sum(weights)).detach()
     alone = [
         mean_loss(loss, output[row : row + 1], target[row : row + 1], weight).detach()
@@ -414,7 +441,7 @@ def _expect_mean(loss: Loss, output: Tensor, target: Tensor) -> None:
     remedy = (
         "average over the samples, and let no sample's loss depend on the others of its batch; with weights of classes, or "
         "targets that are passed over, give the loss the method target_weight(target), which returns the sum of the weights "
-        "that it divides by"
+        "that it divides by, and target_count(target), how many targets its metrics count"
     )
     found = f"the loss of {samples} samples is {float(whole):.6g}, and the mean of theirs one by one {float(mean):.6g}"
     # relative to the samples' own losses, since a mean near zero is not a measure of rounding
@@ -424,28 +451,29 @@ def _expect_mean(loss: Loss, output: Tensor, target: Tensor) -> None:
 
 
 def check_weights(trial: LossTrial) -> None:
-    """Where the loss has `target_weight`, it returns the sum of the samples' weights, numbers of at least 0."""
+    """Where the loss has `target_weight` and `target_count`, they return sums over the samples, numbers of at least 0."""
     import torch
 
     loss, (_, target) = trial.loss(), trial.batch()
-    weights, whole = _weights_of_rows(loss, target), float(target_weight(loss, target))
-    if not math.isclose(whole, sum(weights), rel_tol=torch.finfo(torch.float32).eps):
-        found = (
-            f"the weight of {len(target)} samples is {whole:.6g}, and the sum of theirs one by one {sum(weights):.6g}"
-        )
-        raise BrokenPromise("weights", found, "return the sum over the samples of this call")
+    for name in _OF_TARGETS:
+        each, whole = _of_rows(loss, name, target), float(_of_targets(loss, name, target))
+        if not math.isclose(whole, sum(each), rel_tol=torch.finfo(torch.float32).eps):
+            found = (
+                f"the {name} of {len(target)} samples is {whole:.6g}, and the sum of theirs one by one {sum(each):.6g}"
+            )
+            raise BrokenPromise("weights", found, "return the sum over the samples of this call")
 
 
-def _weights_of_rows(loss: Loss, target: Tensor) -> list[float]:
-    """Return the weight of each sample.
+def _of_rows(loss: Loss, name: str, target: Tensor) -> list[float]:
+    """Return the weight or the count of each sample.
 
     Raises:
         BrokenPromise: one is not a number of at least 0.
     """
-    weights = [target_weight(loss, target[row : row + 1]) for row in range(len(target))]
-    if fault := next(filter(None, map(weight_fault, weights)), ""):
-        raise BrokenPromise("weights", fault, "return a number: the sum of the samples' weights")
-    return [float(weight) for weight in weights]
+    values = [_of_targets(loss, name, target[row : row + 1]) for row in range(len(target))]
+    if fault := next((fault for value in values if (fault := weight_fault(value, name))), ""):
+        raise BrokenPromise("weights", fault, "return a number: a sum over the samples")
+    return [float(value) for value in values]
 
 
 def check_metrics(trial: LossTrial) -> None:
@@ -478,12 +506,12 @@ def check_shares(trial: LossTrial) -> None:
     """What counts samples counts each at most once, so that a share is never above 1 (100 %)."""
     output, target = trial.batch()
     loss = trial.loss()
-    weight = float(target_weight(loss, target))
+    counted = float(target_count(loss, target, target_weight(loss, target)))
     for name, value in _metrics(loss, output.detach(), target).items():
         counts = is_share(name) or not value.is_floating_point()
-        if counts and weight and _wrong_share(float(value), weight):
-            share = 100 * float(value) / weight
-            found = f'"{name}" counts {float(value):g} of {weight:g} samples, a share of {share:.2f} %'
+        if counts and counted and _wrong_share(float(value), counted):
+            share = 100 * float(value) / counted
+            found = f'"{name}" counts {float(value):g} of {counted:g} samples, a share of {share:.2f} %'
             remedy = "count samples; where a sample has many targets, return the mean over its own as a float"
             raise BrokenPromise("shares", found, remedy)
 

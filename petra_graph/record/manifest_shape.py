@@ -69,7 +69,7 @@ _FACTS = {
     "sent": [int],
     "messages": [[(str, int)]],
     "versions": Later({"current": int, "of": [[int]], "copies": Each([str])}),
-    "meters": Later({"samples": int, "weight": float, "sums": {}}),
+    "meters": Later({"samples": int, "weight": float, "counted": Later(float), "sums": {}}),
 }
 
 

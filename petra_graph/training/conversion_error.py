@@ -1,6 +1,6 @@
 """How far a network that `[conversion]` changes is from the network itself, before it trains: the outputs of both for one micro-batch.
 
-In evaluation mode, with the weights that the run begins with, and node by node, so that one node's parameters are in memory at a time.
+In evaluation mode, with the weights that the run begins with.
 """
 
 from __future__ import annotations
@@ -11,12 +11,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from petra_graph.blocks import Block, Streams
-from petra_graph.executor.numerics import Normalisation, NumericsContext, place
-from petra_graph.graph.node_graph import INPUT, NodeGraph
-from petra_graph.measure.initial_blocks import initial_block
+from petra_graph.executor.numerics import Normalisation, NumericsContext
+from petra_graph.graph.node_graph import NodeGraph
 from petra_graph.planning.network.converted_graph import unconverted
 from petra_graph.training.prepared_run import Prepared
+from petra_graph.training.streams_of_samples import streams_of_samples
 from petra_graph.units import plural
 
 
@@ -52,18 +51,5 @@ def _output(prepared: Prepared, graph: NodeGraph, samples: Tensor) -> Tensor:
         seed=spec.run.seed,
         normalisation=Normalisation.of(prepared.facts),
     )
-    streams: dict[str, Streams] = {INPUT: (numerics.prepare(samples),)}
-
-    def inputs_of(name: str) -> list[Tensor]:
-        return [stream for producer in graph.nodes[name].inputs for stream in streams[producer]]
-
-    def blocks() -> Iterator[tuple[str, Block]]:
-        for name in graph.order:
-            shapes = [tuple(stream.shape[1:]) for stream in inputs_of(name)]
-            yield name, place(initial_block(graph.nodes[name], shapes, spec.run.seed), numerics)
-
-    for name, block in blocks() if prepared.initial is None else prepared.initial.loaded(blocks()):
-        block.eval()
-        with numerics.arithmetic():
-            streams[name] = numerics.finalize(name, block, block(*inputs_of(name)))
-    return streams[graph.head][0]
+    loaded = (lambda blocks: blocks) if prepared.initial is None else prepared.initial.loaded
+    return streams_of_samples(graph, samples, numerics, loaded=loaded)[graph.head][0]

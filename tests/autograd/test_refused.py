@@ -9,6 +9,7 @@ import torch
 from torch import nn
 
 from petra_graph.autograd import reversible
+from petra_graph.blocks import NoOptions, Reversible
 from tests.support.sequences import FEATURES, Masked, branch, expect_plain, inputs, sequence
 
 
@@ -36,7 +37,7 @@ def test_a_frozen_parameter_or_an_argument_that_changed_is_refused():
 
 
 class Buffers(nn.Module):
-    """It reads a mask, and counts its calls."""
+    """It reads a mask, and its calls, which it counts."""
 
     def __init__(self):
         super().__init__()
@@ -46,7 +47,7 @@ class Buffers(nn.Module):
 
     def forward(self, x):
         self.calls += 1
-        return torch.tanh(self.linear(x)) * self.mask
+        return torch.tanh(self.linear(x)) * self.mask * int(self.calls)
 
 
 @pytest.mark.parametrize("name", ["mask", "running_mean"])
@@ -66,10 +67,60 @@ def test_a_buffer_that_changed_since_the_forward_that_reads_it_is_refused(name):
 
 @pytest.mark.parametrize("functions", [Buffers, branch])
 def test_buffers_that_every_forward_writes_are_not(functions):
-    """Several forwards before their backwards: statistics and counters follow each, and no gradient reads them."""
+    """Several forwards before their backwards: statistics and counters follow each, and a gradient reads those of its own."""
     made = reversible([functions() for _ in range(3)]).double()
-    losses = [made(inputs(seed=seed)).sum() for seed in range(3)]
-    for loss in losses:
+    plain = copy.deepcopy(made)
+    plain.keep_graphs = 3
+    for network in (made, plain):
+        torch.manual_seed(0)
+        losses = [network(inputs(seed=seed)).square().sum() for seed in range(3)]
+        for loss in losses:
+            loss.backward(retain_graph=True)
+        losses[1].backward()
+    for one, other in zip(made.parameters(), plain.parameters(), strict=True):
+        torch.testing.assert_close(one.grad, other.grad)
+    assert all(map(torch.equal, made.buffers(), plain.buffers()))
+
+
+class Late(Buffers):
+    """It writes to its mask in the second call only."""
+
+    def forward(self, x):
+        if self.linear.bias[0] > 0:
+            self.mask += 1
+        return torch.tanh(self.linear(x)) * self.mask
+
+
+def test_a_buffer_that_is_written_after_other_forwards_is_refused_once():
+    made = reversible([Late()]).double()
+    with torch.no_grad():
+        made[0].function.linear.bias.fill_(-1)
+    made(inputs()).sum().backward()
+    with torch.no_grad():
+        made[0].function.linear.bias.fill_(1)
+    loss = made(inputs()).sum()
+    with pytest.raises(RuntimeError, match=r"block 0 is not as it was .* its buffer function\.mask was modified"):
+        loss.backward()
+    expect_plain(made, inputs())
+
+
+class Counted(Reversible):
+    """It has an inverse, and no `reverse_steps`: its backward evaluates it twice."""
+
+    def __init__(self):
+        super().__init__(((FEATURES,),) * 2, NoOptions())
+        self.inner = Buffers()
+
+    def forward(self, x, t):
+        return t + self.inner(x), x
+
+    def inverse(self, y, s):
+        return s, y - self.inner(s)
+
+
+def test_buffers_that_a_block_would_advance_twice_are_refused():
+    loss = reversible([Counted()]).double()(inputs()).sum()
+    with pytest.raises(RuntimeError, match=r"block 0 writes to its buffers, .* define reverse_steps"):
         loss.backward()
 
 

@@ -12,6 +12,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.utils.flop_counter import FlopCounterMode
 
 import petra_graph
 from petra_graph.autograd import ReversibleSequence, reversible
@@ -301,6 +303,52 @@ def test_blocks_of_ones_own_read_no_arguments(needs_gradient):
     shapes = [(FEATURES,), (FEATURES,)]
     made = reversible([Masked(), OrthogonalMixing(shapes, None), Masked()]).double()
     expect_plain(made, inputs(), inputs(seed=1).requires_grad_(needs_gradient))
+
+
+class RunningScale(nn.BatchNorm1d):
+    """It normalises by running statistics in training too, as batch renormalisation does."""
+
+    def forward(self, x):
+        self.running_var.lerp_(x.detach().var(0), 0.5)
+        return x / self.running_var.sqrt()
+
+
+@pytest.mark.parametrize(
+    "norm",
+    [
+        nn.utils.spectral_norm,
+        nn.utils.parametrizations.spectral_norm,
+        lambda layer: nn.Sequential(layer, RunningScale(FEATURES)),
+    ],
+    ids=["spectral-norm", "spectral-norm-hook", "running-scale"],
+)
+@pytest.mark.parametrize("coupling", ["additive", "midpoint"])
+def test_buffers_that_a_function_advances_count_once(norm, coupling):
+    """The power iterations of a spectral norm: gradients were those of another weight than the forward's."""
+    made = reversible([norm(nn.Linear(FEATURES, FEATURES)) for _ in range(3)], coupling=coupling).double()
+    expect_plain(made, inputs())
+
+
+def test_torch_counts_operations():
+    """Its hooks of several tensors must not be on leaves: parametrizations read parameters, a function reads a stream."""
+    made = reversible([nn.utils.parametrizations.weight_norm(nn.Linear(FEATURES, FEATURES)) for _ in range(2)])
+    with FlopCounterMode(display=False) as count:
+        made(torch.randn(4, FEATURES)).sum().backward()
+    product = 2 * 4 * FEATURES**2
+    assert count.get_total_flops() == 2 * 4 * product  # forward, again, and two products in its backward
+
+
+def test_tensors_without_values_have_shapes():
+    with FakeTensorMode():
+        made = reversible([branch() for _ in range(2)], coupling="bdia")
+        made(torch.randn(4, FEATURES)).sum().backward()
+    assert [one.grad.shape for one in made.parameters()] == [one.shape for one in made.parameters()]
+
+
+@pytest.mark.filterwarnings("ignore::FutureWarning", "ignore::torch.jit.TracerWarning")
+def test_a_trace_is_the_loop():
+    made, x = sequence().eval(), inputs()
+    torch.testing.assert_close(torch.jit.trace(made, x)(x), made(x))
 
 
 def test_a_program_may_be_recorded():

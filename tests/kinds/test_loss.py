@@ -154,13 +154,37 @@ class Weighted(Unstated):
     def target_weight(self, target):
         return self.weights[target].sum()
 
+    target_count = target_weight
 
-class AverageWeight(Unstated):
+
+class CountsSamples(Weighted):
+    metrics = Sound.metrics
+
+    def target_count(self, target):
+        return len(target)
+
+
+class WeightAlone(Unstated):
+    def target_weight(self, target):
+        return self.weights[target].sum()
+
+
+class CountAlone(Unstated):
+    def target_count(self, target):
+        return len(target)
+
+
+class AverageWeight(Weighted):
     def target_weight(self, target):
         return self.weights[target].mean()
 
 
-class NotANumber(Unstated):
+class AverageCount(Weighted):
+    def target_count(self, target):
+        return self.weights[target].mean()
+
+
+class NotANumber(Weighted):
     def target_weight(self, target):
         return float("nan")
 
@@ -175,6 +199,7 @@ def test_what_is_sound_passes():
     assert check_loss(declared(LossDeclaration, InFewDigits)).kept
     assert check_loss(declared(LossDeclaration, CancelsOut)).kept
     assert check_loss(declared(LossDeclaration, Weighted)).kept
+    assert check_loss(declared(LossDeclaration, CountsSamples)).kept
     assert check_loss(declared(LossDeclaration, Sound), output=(4,), samples=5, seed=3).kept
 
 
@@ -191,7 +216,10 @@ def test_what_is_sound_passes():
         (Sums, "mean over samples", "and the mean of theirs one by one"),
         (Contrast, "mean over samples", "and the mean of theirs one by one"),
         (Unstated, "mean over samples", "and the mean of theirs one by one"),
-        (AverageWeight, "weights", "and the sum of theirs one by one"),
+        (WeightAlone, "construction", "it has target_weight without target_count: the one is what the loss weighs"),
+        (CountAlone, "construction", "it has target_count without target_weight: "),
+        (AverageWeight, "weights", "the target_weight of 8 samples is "),
+        (AverageCount, "weights", "the target_count of 8 samples is "),
         (NotANumber, "weights", "its target_weight is nan, not a finite number of at least 0"),
         (MeanMetrics, "metrics", '"margin" of 8 samples is '),
         (MeanOfRight, "metrics", '"top1" of 8 samples is '),

@@ -17,7 +17,8 @@ TOLERANCE = 1e-12
 WINDOW = 4
 MODULE = """
 import torch
-from petra_graph.plugins import DataFacts, DataSetDeclaration, NoOptions
+from torch.nn import functional
+from petra_graph.plugins import DataFacts, DataSetDeclaration, LossDeclaration, NoOptions
 
 
 class Split:
@@ -43,6 +44,28 @@ class Data:
 
 
 PADDED = DataSetDeclaration(summary="Some targets are passed over.", facts=lambda _: Data.facts, build="padded:Data")
+
+
+class OfClasses:
+    weights = torch.tensor([0.1, 0.2, 3.0, 4.0], dtype=torch.float64)
+
+    def __init__(self, options):
+        pass
+
+    def __call__(self, output, target):
+        return functional.cross_entropy(output, target, self.weights.to(output.dtype))
+
+    def target_weight(self, target):
+        return float(self.weights[target[target >= 0]].sum())
+
+    def target_count(self, target):
+        return int((target >= 0).sum())
+
+    def metrics(self, output, target):
+        return {"top1": (output.argmax(1) == target).sum(), "there": (target >= 0).sum()}
+
+
+WEIGHTED = LossDeclaration(summary="Weights of classes, and targets that are passed over.", build="padded:OfClasses")
 """
 SPEC = """
 name = "padded"
@@ -98,7 +121,7 @@ def train(*words: str, directory: str = "runs", processes: int = 1) -> dict[str,
     return {
         f"{event['name']} of epoch {event['epoch']}": event["value"]
         for event in events(only_run(directory))
-        if event["name"].endswith(("/loss", "/top1"))
+        if event["name"].endswith(("/loss", "/top1", "/there"))
     }
 
 
@@ -148,6 +171,25 @@ def test_an_evaluation_is_the_same_in_batches_of_any_size(spec, capsys):
         assert main(["evaluate", "latest", "--json", "--set", f"data.evaluation_batch={size}"]) == 0
         found.append(json.loads(capsys.readouterr().out)["means"])
     assert all(other == pytest.approx(found[0], rel=TOLERANCE) for other in found[1:])
+
+
+WEIGHTED = ("--set", 'loss.name="padded:WEIGHTED"')
+
+
+@pytest.mark.processes
+def test_metrics_are_divided_by_what_they_count(spec, capsys):
+    """A network that was always right had 65 % where the weights of its classes were larger than 1, and 416 % where they were smaller."""
+    whole = train(spec, *WEIGHTED, "--set", "data.batch=16")
+    shares = {name: value for name, value in whole.items() if "/there" in name}
+    assert (len(shares), set(shares.values())) == (6, {1.0})
+    assert train(spec, *WEIGHTED, "--set", "partition.replicas=2", processes=2, directory="two") == pytest.approx(
+        whole, rel=1e-10
+    )
+    capsys.readouterr()
+    assert main(["evaluate", "latest", "--json", "--set", "data.evaluation_batch=7"]) == 0
+    means = json.loads(capsys.readouterr().out)["means"]
+    last = {name: whole[f"test/{name} of epoch 3"] for name in ("loss", "top1", "there")}
+    assert means == pytest.approx(last, rel=TOLERANCE)
 
 
 @pytest.mark.processes

@@ -279,6 +279,9 @@ class ThreeWeights(Labels):
     def target_weight(self, target):
         return float(self.weights[target].sum())
 
+    def target_count(self, target):
+        return len(target)
+
 
 def loss_plugin(loss):
     return as_plugin(LOSS, LossDeclaration(summary="x", build=f"{__name__}:{loss.__name__}"))

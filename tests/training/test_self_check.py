@@ -61,6 +61,11 @@ class Narrow(Buffered):
         return tuple(stream.half() for stream in streams)
 
 
+class Root(Buffered):
+    def forward(self, *streams):
+        return tuple(stream.sqrt() for stream in streams)
+
+
 class Truths(Buffered):
     def forward(self, *streams):
         return tuple(stream > 0 for stream in streams)
@@ -101,7 +106,7 @@ def spec(write):
     write("checked_blocks.py", MODULE)
 
     def made(block):
-        kind = "buffered" if block in {"Narrow", "Truths"} else "reversible"
+        kind = "buffered" if block in {"Narrow", "Root", "Truths"} else "reversible"
         return str(write("checked.toml", SPEC.format(block=block, kind=kind)))
 
     yield made
@@ -135,6 +140,73 @@ def test_a_right_block_passes_and_generators_are_as_they_were(spec, capsys):
     prepare(spec("Right"))
     assert torch.equal(torch.get_rng_state(), before[0])
     assert np.random.get_state()[1].tobytes() == before[1]  # noqa: NPY002
+
+
+MASKED = """
+import torch
+from torch import nn
+from petra_graph.plugins import DataFacts, DataSetDeclaration
+
+TOKENS = 12
+
+
+class Split:
+    def __init__(self, count):
+        generator = torch.Generator().manual_seed(count)
+        self.samples = torch.randint(1, 20, (count, TOKENS), generator=generator)
+        self.samples[torch.arange(TOKENS) >= torch.randint(3, TOKENS + 1, (count, 1), generator=generator)] = 0
+        self.targets = (self.samples[:, 0] > 9).long()
+
+    def __len__(self):
+        return len(self.samples)
+
+    def fetch(self, indices, *, seed, epoch):
+        return self.samples[indices], self.targets[indices]
+
+
+class Data:
+    facts = DataFacts(shape=(TOKENS,), dtype="int64", classes=2)
+
+    def __init__(self, options):
+        self.train, self.test = Split(64), Split(16)
+
+
+PADDED = DataSetDeclaration(summary="Padded on the right.", facts=lambda _: Data.facts, build="masked:Data")
+
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.embed = nn.Embedding(20, 16)
+        self.layers = nn.ModuleList(
+            nn.TransformerEncoderLayer(16, 2, 32, 0.0, batch_first=True, norm_first=True) for _ in range(2)
+        )
+        self.head = nn.Linear(16, 2)
+        self.register_buffer("causal", torch.ones(TOKENS, TOKENS, dtype=torch.bool).triu(1))
+
+    def forward(self, tokens):
+        x, pad = self.embed(tokens), tokens == 0
+        for layer in self.layers:
+            x = layer(x, src_mask=self.causal, src_key_padding_mask=pad)
+        return self.head(x[:, 0])
+"""
+
+
+def test_masks_are_those_of_the_samples(write, capsys):
+    """Drawn ones passed over all tokens of a sample, of which torch's evaluation makes nan."""
+    write("masked.py", MASKED)
+    table = 'name = "module"\noptions = { build = "masked:Net" }'
+    spec = write("masked.toml", f'name = "m"\n[architecture]\n{table}\n[data]\nname = "masked:PADDED"\nbatch = 8\n')
+    assert main(["run", str(spec), "--dry-run"]) == 0
+    assert "has not been tried" not in capsys.readouterr().err
+
+
+def test_what_is_not_finite_for_drawn_streams_is_not_judged(spec, capsys):
+    """A root of what the stem keeps above zero."""
+    assert main(["run", spec("Root"), "--dry-run"]) == 0
+    said = capsys.readouterr().err
+    assert 'warning: node "mine" has not been tried: ' in said
+    assert "run.self_check = false leaves out the check" in said
 
 
 def test_it_can_be_switched_off(spec, capsys):

@@ -12,7 +12,7 @@ import torch
 from attrs import frozen
 from torch import Tensor
 
-from petra_graph.blocks.block_kinds import Streams, backpropagate, leaf
+from petra_graph.blocks.block_kinds import Streams, backpropagate, hookable, leaf
 from petra_graph.blocks.grid import on_grid
 
 
@@ -43,7 +43,7 @@ def evaluate(function: Callable[..., Tensor | Streams], *inputs: Tensor) -> Eval
     """Evaluate `function` at `inputs` with a graph."""
     leaves = tuple(map(leaf, inputs))
     with torch.enable_grad():
-        outputs = function(*leaves)
+        outputs = function(*hookable(leaves))
     return Evaluation((outputs,) if isinstance(outputs, Tensor) else outputs, leaves)
 
 

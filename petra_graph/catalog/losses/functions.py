@@ -47,6 +47,8 @@ class CrossEntropy:
         """Return the sum over the samples of their shares of targets that are not passed over."""
         return float((target.numpy() != _PASSED_OVER).sum()) / max(1, target[0].numel())
 
+    target_count = target_weight
+
     def metrics(self, output: torch.Tensor, target: torch.Tensor) -> Mapping[str, torch.Tensor]:
         """Return the counts "top1" and, of more than five classes, "top5" of the targets that are not passed over."""
         return correct(output, target)

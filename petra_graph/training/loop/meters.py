@@ -15,7 +15,7 @@ from petra_graph.units import plural
 
 
 class Meters:
-    """Sums of the head's results. Their means are over the weight of the targets: the samples, where the loss gives none.
+    """Sums of the head's results. The mean of losses is over the weight of the targets, that of metrics over the number that they count.
 
     Results wait on their device until they are read.
     """
@@ -24,7 +24,7 @@ class Meters:
         """Begin without a batch; `loss` is the plugin's name in messages."""
         self._loss = loss
         self.samples = 0
-        self.weight = 0.0
+        self.weight, self.counted = 0.0, 0.0
         self._sums: dict[str, float] = {}
         self._pending: list[HeadResult] = []
 
@@ -32,6 +32,7 @@ class Meters:
         """Take one batch, without reading it."""
         self.samples += result.samples
         self.weight += result.weight
+        self.counted += result.counted
         self._pending.append(evolve(result, evaluated=None))  # what was compared would stay in memory
 
     def read(self) -> Sequence[tuple[HeadResult, float]]:
@@ -44,26 +45,28 @@ class Meters:
             self._add("loss", loss * result.weight)
             for name in result.metrics:
                 value = next(values[name])
-                expect_share(self._loss, name, value, result.samples, result.weight)
+                expect_share(self._loss, name, value, result.samples, result.counted)
                 self._add(name, value)
         return list(zip(pending, losses, strict=True))
 
     def sums(self) -> Mapping[str, Any]:
         self.read()
-        return {"samples": self.samples, "weight": self.weight, "sums": dict(self._sums)}
+        return {"samples": self.samples, "weight": self.weight, "counted": self.counted, "sums": dict(self._sums)}
 
     def merge(self, other: Mapping[str, Any]) -> None:
         """Add the sums of other meters."""
         self.read()
         self.samples += other["samples"]
         self.weight += other["weight"]
+        self.counted += other.get("counted", other["weight"])  # which is newer than checkpoints of this format
         for name, value in other["sums"].items():
             self._add(name, value)
 
     def means(self) -> Mapping[str, float]:
         """Return the mean of the loss, and of each metric as a fraction of the targets; zeros while no target has counted."""
         self.read()
-        return {name: total / self.weight if self.weight else 0.0 for name, total in self._sums.items()}
+        by = {name: self.weight if name == "loss" else self.counted for name in self._sums}
+        return {name: total / by[name] if by[name] else 0.0 for name, total in self._sums.items()}
 
     def expect_targets(self, data: str) -> None:
         """Refuse batches of which no target has counted; `data` names them."""

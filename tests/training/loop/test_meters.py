@@ -6,6 +6,7 @@ import json
 
 import pytest
 import torch
+from attrs import evolve
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -18,6 +19,7 @@ def result(losses: list[float], right: int) -> HeadResult:
         micro_batch=0,
         samples=len(losses),
         weight=len(losses),
+        counted=len(losses),
         loss=torch.tensor(sum(losses) / len(losses), dtype=torch.float64),
         metrics={"top1": torch.tensor(right)},
     )
@@ -41,6 +43,15 @@ def test_the_mean_is_the_samples_own(parts):
         totals.add(result(losses, len(losses)))
     every = [loss for losses in parts for loss in losses]
     assert totals.means() == pytest.approx({"loss": sum(every) / len(every), "top1": 1.0})
+
+
+def test_a_loss_is_divided_by_its_weight_and_a_metric_by_what_it_counts():
+    totals, whole = Meters(), Meters()
+    totals.add(evolve(result([4.0, 4.0], 2), weight=0.5))
+    totals.add(evolve(result([1.0], 1), weight=1.0))
+    for half in (totals.sums(), {**Meters().sums(), "sums": {}}):
+        whole.merge(json.loads(json.dumps(half)))
+    assert whole.means() == totals.means() == {"loss": 2.0, "top1": 1.0}
 
 
 def test_others_sums_are_added():

@@ -1,0 +1,53 @@
+"""Convolutions that oneDNN differentiates wrongly on processors without AVX-512, and another way to the same values.
+
+Before a 1x1 convolution with a stride, oneDNN copies the pixels that it reads into a workspace. In float32 and channels-last, that has
+too little room for 2 to 7 channels: the gradient of the weights writes past its end, is wrong, or ends the process
+(https://github.com/uxlfoundation/oneDNN/issues/6035). So the pixels are picked before the convolution, which is left without a stride.
+
+Decision: where AVX-512 is in use, convolutions stay as they are, since oneDNN takes sound kernels there, which give other last bits.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from functools import partial
+
+import torch
+from torch import Tensor, nn
+
+_ROOM = 8
+"""Channels from which the workspace is large enough."""
+_VARIABLES = ("ONEDNN_MAX_CPU_ISA", "DNNL_MAX_CPU_ISA")
+_OTHERS = ("SSE", "AVX2")
+"""What limits oneDNN to older instructions in these variables; "AVX" alone as well."""
+
+
+def pick_pixels_first(block: nn.Module) -> None:
+    """Let the convolutions of a block that are hit read the pixels of their stride."""
+    if _has_avx512():
+        return
+    for module in block.modules():
+        if isinstance(module, nn.Conv2d) and _is_hit(module):
+            module.register_forward_pre_hook(partial(_picked, stride=module.stride))
+            module.stride = (1, 1)
+
+
+def _is_hit(convolution: nn.Conv2d) -> bool:
+    return (
+        convolution.kernel_size == (1, 1)
+        and max(convolution.stride) > 1
+        and convolution.padding in {(0, 0), "valid"}
+        and convolution.groups == 1
+        and 1 < convolution.in_channels < _ROOM
+    )
+
+
+def _picked(_: nn.Module, read: Sequence[Tensor], *, stride: tuple[int, ...]) -> Tensor:
+    (x,) = read
+    return x[..., :: stride[0], :: stride[1]].contiguous(memory_format=torch.channels_last)
+
+
+def _has_avx512() -> bool:
+    limit = next(filter(None, map(os.environ.get, _VARIABLES)), "").upper()
+    return torch.cpu._is_avx512_supported() and limit != "AVX" and not limit.startswith(_OTHERS)  # noqa: SLF001
