@@ -18,12 +18,18 @@ from attrs import define, frozen
 from torch import Tensor, fx, nn
 from torch.fx.node import map_aggregate
 
+from petra_graph.cutting.cannot_cut import CannotCut
 from petra_graph.cutting.deferred_values import DeferredValues, Steps, carry_out
 from petra_graph.cutting.parts import Part, parts_of
-from petra_graph.cutting.recorded_forward import CannotCut, Device, RecordedForward, Size, recorded
+from petra_graph.cutting.recorded_forward import RecordedForward, Size, recorded
+from petra_graph.cutting.recorder import Device
+from petra_graph.cutting.unfit_modules import expect_fit
 from petra_graph.cutting.units import units_of
+from petra_graph.units import listed
 
 Forward = Callable[..., tuple[Tensor, ...]]
+_AS_COPIES = {"view": "reshape", "view_as": "reshape_as"}
+"""Views of a value whose memory has another order in a node (channels-last) than in the network: copied where no view can be had."""
 
 
 @frozen(eq=False)
@@ -44,9 +50,10 @@ class HeldNetwork:
         held = DeferredValues()
         with torch.random.fork_rng(devices=[]), torch.device("cpu"), held:
             module = build()
+        expect_fit(module)
         steps: dict[int, Steps] = {}
         replaced: dict[int, Tensor] = {}
-        for name, tensor in _names_of(module):
+        for name, tensor in list(_names_of(module)):  # a list holds them: no identity is given twice
             if id(tensor) not in replaced and (drawn := held.take(tensor)):
                 replaced[id(tensor)] = _like(tensor, torch.empty_like(tensor, device="meta"))
                 steps[id(replaced[id(tensor)])] = drawn
@@ -64,6 +71,8 @@ class CutNetwork:
     forward: RecordedForward
     parts: Mapping[str, Part]
     """By name, in order."""
+    unlike: Mapping[bool, frozenset[str]]
+    """In training, and in evaluation: the modules that the network's own `train` puts into the other mode, by name."""
 
     @cached_property
     def shared(self) -> Mapping[str, Mapping[str, str]]:
@@ -100,10 +109,21 @@ def cut_network(
         CannotCut: the network cannot be cut; the message says where and why.
     """
     held = HeldNetwork.of(build)
+    unlike = {mode: _unlike(held.module, mode=mode) for mode in (False, True)}
     units = units_of(held.module, listed)
     forward = recorded(held.module, units.names, sample, dtype)
     parts = parts_of(held.module, forward.training, units.nodes.__contains__)
-    return CutNetwork(held, forward, {part.name: part for part in parts})
+    return CutNetwork(held, forward, {part.name: part for part in parts}, unlike)
+
+
+def _unlike(network: nn.Module, *, mode: bool) -> frozenset[str]:
+    before = [(name, one, one._version) for name, one in _names_of(network)]  # noqa: SLF001
+    network.train(mode)
+    after = [(name, one, one._version) for name, one in _names_of(network)]  # noqa: SLF001
+    if written := [old[0] for old, new in zip(before, after, strict=True) if old[1] is not new[1] or old[2] != new[2]]:
+        hint = "override `train` in the module that holds them, which is then a node or a part of one"
+        raise CannotCut(f"its train({mode}) writes to {listed(written)}, which no part would do", hint)
+    return frozenset(name for name, module in network.named_modules() if module.training != mode)
 
 
 def copy_part(owner: nn.Module, network: CutNetwork, part: Part) -> Forward:
@@ -175,6 +195,7 @@ def _part_graph(part: Part, twins: Mapping[fx.Node, fx.Node]) -> fx.Graph:
     streams = {node: graph.placeholder(f"stream{index}") for index, node in enumerate(part.reads)}
     originals = {twin: node for node, twin in twins.items()}
     own = {node: _read(graph, part, node, stream) for node, stream in streams.items()}
+    changed = {node for one in part.operations for node in one.meta.get("changes", ())}
 
     def argument(value: Any) -> Any:
         if isinstance(value, fx.Node):
@@ -195,7 +216,9 @@ def _part_graph(part: Part, twins: Mapping[fx.Node, fx.Node]) -> fx.Graph:
             kwargs = dict(map_aggregate(twin.meta.get("kwargs", dict(twin.kwargs)), argument))
             if kwargs.get("inplace") and _only_reads(part, node):
                 kwargs["inplace"] = False
-            own[node] = graph.create_node(node.op, node.target, args, kwargs)
+            views = node.op == "call_method" and node.target in _AS_COPIES and torch.dtype not in map(type, args)
+            target = _AS_COPIES[str(node.target)] if views and node not in changed else node.target
+            own[node] = graph.create_node(node.op, target, args, kwargs)
         return own[node]
 
     for node in part.operations:

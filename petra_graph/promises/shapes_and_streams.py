@@ -27,7 +27,7 @@ def check_shapes(trial: Trial) -> None:
     An output of integers or booleans carries no gradient: it may hand on what came in as integers (tokens, a mask), and
     nothing that depends on floating-point streams; a reversible block may also write to a stream of integers that it reads.
     """
-    harness = Harness(trial)
+    harness = Harness(trial, trial.compute)
     block, dtype = harness.block, harness.numerics.dtype
     inputs = harness.inputs(0)
     with harness.without_graph():

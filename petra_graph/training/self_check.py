@@ -15,7 +15,7 @@ anything is written, and leaves every generator as it was, so that it changes no
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from functools import partial
 from itertools import chain
@@ -53,7 +53,7 @@ from petra_graph.planning.check.checked_spec import CheckedSpec
 from petra_graph.planning.network.measure_network import MeasuredNetwork
 from petra_graph.promises.block_trial import Trial, normal
 from petra_graph.promises.blocks_at_a_glance import looks_sound
-from petra_graph.promises.learned_and_running_state import IN_A_FORWARD
+from petra_graph.promises.learned_and_running_state import IN_A_FORWARD, remembers_in_buffers
 from petra_graph.promises.micro_batches_through_block import Harness
 from petra_graph.training.data.opened_data import OpenedData
 from petra_graph.training.loop.metrics_of_evaluation import MetricsOfEvaluation
@@ -74,6 +74,8 @@ _CAUSES = (
     "evaluation mode",
 )
 """Where several promises of a block are broken, the first of these explains the others; "state" is state that moves in any forward."""
+_OF_OTHER_EVALUATIONS = ("statistics", "recomputation", "randomness", "gradients", "inverse")
+"""What a block need not promise whose forward runs once, with its graph, and which remembers nothing outside its buffers."""
 _SAMPLES = 2
 """The samples in a micro-batch of a block's trial."""
 _TARGETS, _LARGE = 8, 2**16
@@ -90,6 +92,8 @@ class SelfCheck:
     training: Training
     stages: Sequence[StageFacts]
     """What plugins may know of each stage."""
+    kept: Collection[str] = ()
+    """The nodes whose forward keeps its graph."""
     reporter: StartReporter
     _doubts: list[str] = field(factory=list, init=False)
 
@@ -137,9 +141,10 @@ class SelfCheck:
             if node.plugin is None or node.plugin.is_first_party:
                 continue
             inputs, dtypes = self._read(node)
-            key = (node.plugin, node.options, node.kind, inputs, dtypes)
+            runs_once = node.kind == "head" or name in self.kept
+            key = (node.plugin, node.options, node.kind, inputs, dtypes, runs_once)
             with self._step(f'node "{name}" ({node.plugin.owned})'):
-                broken = memo.get(key, partial(self._broken_by_block, node, inputs, dtypes))
+                broken = memo.get(key, partial(self._broken_by_block, node, inputs, dtypes, runs_once=runs_once))
             alike = next((nodes for _, outcomes, nodes in found if outcomes is broken), None)
             if alike is not None:
                 alike.append(name)
@@ -152,14 +157,18 @@ class SelfCheck:
             names = [other.promise for other in others]
             yield _problem(node.plugin, cause, node.path, names, node=f'node "{nodes[0]}"{more}: ')
 
-    def _broken_by_block(self, node: Node, inputs: Sequence[Shape], dtypes: Sequence[torch.dtype]) -> Sequence[Outcome]:
+    def _broken_by_block(
+        self, node: Node, inputs: Sequence[Shape], dtypes: Sequence[torch.dtype], *, runs_once: bool
+    ) -> Sequence[Outcome]:
         trial = self._trial(node, inputs, dtypes)
-        return () if looks_sound(trial) else examine(trial, when="before_run").broken
+        broken = () if looks_sound(trial) else examine(trial, when="before_run").broken
+        once = bool(broken) and runs_once and remembers_in_buffers(trial)
+        return [one for one in broken if not (once and one.promise in _OF_OTHER_EVALUATIONS)]
 
     def _trial(self, node: Node, inputs: Sequence[Shape], dtypes: Sequence[torch.dtype]) -> Trial:
         assert node.plugin is not None
         real = self._real_samples() if INPUT in node.inputs else None
-        streams = iter(range(10**9))
+        streams, precision = iter(range(10**9)), self.network.spec.precision
 
         def draw(shape: Shape, generator: torch.Generator) -> Tensor:
             at = next(streams) % len(inputs)
@@ -177,6 +186,8 @@ class SelfCheck:
             options=node.options,
             batch=_SAMPLES,
             draw=draw,
+            compute="float64" if precision.compute == "float64" else "float32",
+            memory_format=precision.memory_format,
         )
 
     def _read(self, node: Node) -> tuple[Sequence[Shape], Sequence[torch.dtype]]:
