@@ -22,7 +22,9 @@ _DEPTH = 4
 @contextmanager
 def borrowed(network: nn.Module, device: str) -> Iterator[Mapping[int, str]]:
     """Give a network zeros for its parameters and buffers, and yield their names by identity."""
-    former = [content for module in network.modules() for content in _contents(vars(module), _DEPTH)]
+    former: dict[int, tuple[Any, Any]] = {}
+    for module in network.modules():
+        _contents(vars(module), _DEPTH, former)
     own = [*network.named_parameters(remove_duplicate=False), *network.named_buffers(remove_duplicate=False)]
     given: dict[int, Tensor] = {}
     names: dict[int, str] = {}
@@ -33,23 +35,26 @@ def borrowed(network: nn.Module, device: str) -> Iterator[Mapping[int, str]]:
             names[id(given[id(tensor)])] = name
     try:
         for module in network.modules():
-            for held in (module._parameters, module._buffers):  # noqa: SLF001  a setter would ask for the same class
+            for held in (
+                vars(module)["_parameters"],
+                vars(module)["_buffers"],
+            ):  # a setter would ask for the same class
                 held.update({key: given[id(one)] for key, one in held.items() if one is not None})
         yield names
     finally:
-        for container, content in former:
+        for container, content in former.values():
             container.clear()
             (container.extend if isinstance(container, list) else container.update)(content)
 
 
-def _contents(value: Any, depth: int) -> Iterator[tuple[Any, Any]]:
-    """Yield the containers in attributes, each with what is in it now."""
-    if depth == 0 or isinstance(value, _OTHER):
+def _contents(value: Any, depth: int, found: dict[int, tuple[Any, Any]]) -> None:
+    """Find the containers in attributes, each with what is in it now."""
+    if depth == 0 or isinstance(value, _OTHER) or id(value) in found:
         return
     if isinstance(value, MutableMapping | list | set):
-        yield value, value.copy() if hasattr(value, "copy") else dict(value)
+        found[id(value)] = value, value.copy() if hasattr(value, "copy") else dict(value)
     inside = value.values() if isinstance(value, MutableMapping) else value if isinstance(value, list | tuple) else ()
     for one in inside:
-        yield from _contents(one, depth - 1)
+        _contents(one, depth - 1, found)
     if type(value).__module__ != "builtins" and hasattr(value, "__dict__"):
-        yield from _contents(vars(value), depth - 1)
+        _contents(vars(value), depth - 1, found)

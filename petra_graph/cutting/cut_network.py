@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import copy
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
 import torch
-from attrs import define, frozen
+from attrs import define, field, frozen
 from torch import Tensor, fx, nn
 from torch.fx.node import map_aggregate
 
@@ -71,7 +71,7 @@ class CutNetwork:
     forward: RecordedForward
     parts: Mapping[str, Part]
     """By name, in order."""
-    unlike: Mapping[bool, frozenset[str]]
+    unlike: Mapping[bool, Collection[str]] = field(factory=lambda: {True: (), False: ()})
     """In training, and in evaluation: the modules that the network's own `train` puts into the other mode, by name."""
 
     @cached_property
@@ -113,7 +113,18 @@ def cut_network(
     units = units_of(held.module, listed)
     forward = recorded(held.module, units.names, sample, dtype)
     parts = parts_of(held.module, forward.training, units.nodes.__contains__)
+    _expect_one_writer(parts)
     return CutNetwork(held, forward, {part.name: part for part in parts}, unlike)
+
+
+def _expect_one_writer(parts: Sequence[Part]) -> None:
+    """Expect that no module that writes to its buffers, as batch normalisation does, is in several parts: each would have its own."""
+    writers = Counter(
+        name for part in parts for name in {str(one.target) for one in part.operations if one.meta.get("writes")}
+    )
+    if several := [name for name, count in writers.items() if count > 1]:
+        message = f"{listed(several)} is called in several nodes, and writes to buffers, of which each node would have its own"
+        raise CannotCut(message, "make one module for each call, or put all calls into a module of their own")
 
 
 def _unlike(network: nn.Module, *, mode: bool) -> frozenset[str]:
@@ -121,8 +132,11 @@ def _unlike(network: nn.Module, *, mode: bool) -> frozenset[str]:
     network.train(mode)
     after = [(name, one, one._version) for name, one in _names_of(network)]  # noqa: SLF001
     if written := [old[0] for old, new in zip(before, after, strict=True) if old[1] is not new[1] or old[2] != new[2]]:
-        hint = "override `train` in the module that holds them, which is then a node or a part of one"
-        raise CannotCut(f"its train({mode}) writes to {listed(written)}, which no part would do", hint)
+        hint = "leave parameters and buffers as they are, and compute what depends on the mode in the forward of a module of its own"
+        raise CannotCut(
+            f"its train({mode}) writes to {listed(written)}, and a change of mode must leave parameters and buffers as they are",
+            hint,
+        )
     return frozenset(name for name, module in network.named_modules() if module.training != mode)
 
 
@@ -158,6 +172,9 @@ def _copy_out(owner: nn.Module, held: HeldNetwork, made: fx.GraphModule) -> None
     redrawn = dict(_names_of(held.build())) if held.drawn_at_once and _has_values() else {}
     for name, tensor in [*made.named_parameters(), *made.named_buffers()]:
         memo[id(tensor)] = _like(tensor, _values(tensor, held, redrawn.get(name)))
+    for module in made.modules():  # what hooks have computed of parameters, and compute again: old weight_norm, pruning
+        made_of_others = (one for one in vars(module).values() if isinstance(one, Tensor) and not one.is_leaf)
+        memo |= {id(one): one.detach().to(torch.get_default_device()) for one in made_of_others}
     for name, child in made.named_children():
         owner.add_module(name, copy.deepcopy(child, memo))
     for name, parameter in made.named_parameters(recurse=False):

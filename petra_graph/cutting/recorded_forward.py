@@ -25,12 +25,15 @@ from torch import fx, nn
 from petra_graph.blocks.moving_state import moved, state_of
 from petra_graph.cutting.borrowed_network import borrowed
 from petra_graph.cutting.cannot_cut import CannotCut
-from petra_graph.cutting.recorder import Recorder, numbered
+from petra_graph.cutting.recorder import OF_JIT, Recorder, numbered
 from petra_graph.kinds.author_code import author_line
 from petra_graph.kinds.generators import seeded
 from petra_graph.units import listed
 
 _BATCHES = (3, 5)
+_COUNT = (
+    "count in a buffer of a module of its own, in place, and only while its attribute `track_running_stats` is true"
+)
 
 
 @frozen
@@ -121,16 +124,22 @@ class _Forward:
             self.network.train(self.train)
             first = self._called(Recorder(self.network, self.units, names, device))
             if not self.key:
+                self._expect_buffers(names)
                 before = state_of(self.network)
                 again = self._called(Recorder(self.network, self.units, names, device, earlier=first.nodes))
                 _expect_same(first, again)
                 inside = tuple(f"{name}." for name in self.units.values())  # which the self-check asks
                 if names_moved := [one for one in moved(before, state_of(self.network)) if not one.startswith(inside)]:
-                    hint = "count in a module of its own, in a buffer, and change it only while its attribute `track_running_stats` is true"
+                    hint = f"draw with torch; {_COUNT}"
                     raise CannotCut(
                         f"its forward changes {listed(names_moved)} at each call, which its parts would not do", hint
                     )
         return first.graph
+
+    def _expect_buffers(self, names: Mapping[int, str]) -> None:
+        own = self.network.named_buffers(remove_duplicate=False)
+        if replaced := [name for name, one in own if id(one) not in names]:
+            raise CannotCut(f"its forward replaces the buffer {listed(replaced)}, which its parts would not do", _COUNT)
 
     def _called(self, recorder: Recorder) -> Recorder:
         sample = torch.zeros(*self.shape, dtype=self.dtype, device=recorder.device)
@@ -144,6 +153,7 @@ class _Forward:
             reason = f"{type(error).__name__}: {str(error).strip().partition(chr(10))[0]}"
             at = author_line(error)
             hint = f"it runs on {list(self.shape)} of {self.dtype}, of which {self.shape[0]} are the batch"
+            hint = OF_JIT if "TorchScript" in str(error) else hint
             raise CannotCut(f"{f'{at}: ' if at else ''}its forward fails: {reason}", hint) from error
         return recorder
 

@@ -37,6 +37,9 @@ _CHANGES_GRADIENTS = {"register_hook", "register_post_accumulate_grad_hook", "ba
 """Functions that return no tensor, and change what a backward does, or what a tensor is."""
 _PLAIN = (bool, int, float, complex, str, torch.dtype, torch.layout, torch.memory_format, EllipsisType, type(None))
 _DEVICES = ("cpu", "cuda", "mps", "xpu")
+OF_JIT = (
+    "leave out torch.jit, or let a module of its own call what it has made, which is then one operation of the graph"
+)
 _APART = "put it into a module of its own, which is then one operation of the graph"
 
 
@@ -95,7 +98,11 @@ class Recorder:
     """Within a unit: the tensors that it may read."""
     _inside: bool = False
     _states: dict[nn.Module, State] = field(factory=dict)
+    """Of the units, as the forward found or left them."""
+    _own: Mapping[nn.Module, set[int]] = field(factory=dict)
+    """The parameters and buffers of the units."""
     _generators: Mapping[str, Any] = field(factory=states_without_key)
+    _seed: int = field(factory=torch.initial_seed)
     _autocast: Sequence[bool] = field(factory=_autocast)
     _draws: _Draws = field(factory=_Draws)
 
@@ -105,6 +112,7 @@ class Recorder:
         paths = {module: name for name, module in self.network.named_modules()}
         call, apply = nn.Module.__call__, vars(torch.autograd.Function)["apply"]
         self._states = {unit: state_of(unit) for unit in self.units}
+        self._own = {unit: {id(one) for one in [*unit.parameters(), *unit.buffers()]} for unit in self.units}
 
         def recorded_call(module: nn.Module, *args: Any, **kwargs: Any) -> Any:
             if self._inside or module not in paths:
@@ -155,6 +163,8 @@ class Recorder:
         if name in _CHANGES_GRADIENTS:
             named = f"sets {function.__self__.__name__} of a tensor" if name == "__set__" else f"calls {name}"
             raise CannotCut(f"its forward {named}, which no graph of operations can hold", _APART)
+        if isinstance(function, torch._ops.OpOverload) and function.namespace == "aten":  # noqa: SLF001
+            raise CannotCut(f"its forward calls {function}, as what torch.jit has made does", OF_JIT)
         masks = [one for one in _tensors(args[1:]) if one.dtype == torch.bool] if name == "__getitem__" else []
         decisive = masks or (args if name in _READS | _CHOOSES else ())
         if any(id(one) in self.nodes for one in _tensors(decisive)):
@@ -227,32 +237,36 @@ class Recorder:
     def _unit(self, module: nn.Module, call: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         name = self.units[module]
         self._expect_none_drawn()
-        if names := moved(self._states[module], state_of(module)):
+        if names := moved(self._states[module], self._quietly(state_of, (module,), {})):
             hint = f"give it to {name} as an argument, or set it in __init__"
             raise CannotCut(f"its forward sets {listed(names)} of {name}, which the node of {name} does not see", hint)
 
         def run(*all_args: Any, **named: Any) -> Any:
-            own = [*module.parameters(), *module.buffers()]
-            self._given = {id(one) for one in [*own, *_tensors((all_args, named))]}
+            self._given = self._own[module] | {id(one) for one in _tensors((all_args, named))}
             return call(module, *all_args, **named)
 
         def create(given: tuple[Any, ...], named: dict[str, Any]) -> fx.Node:
             node = self._created("call_module", name, given, named)
             node.meta["container"] = name.rpartition(".")[0]
             node.meta["inplace"] = bool(getattr(module, "inplace", False))
+            node.meta["writes"] = versions != [one._version for one in module.buffers()]  # noqa: SLF001
             return node
+
+        versions = [one._version for one in module.buffers()]  # noqa: SLF001
 
         try:
             result = self._operation(run, args, kwargs, create)
         finally:
             self._given = None
-        self._states[module], self._generators = state_of(module), states_without_key()
+        self._states[module], self._generators = self._quietly(state_of, (module,), {}), states_without_key()
         return result
 
     def _expect_given(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
         """Within a unit: expect that it reads its own parameters and buffers and what it is given, since its node has no others."""
-        for one in _tensors((args, kwargs)) if self._given is not None else ():
-            if id(one) not in self._given and (id(one) in self.names or id(one) in self.nodes):
+        if (given := self._given) is None:
+            return
+        for one in _tensors((args, kwargs)):
+            if id(one) not in given and (id(one) in self.names or id(one) in self.nodes):
                 what = self.names.get(id(one), "a tensor of the network's forward")
                 hint = (
                     "give the module what it reads as an argument of its forward, or let it hold the parameter itself"
@@ -270,15 +284,22 @@ class Recorder:
         line = _line()
         self._expect_none_drawn()
         if self._autocast != _autocast():
-            hint = f'set precision.compute = "bfloat16", which all nodes compute in, or {_APART}: `return self.body(x).float()`'
+            hint = f'leave it out, and set precision.compute = "bfloat16", which all nodes compute in; or {_APART}, and returns float32'
             raise CannotCut("its forward switches torch.autocast, which nodes would not do", hint)
         node = self.graph.create_node(op, target, args, kwargs)
         node.meta.update(container=self._containers[-1], line=line, random=False)
         return node
 
     def _expect_none_drawn(self) -> None:
+        if torch.initial_seed() != self._seed:
+            raise CannotCut(
+                "its forward seeds torch's generator, which has a key for each node and micro-batch", "seed nothing"
+            )
         if drawn := drawn_without_key(self._generators):
-            hint = "draw with torch, and choose by a tensor: torch.where(torch.rand((), device=x.device) < 0.9, self.layer(x), x)"
+            hint = (
+                "draw with torch, and not in evaluation: x + F.dropout(x.new_ones(1), 0.1, self.training) * self.layer(x) drops a layer; "
+                "or draw in a module of its own"
+            )
             raise CannotCut(f"its forward draws random numbers from {' and '.join(drawn)}, here or before", hint)
 
     def _results(self, node: fx.Node, result: Any) -> None:
@@ -329,7 +350,7 @@ class Recorder:
         if id(tensor) not in self.nodes:
             hint = (
                 "register it, as in self.register_buffer(name, tensor, persistent=False), or compute it in the forward; "
-                "let a module return what the forward reads of its inside"
+                "let a module return what the forward reads of its inside, and call torch.vmap and others of torch.func there"
             )
             raise CannotCut(
                 "its forward reads a tensor that is neither a parameter, nor a buffer, nor made from its input", hint
