@@ -237,7 +237,8 @@ class Recorder:
     def _unit(self, module: nn.Module, call: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         name = self.units[module]
         self._expect_none_drawn()
-        if names := moved(self._states[module], self._quietly(state_of, (module,), {})):
+        before, now = self._states[module], self._quietly(state_of, (module,), {})
+        if names := [*moved(before, now), *(now.keys() - before.keys())]:
             hint = f"give it to {name} as an argument, or set it in __init__"
             raise CannotCut(f"its forward sets {listed(names)} of {name}, which the node of {name} does not see", hint)
 

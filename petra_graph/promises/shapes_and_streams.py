@@ -44,7 +44,7 @@ def check_shapes(trial: Trial) -> None:
             found = f"an output is {name_of(stream.dtype)} where parameters and inputs are {name_of(dtype)}"
             remedy = "make new tensors with x.new_zeros or dtype=x.dtype, and register constants with register_buffer"
             raise BrokenPromise("shapes", found, remedy)
-    _expect_gradients(inputs, outputs, reversible=block.kind == "reversible", of_network=block.of_network)
+    _expect_gradients(inputs, outputs, reversible=block.kind == "reversible", of_network=bool(block.of_network))
     if block.kind == "reversible" and shapes != expected:
         _expect_shapes_back(harness, outputs, inputs)
     if isinstance(block, Reversible):
