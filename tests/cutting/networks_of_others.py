@@ -327,6 +327,49 @@ KEPT = [
 ]
 
 
+class SpectralNormDelayed(SpectralNorm):
+    """Trained with a method that runs each forward twice."""
+
+
+class LimitedNorm(Codes):
+    """Beside a mask of float32."""
+
+    def __init__(self):
+        super().__init__()
+        self.codes = nn.Embedding(16, 16, max_norm=1.0)
+
+    def forward(self, x):
+        x = self.a(x)
+        nearest, positive = x.argmax(1), (x > 0).float()
+        return self.c((self.b(x) + self.codes(nearest)) * positive)
+
+
+class ViewedWithin(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.a, self.b = nn.Conv2d(1, 4, 1), nn.Sequential(Viewing())
+
+    def forward(self, x):
+        return self.b(self.a(x.view(-1, 1, 2, 4)))
+
+
+class Viewing(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.b, self.c = nn.Conv2d(4, 4, (1, 2)), nn.Linear(24, 3)
+
+    def forward(self, x):
+        return self.c(self.b(x).view(x.size(0), -1))
+
+
+BROKEN = [
+    (SpectralNormDelayed, "b.parametrizations.weight.0._v changed in a forward", 'method.name = "backprop"'),
+    (LimitedNorm, "parameters codes.weight changed in a forward", "nn.Embedding(max_norm=...)"),
+    (ViewedWithin, "view size is not compatible", 'precision.memory_format = "contiguous"'),
+]
+"""Refused by the self-check, with the reason and the remedy."""
+
+
 class PythonDraws(Three):
     def forward(self, x):
         x = self.a(x)

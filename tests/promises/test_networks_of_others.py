@@ -12,6 +12,7 @@ from torch import nn
 
 import petra_graph as pg
 from petra_graph.cutting import CannotCut, cut_network
+from petra_graph.errors import PluginError
 from petra_graph.kinds.generators import states_without_key
 from tests.cutting import networks_of_others as others
 
@@ -86,3 +87,38 @@ def test_it_is_refused_with_the_line_and_a_remedy(make, line, reason, remedy):
         _, number = re.match(r"(.*):(\d+): ", str(caught.value)).groups()
         assert line in source[int(number) - begins]
     assert states_without_key() == states
+
+
+@pytest.mark.parametrize(("make", "reason", "remedy"), others.BROKEN, ids=lambda one: getattr(one, "__name__", ""))
+def test_the_self_check_names_the_cause_and_a_remedy(make, reason, remedy, here):
+    with pytest.raises(PluginError, match=re.escape(reason)) as caught:
+        trained(make, make())
+    assert remedy in caught.value.problems[0].hint
+
+
+def test_in_contiguous_memory_a_module_may_view_what_a_convolution_returns(here):
+    trained(others.ViewedWithin, others.ViewedWithin(), precision={"memory_format": "contiguous"})
+
+
+@pytest.mark.filterwarnings("ignore:.*torch.jit.script.*:FutureWarning")
+def test_scripted_modules_are_refused_by_name():
+    class Scripted(others.Three):
+        def __init__(self):
+            super().__init__()
+            self.b = torch.jit.script(self.b)
+
+    class Calling(others.Three):
+        def forward(self, x):
+            return super().forward(doubled(x))
+
+    doubled = torch.jit.script(_doubled)
+    with pytest.raises(CannotCut, match=r"modules are of torch\.jit, whose parts cannot be copied: b") as caught:
+        cut_network(Scripted, (8,), torch.float32)
+    assert "leave out torch.jit" in caught.value.hint
+    with pytest.raises(CannotCut, match="its forward") as caught:
+        cut_network(Calling, (8,), torch.float32)
+    assert "leave out torch.jit" in caught.value.hint
+
+
+def _doubled(x: torch.Tensor):
+    return x * 2
