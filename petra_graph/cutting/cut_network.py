@@ -20,9 +20,9 @@ from torch.fx.node import map_aggregate
 
 from petra_graph.cutting.cannot_cut import CannotCut
 from petra_graph.cutting.deferred_values import DeferredValues, Steps, carry_out
+from petra_graph.cutting.operations import Device
 from petra_graph.cutting.parts import Part, parts_of
 from petra_graph.cutting.recorded_forward import RecordedForward, Size, recorded
-from petra_graph.cutting.recorder import Device
 from petra_graph.cutting.unfit_modules import expect_fit
 from petra_graph.cutting.units import units_of
 from petra_graph.units import listed

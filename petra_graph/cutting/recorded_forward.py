@@ -25,7 +25,8 @@ from torch import fx, nn
 from petra_graph.blocks.moving_state import moved, state_of
 from petra_graph.cutting.borrowed_network import borrowed
 from petra_graph.cutting.cannot_cut import CannotCut
-from petra_graph.cutting.recorder import OF_JIT, Recorder, numbered
+from petra_graph.cutting.operations import numbered
+from petra_graph.cutting.recorder import OF_JIT, Recorder
 from petra_graph.kinds.author_code import author_line
 from petra_graph.kinds.generators import seeded
 from petra_graph.units import listed

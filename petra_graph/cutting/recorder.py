@@ -7,7 +7,6 @@ region, a tensor that a module reads and is not given. Else the parts would comp
 from __future__ import annotations
 
 import operator
-import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
@@ -16,15 +15,24 @@ from typing import Any
 from unittest.mock import patch
 
 import torch
-from attrs import define, field, frozen
+from attrs import define, field
 from torch import Tensor, fx, nn
 from torch.fx.node import map_aggregate
 from torch.overrides import TorchFunctionMode
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from petra_graph.blocks.moving_state import State, moved, state_of
 from petra_graph.cutting.cannot_cut import CannotCut
-from petra_graph.kinds.author_code import is_author_code
+from petra_graph.cutting.operations import (
+    Applied,
+    Device,
+    Draws,
+    assigned,
+    autocast_on,
+    is_fixed,
+    is_method,
+    running_line,
+    tensors_in,
+)
 from petra_graph.kinds.generators import drawn_without_key, states_without_key
 from petra_graph.units import listed
 
@@ -36,42 +44,10 @@ _CHOOSES = {"nonzero", "argwhere", "masked_select", "unique", "unique_consecutiv
 _CHANGES_GRADIENTS = {"register_hook", "register_post_accumulate_grad_hook", "backward", "__set__"}
 """Functions that return no tensor, and change what a backward does, or what a tensor is."""
 _PLAIN = (bool, int, float, complex, str, torch.dtype, torch.layout, torch.memory_format, EllipsisType, type(None))
-_DEVICES = ("cpu", "cuda", "mps", "xpu")
 OF_JIT = (
     "leave out torch.jit, or let a module of its own call what it has made, which is then one operation of the graph"
 )
 _APART = "put it into a module of its own, which is then one operation of the graph"
-
-
-@frozen
-class Device:
-    """The device on which the network runs."""
-
-
-@frozen
-class Applied:
-    """Calls a `torch.autograd.Function`, whose backward is its own."""
-
-    of: type[torch.autograd.Function]
-    __name__ = "applied"
-
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """Return what it returns."""
-        return self.of.apply(*args, **kwargs)
-
-
-def _autocast() -> Sequence[bool]:
-    return [torch.is_autocast_enabled(device) for device in _DEVICES]
-
-
-class _Draws(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Notes whether an operation draws random numbers, which on the meta device moves no generator."""
-
-    any = False
-
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        self.any = self.any or torch.Tag.nondeterministic_seeded in func.tags
-        return func(*args, **(kwargs or {}))
 
 
 @define(eq=False)
@@ -103,8 +79,8 @@ class Recorder:
     """The parameters and buffers of the units."""
     _generators: Mapping[str, Any] = field(factory=states_without_key)
     _seed: int = field(factory=torch.initial_seed)
-    _autocast: Sequence[bool] = field(factory=_autocast)
-    _draws: _Draws = field(factory=_Draws)
+    _autocast: Sequence[bool] = field(factory=autocast_on)
+    _draws: Draws = field(factory=Draws)
 
     @contextmanager
     def on(self, sample: Tensor) -> Iterator[None]:
@@ -165,9 +141,9 @@ class Recorder:
             raise CannotCut(f"its forward {named}, which no graph of operations can hold", _APART)
         if isinstance(function, torch._ops.OpOverload) and function.namespace == "aten":  # noqa: SLF001
             raise CannotCut(f"its forward calls {function}, as what torch.jit has made does", OF_JIT)
-        masks = [one for one in _tensors(args[1:]) if one.dtype == torch.bool] if name == "__getitem__" else []
+        masks = [one for one in tensors_in(args[1:]) if one.dtype == torch.bool] if name == "__getitem__" else []
         decisive = masks or (args if name in _READS | _CHOOSES else ())
-        if any(id(one) in self.nodes for one in _tensors(decisive)):
+        if any(id(one) in self.nodes for one in tensors_in(decisive)):
             values = map_aggregate(tuple(decisive), lambda one: self._constant(one, name))
             if name in _READS:
                 return self._quietly(function, values, kwargs)
@@ -182,10 +158,10 @@ class Recorder:
         name: str = "",
     ) -> Any:
         """Run an operation, and let `create` write it down with its arguments."""
-        before = [(one, one._version) for one in _tensors((args, kwargs))]  # noqa: SLF001  torch's own count of changes in place
+        before = [(one, one._version) for one in tensors_in((args, kwargs))]  # noqa: SLF001  torch's own count of changes in place
         self._draws.any = False
         result = self._quietly(function, args, kwargs)
-        if next(_tensors(result), None) is None and name != "__setitem__":
+        if next(tensors_in(result), None) is None and name != "__setitem__":
             return result
         given, named = tuple(map(self._argument, args)), {key: self._argument(one) for key, one in kwargs.items()}
         node = create(given, named)
@@ -208,7 +184,7 @@ class Recorder:
             return self._created("call_function", assigned, given, named)
         if name == "__getitem__":
             return self._created("call_function", operator.getitem, given, named)
-        if isinstance(getattr(Tensor, name, None), Callable) and _is_method(function):  # type: ignore[arg-type]
+        if isinstance(getattr(Tensor, name, None), Callable) and is_method(function):  # type: ignore[arg-type]
             return self._created("call_method", name, given, named)
         return self._created("call_function", function, given, named)
 
@@ -243,7 +219,7 @@ class Recorder:
             raise CannotCut(f"its forward sets {listed(names)} of {name}, which the node of {name} does not see", hint)
 
         def run(*all_args: Any, **named: Any) -> Any:
-            self._given = self._own[module] | {id(one) for one in _tensors((all_args, named))}
+            self._given = self._own[module] | {id(one) for one in tensors_in((all_args, named))}
             return call(module, *all_args, **named)
 
         def create(given: tuple[Any, ...], named: dict[str, Any]) -> fx.Node:
@@ -255,6 +231,7 @@ class Recorder:
 
         versions = [one._version for one in module.buffers()]  # noqa: SLF001
 
+        self._argument((args, kwargs))  # what no graph can hold is told before the module fails of it
         try:
             result = self._operation(run, args, kwargs, create)
         finally:
@@ -266,7 +243,7 @@ class Recorder:
         """Within a unit: expect that it reads its own parameters and buffers and what it is given, since its node has no others."""
         if (given := self._given) is None:
             return
-        for one in _tensors((args, kwargs)):
+        for one in tensors_in((args, kwargs)):
             if id(one) not in given and (id(one) in self.names or id(one) in self.nodes):
                 what = self.names.get(id(one), "a tensor of the network's forward")
                 hint = (
@@ -282,9 +259,9 @@ class Recorder:
             self._inside = False
 
     def _created(self, op: str, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> fx.Node:
-        line = _line()
+        line = running_line()
         self._expect_none_drawn()
-        if self._autocast != _autocast():
+        if self._autocast != autocast_on():
             hint = f'leave it out, and set precision.compute = "bfloat16", which all nodes compute in; or {_APART}, and returns float32'
             raise CannotCut("its forward switches torch.autocast, which nodes would not do", hint)
         node = self.graph.create_node(op, target, args, kwargs)
@@ -316,7 +293,7 @@ class Recorder:
             raise CannotCut(f"{node.target} returns {type(result).__name__}", hint)
         items: Any = result.items() if isinstance(result, Mapping) else enumerate(result)
         for key, value in items:
-            if next(_tensors(value), None) is not None:
+            if next(tensors_in(value), None) is not None:
                 self._results(self._created("call_function", operator.getitem, (node, key), {}), value)
 
     def _known(self, tensor: Tensor, node: fx.Node) -> None:
@@ -343,7 +320,7 @@ class Recorder:
             self.nodes[id(tensor)].meta["parameter"] = isinstance(tensor, nn.Parameter)
         if id(tensor) not in self.nodes and id(tensor) in self.earlier:
             made = self.earlier[id(tensor)]
-            if not _is_fixed(made):
+            if not is_fixed(made):
                 hint = "let the forward follow from the samples alone"
                 raise CannotCut("its forward reads a tensor that it has kept from the call before", hint)
             self._known(tensor, self.graph.placeholder("kept"))
@@ -368,51 +345,3 @@ class _Functions(TorchFunctionMode):
 
     def __torch_function__(self, func: Any, _types: Any, args: Any = (), kwargs: Any = None) -> Any:
         return self.recorder.called(func, args, kwargs or {})
-
-
-def numbered(graph: fx.Graph, numbers: dict[object, int], given: Mapping[fx.Node, int]) -> dict[fx.Node, int]:
-    """Number the nodes of a graph, equal ones alike: those of one operation on equal arguments."""
-    found = dict(given)
-    for node in graph.nodes:
-        read = lambda one: f"%{found[one]}" if isinstance(one, fx.Node) else one  # noqa: E731
-        if node not in found:
-            key = node.op, node.target, repr(map_aggregate((node.args, dict(node.kwargs)), read))
-            found[node] = numbers.setdefault(key, len(numbers))
-    return found
-
-
-def assigned(tensor: Tensor, index: Any, value: Any) -> Tensor:
-    """Return a tensor after `tensor[index] = value`."""
-    tensor[index] = value
-    return tensor
-
-
-def _is_fixed(node: fx.Node) -> bool:
-    """Whether a value follows from sizes and buffers alone."""
-    told = node.op in {"placeholder", "call_module"} or node.meta.get("random") or node.meta.get("parameter")
-    return not told and all(map(_is_fixed, node.all_input_nodes))
-
-
-def _is_method(function: Any) -> bool:
-    of = getattr(function, "__objclass__", None) or getattr(function, "__module__", None)
-    return of is torch._C.TensorBase or of == "torch._tensor"  # noqa: SLF001  where torch has the methods of tensors
-
-
-def _tensors(value: Any) -> Iterator[Tensor]:
-    """Yield the tensors in an operation's arguments or results."""
-    if isinstance(value, Tensor):
-        yield value
-    elif isinstance(value, Mapping):
-        for one in value.values():
-            yield from _tensors(one)
-    elif isinstance(value, tuple | list):
-        for one in value:
-            yield from _tensors(one)
-
-
-def _line() -> str:
-    """Return the line of the author's code that is running."""
-    frame = sys._getframe()  # noqa: SLF001  Python's documented way to the callers of a function
-    while frame.f_back is not None and not is_author_code(frame.f_code.co_filename):
-        frame = frame.f_back
-    return f"{frame.f_code.co_filename}:{frame.f_lineno}"
