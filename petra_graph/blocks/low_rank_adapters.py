@@ -24,7 +24,9 @@ NAMES = ("lora_A", "lora_B")
 def adaptable(block: nn.Module) -> Iterator[str]:
     """Yield the names of the linear layers that can have an adapter: not those whose owner uses their weight without calling them."""
     for name, module in block.named_modules():
-        if type(module).forward is nn.Linear.forward and not isinstance(module, NonDynamicallyQuantizableLinear):
+        if getattr(type(module), "forward", None) is nn.Linear.forward and not isinstance(
+            module, NonDynamicallyQuantizableLinear
+        ):
             yield name
 
 

@@ -9,21 +9,27 @@ from __future__ import annotations
 
 import copy
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
 import torch
-from attrs import define, frozen
+from attrs import define, field, frozen
 from torch import Tensor, fx, nn
 from torch.fx.node import map_aggregate
 
+from petra_graph.cutting.cannot_cut import CannotCut
 from petra_graph.cutting.deferred_values import DeferredValues, Steps, carry_out
+from petra_graph.cutting.operations import Device
 from petra_graph.cutting.parts import Part, parts_of
-from petra_graph.cutting.recorded_forward import CannotCut, Device, RecordedForward, Size, recorded
+from petra_graph.cutting.recorded_forward import RecordedForward, Size, recorded
+from petra_graph.cutting.unfit_modules import expect_fit
 from petra_graph.cutting.units import units_of
+from petra_graph.units import listed
 
 Forward = Callable[..., tuple[Tensor, ...]]
+_AS_COPIES = {"view": "reshape", "view_as": "reshape_as"}
+"""Views of a value whose memory has another order in a node (channels-last) than in the network: copied where no view can be had."""
 
 
 @frozen(eq=False)
@@ -44,9 +50,10 @@ class HeldNetwork:
         held = DeferredValues()
         with torch.random.fork_rng(devices=[]), torch.device("cpu"), held:
             module = build()
+        expect_fit(module)
         steps: dict[int, Steps] = {}
         replaced: dict[int, Tensor] = {}
-        for name, tensor in _names_of(module):
+        for name, tensor in list(_names_of(module)):  # a list holds them: no identity is given twice
             if id(tensor) not in replaced and (drawn := held.take(tensor)):
                 replaced[id(tensor)] = _like(tensor, torch.empty_like(tensor, device="meta"))
                 steps[id(replaced[id(tensor)])] = drawn
@@ -64,6 +71,8 @@ class CutNetwork:
     forward: RecordedForward
     parts: Mapping[str, Part]
     """By name, in order."""
+    unlike: Mapping[bool, Collection[str]] = field(factory=lambda: {True: (), False: ()})
+    """In training, and in evaluation: the modules that the network's own `train` puts into the other mode, by name."""
 
     @cached_property
     def shared(self) -> Mapping[str, Mapping[str, str]]:
@@ -116,26 +125,35 @@ def cut_network(
         CannotCut: the network cannot be cut; the message says where and why.
     """
     held = HeldNetwork.of(build)
+    unlike = {mode: _unlike(held.module, mode=mode) for mode in (False, True)}
     units = units_of(held.module, listed)
     forward = recorded(held.module, units.names, sample, dtype)
     parts = parts_of(held.module, forward.training, units.nodes.__contains__)
-    network = CutNetwork(held, forward, {part.name: part for part in parts})
-    _expect_statistics_in_one_part(network)
-    return network
+    _expect_one_writer(parts)
+    return CutNetwork(held, forward, {part.name: part for part in parts}, unlike)
 
 
-def _expect_statistics_in_one_part(network: CutNetwork) -> None:
-    owners: dict[str, list[str]] = {}
-    for part, names in network.shared.items():
-        for layer in {one.rpartition(".")[0] for one in names.values()}:
-            owners.setdefault(layer, []).append(part)
-    for layer, found in owners.items():
-        module = network.held.module.get_submodule(layer)
-        if getattr(module, "track_running_stats", False) and list(module.buffers(recurse=False)):
-            raise CannotCut(
-                f"{layer!r} is called in the nodes {' and '.join(found)}, and each would have running statistics of its own",
-                "give each call a layer of its own, or let a module that has both calls be one node",
-            )
+def _expect_one_writer(parts: Sequence[Part]) -> None:
+    """Expect that no module that writes to its buffers, as batch normalisation does, is in several parts: each would have its own."""
+    writers = Counter(
+        name for part in parts for name in {str(one.target) for one in part.operations if one.meta.get("writes")}
+    )
+    if several := [name for name, count in writers.items() if count > 1]:
+        message = f"{listed(several)} is called in several nodes, and writes to buffers, of which each node would have its own"
+        raise CannotCut(message, "make one module for each call, or put all calls into a module of their own")
+
+
+def _unlike(network: nn.Module, *, mode: bool) -> frozenset[str]:
+    before = [(name, one, one._version) for name, one in _names_of(network)]  # noqa: SLF001
+    network.train(mode)
+    after = [(name, one, one._version) for name, one in _names_of(network)]  # noqa: SLF001
+    if written := [old[0] for old, new in zip(before, after, strict=True) if old[1] is not new[1] or old[2] != new[2]]:
+        hint = "leave parameters and buffers as they are, and compute what depends on the mode in the forward of a module of its own"
+        raise CannotCut(
+            f"its train({mode}) writes to {listed(written)}, and a change of mode must leave parameters and buffers as they are",
+            hint,
+        )
+    return frozenset(name for name, module in network.named_modules() if module.training != mode)
 
 
 def copy_part(owner: nn.Module, network: CutNetwork, part: Part) -> Forward:
@@ -171,6 +189,9 @@ def _copy_out(owner: nn.Module, network: CutNetwork, part: Part, made: fx.GraphM
     redrawn = dict(_names_of(held.build())) if held.drawn_at_once and _has_values() else {}
     for name, tensor in [*made.named_parameters(), *made.named_buffers()]:
         memo[id(tensor)] = _like(tensor, _values(tensor, held, redrawn.get(name)))
+    for module in made.modules():  # what hooks have computed of parameters, and compute again: old weight_norm, pruning
+        made_of_others = (one for one in vars(module).values() if isinstance(one, Tensor) and not one.is_leaf)
+        memo |= {id(one): one.detach().to(torch.get_default_device()) for one in made_of_others}
     for name, child in made.named_children():
         owner.add_module(name, copy.deepcopy(child, memo))
     for name, parameter in made.named_parameters(recurse=False):
@@ -231,6 +252,7 @@ def _part_graph(part: Part, twins: Mapping[fx.Node, fx.Node]) -> fx.Graph:
     streams = {node: graph.placeholder(f"stream{index}") for index, node in enumerate(part.reads)}
     originals = {twin: node for node, twin in twins.items()}
     own = {node: _read(graph, part, node, stream) for node, stream in streams.items()}
+    changed = {node for one in part.operations for node in one.meta.get("changes", ())}
 
     def argument(value: Any) -> Any:
         if isinstance(value, fx.Node):
@@ -251,7 +273,9 @@ def _part_graph(part: Part, twins: Mapping[fx.Node, fx.Node]) -> fx.Graph:
             kwargs = dict(map_aggregate(twin.meta.get("kwargs", dict(twin.kwargs)), argument))
             if kwargs.get("inplace") and _only_reads(part, node):
                 kwargs["inplace"] = False
-            own[node] = graph.create_node(node.op, node.target, args, kwargs)
+            views = node.op == "call_method" and node.target in _AS_COPIES and torch.dtype not in map(type, args)
+            target = _AS_COPIES[str(node.target)] if views and node not in changed else node.target
+            own[node] = graph.create_node(node.op, target, args, kwargs)
         return own[node]
 
     for node in part.operations:

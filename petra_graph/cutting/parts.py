@@ -18,7 +18,7 @@ from math import prod
 from attrs import frozen
 from torch import fx, nn
 
-from petra_graph.cutting.recorded_forward import CannotCut
+from petra_graph.cutting.cannot_cut import CannotCut
 
 _OPERATIONS = ("call_module", "call_function", "call_method")
 
@@ -83,8 +83,7 @@ def repeatable(network: nn.Module, graph: fx.Graph) -> frozenset[fx.Node]:
             alone = str(node.target) in buffers
         elif node.op == "call_module":
             unit = network.get_submodule(str(node.target))
-            random = any("Dropout" in type(one).__name__ for one in unit.modules())
-            alone = not random and not list(unit.parameters())
+            alone = not node.meta.get("random") and not list(unit.parameters())
         else:
             alone = node.op in _OPERATIONS and not node.meta.get("random") and not node.meta.get("changes")
         if alone and all(one in found for one in node.all_input_nodes):
@@ -113,8 +112,9 @@ def _finest(
     def crossing(count: int) -> tuple[int, int] | None:
         """Return how many values without a row for each sample, and how many numbers, are handed on after `count` operations."""
         values = [node for node in order[: count + 1] if last[node] >= count]
-        if any(node.meta.get("several") for node in values) or not may_cut(operations[count - 1], values):
-            return None  # a tuple is handed on by what it holds
+        uncut = ("several", "complex")  # a tuple is handed on by what it holds; streams are real
+        if any(node.meta.get(one) for node in values for one in uncut) or not may_cut(operations[count - 1], values):
+            return None
         return sum(not node.meta.get("rows", True) for node in values), sum(map(_numbers, values))
 
     ends = [(0, heavy[0]), (heavy[-1], len(operations) - 1)] if heavy else []

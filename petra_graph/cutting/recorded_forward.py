@@ -15,42 +15,27 @@ these are computed again when the graph runs. It is recorded in training and in 
 
 from __future__ import annotations
 
-import copy
-import operator
-import sys
 import traceback
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from types import EllipsisType
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
-from unittest.mock import patch
 
 import torch
-from attrs import define, field, frozen
+from attrs import frozen
 from torch import Tensor, fx, nn
-from torch.fx.node import map_aggregate
-from torch.overrides import TorchFunctionMode
 
-from petra_graph.kinds.author_code import author_line, is_author_code
+from petra_graph.blocks.moving_state import moved, state_of
+from petra_graph.cutting.borrowed_network import borrowed
+from petra_graph.cutting.cannot_cut import CannotCut
+from petra_graph.cutting.operations import numbered
+from petra_graph.cutting.recorder import OF_JIT, Recorder
+from petra_graph.kinds.author_code import author_line
+from petra_graph.kinds.generators import seeded
+from petra_graph.units import listed
 
-_READS = {"__bool__", "__int__", "__float__", "__index__", "__complex__", "__contains__"}
-_READS |= {"item", "tolist", "numpy", "is_nonzero", "equal", "allclose", "__array__"}
-"""Functions whose result is no tensor, and depends on values."""
-_CHOOSES = {"nonzero", "argwhere", "masked_select", "unique", "unique_consecutive", "bincount"}
-"""Functions whose result has a shape that depends on values; so has `tensor[mask]`."""
-_RANDOM = ("rand", "bernoulli", "dropout", "normal", "multinomial", "poisson")
-_PLAIN = (bool, int, float, complex, str, torch.dtype, torch.layout, torch.memory_format, EllipsisType, type(None))
 _BATCHES = (3, 5)
-
-
-class CannotCut(Exception):
-    """A network cannot be cut; the message says why, and where."""
-
-    def __init__(self, message: str, hint: str = "", *, of_list: bool = False) -> None:
-        super().__init__(message)
-        self.hint = hint
-        self.of_list = of_list
-        """Whether the list of modules that are nodes is at fault."""
+_COUNT = (
+    "count in a buffer of a module of its own, in place, and only while its attribute `track_running_stats` is true"
+)
 
 
 @frozen
@@ -68,11 +53,6 @@ class Size:
 
     def __call__(self, n: int, t: int) -> int:
         return self.constant + self.of_n * n + self.of_t * t + self.of_both * n * t
-
-
-@frozen
-class Device:
-    """The device on which the network runs."""
 
 
 @frozen(eq=False)
@@ -103,10 +83,13 @@ def recorded(
     def graphs(*, train: bool) -> dict[tuple[int, int], fx.Graph]:
         sizes = [(n, t) for t in (lengths or [0]) for n in _BATCHES]
         found: dict[tuple[int, int], fx.Graph] = {}
-        for n, t in sizes:
-            shape = (n, t, *sample[1:]) if lengths else (n, *sample)
+        for key, (n, t) in enumerate(sizes):
+            sample_of_length = (t, *sample[1:]) if lengths else sample
+            forward = _Forward(
+                network=network, units=units, shape=(n, *sample_of_length), dtype=dtype, train=train, key=key
+            )
             try:
-                found[n, t] = _run(network, units, shape, dtype, train=train)
+                found[n, t] = forward.record()
             except CannotCut:
                 if not lengths or t == lengths[0]:
                     raise
@@ -118,56 +101,64 @@ def recorded(
     return made
 
 
-def _run(
-    network: nn.Module, units: Mapping[nn.Module, str], shape: Sequence[int], dtype: torch.dtype, *, train: bool
-) -> fx.Graph:
-    try:
-        return _recording(network, units, shape, dtype, "meta", train=train)
-    except CannotCut as error:
-        if not _needs_values(error.__cause__):
-            raise
-    return _recording(network, units, shape, dtype, "cpu", train=train)
+@frozen(kw_only=True)
+class _Forward:
+    """A forward to be recorded."""
 
+    network: nn.Module
+    units: Mapping[nn.Module, str]
+    shape: Sequence[int]
+    dtype: torch.dtype
+    train: bool
+    key: int
+    """What the global generators are seeded with; 0: the forward is called again, which must do the same."""
 
-def _needs_values(error: BaseException | None) -> bool:
-    return isinstance(error, NotImplementedError) or "meta" in str(error).lower()
+    def record(self) -> fx.Graph:
+        try:
+            return self._recorded("meta")
+        except CannotCut as error:
+            if not _needs_values(error.__cause__):
+                raise
+        return self._recorded("cpu")
 
+    def _recorded(self, device: str) -> fx.Graph:
+        with seeded(self.key), borrowed(self.network, device) as names:
+            self.network.train(self.train)
+            first = self._called(Recorder(self.network, self.units, names, device))
+            if not self.key:
+                self._expect_buffers(names)
+                before = state_of(self.network)
+                again = self._called(Recorder(self.network, self.units, names, device, earlier=first.nodes))
+                _expect_same(first, again)
+                inside = tuple(f"{name}." for name in self.units.values())  # which the self-check asks
+                if names_moved := [one for one in moved(before, state_of(self.network)) if not one.startswith(inside)]:
+                    hint = f"draw with torch; {_COUNT}"
+                    raise CannotCut(
+                        f"its forward changes {listed(names_moved)} at each call, which its parts would not do", hint
+                    )
+        return first.graph
 
-def _recording(
-    network: nn.Module,
-    units: Mapping[nn.Module, str],
-    shape: Sequence[int],
-    dtype: torch.dtype,
-    device: str,
-    *,
-    train: bool,
-) -> fx.Graph:
-    held = dict(network.named_parameters(remove_duplicate=False)) | dict(network.named_buffers(remove_duplicate=False))
-    memo: dict[int, Any] = {}
-    names: dict[int, str] = {}
-    for name, tensor in held.items():
-        if id(tensor) not in memo:
-            values = torch.zeros_like(tensor, device=device)
-            memo[id(tensor)] = (
-                nn.Parameter(values, tensor.requires_grad) if isinstance(tensor, nn.Parameter) else values
-            )
-            names[id(memo[id(tensor)])] = name
-    twin = copy.deepcopy(network, memo).train(train)
-    recorder = _Recorder(twin, {twin.get_submodule(name): name for name in units.values()}, names, device)
-    sample = torch.zeros(*shape, dtype=dtype, device=device)
-    try:
-        with torch.random.fork_rng(devices=[]), recorder.on(sample):
-            recorder.end(twin(sample))
-    except CannotCut as error:
-        at = author_line(error)
-        raise CannotCut(f"{at}: {error}" if at else str(error), error.hint) from error.__cause__
-    except Exception as error:
-        reason = f"{type(error).__name__}: {str(error).strip().partition(chr(10))[0]}"
-        at = author_line(error)
-        reason += _layer_at_fault(twin, error)
-        hint = f"it runs on {list(shape)} of {dtype}, of which {shape[0]} are the batch"
-        raise CannotCut(f"{f'{at}: ' if at else ''}its forward fails: {reason}", hint) from error
-    return recorder.graph
+    def _expect_buffers(self, names: Mapping[int, str]) -> None:
+        own = self.network.named_buffers(remove_duplicate=False)
+        if replaced := [name for name, one in own if id(one) not in names]:
+            raise CannotCut(f"its forward replaces the buffer {listed(replaced)}, which its parts would not do", _COUNT)
+
+    def _called(self, recorder: Recorder) -> Recorder:
+        sample = torch.zeros(*self.shape, dtype=self.dtype, device=recorder.device)
+        try:
+            with recorder.on(sample):
+                recorder.end(self.network(sample))
+        except CannotCut as error:
+            at = author_line(error)
+            raise CannotCut(f"{at}: {error}" if at else str(error), error.hint) from error.__cause__
+        except Exception as error:
+            reason = f"{type(error).__name__}: {str(error).strip().partition(chr(10))[0]}"
+            reason += _layer_at_fault(self.network, error)
+            at = author_line(error)
+            hint = f"it runs on {list(self.shape)} of {self.dtype}, of which {self.shape[0]} are the batch"
+            hint = OF_JIT if "TorchScript" in str(error) else hint
+            raise CannotCut(f"{f'{at}: ' if at else ''}its forward fails: {reason}", hint) from error
+        return recorder
 
 
 def _layer_at_fault(network: nn.Module, error: Exception) -> str:
@@ -181,227 +172,23 @@ def _layer_at_fault(network: nn.Module, error: Exception) -> str:
     return found
 
 
-@define(eq=False)
-class _Recorder:
-    """One forward while it is recorded."""
-
-    network: nn.Module
-    units: Mapping[nn.Module, str]
-    names: Mapping[int, str]
-    """Of parameters and buffers, by their identity."""
-    device: str
-    graph: fx.Graph = field(factory=fx.Graph)
-    _nodes: dict[int, fx.Node] = field(factory=dict)
-    _alive: list[Tensor] = field(factory=list)
-    """So that no identity is given twice."""
-    _containers: list[str] = field(factory=list)
-    _inside: bool = False
-
-    @contextmanager
-    def on(self, sample: Tensor) -> Iterator[None]:
-        """Record what is called within the context."""
-        paths = {module: name for name, module in self.network.named_modules()}
-        call = nn.Module.__call__
-
-        def recorded_call(module: nn.Module, *args: Any, **kwargs: Any) -> Any:
-            if self._inside or module not in paths:
-                return call(module, *args, **kwargs)
-            if module in self.units:
-                return self._unit(module, call, args, kwargs)
-            self._containers.append(paths[module])
-            try:
-                return call(module, *args, **kwargs)
-            finally:
-                self._containers.pop()
-
-        self._known(sample, self.graph.placeholder("samples"))
-        with patch.object(nn.Module, "__call__", recorded_call), _Functions(self):
-            yield
-
-    def end(self, output: object) -> None:
-        """Write down what the forward returned."""
-        if not isinstance(output, Tensor):
-            hint = "write a module around it whose forward returns the tensor that the loss reads, as in `return self.model(x).logits`"
-            raise CannotCut(f"its forward returns {type(output).__name__}, and the loss reads one tensor", hint)
-        self.graph.output(self._argument(output))
-
-    def called(self, function: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
-        """Run a torch function, and write it down if it makes or changes a tensor."""
-        if self._inside:
-            return function(*args, **kwargs)
-        name = getattr(function, "__name__", "")
-        masks = [one for one in _tensors(args[1:]) if one.dtype == torch.bool] if name == "__getitem__" else []
-        decisive = masks or (args if name in _READS | _CHOOSES else ())
-        if any(id(one) in self._nodes for one in _tensors(decisive)):
-            values = map_aggregate(tuple(decisive), lambda one: self._constant(one, name))
-            if name in _READS:
-                return self._quietly(function, values, kwargs)
-        before = [(one, one._version) for one in _tensors((args, kwargs))]  # noqa: SLF001  torch's own count of changes in place
-        grad = torch.is_grad_enabled()
-        result = self._quietly(function, args, kwargs)
-        if next(_tensors(result), None) is None and name != "__setitem__":
-            return result
-        node = self._node(function, name, args, kwargs)
-        self._changed(node, before)
-        if name == "__setitem__":
-            self._known(args[0], node)
-        elif not grad and node.op != "placeholder":
-            self._results(self.graph.call_method("detach", (node,)) if isinstance(result, Tensor) else node, result)
-        else:
-            self._results(node, result)
-        return result
-
-    def _node(self, function: Any, name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> fx.Node:
-        given, named = self._arguments(args, kwargs)
-        if name == "__get__":
-            return self._created("call_function", getattr, (given[0], function.__self__.__name__), {})
-        if name == "__setitem__":
-            return self._created("call_function", assigned, given, named)
-        if name == "__getitem__":
-            return self._created("call_function", operator.getitem, given, named)
-        if isinstance(getattr(Tensor, name, None), Callable) and _is_method(function):  # type: ignore[arg-type]
-            return self._created("call_method", name, given, named)
-        return self._created("call_function", function, given, named)
-
-    def _constant(self, value: Any, reader: str) -> Any:
-        """Return a tensor that follows from sizes alone with its values, which a branch reads; other arguments as they are.
-
-        Raises:
-            CannotCut: it follows from the samples or from parameters.
-        """
-        if isinstance(value, Tensor):
-            value = self._of_tensor(value)
-        if isinstance(value, Device):
-            return torch.device("cpu")
-        if not isinstance(value, fx.Node):
-            return value
-        args: Any = map_aggregate(value.args, lambda one: self._constant(one, reader))
-        kwargs: Any = map_aggregate(dict(value.kwargs), lambda one: self._constant(one, reader))
-        target: Any = value.target
-        if value.op == "call_function" and not value.meta["random"]:
-            return self._quietly(target, args, kwargs)
-        if value.op == "call_method" and not value.meta["random"]:
-            return self._quietly(getattr(args[0], target), args[1:], kwargs)
-        hint = "choose by a tensor, as in torch.where, or put what chooses into a module of its own and let that be one node"
-        raise CannotCut(f"its forward depends on the values of a tensor, by {reader.strip('_')}", hint)
-
-    def _unit(self, module: nn.Module, call: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
-        before = [(one, one._version) for one in _tensors((args, kwargs))]  # noqa: SLF001
-        result = self._quietly(call, (module, *args), kwargs)
-        given, named = self._arguments(args, kwargs)
-        node = self._created("call_module", self.units[module], given, named)
-        node.meta["container"] = self.units[module].rpartition(".")[0]
-        node.meta["inplace"] = bool(getattr(module, "inplace", False))
-        self._changed(node, before)
-        self._results(node, result)
-        return result
-
-    def _quietly(self, function: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
-        self._inside = True
-        try:
-            return function(*args, **kwargs)
-        finally:
-            self._inside = False
-
-    def _created(self, op: str, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> fx.Node:
-        node = self.graph.create_node(op, target, args, kwargs)
-        name = target if isinstance(target, str) else getattr(target, "__name__", "")
-        node.meta.update(container=self._containers[-1], line=_line(), random=name.startswith(_RANDOM))
-        return node
-
-    def _results(self, node: fx.Node, result: Any) -> None:
-        """Write down each tensor of what an operation returned."""
-        if isinstance(result, Tensor):
-            self._known(result, node)
-            return
-        node.meta["several"] = True
-        if not isinstance(result, Mapping | tuple | list):
-            hint = "return tensors, in tuples, lists or dictionaries"
-            raise CannotCut(f"{node.target} returns {type(result).__name__}", hint)
-        items: Any = result.items() if isinstance(result, Mapping) else enumerate(result)
-        for key, value in items:
-            if next(_tensors(value), None) is not None:
-                self._results(self._created("call_function", operator.getitem, (node, key), {}), value)
-
-    def _known(self, tensor: Tensor, node: fx.Node) -> None:
-        node.meta["shape"] = tuple(tensor.shape)
-        self._nodes[id(tensor)] = node
-        self._alive.append(tensor)
-
-    def _changed(self, node: fx.Node, before: Sequence[tuple[Tensor, int]]) -> None:
-        """Remember which tensors an operation has changed in place."""
-        changed = [one for one, version in before if one._version != version]  # noqa: SLF001
-        node.meta["changes"] = tuple(self._nodes[id(one)] for one in changed if id(one) in self._nodes)
-
-    def _arguments(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        return tuple(map(self._argument, args)), {name: self._argument(value) for name, value in kwargs.items()}
-
-    def _argument(self, value: Any) -> Any:
-        return map_aggregate(value, self._leaf)
-
-    def _leaf(self, value: Any) -> Any:
-        if isinstance(value, Tensor):
-            return self._of_tensor(value)
-        if isinstance(value, torch.device) or (isinstance(value, str) and value == self.device):
-            return Device()
-        if not isinstance(value, _PLAIN):
-            hint = "give tensors and plain values, or let the module around it be one node"
-            raise CannotCut(f"its forward hands on {type(value).__name__}, which no graph of operations can hold", hint)
-        return value
-
-    def _of_tensor(self, tensor: Tensor) -> fx.Node:
-        if id(tensor) not in self._nodes and id(tensor) in self.names:
-            self._known(tensor, self.graph.get_attr(self.names[id(tensor)]))
-        if id(tensor) not in self._nodes:
-            hint = (
-                "register it, as in self.register_buffer(name, tensor, persistent=False), or compute it in the forward"
-            )
-            raise CannotCut(
-                "its forward reads a tensor that is neither a parameter, nor a buffer, nor made from its input", hint
-            )
-        return self._nodes[id(tensor)]
+def _needs_values(error: BaseException | None) -> bool:
+    return isinstance(error, NotImplementedError) or "meta" in str(error).lower()
 
 
-class _Functions(TorchFunctionMode):
-    """Gives each torch function to a recorder."""
-
-    def __init__(self, recorder: _Recorder) -> None:
-        super().__init__()
-        self.recorder = recorder
-
-    def __torch_function__(self, func: Any, _types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        return self.recorder.called(func, args, kwargs or {})
-
-
-def assigned(tensor: Tensor, index: Any, value: Any) -> Tensor:
-    """Return a tensor after `tensor[index] = value`."""
-    tensor[index] = value
-    return tensor
-
-
-def _is_method(function: Any) -> bool:
-    of = getattr(function, "__objclass__", None) or getattr(function, "__module__", None)
-    return of is torch._C.TensorBase or of == "torch._tensor"  # noqa: SLF001  where torch has the methods of tensors
-
-
-def _tensors(value: Any) -> Iterator[Tensor]:
-    """Yield the tensors in an operation's arguments or results."""
-    if isinstance(value, Tensor):
-        yield value
-    elif isinstance(value, Mapping):
-        for one in value.values():
-            yield from _tensors(one)
-    elif isinstance(value, tuple | list):
-        for one in value:
-            yield from _tensors(one)
-
-
-def _line() -> str:
-    """Return the line of the author's code that is running."""
-    frame = sys._getframe()  # noqa: SLF001  Python's documented way to the callers of a function
-    while frame.f_back is not None and not is_author_code(frame.f_code.co_filename):
-        frame = frame.f_back
-    return f"{frame.f_code.co_filename}:{frame.f_lineno}"
+def _expect_same(first: Recorder, again: Recorder) -> None:
+    """Expect that a second call returns what the first does; what follows from sizes alone may be kept from one to the other."""
+    numbers: dict[object, int] = {}
+    of_first = numbered(first.graph, numbers, {})
+    of_again = numbered(again.graph, numbers, {node: of_first[made] for node, made in again.kept.items()})
+    *_, output = first.graph.nodes
+    *_, output_again = again.graph.nodes
+    if of_first[output] == of_again[output_again]:
+        return
+    known = set(of_first.values())
+    line = next((node.meta["line"] for node, one in of_again.items() if one not in known and "line" in node.meta), "")
+    hint = "let it follow from the samples, its options and torch's random numbers alone; what counts or decides belongs into a module of its own"
+    raise CannotCut(f"{line}: its forward does something else when it is called again", hint)
 
 
 def _joined(graphs: Mapping[tuple[int, int], fx.Graph]) -> fx.Graph:

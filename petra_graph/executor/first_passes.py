@@ -10,17 +10,15 @@ in the first pass of all, and must then stay: `functools.cached_property` is a c
 
 from __future__ import annotations
 
-import random
-import sys
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from typing import Any
 
 from attrs import define, field
 from torch import nn
 
 from petra_graph.errors import RunFailed
+from petra_graph.kinds.generators import drawn_without_key, states_without_key
 
 PASSES = 2
 """Passes of each node that are observed."""
@@ -64,11 +62,11 @@ class FirstPasses:
         if not self.draw_observed(name):
             yield
             return
-        before = _generators()
+        before = states_without_key()
         yield
         self._drawing[name] += 1
-        for source, state in _generators().items():
-            self._drew[source][name] += state != before.get(source, state)
+        for source in drawn_without_key(before):
+            self._drew[source][name] += 1
             if self._drew[source][name] >= PASSES:
                 raise RunFailed(f'node "{name}" draws random numbers from {source}', hint=_DRAW)
 
@@ -112,15 +110,6 @@ class FirstPasses:
                 named = ", ".join(f'"{key}"' for key in sorted(changed))
                 message = f'node "{name}" changes {named} in a forward whose running statistics are frozen'
                 raise RunFailed(message, hint=_FROZEN)
-
-
-def _generators() -> dict[str, Any]:
-    """Return the states of the generators that have no key."""
-    states: dict[str, Any] = {"Python's `random`": random.getstate()}
-    if (numpy := sys.modules.get("numpy")) is not None:
-        kind, keys, *rest = numpy.random.get_state()
-        states["numpy's global generator"] = (kind, keys.tobytes(), *rest)
-    return states
 
 
 def _changed(before: Mapping[str, object], after: Mapping[str, object]) -> list[str]:

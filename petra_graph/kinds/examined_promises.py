@@ -23,6 +23,12 @@ PROMISES = MappingProxyType({kind.noun: tuple(promise.name for promise in kind.a
 """The names of the promises of every kind of plugin, in the order in which they are checked: "block", "optimizer", and so on."""
 
 
+_CHANNELS_LAST = (
+    "write flatten or reshape instead of view: images are channels-last in memory, "
+    'unless precision.memory_format = "contiguous"'
+)
+
+
 def promises_of(trial: AnyTrial) -> tuple[str, ...]:
     """Return the names of the promises that apply: only reversible blocks have an inverse."""
     return tuple(promise.name for promise in trial.kind.asked("kit") if promise.applies(trial))
@@ -58,7 +64,10 @@ def _check(trial: AnyTrial, promise: Promise) -> None:
     except BaseException as error:
         at = raised_at(error)
         found = f"it raised {type(error).__name__}{at and f' at {at}'}: {error}"
-        raise BrokenPromise(name, found, f"see that line; it was tried with {trial.about}") from error
+        hint = f"see that line; it was tried with {trial.about}"
+        raise BrokenPromise(
+            name, found, _CHANNELS_LAST if "view size is not compatible" in str(error) else hint
+        ) from error
 
 
 def examine(trial: AnyTrial, *, leave_out: Collection[str] = (), when: When = "kit") -> Report:

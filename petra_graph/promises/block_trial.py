@@ -73,6 +73,8 @@ class Trial:
         batch: samples in a micro-batch.
         draw: draws one input stream of a given shape, the batch included: `Tokens(50_000)`, or a function of one's own.
         seed: parameters and samples follow from it.
+        compute: in which the types of streams are judged.
+        memory_format: of streams, as `precision.memory_format`.
     """
 
     block_class: type[Block]
@@ -82,6 +84,8 @@ class Trial:
     batch: int = 4
     draw: Draw = normal
     seed: int = 0
+    compute: Compute = "float64"
+    memory_format: Literal["channels-last", "contiguous"] = "channels-last"
 
     @staticmethod
     def of(
@@ -148,7 +152,8 @@ class Trial:
 
     def numerics(self, compute: Compute) -> NumericsContext:
         """Return the numerics with which a stage would evaluate the block on the CPU."""
-        return NumericsContext(device=torch.device("cpu"), precision=PrecisionSpec(compute=compute), seed=self.seed)
+        precision = PrecisionSpec(compute=compute, memory_format=self.memory_format)
+        return NumericsContext(device=torch.device("cpu"), precision=precision, seed=self.seed)
 
     def build(self, numerics: NumericsContext, copy: int = 0) -> Block:
         """Build the block as a stage would, in training mode; each `copy` has other parameters."""

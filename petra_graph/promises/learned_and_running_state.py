@@ -6,11 +6,12 @@ import torch
 from torch import Tensor
 
 from petra_graph.blocks import Block
+from petra_graph.blocks.moving_state import Held, moved, state_of
 from petra_graph.executor.first_passes import LEAVE
 from petra_graph.kinds.broken_promise import BrokenPromise, all_equal, relative_error, tolerance
+from petra_graph.kinds.generators import drawn_without_key, states_without_key
 from petra_graph.promises.block_trial import Trial
 from petra_graph.promises.micro_batches_through_block import MICRO_BATCHES, Harness, gradients_for
-from petra_graph.promises.moving_state import Held, moved, state_of
 
 _UNSEEN = 7
 """A micro-batch on which neither block has trained."""
@@ -41,7 +42,8 @@ IN_A_FORWARD = "in a forward without a graph"
 """What moves there is the cause where other promises are broken, too."""
 _STATISTICS_REMEDY = (
     "hold running statistics in buffers of a submodule with an attribute `track_running_stats`, "
-    "and update them only where it is true and the module is training"
+    "and update them only where it is true and the module is training; a layer of others, as parametrizations.spectral_norm makes, "
+    'trains under method.name = "backprop", where each forward runs once'
 )
 
 
@@ -62,6 +64,16 @@ def check_statistics(trial: Trial) -> None:
         harness.backward(m, outputs, gradients)
         plain.plain_pass(m, inputs, gradients)
         _compare_buffers(_buffers(harness.block), _buffers(plain.block), before, tolerance(harness.precision))
+
+
+def remembers_in_buffers(trial: Trial) -> bool:
+    """Whether a forward changes nothing but buffers: no parameter, no other attribute, no generator without a key."""
+    before = states_without_key()
+    try:
+        _expect_still(Harness(trial))
+    except (Exception, SystemExit):  # noqa: BLE001  other promises say what it raises
+        return False
+    return not drawn_without_key(before)
 
 
 def _expect_still(harness: Harness) -> None:

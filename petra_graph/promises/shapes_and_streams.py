@@ -27,7 +27,7 @@ def check_shapes(trial: Trial) -> None:
     An output of integers or booleans carries no gradient: it may hand on what came in as integers (tokens, a mask), and
     nothing that depends on floating-point streams; a reversible block may also write to a stream of integers that it reads.
     """
-    harness = Harness(trial)
+    harness = Harness(trial, trial.compute)
     block, dtype = harness.block, harness.numerics.dtype
     inputs = harness.inputs(0)
     with harness.without_graph():
@@ -44,7 +44,7 @@ def check_shapes(trial: Trial) -> None:
             found = f"an output is {name_of(stream.dtype)} where parameters and inputs are {name_of(dtype)}"
             remedy = "make new tensors with x.new_zeros or dtype=x.dtype, and register constants with register_buffer"
             raise BrokenPromise("shapes", found, remedy)
-    _expect_gradients(inputs, outputs, reversible=block.kind == "reversible")
+    _expect_gradients(inputs, outputs, reversible=block.kind == "reversible", of_network=bool(block.of_network))
     if block.kind == "reversible" and shapes != expected:
         _expect_shapes_back(harness, outputs, inputs)
     if isinstance(block, Reversible):
@@ -83,12 +83,14 @@ def _listed(streams: Streams) -> str:
     return listing([tuple(stream.shape) for stream in streams])
 
 
-def _expect_gradients(inputs: Streams, outputs: Streams, *, reversible: bool) -> None:
+def _expect_gradients(inputs: Streams, outputs: Streams, *, reversible: bool, of_network: bool) -> None:
     whole = [index for index, stream in enumerate(outputs) if not stream.is_floating_point()]
     remedy = "return floating-point streams; integers and booleans have no gradient, so nothing below them could learn"
     if len(whole) == len(outputs):
         kinds = " and ".join(sorted({name_of(stream.dtype) for stream in outputs}))
         raise BrokenPromise("shapes", f"all outputs are {kinds}", remedy)
+    if of_network:
+        return  # where it is cut is not its author's choice, and what its integers are made of has no gradient there either
     handed_on = [stream for stream in inputs if not stream.is_floating_point()]
     for index in whole:
         # A reversible block may keep the bits that its streams lose in a stream of integers.

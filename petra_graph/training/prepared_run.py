@@ -205,7 +205,13 @@ def prepare_checked(
     doubts: Sequence[str] | None = None
     if spec.run.self_check:
         tried = SelfCheck(
-            checked=checked, network=network, opened=opened, training=training, stages=stages, reporter=reporter
+            checked=checked,
+            network=network,
+            opened=opened,
+            training=training,
+            stages=stages,
+            kept=[name for one in programs for part in one.segments if part.keeps == "graph" for name in part.nodes],
+            reporter=reporter,
         )
         doubts = problems.attempt(tried.run)
         problems.raise_any()

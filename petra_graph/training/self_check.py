@@ -15,7 +15,7 @@ anything is written, and leaves every generator as it was, so that it changes no
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from functools import partial
 from itertools import chain
@@ -55,7 +55,7 @@ from petra_graph.planning.check.checked_spec import CheckedSpec
 from petra_graph.planning.network.measure_network import MeasuredNetwork
 from petra_graph.promises.block_trial import Trial, normal
 from petra_graph.promises.blocks_at_a_glance import looks_sound
-from petra_graph.promises.learned_and_running_state import IN_A_FORWARD
+from petra_graph.promises.learned_and_running_state import IN_A_FORWARD, remembers_in_buffers
 from petra_graph.promises.micro_batches_through_block import Harness
 from petra_graph.promises.repeatable_evaluation import batch_and_rows
 from petra_graph.training.data.opened_data import OpenedData
@@ -78,6 +78,8 @@ _CAUSES = (
     "evaluation mode",
 )
 """Where several promises of a block are broken, the first of these explains the others; "state" is state that moves in any forward."""
+_OF_OTHER_EVALUATIONS = ("statistics", "recomputation", "randomness", "gradients", "inverse")
+"""What a block need not promise whose forward runs once, with its graph, and which remembers nothing outside its buffers."""
 _SAMPLES = 2
 """The samples in a micro-batch of a block's trial."""
 _TARGETS, _LARGE = 8, 2**16
@@ -94,6 +96,8 @@ class SelfCheck:
     training: Training
     stages: Sequence[StageFacts]
     """What plugins may know of each stage."""
+    kept: Collection[str] = ()
+    """The nodes whose forward keeps its graph."""
     reporter: StartReporter
     _doubts: list[str] = field(factory=list, init=False)
     _streams: dict[str, Streams] = field(factory=dict, init=False)
@@ -142,9 +146,10 @@ class SelfCheck:
             if node.plugin is None or node.plugin.is_first_party:
                 continue
             inputs, dtypes, _ = self._read(node)
-            key = (node.plugin, node.options, node.kind, inputs, dtypes)
+            runs_once = node.kind == "head" or name in self.kept
+            key = (node.plugin, node.options, node.kind, inputs, dtypes, runs_once)
             with self._step(f'node "{name}" ({node.plugin.owned})'):
-                broken = memo.get(key, partial(self._broken_by_block, node))
+                broken = memo.get(key, partial(self._broken_by_block, node, runs_once=runs_once))
             alike = next((nodes for _, outcomes, nodes in found if outcomes is broken), None)
             if alike is not None:
                 alike.append(name)
@@ -157,11 +162,13 @@ class SelfCheck:
             names = [other.promise for other in others]
             yield _problem(node.plugin, cause, node.path, names, node=f'node "{nodes[0]}"{more}: ')
 
-    def _broken_by_block(self, node: Node) -> Sequence[Outcome]:
+    def _broken_by_block(self, node: Node, *, runs_once: bool) -> Sequence[Outcome]:
         trial = self._trial(node)
         if looks_sound(trial):
             return ()
         broken = examine(trial, when="before_run").broken
+        if broken and runs_once and remembers_in_buffers(trial):
+            broken = tuple(one for one in broken if one.promise not in _OF_OTHER_EVALUATIONS)
         if not broken or _is_finite(trial):
             return broken
         self._doubts.append(
@@ -173,7 +180,7 @@ class SelfCheck:
     def _trial(self, node: Node) -> Trial:
         assert node.plugin is not None
         inputs, dtypes, sources = self._read(node)
-        streams = iter(range(10**9))
+        streams, precision = iter(range(10**9)), self.network.spec.precision
 
         def draw(shape: Shape, generator: torch.Generator) -> Tensor:
             at = next(streams) % len(inputs)
@@ -192,6 +199,8 @@ class SelfCheck:
             options=node.options,
             batch=_SAMPLES,
             draw=draw,
+            compute="float64" if precision.compute == "float64" else "float32",
+            memory_format=precision.memory_format,
         )
 
     def _read(self, node: Node) -> tuple[Sequence[Shape], Sequence[torch.dtype], Sequence[tuple[str, int]]]:

@@ -9,6 +9,7 @@ import inspect
 import json
 from collections.abc import Callable, Sequence
 from functools import lru_cache
+from typing import Self
 
 import torch
 from torch import Tensor, nn
@@ -29,9 +30,19 @@ class _OfPart(Block):
         if options.node not in network.parts:
             hint = f"it has {', '.join(network.parts)}"
             raise SpecError(Problem(message=f"{options.build} has no node {options.node}", hint=hint, path=("node",)))
+        self._unlike = network.unlike
         self._forward = copy_part(self, network, network.parts[options.node])
         self.shared_parameters = network.shared[options.node]
         self.of_network = network.held.build
+        self.train()
+
+    def train(self, mode: bool = True) -> Self:
+        """Set the mode, as the network's own `train` does."""
+        super().train(mode)
+        for name, module in self.named_modules():
+            if name in self._unlike[mode]:
+                module.training = not mode
+        return self
 
     def forward(self, *streams: Tensor) -> Streams:
         """Return what later parts read."""
