@@ -58,7 +58,7 @@ def test_what_is_legal_is_read():
 @pytest.mark.parametrize("key", ["name", "graph.node.0.name"])
 def test_a_name_that_no_file_can_have(key):
     message = refused(f"{key}={'x' * 5_000}")
-    assert "must have at most 200 bytes (got 5,000)" in message
+    assert "must have at most 200 bytes" in message
     assert len(message) < 6_000
 
 
