@@ -246,7 +246,7 @@ def test_a_run_that_is_done_can_be_longer(spec, uninterrupted, capsys):
     assert weights_bytes(only_run()) == weights_bytes(whole)
     said = capsys.readouterr().err
     assert "continues before micro-batch 33" in said
-    assert "\n--set run.epochs=4\n" in said, "what differs is named"
+    assert "\nchanged: run.epochs: 2 then, 4 now\n" in said, "what differs is named"
 
 
 def test_a_run_that_is_done_says_so(spec, capsys):

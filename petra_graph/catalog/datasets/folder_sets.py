@@ -13,7 +13,6 @@ section 3.4), with torchvision's constants.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from math import exp, log, sqrt
 from pathlib import Path
 
@@ -67,6 +66,7 @@ def image_folder(options: ImageFolderOptions) -> DataSet:
         facts=evolve(IMAGE_FOLDER.facts(options), classes=len(train.classes), class_names=train.classes),
         crop_padding=options.crop_padding,
         flip=options.flip,
+        files=(train.files, test.files),
     )
 
 
@@ -129,7 +129,6 @@ def random_box(width: int, height: int, least_area: float, generator: np.random.
 class RandomViews(LabelledSplit):
     """The training split: files, decoded at each fetch."""
 
-    files: Sequence[str]
     options: ImageNetOptions
 
     def fetch(self, indices: NDArray[np.intp], *, seed: int, epoch: int) -> tuple[torch.Tensor, torch.Tensor]:
@@ -160,6 +159,6 @@ def imagenet(options: ImageNetOptions) -> DataSet:
     centres = ImageFiles(files=test.files, size=options.size, shorter=options.resize)
     return OpenedDataSet(
         train=RandomViews(files=train.files, targets=train.targets, options=options),
-        test=ImageSplit(pixels=centres, targets=test.targets),
+        test=ImageSplit(pixels=centres, targets=test.targets, files=test.files),
         facts=evolve(IMAGENET.facts(options), class_names=train.classes),
     )

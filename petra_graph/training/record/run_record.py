@@ -23,6 +23,7 @@ from petra_graph.record.metrics import Metrics, Position
 from petra_graph.record.plugin_packages import packages_of
 from petra_graph.record.recorded_run import read_json
 from petra_graph.record.run_directory import SCALES, create_run_directory, environment, lock, write_json, write_text
+from petra_graph.record.run_history import ChangedResume, add_to_history, read_history
 from petra_graph.record.weights import WEIGHTS, save_weights
 from petra_graph.report.run.planned_and_measured import compared
 from petra_graph.spec.load_spec import dump
@@ -34,6 +35,7 @@ from petra_graph.training.loop.callbacks import uncalled
 from petra_graph.training.loop.peers import Progress
 from petra_graph.training.loop.trainer import Trainer
 from petra_graph.training.prepared_run import Prepared, advice
+from petra_graph.training.record.digests import FILE as DIGESTS
 from petra_graph.training.record.resolved_spec import resolved
 from petra_graph.training.record.run_plan import (
     MOST_STAGES,
@@ -121,14 +123,26 @@ class RunRecord:
         self.run = attrs.evolve(self.run, resumed_at=at, notes=(*notes, *more))
         return self.run
 
-    def write_inputs(self, prepared: Prepared) -> None:
-        """Write everything that is known before the training; the specification as given stays that of the first start."""
+    def write_inputs(
+        self, prepared: Prepared, resumption: Resumption | None = None, changed: ChangedResume | None = None
+    ) -> None:
+        """Write everything that is known before the training; the specification as given stays that of the first start.
+
+        What is of an end that a resumed run leaves behind is removed; what has `changed` at the resume is added to its history.
+        """
+        if resumption is not None:
+            drop_behind(self.directory, resumption.at)
+            for name in ("summary.json", "failure.txt", "failure.json"):
+                (self.directory / name).unlink(missing_ok=True)
+        if changed is not None:
+            add_to_history(self.directory, changed)
         if not (self.directory / "spec.toml").exists():
             write_text(self.directory / "spec.toml", prepared.checked.loaded.text)
         write_text(self.directory / "resolved.toml", dump(resolved(prepared)))
         used = {"folders": prepared.checked.loaded.folders, "plugins": packages_of(prepared.checked.plugins)}
         write_json(self.directory / "env.json", {**environment(), **used})
         write_json(self.directory / "data.json", attrs.asdict(prepared.facts))
+        write_json(self.directory / DIGESTS, prepared.digests)
         if self.run.metrics:
             write_json(self.directory / SCALES, self._metrics)
         self._write_plan(prepared)
@@ -202,6 +216,7 @@ class RunRecord:
             "seconds": {"total": round(time.perf_counter() - self.began, 3), "training": round(progress.seconds, 3)},
             "samples_per_second": round(samples / progress.seconds, 1) if samples and progress.seconds else None,
             "resumed_from": resumed_from,
+            **({"changed": [attrs.asdict(one) for one in history]} if (history := read_history(run.directory)) else {}),
             "checkpoint": next(iter(numbers(run.directory)), None),
             **({} if spec.checkpoint.best is None else {"best": self._best(spec.checkpoint.best)}),
             "predicted": self.predicted,
@@ -264,11 +279,7 @@ def open_record(prepared: Prepared, resumption: Resumption | None, processes: in
         directory = create_run_directory(prepared.spec.run.directory, prepared.spec.name)
         return RunRecord.of(directory, prepared, processes, lock(directory))
     directory = resumption.directory
-    record = RunRecord.of(directory, prepared, processes, lock(directory))
-    drop_behind(directory, resumption.at)
-    for name in ("summary.json", "failure.txt", "failure.json"):  # of an end that the resumed run has left behind
-        (directory / name).unlink(missing_ok=True)
-    return record
+    return RunRecord.of(directory, prepared, processes, lock(directory))
 
 
 def open_loggers(prepared: Prepared, metrics: Metrics, since: Position | None) -> None:
