@@ -14,6 +14,7 @@ from attrs import define, field
 from torch import Tensor
 
 from petra_graph.compiler.spec_checks import device_count
+from petra_graph.compiler.stated_devices import device_types
 from petra_graph.errors import PetraGraphError, PluginError, Problem, RunFailed, RunFailedByPlugin, SpecError, shown
 from petra_graph.kinds.listener import Started
 from petra_graph.kinds.logger import RunInfo
@@ -312,10 +313,24 @@ def known(prepared: Prepared, processes: int) -> Iterator[str]:
     """Yield warnings beyond the plan's: of the self-check, of callbacks' methods that no run calls, and of devices and cores that are not here."""
     yield from prepared.doubts
     yield from uncalled(prepared.callbacks)
-    planned, present = device_count(prepared.spec.partition), prepared.placement.devices
-    if len(present) == 1 and planned > 1:
-        yield f"the plan has {planned} devices, but only {present[0].name} is present: it runs all stages"
+    yield from _absent_devices(prepared)
     here = int(os.environ.get("LOCAL_WORLD_SIZE", processes))
     need, cores = here * prepared.spec.run.threads, len(os.sched_getaffinity(0))
     if here > 1 and need > cores and prepared.programs[0].device.startswith("cpu"):
         yield f"{here} processes on this machine need {need} cores for the speed of the plan, but it has {cores}"
+
+
+def _absent_devices(prepared: Prepared) -> Iterator[str]:
+    """Yield what the specification says of devices that are not here: a plan may assume them, a run cannot use them."""
+    partition, present = prepared.spec.partition, prepared.placement.devices
+    planned, types = device_count(partition), partition.device_type or ()
+    if len(present) == 1 and planned > 1:
+        more = f"; --processes {planned} starts a process for each" if present[0].name == "cpu" else ""
+        yield f"partition.devices is {planned}, but only {present[0].name} is here: it runs all stages{more}"
+    known, used = device_types(partition), dict.fromkeys(program.device for program in prepared.programs)
+    asked = {known[name].kind for name in ((types,) if isinstance(types, str) else types)}
+    if asked - {name.partition(":")[0] for name in used}:
+        yield (
+            f"partition.device_type is {shown(types)}, but the run computes on {', '.join(used)}: "
+            "the device type is for plans, and the run's speed and memory are others"
+        )
