@@ -74,16 +74,16 @@ def run(
     rank_info = rank_info_from(os.environ)
     process: RunProcess = HostOfAll() if rank_info is None else OneOfSeveral(rank_info)
     with ExitStack() as release, process.control():
-        resumption = process.resumption(resume, given, overrides)
         overrides = tuple(overrides)
+        resumption = process.resumption(resume, given, overrides)
         prepared = _prepare(process, given, overrides, resumption, saved, restarts=resume is None)
         since = None if resumption is None else ChangedSince.of(resumption, prepared, asked=bool(overrides))
         with process.stop_requests(numbers_of(prepared.spec.checkpoint.signal)):
             record = _opened_record(process, prepared, resumption, release)
-            if since is not None and since.summary is not None:
+            if resumption is not None and since is not None and since.summary is not None:
                 return _left_as_it_is(process, record, resumption, since, listener)
             if record is not None:
-                record.write_inputs(prepared, resumption, since and since.at(resumption))
+                record.write_inputs(prepared, resumption, None if since is None else since.history)
             position = None if resumption is None else resumption.metrics
             with Metrics(record.directory, position) if record else nullcontext() as metrics:
                 if metrics is not None:
@@ -145,13 +145,13 @@ def _opened_record(
 def _left_as_it_is(
     process: RunProcess,
     record: RunRecord | None,
-    resumption: Resumption | None,
+    resumption: Resumption,
     since: ChangedSince,
     listener: Listener,
 ) -> RunResult:
     """Say that nothing is left to train, and end without writing anything."""
     if record is not None:
-        listener.started(record.begins(resumption, since.notes))
+        listener.started(record.begins(resumption, [*resumption.notes, *since.notes]))
         listener.stopped()
     process.leave(interrupted=False)
     return RunResult(summary=since.summary if record else None, interrupted=None)

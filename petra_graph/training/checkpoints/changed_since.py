@@ -33,6 +33,10 @@ _UNSET = "unset"
 class ChangedSince:
     """The changes, each as in "run.epochs: 3 then, 4 now"."""
 
+    at: int
+    """The forward before which the run continues."""
+    updates: int
+    """The updates of the head's stage before it."""
     values: Sequence[str]
     """Of the specification."""
     made_of: Sequence[str]
@@ -67,6 +71,8 @@ class ChangedSince:
             raise SpecError(told, "leave out --set, or set what lets the run continue, too")
         whole = summary.get("status") == "done" and (directory / WEIGHTS).is_file()
         return cls(
+            at=resumption.at,
+            updates=position["updates"],
             values=values,
             made_of=changed(written(directory), prepared.digests),
             versions=changed(resumption.manifest.versions, {name: version(name) for name in LIBRARIES}),
@@ -82,11 +88,11 @@ class ChangedSince:
         said += [f"warning: changed since the training before: {text}" for text in self.made_of]
         return [*said, self.ended] if self.ended else said
 
-    def at(self, resumption: Resumption) -> ChangedResume | None:
-        """Return the changes as the history of the run has them; None if there are none."""
+    @property
+    def history(self) -> ChangedResume | None:
+        """The changes as the history of the run has them; None if there are none."""
         every = [*self.values, *self.made_of, *self.versions]
-        updates = resumption.manifest.position["updates"]
-        return ChangedResume(at=resumption.at, updates=updates, changed=every) if every else None
+        return ChangedResume(at=self.at, updates=self.updates, changed=every) if every else None
 
 
 def refuse_other(resumption: Resumption, prepared: Prepared) -> None:
