@@ -50,17 +50,18 @@ class CommonEnd:
         Raises:
             Failed: the run has failed before it was complete.
         """
-        code = Interrupted.exit_code if self.interrupted else 0
+        code, lost = Interrupted.exit_code if self.interrupted else 0, None
         with stop_requests(self.asked.append, lambda: hard_exit(code), ends_process=True):
             try:
                 self._wait_for_completion()
                 self.world.launch.set(COMPLETE, code)
                 self._wait_for_others()
-            except StoreGone:
+            except StoreGone as error:
                 if not self._has_summary():
                     raise
+                lost = self.watchdog.without_store(error)
             self.watchdog.close()
-        lost = self.watchdog.failure
+        lost = self.watchdog.failure or lost
         if lost is not None and self.world.rank == self.records:
             sys.stderr.write(printable(f"the run is complete, although {lost.problems[0][0]}\n"))
         self.world.shutdown(self.world.store, missing=int(lost is not None))
