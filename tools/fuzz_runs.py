@@ -146,7 +146,7 @@ def put(run: Path, name: str, content: bytes) -> None:
         if name.endswith(".safetensors"):
             for file in values["files"]:
                 if file["name"] == Path(name).name:
-                    file |= {"bytes": len(content), "sha256": checkpoint._digest(run / name)}  # noqa: SLF001
+                    file |= {"bytes": len(content), "sha256": sha256_of(run / name)}
         values.pop("sha256", None)
         path.write_text(json.dumps({**values, "sha256": checkpoint._digest_of(values)}))  # noqa: SLF001
 

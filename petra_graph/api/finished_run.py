@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import html
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from petra_graph.inference.evaluate_run import Evaluation
     from petra_graph.inference.export_network import Exported, Format
     from petra_graph.inference.predict_samples import Prediction
+    from petra_graph.inference.saved_run import SavedRun
     from petra_graph.inference.trained_network import Network
     from petra_graph.report.notebook_views import NotebookFigure
 
@@ -109,9 +111,7 @@ def load(run: Run | str | Path, *, weights: str | Mapping[str, torch.Tensor] | N
         SpecError: the run does not exist, or does not have these weights.
         PluginError: a block of the run is not installed.
     """
-    from petra_graph.inference.saved_run import SavedRun
-
-    return SavedRun.open(directory_of(run)).load(weights)[0]
+    return _opened(run).load(weights)[0]
 
 
 def evaluate(
@@ -142,7 +142,9 @@ def evaluate(
     _choice("split", split, ("test", "train"))
     with threads_as_before():
         opened = SavedRun.open(directory_of(run), assignments(changes))
-        return evaluated(opened, which=weights, split=split, device=device)
+        found = evaluated(opened, which=weights, split=split, device=device)
+    _warn_of_changes(found.changed)
+    return found
 
 
 def predict(
@@ -167,9 +169,8 @@ def predict(
     """
     from petra_graph.inference.predict_samples import predict as predicted
     from petra_graph.inference.sample_files import read_samples, samples_of
-    from petra_graph.inference.saved_run import SavedRun
 
-    opened = SavedRun.open(directory_of(run))
+    opened = _opened(run)
     if isinstance(samples, str | Path):
         samples = [samples]
     if isinstance(samples, Sequence):
@@ -200,10 +201,9 @@ def sample(
     """
     from petra_graph.inference.continued_text import continued_text
     from petra_graph.inference.sampling_options import read_sampling_options
-    from petra_graph.inference.saved_run import SavedRun
 
     chosen = read_sampling_options(options)
-    opened = SavedRun.open(directory_of(run))
+    opened = _opened(run)
     return continued_text(opened, opened.load(weights)[0], chosen, device)
 
 
@@ -224,12 +224,25 @@ def export(
     """
     from petra_graph.inference.export_network import SUFFIXES
     from petra_graph.inference.export_network import export as exported
-    from petra_graph.inference.saved_run import SavedRun
 
     _choice("form", form, list(SUFFIXES))
-    opened = SavedRun.open(directory_of(run))
+    opened = _opened(run)
     target = Path(file) if file is not None else opened.directory / f"network{SUFFIXES[form]}"
     return exported(opened, opened.load(weights)[0], form, target)
+
+
+def _opened(run: Run | str | Path) -> SavedRun:
+    from petra_graph.inference.saved_run import SavedRun
+
+    opened = SavedRun.open(directory_of(run))
+    _warn_of_changes(opened.changed)
+    return opened
+
+
+def _warn_of_changes(changed: Sequence[str]) -> None:
+    """Warn of what of a run's code and data is not as it was in its training."""
+    for text in changed:
+        warnings.warn(f"changed since the training: {text}", stacklevel=2)
 
 
 def directory_of(run: Run | str | Path) -> str | Path:

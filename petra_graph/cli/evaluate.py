@@ -6,7 +6,15 @@ from typing import Literal
 
 import click
 
-from petra_graph.cli.options_and_output import device_option, echo, json_option, print_json, set_option, weights_option
+from petra_graph.cli.options_and_output import (
+    device_option,
+    echo,
+    json_option,
+    print_json,
+    set_option,
+    warn_of_changes,
+    weights_option,
+)
 from petra_graph.cli.torch_import import import_torch
 
 
@@ -44,6 +52,7 @@ def evaluate(
 
     opened = SavedRun.open(run, overrides)
     found = evaluated(opened, which=weights, split=split, device=device)
+    warn_of_changes(found.changed)
     if as_json:
         print_json({"run": str(opened.directory), **attrs.asdict(found)})
     else:

@@ -7,7 +7,14 @@ from typing import TYPE_CHECKING, Any, cast
 
 import click
 
-from petra_graph.cli.options_and_output import echo, json_option, output_option, print_json, weights_option
+from petra_graph.cli.options_and_output import (
+    echo,
+    json_option,
+    output_option,
+    print_json,
+    warn_of_changes,
+    weights_option,
+)
 from petra_graph.cli.torch_import import import_torch
 
 if TYPE_CHECKING:
@@ -42,6 +49,7 @@ def export(*, run: str, form: str, weights: str | None, output: Path | None, as_
 
     chosen = cast("Format", form)
     opened = SavedRun.open(run)
+    warn_of_changes(opened.changed)
     network, _ = opened.load(weights)
     found = exported(opened, network, chosen, output or opened.directory / f"network{SUFFIXES[chosen]}")
     if as_json:

@@ -35,6 +35,12 @@ def print_problems(problems: Sequence[Problem]) -> None:
         echo(f"{len(problems)} problems", err=True)
 
 
+def warn_of_changes(changed: Sequence[str]) -> None:
+    """Print what of a run's code and data is not as it was in its training."""
+    for text in changed:
+        echo(f"warning: changed since the training: {text}", err=True)
+
+
 def print_json(value: Any) -> None:
     echo(json_text(value))
 

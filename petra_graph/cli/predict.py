@@ -20,6 +20,7 @@ from petra_graph.cli.options_and_output import (
     print_table,
     set_option,
     table_text,
+    warn_of_changes,
     weights_option,
 )
 from petra_graph.cli.torch_import import import_torch
@@ -115,6 +116,7 @@ def predict(
     if batch is not None:
         overrides = (*overrides, f"data.evaluation_batch={batch}")
     opened = SavedRun.open(run, overrides)
+    warn_of_changes(opened.changed)
     if chosen is not None:
         text = continued_text(opened, opened.load(weights)[0], chosen, device)
         _write(json_text(attrs.asdict(chosen) | {"text": text}) if form == "json" else text, output)

@@ -18,9 +18,11 @@ from petra_graph.kinds.author_code import author_code
 from petra_graph.kinds.checked_samples import CheckedData
 from petra_graph.kinds.loss import Loss, mean_loss, target_count, target_weight
 from petra_graph.report.metric_text import NO_SCALES, Scales, numbers
+from petra_graph.spec.overrides import parse_override
 from petra_graph.training.data.micro_batches import Loaders, MicroBatches, spread_part
 from petra_graph.training.loop.meters import Meters
 from petra_graph.training.loop.metrics_of_evaluation import MetricsOfEvaluation, defined
+from petra_graph.training.record.digests import changed, split_of, written
 from petra_graph.units import noun
 
 
@@ -38,6 +40,8 @@ class Evaluation:
     split: str
     undefined: Sequence[str] = ()
     """The values of metrics that are not finite, as in "auc is nan"; the means are without them."""
+    changed: Sequence[str] = ()
+    """What of the code and of the run's own data is not as it was in the training."""
 
     def text(self, scales: Scales = NO_SCALES) -> str:
         """Write the means in a line; `scales` say which are shares."""
@@ -94,7 +98,16 @@ def evaluate(run: SavedRun, *, which: str | None = None, split: str = "test", de
     means = meters.means()
     values, others = defined(metrics.values(means))
     means = {**means, **values}
-    return Evaluation(samples=meters.samples, of=len(whole), means=means, weights=source, split=split, undefined=others)
+    own = not any(parse_override(text).keys[0] == "data" for text in run.overrides)
+    return Evaluation(
+        samples=meters.samples,
+        of=len(whole),
+        means=means,
+        weights=source,
+        split=split,
+        undefined=others,
+        changed=[*run.changed, *(changed(written(run.directory), split_of(whole)) if own else ())],
+    )
 
 
 def _result(loss: Loss, output: Tensor, target: Tensor) -> HeadResult:

@@ -7,7 +7,7 @@ weights         weights.safetensors; of a run that was killed, its latest checkp
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, cast
 
@@ -29,6 +29,7 @@ from petra_graph.record.weights import WEIGHTS, UnreadableWeights, open_weights
 from petra_graph.spec.model import Spec
 from petra_graph.spec.overrides import parse_override
 from petra_graph.training.checkpoints.best_checkpoint import best
+from petra_graph.training.record.digests import changed, code_of, written
 
 BEST = "best"
 
@@ -41,6 +42,8 @@ class SavedRun:
     network: MeasuredNetwork
     facts: DataFacts
     overrides: tuple[str, ...] = ()
+    changed: Sequence[str] = ()
+    """What of the code is not as it was in the training, as in "the code of net: 3f9a1c then, 77be01 now"."""
 
     @classmethod
     def open(cls, run: str | Path, overrides: Iterable[str] = ()) -> SavedRun:
@@ -65,7 +68,14 @@ class SavedRun:
         # Of the run's own data the facts are known: it need not be here, which a torch Dataset would have to be.
         known = None if any(parse_override(text).keys[0] == "data" for text in overrides) else stored
         checked = check_spec(str(resolved), overrides, import_local=True, folders=_folders(directory), facts=known)
-        return cls(directory=directory, network=measure(checked), facts=stored or checked.facts, overrides=overrides)
+        network = measure(checked)
+        return cls(
+            directory=directory,
+            network=network,
+            facts=stored or checked.facts,
+            overrides=overrides,
+            changed=changed(written(directory), code_of(network)),
+        )
 
     def sets(self, *keys: str) -> bool:
         return any(parse_override(text).keys == keys for text in self.overrides)

@@ -53,6 +53,11 @@ class CheckedSplit:
         fetch = getattr(self.split, "fetch_targets", None)
         return None if fetch is None else lambda indices: self._tried(fetch, indices, targets_fault)
 
+    @property
+    def files(self) -> Sequence[str]:
+        """The samples' files, where the split names them."""
+        return getattr(self.split, "files", ())
+
     def named(self, indices: Sequence[int] | NDArray[np.intp]) -> str:
         """Name samples of this split, as the subject of a message."""
         return f"{self.name}, {sample_names(indices)} of its {self.part} data"

@@ -178,7 +178,8 @@ class Split(Protocol):
     """The training or the test split of a data set.
 
     A split may also have `fetch_targets(indices) -> targets [n, *target_shape]`: a process that hosts the head, but not the first
-    stage, then decodes no image.
+    stage, then decodes no image. And it may have `files`, the paths of its samples' files: a run then notices later that one has gone,
+    or has another name or size.
     """
 
     def __len__(self) -> int:

@@ -2,8 +2,10 @@
 
 runs/20260131T120000Z-NAME-3f9a1c/
     spec.toml          as given
-    resolved.toml      with every default and choice written out; running it repeats the run
+    resolved.toml      with every default and choice written out; running it repeats the run, unless it has a history
     env.json           versions, devices, command line
+    digests.json       of the code and the data
+    history.json       what was changed at which resume
     metrics.jsonl      one event a line
     metrics.json       of each listed metric, which values are better and whether they are shares
     plan.json          the plan of what ran

@@ -213,7 +213,7 @@ class PartitionSpec:
     device: Mapping[str, DeviceSpec] = tables("device types of your own, by the names that device_type gives them")
     memory: str | tuple[str, ...] | None = key(
         None,
-        'memory limit of a device, as in "40GiB", one for all or one each, at most what it has; default: no limit',
+        'memory limit of a device, as in "40GiB", one for all or one each, at most what it has; default: what it has',
         validator=sizes,
     )
     link_latency: float | None = key(

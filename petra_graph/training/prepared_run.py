@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import closing
+from functools import cached_property
 from typing import Any
 
 import torch
@@ -44,6 +45,7 @@ from petra_graph.spec.model import Spec
 from petra_graph.training.checkpoints.initial_weights import InitialWeights, initial_weights
 from petra_graph.training.data.opened_data import OpenedData, open_data
 from petra_graph.training.loop.callbacks import NamedCallback, build_callbacks
+from petra_graph.training.record.digests import Digests, code_of, split_of
 from petra_graph.training.self_check import SelfCheck
 from petra_graph.training.stage_assembly import Training, executors
 from petra_graph.training.start_reporter import StartReporter
@@ -79,6 +81,12 @@ class Prepared:
     @property
     def facts(self) -> DataFacts:
         return self.opened.data.facts
+
+    @cached_property
+    def digests(self) -> Digests:
+        """Those of the code and of the data."""
+        data = self.opened.data
+        return {**code_of(self.checked), **split_of(data.train), **split_of(data.test)}
 
     @property
     def loss(self) -> str:

@@ -23,6 +23,7 @@ from petra_graph.runtime.control.keep_freed_memory import keep_freed_memory
 from petra_graph.runtime.control.rank_info import rank_info_from
 from petra_graph.runtime.control.stop_signals import numbers_of
 from petra_graph.spec.load_spec import Given
+from petra_graph.training.checkpoints.changed_since import ChangedSince, refuse_other
 from petra_graph.training.checkpoints.checkpointing import Checkpoints
 from petra_graph.training.checkpoints.resumption import Resumption
 from petra_graph.training.compile_ahead import compile_ahead
@@ -72,17 +73,23 @@ def run(
     rank_info = rank_info_from(os.environ)
     process: RunProcess = HostOfAll() if rank_info is None else OneOfSeveral(rank_info)
     with ExitStack() as release, process.control():
+        overrides = tuple(overrides)
         resumption = process.resumption(resume, given, overrides)
         prepared = _prepare(process, given, overrides, resumption, saved, restarts=resume is None)
+        since = None if resumption is None else ChangedSince.of(resumption, prepared, asked=bool(overrides))
         with process.stop_requests(numbers_of(prepared.spec.checkpoint.signal)):
             record = _opened_record(process, prepared, resumption, release)
-            since = None if resumption is None else resumption.metrics
-            with Metrics(record.directory, since) if record else nullcontext() as metrics:
+            if resumption is not None and since is not None and since.summary is not None:
+                return _left_as_it_is(process, record, resumption, since, listener)
+            if record is not None:
+                record.write_inputs(prepared, resumption, None if since is None else since.history)
+            position = None if resumption is None else resumption.metrics
+            with Metrics(record.directory, position) if record else nullcontext() as metrics:
                 if metrics is not None:
-                    open_loggers(prepared, metrics, since)
+                    open_loggers(prepared, metrics, position)
                 bytes_before = peak_bytes()
-                changes = [f"--set {text}" for text in overrides] if resume is not None else []
-                trainer, checkpoints = _build(process, prepared, resumption, metrics, listener, notes=changes)
+                notes = [] if since is None else since.notes
+                trainer, checkpoints = _build(process, prepared, resumption, metrics, listener, notes=notes)
                 interrupted = trainer.run()
                 _write_weights(process, trainer)
                 checkpoints.end(halted=interrupted is not None)
@@ -114,7 +121,7 @@ def _prepare(
     if resumption is not None:
         resumption.check(prepared)
         if restarts:
-            resumption.refuse_other(prepared)
+            refuse_other(resumption, prepared)
     fix_arithmetic(prepared)
     keep_freed_memory()
     if prepared.spec.run.compile:
@@ -126,13 +133,27 @@ def _prepare(
 def _opened_record(
     process: RunProcess, prepared: Prepared, resumption: Resumption | None, release: ExitStack
 ) -> RunRecord | None:
-    """Open the run's directory, and write there what is known before the training, in the process that records."""
+    """Open the run's directory, in the process that records, and tell the others of it."""
     process.so_far = process.open_directory(prepared, resumption)
     process.share_directory()
     if (record := process.so_far.record) is not None:
         release.callback(record.release)
-        record.write_inputs(prepared)
     return record
+
+
+def _left_as_it_is(
+    process: RunProcess,
+    record: RunRecord | None,
+    resumption: Resumption,
+    since: ChangedSince,
+    listener: Listener,
+) -> RunResult:
+    """Say that nothing is left to train, and end without writing anything."""
+    if record is not None:
+        listener.started(record.begins(resumption, [*resumption.notes, *since.notes]))
+        listener.stopped()
+    process.leave(interrupted=False)
+    return RunResult(summary=since.summary if record else None, interrupted=None)
 
 
 def _build(
@@ -156,9 +177,7 @@ def _build(
     meters = Meters(prepared.loss)
     if resumption is not None:
         position, meters = resumption.restore(prepared, scheduler)
-        epochs = prepared.spec.run.epochs
-        done = f"nothing is left to train: run.epochs is {epochs}; set it higher to continue"
-        notes = [*notes, *resumption.notes, *[done] * (position.trained_epochs >= epochs)]
+        notes = [*notes, *resumption.notes]
     elif prepared.initial is not None:
         prepared.initial.load(pair for executor in scheduler.executors for pair in executor.modules.items())
         notes = [*notes, prepared.initial.said]

@@ -87,6 +87,43 @@ def test_a_killed_process(shared_folder, victim, stages, hosted):
         assert summary_of(only_run())["epochs"] >= 1, "what the head had reached is known"
 
 
+LAST_MOMENT = """\
+import os, signal
+from petra_graph.catalog.blocks.residual import RevMlp
+from petra_graph.training.processes.common_end import CommonEnd
+
+class Last(RevMlp):
+    pass
+
+def end(*_):
+    os.kill(os.getpid(), signal.{signal})
+
+if os.environ["RANK"] == "{victim}":
+    CommonEnd.{moment} = end
+"""
+LAST = [
+    (victim, moment, hosted)
+    for hosted in (True, False)
+    for moment in ("_wait_for_completion", "_wait_for_others")
+    for victim in (0, 1)
+]
+
+
+@pytest.mark.parametrize(("victim", "moment", "hosted"), thinned(LAST, [LAST[0], LAST[3], LAST[5], LAST[6]]))
+def test_a_process_that_is_killed_when_all_is_written(shared_folder, victim, moment, hosted):
+    """The others waited for a minute, and said that the run had failed."""
+    (shared_folder / "last.py").write_text(LAST_MOMENT.format(signal="SIGKILL", victim=victim, moment=moment))
+    text = SPEC.replace('name = "far"\nblock = "rev-mlp"', 'name = "far"\nblock = "last:Last"')
+    (shared_folder / "shared.toml").write_text(text)
+    with ranks(RUN, RUN, hosted=hosted) as running:
+        codes = ended(running)
+    assert summary_of(only_run())["status"] == "done"
+    assert (codes[victim], codes[1 - victim]) == (-signal.SIGKILL, 0)
+    if victim == 0:
+        assert "the run is complete, although rank 0 " in running[1].said
+    assert not (only_run() / "failure.txt").exists()
+
+
 # --- stuck -----------------------------------------------------------------------------------------------------------
 
 

@@ -75,6 +75,8 @@ WRITTEN = {
     "timeline.json",
     "summary.json",
     "data.json",
+    "digests.json",
+    "history.json",
     "metrics.json",
     "failure.json",
     "my_module.py",

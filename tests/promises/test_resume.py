@@ -55,7 +55,7 @@ def same_run(one: Path, other: Path) -> None:
     assert weights_bytes(one) == weights_bytes(other)
     assert without_times(one) == without_times(other)
     timed = {"seconds", "samples_per_second", "measured", "predicted", "planned_and_measured"}
-    timed |= {"directory", "resumed_from", "processes", "checkpoint"}
+    timed |= {"directory", "resumed_from", "changed", "processes", "checkpoint"}
     summaries = ({key: value for key, value in summary_of(each).items() if key not in timed} for each in (one, other))
     assert next(summaries) == next(summaries)
 
@@ -227,7 +227,7 @@ def test_a_run_that_is_done_can_be_longer(spec, uninterrupted, capsys):
     assert weights_bytes(only_run()) == weights_bytes(whole)
     said = capsys.readouterr().err
     assert "continues before micro-batch 33" in said
-    assert "\n--set run.epochs=4\n" in said, "what differs is named"
+    assert "\nchanged: run.epochs: 3 then, 4 now\n" in said, "what differs is named"
 
 
 def test_a_run_that_is_done_says_so(spec, capsys):

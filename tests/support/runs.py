@@ -52,6 +52,7 @@ UPDATES = 4
 """In an epoch."""
 FILES = {
     "data.json",
+    "digests.json",
     "plan.json",
     "timeline.json",
     "spec.toml",

@@ -16,7 +16,6 @@ section 3.4), with torchvision's constants.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from math import exp, log, sqrt
 from pathlib import Path
 
@@ -80,6 +79,7 @@ def image_folder(options: ImageFolderOptions) -> DataSet:
         facts=evolve(IMAGE_FOLDER.facts(options), classes=len(train.classes), class_names=train.classes),
         crop_padding=options.crop_padding,
         flip=options.flip,
+        files=(train.files, test.files),
     )
 
 
@@ -142,7 +142,6 @@ def random_box(width: int, height: int, least_area: float, generator: np.random.
 class RandomViews(LabelledSplit):
     """The training split: files, decoded at each fetch."""
 
-    files: Sequence[str]
     options: ImageNetOptions
 
     def fetch(self, indices: NDArray[np.intp], *, seed: int, epoch: int) -> tuple[torch.Tensor, torch.Tensor]:
@@ -173,6 +172,6 @@ def imagenet(options: ImageNetOptions) -> DataSet:
     centres = ImageFiles(files=test.files, size=options.size, shorter=options.resize)
     return OpenedDataSet(
         train=RandomViews(files=train.files, targets=train.targets, options=options),
-        test=ImageSplit(pixels=centres, targets=test.targets),
+        test=ImageSplit(pixels=centres, targets=test.targets, files=test.files),
         facts=evolve(IMAGENET.facts(options), class_names=train.classes),
     )

@@ -10,6 +10,7 @@ numpy calls instead of a loop over images.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Protocol
 
 import numpy as np
@@ -85,6 +86,8 @@ class LabelledSplit:
 
     targets: NDArray[np.int64]
     """[N]"""
+    files: Sequence[str] = ()
+    """[N], or none where samples have no files of their own."""
 
     def __len__(self) -> int:
         return len(self.targets)
@@ -137,12 +140,13 @@ def image_data_set(
     facts: DataFacts,
     crop_padding: int = 0,
     flip: bool = False,
+    files: tuple[Sequence[str], Sequence[str]] = ((), ()),
 ) -> DataSet:
-    """Return the data set of (pixels, targets) of both splits; only the training split is augmented."""
+    """Return the data set of (pixels, targets) and `files` of both splits; only the training split is augmented."""
     augment = CropAndFlip(padding=crop_padding, flip=flip) if crop_padding or flip else None
     return OpenedDataSet(
-        train=ImageSplit(pixels=train[0], targets=train[1], augment=augment),
-        test=ImageSplit(pixels=test[0], targets=test[1]),
+        train=ImageSplit(pixels=train[0], targets=train[1], files=files[0], augment=augment),
+        test=ImageSplit(pixels=test[0], targets=test[1], files=files[1]),
         facts=facts,
     )
 

@@ -111,9 +111,9 @@ class CheckedSpec:
         return {one.label: cast(MetricDeclaration, one.plugin.declaration).scale for one in self.metrics}
 
     @property
-    def plugins(self) -> list[Plugin]:
-        """All plugins that the specification uses, blocks among them."""
-        configured = (
+    def configured(self) -> list[tuple[Plugin, Any]]:
+        """All plugins that the specification uses, blocks among them, with their options."""
+        tables = (
             self.loss,
             self.optimizer,
             self.lr_schedule,
@@ -123,8 +123,12 @@ class CheckedSpec:
             *self.metrics,
             *chain(*self.added.values()),
         )
-        blocks = [node.plugin for node in self.graph.nodes.values() if node.plugin is not None]
-        return [*(one.plugin for one in configured), *blocks]
+        blocks = [(node.plugin, node.options) for node in self.graph.nodes.values() if node.plugin is not None]
+        return [*((one.plugin, one.options) for one in tables), *blocks]
+
+    @property
+    def plugins(self) -> list[Plugin]:
+        return [plugin for plugin, _ in self.configured]
 
 
 def given_stages(graph: NodeGraph, spec: Spec, schedule: RequestedSchedule) -> Partition | None:

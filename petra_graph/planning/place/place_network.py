@@ -10,7 +10,7 @@
 Costs are measured only where one of these decisions needs them. Stages and depths follow from the devices that the
 specification names, present or not, so that a plan and its run, on whatever runtime, have the same stages.
 
-Memory limits hold for the devices that do the work: a plan's are those of the specification, a run's are those that are
+Where no limit is stated, a device may hold what it has. Memory limits hold for the devices that do the work: a plan's are those of the specification, a run's are those that are
 present, or its processes. Where the planned devices are not used, a limit that they would break refuses nothing.
 """
 
@@ -23,6 +23,7 @@ from attrs import evolve
 
 from petra_graph.compiler.placement_search import cut_and_place, place_stages, resolved_placement, within_memory
 from petra_graph.compiler.planner_inputs import PlannerInputs
+from petra_graph.compiler.proposals import fits
 from petra_graph.compiler.spec_checks import check_kept, check_processes, device_count
 from petra_graph.compiler.stage_number import cut_into_fewest
 from petra_graph.errors import NoFeasiblePlan, PetraGraphError
@@ -45,12 +46,12 @@ def place(network: MeasuredNetwork, devices: tuple[Device, ...]) -> Placement:
         SpecError: there are fewer nodes than stages, or depths do not fit the stages.
         NoFeasiblePlan: no placement keeps the devices' memory limits.
     """
-    return _with_remedies(network, lambda variant: _place(variant, _planned(variant, devices)), more_devices=True)
+    return _with_remedies(network, lambda variant: _in_memory(variant, _planned(variant, devices)), more_devices=True)
 
 
 def place_without_remedies(network: MeasuredNetwork, devices: tuple[Device, ...]) -> Placement:
     """Place a network as `place`, without a search for changes where it does not fit."""
-    return _place(network, devices)
+    return _in_memory(network, devices)
 
 
 def place_on_present(network: MeasuredNetwork, devices: tuple[Device, ...], present: tuple[str, ...]) -> Placement:
@@ -69,7 +70,7 @@ def place_on_present(network: MeasuredNetwork, devices: tuple[Device, ...], pres
 
     def placed(variant: MeasuredNetwork) -> Placement:
         planned = _planned(variant, devices)
-        placement = _place(variant, planned) if len(names) > 1 else place_as_planned(variant, planned)
+        placement = _in_memory(variant, planned) if len(names) > 1 else place_as_planned(variant, planned)
         hosts = names if len(names) > 1 else names * len(planned)
         present_name = dict(zip([device.name for device in planned], hosts, strict=True))
         stages = tuple(evolve(stage, device=present_name[stage.device]) for stage in placement.stages)
@@ -102,13 +103,13 @@ def place_on_processes(network: MeasuredNetwork, devices: tuple[Device, ...], pr
 
     def placed(variant: MeasuredNetwork) -> Placement:
         own = len(devices) == processes
-        placement = _place(variant, devices) if own else place_as_planned(variant, devices)
+        placement = _in_memory(variant, devices) if own else place_as_planned(variant, devices)
         check_processes(len(placement.stages), processes)
         if own:
             return placement
         inputs = _as_placed(variant.planner_inputs(ranks), placement)
         hosted = place_stages(inputs, Partition(stages=placement.stages), variant.spec.partition.strategy)
-        return evolve(hosted, kept=placement.kept, notes=placement.notes)
+        return judged(variant, evolve(hosted, kept=placement.kept, notes=placement.notes))
 
     return _ranked(_with_remedies(network, placed, more_devices=False))
 
@@ -119,21 +120,37 @@ def place_as_planned(network: MeasuredNetwork, devices: tuple[Device, ...]) -> P
     Nodes then keep least, where what they keep is open.
     """
     try:
-        return _place(network, devices)
+        return _in_memory(network, devices)
     except NoFeasiblePlan:
         return _place(network, tuple(evolve(device, memory_bytes=None) for device in devices), fill=False)
 
 
 def judged(network: MeasuredNetwork, placement: Placement) -> Placement:
-    """Return a placement whose devices keep their limits.
+    """Return a placement whose devices keep their limits, and need no more than they have.
 
     Raises:
         NoFeasiblePlan: they do not.
     """
-    if any(device.memory_bytes is not None for device in placement.devices):
-        inputs = _as_placed(network.planner_inputs(placement.devices), placement)
-        within_memory(inputs, Partition(stages=placement.stages))
+    own = _with_own_limits(placement.devices)
+    if any(device.memory_bytes is not None for device in own):
+        within_memory(_as_placed(network.planner_inputs(own), placement), Partition(stages=placement.stages))
     return placement
+
+
+def _with_own_limits(devices: tuple[Device, ...]) -> tuple[Device, ...]:
+    """Return devices of which each may hold what it has, where the specification states no limit."""
+    return tuple(
+        evolve(device, memory_bytes=device.type.memory_bytes) if device.memory_bytes is None else device
+        for device in devices
+    )
+
+
+def _in_memory(network: MeasuredNetwork, devices: tuple[Device, ...]) -> Placement:
+    """Place a network as `_place`; where devices would need more than they have, as if that were stated as their limit."""
+    placement, own = _place(network, devices), _with_own_limits(devices)
+    if own == devices or fits(_as_placed(network.planner_inputs(own), placement), placement):
+        return placement
+    return _place(network, own)
 
 
 def _as_placed(inputs: PlannerInputs, placement: Placement) -> PlannerInputs:
@@ -157,7 +174,7 @@ def _with_remedies(
 ) -> Placement:
     """Place a network; where that is refused, name changes of the specification after which it is not."""
 
-    def fits(variant: MeasuredNetwork) -> bool:
+    def can_be_placed(variant: MeasuredNetwork) -> bool:
         try:
             placed(variant)
         except PetraGraphError:
@@ -167,7 +184,7 @@ def _with_remedies(
     try:
         return placed(network)
     except NoFeasiblePlan as error:
-        hint = working_remedies(network, fits, more_devices=more_devices)
+        hint = working_remedies(network, can_be_placed, more_devices=more_devices)
         raise NoFeasiblePlan([evolve(problem, hint=hint) for problem in error.problems]) from None
 
 

@@ -15,6 +15,7 @@ from petra_graph.record.checkpoint import numbers
 from petra_graph.record.recorded_run import RecordedRun, read_run
 from petra_graph.record.run_directory import is_locked
 from petra_graph.record.run_folders import began, is_swept, run_directories
+from petra_graph.record.run_history import read_history
 from petra_graph.report.metric_text import metric_text
 from petra_graph.report.run.run_groups import differing, flat, in_words
 from petra_graph.spec.overrides import Condition, parse_overrides
@@ -111,7 +112,7 @@ def _record(directory: Path, run: RecordedRun | Exception, now: datetime) -> dic
     start = began(directory)
     name = "/".join(directory.parts[-3:-1]) if is_swept(directory) else directory.name
     record: dict[str, Any] = {"run": name, "directory": str(directory), "name": None, "status": "damaged"}
-    record |= {"epochs": None, "planned_epochs": None, "best": None, "metrics": {}, "problem": None}
+    record |= {"epochs": None, "planned_epochs": None, "best": None, "metrics": {}, "problem": None, "changed": []}
     record |= {"began": start.isoformat(), "age_seconds": round((now - start).total_seconds(), 1)}
     record |= {"checkpoints": numbers(directory)}
     if isinstance(run, Exception):
@@ -121,6 +122,7 @@ def _record(directory: Path, run: RecordedRun | Exception, now: datetime) -> dic
     errors = run.summary.get("error") if run.status == "failed" else None
     record |= {"name": run.name, "status": run.status, "epochs": run.epochs, "planned_epochs": run.planned_epochs}
     record["metrics"] = {label: attrs.asdict(scale) for label, scale in run.scales.items()}
+    record["changed"] = [attrs.asdict(one) for one in read_history(directory)]
     return record | {"best": run.best and attrs.asdict(run.best), "problem": errors[0] if errors else None}
 
 
@@ -135,7 +137,15 @@ def _row(record: dict[str, Any]) -> Sequence[str]:
         else metric_text(best["metric"], best["value"], scales_in(record["metrics"])).removeprefix("test/"),
         age(record["age_seconds"]),
         "; ".join(
-            filter(None, [_differs(record["differs"]), _saved(record), (record["problem"] or "").partition("\n")[0]])
+            filter(
+                None,
+                [
+                    _differs(record["differs"]),
+                    "changed when resumed" * bool(record["changed"]),
+                    _saved(record),
+                    (record["problem"] or "").partition("\n")[0],
+                ],
+            )
         ),
     )
 

@@ -11,6 +11,7 @@ from petra_graph.program.json_shape import Each, Later
 from petra_graph.program.plan_document import Document, check_document
 from petra_graph.record.recorded_run import RecordedRun, read_json
 from petra_graph.record.run_directory import TIMELINE
+from petra_graph.record.run_history import read_history
 from petra_graph.report.drawing.named_rows import beside
 from petra_graph.report.metric_text import final_metrics, is_share, value_text
 from petra_graph.report.page_templates import Figure, rendered
@@ -59,6 +60,7 @@ def run_page(run: RecordedRun) -> str:
         probe_charts=probe_charts(run),
         environment=_environment(run.directory),
         history=_history(run),
+        changed=_changed(run.directory),
         resolved=read_regular(run.directory / "resolved.toml").decode(),
     )
 
@@ -179,6 +181,16 @@ def _history(run: RecordedRun) -> list[Column]:
     ]
     counts = [(name, run.summary.get(name.replace("-", "_"))) for name in ("micro-batches", "updates")]
     return pair_columns("", [*pairs, *((name, f"{many:,}" if many else NOTHING) for name, many in counts)])
+
+
+def _changed(directory: Path) -> list[Column]:
+    """Return what the run was resumed with that was other than before, where that was."""
+    pairs = [
+        (f"{_before(one.at)}, after {plural(one.updates, 'update')}", text)
+        for one in read_history(directory)
+        for text in one.changed
+    ]
+    return pair_columns("", pairs) if pairs else []
 
 
 def _before(micro_batch: int) -> str:

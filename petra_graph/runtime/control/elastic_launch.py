@@ -28,7 +28,7 @@ from torch._C._distributed_c10d import TCPStore
 
 from petra_graph.errors import Interrupted
 from petra_graph.runtime.control.rank_info import SECRET, launch_name
-from petra_graph.runtime.control.run_store import RunStore
+from petra_graph.runtime.control.run_store import COMPLETE, RunStore
 from petra_graph.runtime.control.start_up import LAUNCHER, REQUESTS
 from petra_graph.runtime.control.stop_signals import stop_requests
 from petra_graph.runtime.control.world import HERE, listen_here
@@ -95,6 +95,8 @@ def launch(arguments: Sequence[str], processes: int, more: Sequence[int] = ()) -
             thread.submit(elastic_launch(config, sys.executable), "-P", "-m", "petra_graph", *arguments).result()
         except ChildFailedError as error:
             code, killed = _exit_code({rank: failure.exitcode for rank, failure in error.failures.items()})
+            if (complete := store.get(COMPLETE)) is not None:  # whatever ended a process after that
+                code, killed = complete, ""
     return Ended(code, store.get("directory"), bool(asked), killed)
 
 

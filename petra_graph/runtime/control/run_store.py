@@ -22,6 +22,8 @@ from petra_graph.runtime.control.awake_time import AwakeTime
 from petra_graph.runtime.control.rank_info import SECRET
 
 _LOOK_SECONDS = 0.005
+COMPLETE = "complete"
+"""The name of the exit code of a run that has written everything, among what its launcher finds."""
 STORE_ENDED = "its launcher has ended, or rank 0 if no launcher started it"
 
 

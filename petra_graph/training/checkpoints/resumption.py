@@ -25,19 +25,18 @@ from petra_graph.program.cut import Cut
 from petra_graph.record import checkpoint
 from petra_graph.record.checkpoint import Damaged, Manifest, StageFile
 from petra_graph.record.metrics import Position
-from petra_graph.record.recorded_run import resolved_spec
 from petra_graph.record.run_folders import RUNS, run_to_resume
 from petra_graph.runtime.scheduler.cut_recorder import restore_at_cut
 from petra_graph.runtime.scheduler.scheduler import Scheduler
 from petra_graph.spec.format_versions import without_removed
 from petra_graph.spec.model import MethodSpec
 from petra_graph.spec.overrides import parse_override
-from petra_graph.spec.value_types import as_mapping, flat
+from petra_graph.spec.value_types import as_mapping
 from petra_graph.training.loop.meters import Meters
 from petra_graph.training.loop.training_position import TrainingPosition
 from petra_graph.training.prepared_run import Prepared
 from petra_graph.training.processes.rank_agreement import LIBRARIES
-from petra_graph.training.record.resolved_spec import optimizer_of, pipeline_of, resolved
+from petra_graph.training.record.resolved_spec import optimizer_of, pipeline_of
 from petra_graph.units import noun, plural
 
 _LISTED = 5
@@ -150,21 +149,6 @@ class Resumption:
             raise SpecError(
                 f"an epoch had {length} {noun(length, 'micro-batch', 'es')} at the checkpoint before forward {self.at}, and has {own} now",
                 hint="resume with the batch, the replicas and the data of the run",
-            )
-
-    def refuse_other(self, prepared: Prepared) -> None:
-        """Refuse a specification that is not the run's, where one was given again."""
-        before = dict(flat(resolved_spec(self.directory)))
-        now = dict(flat(as_mapping(resolved(prepared))))
-        differ = [
-            f"{key} was {before.get(key, 'unset')}, and is {now.get(key, 'unset')}"
-            for key in dict.fromkeys([*before, *now])
-            if before.get(key, now.get(key)) != now.get(key, before.get(key))
-        ]
-        if differ:
-            hint = "resume with `petra-graph run --resume RUN`, and name what differs with --set"
-            raise SpecError(
-                [Problem(message=f"the run to resume is another one: {text}", hint=hint) for text in differ[:3]]
             )
 
     def restore(self, prepared: Prepared, scheduler: Scheduler) -> tuple[TrainingPosition, Meters]:

@@ -43,13 +43,12 @@ from petra_graph.training.data.micro_batches import Part
 from petra_graph.training.loop.meters import Meters
 from petra_graph.training.loop.peers import Progress
 from petra_graph.training.prepared_run import Prepared
+from petra_graph.training.processes.common_end import CommonEnd
 from petra_graph.training.processes.failure_handling import FailureHandling
 from petra_graph.training.processes.rank_agreement import agree
 from petra_graph.training.processes.run_process import RunProcess, RunSoFar
 from petra_graph.training.record.run_record import open_record
 from petra_graph.training.start_reporter import StartReporter
-
-_END_SECONDS = 60.0
 
 
 class OneOfSeveral(RunProcess):
@@ -270,10 +269,13 @@ class OneOfSeveral(RunProcess):
     def leave(self, *, interrupted: bool) -> None:
         if interrupted:
             self.world.launch.set("interrupted", True)
-        self.world.wait_for_all("run")
-        self.watchdog.close()
-        self.world.wait_for_all("process", _END_SECONDS)
-        self.world.shutdown(self.world.store)
+        CommonEnd(
+            world=self.world,
+            watchdog=self.watchdog,
+            directory=self.so_far.directory,
+            records=self.so_far.ranks[-1],
+            interrupted=interrupted,
+        ).leave()
 
     def _choose_gpu(self) -> str:
         """Return the GPU of this process, which becomes torch's current one; all processes choose at the same time."""

@@ -108,4 +108,4 @@ class RunProcess(Peers, Protocol):
         ...
 
     def leave(self, *, interrupted: bool) -> None:
-        """End together with the other processes."""
+        """End together with the other processes, when everything is written."""

@@ -14,6 +14,7 @@ from attrs import define, field
 from torch import Tensor
 
 from petra_graph.compiler.spec_checks import device_count
+from petra_graph.compiler.stated_devices import device_types
 from petra_graph.errors import (
     PetraGraphError,
     PluginError,
@@ -40,6 +41,7 @@ from petra_graph.record.run_directory import (
     write_json,
     write_text,
 )
+from petra_graph.record.run_history import ChangedResume, add_to_history, read_history
 from petra_graph.record.weights import DIGESTS, SUMMARY, WEIGHTS, save_weights
 from petra_graph.report.run.planned_and_measured import compared
 from petra_graph.spec.load_spec import dump
@@ -51,6 +53,7 @@ from petra_graph.training.loop.callbacks import uncalled
 from petra_graph.training.loop.peers import Progress
 from petra_graph.training.loop.trainer import Trainer
 from petra_graph.training.prepared_run import Prepared, advice
+from petra_graph.training.record.digests import FILE as DIGESTS_FILE
 from petra_graph.training.record.resolved_spec import resolved
 from petra_graph.training.record.run_plan import (
     MOST_STAGES,
@@ -140,14 +143,26 @@ class RunRecord:
         self.run = attrs.evolve(self.run, resumed_at=at, notes=(*notes, *more))
         return self.run
 
-    def write_inputs(self, prepared: Prepared) -> None:
-        """Write everything that is known before the training; the specification as given stays that of the first start."""
+    def write_inputs(
+        self, prepared: Prepared, resumption: Resumption | None = None, changed: ChangedResume | None = None
+    ) -> None:
+        """Write everything that is known before the training; the specification as given stays that of the first start.
+
+        What is of an end that a resumed run leaves behind is removed; what has `changed` at the resume is added to its history.
+        """
+        if resumption is not None:
+            drop_behind(self.directory, resumption.at)
+            for name in ("summary.json", "failure.txt", "failure.json"):
+                (self.directory / name).unlink(missing_ok=True)
+        if changed is not None:
+            add_to_history(self.directory, changed)
         if not (self.directory / "spec.toml").exists():
             write_text(self.directory / "spec.toml", prepared.checked.loaded.text)
         write_text(self.directory / "resolved.toml", dump(resolved(prepared)))
         used = {"folders": prepared.checked.loaded.folders, "plugins": packages_of(prepared.checked.plugins)}
         write_json(self.directory / "env.json", {**environment(), **used})
         write_json(self.directory / "data.json", attrs.asdict(prepared.facts))
+        write_json(self.directory / DIGESTS_FILE, prepared.digests)
         if self.run.metrics:
             write_json(self.directory / SCALES, self._metrics)
         self._write_plan(prepared)
@@ -222,6 +237,7 @@ class RunRecord:
             "seconds": {"total": round(time.perf_counter() - self.began, 3), "training": round(progress.seconds, 3)},
             "samples_per_second": round(samples / progress.seconds, 1) if samples and progress.seconds else None,
             "resumed_from": resumed_from,
+            **({"changed": [attrs.asdict(one) for one in history]} if (history := read_history(run.directory)) else {}),
             "checkpoint": next(iter(numbers(run.directory)), None),
             **({} if spec.checkpoint.best is None else {"best": self._best(spec.checkpoint.best)}),
             "predicted": self.predicted,
@@ -285,11 +301,7 @@ def open_record(prepared: Prepared, resumption: Resumption | None, processes: in
         directory = create_run_directory(prepared.spec.run.directory, prepared.spec.name)
         return RunRecord.of(directory, prepared, processes, lock(directory))
     directory = resumption.directory
-    record = RunRecord.of(directory, prepared, processes, lock(directory))
-    drop_behind(directory, resumption.at)
-    for name in ("summary.json", "failure.txt", "failure.json"):  # of an end that the resumed run has left behind
-        (directory / name).unlink(missing_ok=True)
-    return record
+    return RunRecord.of(directory, prepared, processes, lock(directory))
 
 
 def open_loggers(prepared: Prepared, metrics: Metrics, since: Position | None) -> None:
@@ -322,10 +334,24 @@ def known(prepared: Prepared, processes: int) -> Iterator[str]:
     """Yield warnings beyond the plan's: of the self-check, of callbacks' methods that no run calls, and of devices and cores that are not here."""
     yield from prepared.doubts
     yield from uncalled(prepared.callbacks)
-    planned, present = device_count(prepared.spec.partition), prepared.placement.devices
-    if len(present) == 1 and planned > 1:
-        yield f"the plan has {planned} devices, but only {present[0].name} is present: it runs all stages"
+    yield from _absent_devices(prepared)
     here = int(os.environ.get("LOCAL_WORLD_SIZE", processes))
     need, cores = here * prepared.spec.run.threads, len(os.sched_getaffinity(0))
     if here > 1 and need > cores and prepared.programs[0].device.startswith("cpu"):
         yield f"{here} processes on this machine need {need} cores for the speed of the plan, but it has {cores}"
+
+
+def _absent_devices(prepared: Prepared) -> Iterator[str]:
+    """Yield what the specification says of devices that are not here: a plan may assume them, a run cannot use them."""
+    partition, present = prepared.spec.partition, prepared.placement.devices
+    planned, types = device_count(partition), partition.device_type or ()
+    if len(present) == 1 and planned > 1:
+        more = f"; --processes {planned} starts a process for each" if present[0].name == "cpu" else ""
+        yield f"partition.devices is {planned}, but only {present[0].name} is here: it runs all stages{more}"
+    known, used = device_types(partition), dict.fromkeys(program.device for program in prepared.programs)
+    asked = {known[name].kind for name in ((types,) if isinstance(types, str) else types)}
+    if asked - {name.partition(":")[0] for name in used}:
+        yield (
+            f"partition.device_type is {shown(types)}, but the run computes on {', '.join(used)}: "
+            "the device type is for plans, and the run's speed and memory are others"
+        )

@@ -103,3 +103,40 @@ def test_limits_of_other_devices_do_not_hold_here():
     found = network("partition.devices=2", "partition.device_type=a100-80gb", "partition.memory=4MiB")
     placement = place_on_present(found, devices_of(found), ("cpu",))
     assert [device.memory_bytes for device in placement.devices] == [None]
+
+
+TINY = [
+    "partition.device_type=tiny",
+    "partition.device.tiny={kind='cuda', flops={float32=1e12}, memory_bandwidth=1e11, memory='SIZE', link_latency=0, link_bandwidth=1e10}",
+]
+
+
+def tiny(size, *more):
+    return network(*(text.replace("SIZE", size) for text in TINY), *more)
+
+
+def test_what_a_device_has_is_a_limit_as_a_stated_one():
+    """A plan of more than that was given with exit code 0, and advised another schedule."""
+
+    def refusal(found):
+        with pytest.raises(NoFeasiblePlan) as caught:
+            place(found, devices_of(found))
+        return [(problem.message, problem.hint) for problem in caught.value.problems]
+
+    told = refusal(tiny("2MiB"))
+    assert told == refusal(tiny("2MiB", "partition.memory=2MiB"))
+    assert "all that a tiny has" in told[0][0]
+    assert told[0][1].startswith("it fits with ")
+
+
+@pytest.mark.usefixtures("no_remedies")
+def test_a_cut_that_fits_what_devices_have_is_found():
+    """By time alone the fuller one of two devices would hold more than it has."""
+    two = ("partition.devices=2", "partition.stages=2")
+    free = tiny("1GiB", *two)
+    most = max(held(free, place(free, devices_of(free))).values())
+    limit = f"{most - 1}B"
+    tight, stated = tiny(limit, *two), tiny(limit, f"partition.memory={limit}", *two)
+    found = place(tight, devices_of(tight))
+    assert found == place(stated, devices_of(stated))
+    assert max(held(tight, found).values()) < most

@@ -26,3 +26,28 @@ def test_processes_that_share_cores_are_slower_than_the_plan(write, monkeypatch,
     assert list(known(prepared, 1)) == []
     monkeypatch.setenv("LOCAL_WORLD_SIZE", "2")
     assert bool(list(known(prepared, 4))) == (2 * threads > cores)
+
+
+OTHERS = "the device type is for plans, and the run's speed and memory are others"
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ([], []),
+        (["partition.device_type=cpu"], []),
+        (
+            ["partition.device_type=h100"],
+            [f'partition.device_type is "h100", but the run computes on cpu: {OTHERS}'],
+        ),
+        (
+            ["partition.devices=2"],
+            [
+                "partition.devices is 2, but only cpu is here: it runs all stages; --processes 2 starts a process for each"
+            ],
+        ),
+    ],
+)
+def test_devices_that_are_not_here(write, settings, said):
+    """A spec that is planned for a cluster is tried on a laptop, and its run says that it is no run of that plan."""
+    assert list(known(prepare(write("small.toml", SPEC), settings), 1)) == said

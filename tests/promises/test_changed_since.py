@@ -1,0 +1,157 @@
+"""Whoever takes up a run's directory is told what has changed since, and nothing falsifies the record of weights that are trained."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+import petra_graph as pg
+from petra_graph.cli.main import main
+from petra_graph.kinds.listener import Listener
+from petra_graph.record.run_history import ChangedResume, add_to_history, read_history
+from petra_graph.training.training_run import run
+from tests.support.runs import MICRO_BATCHES, SPEC, only_run, summary_of
+
+NET = """\
+from torch import nn
+
+class Net(nn.Sequential):
+    def __init__(self):
+        super().__init__(nn.Flatten(), nn.Linear(64, 8), nn.ReLU(), nn.Linear(8, 10))
+"""
+MODULE = """\
+[architecture]
+name = "module"
+options = { build = "net:Net" }
+[data]
+name = "digits"
+batch = 128
+[run]
+epochs = 1
+[checkpoint]
+every = "1 epoch"
+"""
+DONE = ["checkpoint.every='1 epoch'"]
+
+
+def files_of(directory: Path) -> dict[str, bytes]:
+    return {str(path): path.read_bytes() for path in sorted(directory.rglob("*")) if path.is_file()}
+
+
+def resume(*settings: str) -> int:
+    return main(["run", "--resume", "latest", *(word for one in settings for word in ("--set", one))])
+
+
+@pytest.fixture
+def changed_code(write, capsys):
+    """The digests of a network whose code has been changed after its run."""
+    write("net.py", NET)
+    run(write("spec.toml", MODULE), (), Listener())
+    write("net.py", NET.replace("ReLU", "Tanh"))
+    capsys.readouterr()
+    return "changed since the training: the code of net: "
+
+
+@pytest.mark.parametrize(
+    "command", ["evaluate latest", "predict latest digit.npy", "export latest --format safetensors"]
+)
+def test_changed_code_is_named_where_a_run_is_used(changed_code, capsys, command):
+    pg.load_spec("spec.toml")
+    import numpy as np
+
+    np.save("digit.npy", np.zeros((1, 8, 8), np.uint8))
+    assert main(command.split()) == 0
+    assert capsys.readouterr().err.startswith(f"warning: {changed_code}")
+
+
+def test_changed_code_is_named_in_python(changed_code):
+    finished = pg.Run(only_run())
+    for use in (finished.load, finished.evaluate):
+        with pytest.warns(UserWarning, match=changed_code):
+            use()
+
+
+def test_changed_data_is_named_in_an_evaluation(write, monkeypatch, capsys):
+    write("sets.py", "import torch\nROWS = [(torch.full((4,), i / 8), i % 2) for i in range(8)]\n")
+    data = '[data]\nname = "torch"\nbatch = 4\noptions = { train = "sets:ROWS", test = "sets:ROWS", classes = 2 }\n'
+    text = MODULE.partition("[data]")[0] + data + "[run]\nepochs = 1\nself_check = false\n"
+    write("net.py", NET.replace("64", "4").replace("10", "2"))
+    run(write("spec.toml", text), (), Listener())
+    import sets
+
+    monkeypatch.setattr(sets, "ROWS", sets.ROWS[1:])
+    capsys.readouterr()
+    assert main(["evaluate", "latest"]) == 0
+    told = capsys.readouterr().err
+    assert "warning: changed since the training: the number of test samples: 8 then, 7 now\n" in told
+    assert main(["evaluate", "latest", "--set", "data.options.classes=2"]) == 0
+    assert capsys.readouterr().err == "", "other data was asked for"
+
+
+def test_a_resume_names_changed_code_and_keeps_it_in_the_history(changed_code, capsys):
+    assert resume("run.epochs=2") == 0
+    told = capsys.readouterr().err
+    assert "\nchanged: run.epochs: 1 then, 2 now\n" in told
+    assert "\nwarning: changed since the training before: the code of net: " in told
+    (change,) = read_history(only_run())
+    assert (change.at, change.updates) == (MICRO_BATCHES, MICRO_BATCHES)
+    assert change.changed[0] == "run.epochs: 1 then, 2 now"
+    assert change.changed[1].startswith("the code of net: ")
+    assert summary_of(only_run())["changed"][0]["at"] == MICRO_BATCHES
+    assert main(["report", "latest", "--output", "page.html"]) == 0
+    page = Path("page.html").read_text()
+    assert "run.epochs: 1 then, 2 now" in page
+    assert "running it repeats the run" not in page
+    assert main(["runs", "--json"]) == 0
+    assert '"changed"' in capsys.readouterr().out
+
+
+def test_a_resume_without_changes_has_no_history(write):
+    run(write("a.toml", SPEC), [*DONE, "run.epochs=1"], Listener())
+    directory = only_run()
+    (directory / "summary.json").unlink()  # killed before its end was written
+    assert resume() == 0
+    assert read_history(directory) == []
+    assert main(["report", "latest", "--output", "page.html"]) == 0
+    assert "running it repeats the run" in Path("page.html").read_text()
+
+
+def test_a_run_that_is_done_stays_as_it_is(write, capsys):
+    """`method.name` was set on it: from then on the weights of PETRA were those of backpropagation, by all records."""
+    run(write("a.toml", SPEC), DONE, Listener())
+    before = files_of(only_run())
+    capsys.readouterr()
+    for settings in (["method.name=backprop"], ["optimizer.options.lr=0.01"]):
+        assert resume(*settings) == 2
+        told = capsys.readouterr().err
+        assert told.startswith("nothing is left to train: run.epochs is 2; set it higher to continue; ")
+        assert settings[0].partition("=")[0] in told
+    assert resume() == 0
+    assert "\nnothing is left to train: run.epochs is 2; set it higher to continue\n" in capsys.readouterr().err
+    assert files_of(only_run()) == before
+
+
+def test_a_run_that_stopped_early_stays_as_it_is(write, capsys):
+    options = {"metric": '"train/loss"', "patience": 1, "min_delta": 100.0}
+    stopping = (
+        '[[callback]]\nname = "early-stopping"\noptions = { '
+        + ", ".join(f"{k} = {v}" for k, v in options.items())
+        + " }\n"
+    )
+    run(write("a.toml", SPEC + stopping), [*DONE, "run.epochs=5"], Listener())
+    assert "stopped_early" in summary_of(only_run())
+    before = files_of(only_run())
+    assert resume("method.name=backprop") == 2
+    assert "the run stopped early" in capsys.readouterr().err
+    assert resume() == 0
+    assert files_of(only_run()) == before
+
+
+def test_what_was_changed_and_lost_counts_from_where_the_run_went_on(tmp_path):
+    add_to_history(tmp_path, ChangedResume(at=4, updates=2, changed=["a: 1 then, 2 now"]))
+    add_to_history(tmp_path, ChangedResume(at=9, updates=5, changed=["b: 1 then, 2 now"]))
+    add_to_history(tmp_path, ChangedResume(at=6, updates=3, changed=["a: 2 then, 3 now"]))
+    assert [(one.at, one.updates) for one in read_history(tmp_path)] == [(4, 2), (6, 3), (6, 3)]
+    assert json.loads((tmp_path / "history.json").read_text())["resumes"][1]["changed"] == ["b: 1 then, 2 now"]
