@@ -136,6 +136,7 @@ def _bent_tensors(dice: random.Random, content: bytes, bent: Bend) -> bytes:
 def put(run: Path, name: str, content: bytes) -> None:
     """Put a damaged file into a copy of the run; where its values were bent, digests are right."""
     from petra_graph.record import checkpoint
+    from petra_graph.record.run_directory import sha256_of
 
     (run / name).write_bytes(content)
     if not name.startswith("checkpoints/"):
