@@ -149,9 +149,13 @@ class Buffered(Block):
 
 
 class Head(Block):
-    """The last block: returns one stream, the output that the loss compares with the targets."""
+    """The last block: what it returns, the loss compares with the targets: one tensor, or a tuple of them."""
 
     kind = "head"
+
+    def returned(self, streams: Streams) -> Any:
+        """Return what the loss is called with, of the streams of a forward: a tensor, or tensors in a structure."""
+        return streams[0] if len(streams) == 1 else streams
 
 
 @frozen

@@ -7,7 +7,7 @@ the block itself, and files of weights fit. A subclass of both would share names
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Literal, Self
+from typing import Any, Literal, Self, cast
 
 from torch import Tensor
 
@@ -71,7 +71,9 @@ class _Reading(_Around):
 class _ReadingBuffered(_Reading, Buffered): ...
 
 
-class _ReadingHead(_Reading, Head): ...
+class _ReadingHead(_Reading, Head):
+    def returned(self, streams: Streams) -> Any:
+        return cast(Head, self.__dict__["inner"]).returned(streams)
 
 
 def step_around(

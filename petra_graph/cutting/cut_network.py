@@ -17,6 +17,7 @@ import torch
 from attrs import define, field, frozen
 from torch import Tensor, fx, nn
 from torch.fx.node import map_aggregate
+from torch.utils._pytree import tree_leaves
 
 from petra_graph.cutting.cannot_cut import CannotCut
 from petra_graph.cutting.deferred_values import DeferredValues, Steps, carry_out
@@ -105,9 +106,12 @@ class CutNetwork:
 
     def graph_of(self, part: Part, *, train: bool) -> fx.GraphModule:
         """Return a part as a module of torch.fx, whose tensors are those of the network."""
-        graph = self.forward.training if train else self.forward.evaluation
-        twins = dict(zip(self.forward.training.nodes, graph.nodes, strict=True))
-        return fx.GraphModule(self.held.module, _part_graph(part, twins))
+        twins = {node: node for node in self.forward.training.nodes} if train else self.forward.twins
+        returns = part.returns
+        if not train and part is list(self.parts.values())[-1]:
+            count = 1 + max(leaf for leaf in tree_leaves(self.forward.returns[False]) if leaf is not None)
+            returns = returns[:count]
+        return fx.GraphModule(self.held.module, _part_graph(part, twins, returns))
 
 
 def cut_network(
@@ -246,8 +250,11 @@ def _names_of(module: nn.Module) -> Iterator[tuple[str, Tensor]]:
     yield from module.named_buffers(remove_duplicate=False)
 
 
-def _part_graph(part: Part, twins: Mapping[fx.Node, fx.Node]) -> fx.Graph:
-    """Return a part's operations as a graph of their own; `twins` has each operation as it is in training, or in evaluation."""
+def _part_graph(part: Part, twins: Mapping[fx.Node, fx.Node], returns: Sequence[fx.Node]) -> fx.Graph:
+    """Return a part's operations as a graph of their own; `twins` has each operation as it is in training, or in evaluation.
+
+    An operation of training alone is as it is there, where something that is handed on needs it.
+    """
     graph = fx.Graph()
     streams = {node: graph.placeholder(f"stream{index}") for index, node in enumerate(part.reads)}
     originals = {twin: node for node, twin in twins.items()}
@@ -256,7 +263,7 @@ def _part_graph(part: Part, twins: Mapping[fx.Node, fx.Node]) -> fx.Graph:
 
     def argument(value: Any) -> Any:
         if isinstance(value, fx.Node):
-            return copied(originals[value])
+            return copied(originals.get(value, value))
         if isinstance(value, Size):
             of = next((one for node, one in streams.items() if node.meta.get("length") or not value.of_length), None)
             if of is None:
@@ -268,7 +275,7 @@ def _part_graph(part: Part, twins: Mapping[fx.Node, fx.Node]) -> fx.Graph:
 
     def copied(node: fx.Node) -> fx.Node:
         if node not in own:  # an operation of this part; a parameter or repeated value is read where it is used
-            twin = twins[node]
+            twin = twins.get(node, node)
             args = map_aggregate(twin.meta.get("args", twin.args), argument)
             kwargs = dict(map_aggregate(twin.meta.get("kwargs", dict(twin.kwargs)), argument))
             if kwargs.get("inplace") and _only_reads(part, node):
@@ -278,7 +285,7 @@ def _part_graph(part: Part, twins: Mapping[fx.Node, fx.Node]) -> fx.Graph:
             own[node] = graph.create_node(node.op, target, args, kwargs)
         return own[node]
 
-    for node in part.operations:
+    for node in filter(twins.__contains__, part.operations):
         copied(node)
     like = next(iter(streams.values()))
     graph.output(
@@ -286,7 +293,7 @@ def _part_graph(part: Part, twins: Mapping[fx.Node, fx.Node]) -> fx.Graph:
             copied(node)
             if node.meta.get("rows", True)
             else graph.call_function(as_rows, (copied(node), like, node.meta["samples"]))
-            for node in part.returns
+            for node in returns
         )
     )
     return graph

@@ -57,13 +57,22 @@ def parts_of(
         CannotCut: it reads or returns several tensors, or has one node alone.
     """
     inputs = [node for node in graph.nodes if node.op == "placeholder" and node.users]
-    (output,) = (node.args[0] for node in graph.nodes if node.op == "output")
-    if len(inputs) != 1 or not isinstance(output, fx.Node):
-        raise CannotCut("it reads or returns more than one tensor", "a node reads the samples, one tensor [n, ...]")
-    if not output.meta.get("rows", True):
-        reason = f"it returns {list(output.meta['shape'])}, in which the first dimension is not that of the samples"
-        raise CannotCut(reason, "return a row for each sample, [n, ...]")
+    (end,) = (node for node in graph.nodes if node.op == "output")
+    outputs = tuple(end.all_input_nodes)
+    if len(inputs) != 1:
+        raise CannotCut("it reads more than one tensor", "a node reads the samples, one tensor [n, ...]")
     repeated = repeatable(network, graph)
+    for output in outputs:
+        if not output.meta.get("rows", True):
+            reason = f"it returns {list(output.meta['shape'])}, in which the first dimension is not that of the samples"
+            raise CannotCut(
+                reason, "return a row for each sample, [n, ...]; a number for all of them as value.expand(n)"
+            )
+        if output in repeated or output is inputs[0]:
+            raise CannotCut(
+                "it returns a tensor that no operation of it makes of the samples",
+                "leave it out, and let the loss make it",
+            )
     operations = [node for node in graph.nodes if node.op in _OPERATIONS and node not in repeated]
     users = {node: _users(node, repeated) for node in [inputs[0], *operations]}
     groups = _grouped(_finest(users, operations, has_node, may_cut), has_node)
@@ -71,7 +80,7 @@ def parts_of(
         raise CannotCut(
             "no two modules with weights to be cut between", "list modules inside, or make it one node: pg.head(MyNet)"
         )
-    return _linked(groups, _names(groups, has_node), inputs[0], output, users)
+    return _linked(groups, _names(groups, has_node), inputs[0], (end, outputs), users)
 
 
 def repeatable(network: nn.Module, graph: fx.Graph) -> frozenset[fx.Node]:
@@ -170,11 +179,12 @@ def _linked(
     groups: Sequence[Sequence[fx.Node]],
     names: Sequence[str],
     first: fx.Node,
-    output: fx.Node,
+    last: tuple[fx.Node, tuple[fx.Node, ...]],
     users: Mapping[fx.Node, set[fx.Node]],
 ) -> tuple[Part, ...]:
-    """Return groups as parts, with the values that they read and return."""
-    number = {node: index for index, group in enumerate(groups) for node in group}
+    """Return groups as parts, with the values that they read and return; `last` is the graph's end, and what it returns."""
+    end, outputs = last
+    number = {node: index for index, group in enumerate(groups) for node in group} | {end: len(groups) - 1}
     returns: list[set[fx.Node]] = [set() for _ in groups]
     sources: list[set[int]] = [set() for _ in groups]
     for value, found in users.items():
@@ -184,9 +194,8 @@ def _linked(
             source = reader - 1 if reader - 1 in (maker, *readers) else maker
             returns[source].add(value)
             sources[reader].add(source)
-    returns[-1].add(output)
     place = {node: index for index, node in enumerate(users)}
-    ordered = [tuple(sorted(values, key=place.__getitem__)) for values in returns]
+    ordered = [*(tuple(sorted(values, key=place.__getitem__)) for values in returns[:-1]), outputs]
     return tuple(
         Part(
             name=name,

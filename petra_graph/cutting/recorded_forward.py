@@ -20,8 +20,9 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
-from attrs import frozen
+from attrs import Factory, field, frozen
 from torch import Tensor, fx, nn
+from torch.utils._pytree import tree_map_only
 
 from petra_graph.blocks.moving_state import moved, state_of
 from petra_graph.cutting.borrowed_network import borrowed
@@ -61,7 +62,15 @@ class RecordedForward:
 
     training: fx.Graph
     evaluation: fx.Graph
-    """The same operations, whose other arguments may differ."""
+    """The same operations, whose other arguments may differ; it may be without some that training returns, such as an auxiliary head."""
+    twins: Mapping[fx.Node, fx.Node] = field(
+        default=Factory(
+            lambda made: dict(zip(made.training.nodes, made.evaluation.nodes, strict=True)), takes_self=True
+        )
+    )
+    """By operation in training, the same one in evaluation."""
+    returns: Mapping[bool, Any] = field(factory=lambda: {True: 0, False: 0})
+    """What it returns in training, and in evaluation, with numbers in the places of tensors: which of the values that training returns."""
 
 
 def recorded(
@@ -96,9 +105,48 @@ def recorded(
         return found
 
     training, evaluation = graphs(train=True), graphs(train=False)
-    made = RecordedForward(_joined(training), _joined(evaluation))
-    _expect_alike(made.training, made.evaluation, "in training and in evaluation")
-    return made
+    one, other = _joined(training), _joined(evaluation)
+    twins = _twins(one, other)
+    return RecordedForward(one, other, twins, _returned(one, other, twins))
+
+
+def _twins(training: fx.Graph, evaluation: fx.Graph) -> Mapping[fx.Node, fx.Node]:
+    """Return the operation of evaluation for each of training; evaluation may leave out some, and does no others."""
+    try:
+        _expect_alike(training, evaluation, "in training and in evaluation")
+    except CannotCut:
+        *operations, output = evaluation.nodes
+        ahead, found = iter(training.nodes), dict[fx.Node, fx.Node]()
+        for node in operations:
+            reads = [found[one] for one in node.all_input_nodes]
+            same = (one for one in ahead if (one.op, one.target, one.all_input_nodes) == (node.op, node.target, reads))
+            if (twin := next(same, None)) is None:
+                raise
+            found[node] = twin
+        *_, last = training.nodes
+        return {twin: node for node, twin in found.items()} | {last: output}
+    return dict(zip(training.nodes, evaluation.nodes, strict=True))
+
+
+def _returned(training: fx.Graph, evaluation: fx.Graph, twins: Mapping[fx.Node, fx.Node]) -> Mapping[bool, Any]:
+    """Return the structures of both modes, and let the graph of training return each value once, those of evaluation first."""
+    of_evaluation = {twin: node for node, twin in twins.items()}
+    *_, output = training.nodes
+    *_, output_of_evaluation = evaluation.nodes
+    values = [of_evaluation[one] for one in output_of_evaluation.all_input_nodes]
+    if not {*values} <= {*output.all_input_nodes}:
+        hint = "return it in training too, and let the loss pass over it"
+        raise CannotCut("its forward returns a tensor in evaluation that it does not return in training", hint)
+    ordered = list(dict.fromkeys([*values, *output.all_input_nodes]))
+
+    def places(graph_output: fx.Node, value_of: Callable[[fx.Node], fx.Node]) -> Any:
+        given: Any = graph_output.args[0]
+        nodes = [given] if isinstance(given, fx.Node) else given
+        return tree_map_only(int, lambda at: ordered.index(value_of(nodes[at])), graph_output.meta["structure"])
+
+    found = {True: places(output, lambda one: one), False: places(output_of_evaluation, of_evaluation.__getitem__)}
+    output.args = (ordered[0] if len(ordered) == 1 else tuple(ordered),)
+    return found
 
 
 @frozen(kw_only=True)

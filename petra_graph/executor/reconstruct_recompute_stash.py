@@ -11,7 +11,7 @@ from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
-from typing import TypeVar
+from typing import TypeVar, cast
 
 import torch
 from attrs import Factory, define, evolve, field, frozen
@@ -20,6 +20,7 @@ from torch.func import functional_call
 
 from petra_graph.blocks import (
     Block,
+    Head,
     Reversed,
     Reversible,
     Streams,
@@ -34,6 +35,7 @@ from petra_graph.executor.stage_parameters import Parameters, ParameterVersions,
 from petra_graph.executor.stashed_inputs import ActivationStore, StashedInput, fetch, restore
 from petra_graph.graph.node_graph import INPUT
 from petra_graph.kinds.loss import Loss, mean_loss, target_count, target_weight
+from petra_graph.kinds.tensor_trees import Tree, is_several, leaves, main, mapped
 from petra_graph.program.stage_program import Segment
 from petra_graph.spec.model import Keeps
 
@@ -242,7 +244,8 @@ class Evaluated:
     """What the loss of an evaluation batch compares."""
 
     outputs: Tensor
-    targets: Tensor
+    """The first, where the network returns several."""
+    targets: Tree
 
 
 @frozen(kw_only=True)
@@ -272,13 +275,17 @@ class Compared:
     loss: Tensor
     weight: float
     counted: float
-    targets: Tensor
+    targets: Tree
     """On the output's device."""
 
     @property
     def share(self) -> float:
         """The weight as a share of the samples: 1, where all targets count."""
-        return self.weight / len(self.targets)
+        return self.weight / self.samples
+
+    @property
+    def samples(self) -> int:
+        return len(main(self.targets))
 
 
 @define(eq=False, slots=False)
@@ -292,32 +299,43 @@ class HeadRunner(SegmentRunner):
     loss: Loss = field(kw_only=True)
     pending: InFlight[Reversed] = field(factory=InFlight, init=False)
 
-    def forward_backward(self, micro_batch: int, inputs: Streams, target: Tensor) -> HeadResult:
+    def forward_backward(self, micro_batch: int, inputs: Streams, target: Tree) -> HeadResult:
         """Run forward and loss, and differentiate both."""
-        leaves = self.leaves(inputs)
-        (output,) = self.run(micro_batch, leaves)
+        own = self.leaves(inputs)
+        output = self.returned(self.run(micro_batch, own))
         compared = self.compare(micro_batch, output, target)
         weight = torch.full_like(compared.loss, compared.share)
-        gradients = self.differentiate([compared.loss], (weight,), leaves)
+        gradients = self.differentiate([compared.loss], (weight,), own)
         self.pending.put(micro_batch, Reversed(inputs, gradients))
-        output = output.detach()
-        return evolve(self._result(micro_batch, output, compared), output_sum=total(output))
+        output = mapped(Tensor.detach, output)
+        sums = (
+            total(output)
+            if not is_several(output)
+            else torch.stack([total(one).float() for one in leaves(output)]).sum()
+        )
+        return evolve(self._result(micro_batch, output, compared), output_sum=sums)
+
+    def returned(self, streams: Streams) -> Tree:
+        """Return what the network returned, of which these are the tensors."""
+        (head,) = self.modules.values()
+        return cast(Head, head).returned(streams)
 
     def backward(self, micro_batch: int, outputs: Streams | None, gradients: Streams) -> Reversed:
         """Return the gradients of the micro-batch's `forward_backward`."""
         return self.pending.take(micro_batch)
 
-    def eval_step(self, inputs: Streams, target: Tensor) -> HeadResult:
+    def eval_step(self, inputs: Streams, target: Tree) -> HeadResult:
         """Evaluate the head and the loss, without a graph."""
-        (output,) = self.run(None, inputs)
+        output = self.returned(self.run(None, inputs))
         compared = self.compare(None, output, target)
-        evaluated = Evaluated(outputs=output, targets=compared.targets)
+        evaluated = Evaluated(outputs=main(output), targets=compared.targets)
         return evolve(self._result(-1, output, compared), evaluated=evaluated)
 
-    def compare(self, micro_batch: int | None, output: Tensor, target: Tensor) -> Compared:
+    def compare(self, micro_batch: int | None, output: Tree, target: Tree) -> Compared:
         """Compute the loss, a scalar, with random numbers of its own; `micro_batch` as in `run`."""
         name = f"the loss behind {next(iter(self.modules))}"
-        beside = target.to(output.device, non_blocking=output.is_cuda)
+        device = main(output).device
+        beside = mapped(lambda one: one.to(device, non_blocking=device.type == "cuda"), target)
         with self.numerics.draws(name, micro_batch), self.numerics.first_passes.drawing(name), placed(self._behind):
             weight = target_weight(self.loss, target)
             counted = target_count(self.loss, target, weight)
@@ -328,12 +346,12 @@ class HeadRunner(SegmentRunner):
     def _behind(self) -> str:
         return f'behind node "{next(iter(self.modules))}"'
 
-    def _result(self, micro_batch: int, output: Tensor, compared: Compared) -> HeadResult:
+    def _result(self, micro_batch: int, output: Tree, compared: Compared) -> HeadResult:
         with torch.no_grad(), placed(self._behind):
             metrics = self.loss.metrics(output, compared.targets)
         return HeadResult(
             micro_batch=micro_batch,
-            samples=len(compared.targets),
+            samples=compared.samples,
             weight=compared.weight,
             counted=compared.counted,
             loss=compared.loss.detach(),

@@ -44,6 +44,7 @@ from petra_graph.graph.node_graph import INPUT
 from petra_graph.kinds.callback import Companion
 from petra_graph.kinds.loss import Loss
 from petra_graph.kinds.optimizer import EARLIER, PREDICTED
+from petra_graph.kinds.tensor_trees import Tree
 from petra_graph.program.channels import Edge
 from petra_graph.program.stage_program import Segment, StageProgram
 from petra_graph.program.weight_versions import WeightVersions
@@ -106,7 +107,7 @@ class StageExecutor:
         self.observers.append(observer)
 
     def forward(
-        self, micro_batch: int, received: MutableMapping[Edge, EncodedTensors], target: Tensor | None
+        self, micro_batch: int, received: MutableMapping[Edge, EncodedTensors], target: Tree | None
     ) -> Forwarded:
         """Run the forward of a training micro-batch.
 
@@ -121,7 +122,7 @@ class StageExecutor:
         return self._forward(micro_batch, received, target)
 
     def _forward(
-        self, micro_batch: int, received: MutableMapping[Edge, EncodedTensors], target: Tensor | None
+        self, micro_batch: int, received: MutableMapping[Edge, EncodedTensors], target: Tree | None
     ) -> Forwarded:
         sent: dict[Edge, EncodedTensors] = {}
         result: HeadResult | None = None
@@ -232,7 +233,7 @@ class StageExecutor:
         self,
         micro_batch: int,
         received: MutableMapping[Edge, EncodedTensors],
-        target: Tensor | None,
+        target: Tree | None,
         parameters: Parameters,
     ) -> Replayed:
         """Run the forward of a training micro-batch with a graph and other parameters; it leaves no trace.
@@ -250,13 +251,13 @@ class StageExecutor:
                 outputs = runner.run(micro_batch, _take(segment, received), parameters)
                 if isinstance(runner, HeadRunner):
                     assert target is not None
-                    compared = runner.compare(micro_batch, outputs[0], target)
+                    compared = runner.compare(micro_batch, runner.returned(outputs), target)
                     loss = compared.loss * compared.share
                 else:
                     self._hand_on(segment, outputs, received, sent, "as-streams")
         return Replayed(sent=sent, loss=loss)
 
-    def evaluate(self, received: MutableMapping[Edge, EncodedTensors], target: Tensor | None) -> Forwarded:
+    def evaluate(self, received: MutableMapping[Edge, EncodedTensors], target: Tree | None) -> Forwarded:
         """Run the forward of an evaluation batch, with running statistics and nothing kept."""
         sent: dict[Edge, EncodedTensors] = {}
         result: HeadResult | None = None

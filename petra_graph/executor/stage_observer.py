@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 
-from torch import Tensor
-
 from petra_graph.blocks import Streams
+from petra_graph.kinds.tensor_trees import Tree
 from petra_graph.program.stage_program import Segment
 
 
@@ -17,7 +16,7 @@ class StageObserver:
     Tensors are the stage's own: an observer may keep them, and must not change them.
     """
 
-    def forward(self, micro_batch: int, target: Tensor | None) -> AbstractContextManager[None]:
+    def forward(self, micro_batch: int, target: Tree | None) -> AbstractContextManager[None]:
         """Return the context of a forward; `target` is the head's."""
         return nullcontext()
 
@@ -42,7 +41,7 @@ class StageObserver:
 class StageObservers(list[StageObserver]):
     """All observers of one stage, in the order in which they came; an empty list is asked nothing."""
 
-    def forward(self, micro_batch: int, target: Tensor | None) -> AbstractContextManager[None]:
+    def forward(self, micro_batch: int, target: Tree | None) -> AbstractContextManager[None]:
         return _entered([observer.forward(micro_batch, target) for observer in self])
 
     def backward(self, micro_batch: int) -> AbstractContextManager[None]:

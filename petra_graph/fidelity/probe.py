@@ -36,6 +36,7 @@ from petra_graph.executor.stage_observer import StageObserver
 from petra_graph.executor.stage_parameters import Contributions, Parameters, contributions, copied_parameters
 from petra_graph.fidelity.replay import Gradient, Snapshots, gradients
 from petra_graph.graph.node_graph import INPUT
+from petra_graph.kinds.tensor_trees import Tree
 from petra_graph.program.clock import Clock, Versions
 from petra_graph.program.cut import Cut
 from petra_graph.program.stage_program import Segment
@@ -85,7 +86,7 @@ class _ProbedMicroBatch:
     """The parameters at which gradients are still to be computed, and the stages of which those are the end-to-end ones."""
     stages: Sequence[_ProbedStage]
     samples: Tensor | None = None
-    target: Tensor | None = None
+    target: Tree | None = None
 
 
 class Probe:
@@ -206,7 +207,7 @@ class _ProbeObserver(StageObserver):
         self._executor = probe.executors[index]
 
     @contextmanager
-    def forward(self, micro_batch: int, target: Tensor | None) -> Iterator[None]:
+    def forward(self, micro_batch: int, target: Tree | None) -> Iterator[None]:
         with self._contributions(micro_batch) as probed:  # The head differentiates in its forward.
             yield
         if probed is not None and target is not None:

@@ -16,6 +16,7 @@ from petra_graph.executor.encoded_tensors import EncodedTensors
 from petra_graph.executor.stage_executor import StageExecutor
 from petra_graph.executor.stage_parameters import Parameters, copied_parameters
 from petra_graph.graph.node_graph import INPUT
+from petra_graph.kinds.tensor_trees import Tree
 from petra_graph.program.channels import Edge
 from petra_graph.program.clock import Versions
 from petra_graph.runtime.transport.local_channel import moved
@@ -29,7 +30,7 @@ def gradients(
     micro_batch: int,
     *,
     samples: Tensor,
-    target: Tensor,
+    target: Tree,
     parameters: Sequence[Parameters],
     stages: Collection[int],
 ) -> Mapping[int, Gradient]:

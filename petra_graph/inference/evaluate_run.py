@@ -17,6 +17,7 @@ from petra_graph.inference.trained_network import Network
 from petra_graph.kinds.author_code import author_code
 from petra_graph.kinds.checked_samples import CheckedData
 from petra_graph.kinds.loss import Loss, mean_loss, target_count, target_weight
+from petra_graph.kinds.tensor_trees import Tree, main, mapped
 from petra_graph.report.metric_text import NO_SCALES, Scales, numbers
 from petra_graph.spec.overrides import parse_override
 from petra_graph.training.data.micro_batches import Loaders, MicroBatches, spread_part
@@ -91,9 +92,9 @@ def evaluate(run: SavedRun, *, which: str | None = None, split: str = "test", de
     ended = nullcontext() if loaders is None else loaders.at_work()
     with on(network, device), ended, closing(iter(batches)) as source_of_batches:
         for samples, targets in source_of_batches:
-            output, beside = network(samples.to(device)), targets.to(device)
+            output, beside = network(samples.to(device)), mapped(lambda one: one.to(device), targets)
             meters.add(_result(loss, output, beside))
-            metrics.update(output, beside)
+            metrics.update(main(output), beside)
     meters.expect_targets(f"{split} data")
     means = meters.means()
     values, others = defined(metrics.values(means))
@@ -110,15 +111,17 @@ def evaluate(run: SavedRun, *, which: str | None = None, split: str = "test", de
     )
 
 
-def _result(loss: Loss, output: Tensor, target: Tensor) -> HeadResult:
+def _result(loss: Loss, output: Tree, target: Tree) -> HeadResult:
+    on_cpu = mapped(lambda one: one.cpu(), target)
     with author_code("the loss gives no weight"):
-        weight = target_weight(loss, target.cpu())
-        counted = target_count(loss, target.cpu(), weight)
+        weight = target_weight(loss, on_cpu)
+        counted = target_count(loss, on_cpu, weight)
     with author_code("the loss cannot be computed"):
         value = mean_loss(loss, output, target, weight)
     with author_code("the loss has no metrics"):
         metrics = loss.metrics(output, target)
-    return HeadResult(micro_batch=0, loss=value, metrics=metrics, samples=len(target), weight=weight, counted=counted)
+    samples = len(main(target))
+    return HeadResult(micro_batch=0, loss=value, metrics=metrics, samples=samples, weight=weight, counted=counted)
 
 
 def opened(run: SavedRun) -> CheckedData:

@@ -46,6 +46,7 @@ from petra_graph.inference.exported_tensors import INSTEAD, exported_tensors
 from petra_graph.inference.onnx_program import need_onnx, open_onnx, save_onnx
 from petra_graph.inference.saved_run import SavedRun
 from petra_graph.inference.trained_network import Network
+from petra_graph.kinds.tensor_trees import main
 from petra_graph.record.run_directory import make_folder_of, write_whole
 from petra_graph.spec.load_spec import dump
 
@@ -174,7 +175,7 @@ def _compared(
         RunFailed: it is larger, or the program cannot be run; the message begins with what is done.
     """
     try:
-        pairs = [(network(samples), program(samples)) for samples in batches]
+        pairs = [(main(network(samples)), program(samples)) for samples in batches]
     except Exception as error:
         reason = str(error).strip().partition("\n")[0]
         raise RunFailed(f"{done}, but cannot be run: {reason}", hint) from error

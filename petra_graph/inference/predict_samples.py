@@ -13,6 +13,7 @@ from petra_graph.inference.evaluate_run import on
 from petra_graph.inference.sample_files import Samples, batches
 from petra_graph.inference.saved_run import SavedRun
 from petra_graph.inference.trained_network import Network
+from petra_graph.kinds.tensor_trees import main
 
 
 @frozen(kw_only=True)
@@ -114,7 +115,7 @@ def scored(run: SavedRun, network: Network, samples: list[Samples], device: str)
     places = ((file, index) for file in samples for index in range(len(file.values)))
     with on(network, device):
         for part in batches(samples, run.spec.data.test_batch):
-            outputs = network(part.to(device)).cpu()
+            outputs = main(network(part.to(device))).cpu()
             scores = outputs.float().softmax(dim=1) if run.classes_are_probable else outputs
             for output, score in zip(outputs, scores, strict=True):
                 file, index = next(places)

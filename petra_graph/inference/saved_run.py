@@ -20,7 +20,7 @@ from petra_graph.kinds.data_set import DataFacts
 from petra_graph.kinds.loss import LossDeclaration
 from petra_graph.planning.check.check_spec import check_spec
 from petra_graph.planning.network.measure_network import MeasuredNetwork, measure
-from petra_graph.program.json_shape import Later
+from petra_graph.program.json_shape import Each, Later
 from petra_graph.record import checkpoint
 from petra_graph.record.checkpoint import Damaged
 from petra_graph.record.recorded_run import read_json
@@ -148,8 +148,8 @@ _FACTS = {
     "shape": Later([int]),
     "dtype": Later(str),
     "classes": Later((int, None)),
-    "target_shape": Later([int]),
-    "target_dtype": Later(str),
+    "target_shape": Later(([int], [[int]], Each([int]))),
+    "target_dtype": Later((str, [str], Each(str))),
     "mean": Later(([float], None)),
     "std": Later(([float], None)),
     "class_names": Later(([str], None)),
@@ -170,6 +170,12 @@ def _folders(directory: Path) -> list[str]:
     return [folder for folder in folders if isinstance(folder, str)] if isinstance(folders, list) else []
 
 
+def _tuples(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _tuples(one) for key, one in value.items()}
+    return tuple(map(_tuples, value)) if isinstance(value, list) else value
+
+
 def _facts(directory: Path) -> DataFacts | None:
     """Return the facts of the data that the run was trained on; None where it wrote none."""
     path = directory / "data.json"
@@ -179,9 +185,7 @@ def _facts(directory: Path) -> DataFacts | None:
     if not stored:
         return None
     try:
-        values: dict[str, Any] = {
-            key: tuple(value) if isinstance(value, list) else value for key, value in stored.items()
-        }
+        values: dict[str, Any] = {key: _tuples(value) for key, value in stored.items()}
         return DataFacts(**values)
     except TypeError:
         raise SpecError(f"{directory / 'data.json'} has other keys than this version: {', '.join(stored)}") from None

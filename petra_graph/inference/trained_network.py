@@ -7,16 +7,18 @@ In evaluation mode a forward gives the bits of the run's own evaluations: the ar
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import cast
 
 import attrs
 import torch
 from torch import Tensor, nn
 
-from petra_graph.blocks import Block, Streams
+from petra_graph.blocks import Block, Head, Streams
 from petra_graph.errors import Problem, SpecError
 from petra_graph.executor.numerics import Normalisation, NumericsContext, place
 from petra_graph.graph.node_graph import INPUT, NodeGraph
 from petra_graph.kinds.data_set import DataFacts
+from petra_graph.kinds.tensor_trees import Tree
 from petra_graph.measure.initial_blocks import initial_blocks, tie
 from petra_graph.planning.network.measure_network import MeasuredNetwork
 from petra_graph.record.weights import SEPARATOR
@@ -60,8 +62,8 @@ class Network(nn.Module):
             tie(blocks, network.shapes)
         return cls(network.graph, blocks, numerics, facts)
 
-    def forward(self, samples: Tensor) -> Tensor:
-        """Return the head's output.
+    def forward(self, samples: Tensor) -> Tree:
+        """Return the head's output: one tensor, or what the network returned, where that is several.
 
         Args:
             samples: [n, *shape] as the data set has them: uint8 images are normalised here; others are cast.
@@ -76,7 +78,7 @@ class Network(nn.Module):
             with numerics.arithmetic():
                 outputs = block(*self.inputs_of(name, streams))
             streams[name] = numerics.finalize(name, block, outputs)
-        return streams[self.graph.head][0]
+        return cast(Head, self.block(self.graph.head)).returned(streams[self.graph.head])
 
     def block(self, name: str) -> Block:
         found = self.nodes[_key(name)]

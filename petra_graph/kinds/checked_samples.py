@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from petra_graph.errors import PetraGraphError, RunFailed
 from petra_graph.kinds.author_code import author_code
 from petra_graph.kinds.data_set import DataFacts, DataSet, Split, not_finite, samples_fault, targets_fault
+from petra_graph.kinds.tensor_trees import Tree
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -36,7 +37,7 @@ class CheckedSplit:
         """Return the number of samples."""
         return len(self.split)
 
-    def fetch(self, indices: NDArray[np.intp], *, seed: int, epoch: int) -> tuple[Tensor, Tensor]:
+    def fetch(self, indices: NDArray[np.intp], *, seed: int, epoch: int) -> tuple[Tensor, Tree]:
         """Load samples as the split does.
 
         Raises:
@@ -48,7 +49,7 @@ class CheckedSplit:
         return samples, targets
 
     @property
-    def fetch_targets(self) -> Callable[[NDArray[np.intp]], Tensor] | None:
+    def fetch_targets(self) -> Callable[[NDArray[np.intp]], Tree] | None:
         """A function that loads targets alone, where the split has one; it raises what `fetch` raises."""
         fetch = getattr(self.split, "fetch_targets", None)
         return None if fetch is None else lambda indices: self._tried(fetch, indices, targets_fault)

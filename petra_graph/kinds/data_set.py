@@ -21,6 +21,7 @@ from petra_graph.kinds.generators import moved_since, seeded, states
 from petra_graph.kinds.plugin import Plugin
 from petra_graph.kinds.plugin_kind import Form, Part, PluginKind, Promise
 from petra_graph.kinds.plugin_trial import PluginTrial
+from petra_graph.kinds.tensor_trees import Tree, is_several, leaves, named_leaves
 from petra_graph.spec.model import Dtype
 from petra_graph.spec.value_types import plain
 
@@ -38,12 +39,17 @@ _IGNORED = -100
 """The class index that torch's losses pass over."""
 _FETCH = ExpectedCall("fetch", ("indices",), ("seed", "epoch"))
 _FETCH_TARGETS = ExpectedCall("fetch_targets", ("indices",))
-Samples = tuple["Tensor", "Tensor"]
+_PARTS = ("samples", "targets")
+_TARGET_TYPES = ("int64", "float32", "float64")
+Samples = tuple["Tensor", ...]
+"""The samples, and the targets behind them."""
 
 
 def _plain(value: Any) -> Any:
-    """Return a number, or a tuple of numbers, in Python's own types: sizes often come from numpy."""
-    return tuple(map(plain, value)) if isinstance(value, tuple) else plain(value)
+    """Return a number, or numbers in a tuple or a dictionary, in Python's own types: sizes often come from numpy."""
+    if isinstance(value, Mapping):
+        return {key: _plain(one) for key, one in value.items()}
+    return tuple(map(_plain, value)) if isinstance(value, tuple) else plain(value)
 
 
 @frozen(kw_only=True)
@@ -56,8 +62,9 @@ class DataFacts:
         classes: class indices in targets are below this; None where that depends on the files, or where targets are not
             classes.
         target_shape: of one target, without the batch dimension: () for a class or a number, (tokens,) for a class each token,
-            (height, width) for one each pixel.
-        target_dtype: int64 for class indices, floats for values.
+            (height, width) for one each pixel. Of several targets a sample, a tuple or a dictionary of shapes: {"labels": (5,), "boxes":
+            (5, 4)}. They have no `classes`.
+        target_dtype: int64 for class indices, floats for values; of several targets, in the same tuple or dictionary.
         mean: of each channel in [0, 1] (uint8 divided by 255); None: no normalisation.
         std: of each channel, likewise; given with the mean or not at all.
         class_names: the names of the classes, by class index; None where they are not known.
@@ -66,8 +73,8 @@ class DataFacts:
     shape: tuple[int, ...] = field(converter=_plain)
     dtype: Literal["uint8", "int64", "float32", "float64"] = "uint8"
     classes: int | None = field(default=None, converter=_plain)
-    target_shape: tuple[int, ...] = field(default=(), converter=_plain)
-    target_dtype: Literal["int64", "float32", "float64"] = "int64"
+    target_shape: Any = field(default=(), converter=_plain)
+    target_dtype: Any = "int64"
     mean: tuple[float, ...] | None = None
     std: tuple[float, ...] | None = None
     class_names: tuple[str, ...] | None = None
@@ -77,20 +84,32 @@ class DataFacts:
         """Whether samples are windows of tokens, with a target for each token."""
         return self.dtype == "int64" and len(self.shape) == 1 and self.target_shape == self.shape
 
+    @property
+    def several_targets(self) -> bool:
+        """Whether a sample has several targets, in a tuple or a dictionary."""
+        shape = self.target_shape
+        return isinstance(shape, Mapping) or any(isinstance(one, tuple) for one in shape)
+
+    @property
+    def targets(self) -> Mapping[str, tuple[Any, Any]]:
+        """Shape and type of each target by its place, `["boxes"]` or [1]; of a single one by ""."""
+        if not self.several_targets:
+            return {"": (self.target_shape, self.target_dtype)}
+        keys = self.target_shape if isinstance(self.target_shape, Mapping) else range(len(self.target_shape))
+        return {
+            f'["{key}"]' if isinstance(key, str) else f"[{key}]": (self.target_shape[key], self.target_dtype[key])
+            for key in keys
+        }
+
     def faults(self) -> Iterator[str]:
         """Yield what is wrong, as the end of a sentence."""
-        shape, targets = self.shape, ("int64", "float32", "float64")
-        if not isinstance(shape, tuple) or not all(type(size) is int and size > 0 for size in shape):
+        shape = self.shape
+        if not _is_shape(shape):
             yield f"have shape = {shape!r}, not a tuple of integers above 0"
             return
         if self.dtype not in get_args(Dtype):
             yield f"have dtype = {self.dtype!r}, not one of {', '.join(get_args(Dtype))}"
-        if not isinstance(self.target_shape, tuple) or not all(
-            type(size) is int and size > 0 for size in self.target_shape
-        ):
-            yield f"have target_shape = {self.target_shape!r}, not a tuple of integers above 0"
-        if self.target_dtype not in targets:
-            yield f"have target_dtype = {self.target_dtype!r}, not one of {', '.join(targets)}"
+        yield from self._target_faults()
         if self.classes is not None and (type(self.classes) is not int or self.classes < 1):
             yield f"have classes = {self.classes!r}, not a number of classes"
         if (self.mean is None) != (self.std is None):
@@ -98,6 +117,26 @@ class DataFacts:
         yield from self._normalisation_faults()
         if self.classes is not None and self.class_names is not None and len(self.class_names) != self.classes:
             yield f"have {len(self.class_names)} class_names, and classes = {self.classes}"
+
+    def _target_faults(self) -> Iterator[str]:
+        if not isinstance(self.target_shape, tuple | Mapping):
+            yield f"have target_shape = {self.target_shape!r}, not a tuple of integers above 0"
+            return
+        try:
+            targets = self.targets
+            alike = not self.several_targets or len(self.target_dtype) == len(self.target_shape)
+        except (LookupError, TypeError):
+            alike = False
+        if not alike:
+            yield f"have target_dtype = {self.target_dtype!r}, without one type for each of target_shape = {self.target_shape!r}"
+            return
+        for place, (shape, dtype) in targets.items():
+            if not _is_shape(shape):
+                yield f"have target_shape{place} = {shape!r}, not a tuple of integers above 0"
+            if dtype not in _TARGET_TYPES:
+                yield f"have target_dtype{place} = {dtype!r}, not one of {', '.join(_TARGET_TYPES)}"
+        if self.several_targets and self.classes is not None:
+            yield "have classes, which are those of one target, and several targets; leave `classes` out"
 
     def _normalisation_faults(self) -> Iterator[str]:
         channels = self.shape[0] if self.shape else 0
@@ -114,6 +153,25 @@ class DataFacts:
                 yield f"have {name} = {values}, not within [0, 1]: samples of uint8 are divided by 255"
         if self.std is not None and not all(math.isfinite(value) and value > 0 for value in self.std):
             yield f"have std = {self.std}, not above 0: samples are divided by it"
+
+
+def _is_shape(value: object) -> bool:
+    return isinstance(value, tuple) and all(type(size) is int and size > 0 for size in value)
+
+
+def zero_targets(facts: DataFacts, rows: int, device: torch.device | None = None) -> Tree:
+    """Return targets as a data set declares them, of zeros."""
+    import torch
+
+    def zeros(shape: tuple[int, ...], dtype: str) -> Tensor:
+        return torch.zeros(rows, *shape, dtype=getattr(torch, dtype), device=device)
+
+    shape, dtype = facts.target_shape, facts.target_dtype
+    if not facts.several_targets:
+        return zeros(shape, dtype)
+    if isinstance(shape, Mapping):
+        return {key: zeros(one, dtype[key]) for key, one in shape.items()}
+    return tuple(zeros(*pair) for pair in zip(shape, dtype, strict=True))
 
 
 def facts_fault(facts: object) -> str:
@@ -185,8 +243,8 @@ class Split(Protocol):
     def __len__(self) -> int:
         """Return the number of samples."""
 
-    def fetch(self, indices: np.ndarray, *, seed: int, epoch: int) -> tuple[torch.Tensor, torch.Tensor]:
-        """Load samples: images [n, *shape] in the data set's dtype, and targets [n, *target_shape].
+    def fetch(self, indices: np.ndarray, *, seed: int, epoch: int) -> tuple[torch.Tensor, Tree]:
+        """Load samples: images [n, *shape] in the data set's dtype, and targets [n, *target_shape], several in their tuple or dictionary.
 
         Augmentation is a function of (seed, epoch, index) alone: a sample depends neither on the other indices of the
         call, nor on the calling process, nor on the number of calls. Images may be in channels-last memory format.
@@ -326,11 +384,12 @@ def samples_fault(facts: DataFacts, rows: int, fetched: Any) -> str:
     """
     import torch
 
-    parts = ("samples", "targets")
+    several = isinstance(fetched, tuple | list) and len(fetched) == len(_PARTS) and facts.several_targets
+    parts = fetched[:1] if several else fetched
     if not (
         isinstance(fetched, tuple | list)
-        and len(fetched) == len(parts)
-        and all(isinstance(x, torch.Tensor) for x in fetched)
+        and len(fetched) == len(_PARTS)
+        and all(isinstance(x, torch.Tensor) for x in parts)
     ):
         inside = f" of {', '.join(type(x).__name__ for x in fetched)}" if isinstance(fetched, tuple | list) else ""
         return f"fetch returned a {type(fetched).__name__}{inside}, not a tuple of two tensors"
@@ -342,6 +401,15 @@ def targets_fault(facts: DataFacts, rows: int, targets: Any) -> str:
     """Return the first fault of fetched targets, as `samples_fault`."""
     import torch
 
+    if facts.several_targets:
+        found = dict(named_leaves(targets)) if is_several(targets) else {"": targets}
+        if found.keys() != facts.targets.keys() or not all(isinstance(one, torch.Tensor) for one in found.values()):
+            return f"targets are a {type(targets).__name__} of {', '.join(found)}, where the data set declares tensors {', '.join(facts.targets)}"
+        faults = (
+            _tensor_fault(f"targets{at}", found[at], (rows, *shape), dtype)
+            for at, (shape, dtype) in facts.targets.items()
+        )
+        return next(filter(None, faults), "")
     if not isinstance(targets, torch.Tensor):
         return f"fetch_targets returned a {type(targets).__name__}, not a tensor"
     fault = _tensor_fault("targets", targets, (rows, *facts.target_shape), facts.target_dtype)
@@ -353,10 +421,11 @@ def targets_fault(facts: DataFacts, rows: int, targets: Any) -> str:
     return ""
 
 
-def not_finite(fetched: tuple[Tensor, Tensor]) -> str:
+def not_finite(fetched: tuple[Tensor, Tree]) -> str:
     """Return which part of a fetched micro-batch is not finite; "" where all is."""
-    names = zip(("samples", "targets"), fetched, strict=True)
-    return next((name for name, part in names if part.is_floating_point() and not bool(part.isfinite().all())), "")
+    samples, targets = fetched
+    parts = [("samples", samples), *((f"targets{at}", one) for at, one in named_leaves(targets))]
+    return next((name for name, part in parts if part.is_floating_point() and not bool(part.isfinite().all())), "")
 
 
 def _tensor_fault(name: str, tensor: Tensor, shape: tuple[int, ...], dtype: str) -> str:
@@ -416,7 +485,12 @@ class DataSetTrial(PluginTrial):
 
     def fetch(self, split: Split, indices: NDArray[np.intp], *, seed: int | None = None, epoch: int = 0) -> Samples:
         """Load samples."""
-        return split.fetch(indices, seed=self.seed if seed is None else seed, epoch=epoch)
+        return _loaded(split, indices, self.seed if seed is None else seed, epoch)
+
+
+def _loaded(split: Split, indices: NDArray[np.intp], seed: int, epoch: int) -> Samples:
+    samples, targets = split.fetch(indices, seed=seed, epoch=epoch)
+    return samples, *leaves(targets)
 
 
 def check_data_set_construction(trial: DataSetTrial) -> None:
@@ -433,7 +507,7 @@ def check_samples(trial: DataSetTrial) -> None:
     """`fetch` returns samples [n, *shape] and targets [n, *target_shape], of the declared types, on the CPU, all finite."""
     facts = trial.open().facts
     for name, split, indices in trial.splits:
-        fetched: Any = trial.fetch(split, indices)
+        fetched: Any = split.fetch(indices, seed=trial.seed, epoch=0)
         fault = samples_fault(evolve(facts, classes=None), len(indices), fetched)
         wrong = "" if fault else not_finite(fetched)
         if fault or wrong:
@@ -448,7 +522,7 @@ def check_classes(trial: DataSetTrial) -> None:
     facts = trial.open().facts
     for name, split, _ in trial.splits:
         some = np.random.default_rng(trial.seed).permutation(len(split))[:_SCANNED]
-        fault = targets_fault(facts, len(some), trial.fetch(split, some)[1])
+        fault = targets_fault(facts, len(some), split.fetch(some, seed=trial.seed, epoch=0)[1])
         if fault:
             remedy = "number classes from 0, and count all of them in the facts"
             raise BrokenPromise("classes", f"`{name}`: {fault}", remedy)
@@ -465,12 +539,12 @@ def _expect_rows(name: str, split: Split, indices: NDArray[np.intp], seed: int) 
     import torch
 
     remedy = "make a sample of its index, the seed and the epoch: draw with np.random.default_rng([seed, epoch, index])"
-    whole = split.fetch(indices, seed=seed, epoch=0)
-    alone = [split.fetch(indices[row : row + 1], seed=seed, epoch=0) for row in range(len(indices))]
-    together = tuple(torch.cat([one[part] for one in alone]) for part in range(2))
+    whole = _loaded(split, indices, seed, 0)
+    alone = [_loaded(split, indices[row : row + 1], seed, 0) for row in range(len(indices))]
+    together = tuple(map(torch.cat, zip(*alone, strict=True)))
     if not all_equal(whole, together):
         raise BrokenPromise("rows", f"samples of `{name}` are others when they are fetched one by one", remedy)
-    twice = split.fetch(np.concatenate([indices[::-1], indices[:1]]), seed=seed, epoch=0)
+    twice = _loaded(split, np.concatenate([indices[::-1], indices[:1]]), seed, 0)
     expected = tuple(torch.cat([part.flip(0), part[:1]]) for part in whole)
     if not all_equal(twice, expected):
         raise BrokenPromise("rows", f"samples of `{name}` are others when their order is reversed", remedy)
@@ -485,11 +559,11 @@ def check_same_samples(trial: DataSetTrial) -> None:
 def _expect_same_samples(name: str, split: Split, indices: NDArray[np.intp], seed: int) -> None:
     remedy = "draw with np.random.default_rng([seed, epoch, index]); remember nothing between calls"
     with seeded(1):
-        first = split.fetch(indices, seed=seed, epoch=3)
+        first = _loaded(split, indices, seed, 3)
         split.fetch(indices, seed=seed, epoch=4)
     before = states()
     with seeded(2):
-        again = split.fetch(indices, seed=seed, epoch=3)
+        again = _loaded(split, indices, seed, 3)
     if not all_equal(first, again):
         raise BrokenPromise("repeatable", f"samples of `{name}` are others at the second call", remedy)
     split.fetch(indices, seed=seed, epoch=0)
@@ -509,7 +583,7 @@ def check_apart(trial: DataSetTrial) -> None:
 
     train, test = trial.open().train, trial.open().test
     some = np.unique(np.linspace(0, min(len(train), len(test)) - 1, _COMPARED).astype(np.intp))
-    samples, _ = trial.fetch(test, some)
+    samples, *_ = trial.fetch(test, some)
     if len(torch.unique(samples.flatten(1), dim=0)) < len(some):  # alike among themselves
         return
     for first in {0, max(0, len(train) - len(test))}:
@@ -541,9 +615,7 @@ def check_targets_differ(trial: DataSetTrial) -> None:
 def check_test_samples(trial: DataSetTrial) -> None:
     """Test samples are the same in each epoch and for each seed, so that evaluations can be compared."""
     *_, (_, split, indices) = trial.splits
-    if not all_equal(
-        split.fetch(indices, seed=trial.seed, epoch=0), split.fetch(indices, seed=trial.seed + 1, epoch=5)
-    ):
+    if not all_equal(_loaded(split, indices, trial.seed, 0), _loaded(split, indices, trial.seed + 1, 5)):
         found = "test samples are others in another epoch, or with another seed"
         raise BrokenPromise("test samples", found, "augment training samples alone")
 
@@ -560,8 +632,11 @@ def _expect_targets_alone(name: str, split: Split, indices: NDArray[np.intp], se
     alone = getattr(split, "fetch_targets", None)
     if alone is None:
         return
-    found, expected = alone(indices), split.fetch(indices, seed=seed, epoch=0)[1]
-    if not isinstance(found, torch.Tensor) or found.dtype != expected.dtype or not torch.equal(found, expected):
+    found, expected = (dict(named_leaves(one)) for one in (alone(indices), split.fetch(indices, seed=seed, epoch=0)[1]))
+    if found.keys() != expected.keys() or not all(
+        isinstance(found[at], torch.Tensor) and found[at].dtype == one.dtype and torch.equal(found[at], one)
+        for at, one in expected.items()
+    ):
         message = f"fetch_targets of `{name}` gives other targets than fetch"
         raise BrokenPromise("targets alone", message, "let fetch call fetch_targets, or leave it out")
 

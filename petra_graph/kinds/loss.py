@@ -13,7 +13,7 @@ from attrs import field, frozen
 
 from petra_graph.errors import PluginError, shown
 from petra_graph.kinds.author_code import author_code
-from petra_graph.kinds.broken_promise import BrokenPromise, expect_close, name_of, relative_error
+from petra_graph.kinds.broken_promise import BrokenPromise, all_equal, expect_close, name_of, relative_error
 from petra_graph.kinds.declaration import Declaration, described
 from petra_graph.kinds.declaration_promises import DECLARATION
 from petra_graph.kinds.expected_calls import ExpectedCall, call_faults, function_faults
@@ -31,6 +31,7 @@ from petra_graph.kinds.outputs_and_targets import (
 from petra_graph.kinds.plugin import Plugin
 from petra_graph.kinds.plugin_kind import Part, PluginKind, Promise, called
 from petra_graph.kinds.plugin_trial import PluginTrial
+from petra_graph.kinds.tensor_trees import Tree, leaves, main, mapped, shapes
 
 if TYPE_CHECKING:
     import torch
@@ -76,14 +77,16 @@ class Loss(Protocol):
     weighted mean; it is not asked for a batch of weight 0. Windows, replicas and evaluations divide by the sum of these
     weights, so that none of their means depends on how the samples are batched.
 
+    Where the network returns several tensors, or a target is several, the loss is given them in the tuple or dictionary that they are in.
+
     It has `target_count(target) -> float` beside it: how many samples, or targets, its metrics count. Weights of classes weigh the
     loss alone, and padding is left out of both: then the one may be the other, `target_count = target_weight`.
     """
 
-    def __call__(self, output: Tensor, target: Tensor) -> Tensor:
+    def __call__(self, output: Tree, target: Tree) -> Tensor:
         """Return the mean loss over the samples, a scalar with a graph."""
 
-    def metrics(self, output: Tensor, target: Tensor) -> Mapping[str, Tensor]:
+    def metrics(self, output: Tree, target: Tree) -> Mapping[str, Tensor]:
         """Return sums over the samples, scalars without a graph: "top1" and "top5" count correct samples.
 
         Where a sample has several targets, it counts with the share of those that are correct. Each sum is divided by the number of
@@ -96,7 +99,7 @@ def is_share(metric: str) -> bool:
     return re.fullmatch(r"top\d+", metric) is not None
 
 
-def target_weight(loss: Loss, target: Tensor) -> float:
+def target_weight(loss: Loss, target: Tree) -> float:
     """Return what a loss weighs a batch's targets, on the CPU: the number of samples, where it has no `target_weight`.
 
     Targets without values, on the meta device, count in full.
@@ -104,21 +107,22 @@ def target_weight(loss: Loss, target: Tensor) -> float:
     return _of_targets(loss, "target_weight", target)
 
 
-def target_count(loss: Loss, target: Tensor, weight: float) -> float:
+def target_count(loss: Loss, target: Tree, weight: float) -> float:
     """Return how many of a batch's targets, which the loss weighs so, its metrics count: the number of samples, where it does not say."""
     own = loss.loss if isinstance(loss, _GuardedLoss) else loss
     same = getattr(own, "target_count", None) == getattr(own, "target_weight", None)
     return weight if same else _of_targets(loss, "target_count", target)
 
 
-def _of_targets(loss: Loss, name: str, target: Tensor) -> float:
-    stated: Callable[[Tensor], float] | None = getattr(loss, name, None)
-    return float(len(target)) if stated is None or target.is_meta else stated(target)
+def _of_targets(loss: Loss, name: str, target: Tree) -> float:
+    stated: Callable[[Tree], float] | None = getattr(loss, name, None)
+    first = main(target)
+    return float(len(first)) if stated is None or first.is_meta else stated(target)
 
 
-def mean_loss(loss: Loss, output: Tensor, target: Tensor, weight: float) -> Tensor:
+def mean_loss(loss: Loss, output: Tree, target: Tree, weight: float) -> Tensor:
     """Return the loss of a batch with this weight: 0 where nothing counts, for which torch's mean would be NaN."""
-    return loss(output, target) if weight else (output * 0.0).sum()
+    return loss(output, target) if weight else (main(output) * 0.0).sum()
 
 
 def _built_faults(_plugin: Plugin, _arguments: Sequence[Any], built: Any) -> Iterator[str]:
@@ -146,7 +150,7 @@ def _built_faults(_plugin: Plugin, _arguments: Sequence[Any], built: Any) -> Ite
     yield from call_faults(built, [forward, _METRICS, *(ExpectedCall(name, ("target",)) for name in _OF_TARGETS)])
 
 
-def value_fault(output: Tensor, value: Any) -> str:
+def value_fault(output: Tree, value: Any) -> str:
     """Return why a value cannot be the loss of an output; "" where it can."""
     import torch
 
@@ -156,7 +160,7 @@ def value_fault(output: Tensor, value: Any) -> str:
         return f"it returns a tensor of shape {list(value.shape)}, not a scalar: the mean over the samples"
     if not value.is_floating_point():
         return f"it returns a scalar of {value.dtype}, which has no gradient"
-    if torch.is_grad_enabled() and output.requires_grad and not value.requires_grad:
+    if torch.is_grad_enabled() and any(one.requires_grad for one in leaves(output)) and not value.requires_grad:
         return "it returns a scalar without a graph, so nothing can be learnt: leave out detach(), item() and argmax()"
     return ""
 
@@ -196,34 +200,36 @@ class _GuardedLoss:
     plugin: Plugin
     loss: Loss
 
-    def __call__(self, output: Tensor, target: Tensor) -> Tensor:
+    def __call__(self, output: Tree, target: Tree) -> Tensor:
         value = self._called(self.loss, output, target)
         self.plugin.refuse(value_fault(output, value))
         return value
 
-    def metrics(self, output: Tensor, target: Tensor) -> Mapping[str, Tensor]:
+    def metrics(self, output: Tree, target: Tree) -> Mapping[str, Tensor]:
         """Return the loss's metrics."""
         values = self._called(self.loss.metrics, output, target)
         self.plugin.refuse(metrics_fault(values))
         return values
 
-    def target_weight(self, target: Tensor) -> float:
+    def target_weight(self, target: Tree) -> float:
         """Return the loss's weight of targets."""
         return self._of_targets("target_weight", target)
 
-    def target_count(self, target: Tensor) -> float:
+    def target_count(self, target: Tree) -> float:
         """Return the number of targets that the loss's metrics count."""
         return self._of_targets("target_count", target)
 
-    def _of_targets(self, name: str, target: Tensor) -> float:
-        with author_code(f"{self.plugin.owned} failed on targets {list(target.shape)}", training=True):
+    def _of_targets(self, name: str, target: Tree) -> float:
+        with author_code(f"{self.plugin.owned} failed on targets {shapes(target)}", training=True):
             value = _of_targets(self.loss, name, target)
         self.plugin.refuse(weight_fault(value, name))
         return value
 
-    def _called(self, function: Callable[[Tensor, Tensor], T], output: Tensor, target: Tensor) -> T:
-        pair = f"outputs {list(output.shape)} and targets {list(getattr(target, 'shape', ()))}"
-        with author_code(f"{self.plugin.owned} failed on {pair}", training=True):
+    def _called(self, function: Callable[[Tree, Tree], T], output: Tree, target: Tree) -> T:
+        def failed() -> str:
+            return f"{self.plugin.owned} failed on outputs {shapes(output)} and targets {shapes(target)}"
+
+        with author_code(failed, training=True):
             return function(output, target)
 
 
@@ -239,6 +245,7 @@ class LossTrial(PluginTrial):
         samples: in a batch.
         seed: outputs and targets follow from it.
         of_run: the loss as a run has built it, and targets of the run's data, instead of new ones.
+        outputs: what the run's network returns for the samples of these targets; None: outputs are drawn.
         micro_batch: targets of a whole micro-batch of a run.
         head: draws outputs of a run's head.
     """
@@ -247,7 +254,8 @@ class LossTrial(PluginTrial):
     targets: DrawTargets = classes_of
     samples: int = 8
     seed: int = 0
-    of_run: tuple[Loss, Tensor] | None = field(default=None, repr=False, eq=False)
+    of_run: tuple[Loss, Tree] | None = field(default=None, repr=False, eq=False)
+    outputs: Tree = field(default=None, repr=False, eq=False)
     micro_batch: Tensor | None = field(default=None, repr=False, eq=False)
     head: Callable[[], Tensor] | None = field(default=None, repr=False, eq=False)
 
@@ -265,12 +273,15 @@ class LossTrial(PluginTrial):
         built: Loss = self.build_raw(self.options) if self.of_run is None else self.of_run[0]
         return built
 
-    def batch(self, dtype: torch.dtype | None = None) -> tuple[Tensor, Tensor]:
+    def batch(self, dtype: torch.dtype | None = None) -> tuple[Tree, Tree]:
         """Return outputs with a graph, float64 unless another type is given, and targets."""
         import torch
 
         if self.of_run is not None:
-            return outputs_for(self.output, self.of_run[1]), self.of_run[1]
+            drawn = (
+                outputs_for(self.output, main(self.of_run[1])) if self.outputs is None else mapped(_leaf, self.outputs)
+            )
+            return drawn, self.of_run[1]
         generator = torch.Generator().manual_seed(self.seed)
         output = torch.randn(self.samples, *self.output, generator=generator, dtype=torch.float64)
         return output.to(dtype or torch.float64).requires_grad_(), self.targets(output, generator)
@@ -279,7 +290,28 @@ class LossTrial(PluginTrial):
         loss, (output, target) = self.loss(), self.batch()
         loss(output, target)
         with author_code(self.plugin.owned):  # its metrics fail on what the loss itself takes
-            loss.metrics(output.detach(), target)
+            loss.metrics(_detached(output), target)
+
+
+def _leaf(stream: Tensor) -> Tensor:
+    found = stream.detach().clone()
+    return found.requires_grad_(found.is_floating_point())
+
+
+def _detached(output: Tree) -> Tree:
+    return mapped(lambda one: one.detach(), output)
+
+
+def _rows(tree: Tree, rows: slice) -> Tree:
+    return mapped(lambda one: one[rows], tree)
+
+
+def _gradients(value: Tensor, output: Tree) -> list[Tensor]:
+    """Return the gradients of a loss with respect to the outputs that it depends on."""
+    import torch
+
+    reads = [one for one in leaves(output) if one.requires_grad]
+    return [one for one in torch.autograd.grad(value, reads, allow_unused=True) if one is not None]
 
 
 def check_loss_construction(trial: LossTrial) -> None:
@@ -301,10 +333,10 @@ def check_scalar(trial: LossTrial) -> None:
         fault = value_fault(output, value)
         if fault:
             raise BrokenPromise("scalar", f"{fault} (outputs in {name_of(dtype)})", remedy)
-        (gradient,) = torch.autograd.grad(value, output, allow_unused=True)
-        if gradient is None or not gradient.count_nonzero():
+        gradients = _gradients(value, output)
+        if not any(one.count_nonzero() for one in gradients):
             raise BrokenPromise("scalar", f"its gradient is zero (outputs in {name_of(dtype)})", remedy)
-        if not value.isfinite() or not gradient.isfinite().all():
+        if not all(one.isfinite().all() for one in (value, *gradients)):
             raise BrokenPromise("scalar", f"it, or its gradient, is not finite (outputs in {name_of(dtype)})", remedy)
 
 
@@ -359,16 +391,22 @@ def check_bounded(trial: LossTrial) -> None:
 
     loss, (output, target) = trial.loss(), trial.batch()
     value = loss(output, target)
-    (gradient,) = torch.autograd.grad(value, output)
-    down, falls = gradient / gradient.norm(), [0.0, 0.0]
+    gradients = iter(torch.autograd.grad(value, leaves(output), allow_unused=True, materialize_grads=True))
+    down, falls = mapped(lambda _: next(gradients), output), [0.0, 0.0]
+    norm = torch.stack([one.norm() for one in leaves(down)]).norm()
     with suppress(Exception), torch.no_grad():
-        falls = [float(value - loss(output - length * down, target)) for length in _FAR]
+        falls = [float(value - loss(_moved(output, down, length / norm), target)) for length in _FAR]
     if falls[1] > _GROWS * falls[0] > 0:
         moved = " and ".join(
             f"by {fall:.3g} where they move by {length:g}" for fall, length in zip(falls, _FAR, strict=True)
         )
         remedy = "see its sign"
         raise BrokenPromise("bounded", f"down the gradient of its outputs it falls {moved}", remedy)
+
+
+def _moved(output: Tree, down: Tree, length: Tensor) -> Tree:
+    steps = iter(leaves(down))
+    return mapped(lambda one: one - length * next(steps), output)
 
 
 def check_logits(trial: LossTrial) -> None:
@@ -406,7 +444,7 @@ def check_mean(trial: LossTrial) -> None:
         if trial.of_run is None:
             raise
         with torch.no_grad():
-            alone = [loss(output[row : row + 1], target[row : row + 1]) for row in range(len(target))]
+            alone = [loss(_rows(output, one), _rows(target, one)) for one in _each_row(target)]
             if torch.isclose(loss(output, target), torch.stack(alone).sum(), rtol=_NEAR):
                 raise
 
@@ -420,21 +458,25 @@ def check_sample_by_sample(trial: LossTrial) -> None:
     try:
         _expect_mean(trial.loss(), *trial.batch())
     except BrokenPromise as broken:
-        output, target = (list(one.shape) for one in trial.batch())
+        output, target = map(shapes, trial.batch())
         found = f"{broken.found}, for outputs {output} and targets {target}"
         remedy = "see that their shapes agree (output.squeeze(1) of one output a sample), and that no sample's loss depends on another"
         raise BrokenPromise("sample by sample", found, remedy) from broken
 
 
-def _expect_mean(loss: Loss, output: Tensor, target: Tensor) -> None:
+def _each_row(target: Tree) -> Iterator[slice]:
+    return (slice(row, row + 1) for row in range(len(main(target))))
+
+
+def _expect_mean(loss: Loss, output: Tree, target: Tree) -> None:
     import torch
 
-    samples = len(target)
+    samples = len(main(target))
     weights = _of_rows(loss, "target_weight", target)
     whole = mean_loss(loss, output, target, sum(weights)).detach()
     alone = [
-        mean_loss(loss, output[row : row + 1], target[row : row + 1], weight).detach()
-        for row, weight in enumerate(weights)
+        mean_loss(loss, _rows(output, one), _rows(target, one), weight).detach()
+        for one, weight in zip(_each_row(target), weights, strict=True)
     ]
     by = whole.new_tensor(weights)
     mean = (torch.stack(alone) * by).sum() / by.sum().clamp_min(torch.finfo(by.dtype).tiny)
@@ -458,19 +500,17 @@ def check_weights(trial: LossTrial) -> None:
     for name in _OF_TARGETS:
         each, whole = _of_rows(loss, name, target), float(_of_targets(loss, name, target))
         if not math.isclose(whole, sum(each), rel_tol=torch.finfo(torch.float32).eps):
-            found = (
-                f"the {name} of {len(target)} samples is {whole:.6g}, and the sum of theirs one by one {sum(each):.6g}"
-            )
+            found = f"the {name} of {len(main(target))} samples is {whole:.6g}, and the sum of theirs one by one {sum(each):.6g}"
             raise BrokenPromise("weights", found, "return the sum over the samples of this call")
 
 
-def _of_rows(loss: Loss, name: str, target: Tensor) -> list[float]:
+def _of_rows(loss: Loss, name: str, target: Tree) -> list[float]:
     """Return the weight or the count of each sample.
 
     Raises:
         BrokenPromise: one is not a number of at least 0.
     """
-    values = [_of_targets(loss, name, target[row : row + 1]) for row in range(len(target))]
+    values = [_of_targets(loss, name, _rows(target, one)) for one in _each_row(target)]
     if fault := next((fault for value in values if (fault := weight_fault(value, name))), ""):
         raise BrokenPromise("weights", fault, "return a number: a sum over the samples")
     return [float(value) for value in values]
@@ -481,12 +521,12 @@ def check_metrics(trial: LossTrial) -> None:
     import torch
 
     loss, (output, target) = trial.loss(), trial.batch()
-    output = output.detach()
-    samples = len(target)
+    output = _detached(output)
+    samples = len(main(target))
     first = max(1, 3 * samples // 8)
     whole = _metrics(loss, output, target)
-    cuts = [cut for cut in (slice(0, first), slice(first, first + 1), slice(first + 1, None)) if len(target[cut])]
-    parts = [_metrics(loss, output[part], target[part]) for part in cuts]
+    cuts = [cut for cut in (slice(0, first), slice(first, first + 1), slice(first + 1, None)) if range(samples)[cut]]
+    parts = [_metrics(loss, _rows(output, part), _rows(target, part)) for part in cuts]
     if any(set(part) != set(whole) for part in parts):
         raise BrokenPromise(
             "metrics", "batches of other sizes have other metrics", "return the same names at every call"
@@ -507,7 +547,7 @@ def check_shares(trial: LossTrial) -> None:
     output, target = trial.batch()
     loss = trial.loss()
     counted = float(target_count(loss, target, target_weight(loss, target)))
-    for name, value in _metrics(loss, output.detach(), target).items():
+    for name, value in _metrics(loss, _detached(output), target).items():
         counts = is_share(name) or not value.is_floating_point()
         if counts and counted and _wrong_share(float(value), counted):
             share = 100 * float(value) / counted
@@ -521,7 +561,7 @@ def check_untouched(trial: LossTrial) -> None:
     import torch
 
     loss, (output, target) = trial.loss(), trial.batch()
-    before = output.detach().clone(), target.clone()
+    before = [one.detach().clone() for one in (*leaves(output), *leaves(target))]
     generators = states()
     with seeded(1):
         first = loss(output, target).detach()
@@ -529,7 +569,7 @@ def check_untouched(trial: LossTrial) -> None:
         again = loss(output, target).detach()
     with torch.no_grad():
         loss.metrics(output, target)
-    if not (torch.equal(output, before[0]) and torch.equal(target, before[1])):
+    if not all_equal([*leaves(output), *leaves(target)], before):
         found = "the output or the target has other values afterwards"
         raise BrokenPromise(
             "untouched", found, "write y = f(x) for in-place operations: callbacks read the same tensors"
@@ -539,7 +579,7 @@ def check_untouched(trial: LossTrial) -> None:
         raise BrokenPromise("untouched", found, "draw no random numbers, and remember no batch")
 
 
-def _metrics(loss: Loss, output: Tensor, target: Tensor) -> Mapping[str, Tensor]:
+def _metrics(loss: Loss, output: Tree, target: Tree) -> Mapping[str, Tensor]:
     import torch
 
     with torch.no_grad():

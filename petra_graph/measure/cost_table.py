@@ -27,9 +27,10 @@ from petra_graph.errors import PetraGraphError, PluginError, Problem, SpecError,
 from petra_graph.executor.numerics import Normalisation, place
 from petra_graph.graph.node_graph import INPUT, Node, NodeGraph
 from petra_graph.kinds.author_code import author_line
-from petra_graph.kinds.data_set import DataFacts
+from petra_graph.kinds.data_set import DataFacts, zero_targets
 from petra_graph.kinds.loss import Loss
 from petra_graph.kinds.plugin import Builder
+from petra_graph.kinds.tensor_trees import Tree, leaves
 from petra_graph.measure.counted_operations import NodeTrial, WithoutValues, count_operations, faked
 from petra_graph.measure.meta_kernels import NotOnMeta
 from petra_graph.measure.node_shapes import Memo, build_block, needs_values
@@ -81,7 +82,7 @@ def measure_costs(graph: NodeGraph, conditions: Conditions) -> CostTable:
     return CostTable(
         micro_batch=conditions.batch,
         sample_bytes=sample.bytes(conditions.batch),
-        target_bytes=_targets(conditions, torch.device("meta")).nbytes,
+        target_bytes=sum(one.nbytes for one in leaves(_targets(conditions, torch.device("meta")))),
         nodes={name: node.cost for name, node in measured.items()},
         assumptions=tuple(_assumptions(conditions, measured)),
     )
@@ -257,10 +258,9 @@ def _extrapolated(small: Any, large: Any, share: float) -> Any:
     return attrs.evolve(small, **values)
 
 
-def _targets(conditions: Conditions, device: torch.device) -> Tensor:
+def _targets(conditions: Conditions, device: torch.device) -> Tree:
     """Return targets as the data set declares them."""
-    dtype = getattr(torch, conditions.facts.target_dtype)
-    return torch.zeros(conditions.batch, *conditions.facts.target_shape, dtype=dtype, device=device)
+    return zero_targets(conditions.facts, conditions.batch, device)
 
 
 def _assumptions(conditions: Conditions, measured: Mapping[str, _Measured]) -> Iterator[str]:

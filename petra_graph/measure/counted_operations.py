@@ -25,6 +25,7 @@ from petra_graph.executor.reconstruct_recompute_stash import (
     StashGraph,
 )
 from petra_graph.kinds.loss import Loss
+from petra_graph.kinds.tensor_trees import Tree, main
 from petra_graph.measure.tally import Lap, Tally, distinct_bytes, storages
 from petra_graph.program.node_costs import Operation, Work
 
@@ -165,7 +166,7 @@ def _invert(runner: Reconstruct, outputs: Streams) -> Work:
     return work_of(lap, shares=_shares(inputs, outputs))
 
 
-def _head(trial: NodeTrial, loss: Loss, targets: Tensor) -> Work:
+def _head(trial: NodeTrial, loss: Loss, targets: Tree) -> Work:
     runner = trial.runner(HeadRunner, loss=loss)
     target = _accepted(runner, trial, targets)
 
@@ -176,14 +177,14 @@ def _head(trial: NodeTrial, loss: Loss, targets: Tensor) -> Work:
     return _differentiated(trial, run, trial.inputs)
 
 
-def _accepted(runner: HeadRunner, trial: NodeTrial, targets: Tensor) -> Tensor:
+def _accepted(runner: HeadRunner, trial: NodeTrial, targets: Tree) -> Tree:
     """Return targets that the loss accepts; the data set alone has the real ones."""
     with torch.no_grad(), frozen_statistics(trial.module):
-        (output,) = runner.run(0, trial.inputs)
+        output = runner.returned(runner.run(0, trial.inputs))
         try:
             runner.loss(output, targets)
         except (ValueError, RuntimeError, IndexError):
-            return torch.zeros_like(output)
+            return torch.zeros_like(main(output))
     return targets
 
 

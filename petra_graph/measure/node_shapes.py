@@ -26,6 +26,7 @@ from petra_graph.graph.node_graph import INPUT, Conversion, Node, NodeGraph, Tun
 from petra_graph.kinds.author_code import author_line
 from petra_graph.kinds.data_set import DataFacts
 from petra_graph.kinds.plugin import load
+from petra_graph.kinds.tensor_trees import is_several
 from petra_graph.measure.meta_kernels import ShapesAlone
 from petra_graph.measure.without_compiler import uncompiled
 from petra_graph.program.message_layout import StreamType
@@ -65,6 +66,8 @@ class NodeShapes:
     """Whether the block only adds to its streams, so that it is exact on a grid."""
     batch_norm: bool = field(default=False, eq=False)
     """Whether the block normalises over batches."""
+    several: bool = field(default=False, eq=False)
+    """Whether it is a head that gives the loss several tensors, or one in a structure."""
     shared: Mapping[str, SharedParameter] = field(factory=dict, eq=False)
     """Its parameters that other nodes have too, by their names in the block."""
 
@@ -271,6 +274,8 @@ def _measure(node: Node, inputs: Streams) -> tuple[NodeShapes, Streams]:
             for name, one in block.named_parameters()
             if name in block.shared_parameters
         },
+        several=isinstance(block, Head)
+        and any(is_several(block.train(mode).returned(outputs)) for mode in (False, True)),
         batch_norm=any(isinstance(module, _BatchNorm) for module in block.modules()),
     )
     return measured, tuple(stream.to("meta") for stream in outputs)

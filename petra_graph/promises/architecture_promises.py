@@ -124,7 +124,7 @@ def check_network(trial: ArchitectureTrial) -> None:
     shapes = _refused("network", trial.shapes)
     *_, head = shapes.values()
     allowed = outputs_for(trial.facts)
-    if allowed and (len(head.outputs) != 1 or head.outputs[0] not in allowed):
+    if allowed and not head.several and head.outputs[0] not in allowed:
         found = f"its head returns {listing(head.outputs)} for a sample, of {trial.facts.classes} classes"
         raise BrokenPromise("network", found, f"make it {' or '.join(listing([shape]) for shape in allowed)}")
 

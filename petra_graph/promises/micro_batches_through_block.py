@@ -35,6 +35,7 @@ from petra_graph.blocks import (
 )
 from petra_graph.blocks.randomness import random_key
 from petra_graph.executor.reconstruct_recompute_stash import BodyRunner, HeadRunner, Recompute, Reconstruct
+from petra_graph.kinds.tensor_trees import Tree, leaves
 from petra_graph.measure.tally import tensors
 from petra_graph.promises.block_trial import NODE, Compute, Trial, normal
 
@@ -100,9 +101,9 @@ class Harness:
         """Run the forward of a training micro-batch."""
         if isinstance(self._runner, BodyRunner):
             return self._runner.forward(m, inputs)
-        (output,) = self.peek(m, inputs)
-        self._runner.forward_backward(m, inputs, *gradients_for(m, (output,)))
-        return (self._loss.output,)
+        target = self._runner.returned(gradients_for(m, self.peek(m, inputs)))
+        self._runner.forward_backward(m, inputs, target)
+        return self._loss.outputs
 
     def backward(self, m: int, outputs: Streams, gradients: Streams) -> Reversed:
         """Run the backward of the oldest micro-batch in flight."""
@@ -181,13 +182,14 @@ class _Types(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
 
 class _Projection:
-    """A loss whose gradient with respect to the output is its target."""
+    """A loss whose gradient with respect to each output is its target."""
 
-    output: Tensor
+    outputs: Streams
 
-    def __call__(self, output: Tensor, target: Tensor) -> Tensor:
-        self.output = output.detach()
-        return (output * target).sum()
+    def __call__(self, output: Tree, target: Tree) -> Tensor:
+        self.outputs = tuple(one.detach() for one in leaves(output))
+        first, *others = ((one * beside).sum() for one, beside in zip(leaves(output), leaves(target), strict=True))
+        return sum(others, first)
 
-    def metrics(self, output: Tensor, target: Tensor) -> Mapping[str, Tensor]:
+    def metrics(self, output: Tree, target: Tree) -> Mapping[str, Tensor]:
         return {}

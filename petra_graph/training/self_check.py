@@ -31,14 +31,15 @@ from torch import Tensor
 
 from petra_graph.blocks import Block, Shape, Streams
 from petra_graph.errors import Path, PluginError, Problem, RunFailed, SpecError, at_path, shown, suggestion
-from petra_graph.executor.numerics import Normalisation, NumericsContext
+from petra_graph.executor.numerics import Normalisation, NumericsContext, place
+from petra_graph.executor.reconstruct_recompute_stash import HeadRunner
 from petra_graph.executor.stage_update import learning_rate
 from petra_graph.graph.node_graph import INPUT, Node
 from petra_graph.kinds.author_code import remedy
 from petra_graph.kinds.block import BlockDeclaration
 from petra_graph.kinds.broken_promise import BrokenPromise
 from petra_graph.kinds.checked_samples import CheckedSplit
-from petra_graph.kinds.data_set import DataSetTrial
+from petra_graph.kinds.data_set import DataSetTrial, zero_targets
 from petra_graph.kinds.examined_promises import examine
 from petra_graph.kinds.generators import as_they_were
 from petra_graph.kinds.loss import LossTrial
@@ -50,6 +51,8 @@ from petra_graph.kinds.plugin import Plugin, load
 from petra_graph.kinds.plugin_trial import PluginTrial
 from petra_graph.kinds.promise_report import Outcome
 from petra_graph.kinds.stage_facts import StageFacts
+from petra_graph.kinds.tensor_trees import Tree, main
+from petra_graph.measure.initial_blocks import initial_block
 from petra_graph.measure.node_shapes import Memo
 from petra_graph.planning.check.checked_spec import CheckedSpec
 from petra_graph.planning.network.measure_network import MeasuredNetwork
@@ -129,6 +132,11 @@ class SelfCheck:
                 if targets is None or loss.is_first_party:
                     trial = self._loss_trial(self._compare_zeros())
                     _raise_any([_problem(loss, one, ("loss",)) for one in self._broken(trial, "logits")])
+                elif self._several:
+                    for outputs in self._returned(
+                        len(main(targets))
+                    ):  # what the loss is called with in training, and in evaluation
+                        _raise_any(list(self._loss(targets, outputs=outputs)))
                 else:
                     _raise_any(list(self._loss(targets, of_micro_batch)))
             self._metrics(targets)
@@ -225,18 +233,20 @@ class SelfCheck:
         A random mask could pass over all tokens of a sample.
         """
         if producer not in self._streams:
-            graph, spec = self.network.graph, self.network.spec
-            numerics = NumericsContext(
-                device=torch.device("cpu"),
-                precision=spec.precision,
-                seed=spec.run.seed,
-                normalisation=Normalisation.of(self.opened.data.facts),
-            )
+            graph, numerics = self.network.graph, self._numerics()
             samples, _ = self.opened.data.train.fetch(np.arange(_SAMPLES), seed=0, epoch=0)
             among = nx.ancestors(graph.digraph, producer) | {producer}
             with suppress(Exception):  # of a block that is broken, which its own trial says
                 self._streams.update(streams_of_samples(graph, samples, numerics, among=among))
         return self._streams.get(producer)
+
+    def _numerics(self) -> NumericsContext:
+        return NumericsContext(
+            device=torch.device("cpu"),
+            precision=self.network.spec.precision,
+            seed=self.network.spec.run.seed,
+            normalisation=Normalisation.of(self.opened.data.facts),
+        )
 
     def _optimizer(self) -> Iterator[Problem]:
         plugin = self.checked.optimizer.plugin
@@ -292,15 +302,36 @@ class SelfCheck:
             others = dict.fromkeys(one.promise for one in found if one.promise != found[0].promise)
             yield _problem(plugin, found[0], ("data", "name"), list(others))
 
-    def _loss(self, targets: Tensor, of_micro_batch: Tensor | None) -> Iterator[Problem]:
+    @property
+    def _several(self) -> bool:
+        """Whether the loss is given several outputs or targets, or one in a structure."""
+        return self.network.shapes[self.network.graph.head].several or self.opened.data.facts.several_targets
+
+    def _returned(self, count: int) -> tuple[Tree, Tree]:
+        """Return what the network returns in training, and in evaluation, for the test samples of as many targets."""
+        numerics = self._numerics()
+        samples, _ = self.opened.data.test.fetch(self._spread(count), seed=0, epoch=0)
+        graph = self.network.graph
+        before = streams_of_samples(graph, samples, numerics, among=set(graph.order) - {graph.head})
+        inputs = tuple(stream for producer in graph.nodes[graph.head].inputs for stream in before[producer])
+        head = place(
+            initial_block(graph.nodes[graph.head], [tuple(one.shape[1:]) for one in inputs], numerics.seed), numerics
+        )
+        runner = HeadRunner({graph.head: head}, numerics, reads_samples=False, loss=self.training.loss)
+        trained, evaluated = (
+            runner.returned(runner.run_without_graph(0, inputs)) for _ in map(head.train, (True, False))
+        )
+        return trained, evaluated
+
+    def _loss(self, targets: Tree, of_micro_batch: Tensor | None = None, outputs: Tree = None) -> Iterator[Problem]:
         plugin = self.checked.loss.plugin
         with at_path("loss", "name"):
-            found = list(self._broken(self._loss_trial(targets, of_micro_batch)))
+            found = list(self._broken(self._loss_trial(targets, of_micro_batch, outputs)))
         explaining = [broken for broken in found if broken.promise == "untouched"]
         for broken in explaining or found:
             yield _problem(plugin, broken, ("loss", "name"))
 
-    def _loss_trial(self, targets: Tensor, of_micro_batch: Tensor | None = None) -> LossTrial:
+    def _loss_trial(self, targets: Tree, of_micro_batch: Tensor | None = None, outputs: Tree = None) -> LossTrial:
         head = self.network.graph.nodes[self.network.graph.head]
         own = head.plugin is None or head.plugin.is_first_party
         return LossTrial(
@@ -308,16 +339,16 @@ class SelfCheck:
             options=self.checked.loss.options,
             output=self._output,
             of_run=(self.training.loss, targets),
+            outputs=outputs,
             micro_batch=of_micro_batch,
-            head=None if own else partial(self._outputs_of, head),
+            head=None if own or self._several else partial(self._outputs_of, head),
         )
 
     def _outputs_of(self, head: Node) -> Tensor:
         harness = Harness(self._trial(head), "float32")
-        (output,) = harness.peek(0, harness.inputs(0))
-        return output
+        return harness.peek(0, harness.inputs(0))[0]
 
-    def _metrics(self, targets: Tensor | None) -> None:
+    def _metrics(self, targets: Tree | None) -> None:
         """Try all metrics, and look for that of `checkpoint.best` among what an evaluation records.
 
         Raises:
@@ -325,7 +356,7 @@ class SelfCheck:
             SpecError: a metric cannot compare the head's outputs with such targets, has a name that the loss has, or `best` has none.
         """
         for one in self.checked.metrics:
-            if targets is not None and not one.plugin.is_first_party:
+            if targets is not None and not one.plugin.is_first_party and not self.opened.data.facts.several_targets:
                 path = (*one.path[:-1], "name")
                 trial = MetricTrial(plugin=one.plugin, options=one.options, output=self._output, of_run=targets)
                 with self._step(one.plugin.owned), at_path(*path):  # the first broken promise explains the others
@@ -334,8 +365,12 @@ class SelfCheck:
         if best is None and not self.checked.metrics:
             return
         targets = self._zeros() if targets is None else targets
-        outputs, metrics = outputs_for(self._output, targets).detach(), MetricsOfEvaluation.of(self.checked.metrics)
-        of_loss = ["loss", *self.training.loss.metrics(outputs, targets)]
+        outputs, metrics = (
+            outputs_for(self._output, main(targets)).detach(),
+            MetricsOfEvaluation.of(self.checked.metrics),
+        )
+        returned = self._returned(len(outputs))[1] if self._several else outputs
+        of_loss = ["loss", *self.training.loss.metrics(returned, targets)]
         try:
             metrics.update(outputs, targets)
         except PluginError as error:  # of the first party's; others have been tried
@@ -349,7 +384,7 @@ class SelfCheck:
             message = f"checkpoint.best = {shown(best)} is not a metric of an evaluation of this run"
             raise SpecError(Problem(message=message, hint=suggestion(best, recorded), path=("checkpoint", "best")))
 
-    def _fetched(self) -> Tensor:
+    def _fetched(self) -> Tree:
         """Fetch a micro-batch of each split, and return the test targets."""
         data, rows = self.opened.data, self.network.spec.data.batch
         for split in (data.train, data.test):
@@ -357,21 +392,22 @@ class SelfCheck:
             split.require_finite(indices, seed=0, epoch=0)
         return _targets_of(data.test, indices)
 
-    def _targets_for_loss(self) -> Tensor:
+    def _targets_for_loss(self) -> Tree:
         """Fetch the targets that a loss is tried with: spread over the test data, whose order may be that of classes.
 
         Those that losses pass over (-100) are given a class: a sample may not have another target.
         """
         data = self.opened.data
-        count, samples = _TARGETS if prod(self._output) <= _LARGE else 2, len(data.test)
-        indices = np.unique(np.linspace(0, samples - 1, min(count, samples)).astype(np.intp))
-        targets = _targets_of(data.test, indices)
+        targets = _targets_of(data.test, self._spread(_TARGETS if prod(self._output) <= _LARGE else 2))
         return targets if data.facts.classes is None else targets.clamp(min=0)
+
+    def _spread(self, count: int) -> NDArray[np.intp]:
+        samples = len(self.opened.data.test)
+        return np.unique(np.linspace(0, samples - 1, min(count, samples)).astype(np.intp))
 
     @property
     def _output(self) -> Shape:
-        (shape,) = self.network.shapes[self.network.graph.head].outputs
-        return shape
+        return self.network.shapes[self.network.graph.head].outputs[0]
 
     def _broken(self, trial: PluginTrial, only: str = "") -> Iterator[BrokenPromise]:
         """Ask a plugin's promises in a trial of the run's own, or only one, and yield those that it breaks; its errors are not caught."""
@@ -386,11 +422,10 @@ class SelfCheck:
                 else:
                     yield broken
 
-    def _zeros(self) -> Tensor:
-        facts = self.opened.data.facts
-        return torch.zeros(_SAMPLES, *facts.target_shape, dtype=getattr(torch, facts.target_dtype))
+    def _zeros(self) -> Tree:
+        return zero_targets(self.opened.data.facts, _SAMPLES)
 
-    def _compare_zeros(self) -> Tensor:
+    def _compare_zeros(self) -> Tree:
         """Call a loss of the first party's on zeros of the shapes that it will get, and return the targets.
 
         Raises:
@@ -441,7 +476,7 @@ def _cause(outcome: Outcome) -> int:
     return _CAUSES.index("state" if IN_A_FORWARD in outcome.found else outcome.promise)
 
 
-def _targets_of(split: CheckedSplit, indices: NDArray[np.intp]) -> Tensor:
+def _targets_of(split: CheckedSplit, indices: NDArray[np.intp]) -> Tree:
     """Fetch targets, without their samples where the split can."""
     alone = split.fetch_targets
     return split.fetch(indices, seed=0, epoch=0)[1] if alone is None else alone(indices)

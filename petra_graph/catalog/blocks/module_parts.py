@@ -9,10 +9,11 @@ import inspect
 import json
 from collections.abc import Callable, Sequence
 from functools import lru_cache
-from typing import Self
+from typing import Any, Self
 
 import torch
 from torch import Tensor, nn
+from torch.utils._pytree import tree_map_only
 
 from petra_graph.blocks import Block, Buffered, Head, Shape, Streams
 from petra_graph.catalog.blocks.declared_blocks import ModulePartOptions
@@ -54,7 +55,16 @@ class ModulePart(_OfPart, Buffered):
 
 
 class ModulePartHead(_OfPart, Head):
-    """Streams to the network's output."""
+    """Streams to what the network returns."""
+
+    def __init__(self, inputs: Sequence[Shape], options: ModulePartOptions) -> None:
+        super().__init__(inputs, options)
+        self._returns = cut_module(options).forward.returns
+
+    def returned(self, streams: Streams) -> Any:
+        """Return what the network returns in this mode, of which these are the tensors."""
+        structure = self._returns[self.training]
+        return streams[0] if structure == 0 else tree_map_only(int, streams.__getitem__, structure)
 
 
 def cut_module(options: ModulePartOptions) -> CutNetwork:

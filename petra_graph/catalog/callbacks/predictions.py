@@ -7,11 +7,13 @@ when its epoch is over; a resumed run removes those after the checkpoint.
 from __future__ import annotations
 
 import json
+import operator
 import os
 from pathlib import Path
 from typing import Any
 
 from torch import Tensor
+from torch.utils._pytree import tree_map
 
 from petra_graph.catalog.callbacks.declared_callbacks import PredictionsOptions
 from petra_graph.errors import cannot_write
@@ -39,12 +41,18 @@ class Predictions(Callback):
         """Forget the lines of an evaluation that was interrupted."""
         self._lines.clear()
 
-    def evaluated(self, epoch: int, first: int, outputs: Tensor, targets: Tensor) -> None:
+    def evaluated(self, epoch: int, first: int, outputs: Tensor, targets: Any) -> None:
         """Keep the samples of this batch that are asked for."""
         for index in self._indices:
-            if first <= index < first + len(targets):
+            if first <= index < first + len(outputs):
                 at = index - first
-                line = {"epoch": epoch, "index": index, "target": targets[at].tolist(), "output": outputs[at].tolist()}
+                target = tree_map(operator.itemgetter(at), targets)
+                line = {
+                    "epoch": epoch,
+                    "index": index,
+                    "target": tree_map(Tensor.tolist, target),
+                    "output": outputs[at].tolist(),
+                }
                 self._lines.append(json.dumps(line) + "\n")
 
     def epoch_ended(self, report: EpochEnded) -> None:

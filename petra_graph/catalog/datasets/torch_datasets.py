@@ -10,7 +10,7 @@ from __future__ import annotations
 import pickle
 import random
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import ModuleType
 from typing import Any
 
@@ -80,7 +80,7 @@ class TorchSplit:
     def __len__(self) -> int:
         return len(self.dataset)
 
-    def fetch(self, indices: NDArray[np.intp], *, seed: int, epoch: int) -> tuple[Tensor, Tensor]:
+    def fetch(self, indices: NDArray[np.intp], *, seed: int, epoch: int) -> tuple[Tensor, Any]:
         """Load samples.
 
         Raises:
@@ -90,9 +90,9 @@ class TorchSplit:
         with as_they_were():
             rows = [self._sample(int(index), random_key(*at, index)) for index in indices]
         samples, targets = zip(*rows, strict=True)
-        return torch.stack(samples), torch.stack(targets)
+        return torch.stack(samples), _stacked(targets)
 
-    def _sample(self, index: int, key: int) -> tuple[Tensor, Tensor]:
+    def _sample(self, index: int, key: int) -> tuple[Tensor, Any]:
         seed_all(key)
         sample = self.dataset[index]
         try:
@@ -100,18 +100,40 @@ class TorchSplit:
         except ValueError as error:
             raise RunFailed(f"sample {index} of the {self.part} data: {error}", _PAIR) from None
         facts = self.facts
-        for name, found, shape, dtype in (
-            ("x", x, facts.shape, facts.dtype),
-            ("y", y, facts.target_shape, facts.target_dtype),
-        ):
+        declared = {"x": (facts.shape, facts.dtype)} | {f"y{at}": one for at, one in facts.targets.items()}
+        given = {"x": x} | {f"y{at}": one for at, one in _named(y)}
+        hint = "let __getitem__ return one shape and type: crop, resize or pad"
+        if given.keys() != declared.keys():
+            message = f"sample {index} of the {self.part} data has {', '.join(given)}"
+            raise RunFailed(f"{message}, and training sample 0 has {', '.join(declared)}", hint)
+        for name, (shape, dtype) in declared.items():
+            found = given[name]
             if (tuple(found.shape), found.dtype) != (shape, getattr(torch, dtype)):
                 message = f"{name} of sample {index} of the {self.part} data is {_shown(found)}"
-                hint = "let __getitem__ return one shape and type: crop, resize or pad"
                 raise RunFailed(f"{message}, and that of training sample 0 is {dtype} {list(shape)}", hint)
         return x, y
 
 
-_PAIR = "return (x, y) from __getitem__, each a tensor, an array, a number or a PIL image"
+_PAIR = "return (x, y) from __getitem__, each a tensor, an array, a number or a PIL image; y may be several of them, in a tuple or a dictionary"
+
+
+def _stacked(targets: Sequence[Any]) -> Any:
+    first = targets[0]
+    if isinstance(first, Tensor):
+        return torch.stack(tuple(targets))
+    if isinstance(first, Mapping):
+        return {key: torch.stack([one[key] for one in targets]) for key in first}
+    return tuple(map(torch.stack, zip(*targets, strict=True)))
+
+
+def _named(target: Any) -> Iterator[tuple[str, Tensor]]:
+    """Yield the tensors of a target by their places, as `DataFacts.targets` names them."""
+    if isinstance(target, Tensor):
+        yield "", target
+    elif isinstance(target, Mapping):
+        yield from ((f'["{key}"]', one) for key, one in target.items())
+    else:
+        yield from ((f"[{at}]", one) for at, one in enumerate(target))
 
 
 def _dataset(option: str, location: str) -> Any:
@@ -133,7 +155,7 @@ def _dataset(option: str, location: str) -> Any:
     return dataset
 
 
-def _first(option: str, dataset: Any) -> tuple[Tensor, Tensor]:
+def _first(option: str, dataset: Any) -> tuple[Tensor, Any]:
     """Return the first sample.
 
     Raises:
@@ -159,9 +181,10 @@ def _first(option: str, dataset: Any) -> tuple[Tensor, Tensor]:
         raise SpecError(Problem(message=f"sample 0: {error}", hint=_PAIR, path=(option,))) from None
 
 
-def _facts(x: Tensor, y: Tensor, classes: int | Sequence[str] | None) -> DataFacts:
-    if classes is not None and y.dtype != torch.int64:
-        message = f"classes are counted by integers, and y of sample 0 is {_shown(y)}"
+def _facts(x: Tensor, y: Any, classes: int | Sequence[str] | None) -> DataFacts:
+    if classes is not None and not (isinstance(y, Tensor) and y.dtype == torch.int64):
+        came = ", ".join(f"{at} {_shown(one)}".lstrip() for at, one in _named(y))
+        message = f"classes are counted by integers, and y of sample 0 is {came}"
         hint = "return an integer as y, or leave `classes` out where y is no class"
         raise SpecError(Problem(message=message, hint=hint, path=("classes",)))
     names = None if classes is None or isinstance(classes, int) else tuple(classes)
@@ -170,12 +193,19 @@ def _facts(x: Tensor, y: Tensor, classes: int | Sequence[str] | None) -> DataFac
         dtype=_name(x),
         classes=classes if isinstance(classes, int) or names is None else len(names),
         class_names=names,
-        target_shape=tuple(y.shape),
-        target_dtype=_name(y),
+        target_shape=_each(lambda one: tuple(one.shape), y),
+        target_dtype=_each(_name, y),
     )
 
 
-def _tensors(sample: Any) -> tuple[Tensor, Tensor]:
+def _each(function: Callable[[Any], Any], target: Any) -> Any:
+    """Return what a function makes of a target, or of each of several."""
+    if isinstance(target, Mapping):
+        return {key: function(one) for key, one in target.items()}
+    return tuple(map(function, target)) if isinstance(target, tuple | list) else function(target)
+
+
+def _tensors(sample: Any) -> tuple[Tensor, Any]:
     """Return a sample's tensors, of types that data sets have.
 
     Raises:
@@ -184,8 +214,17 @@ def _tensors(sample: Any) -> tuple[Tensor, Tensor]:
     if not isinstance(sample, tuple | list) or len(sample) != 2:  # noqa: PLR2004
         length = f" of {len(sample)}" if isinstance(sample, tuple | list | Mapping) else ""
         raise ValueError(f"it is a {type(sample).__name__}{length}, not a pair (x, y)")
-    x, y = (_tensor(name, value) for name, value in zip("xy", sample, strict=True))
-    return x, y.long() if y.dtype == torch.uint8 else y
+    x, y = sample
+    if isinstance(y, Mapping | tuple | list) and not y:
+        raise ValueError("y is empty")
+    if isinstance(y, Mapping) and not all(isinstance(key, str) for key in y):
+        raise ValueError("y is a dictionary whose keys are not texts")
+    return _tensor("x", x), _each(_target, y)
+
+
+def _target(value: Any) -> Tensor:
+    found = _tensor("y", value)
+    return found.long() if found.dtype == torch.uint8 else found
 
 
 def _tensor(name: str, value: Any) -> Tensor:

@@ -216,14 +216,25 @@ def check_grid(network: MeasuredNetwork) -> None:
 def head_problems(network: MeasuredNetwork, facts: DataFacts) -> Iterator[Problem]:
     """Yield the problem of a head that does not have an output for each class, where targets are classes.
 
-    With several targets a sample, the classes are a dimension before or behind theirs, as the loss reads them.
+    With several targets a sample, the classes are a dimension before or behind theirs, as the loss reads them. Several outputs are
+    what the loss makes of them; those of the first party read one.
     """
     allowed = outputs_for(facts)
-    if not allowed:
-        return
     head = network.graph.nodes[network.graph.head]
-    outputs, target = network.shapes[head.name].outputs, facts.target_shape
-    if len(outputs) == 1 and outputs[0] in allowed:
+    measured, target = network.shapes[head.name], facts.target_shape
+    outputs, loss = measured.outputs, network.loss.plugin
+    if loss.is_first_party and (measured.several or facts.several_targets):
+        came = f'the head "{head.name}" returns' if measured.several else "a sample's target is"
+        message = f"{came} several tensors, or one in a tuple or a dictionary, and {loss} reads one"
+        hint = (
+            "write a loss of your own, which is called with what the network returned and with the targets: "
+            '[loss] name = "my_losses:MyLoss", or loss={"name": MyLoss} in Python'
+        )
+        if measured.several:
+            hint += "; or write a module around the network whose forward returns one tensor"
+        yield Problem(message=message, hint=hint, path=head.path if measured.several else ("loss",))
+        return
+    if not allowed or measured.several or outputs[0] in allowed:
         return
     shapes = ", ".join("x".join(map(str, shape)) for shape in outputs)
     of_targets = f", and targets of {'x'.join(map(str, target))}" if target else ""

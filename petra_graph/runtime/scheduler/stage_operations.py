@@ -21,6 +21,7 @@ from petra_graph.executor.reconstruct_recompute_stash import HeadResult
 from petra_graph.executor.stage_executor import StageExecutor
 from petra_graph.executor.stage_results import BackwardMessage
 from petra_graph.graph.node_graph import INPUT
+from petra_graph.kinds.tensor_trees import Tree
 from petra_graph.program.channels import Channel, ChannelKey, Edge
 from petra_graph.program.schedule import Action, Verb
 from petra_graph.program.stage_program import StageProgram
@@ -30,8 +31,8 @@ from petra_graph.runtime.transport.channel_ends import Receiver, Sender
 from petra_graph.runtime.transport.local_channel import LocalChannel, moved
 from petra_graph.runtime.transport.process_channels import ProcessChannels
 
-MicroBatch = tuple[Tensor, Tensor]
-"""Samples [n, *shape] and targets [n], on the CPU."""
+MicroBatch = tuple[Tensor, Tree]
+"""Samples [n, *shape] and targets [n], on the CPU; several targets are in a tuple or a dictionary."""
 
 
 ObserveMessage = Callable[[int, ChannelKey, int, EncodedTensors], None]
@@ -74,7 +75,7 @@ class StageOperations:
         self._ports = {executor: _ports_of(executor.program, channels) for executor in executors}
         self._reads_samples = any(ports.reads_samples for ports in self._ports.values())
         self._holds_head = any(ports.holds_head for ports in self._ports.values())
-        self._targets: deque[Tensor] = deque()
+        self._targets: deque[Tree] = deque()
         """Of micro-batches on their way to the head, where that is in this process."""
         self._put_back: dict[ChannelKey, deque[EncodedTensors]] = {}
         """Messages that were in flight when the run was interrupted."""
@@ -179,7 +180,7 @@ class StageOperations:
 
     def _received(
         self, cursor: StageCursor, ports: _Ports, source: Iterator[MicroBatch], kind: Kind
-    ) -> tuple[dict[Edge, EncodedTensors], Tensor | None, set[int]]:
+    ) -> tuple[dict[Edge, EncodedTensors], Tree | None, set[int]]:
         """Return what a forward reads, its targets, and the memory of it that must not stay in this process."""
         received: dict[Edge, EncodedTensors] = {}
         leased: set[int] = set()

@@ -24,6 +24,7 @@ from torch.utils.data import DataLoader, Dataset
 from petra_graph.errors import Interrupted, PetraGraphError, Problem, RunFailed, SpecError
 from petra_graph.kinds.checked_samples import CheckedSplit
 from petra_graph.kinds.data_set import Split
+from petra_graph.kinds.tensor_trees import Tree
 from petra_graph.runtime.scheduler.stage_operations import MicroBatch
 from petra_graph.units import plural
 
@@ -206,7 +207,7 @@ class Rows:
         return self.split.fetch(self.rows[indices], seed=seed, epoch=epoch)
 
     @property
-    def fetch_targets(self) -> Callable[[NDArray[np.intp]], torch.Tensor] | None:
+    def fetch_targets(self) -> Callable[[NDArray[np.intp]], Tree] | None:
         fetch = getattr(self.split, "fetch_targets", None)
         return None if fetch is None else lambda indices: fetch(self.rows[indices])
 
@@ -287,9 +288,9 @@ def require_finite_samples(batches: MicroBatches, positions: Iterable[int]) -> N
         indices = batches.indices(position)
         while isinstance(split, Rows):
             indices, split = split.rows[indices], split.split
-        if not isinstance(split, CheckedSplit) or not {split.facts.dtype, split.facts.target_dtype} & {
-            "float32",
-            "float64",
-        }:
+        if not isinstance(split, CheckedSplit):
+            return
+        types = {split.facts.dtype, *(dtype for _, dtype in split.facts.targets.values())}
+        if not types & {"float32", "float64"}:
             return
         split.require_finite(indices, seed=batches.seed, epoch=batches.epoch)

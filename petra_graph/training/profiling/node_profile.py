@@ -23,9 +23,9 @@ from pathlib import Path
 
 import torch
 from attrs import evolve, frozen
-from torch import Tensor
 
 from petra_graph.executor.stage_observer import StageObserver
+from petra_graph.kinds.tensor_trees import Tree
 from petra_graph.planning.check.check_spec import check_spec
 from petra_graph.planning.check.checked_spec import without_global_clip
 from petra_graph.planning.machine.gpu_type import gpu_type
@@ -179,7 +179,7 @@ class _Stopwatch(StageObserver):
         self.cpu_times: dict[Verb, list[float]] = defaultdict(list)
         """Seconds of the thread on its core, which it has all the time unless something else takes it."""
 
-    def forward(self, micro_batch: int, target: Tensor | None) -> AbstractContextManager[None]:
+    def forward(self, micro_batch: int, target: Tree | None) -> AbstractContextManager[None]:
         return self._timed("forward")
 
     def backward(self, micro_batch: int) -> AbstractContextManager[None]:

@@ -27,6 +27,7 @@ from petra_graph.errors import PetraGraphError
 from petra_graph.kinds.author_code import is_author_code
 from petra_graph.kinds.checked_samples import CheckedSplit
 from petra_graph.kinds.plugin import FIRST_PARTY
+from petra_graph.kinds.tensor_trees import leaves
 from petra_graph.planning.check.checked_spec import CheckedSpec
 from petra_graph.record.recorded_run import read_json
 from petra_graph.registry.local_plugins import is_local
@@ -59,9 +60,11 @@ def split_of(split: CheckedSplit) -> Digests:
     found = {f"the number of {part} samples": f"{count:,}"}
     with suppress(PetraGraphError):
         samples, targets = split.fetch(_spread(count, _SAMPLES), seed=0, epoch=0)
-        found[f"the contents of some {part} samples"] = _shown(_bytes(samples) + _bytes(targets))
+        found[f"the contents of some {part} samples"] = _shown(b"".join(map(_bytes, (samples, *leaves(targets)))))
         if split.fetch_targets is not None:
-            found[f"the labels of the {part} samples"] = _shown(_bytes(split.fetch_targets(_spread(count, _SPREAD))))
+            found[f"the labels of the {part} samples"] = _shown(
+                b"".join(map(_bytes, leaves(split.fetch_targets(_spread(count, _SPREAD)))))
+            )
     if files := split.files:
         above = os.path.commonpath([min(files), max(files)])
         names = "\n".join(file[len(above) :] for file in files)

@@ -1,0 +1,139 @@
+"""A network that returns several tensors, and targets that are several, train and evaluate with a loss of one's own as in plain PyTorch."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+import petra_graph as pg
+from petra_graph.cli.main import main
+from petra_graph.errors import SpecError
+from tests.cutting import networks_of_several_outputs as several
+from tests.cutting.networks_of_several_outputs import KEPT, ROWS, SAMPLES, TARGETS
+from tests.support.forks import ended, ranks
+from tests.support.runs import events, only_run, weights_bytes
+
+STEPS, RATE = 3, 0.1
+SEQUENTIAL = {"name": "petra", "schedule": "sequential"}
+HERE = "tests.cutting.networks_of_several_outputs"
+SPEC = f"""
+[architecture]
+name = "module"
+options = {{ build = "{HERE}:Detector" }}
+[method]
+schedule = "1f1b"
+[loss]
+name = "{HERE}:OfSets"
+[partition]
+stages = 2
+[data]
+name = "torch"
+batch = 4
+options = {{ train = "{HERE}:Sets", test = "{HERE}:Sets" }}
+[[callbacks]]
+name = "predictions"
+options = {{ indices = [3] }}
+[checkpoint]
+every = 3
+[run]
+epochs = 2
+"""
+
+
+def spec_of(make, loss, data, method=SEQUENTIAL, batch=ROWS, **more):
+    plain = {"momentum": 0.0, "nesterov": False, "weight_decay": 0.0}
+    classes = {"classes": 3} if data is several.Rows else {}
+    return pg.make_spec(
+        module=make,
+        loss={"name": loss},
+        data=pg.from_torch(data, data, batch=batch, **classes),
+        method=method,
+        optimizer={"name": "sgd", "options": {"lr": RATE, **plain}},
+        run={"epochs": STEPS},
+        partition={"stages": 2 if make is several.Detector else "per-block"},
+        **more,
+    )
+
+
+def trained(make, loss, data, network, method=SEQUENTIAL):
+    """Train with full batches, so that the order of samples decides nothing."""
+    torch.save(network.state_dict(), "begun.pt")
+    return pg.train(spec_of(make, loss, data, method, init={"weights": "begun.pt"}))
+
+
+def train_plainly(network, loss, targets):
+    optimizer = torch.optim.SGD(network.train().parameters(), RATE)
+    for _ in range(STEPS):
+        optimizer.zero_grad()
+        loss(network(SAMPLES), targets).backward()
+        optimizer.step()
+
+
+@pytest.mark.parametrize("method", [SEQUENTIAL, {"name": "backprop"}], ids=lambda one: one["name"])
+@pytest.mark.parametrize(("make", "loss", "data"), KEPT, ids=lambda one: one.__name__)
+def test_it_trains_evaluates_and_comes_back_as_in_plain_pytorch(make, loss, data, method, here):
+    network, targets = make(), TARGETS[data]
+    run = trained(make, loss, data, network, method)
+    train_plainly(network, loss(), targets)
+    found = {key.partition("/")[2]: one for key, one in load_file(run.directory / "weights.safetensors").items()}
+    torch.testing.assert_close(found, dict(network.state_dict()), atol=1e-5, rtol=1e-4, check_dtype=False)
+    expected = network.eval()(SAMPLES)
+    loaded = pg.load(run.directory).eval()
+    torch.testing.assert_close(loaded(SAMPLES), expected, atol=1e-5, rtol=1e-4)
+    torch.testing.assert_close(loaded.train()(SAMPLES), network.train()(SAMPLES), atol=1e-5, rtol=1e-4)
+    (*_, last) = [one["value"] for one in events(run.directory) if one["name"] == "test/loss"]
+    assert last == pytest.approx(float(loss()(expected, targets)), rel=1e-5)
+
+
+def bits_of(directory):
+    return weights_bytes(directory), [one["value"] for one in events(directory) if one["name"].startswith("test/")]
+
+
+def test_any_number_of_processes_replicas_and_loaders_and_a_resumed_run_give_the_same_bits(here, write):
+    write("sets.toml", SPEC)
+    command = ["run", "sets.toml", "--set"]
+    assert main([*command, "run.directory=one"]) == 0
+    expected = bits_of(only_run("one"))
+    with ranks(*[[*command, "run.directory=two", "--set", "data.workers=1"]] * 2) as running:
+        assert ended(running) == [0, 0]
+    assert bits_of(only_run("two")) == expected
+    assert main([*command, "run.directory=part", "--set", "run.epochs=1"]) == 0
+    assert main(["run", "--resume", str(only_run("part")), "--set", "run.epochs=2"]) == 0
+    assert weights_bytes(only_run("part")) == expected[0]
+
+
+def test_a_run_says_targets_predictions_and_outputs_of_what_it_returns_first(here, write, capsys):
+    write("sets.toml", SPEC)
+    assert main(["run", "sets.toml"]) == 0
+    run = only_run()
+    last = json.loads((run / "predictions.jsonl").read_text().splitlines()[-1])
+    assert last["target"]["labels"] == several.LABELS[3].tolist()
+    outputs = pg.load(run).eval()(SAMPLES)
+    torch.testing.assert_close(torch.tensor(last["output"]), outputs["logits"][3])
+    capsys.readouterr()
+    assert main(["evaluate", str(run), "--json"]) == 0
+    means = json.loads(capsys.readouterr().out)
+    assert bits_of(run)[1][-2:] == [means["loss"], means["right"]] if "loss" in means else means
+    torch.save(None, "nothing")
+    import numpy as np
+
+    np.save("sample.npy", SAMPLES[3].numpy())
+    assert main(["predict", str(run), "sample.npy", "--json"]) == 0
+    (line,) = capsys.readouterr().out.splitlines()
+    torch.testing.assert_close(torch.tensor(json.loads(line)["output"]), outputs["logits"][3].flatten())
+    assert main(["export", str(run), "--format", "torch-export", "--output", "network.pt2"]) == 0
+    program = torch.export.load("network.pt2").module()
+    torch.testing.assert_close(program(SAMPLES), outputs["logits"])
+
+
+@pytest.mark.parametrize(
+    ("make", "data"),
+    [(several.AtTheEnd, several.Rows), (several.InADictionary, several.Rows), (several.Plain, several.Sets)],
+)
+def test_a_loss_that_reads_one_tensor_is_refused_by_name(make, data):
+    with pytest.raises(SpecError, match='several tensors.*and loss "cross-entropy" reads one') as caught:
+        pg.plan(spec_of(make, "cross-entropy", data))
+    assert "write a loss of your own" in caught.value.problems[0].hint
