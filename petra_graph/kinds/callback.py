@@ -35,6 +35,7 @@ from petra_graph.kinds.listener import EpochEnded, Listener, Started
 from petra_graph.kinds.plugin import Plugin
 from petra_graph.kinds.plugin_kind import Form, Part, PluginKind, Promise, takes
 from petra_graph.kinds.plugin_trial import PluginTrial
+from petra_graph.kinds.tensor_trees import Tree
 from petra_graph.units import listed
 
 if TYPE_CHECKING:
@@ -85,14 +86,14 @@ class Companion:
 class Callback(Listener):
     """A callback: override the calls of interest. An exception fails the run, and its message names the callback."""
 
-    def evaluated(self, epoch: int, first: int, outputs: Tensor, targets: Tensor) -> None:
+    def evaluated(self, epoch: int, first: int, outputs: Tensor, targets: Tree) -> None:
         """Observe a batch of the evaluation after an epoch.
 
         Args:
             epoch: counted from 1.
             first: position of the batch's first sample in the evaluation, which reads the test data in order.
             outputs: of the head [n, ...], without a graph; not to be changed.
-            targets: [n, ...].
+            targets: [n, ...]; several targets in the tuple or dictionary that the data set has them in.
         """
 
     def evaluated_weights(self, epoch: int, weights: Mapping[str, Tensor]) -> None:

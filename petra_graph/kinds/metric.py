@@ -43,6 +43,7 @@ from petra_graph.kinds.outputs_and_targets import (
 from petra_graph.kinds.plugin import Plugin
 from petra_graph.kinds.plugin_kind import Part, PluginKind, Promise, called
 from petra_graph.kinds.plugin_trial import PluginTrial
+from petra_graph.kinds.tensor_trees import Tree, shapes
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -180,11 +181,13 @@ class _GuardedMetric:
     plugin: Plugin
     metric: Metric
 
-    def update(self, output: Tensor, target: Tensor) -> None:
+    def update(self, output: Tensor, target: Tree) -> None:
         import torch
 
-        pair = f"outputs {list(output.shape)} and targets {list(target.shape)}"
-        with torch.no_grad(), author_code(f"{self.plugin.owned} failed on {pair}", training=True):
+        def failed() -> str:
+            return f"{self.plugin.owned} failed on outputs {shapes(output)} and targets {shapes(target)}"
+
+        with torch.no_grad(), author_code(failed, training=True):
             if isinstance(self.metric, torch.nn.Module):
                 self.metric.to(output.device)
             self.metric.update(output, target)

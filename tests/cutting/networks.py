@@ -229,7 +229,7 @@ class Unregistered(Branching):
 
 class Dictionary(Branching):
     def forward(self, x):
-        return {"logits": self.two(self.one(x))}
+        return {"logits": self.two(self.one(x)), "layers": 2}
 
 
 class Flat(Branching):

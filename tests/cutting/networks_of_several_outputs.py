@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import namedtuple
+from typing import NamedTuple
 
 import torch
 from torch import nn
@@ -28,7 +28,9 @@ class AtTheEnd(nn.Module):
         return (y, self.aux(h)) if self.training else y
 
 
-Returned = namedtuple("Returned", ["aux", "logits"])
+class Returned(NamedTuple):
+    aux: torch.Tensor
+    logits: torch.Tensor
 
 
 class InTheMiddle(nn.Module):

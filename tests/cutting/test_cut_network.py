@@ -143,7 +143,7 @@ def test_lists_that_name_no_nodes(listed, reason):
         ("Branching", "x if x.sum() > 0", "depends on the values of a tensor, by bool", "torch.where"),
         ("Choosing", "x[x.sum(1) > 0]", "depends on the values of a tensor, by getitem", "torch.where"),
         ("Unregistered", "x - self.mean", "neither a parameter, nor a buffer", "register_buffer"),
-        ("Dictionary", "", "returns dict, and the loss reads one tensor", "return self.model(x).logits"),
+        ("Dictionary", "", "returns dict with int in it, and the loss reads tensors", "return self.model(x).logits"),
         (
             "InTraining",
             "relu() if self.training",

@@ -29,6 +29,7 @@ from petra_graph.kinds.callback import (
 )
 from petra_graph.kinds.listener import EpochEnded, Listener, Started
 from petra_graph.kinds.plugin import Plugin
+from petra_graph.kinds.tensor_trees import Tree, named_leaves
 from petra_graph.planning.check.checked_spec import ConfiguredPlugin
 
 _STATE = "return None, numbers, texts, lists, and tables with texts as keys; tensors are kept by a companion, in its own `state`"
@@ -142,10 +143,11 @@ class Callbacks(Listener):
         self._seen = 0
         self._each("evaluating", epoch)
 
-    def evaluated(self, epoch: int, outputs: Tensor, targets: Tensor) -> None:
+    def evaluated(self, epoch: int, outputs: Tensor, targets: Tree) -> None:
         first = self._seen
-        self._seen += len(targets)
-        self._each("evaluated", epoch, first, outputs, targets, outputs=outputs, targets=targets)
+        self._seen += len(outputs)
+        given = {f"targets{at}": one for at, one in named_leaves(targets)}
+        self._each("evaluated", epoch, first, outputs, targets, outputs=outputs, **given)
 
     def evaluated_weights(self, epoch: int, weights: Mapping[str, Tensor]) -> None:
         for one in self._led:

@@ -205,7 +205,7 @@ class Boxes(dict):
         (sample("text"), "sample 0: x is a str"),
         (sample((torch.zeros(2), torch.zeros(2))), "x is a tuple"),
         (sample(torch.zeros(2), None), "y is a NoneType"),
-        (sample(torch.zeros(2), Boxes()), "y is a Boxes"),
+        (sample(torch.zeros(2), Boxes()), "y is empty"),
         (sample(torch.zeros(2, dtype=torch.complex64)), r"x is complex64 \[2\]"),
         (sample(np.array(["a"])), "x: can't convert"),
         (sample(Image.new("I", (2, 2))), "x is an image, and its pixels have mode I"),
