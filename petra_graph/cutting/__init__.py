@@ -8,5 +8,8 @@ from petra_graph.cutting.cut_network import cut_network as cut_network
 from petra_graph.cutting.parts import Part as Part
 from petra_graph.cutting.parts import parts_of as parts_of
 from petra_graph.cutting.recorded_forward import RecordedForward as RecordedForward
+from petra_graph.cutting.returned_structure import NoTensors as NoTensors
+from petra_graph.cutting.returned_structure import put_together as put_together
+from petra_graph.cutting.returned_structure import taken_apart as taken_apart
 from petra_graph.cutting.units import CONTAINERS as CONTAINERS
 from petra_graph.cutting.units import weighs as weighs

@@ -19,7 +19,6 @@ from attrs import define, field
 from torch import Tensor, fx, nn
 from torch.fx.node import map_aggregate
 from torch.overrides import TorchFunctionMode
-from torch.utils._pytree import tree_leaves, tree_structure, tree_unflatten
 
 from petra_graph.blocks.moving_state import State, moved, state_of
 from petra_graph.cutting.cannot_cut import CannotCut
@@ -34,6 +33,7 @@ from petra_graph.cutting.operations import (
     running_line,
     tensors_in,
 )
+from petra_graph.cutting.returned_structure import NoTensors, taken_apart
 from petra_graph.kinds.generators import drawn_without_key, states_without_key
 from petra_graph.units import listed
 
@@ -45,7 +45,6 @@ _CHOOSES = {"nonzero", "argwhere", "masked_select", "unique", "unique_consecutiv
 _CHANGES_GRADIENTS = {"register_hook", "register_post_accumulate_grad_hook", "backward", "__set__"}
 """Functions that return no tensor, and change what a backward does, or what a tensor is."""
 _PLAIN = (bool, int, float, complex, str, torch.dtype, torch.layout, torch.memory_format, EllipsisType, type(None))
-_RETURNED = (Tensor, type(None))
 OF_JIT = (
     "leave out torch.jit, or let a module of its own call what it has made, which is then one operation of the graph"
 )
@@ -126,22 +125,15 @@ class Recorder:
 
     def end(self, output: object) -> None:
         """Write down what the forward returned: its tensors, and its structure with their numbers in their places."""
-        found = tree_leaves(output)
-        if not any(isinstance(one, Tensor) for one in found) or not all(isinstance(one, _RETURNED) for one in found):
+        try:
+            tensors, structure = taken_apart(output)
+        except NoTensors as error:
+            message = f"its forward returns {error}, and the loss reads tensors, which may be in tuples, lists and dictionaries"
             hint = "write a module around it whose forward returns what the loss reads, as in `return self.model(x).logits`"
-            kinds = ", ".join(dict.fromkeys(type(one).__name__ for one in found if not isinstance(one, _RETURNED)))
-            inside = f" with {kinds} in it" if isinstance(output, Mapping | tuple | list) and kinds else ""
-            raise CannotCut(
-                f"its forward returns {type(output).__name__}{inside}, and the loss reads tensors, which may be in tuples, lists and "
-                "dictionaries",
-                hint,
-            )
+            raise CannotCut(message, hint) from None
         self._expect_none_drawn()
-        nodes = tuple(self._argument(one) for one in found if one is not None)
-        made = self.graph.output(nodes[0] if isinstance(output, Tensor) else nodes)
-        made.meta["structure"] = tree_unflatten(
-            [None if one is None else at for one, at in _counted(found)], tree_structure(output)
-        )
+        nodes = tuple(map(self._of_tensor, tensors))
+        self.graph.output(nodes[0] if structure == 0 else nodes).meta["structure"] = structure
 
     def called(self, function: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         """Run a torch function, and write it down if it makes or changes a tensor."""
@@ -347,14 +339,6 @@ class Recorder:
                 "its forward reads a tensor that is neither a parameter, nor a buffer, nor made from its input", hint
             )
         return self.nodes[id(tensor)]
-
-
-def _counted(found: Sequence[Any]) -> Iterator[tuple[Any, int]]:
-    """Yield what is in a structure, each with the number of tensors before it."""
-    at = 0
-    for one in found:
-        yield one, at
-        at += one is not None
 
 
 class _Functions(TorchFunctionMode):

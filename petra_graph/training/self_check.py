@@ -318,10 +318,13 @@ class SelfCheck:
             initial_block(graph.nodes[graph.head], [tuple(one.shape[1:]) for one in inputs], numerics.seed), numerics
         )
         runner = HeadRunner({graph.head: head}, numerics, reads_samples=False, loss=self.training.loss)
-        trained, evaluated = (
-            runner.returned(runner.run_without_graph(0, inputs)) for _ in map(head.train, (True, False))
-        )
-        return trained, evaluated
+
+        def of(*, train: bool) -> Tree:
+            head.train(train)
+            with torch.no_grad(), runner.frozen:
+                return runner.returned(runner.run(0 if train else None, inputs))
+
+        return of(train=True), of(train=False)
 
     def _loss(self, targets: Tree, of_micro_batch: Tensor | None = None, outputs: Tree = None) -> Iterator[Problem]:
         plugin = self.checked.loss.plugin

@@ -13,12 +13,11 @@ from typing import Any, Self
 
 import torch
 from torch import Tensor, nn
-from torch.utils._pytree import tree_map_only
 
 from petra_graph.blocks import Block, Buffered, Head, Shape, Streams
 from petra_graph.catalog.blocks.declared_blocks import ModulePartOptions
 from petra_graph.catalog.named_code import named_code
-from petra_graph.cutting import CannotCut, CutNetwork, copy_part, cut_network
+from petra_graph.cutting import CannotCut, CutNetwork, copy_part, cut_network, put_together
 from petra_graph.errors import Problem, SpecError, kind_of
 
 
@@ -63,8 +62,7 @@ class ModulePartHead(_OfPart, Head):
 
     def returned(self, streams: Streams) -> Any:
         """Return what the network returns in this mode, of which these are the tensors."""
-        structure = self._returns[self.training]
-        return streams[0] if structure == 0 else tree_map_only(int, streams.__getitem__, structure)
+        return put_together(self._returns[self.training], streams)
 
 
 def cut_module(options: ModulePartOptions) -> CutNetwork:

@@ -7,12 +7,14 @@ then drawn under the key of the node, as those of any block: they follow from th
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from torch import Tensor, nn
 
 from petra_graph.blocks import Block, Buffered, Head, Shape, Streams
 from petra_graph.catalog.blocks.declared_blocks import ModuleOptions
 from petra_graph.catalog.named_code import named_code
+from petra_graph.cutting import NoTensors, put_together, taken_apart
 from petra_graph.errors import Problem, SpecError
 
 
@@ -41,7 +43,28 @@ class Module(_OfModule, Buffered):
 
 
 class ModuleHead(_OfModule, Head):
-    """Streams to the output that the module makes of them."""
+    """Streams to what the module makes of them."""
+
+    _structure: Any = 0
+    """What the last forward returned, with numbers in the places of tensors."""
+
+    def forward(self, *streams: Tensor) -> Streams:
+        """Return the tensors of what the module returns."""
+        returned = self.module(*streams)
+        if isinstance(returned, Tensor):
+            if self._structure != 0:
+                self._structure = 0
+            return (returned,)
+        try:
+            tensors, self._structure = taken_apart(returned)
+        except NoTensors as error:
+            hint = "return tensors [n, ...], which may be in tuples, lists and dictionaries"
+            raise TypeError(f"{self.options.module} returned {error}, and the loss reads tensors: {hint}") from None
+        return tensors
+
+    def returned(self, streams: Streams) -> Any:
+        """Return what the module has returned, of which these are the tensors."""
+        return put_together(self._structure, streams)
 
 
 def _made(options: ModuleOptions) -> nn.Module:
