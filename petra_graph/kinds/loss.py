@@ -22,9 +22,9 @@ from petra_graph.kinds.outputs_and_targets import (
     OUTPUT_SETTINGS,
     TARGETS,
     DrawTargets,
-    Shape,
     classes_of,
     likely_outputs,
+    of_shapes,
     outputs_for,
     shape_of,
 )
@@ -240,7 +240,7 @@ class LossTrial(PluginTrial):
     Attributes:
         plugin: the loss.
         options: an instance of its own options class.
-        output: shape of the head's output for one sample.
+        output: shape of the head's output for one sample; of several outputs, those shapes in their tuple or dictionary.
         targets: draws the targets of a batch: one of `TARGETS`, or a function of one's own.
         samples: in a batch.
         seed: outputs and targets follow from it.
@@ -250,7 +250,7 @@ class LossTrial(PluginTrial):
         head: draws outputs of a run's head.
     """
 
-    output: Shape = field(default=(10,), converter=shape_of)
+    output: Any = field(default=(10,), converter=shape_of)
     targets: DrawTargets = classes_of
     samples: int = 8
     seed: int = 0
@@ -266,7 +266,8 @@ class LossTrial(PluginTrial):
     @property
     def about(self) -> str:
         drawn = next((name for name, draw in TARGETS.items() if draw is self.targets is not classes_of), "")
-        return f"outputs {list(self.output)}{drawn and f', targets {drawn}'}; {self.options}"
+        shape = self.output if isinstance(self.output, Mapping) else list(self.output)
+        return f"outputs {shape}{drawn and f', targets {drawn}'}; {self.options}"
 
     def loss(self) -> Loss:
         """Return the loss, without a guard; the loss of a run keeps its guard."""
@@ -283,8 +284,12 @@ class LossTrial(PluginTrial):
             )
             return drawn, self.of_run[1]
         generator = torch.Generator().manual_seed(self.seed)
-        output = torch.randn(self.samples, *self.output, generator=generator, dtype=torch.float64)
-        return output.to(dtype or torch.float64).requires_grad_(), self.targets(output, generator)
+        output = of_shapes(
+            self.output, lambda shape: torch.randn(self.samples, *shape, generator=generator, dtype=torch.float64)
+        )
+        return mapped(lambda one: one.to(dtype or torch.float64).requires_grad_(), output), self.targets(
+            output, generator
+        )
 
     def attempt(self) -> None:
         loss, (output, target) = self.loss(), self.batch()

@@ -8,14 +8,16 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from petra_graph.kinds.tensor_trees import Tree
+
 if TYPE_CHECKING:
     import torch
     from torch import Tensor
 
 Shape = tuple[int, ...]
 """Of one sample's output."""
-DrawTargets = Callable[["Tensor", "torch.Generator"], "Tensor"]
-"""Draws the targets [n, ...] of outputs [n, ...]."""
+DrawTargets = Callable[[Any, "torch.Generator"], Tree]
+"""Draws the targets [n, ...] of outputs [n, ...]; either may be several."""
 _RIGHT = 6.0
 """The output of a right class, above all that are drawn."""
 NEAR = 0.01
@@ -59,8 +61,19 @@ def binary_like(output: Tensor, generator: torch.Generator) -> Tensor:
     return (values_like(output, generator) > 0).float()
 
 
-def shape_of(sizes: Sequence[int]) -> Shape:
-    return tuple(sizes)
+def shape_of(sizes: Any) -> Any:
+    """Return a shape, or those of several outputs in their tuple or dictionary."""
+    if isinstance(sizes, Mapping):
+        return {key: tuple(one) for key, one in sizes.items()}
+    return tuple(one if isinstance(one, int) else tuple(one) for one in sizes)
+
+
+def of_shapes(shape: Any, draw: Callable[[Shape], Tensor]) -> Tree:
+    """Return what is drawn for a shape, or for each of several."""
+    if isinstance(shape, Mapping):
+        return {key: draw(one) for key, one in shape.items()}
+    several = any(isinstance(one, tuple) for one in shape)
+    return tuple(map(draw, shape)) if several else draw(shape)
 
 
 def outputs_for(shape: Shape, targets: Tensor) -> Tensor:

@@ -52,6 +52,8 @@ def test_there_is_no_other_file():
         "quadrants.toml",
         "my_net.py",
         "my_net.toml",
+        "auxiliary.py",
+        "auxiliary.toml",
     }
     assert {name.removeprefix("# ") for name in named} - alone == set(examples().files()) - {
         "README.md",

@@ -232,6 +232,19 @@ class Dictionary(Branching):
         return {"logits": self.two(self.one(x)), "layers": 2}
 
 
+class OtherInEvaluation(Branching):
+    def forward(self, x):
+        h = self.one(x)
+        y = self.two(h)
+        return y if self.training else h
+
+
+class WithAMean(Branching):
+    def forward(self, x):
+        y = self.two(self.one(x))
+        return y, y.mean()
+
+
 class Flat(Branching):
     def forward(self, x):
         return self.two(self.one(x)).view(-1)

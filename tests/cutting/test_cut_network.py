@@ -150,6 +150,13 @@ def test_lists_that_name_no_nodes(listed, reason):
             "does other operations in training and in evaluation",
             "module of its own",
         ),
+        (
+            "OtherInEvaluation",
+            "",
+            "returns a tensor in evaluation that it does not return in training",
+            "in training too",
+        ),
+        ("WithAMean", "", r"returns \[\], in which the first dimension is not that of the samples", "value.expand(n)"),
         ("Flat", "", "first dimension is not that of the samples", "[n, ...]"),
         ("Averaging", "1 / x.shape[0]", "an argument follows from the size of the batch", ""),
     ],

@@ -240,6 +240,71 @@ def test_a_regression_may_have_one_value():
     assert report.doubtful == ()
 
 
+class Several(Split):
+    """Two targets a sample."""
+
+    missing = False
+
+    def fetch_targets(self, indices):
+        labels = super().fetch_targets(indices)
+        return {"label": labels} | ({} if self.missing else {"box": torch.full((len(indices), 4), 0.5)})
+
+
+class SeveralInTest(Several):
+    augmented = False
+
+
+class OneIsMissing(SeveralInTest):
+    missing = True
+
+
+def test_several_targets_are_what_the_facts_say_by_their_names():
+    facts = DataFacts(
+        shape=(2, 3),
+        dtype="float32",
+        target_shape={"label": (), "box": (4,)},
+        target_dtype={"label": "int64", "box": "float32"},
+    )
+    given = {"train": Several(20), "facts": facts, "opened": facts}
+    assert check_dataset(data(test=SeveralInTest(8), **given)).kept
+    missing = 'targets are a dict of ["label"], where the data set declares tensors ["label"], ["box"]'
+    assert found_in(test=OneIsMissing(8), **given) == {"samples": f"`test`: {missing}"}
+    wide = attrs.evolve(facts, target_shape={"label": (), "box": (5,)})
+    wrong = found_in(test=SeveralInTest(8), **{**given, "facts": wide, "opened": wide})
+    assert 'targets["box"] have the shape [6, 4], where the data set declares [6, 5]' in wrong["samples"]
+    assert "a Tensor of , where" in found_in(test=Data.test, **given)["samples"]
+
+
+@pytest.mark.parametrize(
+    ("facts", "fault"),
+    [
+        (
+            {"target_shape": ((), (4,))},
+            "have target_dtype = 'int64', without one type for each of target_shape = ((), (4,))",
+        ),
+        (
+            {"target_shape": {"a": ()}, "target_dtype": {"b": "int64"}},
+            "have target_dtype = {'b': 'int64'}, without one type for each of target_shape = {'a': ()}",
+        ),
+        (
+            {"target_shape": {"a": (0,)}, "target_dtype": {"a": "int64"}},
+            """have target_shape["a"] = (0,), not a tuple of integers above 0""",
+        ),
+        (
+            {"target_shape": ((), ()), "target_dtype": ("int64", "uint8")},
+            "have target_dtype[1] = 'uint8', not one of int64, float32, float64",
+        ),
+        (
+            {"target_shape": ((),), "target_dtype": ("int64",), "classes": 3},
+            "have classes, which are those of one target, and several targets; leave `classes` out",
+        ),
+        ({"target_shape": 3}, "have target_shape = 3, not a tuple of integers above 0"),
+    ],
+)
+def test_the_facts_of_several_targets(facts, fault):
+    assert facts_fault(DataFacts(shape=(1, 4, 4), **facts)) == fault
+
+
 @pytest.mark.parametrize(
     ("facts", "fault"),
     [

@@ -10,7 +10,7 @@ from torch.nn import functional
 from petra_graph.kinds.broken_promise import BrokenPromise
 from petra_graph.kinds.loss import check_logits, check_mean, check_sample_by_sample
 from petra_graph.plugins import LossDeclaration
-from petra_graph.testing import LossTrial, check_loss, values_like
+from petra_graph.testing import LossTrial, check_loss, classes_of, values_like
 from tests.kinds.plugin_of_each_kind import broken, declared
 
 
@@ -201,6 +201,50 @@ def test_what_is_sound_passes():
     assert check_loss(declared(LossDeclaration, Weighted)).kept
     assert check_loss(declared(LossDeclaration, CountsSamples)).kept
     assert check_loss(declared(LossDeclaration, Sound), output=(4,), samples=5, seed=3).kept
+
+
+class OfADictionary(Sound):
+    """Classes and boxes, each with its own output."""
+
+    def __call__(self, output, target):
+        labels = functional.cross_entropy(output["logits"], target["label"])
+        return labels + (output["boxes"] - target["box"]).abs().mean()
+
+    def metrics(self, output, target):
+        return super().metrics(output["logits"], target["label"])
+
+
+class SumsBoxes(OfADictionary):
+    def __call__(self, output, target):
+        return (output["boxes"] - target["box"]).abs().sum()
+
+
+class WritesToTheTarget(OfADictionary):
+    def __call__(self, output, target):
+        target["box"].zero_()
+        return super().__call__(output, target)
+
+
+class ReadsThePair(Sound):
+    def __call__(self, output, target):
+        first, second = output
+        return functional.cross_entropy(first, target) + functional.cross_entropy(second, target)
+
+    def metrics(self, output, target):
+        return {}
+
+
+def of_both(output, generator):
+    return {"label": classes_of(output["logits"], generator), "box": values_like(output["boxes"], generator)}
+
+
+def test_a_loss_of_several_outputs_and_targets_is_tried_with_them():
+    several = {"output": {"logits": (5,), "boxes": (4,)}, "targets": of_both}
+    assert check_loss(declared(LossDeclaration, OfADictionary), **several).kept
+    assert "mean of theirs one by one" in broken(trial(SumsBoxes, **several))["mean over samples"]
+    assert "other values afterwards" in broken(trial(WritesToTheTarget, **several))["untouched"]
+    pair = {"output": [(5,), (5,)], "targets": lambda output, generator: classes_of(output[0], generator)}
+    assert check_loss(declared(LossDeclaration, ReadsThePair), **pair).kept
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,9 @@ from petra_graph.cli.main import main
 from petra_graph.errors import SpecError
 from tests.cutting import networks_of_several_outputs as several
 from tests.cutting.networks_of_several_outputs import KEPT, ROWS, SAMPLES, TARGETS
+from tests.support import ROOT
 from tests.support.forks import ended, ranks
+from tests.support.pages import Page, files_of
 from tests.support.runs import events, only_run, weights_bytes
 
 STEPS, RATE = 3, 0.1
@@ -137,6 +139,16 @@ def test_a_loss_that_reads_one_tensor_is_refused_by_name(make, data):
     with pytest.raises(SpecError, match=r'several tensors.*and loss "cross-entropy" reads one') as caught:
         pg.plan(spec_of(make, "cross-entropy", data))
     assert "write a loss of your own" in caught.value.problems[0].hint
+
+
+def test_the_guides_network_with_an_auxiliary_head_learns_and_its_shares_are_right(here, write, monkeypatch):
+    shown = files_of(Page(ROOT / "plugins" / "README.md"))
+    for name in ("auxiliary.py", "auxiliary.toml"):
+        write(name, shown[name])
+    monkeypatch.syspath_prepend(here)
+    assert main(["run", "auxiliary.toml"]) == 0
+    values = {one["name"]: one["value"] for one in events(only_run())}
+    assert 0.9 < values["test/top1"] <= 1
 
 
 def test_a_module_that_is_one_head_may_return_several(here):

@@ -124,6 +124,57 @@ def test_targets_without_classes(dataset, y, shape, dtype):
     assert (facts.target_shape, facts.target_dtype, facts.classes) == (shape, dtype, None)
 
 
+def test_a_target_may_be_several_in_a_dictionary_or_a_tuple(dataset):
+    several = Pairs(
+        lambda index: (
+            torch.full((2,), float(index)),
+            {"label": index % 2, "box": [torch.zeros(4), torch.ones(4)][index % 2]},
+        )
+    )
+    opened = dataset(several).opened
+    assert opened.facts.target_shape == {"label": (), "box": (4,)}
+    assert opened.facts.target_dtype == {"label": "int64", "box": "float32"}
+    _, targets = opened.train.fetch(np.array([1, 4]), seed=0, epoch=0)
+    assert targets["label"].tolist() == [1, 0]
+    assert targets["box"].sum(1).tolist() == [4, 0]
+    opened = dataset(Pairs(lambda index: (1.0, (index, np.float32(index))))).opened
+    assert (opened.facts.target_shape, opened.facts.target_dtype) == (((), ()), ("int64", "float32"))
+    assert [one.tolist() for one in opened.train.fetch(np.array([5, 2]), seed=0, epoch=0)[1]] == [[5, 2], [5, 2]]
+
+
+SEVERAL = Pairs(
+    lambda index: (torch.full((2,), float(index)), {"label": index % 2, "box": torch.full((4,), float(index))})
+)
+OTHERS = Pairs(
+    lambda index: (torch.full((2,), -1.0 - index), {"label": index % 2, "box": torch.full((4,), float(index))})
+)
+
+
+def test_several_targets_keep_every_promise_of_a_data_set():
+    options = {"train": f"{__name__}:SEVERAL", "test": f"{__name__}:OTHERS"}
+    assert check_dataset(TORCH, options, leave_out=["workers"]).kept
+
+
+@pytest.mark.parametrize(
+    ("second", "message"),
+    [
+        (
+            {"label": 0},
+            r'sample 1 of the training data has x, y\["label"\], and training sample 0 has x, y\["label"\], y\["box"\]',
+        ),
+        (
+            {"label": 0, "box": torch.zeros(3)},
+            r'y\["box"\] of sample 1 of the training data is float32 \[3\], and that',
+        ),
+    ],
+)
+def test_targets_that_are_not_like_the_first(dataset, second, message):
+    first = {"label": 0, "box": torch.zeros(4)}
+    train = dataset(Pairs(lambda index: (torch.zeros(2), second if index == 1 else first))).opened.train
+    with pytest.raises(RunFailed, match=message):
+        train.fetch(np.array([0, 1]), seed=0, epoch=0)
+
+
 @pytest.mark.parametrize(("classes", "names"), [(2, None), (("cat", "dog"), ("cat", "dog"))])
 def test_classes_by_number_or_by_name(dataset, classes, names):
     facts = dataset(ROWS, classes=classes).opened.facts
@@ -206,6 +257,8 @@ class Boxes(dict):
         (sample((torch.zeros(2), torch.zeros(2))), "x is a tuple"),
         (sample(torch.zeros(2), None), "y is a NoneType"),
         (sample(torch.zeros(2), Boxes()), "y is empty"),
+        (sample(torch.zeros(2), {1: 2.0}), "y is a dictionary whose keys are not texts"),
+        (sample(torch.zeros(2), {"boxes": [1.0]}), "y is a list"),
         (sample(torch.zeros(2, dtype=torch.complex64)), r"x is complex64 \[2\]"),
         (sample(np.array(["a"])), "x: can't convert"),
         (sample(Image.new("I", (2, 2))), "x is an image, and its pixels have mode I"),
