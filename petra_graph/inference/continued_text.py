@@ -17,6 +17,7 @@ from petra_graph.inference.saved_run import SavedRun
 from petra_graph.inference.trained_network import Network
 from petra_graph.kinds.author_code import author_code
 from petra_graph.kinds.data_set import codec_of
+from petra_graph.kinds.tensor_trees import main
 
 
 def continued_text(run: SavedRun, network: Network, options: SamplingOptions, device: str = "cpu") -> str:
@@ -40,7 +41,7 @@ def continued_text(run: SavedRun, network: Network, options: SamplingOptions, de
     with author_code(f"{data.plugin.owned} cannot encode the prompt"):
         prompt = list(codec.encode(options.prompt))
     with on(network, device):
-        tokens = sampled(lambda window: network(window.to(device)), prompt, facts.shape[0], options)
+        tokens = sampled(lambda window: main(network(window.to(device))), prompt, facts.shape[0], options)
     with author_code(f"{data.plugin.owned} cannot decode tokens"):
         return codec.decode(tokens)
 
