@@ -21,9 +21,10 @@ from pathlib import Path
 
 import click
 import torch
-from network import MicroBatch, PlainTraining, prepared, runtime_of, save
+from network import PlainTraining, prepared, runtime_of, save
 from torch.profiler import ProfilerActivity, profile
 
+from petra_graph.runtime.scheduler.stage_operations import MicroBatch
 from petra_graph.training.prepared_run import fix_arithmetic
 
 METHODS: Mapping[str, Sequence[str]] = {
