@@ -145,8 +145,8 @@ def pieces(day: Day) -> list[Piece]:
         across_devices(day),
         same_bits(day),
         *(plan_and_run(day, network) for network in networks),
-        side_by_side(day, REVNET18, side=32),
-        side_by_side(day, REVNET50, side=32 if day.rehearsal else 224),
+        side_by_side(day, REVNET18, side=32, classes=10),
+        side_by_side(day, REVNET50, side=32 if day.rehearsal else 224, classes=1000),
         compiled(day, REVNET18),
         *([several_devices(day, REVNET50), torch_pipelines(day, REVNET50)] if day.gpus > 1 or day.rehearsal else []),
     ]
@@ -166,8 +166,12 @@ def cuda_tests(day: Day) -> Piece:
 
 def across_devices(day: Day) -> Piece:
     folder = day.folder / "across-devices"
-    few = evolve(REVNET18, batch=8)  # one core computes 192 samples in float64 in half a minute
-    same = [*few.overrides(day, 24), "precision.compute=float64"]
+    few = evolve(REVNET18, batch=8)
+    narrow = (
+        "architecture.options.width=0.125",
+        "precision.compute=float64",
+    )  # one core computes 7 samples a second of the whole width
+    same = [*few.overrides(day, 24), *narrow]
     where = {"cpu": on_devices("cpu"), "device": on_devices(day.device)}
     cases = {method: {place: folder / f"{method}-{place}" for place in where} for method in METHODS}
     return Piece(
@@ -242,31 +246,26 @@ def plan_and_run(day: Day, network: Network) -> Piece:
     )
 
 
-def side_by_side(day: Day, network: Network, *, side: int) -> Piece:
+def side_by_side(day: Day, network: Network, *, side: int, classes: int) -> Piece:
     folder = day.folder / f"side-by-side-{network.name}"
     file = folder / "result.json"
-    batch, rounds = (4, 2) if day.rehearsal else (network.batch, 15)
+    batch, size = (4, ("--micro-batches", "2", "--rounds", "1")) if day.rehearsal else (network.batch, ())
 
     def read() -> Sequence[Row]:
         found = json.loads(file.read_text())
-        speeds, peaks = found["speed against the plain module"], found["peak bytes of one micro-batch"]
         return [
-            {
-                "what": what,
-                "speed, plain autograd = 1": speeds.get(what, 1.0),
-                "peak of a micro-batch": memory(peaks[what]),
-            }
-            for what in peaks
+            {"what": what, "speed, plain = 1": found["speed, plain = 1"][what], **row}
+            for what, row in found["of a micro-batch"].items()
         ]
 
     command = (
-        *(sys.executable, "tools/bench/inline.py", "--spec", network.spec, "--device", day.device, "--side", str(side)),
-        *("--batch", str(batch), "--rounds", str(rounds), "--output", str(file)),
-        *_set(one for one in network.overrides(day, 1) if one.startswith(("graph.", "data.options.classes="))),
+        *(sys.executable, "tools/bench/device.py", "--spec", network.spec, "--device", day.device, "--side", str(side)),
+        *("--classes", str(classes), "--batch", str(batch), *size, "--output", str(file)),
+        *_set(one for one in network.overrides(day, 1) if one.startswith("graph.")),
     )
     return Piece(
         name=folder.name,
-        question=f"{network.name}: how fast, and how large, is petra beside plain autograd and checkpointing on one GPU?",
+        question=f"{network.name} on one GPU beside plain autograd: milliseconds of a micro-batch, of its kernels, launches, MiB",
         commands=[command],
         read=read,
     )

@@ -11,6 +11,7 @@ from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
+from functools import cached_property
 from typing import TypeVar, cast
 
 import torch
@@ -66,10 +67,11 @@ class SegmentRunner(ABC):
     reads_samples: bool = field(kw_only=True)
     versions: ParameterVersions | None = field(default=None, kw_only=True)
     """Set where the backward uses the forward's parameters."""
-    frozen: AbstractContextManager[None] = field(
-        default=Factory(lambda runner: frozen_statistics(*runner.modules.values()), takes_self=True), init=False
-    )
-    """A context without updates of running statistics."""
+
+    @cached_property
+    def frozen(self) -> AbstractContextManager[None]:
+        """A context without updates of running statistics; asked for at work, when synchronised normalisations are in place."""
+        return frozen_statistics(*self.modules.values())
 
     @abstractmethod
     def backward(self, micro_batch: int, outputs: Streams | None, gradients: Streams) -> Reversed:

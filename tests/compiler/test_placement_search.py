@@ -118,7 +118,7 @@ def test_what_fits_nowhere_names_the_node_and_what_would_help():
 def test_a_limit_that_is_all_of_the_device_is_said_to_be():
     used = setting(2, memory=100)
     small = [evolve(one, type=evolve(one.type, name="small", memory_bytes=100)) for one in used.devices]
-    with pytest.raises(NoFeasiblePlan, match="may hold 100 bytes, all that a small has"):
+    with pytest.raises(NoFeasiblePlan, match="may hold 100 bytes, all that small has"):
         cut_and_place(evolve(used, devices=tuple(small)), 2, "balanced")
 
 

@@ -118,7 +118,7 @@ def test_no_run(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     with pytest.raises(SpecError, match="there is no run directory nowhere"):
         SavedRun.open("nowhere")
-    with pytest.raises(SpecError, match="cannot read the folder runs"):
+    with pytest.raises(SpecError, match="there is no run in runs"):
         SavedRun.open("latest")
     with pytest.raises(SpecError, match="has no resolved"):
         SavedRun.open(tmp_path)

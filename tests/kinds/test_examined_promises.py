@@ -104,7 +104,7 @@ def test_a_report_has_every_promise():
     report = check_block(Stem, [SHAPE])
     assert (report.kind, report.name, report.trial, report.kept) == ("block", "Stem", "6; NoOptions()", True)
     assert {outcome.status for outcome in report.outcomes} == {"kept"}
-    assert str(report) == "Stem (6; NoOptions()) keeps 15 promises"
+    assert str(report) == "Stem (6; NoOptions()) keeps 14 promises"
     with pytest.raises(BrokenPromises) as error:
         check_block(NotATuple, [(2,), (2,)])
     broken = error.value.report

@@ -157,7 +157,7 @@ def test_tables_of_plans_say_what_they_assume(spec):
     for table in (compare(planner), scale(planner, [1, 8])):
         said = " ".join(table["assumptions"])
         assert "data sheet of a100-40gb" in said
-        assert "have not been validated on a GPU" in said
+        assert "on an H100" in said
         assert table["speedup_over"].startswith("one device ")
         assert "between machines" not in said
     many = scale(planner, [1, 8, 1024])

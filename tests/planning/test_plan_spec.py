@@ -189,7 +189,7 @@ def test_the_exchange_of_replicas_moves_the_cut(revnet):
 def test_spare_devices_are_the_slow_ones(revnet):
     """The first two of three devices were taken, whatever they are: 8.5 ms."""
     _, devices, milliseconds, said = placed(revnet, devices=3, device_type=("t4", "h100", "h100"))
-    assert (devices, milliseconds) == (["cuda:1", "cuda:2"], pytest.approx(5.09, abs=0.01))
+    assert (devices, milliseconds) == (["cuda:1", "cuda:2"], pytest.approx(5.08, abs=0.01))
     assert said == "the cut: optimal: no cut has a smaller tick"
 
 
@@ -378,7 +378,7 @@ def test_code_of_others_may_have_changed(spec, write, measurements):
 def test_the_number_of_stages_may_be_left_open(revnet):
     """The two h100s alone are faster than with the t4 in its listed place, and as fast as with it in the best one."""
     _, devices, milliseconds, _ = placed(revnet, stages="auto", devices=3, device_type=("t4", "h100", "h100"))
-    assert (devices, milliseconds) == (["cuda:1", "cuda:2"], pytest.approx(5.09, abs=0.01))
+    assert (devices, milliseconds) == (["cuda:1", "cuda:2"], pytest.approx(5.08, abs=0.01))
 
 
 def test_unlike_devices_are_taken_in_the_best_order(revnet):

@@ -37,6 +37,7 @@ def test_it_is_listed_and_shown(installed):
     listed = {plugin["name"]: plugin for plugin in json.loads(installed.forked("list", "blocks", "--json"))}
     assert listed[BLOCK] == {
         "group": "blocks",
+        "remedy": "",
         "name": BLOCK,
         "distribution": "petra-graph-convnext",
         "kind": "reversible",

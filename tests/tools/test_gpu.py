@@ -117,19 +117,19 @@ def test_the_comparison_with_plain_autograd_begins(tmp_path, monkeypatch, networ
     """The specification of RevNet18 writes no [graph], in which its images' shape was set."""
     monkeypatch.chdir(ROOT)
     monkeypatch.syspath_prepend(ROOT / "tools" / "bench")
-    inline = importlib.import_module("inline")
+    benchmark = importlib.import_module("device")
     ready = []
 
     def ends(one):
         ready.append(one)
         raise StopIteration
 
-    monkeypatch.setattr(inline, "runtime_of", ends)
+    monkeypatch.setattr(benchmark, "runtime_of", ends)
     day = Day(folder=tmp_path, gpus=1, rehearsal=rehearsal)
     side = 32 if rehearsal or network is REVNET18 else 224
-    ((_, _, *options),) = side_by_side(day, network, side=side).commands
+    ((_, _, *options),) = side_by_side(day, network, side=side, classes=10 if network is REVNET18 else 1000).commands
     with pytest.raises(StopIteration):
-        inline.main([*options, "--device", "cpu"], standalone_mode=False)
+        benchmark.main([*options, "--device", "cpu", "--batch", "4", "--micro-batches", "2"], standalone_mode=False)
     assert ready[0].network.facts.shape == (3, side, side)
 
 

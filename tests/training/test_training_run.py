@@ -76,6 +76,7 @@ def test_the_summary(spec):
         "parameters": 65 * 24 + 2 * (13 * 12 + 13 * 12) + 25 * 10,
         "precision": {
             "compute": "float32",
+            "fp32_precision": "tf32",
             "streams": "float",
             "grid_bits": 16,
             "memory_format": "channels-last",

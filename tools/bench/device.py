@@ -24,6 +24,7 @@ import torch
 from network import PlainTraining, prepared, runtime_of, save
 from torch.profiler import ProfilerActivity, profile
 
+from petra_graph.runtime.scheduler.stage_operations import MicroBatch
 from petra_graph.training.prepared_run import fix_arithmetic
 
 METHODS: Mapping[str, Sequence[str]] = {
@@ -70,20 +71,21 @@ def main(
     first = ready["backprop"]
     fix_arithmetic(first)
     torch.use_deterministic_algorithms(deterministic)
-    data = [each for _, each in zip(range(micro_batches), first.opened.epoch(0), strict=False)]
+    data: Sequence[MicroBatch] = ()
     rows: dict[str, Mapping[str, float]] = {}
     precision = first.spec.precision
     for name, one in ready.items():
         runtime = runtime_of(one)
         if not rows:
-            plain = PlainTraining(first, runtime, data, torch.device(device))
+            data = [each for _, each in zip(range(micro_batches), first.opened.epoch(0), strict=False)]
+            plain = PlainTraining(first, runtime, list(data), torch.device(device))
             mixed = torch.autocast(torch.device(device).type, torch.bfloat16, enabled=precision.compute == "bfloat16")
             for label, action in (("plain", plain.train), ("checkpointed", plain.train_checkpointed)):
                 with mixed:
                     rows[label] = measured(action, device, micro_batches, rounds)
             del plain
         rows[name] = measured(
-            lambda runtime=runtime: runtime.train(data, range(len(data)), lambda _: None),  # type: ignore[misc]
+            lambda runtime=runtime, data=data: runtime.train(data, range(len(data)), lambda _: None),  # type: ignore[misc]
             device,
             micro_batches,
             rounds,

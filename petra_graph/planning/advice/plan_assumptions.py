@@ -114,7 +114,10 @@ _FOUND = {
         f"accuracy of these estimates: on one CPU, quiet or loaded, the estimated throughput was {CPU_RATIO[0]} to {CPU_RATIO[1]} times the "
         "measured one (tools/README.md)"
     ),
-    "cuda": "accuracy of these estimates: they have not been validated on a GPU",
+    "cuda": (
+        "accuracy of these estimates: on an H100, the estimated throughput was 1.2 to 1.7 times the measured one for RevNets of full width, "
+        "and 9 times for tensors so small that the host is the limit (tools/README.md)"
+    ),
 }
 
 

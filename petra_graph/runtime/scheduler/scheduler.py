@@ -30,6 +30,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Protocol
 
+import torch
 from attrs import evolve
 
 from petra_graph.errors import Interrupted
@@ -151,8 +152,10 @@ class Scheduler:
                     self._backward(cursor, action.micro_batch)
 
         try:
-            for _ in self._passes(cursors, perform, self._in_order(cursors, self._behind(cut))):
-                pass
+            # A stage's backward is short: to hand it to autograd's thread of the GPU, and to wait for that, takes longer than to queue its kernels.
+            with torch.autograd.set_multithreading_enabled(False):
+                for _ in self._passes(cursors, perform, self._in_order(cursors, self._behind(cut))):
+                    pass
         except Interrupted:
             stopped = next(cursor.next for cursor in cursors if cursor.next is not None)
             self.halted = evolve(cut, at=stopped.micro_batch)

@@ -144,7 +144,7 @@ class StageOperations:
             messages[key.edge] = BackwardMessage(
                 gradients=tensors[:streams],
                 activation=tensors[streams:] or None,
-                weight=payload(weight).item(),
+                weight=float(payload(weight).numpy()[0]),  # `item` would be an operation of torch
             )
             del carried, tensors, weight  # else they would keep their slot
         returned = cursor.executor.backward(micro_batch, messages)

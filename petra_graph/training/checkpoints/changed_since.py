@@ -62,7 +62,7 @@ class ChangedSince:
         summary = read_json(directory / "summary.json", dict) or {}
         values, epochs = changed_values(resumption, prepared), prepared.spec.run.epochs
         ended, stopped = "", summary.get("stopped_early")
-        if position["epoch"] - 1 + position["evaluates"] >= epochs:
+        if position["epoch"] > epochs and not position["evaluates"]:
             ended = f"nothing is left to train: run.epochs is {epochs}; set it higher to continue"
         elif stopped and summary.get("micro_batches") == resumption.at and not any(map(_of_callbacks, values)):
             ended = f"nothing is left to train: the run stopped early, {stopped}; change its callbacks to continue"
@@ -106,8 +106,10 @@ def refuse_other(resumption: Resumption, prepared: Prepared) -> None:
 
 def changed_values(resumption: Resumption, prepared: Prepared) -> list[str]:
     """Return the values that are not those of the run's resolved specification; the folder of the results may differ."""
-    then = load(str(resumption.directory / "resolved.toml"), (), type(prepared.spec)).spec
-    assert then is not None, "the run was prepared from it"
+    loaded = load(str(resumption.directory / "resolved.toml"), (), type(prepared.spec))
+    then = loaded.spec
+    if then is None:  # it has a key of an earlier version, which the resume sets
+        return [f"{one.message} then" for one in loaded.problems]
     before, now = (dict(flat(as_mapping(spec))) for spec in (then, resolved(prepared)))
     keys = [key for key in dict.fromkeys([*before, *now]) if key != "run.directory"]
     return changed(*({key: values.get(key, _UNSET) for key in keys} for values in (before, now)))

@@ -125,7 +125,7 @@ def test_what_a_device_has_is_a_limit_as_a_stated_one():
 
     told = refusal(tiny("2MiB"))
     assert told == refusal(tiny("2MiB", "partition.memory=2MiB"))
-    assert "all that a tiny has" in told[0][0]
+    assert "all that tiny has" in told[0][0]
     assert told[0][1].startswith("it fits with ")
 
 
