@@ -239,7 +239,8 @@ def place(block: Block, numerics: NumericsContext) -> Block:
     block.to(device=numerics.device, dtype=numerics.dtype)
     if numerics.precision.memory_format == "channels-last":
         block.to(memory_format=torch.channels_last)
-        if numerics.device.type == "cpu" and numerics.dtype == torch.float32:
+        # On the meta device, plans count what a processor would do.
+        if numerics.device.type in {"cpu", "meta"} and numerics.dtype == torch.float32:
             pick_pixels_first(block)
     block.train()  # A block's own `train` may return nothing.
     return block
