@@ -164,7 +164,7 @@ def test_nodes_need_no_names():
             lambda: pg.buffered(torch.nn.Linear(2, 2)),
             r"got an object of class Linear\)(.|\n)*give the class and its arguments",
         ),
-        (lambda: pg.head(lambda: torch.nn.Linear(2, 2)), "is defined within a function"),
+        (lambda: pg.head(lambda: torch.nn.Linear(2, 2)), "a lambda has no name, and the run"),
         (
             lambda: pg.buffered(Mine, norm=torch.nn.LayerNorm),
             "norm cannot be the class LayerNorm(.|\n)*makes the whole module",
@@ -222,7 +222,7 @@ def test_a_class_within_a_function_is_refused():
     class Hidden(Mine):
         pass
 
-    with pytest.raises(SpecError, match="defined within a function, where a run cannot find it again"):
+    with pytest.raises(SpecError, match="is defined within a function, and the run"):
         pg.make_spec(nodes=[{"name": "a", "block": Hidden}], data={"name": "digits"})
 
 

@@ -92,8 +92,13 @@ def code_name(code: type | Callable[..., Any]) -> str:
     """
     if "<" in code.__qualname__:  # <locals>, <lambda>
         kind = "class" if isinstance(code, type) else "function"
+        where = (
+            "a lambda has no name"
+            if code.__name__ == "<lambda>"
+            else f"{code.__qualname__} is defined within a function"
+        )
         raise SpecError(
-            f"{code.__qualname__} is defined within a function, where a run cannot find it again",
-            f"define the {kind} at the top level of a module or notebook",
+            f"{where}, and the run's record could not say what it was: `evaluate`, `load` and a resume find code by its name",
+            f"define the {kind} at the top level of a module or notebook, with a name",
         )
     return f"{code.__module__}:{code.__qualname__}"
