@@ -55,7 +55,10 @@ def expect_close(
 
     dtype = dtype or torch.float64
     error, allowed = relative_error(one, other), tolerance(dtype)
-    if not error <= allowed:  # not a number compares as false
+    if not math.isfinite(error):
+        what = "it computes values that are not finite, which cannot be compared"
+        raise BrokenPromise(promise, f"{found}: {what}", "give the trial inputs for which it is finite, or mend it")
+    if error > allowed:
         size = f"relative error {error:.1e} in {name_of(dtype)}, allowed {allowed:.1e}"
         raise BrokenPromise(promise, f"{found}: {size}", remedy)
 
