@@ -21,7 +21,7 @@ def taken_apart(returned: Any) -> tuple[tuple[Tensor, ...], Any]:
     """Return the tensors, and their structure with the number of each in its place; what is None stays.
 
     Raises:
-        NoTensors: there is none, or something else.
+        NoTensors: there is no tensor, or something else.
     """
     found, spec = tree_flatten(returned)
     tensors = tuple(one for one in found if isinstance(one, Tensor))

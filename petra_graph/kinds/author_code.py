@@ -118,7 +118,7 @@ def find_location(location: str, failure: str) -> None:
     """Look whether there is a module as "module:attribute" names it, and import only the packages around it.
 
     Raises:
-        PluginError: there is none; message and hint are those of `resolve_location`.
+        PluginError: it is not there; message and hint are those of `resolve_location`.
     """
     module = location.partition(":")[0]
     with author_code(failure):

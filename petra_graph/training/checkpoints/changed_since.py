@@ -90,7 +90,7 @@ class ChangedSince:
 
     @property
     def history(self) -> ChangedResume | None:
-        """The changes as the history of the run has them; None if there are none."""
+        """The changes as the history of the run has them; None without changes."""
         every = [*self.values, *self.made_of, *self.versions]
         return ChangedResume(at=self.at, updates=self.updates, changed=every) if every else None
 
