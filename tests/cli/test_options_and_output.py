@@ -16,7 +16,7 @@ ROWS = [("lr", "", "[bold] " + "word " * 12 + "end"), ("momentum", "", "short")]
 def terminal(monkeypatch):
     def of(columns: int) -> None:
         monkeypatch.setattr(sys.stdout, "isatty", lambda: True, raising=False)
-        monkeypatch.setattr("shutil.get_terminal_size", lambda: os.terminal_size((columns, 24)))
+        monkeypatch.setattr("shutil.get_terminal_size", lambda *_, **__: os.terminal_size((columns, 24)))
 
     return of
 
