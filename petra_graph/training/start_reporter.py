@@ -11,7 +11,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from types import FrameType
 
 from petra_graph.errors import printable
@@ -114,10 +114,11 @@ def where(thread: int, outside: int = 0) -> str:
         outside: how many of its outermost calls do not count.
     """
     frame: FrameType | None = sys._current_frames().get(thread)  # noqa: SLF001  the documented way to see another thread's
-    for _ in range(_depth(frame) - outside):
-        assert frame is not None
-        file = frame.f_code.co_filename
-        if is_author_code(file):
-            return f"{file}:{frame.f_lineno}"
-        frame = frame.f_back
+    with suppress(AttributeError):  # the thread runs on, and a frame that it has left may be another object by now
+        for _ in range(_depth(frame) - outside):
+            assert frame is not None
+            file = frame.f_code.co_filename
+            if is_author_code(file):
+                return f"{file}:{frame.f_lineno}"
+            frame = frame.f_back
     return ""

@@ -164,7 +164,7 @@ def test_a_stage_that_raises(shared_folder, node):
 
 def test_a_loss_that_is_not_finite_is_located_in_whichever_process(shared_folder, capsys):
     """The same words as in one process."""
-    settings = ("--set", "optimizer.options.lr=1e30")
+    settings = ("--set", "optimizer.options.lr=1e30", "--set", "optimizer.options.weight_decay=1e20")
     with ranks(*[(*RUN, *settings)] * 2) as running:
         assert ended(running) == [1, 1]
     together = failure()["problems"]
