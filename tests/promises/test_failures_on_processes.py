@@ -88,8 +88,9 @@ def test_a_killed_process(shared_folder, victim, stages, hosted):
 
 
 LAST_MOMENT = """\
-import os, signal
+import os, signal, time
 from petra_graph.catalog.blocks.residual import RevMlp
+from petra_graph.training.processes import one_of_several
 from petra_graph.training.processes.common_end import CommonEnd
 
 class Last(RevMlp):
@@ -100,6 +101,15 @@ def end(*_):
 
 if os.environ["RANK"] == "{victim}":
     CommonEnd.{moment} = end
+else:
+    gathered = one_of_several.gathered
+
+    def gathered_slowly(*arguments):
+        found = gathered(*arguments)
+        time.sleep(0.5)
+        return found
+
+    one_of_several.gathered = gathered_slowly
 """
 LAST = [
     (victim, moment, hosted)

@@ -73,6 +73,8 @@ class Watchdog:
         self._own_cut: int | None = None
         """The latest cut that this process has announced."""
         self.failure: Failure | None = None
+        self.ending = False
+        """Whether the run is past the point where it needs all processes: this one ends by itself."""
         self.on_stuck: Callable[[Failure], None] = lambda _: None
         """Called in the watchdog's thread where a failure has not ended the process in time; does not return."""
         self._world = world
@@ -280,7 +282,8 @@ class Watchdog:
         return Failure(rank=rank, lost=True, problems=((message, hint),), where=did)
 
     def _enforce(self) -> None:
-        if self._failed_at is not None and self._awake.since(self._failed_at) > _GRACE_SECONDS:
+        stuck = self._failed_at is not None and self._awake.since(self._failed_at) > _GRACE_SECONDS
+        if stuck and not self.ending:
             assert self.failure is not None
             self.on_stuck(self.failure)
 

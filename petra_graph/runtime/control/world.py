@@ -211,7 +211,12 @@ class World:
         """
         waits = AwakeTime()
         while (value := self.store.get(name)) is None:
-            self.check()
+            try:
+                self.check()
+            except Exception:
+                if (value := self.store.get(name)) is not None:  # it came before the failure
+                    return value
+                raise
             if waits.seconds > seconds:
                 raise RunFailed(f"{name} has not come within {seconds:g} s")
             time.sleep(_LOOK_SECONDS)

@@ -1,8 +1,8 @@
 """The end of a process whose run has written everything: the loss of another process is no failure from here on.
 
-    rank 0    "measured" ---- waits for "complete" --------------- all have arrived, or a few seconds ---- ends
-    rank 1    "measured" ---- waits for "complete" ------ X        killed: the run is complete nevertheless
-    records   has all measured, writes the summary, says "complete" ------ all have arrived --------------- ends
+    rank 0    has measured ------- waits for "complete" --------------- all have arrived, or a few seconds ---- ends
+    rank 1    has measured ------- waits for "complete" ------ X        killed: the run is complete nevertheless
+    records   says that all have, writes the summary, says "complete" ------ all have arrived --------------- ends
 
 The watchdog watches until the end, so that nobody waits for a process that has gone.
 """

@@ -234,8 +234,15 @@ class OneOfSeveral(RunProcess):
         return found
 
     def gather_measured(self, own: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
+        """As `RunProcess` promises; from here on nothing is needed of another process (`common_end`)."""
         self.world.store.set(f"measured/{self.rank}", own)
-        return [self.world.wait(f"measured/{rank}") for rank in range(self.size)] if self.records else []
+        of_all = [self.world.wait(f"measured/{rank}") for rank in range(self.size)] if self.records else []
+        if self.records:
+            self.watchdog.ending = True
+            self.world.store.set("measured", True)
+        self.world.wait("measured")
+        self.watchdog.ending = True
+        return of_all
 
     def exchange_meters(self, epoch: int, meters: Meters) -> None:
         """Merge the meters of other replicas' heads into those of the first replica's."""
