@@ -3,6 +3,8 @@ PYTHON ?= python3
 TEST_PROCESSES ?= 3
 # What an empty .venv is given, as in `TORCH="torch==2.8.* torchvision==0.23.*" make test`; `make clean` empties it.
 TORCH ?= torch torchvision
+# The distributions of plugins/ that the README's commands use; the others there are examples of packages of one's own.
+PLUGINS := $(wildcard $(addprefix plugins/petra-graph-,conformance delay modules report studies))
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
@@ -43,8 +45,8 @@ gpu:
 clean:
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .import_linter_cache build
 
-$(STAMP): pyproject.toml
+$(STAMP): pyproject.toml $(addsuffix /pyproject.toml,$(PLUGINS))
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet $(TORCH)
-	$(BIN)/python -m pip install --quiet --editable '.[test]'
+	$(BIN)/python -m pip install --quiet --editable '.[test]' $(addprefix --editable ./,$(PLUGINS))
 	touch $(STAMP)

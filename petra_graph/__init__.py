@@ -127,12 +127,18 @@ _ELSEWHERE = {
 
 
 def __getattr__(name: str) -> Any:
-    if name not in __all__:
+    if name.startswith("__"):  # Python asks for these, and a scan of entry points takes milliseconds
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from importlib import import_module
 
+    if name not in __all__:
+        from petra_graph.registry.added_names import added_name
+
+        return added_name(__name__, name)
     return getattr(import_module(_ELSEWHERE.get(name, "petra_graph.api")), name)
 
 
 def __dir__() -> list[str]:
-    return sorted([*globals(), *__all__])
+    from petra_graph.registry.added_names import added_names
+
+    return sorted([*globals(), *__all__, *added_names()])

@@ -320,9 +320,7 @@ def test_a_run_s_module(file):
 
 
 def test_importing_it_imports_neither_torch_nor_numpy():
-    code = (
-        "import sys, petra_graph; dir(petra_graph); print([m for m in ('torch', 'numpy', 'attrs') if m in sys.modules])"
-    )
+    code = "import sys, petra_graph; print([m for m in ('torch', 'numpy', 'attrs') if m in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
     assert done.stdout == "[]\n"
 

@@ -1,7 +1,7 @@
 """The command line's entry point: import the verb's module, run it, return an exit code.
 
 Decision: a verb's module is imported when the verb is used, so that `--help` takes no longer than click; the table
-below holds the line that the help shows.
+below holds the line that the help shows. Verbs of other distributions are entry points; the help imports their modules.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from collections.abc import Sequence
 
 import click
 
+from petra_graph.cli import plugin_verbs
 from petra_graph.cli.standard_streams import prepare_streams
 from petra_graph.runtime.control.start_up import (
     PARENT,
@@ -55,14 +56,14 @@ class LazyGroup(click.Group):
     """A group that imports a command when it is used."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        return list(VERBS)
+        return [*VERBS, *plugin_verbs.names()]
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        if cmd_name not in VERBS:
-            return None
         from petra_graph.registry.discovery import read_despite_damage
 
         read_despite_damage(_left_out)
+        if cmd_name not in VERBS:
+            return plugin_verbs.command(cmd_name)
         module = importlib.import_module(f"petra_graph.cli.{'plugins' if cmd_name in _ABOUT_PLUGINS else cmd_name}")
         command: click.Command = getattr(module, _ABOUT_PLUGINS.get(cmd_name, cmd_name))
         return command
@@ -70,20 +71,24 @@ class LazyGroup(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Find the verb, or suggest the likeliest one."""
+        """Find the verb, or say which distribution has it, or suggest the likeliest one."""
         name = args[0]
-        if name not in VERBS and not name.startswith("-"):
+        if name not in VERBS and not name.startswith("-") and name not in (verbs := self.list_commands(ctx)):
             from difflib import get_close_matches
 
-            close = [_MEANT[name]] if name in _MEANT else get_close_matches(name, VERBS, n=1)
-            meant = f"Did you mean {close[0]!r}?" if close else f"Verbs: {', '.join(VERBS)}."
+            from petra_graph.registry.first_party import OF_VERBS, how_to_install
+
+            if name in OF_VERBS:
+                ctx.fail(f"The verb {name!r} is not installed: {how_to_install(OF_VERBS[name])}.")
+            close = [_MEANT[name]] if name in _MEANT else get_close_matches(name, [*verbs, *OF_VERBS], n=1)
+            meant = f"Did you mean {close[0]!r}?" if close else f"Verbs: {', '.join(verbs)}."
             ctx.fail(f"No such verb {name!r}. {meant}")
         return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write the verbs' one-line helps, without importing them."""
+        """Write the verbs' one-line helps; the modules of ours are not imported."""
         with formatter.section("Verbs"):
-            formatter.write_dl(list(VERBS.items()))
+            formatter.write_dl([*VERBS.items(), *plugin_verbs.lines_of_help()])
 
 
 @click.group(cls=LazyGroup, subcommand_metavar="VERB [ARGUMENTS]...")

@@ -22,6 +22,12 @@ if TYPE_CHECKING:
 _OURS = re.compile(r"petra[-_.]?graph[-_.:]", re.IGNORECASE)
 """The beginning of a group's name that is ours, or is meant to be: `petra-graph.blocks` is misspelt, and must not go unnoticed."""
 
+VERBS = "petra_graph.verbs"
+"""The group of verbs of the command line: `report = "my_package.verbs:report"`, a click command. The help's line comes from its
+module, so this imports what is heavy where it is used."""
+NAMES = "petra_graph.names"
+"""The group of names of the package `petra_graph`: `sweep = "my_package.sweeps:sweep"` is `petra_graph.sweep`."""
+
 
 def after_prefix(group: str) -> str:
     """Return the part of a group's name that says which of our groups is meant: "blocks"."""

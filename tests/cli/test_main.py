@@ -226,7 +226,7 @@ def program(*arguments):
 @pytest.mark.parametrize(
     ("arguments", "imported"),
     [
-        (["--help"], "0 []"),
+        (["--help"], "0 ['attrs']"),
         (["list"], "0 ['attrs']"),
         (["show", "blocks/rev-basic"], "0 ['attrs']"),
         (["schema"], "0 ['attrs']"),

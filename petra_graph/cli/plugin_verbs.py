@@ -1,0 +1,57 @@
+"""Verbs that other distributions add, by entry points of the group `petra_graph.verbs`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import click
+
+from petra_graph.errors import PetraGraphError, PluginError, kind_of
+from petra_graph.registry.discovery import VERBS, Entry, scan
+
+
+def _entries() -> dict[str, list[Entry]]:
+    found: dict[str, list[Entry]] = {}
+    for entry in sorted(scan()[0], key=lambda entry: (entry.name, entry.distribution)):
+        if entry.group == VERBS:
+            found.setdefault(entry.name, []).append(entry)
+    return found
+
+
+def names() -> list[str]:
+    return list(_entries())
+
+
+def command(name: str) -> click.Command | None:
+    """Import a verb; None: no distribution has it.
+
+    Raises:
+        PluginError: several distributions have it, or it cannot be imported, or is no click command.
+    """
+    entries = _entries().get(name)
+    if entries is None:
+        return None
+    if len(entries) > 1:
+        owners = ", ".join(entry.distribution for entry in entries)
+        raise PluginError(f"the verb {name!r} is in {len(entries)} distributions: {owners}", hint="remove one of them")
+    [entry] = entries
+    verb = f"{entry.distribution}: the verb {name!r} ({entry.target})"
+    try:
+        found = entry.load()
+    except Exception as error:
+        raise PluginError(
+            f"{verb} cannot be imported: {type(error).__name__}: {error}", hint="update it, or remove it"
+        ) from error
+    if not isinstance(found, click.Command):
+        raise PluginError(f"{verb} must be a click command, and is {kind_of(found)}", hint="its author must mend it")
+    return found
+
+
+def lines_of_help() -> Iterator[tuple[str, str]]:
+    """Yield the verbs and the first lines of their helps."""
+    for name in names():
+        try:
+            found = command(name)
+            yield name, "" if found is None else found.get_short_help_str(limit=70)
+        except PetraGraphError as error:
+            yield name, str(error.problems[0].message)
