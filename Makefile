@@ -1,4 +1,5 @@
-# Two commands: `make quickstart` and `make test`. Both install into .venv first. `make quick` is the short test, `make test-all` the long one.
+# Two commands: `make quickstart` and `make test`. Both install into .venv first. `make quick` is the short test, `make test-all` the long one;
+# `make test-pages` tests what stands around the package: pages, tools, and the example packages of plugins/. CI runs it after `make test`.
 PYTHON ?= python3
 TEST_PROCESSES ?= 3
 # What an empty .venv is given, as in `TORCH="torch==2.8.* torchvision==0.23.*" make test`; `make clean` empties it.
@@ -8,23 +9,28 @@ PLUGINS := $(wildcard $(addprefix plugins/petra-graph-,conformance delay modules
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
+PYTEST = $(BIN)/python -m pytest --numprocesses $(TEST_PROCESSES) --dist loadfile --no-loadscope-reorder
+AROUND := tests/pages tests/packages tests/tools
 
 # Hundreds of processes read what one has compiled.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: quickstart test test-all quick check format gpu clean
+.PHONY: quickstart test test-pages test-all quick check format gpu clean
 
 quickstart: $(STAMP)
 	$(BIN)/petra-graph run specs/quickstart.toml
 
 test: check
-	$(BIN)/python -m pytest --numprocesses $(TEST_PROCESSES) --dist loadfile --no-loadscope-reorder
+	$(PYTEST) $(addprefix --ignore ,$(AROUND))
+
+test-pages: $(STAMP)
+	$(PYTEST) $(AROUND)
 
 test-all: check
-	$(BIN)/python -m pytest --numprocesses $(TEST_PROCESSES) --dist loadfile --no-loadscope-reorder -m '' --hypothesis-profile thorough
+	$(PYTEST) -m '' --hypothesis-profile thorough
 
 quick: $(STAMP)
-	$(BIN)/python -m pytest --numprocesses $(TEST_PROCESSES) --dist loadfile --no-loadscope-reorder -m 'not slow and not processes and not thorough' --hypothesis-profile quick
+	$(PYTEST) $(addprefix --ignore ,$(AROUND)) -m 'not slow and not processes and not thorough' --hypothesis-profile quick
 
 check: $(STAMP)
 	$(BIN)/ruff format --check .
