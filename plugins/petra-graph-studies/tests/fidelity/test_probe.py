@@ -10,11 +10,12 @@ import torch
 from attrs import evolve
 from hypothesis import given
 from hypothesis import strategies as st
+from petra_graph_studies.fidelity.probe import Probe
+from petra_graph_studies.fidelity.probed_run import spread
 from torch.nn.functional import cross_entropy
 
 from petra_graph.blocks import frozen_statistics
 from petra_graph.executor.stage_observer import StageObserver
-from petra_graph.fidelity.probe import Probe, spread
 from petra_graph.record.metrics import quantity_and_stage
 from tests.support.method_cases import cases, chosen
 from tests.support.pipelines import CHAIN, GRAPHS, REVNET, SHAPES, batches, pipeline, plain_network
@@ -256,8 +257,9 @@ def test_what_is_frozen_is_not_compared():
 
 def test_a_mixture_of_parameters_that_leaves_the_grid_ends_no_training(monkeypatch):
     """All stages at one tick is a network that training never runs."""
+    from petra_graph_studies.fidelity import probe
+
     from petra_graph.errors import RunFailed
-    from petra_graph.fidelity import probe
 
     def leaves_the_grid(*_, **__):
         raise RunFailed("a stream has reached 300")

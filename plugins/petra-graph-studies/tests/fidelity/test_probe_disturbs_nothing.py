@@ -6,8 +6,8 @@ from itertools import product
 
 import pytest
 import torch
+from petra_graph_studies.fidelity.probe import Probe
 
-from petra_graph.fidelity.probe import Probe
 from tests.support.method_cases import POINTS
 from tests.support.pairwise import pairwise, thinned
 from tests.support.pipelines import BRANCHES, CLASSES, REVNET, batches, node, pipeline

@@ -4,12 +4,25 @@ from __future__ import annotations
 
 import pytest
 
+from petra_graph.cli.main import main
 from petra_graph.errors import SpecError
 from petra_graph.kinds.listener import Listener
 from petra_graph.record.metrics import quantity_and_stage
 from petra_graph.training.prepared_run import prepare
 from petra_graph.training.training_run import run
 from tests.support.runs import MICRO_BATCHES, SPEC, events, only_run, weights_bytes
+
+OFF = """
+from petra_graph.blocks import Reversible
+from petra_graph.catalog.blocks.residual import RevMlp
+
+class Off(RevMlp):
+    def inverse(self, *outputs):
+        return tuple(5 + stream for stream in super().inverse(*outputs))
+
+    reverse_steps = Reversible.reverse_steps
+"""
+INVERTED_WRONGLY = "warning: the probe sees gradients at inputs that were reconstructed wrongly: that of stage "
 
 
 def probes(directory):
@@ -57,3 +70,12 @@ def test_no_more_probes_than_micro_batches(write):
         "    help: make it 11 or less"
     )
     prepare(spec, ["probe.per_epoch=11"])
+
+
+def test_an_inverse_that_undoes_nothing_is_named_once(write, capsys):
+    write("off_blocks.py", OFF)
+    words = ("--set", "run.epochs=1", "--set", "run.self_check=false", "--set", "probe.per_epoch=2")
+    for block, times in (("off_blocks:Off", 1), ("rev-mlp", 0)):
+        assert main(["run", write("small.toml", SPEC.replace("rev-mlp", block)), *words]) == 0
+        assert (said := capsys.readouterr().err).count(INVERTED_WRONGLY) == times
+        assert said.count("Either an inverse does not undo its forward") == times

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import pytest
+from petra_graph_studies.sweeping.combinations import axes_of_texts, axes_of_values, combinations, seed_axis
 
 from petra_graph.errors import SpecError
-from petra_graph.sweeping.combinations import axes_of_texts, axes_of_values, combinations, seed_axis
 
 
 def swept(*texts, seeds=None, fixed=()):

@@ -7,9 +7,8 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-
-from petra_graph.sweeping import member_processes
-from petra_graph.sweeping.member_processes import MemberProcesses, visible_gpus
+from petra_graph_studies.sweeping import member_processes
+from petra_graph_studies.sweeping.member_processes import MemberProcesses, visible_gpus
 
 VISIBLE = "CUDA_VISIBLE_DEVICES"
 

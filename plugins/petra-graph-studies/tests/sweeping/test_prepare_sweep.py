@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import pytest
+from petra_graph_studies.sweeping.combinations import axes_of_texts, combinations, seed_axis
+from petra_graph_studies.sweeping.prepare_sweep import prepare_groups
 
 from petra_graph.errors import PluginError, SpecError
-from petra_graph.sweeping.combinations import axes_of_texts, combinations, seed_axis
-from petra_graph.sweeping.prepare_sweep import prepare_groups
 from tests.support.runs import SPEC
 
 

@@ -9,12 +9,12 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
+from petra_graph_studies.sweeping.sweep_folder import Sweep
+from petra_graph_studies.sweeping.sweep_run import resumed
 
 import petra_graph as pg
 from petra_graph.cli.main import main
 from petra_graph.errors import SpecError
-from petra_graph.sweeping.sweep_folder import Sweep
-from petra_graph.sweeping.sweep_run import resumed
 from tests.support.forks import ENDLESS, SPEC, alone, at_work_in, children, ended, forked_member, start_server, until
 from tests.support.runs import only_run, weights_bytes, without_times
 
@@ -214,7 +214,7 @@ def test_what_is_refused(spec, capsys, words, message):
 
 
 def test_a_sweep_from_python(spec, monkeypatch):
-    monkeypatch.setattr("petra_graph.sweeping.member_processes.start_process", forked_member)
+    monkeypatch.setattr("petra_graph_studies.sweeping.member_processes.start_process", forked_member)
     made = pg.load_spec("shared.toml", {"run.epochs": 1})
     sweep = pg.sweep(made, {"optimizer.options.lr": [0.01, 0.02]}, {"run.seed": 4}, seeds=2, at_once=2)
     assert [run.summary["seed"] for run in sweep.runs] == [4, 5, 4, 5]

@@ -7,13 +7,13 @@ import json
 import shutil
 
 import pytest
+from petra_graph_studies.sweeping.combinations import axes_of_texts, combinations, seed_axis
+from petra_graph_studies.sweeping.sweep_folder import Member, Sweep
+from petra_graph_studies.sweeping.sweep_progress import SweepProgress, progress_table
+from petra_graph_studies.sweeping.sweep_table import counts, sweep_table
 
 from petra_graph.errors import SpecError
 from petra_graph.report.text_tables import render
-from petra_graph.sweeping.combinations import axes_of_texts, combinations, seed_axis
-from petra_graph.sweeping.sweep_folder import Member, Sweep
-from petra_graph.sweeping.sweep_progress import SweepProgress, progress_table
-from petra_graph.sweeping.sweep_table import counts, sweep_table
 
 
 @pytest.fixture

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import pytest
+from petra_graph_studies.sweeping.combinations import Varied, axes_of_texts
+from petra_graph_studies.sweeping.varied_plans import vary
 
 from petra_graph.errors import SpecError
 from petra_graph.planning.plan_spec import plan
 from petra_graph.program.method import METHODS
 from petra_graph.report.plan.plan_comparison import comparison_of, comparison_page, comparison_text, varied_charts
-from petra_graph.spec.overrides import Varied
-from petra_graph.sweeping.combinations import axes_of_texts
-from petra_graph.sweeping.varied_plans import vary
 from tests.support.runs import SPEC
 
 MEMORY, BATCH = "partition.memory=100KiB,1MiB", "data.batch=64,32"

@@ -9,7 +9,7 @@ At a probed micro-batch m, three gradients of each stage are compared:
 
 Backward through stored inputs and stored parameters is backpropagation through the forward as it was. So the delayed
 gradients of all stages are those of one plain backward in which each stage stands at the parameters of its own forward,
-and need no second pipeline during the training. The tick is the clock's of `petra_graph.program.clock`.
+and need no second pipeline during the training. The tick is the clock's of `petra_graph_studies.fidelity.clock`.
 
 Decision: a probe observes the stages and computes gradients itself; it changes no state and restores none. The training is the same
 to the bit with and without it: parameters, running statistics, optimizer state, random numbers.
@@ -34,13 +34,13 @@ from petra_graph.errors import RunFailed
 from petra_graph.executor.stage_executor import StageExecutor
 from petra_graph.executor.stage_observer import StageObserver
 from petra_graph.executor.stage_parameters import Contributions, Parameters, contributions, copied_parameters
-from petra_graph.fidelity.replay import Gradient, Snapshots, gradients
 from petra_graph.graph.node_graph import INPUT
 from petra_graph.kinds.tensor_trees import Tree
-from petra_graph.program.clock import Clock, Versions
 from petra_graph.program.cut import Cut
 from petra_graph.program.stage_program import Segment
 from petra_graph.record.metrics import probe_metric
+from petra_graph_studies.fidelity.clock import Clock, Versions
+from petra_graph_studies.fidelity.replay import Gradient, Snapshots, gradients
 
 
 @define
@@ -189,13 +189,6 @@ def _dot(one: Gradient, other: Gradient) -> float:
 
 def _norm(gradient: Gradient) -> float:
     return math.sqrt(_dot(gradient, gradient))
-
-
-def spread(micro_batches: range, times: int) -> list[int]:
-    """Return `times` of the micro-batches, the middles of equal parts; all, where there are fewer."""
-    count = len(micro_batches)
-    times = min(times, count)
-    return [micro_batches[(2 * part + 1) * count // (2 * times)] for part in range(times)]
 
 
 class _ProbeObserver(StageObserver):

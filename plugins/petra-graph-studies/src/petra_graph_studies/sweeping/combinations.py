@@ -18,11 +18,25 @@ from attrs import evolve, frozen
 
 from petra_graph.errors import Problem, SpecError, Where, kind_of, shown
 from petra_graph.report.run.run_groups import in_words
-from petra_graph.spec.overrides import Override, Swept, assignments, parse_override
+from petra_graph.spec.overrides import Override, assignments, parse_override
 
 _SEED = ("run", "seed")
 _LONGEST_FOLDER = 60
 """Characters of a folder's name that say what a run has of the swept values."""
+
+
+class Swept(str):
+    """One of the values of a `--sweep`; messages name the option."""
+
+    __slots__ = ()
+    option = "--sweep"
+
+
+class Varied(Swept):
+    """One of the values of a `--vary`."""
+
+    __slots__ = ()
+    option = "--vary"
 
 
 @frozen(kw_only=True)

@@ -16,10 +16,10 @@ from petra_graph.errors import NoFeasiblePlan, PetraGraphError, PluginError, Pro
 from petra_graph.planning.place.staleness_bound import consequences
 from petra_graph.spec.load_spec import Given, dump, load
 from petra_graph.spec.model import Spec
-from petra_graph.sweeping.combinations import Combination
 from petra_graph.training.prepared_run import advice, outline, prepare
 from petra_graph.training.record.resolved_spec import resolved
 from petra_graph.training.record.run_record import known
+from petra_graph_studies.sweeping.combinations import Combination
 
 _LISTED = 3
 """Combinations that a message names."""

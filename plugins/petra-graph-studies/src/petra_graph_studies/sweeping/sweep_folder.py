@@ -24,7 +24,7 @@ from petra_graph.record.checkpoint import repaired
 from petra_graph.record.recorded_run import RecordedRun, read_json, read_run
 from petra_graph.record.run_directory import is_locked, write_json
 from petra_graph.record.run_folders import SWEEP, began, run_directories
-from petra_graph.sweeping.combinations import Combination
+from petra_graph_studies.sweeping.combinations import Combination
 
 _SHAPE: Mapping[str, Any] = {
     "spec": str,

@@ -33,12 +33,12 @@ class Sweep:
 
     def table(self, width: int = 120) -> str:
         """Return the mean and the spread over its seeds of each combination, the best first, as a terminal shows it."""
-        from petra_graph.sweeping.sweep_table import sweep_table
+        from petra_graph_studies.sweeping.sweep_table import sweep_table
 
         return sweep_table(self._read(), width)
 
     def __repr__(self) -> str:
-        from petra_graph.sweeping.sweep_table import counts
+        from petra_graph_studies.sweeping.sweep_table import counts
 
         statuses = counts([member.status() for member in self._read().members])
         return "\n".join([f"{self.table()}{statuses}", f"results: {self.directory}"])
@@ -47,7 +47,7 @@ class Sweep:
         return f"<pre>{html.escape(repr(self))}</pre>"
 
     def _read(self) -> Any:
-        from petra_graph.sweeping.sweep_folder import Sweep as OfFolder
+        from petra_graph_studies.sweeping.sweep_folder import Sweep as OfFolder
 
         return OfFolder.read(self.directory)
 
@@ -81,8 +81,8 @@ def sweep(
         RunFailed: the folder cannot be written, or another process carries out the sweep.
     """
     from petra_graph.spec.overrides import assignments
-    from petra_graph.sweeping.combinations import axes_of_values
-    from petra_graph.sweeping.sweep_run import Described, carry_out, resumed
+    from petra_graph_studies.sweeping.combinations import axes_of_values
+    from petra_graph_studies.sweeping.sweep_run import Described, carry_out, resumed
 
     if (spec is None) == (resume is None):
         raise TypeError("give a specification, or `resume`: a continued sweep keeps its specification")

@@ -19,9 +19,9 @@ from petra_graph.record.metrics import latest_values
 from petra_graph.record.recorded_run import read_json
 from petra_graph.report.metric_text import final_metrics, metric_text
 from petra_graph.report.text_tables import name_column, table
-from petra_graph.sweeping.sweep_folder import Member, Sweep
-from petra_graph.sweeping.sweep_table import counts
 from petra_graph.units import NOTHING, left_out
+from petra_graph_studies.sweeping.sweep_folder import Member, Sweep
+from petra_graph_studies.sweeping.sweep_table import counts
 
 _REFRESH_SECONDS = 1.0
 _LINES_AROUND = 5

@@ -10,8 +10,8 @@ from attrs import frozen
 from petra_graph.record.recorded_run import RecordedRun
 from petra_graph.report.run.run_groups import RunGroup, best, final
 from petra_graph.report.text_tables import Column, name_column, packed, render, text_column
-from petra_graph.sweeping.sweep_folder import Sweep
 from petra_graph.units import plural
+from petra_graph_studies.sweeping.sweep_folder import Sweep
 
 _LOSSES = ("test/loss", "train/loss")
 """The metrics that are shown beside the one that decides; the page has all."""
