@@ -67,7 +67,6 @@ if TYPE_CHECKING:
         PlanTable,
         PlanView,
         Run,
-        Sweep,
         buffered,
         evaluate,
         export,
@@ -79,9 +78,7 @@ if TYPE_CHECKING:
         plan,
         predict,
         sample,
-        sweep,
         train,
-        vary,
     )
     from petra_graph.autograd import reversible
     from petra_graph.errors import PetraGraphError, SpecError
@@ -98,7 +95,6 @@ __all__ = [
     "Run",
     "Spec",
     "SpecError",
-    "Sweep",
     "buffered",
     "evaluate",
     "export",
@@ -111,9 +107,7 @@ __all__ = [
     "predict",
     "reversible",
     "sample",
-    "sweep",
     "train",
-    "vary",
 ]
 _ELSEWHERE = {
     "DataFacts": "petra_graph.kinds.data_set",

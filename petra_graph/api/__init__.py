@@ -2,15 +2,13 @@
 
 from petra_graph.api.finished_run import Run, evaluate, export, load, predict, sample
 from petra_graph.api.plan_view import PlanTable, PlanView
-from petra_graph.api.spec_to_run import load_spec, make_spec, plan, train, vary
-from petra_graph.api.sweep_of_runs import Sweep, sweep
+from petra_graph.api.spec_to_run import load_spec, make_spec, plan, train
 from petra_graph.api.torch_in_specs import buffered, from_torch, head
 
 __all__ = [
     "PlanTable",
     "PlanView",
     "Run",
-    "Sweep",
     "buffered",
     "evaluate",
     "export",
@@ -22,7 +20,5 @@ __all__ = [
     "plan",
     "predict",
     "sample",
-    "sweep",
     "train",
-    "vary",
 ]

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from petra_graph.api.finished_run import Changes, Run, directory_of, threads_as_before
-from petra_graph.api.plan_view import PlanTable, PlanView
+from petra_graph.api.plan_view import PlanView
 from petra_graph.api.torch_in_specs import module_table, node_tables
 from petra_graph.errors import kind_of
 
@@ -84,33 +84,6 @@ def plan(spec: Spec | str | Path, changes: Changes | None = None, *, overlap: bo
 
     planner = Planner(given_specification(spec), assignments(changes), overlap=overlap)
     return PlanView(planner.plan().document(with_timeline=True))
-
-
-def vary(
-    spec: Spec | str | Path,
-    values: Mapping[str, Sequence[Any]],
-    changes: Changes | None = None,
-    *,
-    overlap: bool = False,
-) -> PlanTable:
-    """Plan a specification with all combinations of some values, as `petra-graph plan --vary` does; a refusal is a row with its reason.
-
-    Args:
-        spec: or the name of its file.
-        values: the values of each key, as in {"partition.memory": ["4GiB", "8GiB"], "data.batch": [32, 64]}.
-        changes: values to set in all plans.
-        overlap: as of `plan`.
-
-    Raises:
-        SpecError, PluginError: as `load_spec`; SpecError where every combination is wrong.
-    """
-    from petra_graph.spec.overrides import assignments
-    from petra_graph.sweeping.combinations import axes_of_values
-    from petra_graph.sweeping.varied_plans import vary as varied
-
-    if not values:
-        raise TypeError('give `values`, as in {"data.batch": [32, 64]}')
-    return PlanTable(varied(given_specification(spec), assignments(changes), axes_of_values(values), overlap=overlap))
 
 
 def train(

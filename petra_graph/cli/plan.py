@@ -195,13 +195,11 @@ def _varied(
     methods: bool,
     verbose: bool,
 ) -> str:
+    from petra_graph.registry.joints import joint
     from petra_graph.report.notebook_views import varied_figure
     from petra_graph.report.plan.plan_comparison import comparison_of
-    from petra_graph.spec.overrides import Varied
-    from petra_graph.sweeping.combinations import axes_of_texts
-    from petra_graph.sweeping.varied_plans import vary
 
-    found = vary(spec, overrides, axes_of_texts(varied, Varied), overlap=overlap, methods=methods)
+    found = joint("vary", "--vary")(spec, overrides, varied, overlap=overlap, methods=methods)
     if form in {"json", "svg"}:
         return json_text(found) if form == "json" else varied_figure(found).svg
     return _compared(comparison_of(found), form, output, verbose=verbose)

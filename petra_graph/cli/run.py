@@ -115,17 +115,25 @@ def run(
     begins = bool(sweeps or seeds)
     directory = None if resume is None or begins else _resumed(resume, overrides)
     if begins or at_once or (directory is not None and is_sweep(directory)):
-        from petra_graph.cli.run_sweep import describe, refuse_usage, resume_sweep, run_sweep
+        from petra_graph.registry.joints import joint
 
         if plan is not None:
             raise click.UsageError("--plan places one run: leave it out of a sweep.")
         own = tuple(text for text in own if resume != LATEST or not text.startswith("run.directory="))  # where to look
-        refuse_usage(resume, directory, begins=begins, own=bool(own) or processes > 1)
-        if directory is not None:
-            resume_sweep(directory, at_once, dry_run=dry_run, as_json=as_json)
-        else:
-            described = describe(str(spec), overrides, sweeps, seeds)
-            run_sweep(described, processes, max_restarts, at_once or 1, dry_run=dry_run, as_json=as_json)
+        joint("sweep", "a sweep" if directory is None else f"the sweep {directory}")(
+            spec=spec,
+            overrides=overrides,
+            sweeps=sweeps,
+            seeds=seeds,
+            at_once=at_once,
+            resume=resume,
+            directory=directory,
+            own=bool(own) or processes > 1,
+            processes=processes,
+            max_restarts=max_restarts,
+            dry_run=dry_run,
+            as_json=as_json,
+        )
         return
     if directory is not None:
         spec = str(directory / "resolved.toml")

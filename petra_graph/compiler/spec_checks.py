@@ -352,19 +352,3 @@ def replica_problems(spec: Spec, processes: int) -> Iterator[Problem]:
     if replicas > 1 and spec.partition.sync_batch_norm and spec.run.scheduling == "arrival":
         message = "replicas that synchronise batch normalisation need one order of operations, and arrival has none"
         yield Problem(message=message, hint='set it to "static", or leave it out', path=("run", "scheduling"))
-
-
-def probe_problems(spec: Spec, micro_batches: int | None, processes: int) -> Iterator[Problem]:
-    """Yield the problems of a probe that cannot see all stages, or that is to look more often than an epoch allows.
-
-    Args:
-        micro_batches: of an epoch; None: not known.
-    """
-    if spec.probe is None:
-        return
-    if processes > 1:
-        message = f"a probe looks at all stages at once, and {processes} processes share them"
-        yield Problem(message=message, hint="run in one process, or leave [probe] out", path=("probe",))
-    elif micro_batches is not None and spec.probe.per_epoch > micro_batches:
-        message = f"an epoch has {micro_batches} {noun(micro_batches, 'micro-batch', 'es')}, and {spec.probe.per_epoch} are to be probed"
-        yield Problem(message=message, hint=f"make it {micro_batches} or less", path=("probe", "per_epoch"))

@@ -12,8 +12,10 @@ OF_VERBS: Mapping[str, str] = {}
 """The distribution of each verb of the command line."""
 OF_TABLES: Mapping[str, str] = {}
 """The distribution of each table of a spec."""
-OF_NAMES: Mapping[str, str] = {}
+OF_NAMES: Mapping[str, str] = dict.fromkeys(("Sweep", "sweep", "vary"), "petra-graph-studies")
 """The distribution of each name of the package `petra_graph`."""
+OF_JOINTS: Mapping[str, str] = dict.fromkeys(("probe", "sweep", "vary"), "petra-graph-studies")
+"""The distribution of each joint."""
 
 
 def how_to_install(distribution: str) -> str:

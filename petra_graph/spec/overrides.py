@@ -49,20 +49,6 @@ class Change(str):
     __slots__ = ()
 
 
-class Swept(str):
-    """One of the values of a `--sweep`."""
-
-    __slots__ = ()
-    option = "--sweep"
-
-
-class Varied(Swept):
-    """One of the values of a `--vary`."""
-
-    __slots__ = ()
-    option = "--vary"
-
-
 class Condition(str):
     """A value that runs are asked for, as `--where`."""
 

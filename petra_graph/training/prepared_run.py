@@ -15,7 +15,7 @@ import torch
 from attrs import evolve, field, frozen
 
 from petra_graph.compiler.planner_inputs import policy_of
-from petra_graph.compiler.spec_checks import probe_problems, replica_problems
+from petra_graph.compiler.spec_checks import replica_problems
 from petra_graph.executor.stage_executor import StageExecutor
 from petra_graph.executor.stage_update import LearningRate, learning_rate
 from petra_graph.kinds.data_set import DataFacts
@@ -40,12 +40,14 @@ from petra_graph.planning.replica_choice import measured
 from petra_graph.program.placement import Placement
 from petra_graph.program.schedule import Policy, schedule_text
 from petra_graph.program.stage_program import StageProgram
+from petra_graph.registry.joints import joint
 from petra_graph.spec.load_spec import Given
 from petra_graph.spec.model import Spec
 from petra_graph.training.checkpoints.initial_weights import InitialWeights, initial_weights
 from petra_graph.training.data.opened_data import OpenedData, open_data
 from petra_graph.training.loop.callbacks import NamedCallback, build_callbacks
 from petra_graph.training.record.digests import Digests, code_of, split_of
+from petra_graph.training.run_probe import RunProbe
 from petra_graph.training.self_check import SelfCheck
 from petra_graph.training.stage_assembly import Training, executors
 from petra_graph.training.start_reporter import StartReporter
@@ -73,6 +75,7 @@ class Prepared:
     """The plan whose placement the run has, where one was given."""
     added: Mapping[str, tuple[Any, ...]] = field(factory=dict)
     """The objects that plugins of added kinds have built, by the table that names them."""
+    probe: RunProbe | None = None
 
     @property
     def spec(self) -> Spec:
@@ -188,7 +191,9 @@ def prepare_checked(
         placed = _placed(network, spec, processes, problems, saved)
     if network is not None:
         problems.add(head_problems(network, checked.facts if opened is None else opened.data.facts))
-    problems.add(probe_problems(spec, None if opened is None else opened.micro_batches, processes))
+    probe: RunProbe | None = None if spec.probe is None else joint("probe", "[probe]")(spec.probe)
+    if probe is not None:
+        problems.add(probe.problems(None if opened is None else opened.micro_batches, processes))
     initial = None
     if begins and network is not None and spec.init.weights is not None:
         initial = problems.attempt(initial_weights, spec.init, network)
@@ -235,6 +240,7 @@ def prepare_checked(
         saved=saved,
         added=added,
         initial=initial,
+        probe=probe,
     )
 
 

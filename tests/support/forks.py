@@ -304,7 +304,7 @@ def _run(fork: _Fork) -> None:
         signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
     if fork.ranks_fork:
         patch.object(SubprocessHandler, "_popen", _forked_rank).start()
-        patch("petra_graph.sweeping.member_processes.start_process", forked_member).start()
+        patch("petra_graph_studies.sweeping.member_processes.start_process", forked_member).start()
     code = resolve_name(PROGRAMS.get(fork.program, fork.program))([*fork.words])
     sys.stdout.flush()
     os._exit(code or 0)

@@ -19,6 +19,7 @@ from typing import Any, TypeVar
 
 import click
 from attrs import evolve, frozen
+from petra_graph_studies.sweeping.prepare_sweep import identity
 
 from petra_graph.planning.check.check_spec import check_spec
 from petra_graph.record.checkpoint import repaired
@@ -26,7 +27,6 @@ from petra_graph.record.run_directory import environment
 from petra_graph.record.run_folders import run_directories
 from petra_graph.spec.load_spec import load
 from petra_graph.spec.model import CheckpointSpec, Spec
-from petra_graph.sweeping.prepare_sweep import identity
 from petra_graph.training.prepared_run import prepare
 from petra_graph.training.record.resolved_spec import resolved
 

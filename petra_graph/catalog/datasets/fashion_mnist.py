@@ -3,8 +3,8 @@
 The files are in root/FashionMNIST/raw, as torchvision writes them, or in root itself, as Debian's package
 `dataset-fashion-mnist` installs them in /usr/share/datasets/fashion-mnist.
 
-Decision: numpy reads the values, and the head is read here. torchvision's reader of idx files does not read gzipped ones, takes
-a whole file into memory whatever its head claims, and stops at a damaged one with an assertion that names no file.
+Decision: numpy reads the values, and the head is read here. torchvision's reader of idx files does not read gzipped ones, and stops at a
+damaged one with an assertion that names no file.
 
 Source: Xiao, Rasul and Vollgraf 2017, arXiv:1708.07747; the format: http://yann.lecun.com/exdb/mnist.
 """
@@ -37,8 +37,6 @@ _HINT = (
 )
 _UBYTE = 8
 """The idx format's number for unsigned bytes."""
-_MOST_BYTES = 2**28
-"""The most bytes of one file's values: five times those of the training images."""
 _CLASSES = 10
 
 
@@ -69,23 +67,17 @@ def read_idx(path: Path, dimensions: int) -> NDArray[np.uint8]:
     """
     try:
         with (gzip.open if path.suffix == ".gz" else open)(path, "rb") as file:
-            head = file.read(4 + 4 * dimensions)
-            if head[:4] != bytes([0, 0, _UBYTE, dimensions]) or len(head) < 4 + 4 * dimensions:
-                raise file_error(
-                    f"{path} must be an idx file of unsigned bytes in {dimensions} dimensions (starts with {head[:4]!r})",
-                    _HINT,
-                )
-            shape = [int.from_bytes(head[at : at + 4]) for at in range(4, len(head), 4)]
-            length = math.prod(shape)
-            if length > _MOST_BYTES:
-                raise file_error(f"{path} claims a shape of {shape}: more than {_MOST_BYTES} bytes", _HINT)
-            content = file.read(length + 1)  # One more, to find a file that is too long.
+            content = file.read()
     except (OSError, EOFError, zlib.error) as error:
         raise file_error(f"{path} cannot be read: {error}", _HINT) from error
-    if len(content) != length:
-        got = len(content) if len(content) < length else "more"
+    begin = 4 + 4 * dimensions
+    if content[:4] != bytes([0, 0, _UBYTE, dimensions]) or len(content) < begin:
+        kind = f"an idx file of unsigned bytes in {dimensions} dimensions"
+        raise file_error(f"{path} must be {kind} (starts with {content[:4]!r})", _HINT)
+    shape = [int.from_bytes(content[at : at + 4]) for at in range(4, begin, 4)]
+    if (got := len(content) - begin) != (length := math.prod(shape)):
         raise file_error(f"{path} must have {length} bytes after its head for its shape {shape} (got {got})", _HINT)
-    return np.frombuffer(content, np.uint8).reshape(shape)
+    return np.frombuffer(content, np.uint8, offset=begin).reshape(shape)
 
 
 def _split(images: Path, labels: Path) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:

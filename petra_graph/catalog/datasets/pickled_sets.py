@@ -1,10 +1,8 @@
 """CIFAR-10, CIFAR-100 and downsampled ImageNet in their published pickled batches.
 
-Decision: the files are read without unpickling (`array_pickle`). A plain `pickle.load` would run any code that a
-downloaded file names.
-
-Decision: torchvision downloads CIFAR's files but does not read them. Its reader refuses any file whose checksum is not
-the published one, and a folder made from the same images (`tools/make_cifar10_batches.py`) is as good to train on.
+Decision: torchvision downloads CIFAR's files but does not read them: it unpickles, so it must refuse any file whose checksum is not the
+published one, and a folder made from the same images (`tools/make_cifar10_batches.py`) is as good to train on. It has no reader of downsampled
+ImageNet. So one reader, which runs nothing of a file (`array_pickle`), reads all three.
 
 Downsampled ImageNet counts its labels from 1. Its files also hold the "mean" image, which the data set ignores, since
 normalisation is by channel.

@@ -36,6 +36,8 @@ from petra_graph.planning.problem_collector import ProblemCollector
 from petra_graph.program.method import Method
 from petra_graph.program.placement import Partition
 from petra_graph.record.plugin_packages import packages_then
+from petra_graph.registry.discovery import JOINTS
+from petra_graph.registry.joints import not_installed
 from petra_graph.registry.local_plugins import code_problem, missing_module
 from petra_graph.registry.registry import Registry, discover
 from petra_graph.spec.keys import IS_CODE, keys_with
@@ -98,6 +100,7 @@ def check_spec(
     check.devices()
     if loaded.spec is not None:
         problems.add(compile_problems(loaded.spec))
+    check.probe()
     stages = check.stages(graph, method)
     problems.raise_any()
     assert loaded.spec is not None
@@ -133,6 +136,14 @@ class _Check:
     import_local: bool
     resolved: dict[tuple[str, str], Plugin | None]
     """Plugins by group and name, so that one that many nodes use is reported where it is used first."""
+
+    def probe(self) -> None:
+        """Refuse the table of a probe that no installed distribution has."""
+        if "probe" in self.loaded.values and all(
+            (one.group, one.name) != (JOINTS, "probe") for one in self.registry.entries
+        ):
+            message, hint = not_installed("probe", "[probe]")
+            self.problems.add([Problem(message=message, hint=hint, path=("probe",))])
 
     def hint_at_misplaced_options(self) -> None:
         """Where an unknown key of a table is an option of the plugin that the table names, add that as a hint."""

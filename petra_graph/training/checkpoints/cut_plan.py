@@ -6,7 +6,6 @@ from functools import lru_cache
 
 from attrs import frozen
 
-from petra_graph.fidelity.probe import spread
 from petra_graph.program.cut import aligned
 from petra_graph.spec.intervals import Interval, interval
 from petra_graph.spec.model import Flush
@@ -38,7 +37,7 @@ class CutPlan:
             flush=prepared.programs[0].flush,
             every=None if spec.checkpoint.every is None else interval(spec.checkpoint.every),
             evaluations=None if spec.checkpoint.best is None else spec.run.evaluate_every,
-            probed=() if spec.probe is None else tuple(spread(range(per_epoch), spec.probe.per_epoch)),
+            probed=() if prepared.probe is None else tuple(prepared.probe.chosen(range(per_epoch))),
             depth=max(program.depth for program in prepared.programs),
         )
 

@@ -16,7 +16,6 @@ from petra_graph.executor.deferred_reads import MOST
 from petra_graph.executor.evaluated_weights import evaluating
 from petra_graph.executor.reconstruct_recompute_stash import HeadResult
 from petra_graph.executor.stage_executor import StageExecutor
-from petra_graph.fidelity.probe import Probe, spread
 from petra_graph.kinds.listener import EpochEnded, Listener
 from petra_graph.record.metrics import Metrics
 from petra_graph.record.weights import weights_of
@@ -30,6 +29,7 @@ from petra_graph.training.loop.peers import Peers, Progress
 from petra_graph.training.loop.run_warnings import RunWarnings
 from petra_graph.training.loop.training_position import TrainingPosition
 from petra_graph.training.prepared_run import Prepared
+from petra_graph.training.run_probe import Begin
 
 
 @define(eq=False, kw_only=True)
@@ -50,17 +50,18 @@ class Trainer:
     """The meters of the epoch under way."""
     stopped_early: str | None = field(default=None, init=False)
     """A text on why the training stopped early, and after which epoch."""
-    probe: Probe | None = field(init=False)
     warnings: RunWarnings = field(init=False)
     _seconds_before: float = field(init=False)
     """Seconds of training before this process resumed the run."""
     _began: float | None = field(default=None, init=False)
     """When the present stretch of training began, on this process's clock; None while nothing is trained."""
+    _begin_probe: Begin | None = field(default=None, init=False)
 
     def __attrs_post_init__(self) -> None:
         self._seconds_before = self.position.seconds
         self.warnings = RunWarnings(self.peers, self.observers)
-        self.probe = None if self.prepared.spec.probe is None else Probe(self.executors, self._record_fidelity)
+        if self.prepared.probe is not None:
+            self._begin_probe = self.prepared.probe.observe(self.executors, self._record_probed, self.warnings.say)
         for executor in self.executors:
             if (observed := executor.updater.first_steps) is not None:
                 observed.warn = self.warnings.say
@@ -198,9 +199,8 @@ class Trainer:
         micro_batches = range(first, first + len(batches))
         if at is not None:
             batches = evolve(batches, first=at - first)
-        if self.probe is not None and self.prepared.spec.probe is not None:
-            chosen = spread(range(first, first + len(batches)), self.prepared.spec.probe.per_epoch)
-            self.probe.begin(micro_batches, chosen, at, position.since)
+        if self._begin_probe is not None:
+            self._begin_probe(micro_batches, at, position.since)
         self._began = time.perf_counter()
         try:
             with closing(iter(batches)) as source:
@@ -265,10 +265,9 @@ class Trainer:
         """The learning rate of the head's latest update, whose delay is 0: by their delay, other stages may have other rates."""
         return self.executors[-1].updater.rate(max(0, self.updates - 1))
 
-    def _record_fidelity(self, micro_batch: int, values: Mapping[str, float]) -> None:
+    def _record_probed(self, micro_batch: int, values: Mapping[str, float]) -> None:
         """Record the result of a probe; all backwards of an epoch are done before the next epoch."""
         self._record(len(self.position.epochs) + 1, micro_batch + 1, values)
-        self.warnings.probed(values, self.prepared.programs)
 
     def _record(self, epoch: int, step: int, values: Mapping[str, float]) -> None:
         if self.metrics is not None:

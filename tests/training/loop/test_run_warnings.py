@@ -17,19 +17,12 @@ from tests.support.runs import FakeListener, only_run, summary_of, weights_bytes
 
 MODULE = """
 import torch
-from petra_graph.blocks import Reversible
 from petra_graph.catalog.blocks.residual import RevMlp
 
 class Spare(RevMlp):
     def __init__(self, inputs, options):
         super().__init__(inputs, options)
         self.spare = torch.nn.Linear(2, 2)
-
-class Off(RevMlp):
-    def inverse(self, *outputs):
-        return tuple(5 + stream for stream in super().inverse(*outputs))
-
-    reverse_steps = Reversible.reverse_steps
 """
 UNUSED = 'no gradient has reached parameters "near/spare.weight", "near/spare.bias" in the first 3 updates of its stage'
 RUN = ("run", "shared.toml", "--set", "run.epochs=1")
@@ -90,20 +83,6 @@ def test_an_optimizer_that_leaves_parameters_still_ends_all_processes(write, ins
         r'rank [01]: stage \d \(\w+\), optimizer "only_matrices" of my-plugins is broken: it leaves parameter', line
     )
     assert "help: let step() write to every parameter" in said[1]
-
-
-def test_a_probe_that_sees_an_inverse_that_undoes_nothing(folder, capsys):
-    folder("Off")
-    assert main([*RUN, "--set", "run.self_check=false", "--set", "probe.per_epoch=2"]) == 0
-    found = [line for line in capsys.readouterr().err.splitlines() if line.startswith("warning: the probe")]
-    (line,) = found
-    assert line.startswith(
-        "warning: the probe sees gradients at inputs that were reconstructed wrongly: that of stage 2 (near) is "
-    )
-    assert "Either an inverse does not undo its forward" in line
-    folder("Spare")
-    assert main([*RUN, "--set", "probe.per_epoch=2"]) == 0
-    assert "the probe" not in capsys.readouterr().err
 
 
 class Others(Peers):

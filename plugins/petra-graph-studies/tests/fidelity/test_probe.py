@@ -1,0 +1,332 @@
+"""The measurements of a probe: exact where theory knows the answer, and checked against gradients that were made without it."""
+
+from __future__ import annotations
+
+import copy
+import math
+
+import pytest
+import torch
+from attrs import evolve
+from hypothesis import given
+from hypothesis import strategies as st
+from petra_graph_studies.fidelity.probe import Probe
+from petra_graph_studies.fidelity.probed_run import spread
+from torch.nn.functional import cross_entropy
+
+from petra_graph.blocks import frozen_statistics
+from petra_graph.executor.stage_observer import StageObserver
+from petra_graph.record.metrics import quantity_and_stage
+from tests.support.method_cases import cases, chosen
+from tests.support.pipelines import CHAIN, GRAPHS, REVNET, SHAPES, batches, pipeline, plain_network
+
+ROUNDING = 1e-12
+SYNCHRONOUS = cases(lambda point: point.synchronous, accumulations=(1, 3))
+DRAINED = cases(lambda point: point.method.flush == "drain")
+STORED = cases(
+    lambda point: point.method.backward == "stored" and point.method.reversible != "nothing" and not point.synchronous,
+    accumulations=(1, 3),
+)
+"""PipeDream: the backward reads stored inputs and parameters, both of the forward."""
+
+
+def probed_stages(built, data, micro_batches, start=0):
+    """Train, and return each stage's quantities by micro-batch."""
+    found = {}
+    probe = Probe(built.executors, found.__setitem__)
+    probe.begin(range(start, start + len(data)), micro_batches)
+    built.train(data, start)
+    assert not probe.probed, "every probed micro-batch is compared before the drain ends"
+    assert not probe.snapshots._copies
+    assert not probe.snapshots._requests
+    assert sorted(found) == sorted(micro_batches)
+    return {micro_batch: by_stage(built, values) for micro_batch, values in found.items()}
+
+
+def by_stage(built, values):
+    stages = [{} for _ in built.executors]
+    for name, value in values.items():
+        quantity, stage = quantity_and_stage(name)
+        stages[stage - 1][quantity] = value
+    return stages
+
+
+def with_parameters(built, stages):
+    return {index: stage for index, stage in enumerate(stages) if any(parameters_of(built.executors[index]))}
+
+
+def parameters_of(executor):
+    return ((f"{name}/{key}", p) for name, module in executor.modules.items() for key, p in module.named_parameters())
+
+
+def is_one(stage, name):
+    return all(abs(stage[name.format(kind)] - 1) < ROUNDING for kind in ("cosine", "ratio"))
+
+
+# --- what theory knows -----------------------------------------------------------------------------------------------
+
+
+def all_gradients_are_one(built, graph, count, micro_batches):
+    """Without a difference in parameters, every gradient of a micro-batch is the same, and so is every input."""
+    for stages in probed_stages(built, batches(SHAPES[graph], count), micro_batches).values():
+        for stage in with_parameters(built, stages).values():
+            assert is_one(stage, "{}_to_delayed")
+            assert is_one(stage, "{}_to_end_to_end")
+            assert is_one(stage, "delayed_{}_to_end_to_end")
+            assert stage.get("reconstruction_error", 0.0) < ROUNDING
+
+
+@pytest.mark.parametrize("case", chosen(SYNCHRONOUS), ids=str)
+def test_without_delay_all_gradients_are_one(case):
+    all_gradients_are_one(case.built(), case.graph, 8, [0, 3, 4, 7])
+
+
+@pytest.mark.parametrize("graph", GRAPHS)
+def test_with_depths_of_one_all_gradients_are_one(graph):
+    built = pipeline(GRAPHS[graph], SHAPES[graph], schedule=(1,) * len(GRAPHS[graph]), accumulation=3)
+    all_gradients_are_one(built, graph, 8, [0, 3, 4, 7])
+
+
+@pytest.mark.parametrize("case", chosen(DRAINED), ids=str)
+def test_with_learning_rate_zero_all_gradients_are_one(case):
+    all_gradients_are_one(case.built(rate=lambda _: 0.0), case.graph, 14, [0, 6, 13])
+
+
+@pytest.mark.parametrize("case", chosen(STORED), ids=str)
+def test_pipedream_computes_the_delayed_gradient(case):
+    """One plain backward at each stage's forward parameters is the chain that stored inputs and parameters."""
+    built = case.built(momentum=0.9)
+    found = probed_stages(built, batches(SHAPES[case.graph], 14), [0, 5, 6, 13])
+    for stages in found.values():
+        assert all(is_one(stage, "{}_to_delayed") for stage in with_parameters(built, stages).values())
+    assert not is_one(found[6][0], "{}_to_end_to_end")
+
+
+@pytest.mark.parametrize("accumulation", [1, 3])
+@pytest.mark.parametrize("schedule", ["lockstep", "1f1b", (7, 4, 4, 2, 1)])
+def test_delay_is_seen(schedule, accumulation):
+    """The identities above would hold for a probe that compared a gradient with itself."""
+    built = pipeline(CHAIN, (8,), schedule=schedule, accumulation=accumulation)
+    (stages,) = probed_stages(built, batches((8,), 20), [12]).values()
+    assert all(s["cosine_to_end_to_end"] < 1 - 1e-6 for s in stages[:-1])
+    assert all(s["cosine_to_delayed"] < 1 - 1e-6 for s in stages[:-1])
+    assert is_one(stages[-1], "{}_to_delayed"), "the last stage has no delay"
+    assert all(s.get("reconstruction_error") > 1e-4 for s in stages[1:4])
+    assert all(s.get("reconstruction_error") is None for s in (stages[0], stages[4]))
+
+
+def test_reconstruction_on_a_grid_is_exact_where_parameters_stand_still():
+    built = pipeline(CHAIN, (8,), schedule="lockstep", precision={"streams": "grid", "grid_bits": 12}, rate=lambda _: 0)
+    (stages,) = probed_stages(built, batches((8,), 12), [8]).values()
+    assert [s.get("reconstruction_error") for s in stages] == [None, 0.0, 0.0, 0.0, None]
+
+
+# --- against gradients made without it -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("accumulation", [1, 3])
+@pytest.mark.parametrize("graph", GRAPHS)
+def test_end_to_end_gradients_are_those_of_equation_5s_tick(graph, accumulation):
+    """By a global clock, plain autograd on plain modules at the parameters that all stages have at that tick."""
+    data, m = batches(SHAPES[graph], 16), 7
+    built, other = (
+        pipeline(GRAPHS[graph], SHAPES[graph], schedule="lockstep", accumulation=accumulation) for _ in range(2)
+    )
+    (stages,) = probed_stages(built, data, [m]).values()
+    own, network_at = by_the_clock(other, data, m, accumulation)
+    for index, stage in with_parameters(built, stages).items():
+        nodes = built.executors[index].program.nodes
+        modules, forward = network_at[index]
+        cross_entropy(forward(data[m][0]), data[m][1]).backward()
+        end_to_end = {f"{name}/{key}": p.grad for name in nodes for key, p in modules[name].named_parameters()}
+        keys = [key for key in end_to_end if end_to_end[key] is not None]
+        ours, theirs = (torch.cat([g[key].flatten() for key in keys]) for g in (own[index], end_to_end))
+        assert stage["cosine_to_end_to_end"] == pytest.approx(
+            float(ours @ theirs / ours.norm() / theirs.norm()), abs=1e-10
+        )
+        assert stage["ratio_to_end_to_end"] == pytest.approx(float(ours.norm() / theirs.norm()), abs=1e-10)
+
+
+def by_the_clock(built, data, probed, accumulation):  # noqa: C901  a clock with two hands
+    """Run equation (5); return each stage's own gradient of `probed`, and the plain network as of its backward's tick."""
+    executors = built.executors
+    distance = [(executor.program.depth - 1) // 2 for executor in executors]
+    deepest, edges, own, network_at = max(distance), {}, {}, {}
+    for tick in range(len(data) + 2 * deepest):
+        for index, d in enumerate(distance):
+            if tick - (deepest + d) == probed:
+                network_at[index] = plain_network(built)
+        for executor, d in zip(executors, distance, strict=True):
+            m = tick - (deepest - d)
+            if 0 <= m < len(data):
+                received = {
+                    edge: (data[m][0],) if edge.producer == "input" else edges.pop(("forward", edge, m))
+                    for edge in executor.program.receives
+                }
+                before = {key: copy.deepcopy(p.grad) for key, p in parameters_of(executor)}
+                target = data[m][1] if executor.program.holds_head else None
+                sent = executor.forward(m, received, target).sent
+                edges |= {("forward", edge, m): streams for edge, streams in sent.items()}
+                if executor.program.holds_head and m == probed:
+                    own[len(executors) - 1] = difference(executor, before)
+        for index in reversed(range(len(executors))):
+            executor, m = executors[index], tick - (deepest + distance[index])
+            if 0 <= m < len(data):
+                received = {edge: edges.pop(("backward", edge, m)) for edge in executor.program.sends}
+                before = {key: copy.deepcopy(p.grad) for key, p in parameters_of(executor)}
+                sent = executor.backward(m, received)
+                edges |= {("backward", edge, m): message for edge, message in sent.items()}
+                if m == probed:
+                    own.setdefault(index, difference(executor, before))
+                if (m + 1) % accumulation == 0 or m == len(data) - 1:
+                    executor.update()
+    return own, network_at
+
+
+def difference(executor, before):
+    return {
+        key: p.grad - (0 if before[key] is None else before[key])
+        for key, p in parameters_of(executor)
+        if p.grad is not None
+    }
+
+
+def test_a_reconstruction_is_compared_with_what_the_forward_read():
+    """Two nodes in one stage: the errors of both, over the inputs of both."""
+    stages = (("stem",), ("rev0", "rev1"), ("rev2",), ("head",))
+    built = pipeline(CHAIN, (8,), schedule="lockstep", stages=stages)
+    read, reconstructed = {}, {}
+    for segment, runner in built.executors[1].runners:
+        watch_runner(runner, segment.nodes, read, reconstructed)
+    (found,) = probed_stages(built, batches((8,), 12), [6]).values()
+    wrong = [(a - b).square().sum() for key in read for a, b in zip(reconstructed[key], read[key], strict=True)]
+    right = [a.square().sum() for streams in read.values() for a in streams]
+    assert len(read) == 2
+    assert found[1].get("reconstruction_error") == pytest.approx(math.sqrt(sum(wrong) / sum(right)), rel=1e-12)
+
+
+def watch_runner(runner, nodes, read, reconstructed):
+    forward, backward = runner.forward, runner.backward
+
+    def watched_forward(m, inputs):
+        if m == 6:
+            read[nodes] = tuple(stream.clone() for stream in inputs)
+        return forward(m, inputs)
+
+    def watched_backward(m, outputs, gradients):
+        found = backward(m, outputs, gradients)
+        if m == 6:
+            reconstructed[nodes] = tuple(stream.clone() for stream in found.inputs)
+        return found
+
+    runner.forward, runner.backward = watched_forward, watched_backward
+
+
+def test_numbers_go_on_after_a_drain():
+    """Micro-batches are counted from the run's start, and the clock from the drain."""
+    built = pipeline(CHAIN, (8,), schedule="lockstep", accumulation=3, rate=lambda _: 0.0)
+    data = batches((8,), 20)
+    found = {}
+    probe = Probe(built.executors, found.__setitem__)
+    for start in (0, 10):
+        probe.begin(range(start, start + 10), [start + 8])
+        built.train(data[start : start + 10], start)
+    assert list(found) == [8, 18]
+    assert all(is_one(stage, "{}_to_end_to_end") for values in found.values() for stage in by_stage(built, values))
+
+
+# --- nothing to say, and no harm done --------------------------------------------------------------------------------
+
+
+def test_a_stage_without_parameters_has_no_gradient_to_compare():
+    built = pipeline(GRAPHS["skip"], SHAPES["skip"])
+    (stages,) = probed_stages(built, batches(SHAPES["skip"], 14), [6]).values()
+    join = stages[3]
+    assert built.executors[3].program.nodes == ("join",)
+    assert join == {}
+
+
+def test_what_is_frozen_is_not_compared():
+    built = pipeline(CHAIN, (8,), schedule="lockstep")
+    for p in built.executors[1].modules["rev0"].parameters():
+        p.requires_grad_(False)
+    (stages,) = probed_stages(built, batches((8,), 12), [6]).values()
+    assert "cosine_to_delayed" not in stages[1]
+    assert "cosine_to_delayed" in stages[0]
+
+
+def test_a_mixture_of_parameters_that_leaves_the_grid_ends_no_training(monkeypatch):
+    """All stages at one tick is a network that training never runs."""
+    from petra_graph_studies.fidelity import probe
+
+    from petra_graph.errors import RunFailed
+
+    def leaves_the_grid(*_, **__):
+        raise RunFailed("a stream has reached 300")
+
+    monkeypatch.setattr(probe, "gradients", leaves_the_grid)
+    built = pipeline(CHAIN, (8,), schedule="lockstep")
+    (stages,) = probed_stages(built, batches((8,), 12), [6]).values()
+    assert not any(stage.keys() - {"reconstruction_error"} for stage in stages)
+
+
+# --- which micro-batches -----------------------------------------------------------------------------------------------
+
+
+def test_micro_batches_are_the_middles_of_equal_parts():
+    assert spread(range(100, 200), 4) == [112, 137, 162, 187]
+    assert spread(range(1), 1) == [0]
+    assert spread(range(3), 3) == [0, 1, 2]
+
+
+@given(start=st.integers(0, 50), count=st.integers(1, 60), data=st.data())
+def test_as_many_as_asked_for(start, count, data):
+    times = data.draw(st.integers(1, count))
+    probed = spread(range(start, start + count), times)
+    assert len(set(probed)) == times
+    assert set(probed) <= set(range(start, start + count))
+
+
+def test_buffered_anchors_have_no_reconstruction_error():
+    nodes = [evolve(table, kind="buffered") if table.name == "a1" else table for table in REVNET]
+    built = pipeline(nodes, SHAPES["revnet"])
+    (stages,) = probed_stages(built, batches(SHAPES["revnet"], 14), [6]).values()
+    assert ["reconstruction_error" in s for s in stages] == [False, True, False, False, True, False]
+
+
+@pytest.mark.parametrize("accumulation", [1, 3])
+def test_delayed_gradients_are_those_of_the_predicted_parameters_of_the_forward(accumulation):
+    """In a network whose stages all predict; end-to-end gradients are those of the true parameters."""
+    built = pipeline(CHAIN, SHAPES["chain"], accumulation=accumulation, predict=True)
+    data, chosen_one = batches(SHAPES["chain"], 16), 9
+    probe = Probe(built.executors, lambda *_: None)
+    probe.begin(range(16), [chosen_one])
+    probed, used = probe.probed[chosen_one], {}
+
+    class Notes(StageObserver):
+        def __init__(self, executor):
+            self.executor = executor
+
+        def segment_forward(self, micro_batch, segment, inputs):
+            if micro_batch == chosen_one:
+                for name in segment.nodes:
+                    used[name] = copy.deepcopy(self.executor.modules[name])
+
+    for executor in built.executors:
+        executor.observe(Notes(executor))
+    built.train(data)
+    samples, target = data[chosen_one]
+    streams = (samples,)
+    for module in used.values():
+        module.requires_grad_().zero_grad()
+        with frozen_statistics(module):
+            streams = module(*streams)
+    cross_entropy(streams[0], target).backward()
+    for executor, stage in zip(built.executors, probed.stages, strict=True):
+        expected = {name: p.grad for node in executor.modules for name, p in used[node].named_parameters(prefix=node)}
+        assert expected
+        for name, own in parameters_of(executor):
+            torch.testing.assert_close(stage.delayed[own], expected[name.replace("/", ".")], rtol=1e-10, atol=1e-14)
+    first = probed.stages[1]
+    assert first.predicted
+    assert any(not torch.equal(first.delayed[own], first.end_to_end[own]) for own in first.delayed)
