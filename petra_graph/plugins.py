@@ -58,6 +58,7 @@ from petra_graph.kinds.metric import Metric as Metric
 from petra_graph.kinds.metric import MetricDeclaration as MetricDeclaration
 from petra_graph.kinds.metric import Scale as Scale
 from petra_graph.kinds.metric import scale_of as scale_of
+from petra_graph.kinds.named_code import named_code as named_code
 from petra_graph.kinds.optimizer import BuildOptimizer as BuildOptimizer
 from petra_graph.kinds.optimizer import OptimizerDeclaration as OptimizerDeclaration
 from petra_graph.kinds.optimizer import ParameterGroups as ParameterGroups

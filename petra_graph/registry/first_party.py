@@ -8,12 +8,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+_MODULES = "petra-graph-modules"
 OF_VERBS: Mapping[str, str] = {}
 """The distribution of each verb of the command line."""
 OF_TABLES: Mapping[str, str] = {}
 """The distribution of each table of a spec."""
 OF_NAMES: Mapping[str, str] = {}
 """The distribution of each name of the package `petra_graph`."""
+OF_PLUGINS: Mapping[str, str] = dict.fromkeys(
+    ("architectures/module", "blocks/module", "blocks/module-head", "blocks/module-part", "blocks/module-part-head"),
+    _MODULES,
+)
+"""The distribution of each plugin, by the name under which `petra-graph check` takes it."""
 
 
 def how_to_install(distribution: str) -> str:

@@ -18,6 +18,7 @@ from petra_graph.kinds.declaration import Declaration, api_fault, api_remedy
 from petra_graph.kinds.plugin import Plugin, label
 from petra_graph.kinds.plugin_kind import PluginKind
 from petra_graph.registry.discovery import NAMES, VERBS, Entry, after_prefix, canonical, importers_of_torch, scan
+from petra_graph.registry.first_party import OF_PLUGINS, how_to_install
 from petra_graph.registry.local_plugins import is_local, resolve_local
 from petra_graph.spec.model import Spec, of_plugins
 
@@ -165,7 +166,7 @@ class Registry:
         """Return the entry point of a name or `dist:name`, without loading it.
 
         Raises:
-            SpecError: no plugin has this name.
+            SpecError: no plugin has this name, or its distribution of this project is not installed.
             PluginError: two distributions have one.
         """
         distribution, colon, plain = name.rpartition(":")
@@ -176,6 +177,10 @@ class Registry:
             and entry.name == plain
             and (not colon or entry.distribution == canonical(distribution))
         ]
+        owner = OF_PLUGINS.get(label(kind, name))
+        if not matches and owner is not None and all(entry.distribution != owner for entry in self.entries):
+            message = f"{kind.noun} {shown(name)} is not installed"
+            raise SpecError(Problem(message=message, hint=how_to_install(owner)))
         if not matches and label(kind, name) in self.made_with:
             raise PluginError(self._missing(kind, name))
         if not matches:

@@ -238,7 +238,7 @@ class _Check:
     def _resolved(self, kind: PluginKind, name: str) -> Plugin:
         """Return the plugin of that name. One whose options name the user's code counts as the user's: it is tried before a run."""
         plugin = self.registry.resolve(kind, name)
-        with_code = plugin.is_first_party and keys_with(IS_CODE, plugin.declaration.options)
+        with_code = keys_with(IS_CODE, plugin.declaration.options)
         return attrs.evolve(plugin, distribution="") if with_code else plugin
 
     def options(self, plugin: Plugin, mapping: Mapping[str, Any], path: Path) -> Any:

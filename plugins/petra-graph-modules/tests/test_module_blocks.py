@@ -4,35 +4,50 @@ from __future__ import annotations
 
 import pytest
 import torch
-from torch import nn
+from petra_graph_modules import declared
+from petra_graph_modules.declared import ModuleOptions
+from petra_graph_modules.module_blocks import Module
 
 from petra_graph.blocks.randomness import fork_rng
-from petra_graph.catalog.blocks import declared_blocks
-from petra_graph.catalog.blocks.declared_blocks import ModuleOptions
-from petra_graph.catalog.blocks.modules import Module
 from petra_graph.errors import SpecError
-from petra_graph.testing import check_block
+from petra_graph.testing import check_block, check_imports_no_torch
+from tests.support import own_modules
 
-THERE = nn.Linear(2, 2)
+ROW = (9,)
+UNET = {"build": "tests.support.cut_networks:UNet", "shape": (1, 8, 8)}
+TRIALS = {
+    "module": (
+        declared.MODULE,
+        [(3, 6, 6)],
+        {"module": "torch.nn:Conv2d", "kwargs": {"in_channels": 3, "out_channels": 4, "kernel_size": [3, 3]}},
+    ),
+    "module, several streams": (
+        declared.MODULE,
+        [ROW, ROW],
+        {"module": "torch.nn:Bilinear", "kwargs": {"in1_features": 9, "in2_features": 9, "out_features": 2}},
+    ),
+    "module-head": (
+        declared.MODULE_HEAD,
+        [ROW],
+        {"module": "torch.nn:Linear", "kwargs": {"in_features": 9, "out_features": 3}},
+    ),
+    "module-part": (declared.MODULE_PART, [(1, 8, 8)], {**UNET, "node": "down.0"}),
+    "module-part-head": (declared.MODULE_PART_HEAD, [(4, 8, 8)], {**UNET, "node": "last"}),
+}
 
 
-class Halves(nn.Linear):
-    def forward(self, x):
-        return list(super().forward(x).chunk(2, dim=1))
+@pytest.mark.parametrize("trial", TRIALS)
+def test_it_keeps_every_promise(trial):
+    block, inputs, options = TRIALS[trial]
+    check_block(block, inputs, options)
 
 
-def layers(channels, dropout):
-    return nn.Sequential(
-        nn.Conv2d(channels, channels, 3, padding=1), nn.BatchNorm2d(channels), nn.ReLU(), nn.Dropout(dropout)
-    )
-
-
-def number():
-    return 3
+def test_declarations_import_no_torch():
+    check_imports_no_torch(declared.__name__)
 
 
 def of(module, **kwargs):
-    return {"module": module if ":" in module else f"{__name__}:{module}", "kwargs": kwargs}
+    return {"module": module if ":" in module else f"{own_modules.__name__}:{module}", "kwargs": kwargs}
 
 
 @pytest.mark.parametrize(
@@ -43,7 +58,7 @@ def of(module, **kwargs):
     ],
 )
 def test_it_keeps_every_promise_of_a_block(inputs, options):
-    check_block(declared_blocks.MODULE, inputs, options)
+    check_block(declared.MODULE, inputs, options)
 
 
 def built(options, key=1):

@@ -12,10 +12,10 @@ from typing import Any
 from torch import Tensor, nn
 
 from petra_graph.blocks import Block, Buffered, Head, Shape, Streams
-from petra_graph.catalog.blocks.declared_blocks import ModuleOptions
-from petra_graph.catalog.named_code import named_code
-from petra_graph.cutting import NoTensors, put_together, taken_apart
 from petra_graph.errors import Problem, SpecError
+from petra_graph.plugins import named_code
+from petra_graph_modules.cutting import NoTensors, put_together, taken_apart
+from petra_graph_modules.declared import ModuleOptions
 
 
 class _OfModule(Block):

@@ -15,10 +15,10 @@ import torch
 from torch import Tensor, nn
 
 from petra_graph.blocks import Block, Buffered, Head, Shape, Streams
-from petra_graph.catalog.blocks.declared_blocks import ModulePartOptions
-from petra_graph.catalog.named_code import named_code
-from petra_graph.cutting import CannotCut, CutNetwork, copy_part, cut_network, put_together
 from petra_graph.errors import Problem, SpecError, kind_of
+from petra_graph.plugins import named_code
+from petra_graph_modules.cutting import CannotCut, CutNetwork, copy_part, cut_network, put_together
+from petra_graph_modules.declared import ModulePartOptions
 
 
 class _OfPart(Block):

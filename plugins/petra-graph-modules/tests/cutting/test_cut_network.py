@@ -6,11 +6,11 @@ import inspect
 
 import pytest
 import torch
+from petra_graph_modules.cutting import CannotCut, copy_part, cut_network
 from torch import nn
 
 from petra_graph.blocks.randomness import fork_rng
-from petra_graph.cutting import CannotCut, copy_part, cut_network
-from tests.cutting import networks
+from tests.support import cut_networks as networks
 
 TOKENS, IMAGE, ROW = ((6,), torch.int64), ((1, 8, 8), torch.float32), ((3,), torch.float32)
 NETWORKS = {

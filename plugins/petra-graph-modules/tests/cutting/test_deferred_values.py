@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import torch
-
-from petra_graph.cutting.deferred_values import DeferredValues, carry_out
+from petra_graph_modules.cutting.deferred_values import DeferredValues, carry_out
 
 
 def test_values_that_a_constructor_reads_are_drawn_at_once() -> None:

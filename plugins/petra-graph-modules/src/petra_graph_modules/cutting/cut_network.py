@@ -19,14 +19,14 @@ from torch import Tensor, fx, nn
 from torch.fx.node import map_aggregate
 from torch.utils._pytree import tree_leaves
 
-from petra_graph.cutting.cannot_cut import CannotCut
-from petra_graph.cutting.deferred_values import DeferredValues, Steps, carry_out
-from petra_graph.cutting.operations import Device
-from petra_graph.cutting.parts import Part, parts_of
-from petra_graph.cutting.recorded_forward import RecordedForward, Size, recorded
-from petra_graph.cutting.unfit_modules import expect_fit
-from petra_graph.cutting.units import units_of
 from petra_graph.units import listed
+from petra_graph_modules.cutting.cannot_cut import CannotCut
+from petra_graph_modules.cutting.deferred_values import DeferredValues, Steps, carry_out
+from petra_graph_modules.cutting.operations import Device
+from petra_graph_modules.cutting.parts import Part, parts_of
+from petra_graph_modules.cutting.recorded_forward import RecordedForward, Size, recorded
+from petra_graph_modules.cutting.unfit_modules import expect_fit
+from petra_graph_modules.cutting.units import units_of
 
 Forward = Callable[..., tuple[Tensor, ...]]
 _AS_COPIES = {"view": "reshape", "view_as": "reshape_as"}

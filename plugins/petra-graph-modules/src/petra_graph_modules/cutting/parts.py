@@ -18,7 +18,7 @@ from math import prod
 from attrs import frozen
 from torch import fx, nn
 
-from petra_graph.cutting.cannot_cut import CannotCut
+from petra_graph_modules.cutting.cannot_cut import CannotCut
 
 _OPERATIONS = ("call_module", "call_function", "call_method")
 

@@ -24,14 +24,14 @@ from attrs import Factory, field, frozen
 from torch import Tensor, fx, nn
 
 from petra_graph.blocks.moving_state import moved, state_of
-from petra_graph.cutting.borrowed_network import borrowed
-from petra_graph.cutting.cannot_cut import CannotCut
-from petra_graph.cutting.operations import numbered
-from petra_graph.cutting.recorder import OF_JIT, Recorder
-from petra_graph.cutting.two_modes import expect_alike, returned, twins_of
 from petra_graph.kinds.author_code import author_line
 from petra_graph.kinds.generators import seeded
 from petra_graph.units import listed
+from petra_graph_modules.cutting.borrowed_network import borrowed
+from petra_graph_modules.cutting.cannot_cut import CannotCut
+from petra_graph_modules.cutting.operations import numbered
+from petra_graph_modules.cutting.recorder import OF_JIT, Recorder
+from petra_graph_modules.cutting.two_modes import expect_alike, returned, twins_of
 
 _BATCHES = (3, 5)
 _COUNT = (

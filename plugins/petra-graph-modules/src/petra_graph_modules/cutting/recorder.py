@@ -21,8 +21,10 @@ from torch.fx.node import map_aggregate
 from torch.overrides import TorchFunctionMode
 
 from petra_graph.blocks.moving_state import State, moved, state_of
-from petra_graph.cutting.cannot_cut import CannotCut
-from petra_graph.cutting.operations import (
+from petra_graph.kinds.generators import drawn_without_key, states_without_key
+from petra_graph.units import listed
+from petra_graph_modules.cutting.cannot_cut import CannotCut
+from petra_graph_modules.cutting.operations import (
     Applied,
     Device,
     Draws,
@@ -33,9 +35,7 @@ from petra_graph.cutting.operations import (
     running_line,
     tensors_in,
 )
-from petra_graph.cutting.returned_structure import NoTensors, taken_apart
-from petra_graph.kinds.generators import drawn_without_key, states_without_key
-from petra_graph.units import listed
+from petra_graph_modules.cutting.returned_structure import NoTensors, taken_apart
 
 _READS = {"__bool__", "__int__", "__float__", "__index__", "__complex__", "__contains__"}
 _READS |= {"item", "tolist", "numpy", "is_nonzero", "equal", "allclose", "__array__"}

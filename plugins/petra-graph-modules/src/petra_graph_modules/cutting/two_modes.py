@@ -8,7 +8,7 @@ from typing import Any
 from torch import fx
 from torch.utils._pytree import tree_map_only
 
-from petra_graph.cutting.cannot_cut import CannotCut
+from petra_graph_modules.cutting.cannot_cut import CannotCut
 
 
 def expect_alike(one: fx.Graph, other: fx.Graph, when: str) -> None:

@@ -6,8 +6,8 @@ import torch
 from torch import nn
 from torch.nn.parameter import is_lazy
 
-from petra_graph.cutting.cannot_cut import CannotCut
 from petra_graph.units import listed
+from petra_graph_modules.cutting.cannot_cut import CannotCut
 
 
 def expect_fit(network: nn.Module) -> None:

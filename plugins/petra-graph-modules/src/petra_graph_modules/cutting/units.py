@@ -15,7 +15,7 @@ from itertools import pairwise
 from attrs import frozen
 from torch import nn
 
-from petra_graph.cutting.cannot_cut import CannotCut
+from petra_graph_modules.cutting.cannot_cut import CannotCut
 
 CONTAINERS = (nn.Sequential, nn.ModuleList, nn.ModuleDict)
 _MATRIX = 2
