@@ -8,10 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from attrs import evolve
+
+from petra_graph.errors import Problem
+
 _MODULES = "petra-graph-modules"
 OF_VERBS: Mapping[str, str] = {}
 """The distribution of each verb of the command line."""
-OF_TABLES: Mapping[str, str] = {}
+OF_TABLES: Mapping[str, str] = dict.fromkeys(("conversion", "finetune"), _MODULES)
 """The distribution of each table of a spec."""
 OF_NAMES: Mapping[str, str] = {}
 """The distribution of each name of the package `petra_graph`."""
@@ -20,6 +24,14 @@ OF_PLUGINS: Mapping[str, str] = dict.fromkeys(
     _MODULES,
 )
 """The distribution of each plugin, by the name under which `petra-graph check` takes it."""
+
+
+def or_missing(problem: Problem) -> Problem:
+    """Return the problem of an unknown key, or that a table's distribution is not installed."""
+    table = ".".join(map(str, problem.path))
+    if not problem.at_key or table not in OF_TABLES:
+        return problem
+    return evolve(problem, message=f"[{table}] is not installed", hint=how_to_install(OF_TABLES[table]))
 
 
 def how_to_install(distribution: str) -> str:

@@ -1,11 +1,13 @@
-"""How far a network that `[conversion]` changes is from the network itself, before it trains: the outputs of both for one micro-batch.
+"""What graph passes say of the network that they have changed, and how far it is from the network itself before it trains.
 
-In evaluation mode, with the weights that the run begins with.
+That is the norm of the difference of both networks' outputs for one micro-batch, over that of the network itself: in evaluation mode, with
+the weights that the run begins with.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 
 import numpy as np
 import torch
@@ -13,33 +15,25 @@ from torch import Tensor
 
 from petra_graph.executor.numerics import Normalisation, NumericsContext
 from petra_graph.graph.node_graph import NodeGraph
-from petra_graph.planning.network.converted_graph import unconverted
+from petra_graph.planning.network.graph_passes import sentences
 from petra_graph.training.prepared_run import Prepared
 from petra_graph.training.streams_of_samples import streams_of_samples
-from petra_graph.units import plural
 
 
-def conversion_notes(prepared: Prepared) -> Iterator[str]:
-    """Say how many nodes are converted, and how far the converted network is from the network itself; nothing without `[conversion]`."""
-    graph, spec = prepared.network.graph, prepared.spec.conversion
-    steps = [node for node in graph.nodes.values() if node.conversion is not None and node.conversion.step is not None]
-    if spec is None or not steps:
-        return
-    chains = sum(node.conversion is not None and node.conversion.first for node in steps)
-    yield (
-        f"{plural(len(steps), 'node')} in {plural(chains, 'chain')} are reversible ({spec.coupling}); for the first micro-batch, the "
-        f"network's output differs from the unconverted one's by {conversion_error(prepared):.2g} of its norm"
-    )
+def graph_pass_notes(prepared: Prepared) -> Iterator[str]:
+    """Yield the sentences of all passes; errors as of `sentences`."""
+    for one in prepared.network.passes:
+        yield from sentences(one, "notes", prepared.network.graph, partial(difference, prepared))
 
 
 @torch.no_grad()
-def conversion_error(prepared: Prepared) -> float:
-    """Return the norm of the difference of the two outputs over that of the unconverted network's."""
+def difference(prepared: Prepared) -> float:
+    """Return how far the network is from the one without graph passes."""
     data = prepared.opened.data
     indices = np.arange(min(prepared.spec.data.batch, len(data.train)))
     samples, _ = data.train.fetch(indices, seed=prepared.spec.run.seed, epoch=0)
     graph = prepared.network.graph
-    own, changed = (_output(prepared, one, samples).double() for one in (unconverted(graph), graph))
+    own, changed = (_output(prepared, one, samples).double() for one in (graph.as_given, graph))
     return float((changed - own).norm() / own.norm())
 
 

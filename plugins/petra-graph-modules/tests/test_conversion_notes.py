@@ -10,7 +10,7 @@ from safetensors.torch import load_file
 import petra_graph
 from petra_graph.cli.main import main
 from petra_graph.kinds.listener import Listener
-from petra_graph.training.conversion_error import conversion_error, conversion_notes
+from petra_graph.training.graph_pass_notes import difference, graph_pass_notes
 from petra_graph.training.prepared_run import prepare
 from petra_graph.training.training_run import run
 from tests.support.runs import SPEC, only_run, weights_bytes
@@ -54,7 +54,7 @@ def test_it_is_the_distance_of_two_saved_networks(spec):
         samples, _ = prepared.opened.data.train.fetch(np.arange(128), seed=0, epoch=0)
         outputs.append(network(samples).detach().double())
     expected = float((outputs[1] - outputs[0]).norm() / outputs[0].norm())
-    assert conversion_error(prepared) == pytest.approx(expected, rel=1e-3)
+    assert difference(prepared) == pytest.approx(expected, rel=1e-3)
     assert expected > 0.01
 
 
@@ -70,17 +70,17 @@ def test_it_is_said_before_the_training(spec, capsys):
         "4 nodes in 1 chain are reversible (dual-residual); for the first micro-batch, the network's output differs"
         in said
     )
-    assert list(conversion_notes(prepare(spec, []))) == []
-    assert list(conversion_notes(prepare(spec, converted("none")))) == []
+    assert list(graph_pass_notes(prepare(spec, []))) == []
+    assert list(graph_pass_notes(prepare(spec, converted("none")))) == []
 
 
 def test_it_is_of_the_weights_that_the_run_begins_with(spec):
     run(spec, ["run.epochs=1", "run.directory=base"], Listener())
     weights = f"init.weights={only_run('base')}"
     begun = prepare(spec, converted("dual-residual", weights))
-    assert "8 tensors of adapters and couplings begin anew" not in begun.initial.said
-    assert "7 tensors of adapters and couplings begin anew" in begun.initial.said
-    assert conversion_error(begun) != conversion_error(prepare(spec, converted("dual-residual")))
+    assert "8 tensors of [conversion] begin anew" not in begun.initial.said
+    assert "7 tensors of [conversion] begin anew" in begun.initial.said
+    assert difference(begun) != difference(prepare(spec, converted("dual-residual")))
 
 
 def test_a_converted_run_is_resumed_resolved_and_loaded(spec):

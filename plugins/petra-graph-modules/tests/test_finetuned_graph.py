@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import pytest
 import torch
+from petra_graph_modules.declared_passes import FinetuneOptions, LoraOptions
+from petra_graph_modules.finetuned_graph import tuned
 
 from petra_graph.errors import SpecError
+from petra_graph.graph_passes import MeasuredGraph
 from petra_graph.measure.node_shapes import build_to_look_at, measure_shapes
-from petra_graph.planning.network.finetuned_graph import tuned
-from petra_graph.spec.model import FinetuneSpec, LoraSpec
 from tests.support.pipelines import CHAIN, REVNET, built_graph
 
 
 def trained_of(nodes, shape, **keys):
     graph = built_graph(nodes)
     shapes = measure_shapes(graph, shape, torch.float32)
-    made = tuned(graph, shapes, FinetuneSpec(**keys))
+    made = tuned(FinetuneOptions(**keys), MeasuredGraph(graph=graph, shapes=shapes))
     return {
         name: [key for key, one in build_to_look_at(node, shapes[name].inputs).named_parameters() if one.requires_grad]
         for name, node in made.nodes.items()
@@ -37,14 +38,14 @@ def test_a_node_a_parameter_and_a_pattern():
 
 
 def test_adapters_alone_are_trained_by_default():
-    found = trained_of(CHAIN, (8,), lora=LoraSpec(on=["rev*/*"], rank=2))
+    found = trained_of(CHAIN, (8,), lora=LoraOptions(on=["rev*/*"], rank=2))
     assert found["head"] == found["stem"] == []
     assert found["rev0"]
     assert all(".lora_" in key for key in found["rev0"])
 
 
 def test_patterns_that_name_nothing_are_told_together():
-    keys = {"trained": ["haed"], "frozen": ["rev9"], "lora": LoraSpec(on=["heads/x"])}
+    keys = {"trained": ["haed"], "frozen": ["rev9"], "lora": LoraOptions(on=["heads/x"])}
     found = faults_of(CHAIN, (8,), **keys)
     assert [path for path, _, _ in found] == [
         ("finetune", "trained"),
@@ -57,7 +58,7 @@ def test_patterns_that_name_nothing_are_told_together():
 
 
 def test_convolutions_have_no_adapters():
-    ((path, message, hint),) = faults_of(REVNET, (3, 6, 6), lora=LoraSpec(on=["a0"]))
+    ((path, message, hint),) = faults_of(REVNET, (3, 6, 6), lora=LoraOptions(on=["a0"]))
     assert path == ("finetune", "lora", "on")
     assert "names no linear layer that can have an adapter" in message
     assert "head/" in hint

@@ -6,9 +6,8 @@ import copy
 
 import pytest
 import torch
+from petra_graph_modules.low_rank_adapters import adaptable, add_adapters, merge_adapters
 from torch import nn
-
-from petra_graph.blocks.low_rank_adapters import adaptable, add_adapters, merge_adapters
 
 
 class Attention(nn.Module):

@@ -11,15 +11,18 @@ from typing import Any, Literal, Self, cast
 
 from torch import Tensor
 
-from petra_graph.blocks.block_kinds import Block, Buffered, Head, Shape, Streams
-from petra_graph.blocks.couplings.residual_chain import (
-    COEFFICIENTS,
+from petra_graph.blocks import (
+    Block,
+    Buffered,
     DualResidualEntry,
     DualResidualStep,
+    Head,
     MidpointEntry,
     MidpointStep,
-    coefficient,
+    Shape,
+    Streams,
 )
+from petra_graph.blocks.couplings.residual_chain import COEFFICIENTS, coefficient
 
 Coupling = Literal["dual-residual", "midpoint"]
 

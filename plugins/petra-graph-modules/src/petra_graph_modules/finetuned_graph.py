@@ -4,30 +4,69 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from attrs import evolve
+from attrs import evolve, frozen
 
+from petra_graph.blocks import Block, Shape
 from petra_graph.errors import Problem, SpecError, likely_meant
-from petra_graph.graph.node_graph import NodeGraph, Tuning
-from petra_graph.measure.node_shapes import NodeShapes
-from petra_graph.record.weights import SEPARATOR, is_named
-from petra_graph.spec.model import FinetuneSpec
+from petra_graph.graph_passes import SEPARATOR, MeasuredGraph, NodeGraph, NodeWrapper, is_named
 from petra_graph.units import listed
+from petra_graph_modules.declared_passes import FinetuneOptions, LoraOptions
+from petra_graph_modules.low_rank_adapters import NAMES, adaptable, add_adapters, merge_adapters
 
 _LISTED = 8
 
 
-def tuned(graph: NodeGraph, shapes: Mapping[str, NodeShapes], finetune: FinetuneSpec) -> NodeGraph:
+@frozen(kw_only=True)
+class Tuned(NodeWrapper):
+    """A block of which a part is trained, by the names in it."""
+
+    trained: tuple[str, ...]
+    """Parameters; the others are frozen."""
+    adapted: tuple[str, ...]
+    """Linear layers."""
+    lora: LoraOptions | None
+    """The adapters of these."""
+
+    @property
+    def tensors(self) -> tuple[str, ...]:
+        """The adapters' matrices."""
+        return tuple(f"{layer}.{one}.weight" for layer in self.adapted for one in NAMES)
+
+    def wrap(self, block: Block, inputs: Sequence[Shape]) -> Block:
+        for name, parameter in block.named_parameters():
+            if name not in self.trained:
+                parameter.requires_grad = False
+        if (lora := self.lora) is not None:
+            add_adapters(block, self.adapted, rank=lora.rank, alpha=lora.alpha, dropout=lora.dropout)
+            # A layer that several nodes have is one layer with one adapter, as its weight is one.
+            weights = {layer: block.shared_parameters.get(f"{layer}.weight") for layer in self.adapted}
+            adapters = {
+                f"{layer}.{one}.weight": f"{weight} ({layer}.{one})"
+                for layer, weight in weights.items()
+                if weight is not None
+                for one in NAMES
+            }
+            block.shared_parameters = {**block.shared_parameters, **adapters}
+        return block
+
+    def merge(self, block: Block) -> None:
+        merge_adapters(block)
+
+
+def tuned(options: FinetuneOptions, graph: MeasuredGraph) -> NodeGraph:
     """Return the graph with what each node trains.
 
     Raises:
         SpecError: a pattern names nothing, or nothing would be trained; all problems.
     """
+    shapes = graph.shapes
     parameters = {name: [f"{name}{SEPARATOR}{key}" for key in node.trained] for name, node in shapes.items()}
-    layers = {name: [f"{name}{SEPARATOR}{key}" for key in node.adaptable] for name, node in shapes.items()}
-    trained, frozen, lora = finetune.trained, finetune.frozen, finetune.lora
+    trained, but, lora = options.trained, options.frozen, options.lora
+    able = {name: [*adaptable(graph.block(name))] if lora else [] for name in shapes}
+    layers = {name: [f"{name}{SEPARATOR}{key}" for key in keys] for name, keys in able.items()}
     problems = [
         *_unmatched(trained, parameters, "trained"),
-        *_unmatched(frozen, parameters, "frozen"),
+        *_unmatched(but, parameters, "frozen"),
         *(_unmatched(lora.on, layers, "lora", "on") if lora else ()),
     ]
 
@@ -43,11 +82,9 @@ def tuned(graph: NodeGraph, shapes: Mapping[str, NodeShapes], finetune: Finetune
     named = {(name, layer) for name in shapes for layer in (keys(layers[name], lora.on) if lora else ())}
     in_several = {shared(*one) for one in named} - {None}
     tunings = {
-        name: Tuning(
-            trained=keys(parameters[name], trained, frozen),
-            adapted=tuple(
-                one for one in shapes[name].adaptable if (name, one) in named or shared(name, one) in in_several
-            ),
+        name: Tuned(
+            trained=keys(parameters[name], trained, but),
+            adapted=tuple(one for one in able[name] if (name, one) in named or shared(name, one) in in_several),
             lora=lora,
         )
         for name in graph.nodes
@@ -57,7 +94,24 @@ def tuned(graph: NodeGraph, shapes: Mapping[str, NodeShapes], finetune: Finetune
         problems.append(Problem(message="nothing of the network would be trained", hint=hint, path=("finetune",)))
     if problems:
         raise SpecError(problems)
-    return NodeGraph(nodes={name: evolve(node, tuning=tunings[name]) for name, node in graph.nodes.items()})
+    nodes = {name: evolve(node, wrappers=(*node.wrappers, tunings[name])) for name, node in graph.nodes.items()}
+    return NodeGraph(nodes=nodes)
+
+
+def warnings(_: FinetuneOptions, graph: MeasuredGraph) -> Iterator[str]:
+    """Name tied weights of which one use has an adapter."""
+    uses: dict[str, dict[str, bool]] = {}
+    for name, node in graph.nodes.items():
+        adapted = {f"{layer}.weight" for one in node.wrappers if isinstance(one, Tuned) for layer in one.adapted}
+        for key, shared in graph.shapes[name].shared.items():
+            uses.setdefault(shared.label, {})[key] = key in adapted
+    for label, keys in uses.items():
+        if len(keys) > 1 and any(keys.values()):
+            layers = [key.rpartition(".")[0] for key, has_adapter in keys.items() if has_adapter]
+            yield (
+                f"an adapter of {' and '.join(layers)} is no adapter of the other layers that have {label}, too: the trained network has two "
+                "values where the tied one has one, so it is exported as torch-export or onnx, and not as safetensors"
+            )
 
 
 def _unmatched(patterns: Sequence[str], names: Mapping[str, Sequence[str]], *key: str) -> Iterator[Problem]:

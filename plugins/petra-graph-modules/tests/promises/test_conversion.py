@@ -4,20 +4,21 @@ from __future__ import annotations
 
 import pytest
 import torch
+from petra_graph_modules import declared
+from petra_graph_modules.declared_passes import ConversionOptions, FinetuneOptions, LoraOptions
 from safetensors.torch import load_file
-from torch import nn
 
 from petra_graph.errors import SpecError
 from petra_graph.kinds.listener import Listener
-from petra_graph.spec.model import ConversionSpec, FinetuneSpec, LoraSpec
 from petra_graph.training.training_run import run
-from tests.support import ROOT
+from tests.support import ROOT, own_modules
 from tests.support.costs import predicted_and_measured
+from tests.support.own_modules import WIDTH
 from tests.support.pages import Page
-from tests.support.pipelines import CLASSES, batches, node, pipeline, plain_network, relative_error
+from tests.support.pipelines import BLOCKS, batches, node, pipeline, plain_network, relative_error
 from tests.support.runs import only_run
 
-TOKENS, WIDTH = 5, 8
+TOKENS = 5
 LAYERS = """
 from torch import nn
 from petra_graph.blocks import Buffered
@@ -51,41 +52,21 @@ name = "digits"
 COUPLINGS = ("dual-residual", "midpoint")
 
 
-class PreNorm(nn.Module):
-    """A transformer's block; its submodule has the name of a coupling's method."""
-
-    def __init__(self, width: int, dropout: float = 0.0) -> None:
-        super().__init__()
-        self.norm1, self.norm2 = nn.LayerNorm(width), nn.LayerNorm(width)
-        self.qkv, self.out = nn.Linear(width, 3 * width), nn.Linear(width, width)
-        self.residual = nn.Sequential(nn.Linear(width, 2 * width), nn.GELU(), nn.Linear(2 * width, width))
-        self.dropout = nn.Dropout(dropout)
-
-    def forward(self, x):
-        query, key, value = self.qkv(self.norm1(x)).chunk(3, dim=-1)
-        attended = nn.functional.scaled_dot_product_attention(query, key, value)
-        x = x + self.dropout(self.out(attended))
-        return x + self.residual(self.norm2(x))
-
-
-class Pooled(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.linear = nn.Linear(WIDTH, CLASSES)
-
-    def forward(self, x):
-        return self.linear(x.mean(1))
+@pytest.fixture(autouse=True)
+def _blocks(monkeypatch):
+    monkeypatch.setitem(BLOCKS, "module", declared.MODULE)
+    monkeypatch.setitem(BLOCKS, "module-head", declared.MODULE_HEAD)
 
 
 def block(name, **kwargs):
-    return node(name, "module", module=f"{__name__}:PreNorm", kwargs={"width": WIDTH, **kwargs})
+    return node(name, "module", module=f"{own_modules.__name__}:PreNorm", kwargs={"width": WIDTH, **kwargs})
 
 
 def chain(count, **kwargs):
     return (
         node("stem", "module", module="torch.nn:Linear", kwargs={"in_features": WIDTH, "out_features": WIDTH}),
         *(block(f"layer{index}", **kwargs) for index in range(count)),
-        node("head", "module-head", module=f"{__name__}:Pooled"),
+        node("head", "module-head", module=f"{own_modules.__name__}:Pooled"),
     )
 
 
@@ -96,8 +77,10 @@ def built(count=4, coupling="midpoint", *, nodes=None, **settings):
     keys = {key: settings.pop(key) for key in ("anchors", "alpha", "beta") if key in settings}
     if "chosen" in settings:
         keys["nodes"] = settings.pop("chosen")
-    conversion = None if coupling is None else ConversionSpec(coupling=coupling, **keys)
-    return pipeline(nodes or chain(count), SHAPE, conversion=conversion, **settings)
+    passes = {} if coupling is None else {"conversion": ConversionOptions(coupling=coupling, **keys)}
+    if "finetune" in settings:
+        passes["finetune"] = settings.pop("finetune")
+    return pipeline(nodes or chain(count), SHAPE, passes=passes, **settings)
 
 
 def kinds(made):
@@ -136,7 +119,7 @@ def test_gradients_are_plain_autograd_s(coupling, method):
     made.train(data)
     for samples, targets in data:
         optimizer.zero_grad()
-        nn.functional.cross_entropy(forward(samples), targets).backward()
+        torch.nn.functional.cross_entropy(forward(samples), targets).backward()
         optimizer.step()
     plain = {f"{name}/{key}": value for name, module in modules.items() for key, value in module.state_dict().items()}
     assert relative_error(made.parameters(), plain) < 1e-10
@@ -189,7 +172,7 @@ def test_anchors_change_no_function():
 
 @pytest.mark.parametrize("coupling", COUPLINGS)
 def test_adapters_and_dropout_in_a_chain(coupling):
-    finetune = FinetuneSpec(trained=["head"], lora=LoraSpec(on=["layer*/*qkv"], rank=2, dropout=0.1))
+    finetune = FinetuneOptions(trained=["head"], lora=LoraOptions(on=["layer*/*qkv"], rank=2, dropout=0.1))
     made = built(nodes=chain(4, dropout=0.2), coupling=coupling, finetune=finetune)
     before = made.parameters()
     made.train(batches(SHAPE, 12))
@@ -204,7 +187,7 @@ def test_adapters_and_dropout_in_a_chain(coupling):
 def test_a_skip_edge_reads_the_first_stream_of_a_chain():
     nodes = (*chain(3)[:-1], node("join", "add", inputs=["layer2", "stem", "layer0"], streams=1), chain(0)[-1])
     made, plain = built(nodes=nodes, coupling="dual-residual", beta=1e-9), built(nodes=nodes, coupling=None)
-    assert made.network.graph.nodes["join"].conversion.reads == (0, 2, 3)
+    assert made.network.graph.nodes["join"].read_by_block(range(5)) == [0, 2, 3]
     assert torch.allclose(outputs(made), outputs(plain), rtol=1e-6)
     made.train(batches(SHAPE, 6))
 
@@ -212,7 +195,7 @@ def test_a_skip_edge_reads_the_first_stream_of_a_chain():
 @pytest.mark.parametrize("coupling", COUPLINGS)
 @pytest.mark.parametrize("method", ["petra", "reversible-backprop"])
 def test_predicted_memory_is_the_measured(coupling, method):
-    settings = {"batch": 16, "method": method, "conversion": ConversionSpec(coupling=coupling)}
+    settings = {"batch": 16, "method": method, "passes": {"conversion": ConversionOptions(coupling=coupling)}}
     predicted, measured = predicted_and_measured(chain(4), SHAPE, **settings)
     assert max(abs(stage.total / found - 1) for stage, found in zip(predicted, measured, strict=True)) < 0.01
 

@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 import torch
+from petra_graph_modules.declared_passes import FinetuneOptions, LoraOptions
 from safetensors.torch import load_file
 
 import petra_graph
 from petra_graph.cli.main import main
 from petra_graph.kinds.listener import Listener
-from petra_graph.spec.model import FinetuneSpec, LoraSpec
 from petra_graph.training.training_run import run
 from tests.support.costs import predicted_and_measured
 from tests.support.forks import RUN, alone, children, ended, until
@@ -22,7 +22,7 @@ from tests.support.forks import SPEC as PROCESSES
 from tests.support.pipelines import CHAIN, batches, pipeline, plain_network, relative_error
 from tests.support.runs import SPEC, only_run, summary_of, weights_bytes
 
-LORA = FinetuneSpec(trained=["head"], lora=LoraSpec(on=["stem/*", "rev*/*"], rank=3, alpha=6.0))
+LORA = FinetuneOptions(trained=["head"], lora=LoraOptions(on=["stem/*", "rev*/*"], rank=3, alpha=6.0))
 EVERY = ("--set", "checkpoint.every=10 updates")
 TABLE = """
 [finetune]
@@ -49,7 +49,7 @@ def trained(built):
 
 @pytest.mark.parametrize("settings", METHODS, ids=str)
 def test_only_what_is_trained_moves_and_has_state(settings):
-    built = pipeline(CHAIN, (8,), finetune=LORA, optimizer="adamw", weight_decay=0.5, **settings)
+    built = pipeline(CHAIN, (8,), passes={"finetune": LORA}, optimizer="adamw", weight_decay=0.5, **settings)
     before = built.parameters()
     built.train(batches((8,), 12))
     moved = {name for name, value in built.parameters().items() if not torch.equal(value, before[name])}
@@ -70,7 +70,7 @@ def test_only_what_is_trained_moves_and_has_state(settings):
 
 def test_gradients_of_adapters_in_reversible_blocks_are_plain_autograd_s():
     """Adapters have B = 0 at the start, when A has no gradient: compared after some updates."""
-    built = pipeline(CHAIN, (8,), finetune=LORA, method="petra", schedule="sequential", rate=lambda _: 0.1)
+    built = pipeline(CHAIN, (8,), passes={"finetune": LORA}, method="petra", schedule="sequential", rate=lambda _: 0.1)
     data = batches((8,), 6)
     modules, forward = plain_network(built)
     parameters = [one for module in modules.values() for one in module.parameters() if one.requires_grad]
@@ -87,7 +87,9 @@ def test_gradients_of_adapters_in_reversible_blocks_are_plain_autograd_s():
 
 @pytest.mark.parametrize("settings", [*METHODS, {"method": "petra", "optimizer": "adam"}], ids=str)
 def test_predicted_memory_is_the_measured(settings):
-    predicted, measured = predicted_and_measured(CHAIN, (8,), batch=64, finetune=LORA, accumulation=2, **settings)
+    predicted, measured = predicted_and_measured(
+        CHAIN, (8,), batch=64, passes={"finetune": LORA}, accumulation=2, **settings
+    )
     full, _ = predicted_and_measured(CHAIN, (8,), batch=64, accumulation=2, **settings)
     assert max(abs(stage.total / found - 1) for stage, found in zip(predicted, measured, strict=True)) < 0.01
     for stage, other in list(zip(predicted, full, strict=True))[:-1]:  # the head is trained in both
