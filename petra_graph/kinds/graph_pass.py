@@ -12,7 +12,8 @@ from attrs import frozen
 
 from petra_graph.kinds.declaration import LOCATION, Declaration
 from petra_graph.kinds.declaration_promises import DECLARATION
-from petra_graph.kinds.plugin_kind import PluginKind, called
+from petra_graph.kinds.plugin_kind import Form, PluginKind
+from petra_graph.kinds.plugin_trial import PluginTrial
 
 
 @frozen(kw_only=True)
@@ -46,7 +47,13 @@ GRAPH_PASS = PluginKind(
     plural="graph passes",
     group="petra_graph.graph_passes",
     declaration=GraphPassDeclaration,
-    form=called(GraphPassDeclaration, "options, graph", "NodeGraph"),
+    form=Form(
+        fits=lambda _: False,  # a table needs a declaration, which has its meaning and its keys
+        having="graph pass",
+        otherwise="is not a declaration of a graph pass",
+        hint="name an instance of GraphPassDeclaration, or a class of options with `declares(GraphPassDeclaration, ...)`",
+    ),
     promises=(DECLARATION,),
     trial=None,
+    trials=lambda plugin, options, _: [PluginTrial(plugin=plugin, options=options)],
 )
