@@ -73,5 +73,6 @@ from petra_graph.spec.bounds import GreaterThan as GreaterThan
 from petra_graph.spec.bounds import Length as Length
 from petra_graph.spec.bounds import LessThan as LessThan
 from petra_graph.spec.bounds import OneOf as OneOf
+from petra_graph.spec.class_names import code_name as code_name
 from petra_graph.spec.model import Kind as Kind
 from petra_graph.spec.model import NodeSpec as NodeSpec

@@ -17,7 +17,7 @@ OF_VERBS: Mapping[str, str] = {}
 """The distribution of each verb of the command line."""
 OF_TABLES: Mapping[str, str] = dict.fromkeys(("conversion", "finetune"), _MODULES)
 """The distribution of each table of a spec."""
-OF_NAMES: Mapping[str, str] = {}
+OF_NAMES: Mapping[str, str] = dict.fromkeys(("buffered", "head", "module_table"), _MODULES)
 """The distribution of each name of the package `petra_graph`."""
 OF_PLUGINS: Mapping[str, str] = dict.fromkeys(
     ("architectures/module", "blocks/module", "blocks/module-head", "blocks/module-part", "blocks/module-part-head"),

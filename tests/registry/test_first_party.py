@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+import re
 
 import pytest
 
 import petra_graph as pg
 from petra_graph.errors import SpecError
 from petra_graph.planning.check.check_spec import check_spec
-from petra_graph.registry import registry
+from petra_graph.registry import added_names, registry
 from petra_graph.registry.registry import discover
 from tests.support.runs import SPEC
 
@@ -53,6 +54,14 @@ def test_values_set_and_specs_made_in_code(write, core):
     assert "--set" in where
     with pytest.raises(SpecError, match=r"\[finetune\] is not installed"):
         pg.make_spec(architecture={"name": "revnet"}, data={"name": "digits"}, finetune={"trained": ["head"]})
+
+
+def test_names(monkeypatch):
+    monkeypatch.setattr(added_names, "scan", lambda: ((), ()))
+    with pytest.raises(AttributeError, match=re.escape(f"no attribute 'buffered': {INSTALL}")):
+        pg.buffered(dict)
+    with pytest.raises(AttributeError, match=re.escape(INSTALL)):
+        pg.make_spec(module=dict, data={"name": "digits"})
 
 
 def test_a_run_that_was_made_with_one(write, core, here):
