@@ -35,7 +35,8 @@ class GraphPassDeclaration(Declaration):
 
     def faults(self) -> Iterator[str]:
         """Yield a wrong place in the order, and wrong locations."""
-        if not isinstance(self.order, int):
+        order: object = self.order
+        if type(order) is not int:
             yield f"has order = {self.order!r}, not a whole number"
         for name, location in (("notes", self.notes), ("warnings", self.warnings)):
             if location and not LOCATION.fullmatch(location):

@@ -11,10 +11,10 @@ from petra_graph_modules.module_blocks import Module
 from petra_graph.blocks.randomness import fork_rng
 from petra_graph.errors import SpecError
 from petra_graph.testing import check_block, check_imports_no_torch
-from tests.support import own_modules
+from tests.networks import own_modules
 
 ROW = (9,)
-UNET = {"build": "tests.support.cut_networks:UNet", "shape": (1, 8, 8)}
+UNET = {"build": "tests.networks.cut_networks:UNet", "shape": (1, 8, 8)}
 TRIALS = {
     "module": (
         declared.MODULE,

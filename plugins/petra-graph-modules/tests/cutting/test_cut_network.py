@@ -10,7 +10,7 @@ from petra_graph_modules.cutting import CannotCut, copy_part, cut_network
 from torch import nn
 
 from petra_graph.blocks.randomness import fork_rng
-from tests.support import cut_networks as networks
+from tests.networks import cut_networks as networks
 
 TOKENS, IMAGE, ROW = ((6,), torch.int64), ((1, 8, 8), torch.float32), ((3,), torch.float32)
 NETWORKS = {

@@ -11,9 +11,10 @@ from safetensors.torch import load_file
 from petra_graph.errors import SpecError
 from petra_graph.kinds.listener import Listener
 from petra_graph.training.training_run import run
-from tests.support import ROOT, own_modules
+from tests.networks import own_modules
+from tests.networks.own_modules import WIDTH
+from tests.support import ROOT
 from tests.support.costs import predicted_and_measured
-from tests.support.own_modules import WIDTH
 from tests.support.pages import Page
 from tests.support.pipelines import BLOCKS, batches, node, pipeline, plain_network, relative_error
 from tests.support.runs import only_run

@@ -14,7 +14,7 @@ from torch import nn
 import petra_graph as pg
 from petra_graph.errors import PluginError
 from petra_graph.kinds.generators import states_without_key
-from tests.support import networks_of_others as others
+from tests.networks import networks_of_others as others
 
 ROWS, STEPS, RATE = 16, 3, 0.1
 SAMPLES = torch.randn(ROWS, 8, generator=torch.Generator().manual_seed(0))

@@ -15,8 +15,8 @@ from safetensors.torch import load_file, save_file
 
 import petra_graph as pg
 from petra_graph.cli.main import main
+from tests.networks import cut_networks as networks
 from tests.support import ROOT
-from tests.support import cut_networks as networks
 from tests.support.forks import alone, ended, until
 from tests.support.pages import Page, files_of
 from tests.support.runs import only_run, weights_bytes, without_times
@@ -27,7 +27,7 @@ name = "gpt"
 
 [architecture]
 name = "module"
-options = { build = "tests.support.cut_networks:GPT", kwargs = { dropout = 0.0 } }
+options = { build = "tests.networks.cut_networks:GPT", kwargs = { dropout = 0.0 } }
 
 [optimizer]
 options = { lr = 0.1 }
@@ -43,7 +43,7 @@ name = "whole"
 [[graph.node]]
 name = "head"
 block = "module-head"
-options = { module = "tests.support.cut_networks:GPT", kwargs = { dropout = 0.0 } }
+options = { module = "tests.networks.cut_networks:GPT", kwargs = { dropout = 0.0 } }
 """
 UNTIED, ONE_STAGE = ("--set", "partition.untie=true"), ("--set", "partition.stages=1", "--set", "method.name=backprop")
 
@@ -124,21 +124,21 @@ def test_a_network_with_its_samples_in_another_dimension_trains_and_is_exported_
 @pytest.mark.parametrize(
     ("options", "reason"),
     [
-        ('build = "tests.support.cut_networks:Nett"', "there is no tests.support.cut_networks:Nett"),
+        ('build = "tests.networks.cut_networks:Nett"', "there is no tests.networks.cut_networks:Nett"),
         (
-            'build = "tests.support.cut_networks:GPT", kwargs = { wdith = 3 }',
+            'build = "tests.networks.cut_networks:GPT", kwargs = { wdith = 3 }',
             "cannot be called with kwargs: got an unexpected",
         ),
-        ('build = "tests.support.cut_networks:GPT", nodes = ["h.*"]', "no module is called 'h.*'"),
+        ('build = "tests.networks.cut_networks:GPT", nodes = ["h.*"]', "no module is called 'h.*'"),
         (
-            'build = "tests.support.cut_networks:Branching"',
-            "tests.support.cut_networks:Branching cannot be cut into nodes: ",
+            'build = "tests.networks.cut_networks:Branching"',
+            "tests.networks.cut_networks:Branching cannot be cut into nodes: ",
         ),
-        ('build = "tests.support.cut_networks:functional"', "name a class, or a function that makes a new network"),
+        ('build = "tests.networks.cut_networks:functional"', "name a class, or a function that makes a new network"),
     ],
 )
 def test_mistakes_are_told_at_the_options(here, write, capsys, options, reason):
-    old = 'build = "tests.support.cut_networks:GPT", kwargs = { dropout = 0.0 }'
+    old = 'build = "tests.networks.cut_networks:GPT", kwargs = { dropout = 0.0 }'
     assert main(["plan", write("gpt.toml", GPT.replace(old, options))]) == 2
     said = capsys.readouterr().err
     assert "gpt.toml:5:" in said
