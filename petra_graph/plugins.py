@@ -14,6 +14,7 @@ of, and where the code is, which is imported when the plugin is used. The declar
 | `petra_graph.datasets` | `DataSetDeclaration` | `(options) -> DataSet` |
 | `petra_graph.loggers` | `LoggerDeclaration` | `(options, RunInfo) -> Logger` |
 | `petra_graph.callbacks` | `CallbackDeclaration` | `(options) -> Callback` |
+| `petra_graph.graph_passes` | `GraphPassDeclaration` | `(options, MeasuredGraph) -> NodeGraph` of `petra_graph.graph_passes` |
 
 The code of an optimizer or a learning-rate schedule may have a third parameter, `stage`: it is then given the `StageFacts` of its stage,
 which know its delay.
@@ -45,6 +46,7 @@ from petra_graph.kinds.declaration import Declaration as Declaration
 from petra_graph.kinds.declaration import NoOptions as NoOptions
 from petra_graph.kinds.declaration import declares as declares
 from petra_graph.kinds.declaration import option as option
+from petra_graph.kinds.graph_pass import GraphPassDeclaration as GraphPassDeclaration
 from petra_graph.kinds.listener import EpochEnded as EpochEnded
 from petra_graph.kinds.listener import Started as Started
 from petra_graph.kinds.logger import Logger as Logger
@@ -58,6 +60,7 @@ from petra_graph.kinds.metric import Metric as Metric
 from petra_graph.kinds.metric import MetricDeclaration as MetricDeclaration
 from petra_graph.kinds.metric import Scale as Scale
 from petra_graph.kinds.metric import scale_of as scale_of
+from petra_graph.kinds.named_code import named_code as named_code
 from petra_graph.kinds.optimizer import BuildOptimizer as BuildOptimizer
 from petra_graph.kinds.optimizer import OptimizerDeclaration as OptimizerDeclaration
 from petra_graph.kinds.optimizer import ParameterGroups as ParameterGroups
@@ -70,5 +73,6 @@ from petra_graph.spec.bounds import GreaterThan as GreaterThan
 from petra_graph.spec.bounds import Length as Length
 from petra_graph.spec.bounds import LessThan as LessThan
 from petra_graph.spec.bounds import OneOf as OneOf
+from petra_graph.spec.class_names import code_name as code_name
 from petra_graph.spec.model import Kind as Kind
 from petra_graph.spec.model import NodeSpec as NodeSpec

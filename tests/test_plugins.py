@@ -35,7 +35,7 @@ def test_the_help_of_a_public_module_is_read_at_once(module):
 
 def test_the_help_names_what_authors_call():
     kinds = [name for name in vars(check_each_kind) if name.startswith("check_")]
-    assert len(kinds) == len(KINDS)
+    assert len(kinds) == len([kind for kind in KINDS if kind.trial is not None])
     assert [name for name in kinds if f"`{name}`" not in testing.__doc__ or not hasattr(testing, name)] == []
     bases = ("AdditiveCoupling", "TwoFunctionCoupling", "Reversible", "Buffered", "Head")
     assert [name for name in bases if f"`{name}`" not in blocks.__doc__ or not hasattr(blocks, name)] == []

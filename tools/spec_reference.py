@@ -21,6 +21,7 @@ from petra_graph.kinds.all_kinds import KINDS
 from petra_graph.kinds.block import BlockDeclaration
 from petra_graph.kinds.callback import CallbackDeclaration
 from petra_graph.kinds.declaration import NoOptions
+from petra_graph.kinds.graph_pass import GRAPH_PASS
 from petra_graph.kinds.metric import MetricDeclaration
 from petra_graph.kinds.plugin import Plugin
 from petra_graph.planning.check.check_spec import check_spec
@@ -28,10 +29,11 @@ from petra_graph.planning.check.spec_schema import spec_schema
 from petra_graph.planning.network.measure_network import measure
 from petra_graph.program.schedule import schedule_text
 from petra_graph.registry.registry import Registry, discover
-from petra_graph.spec.model import Spec
 from petra_graph.spec.value_types import class_schema
 
 ROOT = Path(__file__).parents[1]
+DISTRIBUTIONS = ("petra-graph", "petra-graph-modules")
+"""Those whose tables and options the page has."""
 PAGES = (ROOT / "specs" / "README.md", ROOT / "plugins" / "README.md")
 BOUNDS = {
     "minimum": "≥ {}",
@@ -58,7 +60,7 @@ def main(write: bool) -> None:
 
 def generated(page: str) -> str:
     """Return a page with its tables as they are now; a page has some of them."""
-    registry = discover().only(["petra-graph"])
+    registry = discover().only(DISTRIBUTIONS)
     tables: Mapping[str, Callable[[], Iterator[str]]] = {
         "specs": specs,
         "keys": lambda: keys(registry),
@@ -115,7 +117,7 @@ def specs() -> Iterator[str]:
 def keys(registry: Registry) -> Iterator[str]:
     """Yield a section for every table of a specification; the keys above all tables come first."""
     whole = spec_schema(registry)["properties"]
-    required = class_schema(Spec, complete=True)
+    required = class_schema(registry.spec_class, complete=True)
     simple = {key: schema for key, schema in whole.items() if not _tables({key: schema})}
     yield from _section("Keys above all tables", simple, required)
     yield from _tables_of(whole, required, ())
@@ -124,6 +126,8 @@ def keys(registry: Registry) -> Iterator[str]:
 def options(registry: Registry) -> Iterator[str]:
     """Yield a section for every group of plugins, with the options of each."""
     for kind in registry.kinds:
+        if kind is GRAPH_PASS:  # its options are a table of the specification
+            continue
         yield f"### Options of {kind.nouns}"
         yield ""
         for name in registry.names(kind):

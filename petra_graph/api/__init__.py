@@ -3,17 +3,15 @@
 from petra_graph.api.finished_run import Run, evaluate, export, load, predict, sample
 from petra_graph.api.plan_view import PlanTable, PlanView
 from petra_graph.api.spec_to_run import load_spec, make_spec, plan, train
-from petra_graph.api.torch_in_specs import buffered, from_torch, head
+from petra_graph.api.torch_in_specs import from_torch
 
 __all__ = [
     "PlanTable",
     "PlanView",
     "Run",
-    "buffered",
     "evaluate",
     "export",
     "from_torch",
-    "head",
     "load",
     "load_spec",
     "make_spec",

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from petra_graph.api.finished_run import Changes, Run, directory_of, threads_as_before
 from petra_graph.api.plan_view import PlanView
-from petra_graph.api.torch_in_specs import module_table, node_tables
+from petra_graph.api.torch_in_specs import node_tables
 from petra_graph.errors import kind_of
 
 if TYPE_CHECKING:
@@ -55,15 +55,19 @@ def make_spec(nodes: Sequence[Mapping[str, Any]] | None = None, *, module: Any =
         SpecError: keys or values are wrong; the error has all problems. Plugins are checked when the specification is planned or run.
     """
     from petra_graph.errors import SpecError
+    from petra_graph.registry.added_names import MODULE_TABLE, added_name
+    from petra_graph.registry.first_party import or_missing
+    from petra_graph.registry.registry import discover
     from petra_graph.spec.load_spec import load_values
 
     if nodes is not None:
         tables = {**tables, "graph": {**tables.get("graph", {}), "node": node_tables(nodes)}}
     if module is not None:
-        tables = {**tables, "architecture": module_table(module, tables.get("architecture", {}))}
-    loaded = load_values(tables)
+        table = added_name("petra_graph", MODULE_TABLE)(module, tables.get("architecture", {}))
+        tables = {**tables, "architecture": table}
+    loaded = load_values(tables, discover().spec_class)
     if loaded.spec is None:
-        raise SpecError(loaded.problems)
+        raise SpecError(map(or_missing, loaded.problems))
     return loaded.spec
 
 

@@ -112,7 +112,7 @@ def _fitting(samples: int, accumulation: int) -> int:
 
 
 def _checked(text: str, registry: Registry) -> CheckedSpec:
-    loaded = load_values(tomllib.loads(text))
+    loaded = load_values(tomllib.loads(text), registry.spec_class)
     with _without_lines():
         if loaded.spec is None or loaded.problems:
             raise SpecError(loaded.problems)

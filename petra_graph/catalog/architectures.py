@@ -1,4 +1,4 @@
-"""Networks by name: any `torch.nn.Module` cut into nodes, and ResNets and RevNets as the paper trains them.
+"""Networks by name: ResNets and RevNets as the paper trains them.
 
 RevNets are ResNets whose residual blocks couple two streams.
 
@@ -17,12 +17,11 @@ hidden width (He et al. 2016, table 1, https://arxiv.org/abs/1512.03385).
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any, Literal
 
-from attrs import asdict, frozen
+from attrs import frozen
 
-from petra_graph.catalog.blocks.declared_blocks import ModulePartOptions
 from petra_graph.errors import Problem, SpecError, shown
 from petra_graph.plugins import ArchitectureDeclaration, AtLeast, DataFacts, GreaterThan, LessThan, NodeSpec, option
 
@@ -63,19 +62,6 @@ class ResNetOptions(NetworkOptions):
     """Depth, width, classes and stem of a ResNet."""
 
     depth: Depth = option("number of weighted layers")
-
-
-@frozen(kw_only=True)
-class ModuleNetworkOptions:
-    """What makes the network, and which of its modules are nodes."""
-
-    build: str = option('class or function that makes the network, as in "my_file:make_model"', is_code=True)
-    kwargs: Mapping[str, Any] = option("arguments that it is called with, by name", default={})
-    nodes: tuple[str, ...] = option(
-        'modules that have a node each, by name or pattern, as in ["layers.*", "head"]; default: those of the longest lists, and others '
-        "with weights",
-        default=(),
-    )
 
 
 def nodes(options: RevNetOptions | ResNetOptions, facts: DataFacts) -> tuple[NodeSpec, ...]:
@@ -141,31 +127,6 @@ def _class_count(options: NetworkOptions, facts: DataFacts) -> int:
     return classes
 
 
-def module_nodes(options: ModuleNetworkOptions, facts: DataFacts) -> tuple[NodeSpec, ...]:
-    """Return the nodes of any torch.nn.Module, which is built and run on samples without values.
-
-    Raises:
-        SpecError: it cannot be cut; the message names the line.
-    """
-    from petra_graph.catalog.blocks.module_parts import cut_module  # which imports torch
-
-    whole = {key: value for key, value in asdict(options).items() if value} | {"shape": facts.shape}
-    whole |= {"tokens": True} if facts.dtype == "int64" else {}
-    parts = list(cut_module(ModulePartOptions(**whole, node="")).parts.values())
-    made = []
-    for index, part in enumerate(parts):
-        chained = index == 0 or part.sources == (index - 1,)
-        made.append(
-            NodeSpec(
-                name=part.name,
-                block="module-part" if index < len(parts) - 1 else "module-part-head",
-                inputs=None if chained else tuple(parts[source].name for source in part.sources),
-                options={**whole, "node": part.name},
-            )
-        )
-    return tuple(made)
-
-
 REVNET = ArchitectureDeclaration(
     summary="RevNet 18, 34, 50 or 101, for images of any size.", options=RevNetOptions, build=f"{__name__}:nodes"
 )
@@ -173,9 +134,4 @@ RESNET = ArchitectureDeclaration(
     summary="ResNet 18, 34, 50 or 101, for images of any size; no node is reversible.",
     options=ResNetOptions,
     build=f"{__name__}:nodes",
-)
-MODULE = ArchitectureDeclaration(
-    summary="Any torch.nn.Module, cut into buffered nodes.",
-    options=ModuleNetworkOptions,
-    build=f"{__name__}:module_nodes",
 )

@@ -15,7 +15,6 @@ from petra_graph.program.device_types import DeviceType
 from petra_graph.program.node_costs import OPERATIONS, CostTable, Profile
 from petra_graph.record.profile_files import read_profile
 from petra_graph.spec.model import Spec
-from petra_graph.spec.value_types import as_mapping
 from petra_graph.units import seconds
 
 _PATH = ("partition", "profile")
@@ -26,11 +25,12 @@ _ANY_VALUE = "optimizer.options.lr"
 """A factor that every update multiplies by, 0 or not."""
 
 
-def settings_of(spec: Spec, optimizer: tuple[str, Any], loss: str) -> dict[str, Any]:
+def settings_of(spec: Spec, optimizer: tuple[str, Any], loss: str, passes: Mapping[str, Any]) -> dict[str, Any]:
     """Return the settings on which the seconds of operations depend, by key, as JSON.
 
     Args:
         optimizer: the plugin's name, and its options with their defaults.
+        passes: the tables of graph passes.
     """
     name, options = optimizer
     precision = attrs.asdict(spec.precision, filter=lambda key, _: key.name not in {"channel_dtype", "fp32_precision"})
@@ -41,7 +41,7 @@ def settings_of(spec: Spec, optimizer: tuple[str, Any], loss: str) -> dict[str, 
         **{f"optimizer.options.{key}": value for key, value in attrs.asdict(options).items()},
         "optimizer.clip.by": None if spec.optimizer.clip is None else spec.optimizer.clip.by,
         "loss.name": loss,
-        **({} if spec.finetune is None else {"finetune": as_mapping(spec.finetune)}),
+        **passes,
         **({"run.compile": True} if spec.run.compile else {}),
     }
     return {

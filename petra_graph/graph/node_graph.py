@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 import networkx as nx
 from attrs import define, frozen
@@ -24,34 +24,38 @@ from attrs import define, frozen
 from petra_graph.errors import Path
 from petra_graph.kinds.block import BlockDeclaration
 from petra_graph.kinds.plugin import Plugin
-from petra_graph.spec.model import ConversionSpec, Kind, LoraSpec
+from petra_graph.spec.model import Kind
 
+if TYPE_CHECKING:
+    from petra_graph.blocks import Block, Shape
+
+T = TypeVar("T")
 INPUT = "input"
 """The name under which nodes read the samples."""
 
 
 @frozen(kw_only=True)
-class Conversion:
-    """What `[conversion]` makes of one node: a step of a reversible chain, or a reader of one."""
+class NodeWrapper:
+    """What a graph pass makes of a node's block; a subclass is a frozen value, and equal ones make equal nodes."""
 
-    reads: tuple[int, ...]
-    """Places of the streams that the node's own block reads."""
-    step: ConversionSpec | None = None
-    """How it is coupled; None: it reads a chain."""
-    first: bool = False
-    """Whether the chain begins with it."""
+    inverts: ClassVar[bool] = False
+    """Whether it gives an inverse to a block without one."""
 
+    @property
+    def tensors(self) -> tuple[str, ...]:
+        """The names of the tensors that it adds to the block's, which no file of the network's weights need have."""
+        return ()
 
-@frozen(kw_only=True)
-class Tuning:
-    """What `[finetune]` makes of one node, by the names in its block."""
+    def read(self, inputs: Sequence[T]) -> Sequence[T]:
+        """Return what the block inside reads of the inputs: of their shapes, or of whatever else there is one for each."""
+        return inputs
 
-    trained: tuple[str, ...]
-    """Parameters; the others are frozen."""
-    adapted: tuple[str, ...]
-    """Linear layers."""
-    lora: LoraSpec | None
-    """The adapters of these."""
+    def wrap(self, block: Block, inputs: Sequence[Shape]) -> Block:
+        """Return the block around another one, or that block changed; ValueError: it cannot be."""
+        raise NotImplementedError
+
+    def merge(self, block: Block) -> None:
+        """Put the tensors that it has added into the block's own, where that leaves what the block computes as it is."""
 
 
 @frozen(kw_only=True)
@@ -70,16 +74,20 @@ class Node:
     """Producers in declared order; INPUT is the samples."""
     path: Path = ()
     """Position of the node's table in the specification."""
-    conversion: Conversion | None = None
-    """None: the block is used as it is."""
-    tuning: Tuning | None = None
-    """None: all parameters are trained that the block has made so."""
+    wrappers: tuple[NodeWrapper, ...] = ()
+    """What graph passes put around the block, the innermost first."""
     first_of: str | None = None
     """Name of a repeated node, on its first copy: the name is taken too, since reading it means the last copy."""
 
     @property
     def declaration(self) -> BlockDeclaration | None:
         return block_declaration(self.plugin)
+
+    def read_by_block(self, inputs: Sequence[T]) -> Sequence[T]:
+        """Return what the node's own block reads of its inputs."""
+        for wrapper in reversed(self.wrappers):
+            inputs = wrapper.read(inputs)
+        return inputs
 
 
 def block_declaration(plugin: Plugin | None) -> BlockDeclaration | None:
@@ -96,6 +104,13 @@ class NodeGraph:
 
     nodes: Mapping[str, Node]
     """In declared order."""
+    given: NodeGraph | None = None
+    """The graph before graph passes; None: they have changed nothing."""
+
+    @property
+    def as_given(self) -> NodeGraph:
+        """The graph as the specification has it."""
+        return self.given or self
 
     @cached_property
     def digraph(self) -> nx.DiGraph:

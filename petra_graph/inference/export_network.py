@@ -37,7 +37,6 @@ from torch.nn.utils.parametrize import is_parametrized, type_before_parametrizat
 
 from petra_graph.blocks import Streams
 from petra_graph.blocks.grid import grid
-from petra_graph.blocks.low_rank_adapters import merge_adapters
 from petra_graph.errors import PetraGraphError, RunFailed
 from petra_graph.executor.numerics import Normalisation
 from petra_graph.graph.node_graph import INPUT
@@ -123,7 +122,7 @@ def export(run: SavedRun, network: Network, form: Format, file: Path) -> Exporte
     """
     make_folder_of(file)
     merged = copy.deepcopy(network)
-    merge_adapters(merged)
+    merged.merge()
     if form == "safetensors":
         return _export_tensors(run, network, merged, file)
     if form == "onnx":

@@ -20,6 +20,8 @@ from petra_graph.errors import PetraGraphError, PluginError, Problem
 _PACKAGE = str(Path(__file__).parents[1])
 _MACHINERY = ("<frozen", pkgutil.__file__, importlib.__file__, str(Path(__file__).parent))
 """What calls the code of authors."""
+_OURS = {"petra_graph_modules"}
+"""Packages of this project that call the code of authors."""
 _LIBRARY = sysconfig.get_paths()["stdlib"]
 
 
@@ -28,7 +30,8 @@ def is_author_code(file: str) -> bool:
     torch = sys.modules.get("torch")
     others = [_PACKAGE] if torch is None or torch.__file__ is None else [_PACKAGE, str(Path(torch.__file__).parent)]
     library = file.startswith(_LIBRARY) and "site-packages" not in file
-    return not (library or file.startswith("<") or any(file.startswith(f"{folder}/") for folder in others))
+    ours = any(file.startswith(f"{folder}/") for folder in others) or not _OURS.isdisjoint(Path(file).parts)
+    return not (library or file.startswith("<") or ours)
 
 
 def author_line(error: BaseException) -> str:

@@ -17,12 +17,10 @@ from torch import Tensor
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from petra_graph.blocks import Additive, Block, Head, Reversible, Shape, Streams, frozen_statistics
-from petra_graph.blocks.converted_blocks import reader_around, step_around
-from petra_graph.blocks.low_rank_adapters import NAMES, adaptable, add_adapters
 from petra_graph.blocks.stated_parameters import stated_fault
 from petra_graph.blocks.tensor_faults import tensor_fault
 from petra_graph.errors import PetraGraphError, PluginError, Problem, SpecError, at_path
-from petra_graph.graph.node_graph import INPUT, Conversion, Node, NodeGraph, Tuning
+from petra_graph.graph.node_graph import INPUT, Node, NodeGraph
 from petra_graph.kinds.author_code import author_line
 from petra_graph.kinds.data_set import DataFacts
 from petra_graph.kinds.plugin import load
@@ -60,8 +58,6 @@ class NodeShapes:
     """Number of their values."""
     trained: Mapping[str, int] = field(factory=dict, eq=False)
     """Number of values of each parameter that is trained, by its name in the block."""
-    adaptable: tuple[str, ...] = field(default=(), eq=False)
-    """Linear layers that can have adapters, by their names in the block."""
     additive: bool
     """Whether the block only adds to its streams, so that it is exact on a grid."""
     batch_norm: bool = field(default=False, eq=False)
@@ -100,10 +96,8 @@ def build_block(node: Node, inputs: Sequence[Shape]) -> Block:
     assert node.plugin is not None
     with at_path(*node.path):
         block_class: type[Block] = load(node.plugin)
-    conversion, all_inputs = node.conversion, inputs
+    all_inputs, inputs = inputs, node.read_by_block(inputs)
     _check_class(node, block_class, node.plugin.declaration.build)
-    if conversion is not None:
-        inputs = [inputs[at] for at in conversion.reads]
     try:
         block = block_class(inputs, node.options)
         fault = stated_fault(block)
@@ -125,38 +119,18 @@ def build_block(node: Node, inputs: Sequence[Shape]) -> Block:
     if fault:
         message = f'{node.plugin.owned}: node "{node.name}" {fault}'
         raise PluginError(Problem(message=message, hint="name parameters as `named_parameters()` does", path=node.path))
-    if conversion is not None:
-        block = _converted(node, block, all_inputs, conversion)
-    if node.tuning is not None:
-        _tune(block, node.tuning)
+    return _wrapped(node, block, all_inputs)
+
+
+def _wrapped(node: Node, block: Block, inputs: Sequence[Shape]) -> Block:
+    """Return a node's own block in its wrappers; `inputs` are the node's."""
+    for place, wrapper in enumerate(node.wrappers):
+        read = evolve(node, wrappers=node.wrappers[place + 1 :]).read_by_block(inputs)
+        try:
+            block = wrapper.wrap(block, read)
+        except ValueError as error:
+            raise SpecError(_refused(node, inputs, "cannot be changed", error)) from error
     return block
-
-
-def _converted(node: Node, block: Block, inputs: Sequence[Shape], conversion: Conversion) -> Block:
-    if (step := conversion.step) is None:
-        return reader_around(block, inputs, conversion.reads)
-    assert step.coupling != "none"
-    try:
-        return step_around(block, inputs, step.coupling, first=conversion.first, alpha=step.alpha, beta=step.beta)
-    except ValueError as error:
-        raise SpecError(_refused(node, inputs, "cannot be converted", error)) from error
-
-
-def _tune(block: Block, tuning: Tuning) -> None:
-    for name, parameter in block.named_parameters():
-        if name not in tuning.trained:
-            parameter.requires_grad = False
-    if (lora := tuning.lora) is not None:
-        add_adapters(block, tuning.adapted, rank=lora.rank, alpha=lora.alpha, dropout=lora.dropout)
-        # A layer that several nodes have is one layer with one adapter, as its weight is one.
-        weights = {layer: block.shared_parameters.get(f"{layer}.weight") for layer in tuning.adapted}
-        adapters = {
-            f"{layer}.{one}.weight": f"{weight} ({layer}.{one})"
-            for layer, weight in weights.items()
-            if weight is not None
-            for one in NAMES
-        }
-        block.shared_parameters = {**block.shared_parameters, **adapters}
 
 
 def build_to_look_at(node: Node, inputs: Sequence[Shape]) -> Block:
@@ -196,8 +170,7 @@ def measure_shapes(graph: NodeGraph, sample: Shape, dtype: torch.dtype) -> Mappi
             node.plugin,
             node.options,
             node.kind,
-            node.conversion,
-            node.tuning,
+            node.wrappers,
             [(stream.shape, stream.dtype) for stream in inputs],
         )
         try:
@@ -211,8 +184,8 @@ def measure_shapes(graph: NodeGraph, sample: Shape, dtype: torch.dtype) -> Mappi
 
 def _check_class(node: Node, block_class: Any, build: str) -> None:
     """Check the base and the methods of a class, which torch's modules do not enforce as abstract classes do."""
-    if node.conversion is not None and node.conversion.step is not None:
-        node = evolve(node, kind="buffered")  # the step around it has an inverse, whatever it is itself
+    if any(wrapper.inverts for wrapper in node.wrappers):
+        node = evolve(node, kind="buffered")  # what is around it has an inverse, whatever it is itself
     base = _BASES[node.kind]
     problem = None
     if not (isinstance(block_class, type) and issubclass(block_class, Block)):
@@ -242,7 +215,7 @@ def undefined_methods(block_class: type[Block], kind: str) -> list[str]:
 def _measure(node: Node, inputs: Streams) -> tuple[NodeShapes, Streams]:
     shapes = _shapes(inputs)
     expected = node.declaration.streams if node.declaration else None
-    given = len(inputs) if node.conversion is None else len(node.conversion.reads)
+    given = len(node.read_by_block(inputs))
     if expected is not None and given != expected:
         message = f'node "{node.name}": block "{node.block}" reads {expected} streams, and its inputs carry {given}'
         hint = 'merge nodes read several streams (block = "add"); others read one node'
@@ -267,7 +240,6 @@ def _measure(node: Node, inputs: Streams) -> tuple[NodeShapes, Streams]:
         dtypes=tuple(stream.dtype for stream in outputs),
         parameters=sum(parameter.numel() for parameter in block.parameters()),
         trained={name: one.numel() for name, one in block.named_parameters() if one.requires_grad},
-        adaptable=tuple(adaptable(block)),
         additive=isinstance(block, Additive),
         shared={
             name: SharedParameter(label=block.shared_parameters[name], values=one.numel(), trained=one.requires_grad)

@@ -8,6 +8,9 @@ from typing import Any
 from petra_graph.registry.discovery import NAMES, Entry, scan
 from petra_graph.registry.first_party import OF_NAMES, how_to_install
 
+MODULE_TABLE = "module_table"
+"""The name of what makes the table `architecture` of a module: `pg.make_spec(module=...)` asks for it."""
+
 
 def added_names() -> Mapping[str, Entry]:
     """Return the entry point of each name; if several distributions have one, the first in alphabetical order."""

@@ -8,14 +8,37 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from attrs import evolve
+
+from petra_graph.errors import Problem
+
+_CONFORMANCE, _DELAY, _MODULES, _REPORT, _STUDIES = (
+    f"petra-graph-{name}" for name in ("conformance", "delay", "modules", "report", "studies")
+)
 OF_VERBS: Mapping[str, str] = {}
 """The distribution of each verb of the command line."""
-OF_TABLES: Mapping[str, str] = {}
+OF_TABLES: Mapping[str, str] = {"conversion": _MODULES, "finetune": _MODULES}
 """The distribution of each table of a spec."""
-OF_NAMES: Mapping[str, str] = dict.fromkeys(("Sweep", "sweep", "vary"), "petra-graph-studies")
+OF_NAMES: Mapping[str, str] = {
+    **dict.fromkeys(("buffered", "head", "module_table"), _MODULES),
+    **dict.fromkeys(("Sweep", "sweep", "vary"), _STUDIES),
+}
 """The distribution of each name of the package `petra_graph`."""
-OF_JOINTS: Mapping[str, str] = dict.fromkeys(("probe", "sweep", "vary"), "petra-graph-studies")
+OF_JOINTS: Mapping[str, str] = dict.fromkeys(("probe", "sweep", "vary"), _STUDIES)
 """The distribution of each joint."""
+OF_PLUGINS: Mapping[str, str] = dict.fromkeys(
+    ("architectures/module", "blocks/module", "blocks/module-head", "blocks/module-part", "blocks/module-part-head"),
+    _MODULES,
+)
+"""The distribution of each plugin, by the name under which `petra-graph check` takes it."""
+
+
+def or_missing(problem: Problem) -> Problem:
+    """Return the problem of an unknown key, or that a table's distribution is not installed."""
+    table = ".".join(map(str, problem.path))
+    if not problem.at_key or table not in OF_TABLES:
+        return problem
+    return evolve(problem, message=f"[{table}] is not installed", hint=how_to_install(OF_TABLES[table]))
 
 
 def how_to_install(distribution: str) -> str:

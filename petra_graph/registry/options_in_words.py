@@ -9,6 +9,7 @@ import attrs
 from attrs import frozen
 
 from petra_graph.errors import shown
+from petra_graph.kinds.graph_pass import GRAPH_PASS
 from petra_graph.kinds.plugin import Plugin, read_options
 from petra_graph.spec.bounds import Bound
 from petra_graph.spec.value_types import (
@@ -84,6 +85,8 @@ def snippet(plugin: Plugin) -> str:
             lines.append(f"{option.name} = {shown(_example(plugin, option.name))}")
         elif option.default is not None:
             lines.append(f"# {option.name} = {shown(option.default)}")
+    if plugin.kind is GRAPH_PASS:
+        return "\n".join([f"[{plugin.name}]", *lines])
     return "\n".join([*head, *([f"[{table}.options]", *lines] if lines else [])])
 
 

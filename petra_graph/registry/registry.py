@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from difflib import get_close_matches
 from functools import cached_property
+from typing import Any
 
 import attrs
 from attrs import field, frozen
@@ -15,6 +16,7 @@ from petra_graph.errors import PetraGraphError, PluginError, Problem, SpecError,
 from petra_graph.kinds.all_kinds import GROUP, KINDS
 from petra_graph.kinds.author_code import author_code, remedy
 from petra_graph.kinds.declaration import Declaration, api_fault, api_remedy
+from petra_graph.kinds.graph_pass import GRAPH_PASS
 from petra_graph.kinds.plugin import Plugin, label
 from petra_graph.kinds.plugin_kind import PluginKind
 from petra_graph.registry.discovery import (
@@ -28,7 +30,7 @@ from petra_graph.registry.discovery import (
     scan,
 )
 from petra_graph.registry.local_plugins import is_local, resolve_local
-from petra_graph.spec.model import Spec, of_plugins
+from petra_graph.spec.model import OfPlugins, Spec, with_tables
 
 
 @frozen(kw_only=True)
@@ -95,9 +97,24 @@ class Registry:
 
     @cached_property
     def spec_class(self) -> type[Spec]:
-        """The class of specifications, with an array of tables for each kind that another package adds."""
-        added = {kind.table: of_plugins(f"plugins of the kind {kind.noun}") for kind in self.kinds[len(KINDS) :]}
-        return attrs.make_class("Spec", added, bases=(Spec,), frozen=True, kw_only=True) if added else Spec
+        """The class of specifications, with the tables of graph passes, and an array for each kind that another package adds."""
+        arrays = [(kind.table, OfPlugins, f"plugins of the kind {kind.noun}") for kind in self.kinds[len(KINDS) :]]
+        return with_tables((*map(self._table, self.passes), *arrays))
+
+    @cached_property
+    def passes(self) -> tuple[str, ...]:
+        """The names of graph passes, which are those of tables, sorted; one that cannot be the name of a table is none."""
+        names = {entry.name for entry in self.entries if entry.group == GRAPH_PASS.group}
+        taken = {*attrs.fields_dict(Spec), *(kind.table for kind in self.kinds)}
+        return tuple(sorted(name for name in names - taken if name.isidentifier()))
+
+    def _table(self, name: str) -> tuple[str, Any, str]:
+        """Return the table of a graph pass as `with_tables` takes it; that of a broken one has any keys, and its plugin is refused."""
+        try:
+            declaration = self.resolve(GRAPH_PASS, name).declaration
+        except PetraGraphError:
+            return name, dict[str, Any] | None, ""
+        return name, declaration.options | None, declaration.summary
 
     def kind(self, short: str) -> PluginKind:
         """Return the kind by its name on the command line, such as "losses"."""
@@ -174,7 +191,7 @@ class Registry:
         """Return the entry point of a name or `dist:name`, without loading it.
 
         Raises:
-            SpecError: no plugin has this name.
+            SpecError: no plugin has this name, or its distribution of this project is not installed.
             PluginError: two distributions have one.
         """
         distribution, colon, plain = name.rpartition(":")
@@ -185,6 +202,10 @@ class Registry:
             and entry.name == plain
             and (not colon or entry.distribution == canonical(distribution))
         ]
+        owner = OF_PLUGINS.get(label(kind, name))
+        if not matches and owner is not None and all(entry.distribution != owner for entry in self.entries):
+            message = f"{kind.noun} {shown(name)} is not installed"
+            raise SpecError(Problem(message=message, hint=how_to_install(owner)))
         if not matches and label(kind, name) in self.made_with:
             raise PluginError(self._missing(kind, name))
         if not matches:

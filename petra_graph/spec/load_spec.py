@@ -64,7 +64,7 @@ def load(given: Given, overrides: Iterable[str] = (), spec_class: type[Spec] = S
     Args:
         given: a file's name, or a specification made in code.
         overrides: `--set` assignments, KEY=VALUE.
-        spec_class: with a table for each kind of plugin, where packages add some.
+        spec_class: with the tables that other packages add.
 
     Returns:
         the specification, or its problems; those are located and in reading order.
@@ -77,7 +77,7 @@ def load(given: Given, overrides: Iterable[str] = (), spec_class: type[Spec] = S
     return _structured(*apply_overrides(read, overrides), default_name(path), spec_class)
 
 
-def load_values(values: Mapping[str, Any]) -> LoadedSpec:
+def load_values(values: Mapping[str, Any], spec_class: type[Spec] = Spec) -> LoadedSpec:
     """Load a specification from a mapping with the keys and values of a TOML file, in which a class may be given in place of its name.
 
     Raises:
@@ -86,7 +86,7 @@ def load_values(values: Mapping[str, Any]) -> LoadedSpec:
     import tomli_w
 
     text = tomli_w.dumps(named(values, ""))
-    return _structured(source_layers(parse_source(text, IN_CODE)), (), "run")
+    return _structured(source_layers(parse_source(text, IN_CODE)), (), "run", spec_class)
 
 
 def _structured(layers: Layers, problems: Iterable[Problem], name: str, spec_class: type[Spec] = Spec) -> LoadedSpec:

@@ -7,13 +7,14 @@ here they are plain mappings, and each plugin's own `Options` class checks them 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from functools import lru_cache
 from typing import Any, Literal, get_args
 
 import attrs
 from attrs import frozen
 from attrs.validators import instance_of
 
-from petra_graph.spec.bounds import AtLeast, AtMost, Each, GreaterThan, Length, LessThan
+from petra_graph.spec.bounds import AtLeast, AtMost, Each, GreaterThan, Length
 from petra_graph.spec.intervals import IsInterval
 from petra_graph.spec.keys import documented, file_name, key, options, required, sizes, table, tables
 from petra_graph.spec.largest_values import (
@@ -442,60 +443,6 @@ class InitSpec:
 
 @documented
 @frozen(kw_only=True)
-class ConversionSpec:
-    """Chains of residual nodes made reversible: nodes that read the one before alone, and map one stream to one of its shape."""
-
-    coupling: Literal["dual-residual", "midpoint", "none"] = required(
-        '"dual-residual" (Dr2Net), "midpoint", or "none": the network itself'
-    )
-    nodes: tuple[str, ...] = key(
-        ("*",), 'nodes that are converted, by name or pattern: "layer.*"', validator=Length(at_least=1)
-    )
-    anchors: int | None = key(
-        None,
-        "every n-th node of a chain is buffered, where reconstruction begins anew; default: none",
-        unit="nodes",
-        validator=AtLeast(1),
-    )
-    alpha: float = key(1.0, "of dual residual nodes: coefficient of their own connection at the start")
-    beta: float = key(
-        0.1, "of dual residual nodes: coefficient of the node before at the start", validator=GreaterThan(0)
-    )
-
-
-@documented
-@frozen(kw_only=True)
-class LoraSpec:
-    """Low-rank adapters of linear layers (LoRA), trained beside what `trained` names."""
-
-    on: tuple[str, ...] = required(
-        'linear layers, by name or pattern: "*q_proj", "layer.*/attention.*"', validator=Length(at_least=1)
-    )
-    rank: int = key(8, "features between the two matrices of an adapter", validator=AtLeast(1))
-    alpha: float = key(8.0, "the adapter's output is multiplied by alpha / rank", validator=GreaterThan(0))
-    dropout: float = key(
-        0.0, "probability of dropping an element of the adapter's input", validator=[AtLeast(0), LessThan(1)]
-    )
-
-
-@documented
-@frozen(kw_only=True)
-class FinetuneSpec:
-    """What is trained of a network; all other parameters are frozen: without gradient, optimizer state and weight decay."""
-
-    trained: tuple[str, ...] = key(
-        (),
-        'nodes and parameters that are trained, by name or pattern: "head", "*norm*", "*.bias"; default: adapters alone',
-        validator=Each(Length(at_least=1)),
-    )
-    frozen: tuple[str, ...] = key(
-        (), 'exceptions from `trained`, as in trained = ["*"], frozen = ["stem"]', validator=Each(Length(at_least=1))
-    )
-    lora: LoraSpec | None = key(None, "low-rank adapters")
-
-
-@documented
-@frozen(kw_only=True)
 class CheckpointSpec:
     """Checkpoints of a run, from which it continues as if nothing had happened; one is always written at an interruption."""
 
@@ -540,14 +487,6 @@ class MetricSpec(PluginSpec):
     )
 
 
-OfPlugins: Any = tuple[PluginSpec, ...] | None
-
-
-def of_plugins(text: str) -> Any:
-    """Return an array of tables each of which names a plugin, as a field of `Spec`."""
-    return attrs.field(default=None, type=OfPlugins, metadata={"help": text, "unit": ""})
-
-
 @documented
 @frozen(kw_only=True)
 class Spec:
@@ -567,8 +506,6 @@ class Spec:
     data: DataSpec = required("the data set and its batches")
     run: RunSpec = table(RunSpec)
     init: InitSpec = table(InitSpec)
-    conversion: ConversionSpec | None = key(None, "make chains of residual nodes reversible")
-    finetune: FinetuneSpec | None = key(None, "train a part of the network, or adapters of it; default: all parameters")
     checkpoint: CheckpointSpec = table(CheckpointSpec)
     logger: tuple[PluginSpec, ...] | None = key(
         None,
@@ -600,6 +537,19 @@ class Spec:
         if loaded.spec is None:
             raise SpecError(loaded.problems)
         return loaded.spec
+
+
+OfPlugins: Any = tuple[PluginSpec, ...] | None
+"""The type of an array of tables each of which names a plugin."""
+
+
+@lru_cache(maxsize=8)
+def with_tables(added: tuple[tuple[str, Any, str], ...]) -> type[Spec]:
+    """Return the class of specifications with further tables, of (name, type, meaning); the same one for the same tables."""
+    fields = {
+        name: attrs.field(default=None, type=type_, metadata={"help": text, "unit": ""}) for name, type_, text in added
+    }
+    return attrs.make_class("Spec", fields, bases=(Spec,), frozen=True, kw_only=True) if added else Spec
 
 
 def plugin_tables(spec_class: type[Spec]) -> Iterator[tuple[str, type[PluginSpec]]]:

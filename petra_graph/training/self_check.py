@@ -212,13 +212,13 @@ class SelfCheck:
         )
 
     def _read(self, node: Node) -> tuple[Sequence[Shape], Sequence[torch.dtype], Sequence[tuple[str, int]]]:
-        """Return shape, type and source of the streams that a node's own block reads, whatever `[conversion]` puts around it."""
+        """Return shape, type and source of the streams that a node's own block reads, whatever graph passes put around it."""
         samples = torch.int64 if self.opened.data.facts.dtype == "int64" else torch.float32
         shapes = self.network.shapes
         of_producer = [(one, (samples,) if one == INPUT else shapes[one].dtypes) for one in node.inputs]
         every = [(dtype, (one, at)) for one, dtypes in of_producer for at, dtype in enumerate(dtypes)]
         inputs = shapes[node.name].inputs
-        reads = range(len(inputs)) if node.conversion is None else node.conversion.reads
+        reads = node.read_by_block(range(len(inputs)))
         dtypes, sources = zip(*(every[at] for at in reads), strict=True)
         return tuple(inputs[at] for at in reads), dtypes, sources
 

@@ -27,7 +27,7 @@ from petra_graph.training.checkpoints.changed_since import ChangedSince, refuse_
 from petra_graph.training.checkpoints.checkpointing import Checkpoints
 from petra_graph.training.checkpoints.resumption import Resumption
 from petra_graph.training.compile_ahead import compile_ahead
-from petra_graph.training.conversion_error import conversion_notes
+from petra_graph.training.graph_pass_notes import graph_pass_notes
 from petra_graph.training.loop.callbacks import Callbacks, at_stages, kept_by_companions
 from petra_graph.training.loop.meters import Meters
 from petra_graph.training.loop.trainer import Trainer
@@ -182,7 +182,7 @@ def _build(
         prepared.initial.load(pair for executor in scheduler.executors for pair in executor.modules.items())
         notes = [*notes, prepared.initial.said]
     if record is not None and resumption is None:
-        notes = [*notes, *conversion_notes(prepared)]
+        notes = [*notes, *graph_pass_notes(prepared)]
     trainer = Trainer(
         prepared=prepared,
         scheduler=scheduler,

@@ -65,6 +65,8 @@ datasets
 loggers
 
 callbacks
+
+graph_passes
 """
     )
 

@@ -22,6 +22,7 @@ from tests.promises.test_specs import random_data
 from tests.support import ROOT
 from tests.support.pages import Page, copy_by_links, pages, unnamed_listings
 from tests.support.pairwise import pairwise as selected
+from tools.spec_reference import DISTRIBUTIONS
 
 PAGES = pages()
 COMMANDS: dict[tuple[str, ...], Page] = {}
@@ -238,7 +239,7 @@ def test_scripts_for_slurm(monkeypatch, capsys):
 
 # --- listings ---------------------------------------------------------------------------------------------------------
 
-SCHEMA = jsonschema.Draft202012Validator(spec_schema(discover().only(["petra-graph"])))
+SCHEMA = jsonschema.Draft202012Validator(spec_schema(discover().only(DISTRIBUTIONS)))
 
 
 @pytest.mark.parametrize("page", [page for page in PAGES if unnamed_listings(page, "toml")], ids=by_name)

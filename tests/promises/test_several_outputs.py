@@ -12,8 +12,8 @@ from safetensors.torch import load_file
 import petra_graph as pg
 from petra_graph.cli.main import main
 from petra_graph.errors import SpecError
-from tests.cutting import networks_of_several_outputs as several
-from tests.cutting.networks_of_several_outputs import KEPT, ROWS, SAMPLES, TARGETS
+from tests.networks import networks_of_several_outputs as several
+from tests.networks.networks_of_several_outputs import KEPT, ROWS, SAMPLES, TARGETS
 from tests.support import ROOT
 from tests.support.forks import ended, ranks
 from tests.support.pages import Page, files_of
@@ -21,7 +21,7 @@ from tests.support.runs import events, only_run, weights_bytes
 
 STEPS, RATE = 3, 0.1
 SEQUENTIAL = {"name": "petra", "schedule": "sequential"}
-HERE = "tests.cutting.networks_of_several_outputs"
+HERE = "tests.networks.networks_of_several_outputs"
 SPEC = f"""
 [architecture]
 name = "module"

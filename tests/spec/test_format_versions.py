@@ -11,11 +11,11 @@ import pytest
 
 from petra_graph.errors import SpecError
 from petra_graph.planning.check.spec_schema import spec_schema
-from petra_graph.registry.registry import Registry
+from petra_graph.registry.registry import Registry, discover
 from petra_graph.spec.format_versions import FORMAT, REMOVALS, RENAMES, format_problem, what_became_of
 from petra_graph.spec.load_spec import dump, load
-from petra_graph.spec.model import Spec
 from petra_graph.spec.value_types import Schema, class_schema
+from tools.spec_reference import DISTRIBUTIONS
 
 KEYS = Path(__file__).with_name("format_keys")
 """All keys of each format. A key that is new joins the current list; a list of a former format never changes."""
@@ -30,7 +30,7 @@ def keys(schema: Schema, path: tuple[str, ...] = ()) -> Iterator[str]:
         yield from keys(value if "properties" in value else value.get("items", {}), (*path, name))
 
 
-CURRENT = set(keys(class_schema(Spec, complete=False)))
+CURRENT = set(keys(class_schema(discover().only(DISTRIBUTIONS).spec_class, complete=False)))
 REMOVED = {".".join(map(str, removal.path)) for removal in REMOVALS}
 
 

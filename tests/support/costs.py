@@ -203,7 +203,7 @@ def _pipeline(
         options=options,
         precision=PrecisionSpec(compute=compute),
     )
-    of_network = (nodes, settings.get("finetune"), settings.get("conversion"))
+    of_network = (nodes, settings.get("passes"))
     of_costs = (shape, batch, optimizer, options, under.precision)
     table = _TABLES.get((*of_network, *of_costs), lambda: measure_costs(built.network.graph, under))
     stages, network = [program.nodes for program in built.programs], built.network

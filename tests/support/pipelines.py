@@ -21,13 +21,13 @@ from petra_graph.graph.build_graph import NodeInput, build_graph
 from petra_graph.graph.node_graph import NodeGraph
 from petra_graph.kinds.block import BLOCK, BlockDeclaration
 from petra_graph.kinds.data_set import DataFacts
+from petra_graph.kinds.graph_pass import GRAPH_PASS
 from petra_graph.kinds.optimizer import OPTIMIZER
 from petra_graph.kinds.plugin import Plugin, builder
-from petra_graph.measure.node_shapes import Memo, NodeShapes, measure_shapes
-from petra_graph.planning.check.checked_spec import given_stages
+from petra_graph.measure.node_shapes import Memo, NodeShapes
+from petra_graph.planning.check.checked_spec import ConfiguredPlugin, given_stages
 from petra_graph.planning.machine.spec_devices import planned_devices
-from petra_graph.planning.network.converted_graph import converted
-from petra_graph.planning.network.finetuned_graph import tuned
+from petra_graph.planning.network.graph_passes import measure_changed
 from petra_graph.planning.network.measure_network import MeasuredNetwork, check_grid
 from petra_graph.planning.place.place_network import place
 from petra_graph.program.message_layout import StreamType
@@ -37,10 +37,8 @@ from petra_graph.runtime.scheduler.process_context import ProcessContext
 from petra_graph.runtime.scheduler.scheduler import Scheduler
 from petra_graph.spec.model import (
     ClipSpec,
-    ConversionSpec,
     DataSpec,
     Dtype,
-    FinetuneSpec,
     Kind,
     MethodSpec,
     NodeSpec,
@@ -178,10 +176,12 @@ _NOT_NEEDED: dict[str, Any] = dict.fromkeys(
 """Of a specification whose stages, devices and depths are given: nothing is to be decided by cost."""
 
 
-def measured_network(nodes: Sequence[NodeSpec], spec: Spec, facts: DataFacts) -> MeasuredNetwork:
+def measured_network(
+    nodes: Sequence[NodeSpec], spec: Spec, facts: DataFacts, passes: Sequence[ConfiguredPlugin] = ()
+) -> MeasuredNetwork:
     """Nodes and the rest of a specification, as the check and the measure step return them."""
-    key = (nodes, spec.conversion, spec.finetune, facts.shape, facts.dtype)
-    graph, shapes = _MEASURED.get(key, lambda: _measured(nodes, spec, facts))
+    key = (nodes, passes, facts.shape, facts.dtype)
+    graph, shapes = _MEASURED.get(key, lambda: _measured(nodes, facts, passes))
     method, schedule = check_method(spec.method, spec.optimizer.clip)
     check_precision(spec.precision)
     network = MeasuredNetwork(
@@ -193,6 +193,7 @@ def measured_network(nodes: Sequence[NodeSpec], spec: Spec, facts: DataFacts) ->
         facts=facts,
         training_samples=None,
         shapes=shapes,
+        passes=tuple(passes),
         **_NOT_NEEDED,
     )
     check_grid(network)
@@ -203,17 +204,11 @@ _MEASURED = Memo[tuple[NodeGraph, Mapping[str, NodeShapes]]]()
 """Of the pipelines, each measured once: that takes longer than to build them."""
 
 
-def _measured(nodes: Sequence[NodeSpec], spec: Spec, facts: DataFacts) -> tuple[NodeGraph, Mapping[str, NodeShapes]]:
-    graph = built_graph(nodes)
+def _measured(
+    nodes: Sequence[NodeSpec], facts: DataFacts, passes: Sequence[ConfiguredPlugin]
+) -> tuple[NodeGraph, Mapping[str, NodeShapes]]:
     dtype = torch.int64 if facts.dtype == "int64" else torch.float32
-    shapes = measure_shapes(graph, facts.shape, dtype)
-    if spec.conversion is not None:
-        graph = converted(graph, shapes, spec.conversion)
-        shapes = measure_shapes(graph, facts.shape, dtype)
-    if spec.finetune is not None:
-        graph = tuned(graph, shapes, spec.finetune)
-        shapes = measure_shapes(graph, facts.shape, dtype)
-    return graph, shapes
+    return measure_changed(built_graph(nodes), passes, facts.shape, dtype)
 
 
 def programs_of(network: MeasuredNetwork) -> tuple[StageProgram, ...]:
@@ -252,8 +247,7 @@ def pipeline(
     batch: int = 64,
     evaluation_batch: int | None = None,
     micro_batches: int = 1000,
-    finetune: FinetuneSpec | None = None,
-    conversion: ConversionSpec | None = None,
+    passes: Mapping[str, Any] | None = None,
     compiled: bool = False,
     **optimizer_options: Any,
 ) -> Pipeline:
@@ -264,11 +258,13 @@ def pipeline(
         precision=PrecisionSpec(compute=compute, memory_format=memory_format, **(precision or {})),
         optimizer=OptimizerSpec(name=optimizer, clip=clip),
         run=RunSpec(seed=seed, compile=compiled),
-        finetune=finetune,
-        conversion=conversion,
     )
     facts = DataFacts(shape=shape, dtype=dtype or "float32", classes=CLASSES)
-    network = measured_network(nodes, spec, facts)
+    changes = [
+        ConfiguredPlugin(plugin=_graph_pass(name), options=options, path=(name,))
+        for name, options in (passes or {}).items()
+    ]
+    network = measured_network(nodes, spec, facts, changes)
     programs = programs_of(network)
     known = [program.facts(stages=len(programs), replicas=1, micro_batches=micro_batches) for program in programs]
     made = executors(programs, network, facts, training(optimizer, rate, optimizer_options), known)
@@ -348,3 +344,10 @@ def relative_error(one: dict[str, torch.Tensor], other: dict[str, torch.Tensor])
             b = torch.cat([other[key].double().flatten() for key in keys])
             worst = max(worst, float((a - b).norm() / b.norm().clamp_min(torch.finfo(torch.float64).tiny)))
     return worst
+
+
+@cache
+def _graph_pass(name: str) -> Plugin:
+    from petra_graph.registry.registry import discover
+
+    return discover().resolve(GRAPH_PASS, name)

@@ -16,9 +16,9 @@ from typing import Any
 
 import click
 import torch
+from petra_graph_modules.cutting import CannotCut, CutNetwork, copy_part, cut_network
 from torch import Tensor, nn
 
-from petra_graph.cutting import CannotCut, CutNetwork, copy_part, cut_network
 from petra_graph.record.run_directory import environment
 
 RESULT = Path(__file__).parent / "results" / "modules.json"

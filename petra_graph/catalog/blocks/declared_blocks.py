@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from functools import partial
-from typing import Any
 
 from attrs import frozen
 
@@ -89,28 +87,6 @@ class PoolLinearOptions:
     outputs: int = option("outputs of the linear layer: the number of classes", validator=GreaterThan(0))
 
 
-@frozen(kw_only=True)
-class ModuleOptions:
-    """What makes the module: a class or a function, as code."""
-
-    module: str = option(
-        'class or function that makes the module, as "torch.nn:Conv2d" or "my_file:make_layer"', is_code=True
-    )
-    kwargs: Mapping[str, Any] = option("arguments that it is called with, by name", default={})
-
-
-@frozen(kw_only=True)
-class ModulePartOptions:
-    """A whole network, and which part of it the node is. The architecture "module" writes these options."""
-
-    build: str = option('class or function that makes the network, as in "my_file:make_model"', is_code=True)
-    kwargs: Mapping[str, Any] = option("arguments that it is called with, by name", default={})
-    nodes: tuple[str, ...] = option("modules that have a node each, by name or pattern", default=())
-    shape: tuple[int, ...] = option("shape of a sample that the network reads")
-    tokens: bool = option("whether samples are integers, such as tokens", default=False)
-    node: str = option("name of the part")
-
-
 def _block(kind: Kind, streams: int | None, code: str, options: type, summary: str) -> BlockDeclaration:
     build = f"petra_graph.catalog.blocks.{code}"
     return BlockDeclaration(kind=kind, streams=streams, build=build, options=options, summary=summary)
@@ -166,24 +142,4 @@ POOL_LINEAR = _block(
     "stems_and_heads:PoolLinear",
     PoolLinearOptions,
     "Head of a classifier: streams concatenated, averaged over space, one linear layer.",
-)
-MODULE = _block(
-    "buffered", None, "modules:Module", ModuleOptions, "Any torch.nn.Module of streams: tensors in, one or several out."
-)
-MODULE_HEAD = _block(
-    "head", None, "modules:ModuleHead", ModuleOptions, "Any torch.nn.Module as the head: tensors in, the output out."
-)
-MODULE_PART = _block(
-    "buffered",
-    None,
-    "module_parts:ModulePart",
-    ModulePartOptions,
-    'A part of a network that the architecture "module" cuts.',
-)
-MODULE_PART_HEAD = _block(
-    "head",
-    None,
-    "module_parts:ModulePartHead",
-    ModulePartOptions,
-    'The last part of a network that the architecture "module" cuts.',
 )

@@ -24,10 +24,9 @@ from torch.utils.data import IterableDataset
 from petra_graph.blocks.randomness import random_key
 from petra_graph.catalog.datasets.declared_datasets import TorchOptions
 from petra_graph.catalog.datasets.splits import OpenedDataSet
-from petra_graph.catalog.named_code import named_code
 from petra_graph.errors import Problem, RunFailed, SpecError
 from petra_graph.kinds.generators import as_they_were, seed_all
-from petra_graph.plugins import DataFacts, DataSet
+from petra_graph.plugins import DataFacts, DataSet, named_code
 
 _WIDENED = {
     torch.bool: torch.int64,

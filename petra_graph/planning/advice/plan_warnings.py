@@ -11,9 +11,11 @@ from petra_graph.compiler.memory_and_time import Prediction
 from petra_graph.compiler.profile_check import taken_under_load
 from petra_graph.errors import shown
 from petra_graph.graph.node_graph import INPUT
+from petra_graph.graph_passes import MeasuredGraph
 from petra_graph.planning.advice.delay_corrections import corrections_without_effect
 from petra_graph.planning.advice.delay_warnings import delayed, latest, less_depth, merging
 from petra_graph.planning.advice.plan_assumptions import device_guesses
+from petra_graph.planning.network.graph_passes import sentences
 from petra_graph.planning.network.measure_network import MeasuredNetwork
 from petra_graph.planning.network.shared_across_stages import across_stages
 from petra_graph.program.stage_program import Segment, StageProgram
@@ -50,26 +52,12 @@ def warnings_without_prediction(network: MeasuredNetwork, programs: Sequence[Sta
     """Yield the warnings that need no prediction, for runs that begin without one."""
     for text in across_stages(network.shapes, [program.nodes for program in programs]):
         yield f"{text}: partition.untie gives each a copy of its own, so this is another model than the tied one"
-    yield from _adapted_and_tied(network)
+    measured = MeasuredGraph(graph=network.graph, shapes=network.shapes)
+    for one in network.passes:
+        yield from sentences(one, "warnings", measured)
     yield from delayed(network, programs)
     yield from _beyond_the_run(network, latest(programs))
     yield from _without_effect(network, programs)
-
-
-def _adapted_and_tied(network: MeasuredNetwork) -> Iterator[str]:
-    """Name tied weights of which one use has an adapter."""
-    uses: dict[str, dict[str, bool]] = {}
-    for name, node in network.graph.nodes.items():
-        adapted = {f"{layer}.weight" for layer in node.tuning.adapted} if node.tuning else ()
-        for key, shared in network.shapes[name].shared.items():
-            uses.setdefault(shared.label, {})[key] = key in adapted
-    for label, keys in uses.items():
-        if len(keys) > 1 and any(keys.values()):
-            layers = [key.rpartition(".")[0] for key, has_adapter in keys.items() if has_adapter]
-            yield (
-                f"an adapter of {' and '.join(layers)} is no adapter of the other layers that have {label}, too: the trained network has two "
-                "values where the tied one has one, so it is exported as torch-export or onnx, and not as safetensors"
-            )
 
 
 def _beyond_the_run(network: MeasuredNetwork, stale: float) -> Iterator[str]:

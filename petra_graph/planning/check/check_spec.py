@@ -10,6 +10,8 @@ problems are raised together.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import partial
+from operator import itemgetter
 from typing import Any, cast
 
 import attrs
@@ -28,6 +30,7 @@ from petra_graph.graph.node_graph import NodeGraph
 from petra_graph.kinds.architecture import expand
 from petra_graph.kinds.block import BLOCK, BlockDeclaration
 from petra_graph.kinds.data_set import DataFacts, completed_options, declared_facts, declared_samples
+from petra_graph.kinds.graph_pass import GRAPH_PASS, GraphPassDeclaration
 from petra_graph.kinds.logger import LOGGER, missing_package
 from petra_graph.kinds.plugin import FIRST_PARTY, Plugin, read_options
 from petra_graph.kinds.plugin_kind import PluginKind
@@ -37,6 +40,7 @@ from petra_graph.program.method import Method
 from petra_graph.program.placement import Partition
 from petra_graph.record.plugin_packages import packages_then
 from petra_graph.registry.discovery import JOINTS
+from petra_graph.registry.first_party import or_missing
 from petra_graph.registry.joints import not_installed
 from petra_graph.registry.local_plugins import code_problem, missing_module
 from petra_graph.registry.registry import Registry, discover
@@ -74,7 +78,7 @@ def check_spec(
     """
     registry = registry or discover()
     loaded = load(given, overrides, registry.spec_class)
-    problems = ProblemCollector(loaded=loaded, wrong=list(loaded.problems))
+    problems = ProblemCollector(loaded=loaded, wrong=[or_missing(problem) for problem in loaded.problems])
     folders = dict.fromkeys((*loaded.folders, *folders, *registry.folders))
     check = _Check(
         loaded=loaded,
@@ -90,6 +94,7 @@ def check_spec(
     if facts is None:
         plugins["data"], unread = check.completed(plugins["data"])
         facts = check.facts(plugins["data"])
+    passes = check.passes()
     nodes = check.nodes(plugins["architecture"], facts)
     if not nodes:  # a network that is known without the data is planned without it
         problems.add(unread)
@@ -101,7 +106,7 @@ def check_spec(
     if loaded.spec is not None:
         problems.add(compile_problems(loaded.spec))
     check.probe()
-    stages = check.stages(graph, method)
+    stages = check.stages(graph, method, changes=bool(passes))
     problems.raise_any()
     assert loaded.spec is not None
     assert facts is not None
@@ -121,6 +126,7 @@ def check_spec(
         callbacks=lists["callback"],
         metrics=lists["metric"],
         added={table: found for table, found in lists.items() if table not in PLUGIN_LISTS},
+        passes=passes,
         unchecked_blocks=tuple(dict.fromkeys(node.spec.block for node in nodes if node.plugin is None)),
         **cast(Mapping[str, ConfiguredPlugin], plugins),
     )
@@ -231,6 +237,17 @@ class _Check:
                 found[key] = ConfiguredPlugin(plugin=plugin, options=options, path=(*path, "options"), label=label)
         return tuple(found.values())
 
+    def passes(self) -> tuple[ConfiguredPlugin, ...]:
+        """Resolve the graph passes whose tables there are, in their order."""
+        found: list[tuple[int, ConfiguredPlugin]] = []
+        for table in self.registry.passes:
+            plugin = self.resolve(GRAPH_PASS, table, (table,)) if table in self.loaded.values else None
+            if plugin is not None and self.loaded.spec is not None:
+                options = getattr(self.loaded.spec, table)
+                order = cast(GraphPassDeclaration, plugin.declaration).order
+                found.append((order, ConfiguredPlugin(plugin=plugin, options=options, path=(table,))))
+        return tuple(one for _, one in sorted(found, key=itemgetter(0)))
+
     def default_loggers(self) -> tuple[ConfiguredPlugin, ...]:
         """Return the loggers of a specification that names none: TensorBoard, where it is installed."""
         try:
@@ -249,7 +266,7 @@ class _Check:
     def _resolved(self, kind: PluginKind, name: str) -> Plugin:
         """Return the plugin of that name. One whose options name the user's code counts as the user's: it is tried before a run."""
         plugin = self.registry.resolve(kind, name)
-        with_code = plugin.is_first_party and keys_with(IS_CODE, plugin.declaration.options)
+        with_code = keys_with(IS_CODE, plugin.declaration.options)
         return attrs.evolve(plugin, distribution="") if with_code else plugin
 
     def options(self, plugin: Plugin, mapping: Mapping[str, Any], path: Path) -> Any:
@@ -379,12 +396,14 @@ class _Check:
                 partition = attrs.evolve(partition, device_type=None)  # it may name what could not be read
             self.problems.add(device_problems(partition))
 
-    def stages(self, graph: NodeGraph | None, method: tuple[Method, RequestedSchedule] | None) -> Partition | None:
+    def stages(
+        self, graph: NodeGraph | None, method: tuple[Method, RequestedSchedule] | None, *, changes: bool
+    ) -> Partition | None:
         """Return the given stages; only a graph without problems can be cut."""
         spec = self.loaded.spec
         if graph is None or spec is None or method is None or self.problems.any:
             return None
-        return self.problems.attempt(given_stages, graph, spec, method[1])
+        return self.problems.attempt(partial(given_stages, changes=changes), graph, spec, method[1])
 
 
 def _as_head(node: NodeInput) -> NodeInput:

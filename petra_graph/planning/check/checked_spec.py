@@ -90,6 +90,8 @@ class CheckedSpec:
     """Of the evaluations, each with a label of its own."""
     added: Mapping[str, tuple[ConfiguredPlugin, ...]]
     """The plugins of kinds that other packages add, by the table that names them."""
+    passes: tuple[ConfiguredPlugin, ...]
+    """The graph passes whose tables the specification has, in the order in which they change the network."""
     unchecked_blocks: tuple[str, ...]
     """The "module:attribute" blocks that were not imported, and so not checked."""
 
@@ -122,6 +124,7 @@ class CheckedSpec:
             *self.callbacks,
             *self.metrics,
             *chain(*self.added.values()),
+            *self.passes,
         )
         blocks = [(node.plugin, node.options) for node in self.graph.nodes.values() if node.plugin is not None]
         return [*((one.plugin, one.options) for one in tables), *blocks]
@@ -131,14 +134,19 @@ class CheckedSpec:
         return [plugin for plugin, _ in self.configured]
 
 
-def given_stages(graph: NodeGraph, spec: Spec, schedule: RequestedSchedule) -> Partition | None:
+def given_stages(
+    graph: NodeGraph, spec: Spec, schedule: RequestedSchedule, *, changes: bool = False
+) -> Partition | None:
     """Return the stages that the specification lists, or one for each node; None where it gives a number of stages.
+
+    Args:
+        changes: whether graph passes are still to change the kinds of nodes.
 
     Raises:
         SpecError: the listed stages do not fit the network, or the listed depths do not fit the stages, or nodes cannot keep what is
-            listed for them; a conversion, which makes nodes reversible, comes before that.
+            listed for them.
     """
-    if spec.conversion is None and (problems := list(keep_problems(spec.method, graph))):
+    if not changes and (problems := list(keep_problems(spec.method, graph))):
         raise SpecError(problems)
     stages = spec.partition.stages
     if stages == "auto":

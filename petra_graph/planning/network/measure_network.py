@@ -20,16 +20,16 @@ from petra_graph.errors import Problem, SpecError, at_path
 from petra_graph.kinds.data_set import DataFacts
 from petra_graph.kinds.plugin import FIRST_PARTY, builder
 from petra_graph.measure.cost_table import Conditions, measure_costs
-from petra_graph.measure.node_shapes import Memo, NodeShapes, measure_shapes, outputs_for
+from petra_graph.measure.node_shapes import Memo, NodeShapes, outputs_for
 from petra_graph.measure.shared_parameters import shared_parameter_problems
 from petra_graph.planning.check.checked_spec import CheckedSpec
-from petra_graph.planning.network.converted_graph import converted
-from petra_graph.planning.network.finetuned_graph import tuned
+from petra_graph.planning.network.graph_passes import measure_changed
 from petra_graph.planning.network.shared_across_stages import counted_once, kept_together, shared_in_stages
 from petra_graph.program.device_types import Device
 from petra_graph.program.node_costs import CostTable
 from petra_graph.program.placement import Placement
 from petra_graph.program.stage_program import StageProgram
+from petra_graph.spec.value_types import as_mapping
 
 
 @frozen(kw_only=True)
@@ -89,7 +89,10 @@ class MeasuredNetwork(CheckedSpec):
     @property
     def settings(self) -> Mapping[str, Any]:
         """The settings that a profile must have been taken with, in addition to the network."""
-        return settings_of(self.spec, (self.optimizer.plugin.name, self.optimizer.options), self.loss.plugin.name)
+        passes = {one.plugin.name: as_mapping(one.options) for one in self.passes}
+        return settings_of(
+            self.spec, (self.optimizer.plugin.name, self.optimizer.options), self.loss.plugin.name, passes
+        )
 
     def costs(self) -> CostTable:
         """Return what nodes cost, measured once for each set of kinds, micro-batch, precision and clipping.
@@ -102,7 +105,7 @@ class MeasuredNetwork(CheckedSpec):
         """
         spec = self.spec
         nodes = [
-            (node.name, node.kind, node.inputs, node.plugin, node.options, node.conversion, node.tuning)
+            (node.name, node.kind, node.inputs, node.plugin, node.options, node.wrappers)
             for node in self.graph.nodes.values()
         ]
         plugins = [(part.plugin, part.options) for part in (self.loss, self.optimizer)]
@@ -172,15 +175,10 @@ def measure(checked: CheckedSpec) -> MeasuredNetwork:
     """
     facts, graph = checked.facts, checked.graph
     dtype = torch.int64 if facts.dtype == "int64" else torch.float32
-    shapes = measure_shapes(graph, facts.shape, dtype)
-    if checked.spec.conversion is not None:
-        graph = converted(graph, shapes, checked.spec.conversion)
-        if problems := list(keep_problems(checked.spec.method, graph)):
-            raise SpecError(problems)
-        checked, shapes = evolve(checked, graph=graph), measure_shapes(graph, facts.shape, dtype)
-    if checked.spec.finetune is not None:
-        graph = tuned(graph, shapes, checked.spec.finetune)
-        checked, shapes = evolve(checked, graph=graph), measure_shapes(graph, facts.shape, dtype)
+    graph, shapes = measure_changed(graph, checked.passes, facts.shape, dtype)
+    checked = evolve(checked, graph=graph)
+    if problems := list(keep_problems(checked.spec.method, graph)):
+        raise SpecError(problems)
     if shared := list(shared_parameter_problems(graph, shapes)):
         raise SpecError(shared)
     network = MeasuredNetwork(**asdict(checked, recurse=False), shapes=shapes)

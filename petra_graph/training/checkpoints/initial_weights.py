@@ -18,8 +18,6 @@ import torch
 from attrs import frozen
 
 from petra_graph.blocks import Block
-from petra_graph.blocks.couplings.residual_chain import COEFFICIENTS
-from petra_graph.blocks.low_rank_adapters import NAMES
 from petra_graph.errors import Problem, SpecError, at_path, shown
 from petra_graph.kinds.author_code import author_code, resolve_location
 from petra_graph.measure.node_shapes import build_to_look_at
@@ -77,7 +75,7 @@ def initial_weights(init: InitSpec, network: MeasuredNetwork) -> InitialWeights:
             Problem(message=f"there is no file {file}", hint="give a file or a run's directory", path=_PATH)
         )
     here, shared = _tensors(network)
-    new = set(_of_the_spec(network))
+    new = set(_of_graph_passes(network))
     with _opened(file, init.reader) as opened:
         names = _unwrapped(opened.shapes, {*here, *map(_key, here)})
         there = {name: opened.shapes[stored] for name, stored in names.items()}
@@ -93,7 +91,8 @@ def initial_weights(init: InitSpec, network: MeasuredNetwork) -> InitialWeights:
         raise SpecError(Problem(message=f"{file} does not fit: {'; '.join(faults)}", hint=hint, path=_PATH))
     said = [f"{len(fitting)} of {len(here)} tensors come from {file}"]
     if begun := (new & here.keys()) - fitting.keys():
-        said.append(f"{plural(len(begun), 'tensor')} of adapters and couplings begin anew")
+        tables = " and ".join(f"[{one.plugin.name}]" for one in network.passes)
+        said.append(f"{plural(len(begun), 'tensor')} of {tables} begin anew")
     if left_out:
         said.append(f"{listed(left_out, _LISTED)} left out")
     return InitialWeights(file=file, reader=init.reader, fitting=fitting, said="; ".join([*said, *faults]))
@@ -194,13 +193,10 @@ def _unequal(opened: WeightFile, fitting: Mapping[str, str], of: Mapping[str, st
             yield f"{listed(list(names), _LISTED)} of the file are one tensor in the network, and differ"
 
 
-def _of_the_spec(network: MeasuredNetwork) -> Iterator[str]:
-    """Yield the tensors that `[finetune]` and `[conversion]` add to the network's own."""
+def _of_graph_passes(network: MeasuredNetwork) -> Iterator[str]:
+    """Yield the tensors that graph passes add to the network's own."""
     for name, node in network.graph.nodes.items():
-        if node.conversion is not None and node.conversion.step is not None:
-            yield from (f"{name}{SEPARATOR}{one}" for one in COEFFICIENTS)
-        if node.tuning is not None:
-            yield from (f"{name}{SEPARATOR}{layer}.{one}.weight" for layer in node.tuning.adapted for one in NAMES)
+        yield from (f"{name}{SEPARATOR}{one}" for wrapper in node.wrappers for one in wrapper.tensors)
 
 
 @contextmanager

@@ -11,7 +11,6 @@ from petra_graph.compiler.spec_checks import device_count
 from petra_graph.graph.node_graph import NodeGraph
 from petra_graph.kinds.data_set import DataFacts
 from petra_graph.planning.check.checked_spec import CheckedSpec, ConfiguredPlugin
-from petra_graph.planning.network.converted_graph import unconverted
 from petra_graph.spec.located_paths import absolute, path_keys
 from petra_graph.spec.model import DataSpec, GraphSpec, InputSpec, NodeSpec, PluginSpec, Spec
 from petra_graph.spec.value_types import as_mapping
@@ -107,7 +106,7 @@ def written_out(graph: NodeGraph, facts: DataFacts) -> GraphSpec:
             NodeSpec(
                 name=node.name, block=node.block, kind=node.kind, inputs=node.inputs, options=_options(node.options)
             )
-            for node in unconverted(graph).nodes.values()  # `[conversion]` converts them again
+            for node in graph.as_given.nodes.values()  # graph passes change them again
         ),
     )
 

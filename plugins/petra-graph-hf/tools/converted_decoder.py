@@ -22,11 +22,11 @@ import click
 import numpy as np
 import torch
 from petra_graph_hf.names import EMBEDDING, HEAD
+from petra_graph_modules.converted_blocks import Coupling, step_around
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
 from petra_graph.blocks import Block
-from petra_graph.blocks.converted_blocks import Coupling, step_around
 from petra_graph.blocks.couplings.residual_chain import COEFFICIENTS
 from petra_graph.measure.initial_blocks import initial_block
 from petra_graph.record.run_directory import environment

@@ -9,6 +9,8 @@ from typing import Any
 
 import pytest
 import torch
+from petra_graph_modules.cutting import CannotCut
+from petra_graph_modules.cutting.deferred_values import carry_out
 from petra_graph_torchvision import architectures, table
 from petra_graph_torchvision.blocks import NetworkHead, NetworkPiece
 from petra_graph_torchvision.cutting import traced
@@ -17,8 +19,6 @@ from petra_graph_torchvision.networks import cut_network
 from torch import Tensor, nn
 from torchvision import models
 
-from petra_graph.cutting import CannotCut
-from petra_graph.cutting.deferred_values import carry_out
 from petra_graph.plugins import DataFacts
 
 WITHOUT_AUXILIARY = {"aux_logits": False, "init_weights": True}

@@ -12,6 +12,7 @@ from typing import Any
 
 import click
 import torch
+from petra_graph_modules.cutting.deferred_values import DeferredValues
 from petra_graph_torchvision import architectures, table
 from petra_graph_torchvision.blocks import NetworkHead, NetworkPiece
 from petra_graph_torchvision.declared import PieceOptions
@@ -19,7 +20,6 @@ from petra_graph_torchvision.networks import build_and_cut
 from torch import Tensor
 from torchvision import models
 
-from petra_graph.cutting.deferred_values import DeferredValues
 from petra_graph.plugins import DataFacts
 from petra_graph.record.run_directory import environment
 

@@ -11,12 +11,11 @@ from pathlib import Path
 
 import petra_graph_torchvision
 import torch
+from petra_graph_modules.cutting import CutNetwork, Part, copy_part
 from petra_graph_torchvision.declared import PieceOptions
 from petra_graph_torchvision.networks import cut_network
 from torch import fx, nn
 from torchvision import models
-
-from petra_graph.cutting import CutNetwork, Part, copy_part
 
 TABLE = Path(petra_graph_torchvision.__file__).with_name("nodes.json")
 SIDE = 256

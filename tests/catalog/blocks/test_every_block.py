@@ -12,7 +12,6 @@ from petra_graph.kinds.block import BlockDeclaration
 from petra_graph.testing import Trial, check_block, check_imports_no_torch, check_inverse, check_shapes
 
 IMAGE, PLANE, ROW = (3, 6, 6), (8, 6, 6), (9,)
-UNET = {"build": "tests.cutting.networks:UNet", "shape": (1, 8, 8)}
 TRIALS = {
     "conv-stem": (declared_blocks.CONV_STEM, [IMAGE], {"channels": 4}),
     "conv-stem, large images": (
@@ -40,23 +39,6 @@ TRIALS = {
     "add, one stream": (declared_blocks.ADD, [ROW] * 3, {"streams": 1}),
     "pool-linear": (declared_blocks.POOL_LINEAR, [PLANE, PLANE], {"outputs": 5}),
     "pool-linear, rows": (declared_blocks.POOL_LINEAR, [ROW], {"outputs": 5}),
-    "module": (
-        declared_blocks.MODULE,
-        [IMAGE],
-        {"module": "torch.nn:Conv2d", "kwargs": {"in_channels": 3, "out_channels": 4, "kernel_size": [3, 3]}},
-    ),
-    "module, several streams": (
-        declared_blocks.MODULE,
-        [ROW, ROW],
-        {"module": "torch.nn:Bilinear", "kwargs": {"in1_features": 9, "in2_features": 9, "out_features": 2}},
-    ),
-    "module-head": (
-        declared_blocks.MODULE_HEAD,
-        [ROW],
-        {"module": "torch.nn:Linear", "kwargs": {"in_features": 9, "out_features": 3}},
-    ),
-    "module-part": (declared_blocks.MODULE_PART, [(1, 8, 8)], {**UNET, "node": "down.0"}),
-    "module-part-head": (declared_blocks.MODULE_PART_HEAD, [(4, 8, 8)], {**UNET, "node": "last"}),
 }
 ALL_BLOCKS = [value for value in vars(declared_blocks).values() if isinstance(value, BlockDeclaration)]
 

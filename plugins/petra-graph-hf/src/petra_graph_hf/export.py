@@ -14,7 +14,6 @@ import torch
 from attrs import frozen
 from transformers import AutoConfig, AutoModelForCausalLM
 
-from petra_graph.blocks.low_rank_adapters import merge_adapters
 from petra_graph.errors import RunFailed, SpecError
 from petra_graph.inference.saved_run import SavedRun
 from petra_graph.inference.trained_network import Network
@@ -59,8 +58,8 @@ def export_folder(
         raise SpecError(f"{folder} is there already", "name a new or an empty folder")
     opened = SavedRun.open(run, ['conversion.coupling="none"'] if unconverted else [])
     network, _ = opened.load(weights)
-    merge_adapters(network)
-    if any(node.conversion is not None for node in network.graph.nodes.values()):
+    network.merge()
+    if any(one.plugin.name == "conversion" and one.options.coupling != "none" for one in opened.network.passes):
         message = f"the network of {opened.directory} is converted, and transformers has no such layers"
         hint = "--unconverted writes the network without [conversion], with the same weights; its outputs are others"
         raise SpecError(message, hint)

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from petra_graph_modules.cutting import copy_part
 from torch import Tensor
 
 from petra_graph.blocks import Block, Buffered, Head, Shape, Streams
-from petra_graph.cutting import copy_part
 from petra_graph_torchvision.declared import PieceOptions
 from petra_graph_torchvision.networks import as_read, find_piece, whole_network
 

@@ -8,9 +8,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from petra_graph_modules.cutting import CONTAINERS, CannotCut
 from torch import fx, nn
-
-from petra_graph.cutting import CONTAINERS, CannotCut
 
 
 def traced(network: nn.Module) -> fx.Graph:

@@ -6,11 +6,11 @@ from collections.abc import Callable, Mapping
 from functools import cache, partial
 from typing import Any
 
+from petra_graph_modules.cutting import CannotCut, CutNetwork, HeldNetwork, Part, RecordedForward, parts_of, weighs
 from torch import Tensor, nn
 from torch.nn import functional
 from torchvision import __version__, models
 
-from petra_graph.cutting import CannotCut, CutNetwork, HeldNetwork, Part, RecordedForward, parts_of, weighs
 from petra_graph_torchvision.cutting import may_cut, traced
 from petra_graph_torchvision.declared import PieceOptions
 from petra_graph_torchvision.table import nodes

@@ -1,0 +1,1 @@
+"""Any `torch.nn.Module` as nodes of petra-graph, for the distribution petra-graph-modules."""

@@ -1,0 +1,294 @@
+"""A module's forward as a graph of operations, recorded while it runs on samples without values.
+
+The forward runs as it is, on torch's meta device, and every torch function that it calls is written down; modules that are *units* are
+one operation each. Python runs for real, so branches on options and sizes, loops over lists of modules and dictionaries of outputs need
+no rewriting. What depends on a tensor's values cannot be recorded, and is refused with the line.
+
+Decision: neither `torch.fx.symbolic_trace` nor `torch.export`. The first gives the forward proxies, which are no tensors: `isinstance`,
+`torch.arange(x.shape[1], device=x.device)` and branches on sizes fail. The second runs it for real, but returns operations of
+aten: batch normalisations, embeddings and dropout are no modules any more, on which weight decay, running statistics and the difference between
+training and evaluation depend. The result is a graph of torch.fx.
+
+A forward is recorded with two sizes of batch, and once more with another length for samples that are tokens; numbers that follow from
+these are computed again when the graph runs. It is recorded in training and in evaluation, which may give other arguments to the same operations.
+"""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import torch
+from attrs import Factory, field, frozen
+from torch import Tensor, fx, nn
+
+from petra_graph.blocks.moving_state import moved, state_of
+from petra_graph.kinds.author_code import author_line
+from petra_graph.kinds.generators import seeded
+from petra_graph.units import listed
+from petra_graph_modules.cutting.borrowed_network import borrowed
+from petra_graph_modules.cutting.cannot_cut import CannotCut
+from petra_graph_modules.cutting.operations import numbered
+from petra_graph_modules.cutting.recorder import OF_JIT, Recorder
+from petra_graph_modules.cutting.two_modes import expect_alike, returned, twins_of
+
+_BATCHES = (3, 5)
+_COUNT = (
+    "count in a buffer of a module of its own, in place, and only while its attribute `track_running_stats` is true"
+)
+
+
+@frozen
+class Size:
+    """A number that follows from the sizes of a batch: constant + of_n n + of_t t + of_both n t, of n samples of length t."""
+
+    constant: int
+    of_n: int
+    of_t: int = 0
+    of_both: int = 0
+
+    @property
+    def of_length(self) -> bool:
+        return bool(self.of_t or self.of_both)
+
+    def __call__(self, n: int, t: int) -> int:
+        return self.constant + self.of_n * n + self.of_t * t + self.of_both * n * t
+
+
+@frozen(eq=False)
+class RecordedForward:
+    """The operations of a forward. Arguments may be `Size` and `Device`."""
+
+    training: fx.Graph
+    evaluation: fx.Graph
+    """The same operations, whose other arguments may differ; it may be without some that training returns, such as an auxiliary head."""
+    twins: Mapping[fx.Node, fx.Node] = field(
+        default=Factory(
+            lambda made: dict(zip(made.training.nodes, made.evaluation.nodes, strict=True)), takes_self=True
+        )
+    )
+    """By operation in training, the same one in evaluation."""
+    returns: Mapping[bool, Any] = field(factory=lambda: {True: 0, False: 0})
+    """What it returns in training, and in evaluation, with numbers in the places of tensors: which of the values that training returns."""
+
+
+def recorded(
+    network: nn.Module, units: Mapping[nn.Module, str], sample: Sequence[int], dtype: torch.dtype
+) -> RecordedForward:
+    """Record the forward of a network.
+
+    Args:
+        network: its parameters may be on the meta device; they are not changed.
+        units: the modules that are one operation each, and their names.
+        sample: the shape of a sample, without the batch.
+        dtype: of the samples.
+
+    Raises:
+        CannotCut: the forward depends on values, or fails.
+    """
+    lengths = [sample[0], sample[0] - 1] if dtype == torch.int64 and sample and sample[0] > 1 else []
+
+    def graphs(*, train: bool) -> dict[tuple[int, int], fx.Graph]:
+        sizes = [(n, t) for t in (lengths or [0]) for n in _BATCHES]
+        found: dict[tuple[int, int], fx.Graph] = {}
+        for key, (n, t) in enumerate(sizes):
+            sample_of_length = (t, *sample[1:]) if lengths else sample
+            forward = _Forward(
+                network=network, units=units, shape=(n, *sample_of_length), dtype=dtype, train=train, key=key
+            )
+            try:
+                found[n, t] = forward.record()
+            except CannotCut:
+                if not lengths or t == lengths[0]:
+                    raise
+        return found
+
+    training, evaluation = graphs(train=True), graphs(train=False)
+    one, other = _joined(training), _joined(evaluation)
+    twins = twins_of(one, other)
+    return RecordedForward(one, other, twins, returned(one, other, twins))
+
+
+@frozen(kw_only=True)
+class _Forward:
+    """A forward to be recorded."""
+
+    network: nn.Module
+    units: Mapping[nn.Module, str]
+    shape: Sequence[int]
+    dtype: torch.dtype
+    train: bool
+    key: int
+    """What the global generators are seeded with; 0: the forward is called again, which must do the same."""
+
+    def record(self) -> fx.Graph:
+        try:
+            return self._recorded("meta")
+        except CannotCut as error:
+            if not _needs_values(error.__cause__):
+                raise
+        return self._recorded("cpu")
+
+    def _recorded(self, device: str) -> fx.Graph:
+        with seeded(self.key), borrowed(self.network, device) as names:
+            self.network.train(self.train)
+            first = self._called(Recorder(self.network, self.units, names, device))
+            if not self.key:
+                self._expect_buffers(names)
+                before = state_of(self.network)
+                again = self._called(Recorder(self.network, self.units, names, device, earlier=first.nodes))
+                _expect_same(first, again)
+                inside = tuple(f"{name}." for name in self.units.values())  # which the self-check asks
+                if names_moved := [one for one in moved(before, state_of(self.network)) if not one.startswith(inside)]:
+                    hint = f"draw with torch; {_COUNT}"
+                    raise CannotCut(
+                        f"its forward changes {listed(names_moved)} at each call, which its parts would not do", hint
+                    )
+        return first.graph
+
+    def _expect_buffers(self, names: Mapping[int, str]) -> None:
+        own = self.network.named_buffers(remove_duplicate=False)
+        if replaced := [name for name, one in own if id(one) not in names]:
+            raise CannotCut(f"its forward replaces the buffer {listed(replaced)}, which its parts would not do", _COUNT)
+
+    def _called(self, recorder: Recorder) -> Recorder:
+        sample = torch.zeros(*self.shape, dtype=self.dtype, device=recorder.device)
+        try:
+            with recorder.on(sample):
+                recorder.end(self.network(sample))
+        except CannotCut as error:
+            at = author_line(error)
+            raise CannotCut(f"{at}: {error}" if at else str(error), error.hint) from error.__cause__
+        except Exception as error:
+            reason = f"{type(error).__name__}: {str(error).strip().partition(chr(10))[0]}"
+            reason += _layer_at_fault(self.network, error)
+            at = author_line(error)
+            hint = f"it runs on {list(self.shape)} of {self.dtype}, of which {self.shape[0]} are the batch"
+            hint = OF_JIT if "TorchScript" in str(error) else hint
+            raise CannotCut(f"{f'{at}: ' if at else ''}its forward fails: {reason}", hint) from error
+        return recorder
+
+
+def _layer_at_fault(network: nn.Module, error: Exception) -> str:
+    """Return the innermost layer with weights that raised an error, with its sizes: torch's words on meta tensors have none."""
+    names, found = {id(module): name for name, module in network.named_modules()}, ""
+    for frame, _ in traceback.walk_tb(error.__traceback__):
+        layer, given = (frame.f_locals.get(name) for name in ("self", "input"))
+        weight = getattr(layer, "weight", None)
+        if id(layer) in names and isinstance(weight, Tensor) and isinstance(given, Tensor):
+            found = f" in {names[id(layer)] or 'the network'}, {layer}, whose weight is {list(weight.shape)}, on an input of {list(given.shape)}"
+    return found
+
+
+def _needs_values(error: BaseException | None) -> bool:
+    return isinstance(error, NotImplementedError) or "meta" in str(error).lower()
+
+
+def _expect_same(first: Recorder, again: Recorder) -> None:
+    """Expect that a second call returns what the first does; what follows from sizes alone may be kept from one to the other."""
+    numbers: dict[object, int] = {}
+    of_first = numbered(first.graph, numbers, {})
+    of_again = numbered(again.graph, numbers, {node: of_first[made] for node, made in again.kept.items()})
+    *_, output = first.graph.nodes
+    *_, output_again = again.graph.nodes
+    if of_first[output] == of_again[output_again]:
+        return
+    known = set(of_first.values())
+    line = next((node.meta["line"] for node, one in of_again.items() if one not in known and "line" in node.meta), "")
+    hint = "let it follow from the samples, its options and torch's random numbers alone; what counts or decides belongs into a module of its own"
+    raise CannotCut(f"{line}: its forward does something else when it is called again", hint)
+
+
+def _joined(graphs: Mapping[tuple[int, int], fx.Graph]) -> fx.Graph:
+    """Return one graph of those recorded with several sizes, with the numbers that follow from sizes as `Size`."""
+    (first, one), *others = graphs.items()
+    alike = [(first, one)]
+    for sizes, graph in others:
+        try:
+            expect_alike(one, graph, "with other sizes of the batch")
+        except CannotCut:
+            if sizes[1] == first[1]:
+                raise
+            continue  # the network reads samples of one length alone
+        alike.append((sizes, graph))
+    if len({t for (_, t), _ in alike}) > 1 and len(alike) < 2 * len(_BATCHES):
+        alike = [(sizes, graph) for sizes, graph in alike if sizes[1] == first[1]]
+    if len(alike) > len(_BATCHES):
+        try:
+            return _merged(alike)
+        except CannotCut:
+            alike = alike[: len(_BATCHES)]
+    return _merged(alike)
+
+
+def _merged(alike: Sequence[tuple[tuple[int, int], fx.Graph]]) -> fx.Graph:
+    one = alike[0][1]
+    changes = []
+    for nodes in zip(*[graph.nodes for _, graph in alike], strict=True):
+        sizes = [sizes for sizes, _ in alike]
+
+        def value(*values: Any, node: fx.Node = nodes[0], sizes: Sequence[tuple[int, int]] = sizes) -> Any:
+            return _size(values, sizes, node)
+
+        args = _zipped(value, [node.args for node in nodes])
+        kwargs = _zipped(value, [dict(node.kwargs) for node in nodes])
+        changes.append((nodes[0], args, kwargs))
+        if "shape" in nodes[0].meta:
+            nodes[0].meta.update(_layout([node.meta["shape"] for node in nodes], sizes))
+    for node, args, kwargs in changes:
+        node.meta["args"], node.meta["kwargs"] = args, kwargs
+    return one
+
+
+def _layout(shapes: Sequence[tuple[int, ...]], sizes: Sequence[tuple[int, int]]) -> dict[str, Any]:
+    """Return where a value has its samples.
+
+    Returns:
+        `samples`: the dimension that has them, alone or times another number, as in [t, n, width] and [n t, width]; None: all samples share it.
+        `rows`: whether it is [n, ...].
+        `length`: whether a row of it is [t, ...].
+    """
+    found: dict[int, float] = {}
+    for at, lengths in enumerate(zip(*shapes, strict=False)):
+        times = {(length / n, t) for length, (n, t) in zip(lengths, sizes, strict=True)}
+        if lengths[0] and len(times) == len({t for _, t in sizes}) and all(one.is_integer() for one, _ in times):
+            found[at] = max(one for one, _ in times)
+    samples = min(found, key=found.__getitem__, default=None)
+    rows = samples == 0 and found[0] == 1
+    of_row = [
+        shape[1:2] if rows else (shape[0] // n,) if samples == 0 else shape[:1]
+        for shape, (n, _) in zip(shapes, sizes, strict=True)
+    ]
+    return {"samples": samples, "rows": rows, "length": of_row == [(t,) for _, t in sizes]}
+
+
+def _zipped(function: Callable[..., Any], values: Sequence[Any]) -> Any:
+    """Apply a function to the plain values at each place of several like structures; nodes are those of the first."""
+    first = values[0]
+    if isinstance(first, fx.Node):
+        return first
+    if isinstance(first, tuple | list) and len({len(one) for one in values}) == 1:
+        items = [_zipped(function, list(item)) for item in zip(*values, strict=True)]
+        return tuple(items) if isinstance(first, tuple) else items
+    if isinstance(first, dict):
+        return {key: _zipped(function, [one[key] for one in values]) for key in first}
+    if isinstance(first, slice):
+        parts = [_zipped(function, [getattr(one, name) for one in values]) for name in ("start", "stop", "step")]
+        return slice(*parts)
+    return function(*values)
+
+
+def _size(values: Sequence[Any], sizes: Sequence[tuple[int, int]], node: fx.Node) -> Any:
+    if all(type(one) is type(values[0]) and one == values[0] for one in values):
+        return values[0]
+    if all(type(one) is int for one in values):
+        basis = [[1, n, *([t, n * t] if len(values) > len(_BATCHES) else [])] for n, t in sizes]
+        found = Size(
+            *map(round, torch.linalg.solve(torch.tensor(basis).double(), torch.tensor(values).double()).tolist())
+        )
+        if [found(*one) for one in sizes] == list(values):
+            return found
+    raise CannotCut(
+        f"{node.meta.get('line', '')}: an argument follows from the size of the batch, as {values[0]!r} and {values[1]!r}"
+    )
