@@ -29,6 +29,7 @@ from petra_graph.registry.discovery import (
     importers_of_torch,
     scan,
 )
+from petra_graph.registry.first_party import OF_PLUGINS, how_to_install
 from petra_graph.registry.local_plugins import is_local, resolve_local
 from petra_graph.spec.model import OfPlugins, Spec, with_tables
 
