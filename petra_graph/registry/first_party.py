@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-OF_VERBS: Mapping[str, str] = {}
+OF_VERBS: Mapping[str, str] = {"check": "petra-graph-conformance"}
 """The distribution of each verb of the command line."""
 OF_TABLES: Mapping[str, str] = {}
 """The distribution of each table of a spec."""

@@ -7,7 +7,7 @@ import re
 import torch
 
 from petra_graph import blocks
-from petra_graph.testing import check_block
+from petra_graph_conformance import check_block
 from tests.support import ROOT
 from tests.support.pages import Page, files_of
 

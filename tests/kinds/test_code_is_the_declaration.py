@@ -29,7 +29,7 @@ from petra_graph.plugins import (
 )
 from petra_graph.registry.local_plugins import possible_kinds
 from petra_graph.registry.registry import discover
-from petra_graph.testing import (
+from petra_graph_conformance import (
     LossTrial,
     OptimizerTrial,
     Trial,
@@ -42,7 +42,7 @@ from petra_graph.testing import (
     check_lr_schedule,
     check_optimizer,
 )
-from tests.kinds.plugin_of_each_kind import Split
+from tests.support.plugin_of_each_kind import Split
 
 
 @declares(DataSetDeclaration, "somewhere:Noise", read="somewhere:read")

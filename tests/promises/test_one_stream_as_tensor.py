@@ -9,7 +9,7 @@ import petra_graph as pg
 from petra_graph.blocks import Buffered, Head, Reversible
 from petra_graph.cli.main import main
 from petra_graph.program.method import METHODS
-from petra_graph.testing import check_block
+from petra_graph_conformance import check_block
 from tests.support.runs import only_run, weights_bytes
 
 MODULE = """\

@@ -13,7 +13,7 @@ from petra_graph.plugins import (
     DataFacts,
     Declaration,
 )
-from petra_graph.testing import examine
+from petra_graph_conformance import examine
 
 
 @frozen(kw_only=True)

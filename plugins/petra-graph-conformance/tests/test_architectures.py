@@ -9,8 +9,8 @@ import pytest
 
 from petra_graph.errors import SpecError
 from petra_graph.plugins import ArchitectureDeclaration, DataFacts, NodeSpec
-from petra_graph.testing import ArchitectureTrial, check_architecture
-from tests.kinds.plugin_of_each_kind import broken, declared
+from petra_graph_conformance import ArchitectureTrial, check_architecture
+from tests.support.plugin_of_each_kind import broken, declared
 
 STEM = NodeSpec(name="stem", block="linear-stem", options={"features": 4})
 LAYER = NodeSpec(name="layer", block="rev-mlp", kind="reversible", repeat=2, options={"hidden": 4})

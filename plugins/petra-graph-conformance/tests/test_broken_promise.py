@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from petra_graph.kinds.broken_promise import BrokenPromise, expect_close
+from petra_graph_conformance.broken_promise import BrokenPromise, expect_close
 
 
 @pytest.mark.parametrize("bad", [float("nan"), float("inf")])

@@ -10,7 +10,7 @@ from torch import nn
 
 from petra_graph.blocks import AdditiveCoupling, BlockDeclaration, Buffered
 from petra_graph.errors import SpecError
-from petra_graph.testing import PROMISES, BrokenPromises, Trial, check_block, promises_of
+from petra_graph_conformance import PROMISES, BrokenPromises, Trial, check_block, promises_of
 from tests.support.blocks import SHAPE, Scaled, Stem
 
 

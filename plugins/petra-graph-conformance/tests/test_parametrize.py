@@ -5,14 +5,14 @@ from __future__ import annotations
 import pytest
 
 from petra_graph.plugins import LossDeclaration
-from petra_graph.testing import BrokenPromise, LossTrial, Trial, parametrize_with_checks
+from petra_graph_conformance import BrokenPromise, LossTrial, Trial, parametrize_with_checks
 from tests.support import ROOT
 from tests.support.blocks import SHAPE, Scaled, Sound
 from tests.support.forks import command
 
 FILE = """
 import torch
-from petra_graph.testing import Trial, parametrize_with_checks
+from petra_graph_conformance import Trial, parametrize_with_checks
 from tests.support.forks import command
 from tests.support.blocks import SHAPE, Stem
 

@@ -11,8 +11,8 @@ from petra_graph.blocks import (
     Reversible,
     TwoFunctionCoupling,
 )
-from petra_graph.kinds.examined_promises import check_promise
-from petra_graph.testing import (
+from petra_graph_conformance.examined_promises import check_promise
+from petra_graph_conformance import (
     BrokenPromise,
     Trial,
     check_block,

@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from petra_graph.blocks import AdditiveCoupling, BlockDeclaration, Buffered, Reversible
-from petra_graph.testing import Trial, check_block, check_construction, check_declaration, check_shapes
+from petra_graph_conformance import Trial, check_block, check_construction, check_declaration, check_shapes
 from tests.support.blocks import SHAPE, Sound, Stem, caught
 
 SHARED = nn.Linear(6, 6)

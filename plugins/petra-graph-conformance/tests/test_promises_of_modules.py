@@ -11,7 +11,7 @@ from petra_graph.blocks import (
     BlockDeclaration,
     Buffered,
 )
-from petra_graph.testing import (
+from petra_graph_conformance import (
     BrokenPromise,
     Trial,
     check_autocast,

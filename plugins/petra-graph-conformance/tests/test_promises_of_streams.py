@@ -16,7 +16,7 @@ from petra_graph.blocks import (
     Reversible,
     frozen_statistics,
 )
-from petra_graph.testing import (
+from petra_graph_conformance import (
     Trial,
     check_block,
     check_evaluation_mode,

@@ -9,11 +9,11 @@ from torch import nn
 
 from petra_graph.blocks import Buffered, Head
 from petra_graph.kinds.block import BLOCK
-from petra_graph.promises.block_trial import Tokens
-from petra_graph.promises.blocks_at_a_glance import looks_sound
+from petra_graph_conformance.blocks.block_trial import Tokens
+from petra_graph_conformance.blocks.blocks_at_a_glance import looks_sound
 from petra_graph.registry.registry import discover
-from petra_graph.testing import Trial
-from petra_graph.testing.likely_trials import likely_trial
+from petra_graph_conformance import Trial
+from petra_graph_conformance.likely_trials import likely_trial
 from tests.promises import mistaken
 from tests.support.blocks import SHAPE, Scaled, Sound, Stem
 from tests.testing import test_promises_of_streams as streams

@@ -11,8 +11,8 @@ from petra_graph.blocks import AdditiveCoupling, Buffered, Head
 from petra_graph.kinds.architecture import ARCHITECTURE
 from petra_graph.kinds.block import BLOCK
 from petra_graph.kinds.loss import LOSS
-from petra_graph.kinds.outputs_and_targets import TARGETS
-from petra_graph.kinds.plugin_trial import as_plugin
+from petra_graph_conformance.outputs_and_targets import TARGETS
+from petra_graph_conformance.plugin_trial import as_plugin
 from petra_graph.plugins import (
     ArchitectureDeclaration,
     BlockDeclaration,
@@ -21,8 +21,8 @@ from petra_graph.plugins import (
     NodeSpec,
     SpecError,
 )
-from petra_graph.testing import LossTrial, Trial, check_block, check_meta_device, examine
-from petra_graph.testing.likely_trials import NoGuessFits, likely_trial
+from petra_graph_conformance import LossTrial, Trial, check_block, check_meta_device, examine
+from petra_graph_conformance.likely_trials import NoGuessFits, likely_trial
 
 
 class Embeds(Buffered):

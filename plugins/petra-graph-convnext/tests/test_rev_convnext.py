@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from petra_graph_convnext.block import RevConvNext
 from petra_graph_convnext.declared import REV_CONVNEXT, RevConvNextOptions
 
-from petra_graph.testing import Trial, check_block, check_imports_no_torch, check_inverse
+from petra_graph_conformance import Trial, check_block, check_imports_no_torch, check_inverse
 
 HERE = Path(__file__).parent.parent
 STREAMS = [(8, 6, 6), (8, 6, 6)]

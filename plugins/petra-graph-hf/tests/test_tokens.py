@@ -19,7 +19,7 @@ from tiny_models import VERSE, VOCABULARY, tiny, tokenizer, write_gguf
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 
 from petra_graph.plugins import SpecError
-from petra_graph.testing import check_dataset, check_imports_no_torch, check_metric
+from petra_graph_conformance import check_dataset, check_imports_no_torch, check_metric
 
 OPTIONS: dict[str, Any] = {"root": "verse.txt", "tokenizer": "model", "context": 12}
 

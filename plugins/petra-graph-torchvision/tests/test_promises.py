@@ -9,7 +9,7 @@ import pytest
 from petra_graph_torchvision import architectures, declared
 
 from petra_graph.plugins import DataFacts, SpecError
-from petra_graph.testing import check_architecture, check_block, check_imports_no_torch
+from petra_graph_conformance import check_architecture, check_block, check_imports_no_torch
 
 DIGITS = DataFacts(shape=(1, 8, 8), classes=10)
 

@@ -12,7 +12,7 @@ import torch
 from petra_graph_transformers import architectures, declared
 
 from petra_graph.plugins import BlockDeclaration, DataFacts, SpecError
-from petra_graph.testing import (
+from petra_graph_conformance import (
     check_architecture,
     check_block,
     check_callback,

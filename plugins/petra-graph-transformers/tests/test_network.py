@@ -15,7 +15,7 @@ from petra_graph_transformers.declared import (
 )
 from torch.nn import functional
 
-from petra_graph.testing import Trial, check_inverse
+from petra_graph_conformance import Trial, check_inverse
 
 
 @pytest.mark.long

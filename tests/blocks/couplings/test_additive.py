@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from torch import nn
 
 from petra_graph.blocks import AdditiveCoupling, Reversible, TwoFunctionCoupling, option
-from petra_graph.testing import Trial, check_block, check_gradients, check_inverse
+from petra_graph_conformance import Trial, check_block, check_gradients, check_inverse
 
 FEATURES = 6
 EXAMPLES = 25

@@ -32,8 +32,8 @@ from petra_graph.blocks import (
 )
 from petra_graph.blocks.grid import grid
 from petra_graph.blocks.randomness import fork_rng
-from petra_graph.promises.micro_batches_through_block import Harness, gradients_for
-from petra_graph.testing import Trial, check_block, check_gradients, check_inverse
+from petra_graph_conformance.blocks.micro_batches_through_block import Harness, gradients_for
+from petra_graph_conformance import Trial, check_block, check_gradients, check_inverse
 
 FEATURES = 6
 EXAMPLES = 20

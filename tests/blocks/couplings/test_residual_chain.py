@@ -8,7 +8,7 @@ from torch import nn
 
 from petra_graph.blocks import DualResidualEntry, DualResidualStep, MidpointEntry, MidpointStep
 from petra_graph.blocks.couplings.residual_chain import coefficient
-from petra_graph.testing import check_block
+from petra_graph_conformance import check_block
 
 FEATURES = 6
 A, B = 0.8, 0.5

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from petra_graph.catalog.blocks import declared_blocks
 from petra_graph.kinds.block import BlockDeclaration
-from petra_graph.testing import Trial, check_block, check_imports_no_torch, check_inverse, check_shapes
+from petra_graph_conformance import Trial, check_block, check_imports_no_torch, check_inverse, check_shapes
 
 IMAGE, PLANE, ROW = (3, 6, 6), (8, 6, 6), (9,)
 UNET = {"build": "tests.cutting.networks:UNet", "shape": (1, 8, 8)}

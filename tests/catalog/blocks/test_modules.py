@@ -11,7 +11,7 @@ from petra_graph.catalog.blocks import declared_blocks
 from petra_graph.catalog.blocks.declared_blocks import ModuleOptions
 from petra_graph.catalog.blocks.modules import Module
 from petra_graph.errors import SpecError
-from petra_graph.testing import check_block
+from petra_graph_conformance import check_block
 
 THERE = nn.Linear(2, 2)
 

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from petra_graph.catalog.datasets import declared_datasets
-from petra_graph.testing import check_dataset
+from petra_graph_conformance import check_dataset
 
 ALL_DATA_SETS = {
     "cifar10": (declared_datasets.CIFAR10, "cifar10_root", {}),

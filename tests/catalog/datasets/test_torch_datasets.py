@@ -16,8 +16,8 @@ from petra_graph.errors import PluginError, RunFailed, SpecError
 from petra_graph.kinds.checked_samples import CheckedData
 from petra_graph.kinds.data_set import DATA_SET, declared_facts
 from petra_graph.kinds.generators import states
-from petra_graph.kinds.plugin_trial import as_plugin
-from petra_graph.testing import check_dataset
+from petra_graph_conformance.plugin_trial import as_plugin
+from petra_graph_conformance import check_dataset
 
 
 class Pairs(Dataset):

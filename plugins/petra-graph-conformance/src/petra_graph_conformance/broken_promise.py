@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    import torch
-    from torch import Tensor
+import torch
+from torch import Tensor
 
 ROUNDINGS = 2**12
 """Units of rounding that a result may be off by: sums over a few thousand terms, in another order."""
@@ -24,8 +22,6 @@ class BrokenPromise(AssertionError):
 
 def tolerance(dtype: torch.dtype) -> float:
     """Return the largest relative error that rounding explains: 9e-13 in float64, 5e-4 in float32."""
-    import torch
-
     return ROUNDINGS * torch.finfo(dtype).eps
 
 
@@ -51,8 +47,6 @@ def expect_close(
     Raises:
         BrokenPromise: they differ by more than rounding, or are not finite.
     """
-    import torch
-
     dtype = dtype or torch.float64
     error, allowed = relative_error(one, other), tolerance(dtype)
     if not math.isfinite(error):
@@ -65,8 +59,6 @@ def expect_close(
 
 def all_equal(one: Sequence[Tensor], other: Sequence[Tensor]) -> bool:
     """Whether all tensors are equal, pair by pair."""
-    import torch
-
     return all(torch.equal(*pair) for pair in zip(one, other, strict=True))
 
 

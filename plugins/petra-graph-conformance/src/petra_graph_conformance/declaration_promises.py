@@ -8,12 +8,11 @@ import sys
 
 import attrs
 
-from petra_graph.kinds.broken_promise import BrokenPromise
 from petra_graph.kinds.declaration import Declaration, NoOptions, api_fault, find_fault
-from petra_graph.kinds.plugin_kind import Promise
-from petra_graph.kinds.plugin_trial import PluginTrial
-
-NO_TORCH_REMEDY = "keep declarations in a module that imports petra_graph.plugins alone, and __init__ empty"
+from petra_graph.registry.discovery import NO_TORCH_REMEDY
+from petra_graph_conformance.broken_promise import BrokenPromise
+from petra_graph_conformance.plugin_trial import PluginTrial
+from petra_graph_conformance.promise import Promise
 
 
 def check_plugin_declaration(trial: PluginTrial) -> None:
@@ -74,5 +73,5 @@ def _is_frozen(options: type) -> bool:
     return vars(options).get("__setattr__") is vars(NoOptions)["__setattr__"]
 
 
-DECLARATION = Promise("declaration", check_plugin_declaration, registration="its fields", foundation=True)
-NO_TORCH = Promise("no torch", check_code_imports_no_torch, kit="an interpreter of its own", applies=_is_packaged)
+DECLARATION = Promise("declaration", check_plugin_declaration, foundation=True)
+NO_TORCH = Promise("no torch", check_code_imports_no_torch, applies=_is_packaged)

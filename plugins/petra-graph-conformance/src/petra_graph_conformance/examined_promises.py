@@ -8,20 +8,13 @@ Decision: what applies to a plugin is known before anything runs, so that each p
 
 from __future__ import annotations
 
-from collections.abc import Collection
-from types import MappingProxyType
-
 from petra_graph.errors import PluginError
-from petra_graph.kinds.all_kinds import KINDS
 from petra_graph.kinds.author_code import raised_at
-from petra_graph.kinds.broken_promise import BrokenPromise
-from petra_graph.kinds.plugin_kind import Promise, When
-from petra_graph.kinds.plugin_trial import AnyTrial, StageTrial
-from petra_graph.kinds.promise_report import BrokenPromises, Outcome, Report, Status
-
-PROMISES = MappingProxyType({kind.noun: tuple(promise.name for promise in kind.asked("kit")) for kind in KINDS})
-"""The names of the promises of every kind of plugin, in the order in which they are checked: "block", "optimizer", and so on."""
-
+from petra_graph_conformance.all_checks import checks_of
+from petra_graph_conformance.broken_promise import BrokenPromise
+from petra_graph_conformance.plugin_trial import AnyTrial, StageTrial
+from petra_graph_conformance.promise import Promise, When
+from petra_graph_conformance.promise_report import Outcome, Report, Status
 
 _CHANNELS_LAST = (
     "write flatten or reshape instead of view: images are channels-last in memory, "
@@ -29,18 +22,12 @@ _CHANNELS_LAST = (
 )
 
 
-def promises_of(trial: AnyTrial) -> tuple[str, ...]:
-    """Return the names of the promises that apply: only reversible blocks have an inverse."""
-    return tuple(promise.name for promise in trial.kind.asked("kit") if promise.applies(trial))
-
-
-def check_promise(trial: AnyTrial, name: str) -> None:
+def check_promise(trial: AnyTrial, promise: Promise) -> None:
     """Check one promise; of a plugin that knows the delay of its stage, in each stage of the trial.
 
     Raises:
         BrokenPromise: it is broken, or the plugin's code raised an exception.
     """
-    (promise,) = (promise for promise in trial.kind.promises if promise.name == name)
     if not isinstance(trial, StageTrial):
         _check(trial, promise)
         return
@@ -50,13 +37,13 @@ def check_promise(trial: AnyTrial, name: str) -> None:
         except BrokenPromise as broken:
             if not case.place or case.place in broken.remedy:
                 raise
-            raise BrokenPromise(name, f"{broken.found} ({case.place})", broken.remedy) from broken.__cause__
+            raise BrokenPromise(promise.name, f"{broken.found} ({case.place})", broken.remedy) from broken.__cause__
 
 
 def _check(trial: AnyTrial, promise: Promise) -> None:
     name = promise.name
     try:
-        promise.function(trial)
+        promise.check(trial)
     except (KeyboardInterrupt, BrokenPromise):
         raise
     except PluginError as error:
@@ -70,24 +57,26 @@ def _check(trial: AnyTrial, promise: Promise) -> None:
         ) from error
 
 
-def examine(trial: AnyTrial, *, leave_out: Collection[str] = (), when: When = "kit") -> Report:
+def asked_of(trial: AnyTrial, when: When) -> tuple[Promise, ...]:
+    """Return the promises of the trial's kind that are asked at this time."""
+    checks = checks_of(trial.kind)
+    assert checks is not None, f"no package says what a {trial.kind.noun} promises"
+    return checks.asked(when)
+
+
+def examine(trial: AnyTrial, when: When = "kit") -> Report:
     """Check all promises that apply, and return their outcomes.
 
     Args:
         trial: a plugin with options, and what it needs to be tried.
-        leave_out: names of promises that the plugin does not make.
         when: only the promises that are asked then.
-
-    Raises:
-        ValueError: a name in `leave_out` is not that of a promise of the kind.
     """
-    expect_promises(trial, leave_out)
     outcomes: list[Outcome] = []
     fallen = False
-    for promise in trial.kind.asked("kit"):
+    for promise in asked_of(trial, "kit"):
         if not promise.applies(trial):
             continue
-        if fallen or promise.name in leave_out or getattr(promise, when) is None:
+        if fallen or not getattr(promise, when):
             outcomes.append(Outcome(promise=promise.name, status="not checked"))
             continue
         outcomes.append(_outcome(trial, promise))
@@ -95,28 +84,9 @@ def examine(trial: AnyTrial, *, leave_out: Collection[str] = (), when: When = "k
     return Report(kind=trial.kind.noun, name=trial.name, trial=trial.about, outcomes=outcomes)
 
 
-def expect_promises(trial: AnyTrial, names: Collection[str]) -> None:
-    """Raise ValueError where a name is not that of a promise of the trial's kind."""
-    known = [promise.name for promise in trial.kind.asked("kit")]
-    unknown = sorted(set(names) - set(known))
-    if unknown:
-        raise ValueError(f"no promise is called {', '.join(unknown)}; there are {', '.join(known)}")
-
-
-def conclude(report: Report) -> Report:
-    """Return a report without broken promises.
-
-    Raises:
-        BrokenPromises: a promise is broken.
-    """
-    if not report.kept:
-        raise BrokenPromises(report)
-    return report
-
-
 def _outcome(trial: AnyTrial, promise: Promise) -> Outcome:
     try:
-        check_promise(trial, promise.name)
+        check_promise(trial, promise)
     except BrokenPromise as broken:
         status: Status = "doubtful" if promise.doubt else "broken"
         return Outcome(promise=promise.name, status=status, found=broken.found, remedy=broken.remedy)

@@ -15,8 +15,9 @@ from petra_graph.kinds.author_code import raised_at
 from petra_graph.kinds.data_set import DATA_SET
 from petra_graph.kinds.generators import seeded
 from petra_graph.kinds.plugin import Plugin
-from petra_graph.kinds.plugin_trial import AnyTrial, read_given
 from petra_graph.registry.options_in_words import small_options
+from petra_graph_conformance.all_checks import GROUP, checks_of
+from petra_graph_conformance.plugin_trial import AnyTrial, read_given
 
 
 class NoGuessFits(SpecError):
@@ -40,11 +41,15 @@ def likely_trial(plugin: Plugin, options: Mapping[str, Any], given: Mapping[str,
         SpecError: it needs options, files or a package that only its user knows.
         PluginError: it cannot be loaded.
     """
+    checks = checks_of(plugin.kind)
+    if checks is None:
+        hint = f"its package names a KindChecks by an entry point of the group {GROUP}"
+        raise SpecError(f"no package says what a {plugin.kind.noun} promises", hint)
     small = small_options(plugin)
     guessed = [f"--set {name}=VALUE" for name in small if name not in options]
     read = read_given(plugin, {**small, **options})
     try:
-        trials: Sequence[AnyTrial] = plugin.kind.trials_of(plugin, read, given)
+        trials: Sequence[AnyTrial] = checks.trials_of(plugin, read, given)
     except SpecError as error:  # the files of a data set may not be here, which does not break a promise
         if plugin.kind is not DATA_SET or not guessed:
             raise
@@ -61,7 +66,7 @@ def likely_trial(plugin: Plugin, options: Mapping[str, Any], given: Mapping[str,
     for trial, fault in zip(trials, faults, strict=True):
         if _is_of_code(fault, faults):
             return trial
-    raise _no_guess_fits(trials[0], faults, guessed)
+    raise _no_guess_fits(trials[0], faults, guessed, checks.settings)
 
 
 def _attempt(trial: AnyTrial) -> BaseException | None:
@@ -81,9 +86,11 @@ def _is_of_code(fault: BaseException, faults: Sequence[BaseException]) -> bool:
     return isinstance(fault, PluginError) or not isinstance(fault, Exception) or (alike and isinstance(fault, _OF_CODE))
 
 
-def _no_guess_fits(first: AnyTrial, faults: Sequence[BaseException], guessed: Sequence[str]) -> NoGuessFits:
+def _no_guess_fits(
+    first: AnyTrial, faults: Sequence[BaseException], guessed: Sequence[str], settings: Mapping[str, str]
+) -> NoGuessFits:
     at, text = raised_at(faults[0]), str(faults[0]).strip().partition("\n")[0]
-    examples = " or ".join([*(f"--{name} {example}" for name, example in first.kind.settings.items()), *guessed])
+    examples = " or ".join([*(f"--{name} {example}" for name, example in settings.items()), *guessed])
     raised = f"{type(faults[0]).__name__}{at and f' at {at}'}{text and f': {text}'}"
     found = f"it takes none of {len(faults)} guessed inputs; with {first.about} it raised {raised}"
     return NoGuessFits(found, f"say what it takes, as in {examples}")

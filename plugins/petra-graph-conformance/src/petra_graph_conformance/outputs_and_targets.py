@@ -6,17 +6,16 @@ Every second sample is predicted rightly or nearly so: a count of right predicti
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import torch
+from torch import Tensor
 
 from petra_graph.kinds.tensor_trees import Tree
 
-if TYPE_CHECKING:
-    import torch
-    from torch import Tensor
-
 Shape = tuple[int, ...]
 """Of one sample's output."""
-DrawTargets = Callable[[Any, "torch.Generator"], Tree]
+DrawTargets = Callable[[Any, torch.Generator], Tree]
 """Draws the targets [n, ...] of outputs [n, ...]; either may be several."""
 _RIGHT = 6.0
 """The output of a right class, above all that are drawn."""
@@ -29,8 +28,6 @@ def classes_of(output: Tensor, generator: torch.Generator) -> Tensor:
 
     For one output, the classes are 0 and 1: it is the logit of class 1.
     """
-    import torch
-
     shape, classes = (output.shape[0], *output.shape[2:]), output.shape[1]
     drawn = torch.randint(max(classes, 2), shape, generator=generator)
     drawn[::2] = output[::2].argmax(1) if classes > 1 else output[::2, 0] > 0
@@ -44,8 +41,6 @@ def last_classes_of(output: Tensor, generator: torch.Generator) -> Tensor:
 
 def values_like(output: Tensor, generator: torch.Generator) -> Tensor:
     """Draw targets of the output's shape, standard normal; every second sample's are near its outputs."""
-    import torch
-
     drawn = torch.randn(output.shape, generator=generator)
     drawn[::2] = output[::2].to(drawn.dtype) + NEAR * drawn[::2]
     return drawn
@@ -78,8 +73,6 @@ def of_shapes(shape: Any, draw: Callable[[Shape], Tensor]) -> Tree:
 
 def outputs_for(shape: Shape, targets: Tensor) -> Tensor:
     """Draw outputs, those of every second sample right or near, so that metrics that count them are not 0 throughout."""
-    import torch
-
     generator = torch.Generator().manual_seed(0)
     output = torch.randn(len(targets), *shape, generator=generator)
     if targets.is_floating_point() and targets.shape == output.shape:

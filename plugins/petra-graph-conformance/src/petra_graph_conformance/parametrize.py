@@ -7,10 +7,10 @@ from collections.abc import Mapping
 from functools import partial
 from typing import TYPE_CHECKING
 
-from petra_graph.kinds.broken_promise import BrokenPromise
-from petra_graph.kinds.examined_promises import check_promise, expect_promises
-from petra_graph.kinds.plugin_kind import Promise
-from petra_graph.kinds.plugin_trial import AnyTrial
+from petra_graph_conformance.broken_promise import BrokenPromise
+from petra_graph_conformance.examined_promises import asked_of, check_promise
+from petra_graph_conformance.plugin_trial import AnyTrial
+from petra_graph_conformance.promise import Promise
 
 if TYPE_CHECKING:
     import pytest
@@ -39,7 +39,7 @@ def parametrize_with_checks(
 
     def checked(trial: AnyTrial, promise: Promise) -> None:
         try:
-            check_promise(trial, promise.name)
+            check_promise(trial, promise)
         except BrokenPromise as broken:
             if not promise.doubt or promise.name in expected:
                 raise
@@ -48,8 +48,11 @@ def parametrize_with_checks(
     expected = expected_failed_checks or {}
     cases = []
     for trial in trials:
-        expect_promises(trial, expected)
-        for promise in trial.kind.asked("kit"):
+        asked = asked_of(trial, "kit")
+        if unknown := sorted(expected.keys() - {promise.name for promise in asked}):
+            names = ", ".join(promise.name for promise in asked)
+            raise ValueError(f"no promise is called {', '.join(unknown)}; there are {names}")
+        for promise in asked:
             if not promise.applies(trial):
                 continue
             name = promise.name

@@ -14,7 +14,7 @@ from petra_graph.kinds.plugin import label as label_of
 from petra_graph.kinds.plugin_kind import PluginKind
 from petra_graph.registry.local_plugins import is_local, look_in, missing_module, possible_kinds
 from petra_graph.registry.registry import Registry
-from petra_graph.testing.likely_trials import in_words
+from petra_graph_conformance.likely_trials import in_words
 
 
 @attrs.frozen(kw_only=True)

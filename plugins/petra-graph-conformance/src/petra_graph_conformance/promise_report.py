@@ -17,8 +17,7 @@ class Outcome:
 
     Attributes:
         promise: its name.
-        status: kept; broken; doubtful, where what breaks it may be meant; or not checked, where a promise that it rests on is broken or
-            it was left out.
+        status: kept; broken; doubtful, if what breaks it may be meant; or not checked, if a promise that it rests on is broken.
         found: the observation that breaks it, by how much; "" where it is kept.
         remedy: what the author can do.
     """
@@ -86,11 +85,3 @@ class Report:
             return f"{head} keeps {checked} promises"
         count = f"{len(self.broken)} promises" if len(self.broken) > 1 else "a promise"
         return "\n".join([f"{head} breaks {count}", *findings(self.broken)])
-
-
-class BrokenPromises(AssertionError):
-    """A plugin breaks promises; `report` has all outcomes."""
-
-    def __init__(self, report: Report) -> None:
-        super().__init__(str(report))
-        self.report = report

@@ -5,22 +5,22 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import attrs
 import click
-from attrs import asdict
 
 from petra_graph.cli.options_and_output import echo, json_option, print_json
-from petra_graph.errors import PluginError, SpecError
-from petra_graph.kinds.data_set import DataFacts
-from petra_graph.kinds.outputs_and_targets import TARGETS
-from petra_graph.kinds.plugin_kind import PluginKind
-from petra_graph.kinds.promise_report import Outcome, findings
-from petra_graph.registry.registry import Registry, discover
-from petra_graph.spec.overrides import parse_override
-from petra_graph.spec.structure import structure_as
-from petra_graph.units import listed, plural
+
+if TYPE_CHECKING:
+    from petra_graph.kinds.plugin_kind import PluginKind
+    from petra_graph.plugins import DataFacts
+    from petra_graph.registry.registry import Registry
+    from petra_graph_conformance.plugins_to_check import Target
+
+TARGETS = ("classes", "last-classes", "values", "numbers", "binary")
+"""The names of `outputs_and_targets.TARGETS`, which needs torch."""
+FACTS = ("shape", "dtype", "classes", "target_shape", "target_dtype", "mean", "std", "class_names")
+"""The fields of DataFacts."""
 
 
 class _Shapes(click.ParamType[list[tuple[int, ...]]]):
@@ -56,7 +56,7 @@ class _Shapes(click.ParamType[list[tuple[int, ...]]]):
 @click.option("--output", metavar="SHAPE", type=_Shapes(), help="Shape of the outputs that a loss reads, as in 5x8x6.")
 @click.option(
     "--targets",
-    type=click.Choice(list(TARGETS)),
+    type=click.Choice(TARGETS),
     help="What a loss compares outputs with: a class for each sample, token or pixel of outputs [classes, ...] or, with "
     "last-classes, [..., classes]; values like the outputs; numbers for outputs [1, ...]; 0 or 1 like the outputs.",
 )
@@ -65,7 +65,7 @@ class _Shapes(click.ParamType[list[tuple[int, ...]]]):
     multiple=True,
     metavar="KEY=VALUE",
     help="What to tell an architecture about the data, as in --facts 'shape=[3,48,64]' --facts classes=5; may be repeated. "
-    f"Keys: {', '.join(one.name for one in attrs.fields(DataFacts))}.",
+    f"Keys: {', '.join(FACTS)}.",
 )
 @json_option
 @click.pass_context
@@ -81,7 +81,10 @@ def check(ctx: click.Context, /, names: Sequence[str], options: Sequence[str], a
     """
     import torch
 
-    from petra_graph.testing.plugins_to_check import find_targets
+    from petra_graph.errors import PluginError
+    from petra_graph.registry.registry import discover
+    from petra_graph_conformance.outputs_and_targets import TARGETS as DRAWN
+    from petra_graph_conformance.plugins_to_check import find_targets
 
     torch.set_num_threads(1)
     values, facts = _values(options, "--set"), _values(given.pop("facts"), "--facts")
@@ -93,7 +96,7 @@ def check(ctx: click.Context, /, names: Sequence[str], options: Sequence[str], a
         if more:
             raise click.BadParameter("an output is one shape, as in 5x8x6", param_hint="--output")
     if "targets" in settings:
-        settings["targets"] = TARGETS[settings["targets"]]
+        settings["targets"] = DRAWN[settings["targets"]]
     registry = discover()
     targets = [found for name in names for found in find_targets(registry, name)]
     _expect_taken(registry, settings, [found.plugin.kind for found in targets if found.plugin is not None])
@@ -109,6 +112,8 @@ def check(ctx: click.Context, /, names: Sequence[str], options: Sequence[str], a
 
 
 def _values(texts: Sequence[str], option: str) -> dict[str, Any]:
+    from petra_graph.spec.overrides import parse_override
+
     values: dict[str, Any] = {}
     for one in map(parse_override, texts):
         if len(one.keys) > 1:
@@ -118,6 +123,10 @@ def _values(texts: Sequence[str], option: str) -> dict[str, Any]:
 
 
 def _facts(values: dict[str, Any]) -> DataFacts:
+    from petra_graph.errors import SpecError
+    from petra_graph.plugins import DataFacts
+    from petra_graph.spec.structure import structure_as
+
     facts, problems = structure_as(DataFacts, values, ("facts",))
     if facts is None:
         raise SpecError(problems)
@@ -128,19 +137,30 @@ def _facts(values: dict[str, Any]) -> DataFacts:
 
 def _expect_taken(registry: Registry, settings: Mapping[str, Any], kinds: Sequence[PluginKind]) -> None:
     """Refuse a setting that no kind among the targets has."""
+    from petra_graph.units import listed
+    from petra_graph_conformance.all_checks import checks_of
+
+    def takes(kind: PluginKind, name: str) -> bool:
+        checks = checks_of(kind)
+        return checks is not None and name in checks.settings
+
     for name in settings:
-        having = [kind.nouns for kind in registry.kinds if name in kind.settings]
-        if kinds and not any(name in kind.settings for kind in kinds):
+        having = [kind.nouns for kind in registry.kinds if takes(kind, name)]
+        if kinds and not any(takes(kind, name) for kind in kinds):
             others = listed(dict.fromkeys(kind.nouns for kind in kinds))
             raise click.BadParameter(
                 f"it is a setting of {' and '.join(having)}, not of {others}", param_hint=f"--{name}"
             )
 
 
-def _result(found: Any, options: dict[str, Any], settings: Mapping[str, Any]) -> dict[str, Any]:
-    from petra_graph.kinds.declaration_promises import NO_TORCH_REMEDY
-    from petra_graph.kinds.examined_promises import examine
-    from petra_graph.testing.likely_trials import NoGuessFits, in_words, likely_trial
+def _result(found: Target, options: dict[str, Any], settings: Mapping[str, Any]) -> dict[str, Any]:
+    from attrs import asdict
+
+    from petra_graph.errors import PluginError, SpecError
+    from petra_graph.registry.discovery import NO_TORCH_REMEDY
+    from petra_graph_conformance.examined_promises import examine
+    from petra_graph_conformance.likely_trials import NoGuessFits, in_words, likely_trial
+    from petra_graph_conformance.promise_report import Outcome
 
     plugin = found.plugin
     record = {"plugin": found.label, "distribution": plugin.distribution if plugin else "", "trial": "", "outcomes": []}
@@ -165,6 +185,8 @@ def _result(found: Any, options: dict[str, Any], settings: Mapping[str, Any]) ->
 
 
 def _text(result: dict[str, Any]) -> str:
+    from petra_graph_conformance.promise_report import Outcome, findings
+
     head = " of ".join(filter(None, [result["plugin"], result["distribution"]]))
     if result["reason"]:
         return f"{head}: {result['status']}: {result['reason']}"
@@ -178,6 +200,8 @@ def _text(result: dict[str, Any]) -> str:
 
 
 def _summary(results: Sequence[dict[str, Any]]) -> str:
+    from petra_graph.units import plural
+
     said = {"kept": "kept all promises", "doubtful": "doubtful", "broken": "did not", "not tried": "not tried"}
     counts = Counter(_standing(result) for result in results)
     parts = [f"{counts[status]} {words}" for status, words in said.items() if counts[status]]

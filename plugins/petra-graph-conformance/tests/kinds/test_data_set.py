@@ -11,8 +11,8 @@ import torch
 from petra_graph.errors import PluginError
 from petra_graph.kinds.data_set import completed_options, facts_fault, suggested_options
 from petra_graph.plugins import DataFacts, DataSetDeclaration
-from petra_graph.testing import DataSetTrial, check_dataset, examine, promises_of
-from tests.kinds.plugin_of_each_kind import FACTS, Data, Split, TestSplit, broken, declared
+from petra_graph_conformance import DataSetTrial, check_dataset, examine, promises_of
+from tests.support.plugin_of_each_kind import FACTS, Data, Split, TestSplit, broken, declared
 
 
 class RowShort(Split):

@@ -7,8 +7,8 @@ import torch
 from attrs import frozen
 
 from petra_graph.plugins import OptimizerDeclaration
-from petra_graph.testing import OptimizerTrial
-from tests.kinds.plugin_of_each_kind import broken, declared
+from petra_graph_conformance import OptimizerTrial
+from tests.support.plugin_of_each_kind import broken, declared
 
 
 @frozen(kw_only=True)

@@ -8,13 +8,13 @@ import pytest
 import torch
 
 from petra_graph.errors import PluginError
-from petra_graph.kinds.broken_promise import BrokenPromise
-from petra_graph.kinds.examined_promises import check_promise
+from petra_graph_conformance.broken_promise import BrokenPromise
+from petra_graph_conformance.examined_promises import check_promise
 from petra_graph.kinds.logger import LOGGER, load_logger
-from petra_graph.kinds.plugin_trial import as_plugin
+from petra_graph_conformance.plugin_trial import as_plugin
 from petra_graph.plugins import Callback, CallbackDeclaration, Companion, LoggerDeclaration
-from petra_graph.testing import CallbackTrial, LoggerTrial, check_callback, check_logger
-from tests.kinds.plugin_of_each_kind import broken, declared
+from petra_graph_conformance import CallbackTrial, LoggerTrial, check_callback, check_logger
+from tests.support.plugin_of_each_kind import broken, declared
 
 
 class Text:

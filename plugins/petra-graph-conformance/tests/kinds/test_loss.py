@@ -7,11 +7,11 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from petra_graph.kinds.broken_promise import BrokenPromise
+from petra_graph_conformance.broken_promise import BrokenPromise
 from petra_graph.kinds.loss import check_logits, check_mean, check_sample_by_sample
 from petra_graph.plugins import LossDeclaration
-from petra_graph.testing import LossTrial, check_loss, classes_of, values_like
-from tests.kinds.plugin_of_each_kind import broken, declared
+from petra_graph_conformance import LossTrial, check_loss, classes_of, values_like
+from tests.support.plugin_of_each_kind import broken, declared
 
 
 class Sound:

@@ -8,10 +8,10 @@ import time
 
 import pytest
 
-from petra_graph.kinds.examined_promises import PROMISES
+from petra_graph_conformance.examined_promises import PROMISES
 from petra_graph.plugins import Horizon, LrScheduleDeclaration
-from petra_graph.testing import LrScheduleTrial, check_lr_schedule
-from tests.kinds.plugin_of_each_kind import broken, declared
+from petra_graph_conformance import LrScheduleTrial, check_lr_schedule
+from tests.support.plugin_of_each_kind import broken, declared
 
 OTHERS = ["no torch"]
 """These tests are in a module that imports torch."""
@@ -96,7 +96,7 @@ def test_it_is_caught(build, promise, found):
 def test_code_that_imports_torch():
     assert set(PROMISES["learning-rate schedule"]) >= set(OTHERS)
     found = found_in(lambda _, horizon: lambda u: 1.0)
-    assert found == {"no torch": "importing tests.kinds.plugin_of_each_kind imports torch"}
+    assert found == {"no torch": "importing tests.support.plugin_of_each_kind imports torch"}
 
 
 @pytest.mark.parametrize(

@@ -11,8 +11,8 @@ from attrs import evolve
 
 from petra_graph.kinds.metric import Scale, scale_of
 from petra_graph.plugins import MetricDeclaration
-from petra_graph.testing import MetricTrial, check_metric, classes_of, values_like
-from tests.kinds.plugin_of_each_kind import broken, declared
+from petra_graph_conformance import MetricTrial, check_metric, classes_of, values_like
+from tests.support.plugin_of_each_kind import broken, declared
 
 
 class Accuracy:

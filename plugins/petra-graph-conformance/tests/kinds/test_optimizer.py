@@ -9,11 +9,11 @@ import torch
 from attrs import define, evolve
 
 from petra_graph.errors import SpecError
-from petra_graph.kinds.examined_promises import check_promise
+from petra_graph_conformance.examined_promises import check_promise
 from petra_graph.kinds.stage_facts import DELAYED, UNDELAYED
 from petra_graph.plugins import OptimizerDeclaration
-from petra_graph.testing import OptimizerTrial, check_optimizer, examine
-from tests.kinds.plugin_of_each_kind import Rate, broken, declared
+from petra_graph_conformance import OptimizerTrial, check_optimizer, examine
+from tests.support.plugin_of_each_kind import Rate, broken, declared
 
 
 class Momentum(torch.optim.Optimizer):

@@ -8,8 +8,8 @@ from attrs import frozen
 
 from petra_graph.kinds.optimizer import ParameterGroups, needs_delays
 from petra_graph.plugins import OptimizerDeclaration
-from petra_graph.testing import OptimizerTrial
-from tests.kinds.plugin_of_each_kind import broken, declared
+from petra_graph_conformance import OptimizerTrial
+from tests.support.plugin_of_each_kind import broken, declared
 
 PROMISES = {"predicted_weights": "predicted weights", "earlier_weights": "earlier weights"}
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from petra_graph.blocks import Block, Buffered, Head, Reversible
 from petra_graph.kinds.block import BlockDeclaration
-from petra_graph.kinds.broken_promise import BrokenPromise
 from petra_graph.kinds.declaration import find_fault
-from petra_graph.kinds.declaration_promises import check_options_class
 from petra_graph.measure.node_shapes import undefined_methods
-from petra_graph.promises.block_trial import Trial
+from petra_graph_conformance.blocks.block_trial import Trial
+from petra_graph_conformance.broken_promise import BrokenPromise
+from petra_graph_conformance.declaration_promises import check_options_class
 
 _BASES = {"reversible": Reversible, "buffered": Buffered, "head": Head}
 

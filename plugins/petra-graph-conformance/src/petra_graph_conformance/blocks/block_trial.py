@@ -21,9 +21,9 @@ from petra_graph.executor.numerics import NumericsContext, place
 from petra_graph.kinds.block import BLOCK, BlockDeclaration
 from petra_graph.kinds.plugin import load
 from petra_graph.kinds.plugin_kind import PluginKind
-from petra_graph.kinds.plugin_trial import Given, as_plugin, read_given
 from petra_graph.measure.node_shapes import listing
 from petra_graph.spec.model import PrecisionSpec
+from petra_graph_conformance.plugin_trial import Given, as_plugin, read_given
 
 Draw = Callable[[Shape, torch.Generator], Tensor]
 """Draws one input stream of a given shape, the batch included."""
@@ -144,7 +144,7 @@ class Trial:
 
     def attempt(self) -> None:
         """Raise an exception where the block does not take such inputs."""
-        from petra_graph.promises.micro_batches_through_block import Harness  # which imports this module
+        from petra_graph_conformance.blocks.micro_batches_through_block import Harness  # which imports this module
 
         harness = Harness(self)
         with harness.without_graph():

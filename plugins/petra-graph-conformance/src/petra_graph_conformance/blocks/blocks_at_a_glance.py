@@ -20,13 +20,13 @@ from torch import Tensor
 
 from petra_graph.blocks import Block, Reversible, Streams
 from petra_graph.blocks.moving_state import Held, moved, state_of
-from petra_graph.kinds.broken_promise import all_equal, relative_error, tolerance
 from petra_graph.kinds.generators import moved_since, states
-from petra_graph.promises.alike_blocks import check_construction
-from petra_graph.promises.block_trial import Trial
-from petra_graph.promises.inverse_and_gradients import gradients_of
-from petra_graph.promises.micro_batches_through_block import Harness, gradients_for
-from petra_graph.promises.repeatable_evaluation import batch_and_rows, seeds_itself
+from petra_graph_conformance.blocks.alike_blocks import check_construction
+from petra_graph_conformance.blocks.block_trial import Trial
+from petra_graph_conformance.blocks.inverse_and_gradients import gradients_of
+from petra_graph_conformance.blocks.micro_batches_through_block import Harness, gradients_for
+from petra_graph_conformance.blocks.repeatable_evaluation import batch_and_rows, seeds_itself
+from petra_graph_conformance.broken_promise import all_equal, relative_error, tolerance
 
 _DTYPE = torch.float32
 _GRADIENT = 0.01

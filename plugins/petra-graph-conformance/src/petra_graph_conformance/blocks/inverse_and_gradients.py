@@ -15,10 +15,10 @@ from torch import Tensor
 
 from petra_graph.blocks import Block
 from petra_graph.errors import shown
-from petra_graph.kinds.broken_promise import BrokenPromise, all_equal, expect_close, name_of
-from petra_graph.promises.block_trial import Trial
-from petra_graph.promises.micro_batches_through_block import Harness, gradients_for, recorded, residual_names
 from petra_graph.units import listed
+from petra_graph_conformance.blocks.block_trial import Trial
+from petra_graph_conformance.blocks.micro_batches_through_block import Harness, gradients_for, recorded, residual_names
+from petra_graph_conformance.broken_promise import BrokenPromise, all_equal, expect_close, name_of
 
 _TRIED = 16
 """Micro-batches, at most, in which a gradient is to reach each parameter."""

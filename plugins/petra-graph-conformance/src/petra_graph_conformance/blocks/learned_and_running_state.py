@@ -8,10 +8,10 @@ from torch import Tensor
 from petra_graph.blocks import Block
 from petra_graph.blocks.moving_state import Held, moved, state_of
 from petra_graph.executor.first_passes import LEAVE
-from petra_graph.kinds.broken_promise import BrokenPromise, all_equal, relative_error, tolerance
 from petra_graph.kinds.generators import drawn_without_key, states_without_key
-from petra_graph.promises.block_trial import Trial
-from petra_graph.promises.micro_batches_through_block import MICRO_BATCHES, Harness, gradients_for
+from petra_graph_conformance.blocks.block_trial import Trial
+from petra_graph_conformance.blocks.micro_batches_through_block import MICRO_BATCHES, Harness, gradients_for
+from petra_graph_conformance.broken_promise import BrokenPromise, all_equal, relative_error, tolerance
 
 _UNSEEN = 7
 """A micro-batch on which neither block has trained."""

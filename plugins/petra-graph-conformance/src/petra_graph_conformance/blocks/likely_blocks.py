@@ -8,7 +8,7 @@ from typing import Any, cast
 from petra_graph.blocks import Shape
 from petra_graph.kinds.block import BlockDeclaration
 from petra_graph.kinds.plugin import Plugin
-from petra_graph.promises.block_trial import Draw, Tokens, Trial, normal
+from petra_graph_conformance.blocks.block_trial import Draw, Tokens, Trial, normal
 
 _TOKENS, _FEW = Tokens(8), Tokens(2)
 _STREAMS: Sequence[tuple[Shape, Draw]] = (

@@ -9,10 +9,10 @@ import torch
 
 from petra_graph.blocks import Block, Streams
 from petra_graph.kinds.author_code import raised_at
-from petra_graph.kinds.broken_promise import BrokenPromise, all_equal, expect_close, largest_difference
 from petra_graph.kinds.generators import moved_since, states
-from petra_graph.promises.block_trial import Trial
-from petra_graph.promises.micro_batches_through_block import Harness, gradients_for
+from petra_graph_conformance.blocks.block_trial import Trial
+from petra_graph_conformance.blocks.micro_batches_through_block import Harness, gradients_for
+from petra_graph_conformance.broken_promise import BrokenPromise, all_equal, expect_close, largest_difference
 
 _DRAW = "draw with torch functions on the stream's own device and its default generator: dropout, torch.rand_like"
 

@@ -15,15 +15,17 @@ from petra_graph.graph.build_graph import NodeInput, build_graph
 from petra_graph.graph.node_graph import NodeGraph
 from petra_graph.kinds.architecture import ARCHITECTURE, expand
 from petra_graph.kinds.block import BLOCK
-from petra_graph.kinds.broken_promise import BrokenPromise
 from petra_graph.kinds.data_set import DataFacts
 from petra_graph.kinds.plugin import FIRST_PARTY, Plugin, load, read_options
 from petra_graph.kinds.plugin_kind import PluginKind
-from petra_graph.kinds.plugin_trial import PluginTrial
 from petra_graph.measure.node_shapes import NodeShapes, listing, measure_shapes, outputs_for
 from petra_graph.registry.registry import Registry, discover
 from petra_graph.spec.model import NodeSpec
 from petra_graph.spec.value_types import as_mapping
+from petra_graph_conformance.broken_promise import BrokenPromise
+from petra_graph_conformance.declaration_promises import DECLARATION, NO_TORCH
+from petra_graph_conformance.plugin_trial import PluginTrial
+from petra_graph_conformance.promise import KindChecks, Promise
 
 IMAGES = DataFacts(shape=(3, 32, 32), classes=10)
 _OTHERS = (
@@ -169,3 +171,19 @@ def likely_architectures(plugin: Plugin, options: Any, given: Mapping[str, Any])
     """Return trials with these facts, or with likely ones where none are given."""
     facts = [given["facts"]] if "facts" in given else _LIKELY
     return [ArchitectureTrial.of(plugin, options, facts=one) for one in facts]
+
+
+ARCHITECTURE_CHECKS = KindChecks(
+    kind=ARCHITECTURE,
+    promises=(
+        DECLARATION,
+        Promise("nodes", check_nodes, foundation=True),
+        Promise("graph", check_graph, foundation=True),
+        Promise("network", check_network),
+        Promise("other samples", check_other_samples),
+        NO_TORCH,
+    ),
+    trial=ArchitectureTrial,
+    trials=likely_architectures,
+    settings={"facts": "'shape=[3,48,64]'"},
+)
