@@ -9,11 +9,11 @@ import sys
 
 import attrs
 import pytest
+from petra_graph_conformance import check_each_kind
 
 from petra_graph import blocks, plugins, testing
 from petra_graph.kinds.all_kinds import KINDS
 from petra_graph.spec.model import RunSpec, Spec
-from petra_graph_conformance import check_each_kind
 
 SCREEN = 60
 

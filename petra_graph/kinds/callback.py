@@ -14,8 +14,10 @@ every checkpoint, with the tensors of its companions, and is given to `restore` 
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any, Literal, cast, get_args
 
 from attrs import define, field, frozen
@@ -160,6 +162,10 @@ def stops_fault(reason: object) -> str:
     return f'its stops returns {said}, not a text: the reason to stop, or "" to continue'
 
 
+_ALIKE = 0.8
+"""How similar a method that nothing calls is to the one that is likely meant."""
+
+
 @define(eq=False)
 class ReadOnly:
     """Tensors of stages that a callback of a run may read: where it writes to one, the call says so.
@@ -212,6 +218,23 @@ def _mark(tensor: Tensor, *, values: bool) -> tuple[int | None, ...]:
 
 _WORDS = {1: "uint8", 2: "int16", 4: "int32", 8: "int64", 16: "int64"}
 """Integers of a tensor's bits, by the bytes of an element."""
+
+
+def misnamed(callback: Callback) -> Iterator[tuple[str, str]]:
+    """Yield methods that nothing calls, each with the name that is likely meant, or "".
+
+    A method that the class's own code names is a helper, not a mistake.
+    """
+    known = public_methods(Callback)
+    written = [cls for cls in type(callback).__mro__ if cls not in Callback.__mro__]
+    functions = {name: value for cls in written for name, value in vars(cls).items() if inspect.isfunction(value)}
+    used = {name for function in functions.values() for name in function.__code__.co_names}
+    for name in functions:
+        if name.startswith("_") or name in known or name in used:
+            continue
+        meant = next(iter(get_close_matches(name, known, 1, _ALIKE)), "")
+        if (meant and meant not in functions) or name.startswith("on_"):
+            yield name, meant
 
 
 def _fits(value: object) -> bool:

@@ -8,12 +8,12 @@ from typing import Any
 
 import torch
 from attrs import frozen
+from petra_graph_conformance.examined_promises import examine
 
 from petra_graph.plugins import (
     DataFacts,
     Declaration,
 )
-from petra_graph_conformance import examine
 
 
 @frozen(kw_only=True)
@@ -31,7 +31,7 @@ def declared(contract: type[Declaration], build: Callable[..., Any], **more: Any
 
 def broken(trial: Any, *leave_out: str) -> dict[str, str]:
     """Return what was found, by the broken promise."""
-    return {outcome.promise: outcome.found for outcome in examine(trial, leave_out=leave_out).broken}
+    return {one.promise: one.found for one in examine(trial, leave_out=leave_out).broken}
 
 
 FACTS = DataFacts(shape=(2, 3), dtype="float32", classes=3)

@@ -6,10 +6,11 @@ import random
 
 import numpy as np
 import pytest
+from petra_graph_conformance import ArchitectureTrial
 
 from petra_graph.errors import SpecError
 from petra_graph.plugins import ArchitectureDeclaration, DataFacts, NodeSpec
-from petra_graph_conformance import ArchitectureTrial, check_architecture
+from tests.support.kit import kept
 from tests.support.plugin_of_each_kind import broken, declared
 
 STEM = NodeSpec(name="stem", block="linear-stem", options={"features": 4})
@@ -38,9 +39,9 @@ def trial(build):
 
 def test_what_is_sound_passes():
     declaration = declared(ArchitectureDeclaration, sound)
-    assert check_architecture(declaration, leave_out=["no torch"]).kept
+    assert kept(ArchitectureTrial.of(declaration), leave_out=["no torch"]).kept
     rows = DataFacts(shape=(6,), dtype="float32", classes=2)
-    report = check_architecture(declaration, facts=rows, leave_out=["no torch"])
+    report = kept(ArchitectureTrial.of(declaration, facts=rows), leave_out=["no torch"])
     assert report.trial == "samples 6; NoOptions()"
 
 

@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import pytest
 import torch
-
 from petra_graph_conformance.broken_promise import BrokenPromise, expect_close
 
 

@@ -6,12 +6,14 @@ import json
 
 import pytest
 import torch
+from petra_graph_conformance import Trial
+from petra_graph_conformance.examined_promises import examine
 from torch import nn
 
 from petra_graph.blocks import AdditiveCoupling, BlockDeclaration, Buffered
 from petra_graph.errors import SpecError
-from petra_graph_conformance import PROMISES, BrokenPromises, Trial, check_block, promises_of
 from tests.support.blocks import SHAPE, Scaled, Stem
+from tests.support.kit import PROMISES, kept
 
 
 class TwiceWrong(AdditiveCoupling):
@@ -58,7 +60,7 @@ class Embeds(Buffered):
 
 def broken(block, **given):
     with pytest.raises(AssertionError) as error:
-        check_block(block, [(2,), (2,)], **given)
+        kept(Trial.of(block, [(2,), (2,)], **given))
     return str(error.value)
 
 
@@ -71,7 +73,6 @@ def test_all_broken_promises_are_reported_at_once():
         if line.startswith(("inverse: inverse(*forward(*x)) is not x", "meta device: moved there"))
     ]
     assert len(rest) == 4
-    assert broken(TwiceWrong, leave_out=["inverse"]).startswith("TwiceWrong (2, 2; NoOptions()) breaks a promise\nmeta")
 
 
 def test_a_broken_foundation_is_reported_alone():
@@ -94,20 +95,21 @@ def test_an_error_of_the_block_is_reported_once_with_its_line():
 
 
 def test_only_promises_that_apply_are_checked():
-    every = set(PROMISES["block"])
-    assert promises_of(Trial.of(TwiceWrong, [(2,), (2,)])) == tuple(PROMISES["block"])
-    assert every - set(promises_of(Trial.of(Scaled, [SHAPE]))) == {"one evaluation"}
-    assert every - set(promises_of(Trial.of(Stem, [SHAPE]))) == {"inverse", "one evaluation"}
+    def asked(*trial):
+        return [outcome.promise for outcome in examine(Trial.of(*trial)).outcomes]
+
+    every = PROMISES["block"]
+    assert asked(TwiceWrong, [(2,), (2,)]) == [*every]
+    assert {*every} - {*asked(Scaled, [SHAPE])} == {"one evaluation"}
+    assert {*every} - {*asked(Stem, [SHAPE])} == {"inverse", "one evaluation"}
 
 
 def test_a_report_has_every_promise():
-    report = check_block(Stem, [SHAPE])
+    report = kept(Trial.of(Stem, [SHAPE]))
     assert (report.kind, report.name, report.trial, report.kept) == ("block", "Stem", "6; NoOptions()", True)
     assert {outcome.status for outcome in report.outcomes} == {"kept"}
     assert str(report) == "Stem (6; NoOptions()) keeps 14 promises"
-    with pytest.raises(BrokenPromises) as error:
-        check_block(NotATuple, [(2,), (2,)])
-    broken = error.value.report
+    broken = examine(Trial.of(NotATuple, [(2,), (2,)]))
     assert [outcome.promise for outcome in broken.broken] == ["shapes"]
     assert [outcome.status for outcome in broken.outcomes] == ["kept", "kept", "broken"] + ["not checked"] * 13
     assert json.loads(json.dumps(broken.record()))["outcomes"][2] == {
@@ -119,24 +121,17 @@ def test_a_report_has_every_promise():
 
 
 def test_tokens_can_be_drawn():
-    check_block(Embeds, [(5,)], draw=lambda shape, generator: torch.randint(10, shape, generator=generator), batch=2)
+    kept(Trial.of(Embeds, [(5,)], draw=lambda shape, generator: torch.randint(10, shape, generator=generator), batch=2))
 
 
 def test_options_are_read_as_a_spec_would():
     with pytest.raises(SpecError, match="hidden"):
-        check_block(Raises, [(2,), (2,)], {"hidden": 3})
+        kept(Trial.of(Raises, [(2,), (2,)], {"hidden": 3}))
     with pytest.raises(TypeError, match=r"options must be a mapping or NoOptions \(got int\)"):
-        check_block(Raises, [(2,), (2,)], 3)
-
-
-def test_a_promise_that_does_not_exist_cannot_be_left_out():
-    with pytest.raises(
-        ValueError, match="no promise is called inverses; there are declaration, construction, shapes, "
-    ):
-        check_block(Raises, [(2,), (2,)], leave_out=["inverses"])
+        kept(Trial.of(Raises, [(2,), (2,)], 3))
 
 
 def test_a_declaration_that_names_no_block_is_refused():
     declaration = BlockDeclaration(summary="No block.", build="torch:nn.ReLU", kind="buffered")
     with pytest.raises(TypeError, match=r"torch:nn\.ReLU is not a subclass of petra_graph\.blocks\.Block"):
-        check_block(declaration, [(2,)])
+        kept(Trial.of(declaration, [(2,)]))

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import pytest
+from petra_graph_conformance import BrokenPromise, LossTrial, Trial, parametrize_with_checks
 
 from petra_graph.plugins import LossDeclaration
-from petra_graph_conformance import BrokenPromise, LossTrial, Trial, parametrize_with_checks
 from tests.support import ROOT
 from tests.support.blocks import SHAPE, Scaled, Sound
 from tests.support.forks import command
+from tests.support.kit import importable
+
+HERE = importable(__name__)
 
 FILE = """
 import torch
@@ -70,7 +73,7 @@ class Critic:
 
 
 def test_what_may_be_meant_is_a_warning_unless_it_is_expected():
-    trial = LossTrial.of(LossDeclaration(summary="x", build=f"{__name__}:Critic"))
+    trial = LossTrial.of(LossDeclaration(summary="x", build=f"{HERE}:Critic"))
     (checked,) = (case.values[0] for case in parametrize_with_checks(trial).args[1] if case.id.endswith("-bounded"))
     with pytest.warns(UserWarning, match="Critic: bounded: down the gradient of its outputs it falls"):
         checked()

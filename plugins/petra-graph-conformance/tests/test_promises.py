@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import pytest
 import torch
+from petra_graph_conformance import BrokenPromise, Trial
+from petra_graph_conformance.blocks.inverse_and_gradients import check_gradients, check_inverse, check_one_evaluation
+from petra_graph_conformance.blocks.repeatable_evaluation import check_recomputation
 from torch import nn
 
 from petra_graph.blocks import (
@@ -11,22 +14,13 @@ from petra_graph.blocks import (
     Reversible,
     TwoFunctionCoupling,
 )
-from petra_graph_conformance.examined_promises import check_promise
-from petra_graph_conformance import (
-    BrokenPromise,
-    Trial,
-    check_block,
-    check_gradients,
-    check_inverse,
-    check_one_evaluation,
-    check_recomputation,
-)
 from tests.support.blocks import SHAPE, Scaled, Sound, Stem, caught
+from tests.support.kit import ask, kept
 
 
 @pytest.mark.parametrize("block", [Sound, Scaled, Stem])
 def test_what_is_sound_passes(block):
-    check_block(block, [SHAPE] * block.streams)
+    kept(Trial.of(block, [SHAPE] * block.streams))
 
 
 class ForgetsTheFactor(Scaled):
@@ -177,7 +171,7 @@ class WithoutGraph(Spare):
 @pytest.mark.parametrize("block", [Spare, Detaches, WithoutGraph])
 def test_a_parameter_that_no_gradient_reaches(block):
     with pytest.raises(BrokenPromise, match=r"no gradient reaches .*spare.weight.* in 16 micro-batches"):
-        check_promise(Trial.of(block, [SHAPE, SHAPE]), "every parameter")
+        ask(Trial.of(block, [SHAPE, SHAPE]), "every parameter")
 
 
 class Frozen(Spare):
@@ -210,4 +204,4 @@ class FixedDraws(Frozen):
 def test_blocks_that_are_unusual_and_right(block):
     trial = Trial.of(block, [SHAPE, SHAPE])
     for promise in ("construction", "same block", "gradients", "every parameter"):
-        check_promise(trial, promise)
+        ask(trial, promise)

@@ -7,11 +7,17 @@ import re
 import numpy as np
 import pytest
 import torch
+from petra_graph_conformance import Trial
+from petra_graph_conformance.blocks.alike_blocks import check_construction
+from petra_graph_conformance.blocks.block_declaration import check_declaration
+from petra_graph_conformance.blocks.shapes_and_streams import check_shapes
 from torch import nn
 
 from petra_graph.blocks import AdditiveCoupling, BlockDeclaration, Buffered, Reversible
-from petra_graph_conformance import Trial, check_block, check_construction, check_declaration, check_shapes
 from tests.support.blocks import SHAPE, Sound, Stem, caught
+from tests.support.kit import importable, kept
+
+HERE = importable(__name__)
 
 SHARED = nn.Linear(6, 6)
 
@@ -118,7 +124,7 @@ class HasNoTable(Sound):
 def test_a_block_that_is_not_built_from_its_key_alone(block, message):
     assert f"construction: {message}\n" in caught(check_construction, block)
     with pytest.raises(AssertionError, match="breaks a promise\nconstruction: " + re.escape(message)):
-        check_block(block, [SHAPE] * block.streams)
+        kept(Trial.of(block, [SHAPE] * block.streams))
 
 
 def test_what_is_registered_or_frozen_may_be_held_in_a_list():
@@ -126,7 +132,7 @@ def test_what_is_registered_or_frozen_may_be_held_in_a_list():
 
 
 def test_a_weight_in_two_layers_of_a_block_is_no_fault():
-    check_block(TiedInside, [SHAPE, SHAPE])
+    kept(Trial.of(TiedInside, [SHAPE, SHAPE]))
 
 
 class NoInverse(Reversible):
@@ -143,7 +149,7 @@ class NoResidual(AdditiveCoupling):
 @pytest.mark.parametrize(("block", "name"), [(NoInverse, "inverse"), (NoResidual, "residual")])
 def test_a_method_that_is_missing_is_named_once(block, name):
     with pytest.raises(AssertionError) as error:
-        check_block(block, [SHAPE] * block.streams)
+        kept(Trial.of(block, [SHAPE] * block.streams))
     assert str(error.value).count("\n") == 2
     assert f"declaration: {block.__name__} does not define `{name}`\n" in str(error.value)
 
@@ -152,7 +158,7 @@ def test_a_reversible_block_that_is_declared_buffered_needs_no_inverse():
     class Declared(NoInverse):
         kind = "buffered"
 
-    declaration = BlockDeclaration(summary="x", build=f"{__name__}:none", kind="buffered", streams=1)
+    declaration = BlockDeclaration(summary="x", build=f"{HERE}:none", kind="buffered", streams=1)
     trial = Trial(block_class=Declared, declaration=declaration, inputs=(SHAPE,), options=Declared.Options())
     with pytest.raises(AssertionError, match="does not subclass Buffered"):
         check_declaration(trial)
@@ -220,5 +226,5 @@ def test_integers_may_be_handed_on():
         drawn = torch.randn(shape, generator=generator, dtype=torch.float64)
         return drawn if shape[-1] == 3 else drawn > 0
 
-    check_block(EmbedsAndMasks, [(5,)], draw=tokens)
-    check_block(HandsOn, [(5, 3), (5,)], draw=stream_or_mask)
+    kept(Trial.of(EmbedsAndMasks, [(5,)], draw=tokens))
+    kept(Trial.of(HandsOn, [(5, 3), (5,)], draw=stream_or_mask))

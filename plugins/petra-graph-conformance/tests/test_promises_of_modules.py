@@ -5,23 +5,22 @@ from __future__ import annotations
 import pytest
 import torch
 from attrs import define, evolve, frozen
+from petra_graph_conformance import BrokenPromise, Trial, check_imports_no_torch
+from petra_graph_conformance.blocks.block_declaration import check_declaration
+from petra_graph_conformance.blocks.inverse_and_gradients import check_autocast
+from petra_graph_conformance.blocks.learned_and_running_state import check_state_dict
+from petra_graph_conformance.blocks.repeatable_evaluation import check_evaluation_mode
+from petra_graph_conformance.blocks.shapes_and_streams import check_meta_device
 from torch import nn
 
 from petra_graph.blocks import (
     BlockDeclaration,
     Buffered,
 )
-from petra_graph_conformance import (
-    BrokenPromise,
-    Trial,
-    check_autocast,
-    check_declaration,
-    check_evaluation_mode,
-    check_imports_no_torch,
-    check_meta_device,
-    check_state_dict,
-)
 from tests.support.blocks import SHAPE, Sound, Stem, caught
+from tests.support.kit import importable
+
+HERE = importable(__name__)
 
 
 class ReversesInFloat32(Sound):
@@ -134,7 +133,7 @@ class Pretends(Buffered):
 
 def declaration(block, **changes):
     own = {"kind": block.kind, "streams": block.streams, "options": block.Options}
-    return BlockDeclaration(summary="A block.", build=f"{__name__}:{block.__name__}", **{**own, **changes})
+    return BlockDeclaration(summary="A block.", build=f"{HERE}:{block.__name__}", **{**own, **changes})
 
 
 def test_declarations_that_disagree_with_their_class():
@@ -149,7 +148,7 @@ def test_declarations_that_disagree_with_their_class():
     )
     assert "it declares streams = 3, and Tunable has 2" in message(declaration(Tunable, streams=3))
     assert "it declares options = " in message(declaration(LooseTunable, options=Kept))
-    assert "it has no summary" in message(BlockDeclaration(summary="", build=f"{__name__}:Sound", kind="reversible"))
+    assert "it has no summary" in message(BlockDeclaration(summary="", build=f"{HERE}:Sound", kind="reversible"))
     assert "options class Loose can be changed or takes positional values" in message(declaration(LooseTunable))
     assert "it reads 2 streams, and the trial has 1 inputs" in message(declaration(Sound), 1)
     assert "Pretends does not subclass Reversible" in message(declaration(Pretends), 1)

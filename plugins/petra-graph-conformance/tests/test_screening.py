@@ -5,18 +5,18 @@ from __future__ import annotations
 from collections import Counter
 
 import pytest
+from petra_graph_conformance import Trial
+from petra_graph_conformance.blocks.block_trial import Tokens
+from petra_graph_conformance.blocks.blocks_at_a_glance import looks_sound
+from petra_graph_conformance.likely_trials import likely_trial
 from torch import nn
 
 from petra_graph.blocks import Buffered, Head
 from petra_graph.kinds.block import BLOCK
-from petra_graph_conformance.blocks.block_trial import Tokens
-from petra_graph_conformance.blocks.blocks_at_a_glance import looks_sound
 from petra_graph.registry.registry import discover
-from petra_graph_conformance import Trial
-from petra_graph_conformance.likely_trials import likely_trial
-from tests.promises import mistaken
+from tests.support import mistaken
+from tests.support import mistaken_streams as streams
 from tests.support.blocks import SHAPE, Scaled, Sound, Stem
-from tests.testing import test_promises_of_streams as streams
 
 REGISTRY = discover().only(["petra-graph"])
 OF_TRAINING = {

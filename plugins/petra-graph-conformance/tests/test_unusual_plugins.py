@@ -4,6 +4,12 @@ from __future__ import annotations
 
 import pytest
 import torch
+from petra_graph_conformance import LossTrial, Trial
+from petra_graph_conformance.blocks.shapes_and_streams import check_meta_device
+from petra_graph_conformance.examined_promises import examine
+from petra_graph_conformance.likely_trials import NoGuessFits, likely_trial
+from petra_graph_conformance.outputs_and_targets import TARGETS
+from petra_graph_conformance.plugin_trial import as_plugin
 from torch import nn
 from torch.nn import functional
 
@@ -11,8 +17,6 @@ from petra_graph.blocks import AdditiveCoupling, Buffered, Head
 from petra_graph.kinds.architecture import ARCHITECTURE
 from petra_graph.kinds.block import BLOCK
 from petra_graph.kinds.loss import LOSS
-from petra_graph_conformance.outputs_and_targets import TARGETS
-from petra_graph_conformance.plugin_trial import as_plugin
 from petra_graph.plugins import (
     ArchitectureDeclaration,
     BlockDeclaration,
@@ -21,8 +25,9 @@ from petra_graph.plugins import (
     NodeSpec,
     SpecError,
 )
-from petra_graph_conformance import LossTrial, Trial, check_block, check_meta_device, examine
-from petra_graph_conformance.likely_trials import NoGuessFits, likely_trial
+from tests.support.kit import importable, kept
+
+HERE = importable(__name__)
 
 
 class Embeds(Buffered):
@@ -165,7 +170,7 @@ class ThreeStreams(Buffered):
 
 def plugin_of(block):
     declaration = BlockDeclaration(
-        summary="x", build=f"{__name__}:{block.__name__}", kind=block.kind, streams=getattr(block, "streams", None)
+        summary="x", build=f"{HERE}:{block.__name__}", kind=block.kind, streams=getattr(block, "streams", None)
     )
     return as_plugin(BLOCK, declaration)
 
@@ -222,7 +227,7 @@ class Off(NormInFloat32):
 
 def test_a_part_in_float32_excuses_no_inverse_that_is_off():
     with pytest.raises(AssertionError, match=r"inverse\(\*forward\(\*x\)\) is not x: .* allowed 9.1e-13"):
-        check_block(Off, [(6,), (6,)])
+        kept(Trial.of(Off, [(6,), (6,)]))
 
 
 class PerPixel:
@@ -295,7 +300,7 @@ class ThreeWeights(Labels):
 
 
 def loss_plugin(loss):
-    return as_plugin(LOSS, LossDeclaration(summary="x", build=f"{__name__}:{loss.__name__}"))
+    return as_plugin(LOSS, LossDeclaration(summary="x", build=f"{HERE}:{loss.__name__}"))
 
 
 @pytest.mark.parametrize(
@@ -324,7 +329,7 @@ def test_numbers_are_drawn_one_for_each_output():
 def segmentation(options, facts):
     if len(facts.target_shape) != 2:
         raise SpecError("it needs a class for each pixel", "choose such a data set")
-    return (NodeSpec(name="head", block=f"{__name__}:EachPixel", kind="head"),)
+    return (NodeSpec(name="head", block=f"{HERE}:EachPixel", kind="head"),)
 
 
 def misspelt(options, facts):
@@ -338,7 +343,7 @@ def refuses(options, facts):
 
 
 def architecture_plugin(build):
-    return as_plugin(ARCHITECTURE, ArchitectureDeclaration(summary="x", build=f"{__name__}:{build.__name__}"))
+    return as_plugin(ARCHITECTURE, ArchitectureDeclaration(summary="x", build=f"{HERE}:{build.__name__}"))
 
 
 def test_an_architecture():

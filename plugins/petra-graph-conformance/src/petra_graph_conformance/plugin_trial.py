@@ -154,7 +154,8 @@ def as_plugin(kind: PluginKind, given: Given) -> Plugin:
     """
     if isinstance(given, Plugin):
         return given
-    location = re.sub("[<>]", "", ":".join(str(getattr(given, name, "")) for name in ("__module__", "__qualname__")))
+    named = ":".join(str(getattr(given, name, "")) for name in ("__module__", "__qualname__"))
+    location = re.sub(r"[^\w.:]", "", named)  # of a class in a function, or in a folder whose name has hyphens
     declaration = kind.declared_by(given, location)
     if not isinstance(declaration, kind.declaration):
         is_code = callable(declaration)

@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import random
+import sys
 
 import attrs
 import pytest
 import torch
+from petra_graph_conformance import DataSetTrial
+from petra_graph_conformance.examined_promises import examine
 
 from petra_graph.errors import PluginError
 from petra_graph.kinds.data_set import completed_options, facts_fault, suggested_options
 from petra_graph.plugins import DataFacts, DataSetDeclaration
-from petra_graph_conformance import DataSetTrial, check_dataset, examine, promises_of
+from tests.support.kit import importable, kept
 from tests.support.plugin_of_each_kind import FACTS, Data, Split, TestSplit, broken, declared
+
+HERE = importable(__name__)
 
 
 class RowShort(Split):
@@ -131,7 +136,7 @@ def found_in(**how):
 
 
 def test_what_is_sound_passes():
-    assert str(check_dataset(data())).endswith("(NoOptions()) keeps 12 promises")
+    assert str(kept(DataSetTrial.of(data()))).endswith("(NoOptions()) keeps 12 promises")
 
 
 class Dense(Split):
@@ -266,7 +271,7 @@ def test_several_targets_are_what_the_facts_say_by_their_names():
         target_dtype={"label": "int64", "box": "float32"},
     )
     given = {"train": Several(20), "facts": facts, "opened": facts}
-    assert check_dataset(data(test=SeveralInTest(8), **given)).kept
+    assert kept(DataSetTrial.of(data(test=SeveralInTest(8), **given))).kept
     missing = 'targets are a dict of ["label"], where the data set declares tensors ["label"], ["box"]'
     assert found_in(test=OneIsMissing(8), **given) == {"samples": f"`test`: {missing}"}
     wide = attrs.evolve(facts, target_shape={"label": (), "box": (5,)})
@@ -381,15 +386,15 @@ class ShiftedBack(Letters):
     ],
 )
 def test_a_text_becomes_tokens_and_the_same_text_again(codec, found, monkeypatch):
-    monkeypatch.setattr("tests.kinds.test_data_set.Codec", codec, raising=False)
-    made = declared(DataSetDeclaration, Text, facts=lambda _: Text.facts, codec=f"{__name__}:Codec")
+    monkeypatch.setattr(sys.modules[HERE], "Codec", codec, raising=False)
+    made = declared(DataSetDeclaration, Text, facts=lambda _: Text.facts, codec=f"{HERE}:Codec")
     said = broken(DataSetTrial.of(made))
     assert said.keys() == found.keys()
     assert all(text in said[name] for name, text in found.items())
 
 
 def test_what_is_no_text_promises_nothing_of_it():
-    assert "text" not in promises_of(DataSetTrial.of(data()))
+    assert "text" not in [outcome.promise for outcome in examine(DataSetTrial.of(data())).outcomes]
 
 
 @pytest.mark.parametrize(

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 import torch
 from attrs import frozen
+from petra_graph_conformance import OptimizerTrial
 
 from petra_graph.plugins import OptimizerDeclaration
-from petra_graph_conformance import OptimizerTrial
 from tests.support.plugin_of_each_kind import broken, declared
 
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import pytest
 import torch
+from petra_graph_conformance import LossTrial, classes_of, values_like
+from petra_graph_conformance.broken_promise import BrokenPromise
+from petra_graph_conformance.kinds.loss import check_logits, check_mean, check_sample_by_sample
 from torch import nn
 from torch.nn import functional
 
-from petra_graph_conformance.broken_promise import BrokenPromise
-from petra_graph.kinds.loss import check_logits, check_mean, check_sample_by_sample
 from petra_graph.plugins import LossDeclaration
-from petra_graph_conformance import LossTrial, check_loss, classes_of, values_like
+from tests.support.kit import kept
 from tests.support.plugin_of_each_kind import broken, declared
 
 
@@ -194,13 +195,15 @@ def trial(build, **settings):
 
 
 def test_what_is_sound_passes():
-    assert str(check_loss(declared(LossDeclaration, Sound))).endswith("(outputs [10]; NoOptions()) keeps 9 promises")
-    assert check_loss(declared(LossDeclaration, Squares), output=(3, 2), targets=values_like).kept
-    assert check_loss(declared(LossDeclaration, InFewDigits)).kept
-    assert check_loss(declared(LossDeclaration, CancelsOut)).kept
-    assert check_loss(declared(LossDeclaration, Weighted)).kept
-    assert check_loss(declared(LossDeclaration, CountsSamples)).kept
-    assert check_loss(declared(LossDeclaration, Sound), output=(4,), samples=5, seed=3).kept
+    assert str(kept(LossTrial.of(declared(LossDeclaration, Sound)))).endswith(
+        "(outputs [10]; NoOptions()) keeps 9 promises"
+    )
+    assert kept(LossTrial.of(declared(LossDeclaration, Squares), output=(3, 2), targets=values_like)).kept
+    assert kept(LossTrial.of(declared(LossDeclaration, InFewDigits))).kept
+    assert kept(LossTrial.of(declared(LossDeclaration, CancelsOut))).kept
+    assert kept(LossTrial.of(declared(LossDeclaration, Weighted))).kept
+    assert kept(LossTrial.of(declared(LossDeclaration, CountsSamples))).kept
+    assert kept(LossTrial.of(declared(LossDeclaration, Sound), output=(4,), samples=5, seed=3)).kept
 
 
 class OfADictionary(Sound):
@@ -240,11 +243,11 @@ def of_both(output, generator):
 
 def test_a_loss_of_several_outputs_and_targets_is_tried_with_them():
     several = {"output": {"logits": (5,), "boxes": (4,)}, "targets": of_both}
-    assert check_loss(declared(LossDeclaration, OfADictionary), **several).kept
+    assert kept(LossTrial.of(declared(LossDeclaration, OfADictionary), **several)).kept
     assert "mean of theirs one by one" in broken(trial(SumsBoxes, **several))["mean over samples"]
     assert "other values afterwards" in broken(trial(WritesToTheTarget, **several))["untouched"]
     pair = {"output": [(5,), (5,)], "targets": lambda output, generator: classes_of(output[0], generator)}
-    assert check_loss(declared(LossDeclaration, ReadsThePair), **pair).kept
+    assert kept(LossTrial.of(declared(LossDeclaration, ReadsThePair), **pair)).kept
 
 
 @pytest.mark.parametrize(
@@ -334,14 +337,14 @@ class RefusesTheFar(Sound):
 
 @pytest.mark.parametrize("build", [Ascends, Critic])
 def test_a_loss_that_falls_without_bound_is_a_doubt(build):
-    report = check_loss(declared(LossDeclaration, build))
+    report = kept(LossTrial.of(declared(LossDeclaration, build)))
     assert [outcome.promise for outcome in report.doubtful] == ["bounded"]
     assert "down the gradient of its outputs it falls by" in report.doubtful[0].found
 
 
 @pytest.mark.parametrize("build", [Sound, Gaussian, Poisson, Margin, Angle, FocusedOnFew, RefusesTheFar])
 def test_a_loss_that_has_a_bound_is_none(build):
-    assert check_loss(declared(LossDeclaration, build)).doubtful == ()
+    assert kept(LossTrial.of(declared(LossDeclaration, build))).doubtful == ()
 
 
 def probabilities(output):

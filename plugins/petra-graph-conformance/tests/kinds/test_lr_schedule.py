@@ -7,10 +7,10 @@ import random
 import time
 
 import pytest
+from petra_graph_conformance import LrScheduleTrial
 
-from petra_graph_conformance.examined_promises import PROMISES
 from petra_graph.plugins import Horizon, LrScheduleDeclaration
-from petra_graph_conformance import LrScheduleTrial, check_lr_schedule
+from tests.support.kit import PROMISES, kept
 from tests.support.plugin_of_each_kind import broken, declared
 
 OTHERS = ["no torch"]
@@ -57,11 +57,11 @@ def found_in(build, *leave_out):
 
 def test_what_is_sound_passes():
     sound = declared(LrScheduleDeclaration, lambda _, horizon: lambda u: 1 - u / horizon.updates)
-    report = check_lr_schedule(sound, leave_out=OTHERS)
+    report = kept(LrScheduleTrial.of(sound), leave_out=OTHERS)
     assert report.kept
     assert [one.status for one in report.outcomes] == ["kept"] * 6 + ["not checked"]
     one = [Horizon(updates=3, updates_per_epoch=1, warmup_updates=0)]
-    check_lr_schedule(sound, horizons=one, leave_out=OTHERS)
+    kept(LrScheduleTrial.of(sound, horizons=one), leave_out=OTHERS)
 
 
 @pytest.mark.parametrize(
@@ -113,7 +113,7 @@ def test_code_that_imports_torch():
 )
 def test_a_schedule_that_stays_far_below_1_is_a_doubt(factor, highest):
     build = declared(LrScheduleDeclaration, lambda _, horizon: lambda u: factor(u, horizon))
-    doubts = check_lr_schedule(build, leave_out=["no torch"]).doubtful
+    doubts = kept(LrScheduleTrial.of(build), leave_out=["no torch"]).doubtful
     assert [one.promise for one in doubts] == ["full rate"] * bool(highest)
     assert all(one.found.startswith(highest) for one in doubts)
 
@@ -137,7 +137,7 @@ def negative_where_late(options, horizon, stage):
 
 def test_a_schedule_that_asks_is_tried_without_delay_and_with():
     for sound in (slower_where_late, falls_with_the_delay):
-        report = check_lr_schedule(declared(LrScheduleDeclaration, sound), leave_out=OTHERS)
+        report = kept(LrScheduleTrial.of(declared(LrScheduleDeclaration, sound)), leave_out=OTHERS)
         assert [one.status for one in report.outcomes] == ["kept"] * 6 + ["not checked"]
     found = found_in(negative_where_late, *OTHERS)
     assert found.keys() == {"finite"}
@@ -146,7 +146,8 @@ def test_a_schedule_that_asks_is_tried_without_delay_and_with():
 
 
 def test_a_low_rate_without_delay_is_doubtful_all_the_same():
-    report = check_lr_schedule(
-        declared(LrScheduleDeclaration, lambda options, horizon, stage: lambda u: 0.1), leave_out=OTHERS
+    report = kept(
+        LrScheduleTrial.of(declared(LrScheduleDeclaration, lambda options, horizon, stage: lambda u: 0.1)),
+        leave_out=OTHERS,
     )
     assert [one.promise for one in report.doubtful] == ["full rate"]

@@ -8,10 +8,11 @@ import random
 import pytest
 import torch
 from attrs import evolve
+from petra_graph_conformance import MetricTrial, classes_of, values_like
 
 from petra_graph.kinds.metric import Scale, scale_of
 from petra_graph.plugins import MetricDeclaration
-from petra_graph_conformance import MetricTrial, check_metric, classes_of, values_like
+from tests.support.kit import kept
 from tests.support.plugin_of_each_kind import broken, declared
 
 
@@ -228,9 +229,9 @@ def test_a_metric_that_is_undefined_on_targets_of_a_run_alone_is_right():
 
 def test_the_call_with_a_declaration():
     declaration = declared(MetricDeclaration, Accuracy, share=True)
-    assert check_metric(declaration, output=(4, 5), targets=classes_of).kept
+    assert kept(MetricTrial.of(declaration, output=(4, 5), targets=classes_of)).kept
     with pytest.raises(AssertionError, match="breaks a promise"):
-        check_metric(evolve(declaration, better="lower"))
+        kept(MetricTrial.of(evolve(declaration, better="lower")))
 
 
 @pytest.mark.parametrize(("field", "value"), [("better", "more"), ("share", "yes")])

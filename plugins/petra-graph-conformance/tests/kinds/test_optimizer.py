@@ -7,12 +7,13 @@ import random
 import pytest
 import torch
 from attrs import define, evolve
+from petra_graph_conformance import OptimizerTrial
+from petra_graph_conformance.examined_promises import examine
 
 from petra_graph.errors import SpecError
-from petra_graph_conformance.examined_promises import check_promise
 from petra_graph.kinds.stage_facts import DELAYED, UNDELAYED
 from petra_graph.plugins import OptimizerDeclaration
-from petra_graph_conformance import OptimizerTrial, check_optimizer, examine
+from tests.support.kit import ask, kept
 from tests.support.plugin_of_each_kind import Rate, broken, declared
 
 
@@ -137,7 +138,7 @@ def trial(build, options=Rate):
 
 
 def test_what_is_sound_passes():
-    report = check_optimizer(declared(OptimizerDeclaration, Momentum, options=Rate), {"lr": 0.5})
+    report = kept(OptimizerTrial.of(declared(OptimizerDeclaration, Momentum, options=Rate), {"lr": 0.5}))
     assert str(report).endswith("(Rate(lr=0.5)) keeps 11 promises")
     assert broken(trial(lambda groups, options: torch.optim.Adam([*groups.decayed, *groups.undecayed]))) == {}
     assert broken(trial(layerwise)) == {}
@@ -221,7 +222,7 @@ def test_optimizers_of_torch_descend(optimizer, more):
     def build(groups, options):
         return getattr(torch.optim, optimizer)(every(groups), lr=options.lr, **more)
 
-    check_promise(trial(build), "descends")
+    ask(trial(build), "descends")
 
 
 # --- optimizers that know the delay of their stage -----------------------------------------------------------------------
@@ -296,7 +297,7 @@ def test_one_that_asks_is_tried_without_delay_and_with():
         return Scaled(groups, options, stage)
 
     for sound in (Scaled, build):
-        report = check_optimizer(declared(OptimizerDeclaration, sound, options=Rate), {"lr": 0.5})
+        report = kept(OptimizerTrial.of(declared(OptimizerDeclaration, sound, options=Rate), {"lr": 0.5}))
         assert str(report).endswith("(Rate(lr=0.5)) keeps 11 promises")
     assert {(stage.index, stage.depth, stage.steady) for stage in asked} == {(4, 1, 0.0), (1, 4, 3.0)}
 
@@ -329,13 +330,15 @@ def test_one_that_cannot_be_built_is_tried_once_and_says_why(error):
 def test_stages_of_its_own():
     asked = []
     alone = evolve(DELAYED, depth=9, accumulation=4)
-    check_optimizer(
-        declared(
-            OptimizerDeclaration,
-            lambda groups, options, stage: asked.append(stage) or Scaled(groups, options, stage),
-            options=Rate,
-        ),
-        stages=[alone],
+    kept(
+        OptimizerTrial.of(
+            declared(
+                OptimizerDeclaration,
+                lambda groups, options, stage: asked.append(stage) or Scaled(groups, options, stage),
+                options=Rate,
+            ),
+            stages=[alone],
+        )
     )
     assert set(asked) == {alone}
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 import torch
 from attrs import frozen
+from petra_graph_conformance import OptimizerTrial
 
 from petra_graph.kinds.optimizer import ParameterGroups, needs_delays
 from petra_graph.plugins import OptimizerDeclaration
-from petra_graph_conformance import OptimizerTrial
 from tests.support.plugin_of_each_kind import broken, declared
 
 PROMISES = {"predicted_weights": "predicted weights", "earlier_weights": "earlier weights"}

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import inspect
 import json
 import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +13,7 @@ import torch
 from attrs import frozen
 from torch import Tensor
 
-from petra_graph.kinds.callback import CALLBACK, Callback, Companion, stops_fault
+from petra_graph.kinds.callback import CALLBACK, Callback, Companion, misnamed, stops_fault
 from petra_graph.kinds.expected_calls import public_methods
 from petra_graph.kinds.generators import moved_since, states
 from petra_graph.kinds.listener import EpochEnded, Started
@@ -26,25 +24,6 @@ from petra_graph_conformance.plugin_trial import PluginTrial
 from petra_graph_conformance.promise import KindChecks, Promise
 
 _EPOCHS, _MICRO_BATCHES, _SAMPLES = 2, 4, 6
-_ALIKE = 0.8
-"""How similar a method that nothing calls is to the one that is likely meant."""
-
-
-def misnamed(callback: Callback) -> Iterator[tuple[str, str]]:
-    """Yield methods that nothing calls, each with the name that is likely meant, or "".
-
-    A method that the class's own code names is a helper, not a mistake.
-    """
-    known = public_methods(Callback)
-    written = [cls for cls in type(callback).__mro__ if cls not in Callback.__mro__]
-    functions = {name: value for cls in written for name, value in vars(cls).items() if inspect.isfunction(value)}
-    used = {name for function in functions.values() for name in function.__code__.co_names}
-    for name in functions:
-        if name.startswith("_") or name in known or name in used:
-            continue
-        meant = next(iter(get_close_matches(name, known, 1, _ALIKE)), "")
-        if (meant and meant not in functions) or name.startswith("on_"):
-            yield name, meant
 
 
 @frozen(kw_only=True)
