@@ -2,10 +2,21 @@
 
 from __future__ import annotations
 
+import attrs
+import petra_graph_conformance as kit
 import pytest
-from petra_graph_conformance import BrokenPromise, LossTrial, Trial, parametrize_with_checks
+from petra_graph_conformance import (
+    BrokenPromise,
+    LossTrial,
+    Trial,
+    check_imports_no_torch,
+    outputs_and_targets,
+    parametrize_with_checks,
+)
+from petra_graph_conformance.all_checks import CHECKS
+from petra_graph_conformance.verb import FACTS, TARGETS
 
-from petra_graph.plugins import LossDeclaration
+from petra_graph.plugins import DataFacts, LossDeclaration
 from tests.support import ROOT
 from tests.support.blocks import SHAPE, Scaled, Sound
 from tests.support.forks import command
@@ -81,3 +92,21 @@ def test_what_may_be_meant_is_a_warning_unless_it_is_expected():
     (expected,) = (case.values[0] for case in cases if case.id.endswith("-bounded"))
     with pytest.raises(BrokenPromise):
         expected()
+
+
+def test_the_help_has_a_trial_of_every_kind():
+    trials = [checks.trial.__name__ for checks in CHECKS]
+    assert [name for name in trials if f"`{name}.of(" not in kit.__doc__ or not hasattr(kit, name)] == []
+    with pytest.raises(AttributeError, match="has no attribute 'check_block'"):
+        kit.check_block
+
+
+def test_the_package_and_the_verb_import_no_torch():
+    """`petra-graph --help` imports them."""
+    check_imports_no_torch("petra_graph_conformance.verb")
+    check_imports_no_torch("petra_graph_conformance.before_run")
+
+
+def test_what_the_verb_lists_without_torch_is_what_there_is():
+    assert list(TARGETS) == list(outputs_and_targets.TARGETS)
+    assert list(FACTS) == list(attrs.fields_dict(DataFacts))

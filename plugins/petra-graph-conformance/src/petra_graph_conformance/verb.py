@@ -32,7 +32,7 @@ class _Shapes(click.ParamType[list[tuple[int, ...]]]):
         return [tuple(int(size) for size in shape.split("x")) for shape in value.split(",")]
 
 
-@click.command()
+@click.command(short_help="Check that plugins keep their promises.")
 @click.argument("names", nargs=-1, required=True, metavar="NAME|DISTRIBUTION|MODULE:ATTRIBUTE...")
 @click.option(
     "--set",
