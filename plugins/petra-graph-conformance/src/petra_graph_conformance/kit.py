@@ -7,12 +7,12 @@ from petra_graph_conformance.declaration_promises import DECLARATION as DECLARAT
 from petra_graph_conformance.declaration_promises import check_imports_no_torch as check_imports_no_torch
 from petra_graph_conformance.kinds.architecture import ArchitectureTrial as ArchitectureTrial
 from petra_graph_conformance.kinds.callback import CallbackTrial as CallbackTrial
-from petra_graph_conformance.kinds.data_set import DataSetTrial as DataSetTrial
+from petra_graph_conformance.kinds.data_set_trial import DataSetTrial as DataSetTrial
 from petra_graph_conformance.kinds.logger import LoggerTrial as LoggerTrial
-from petra_graph_conformance.kinds.loss import LossTrial as LossTrial
+from petra_graph_conformance.kinds.loss_trial import LossTrial as LossTrial
 from petra_graph_conformance.kinds.lr_schedule import LrScheduleTrial as LrScheduleTrial
 from petra_graph_conformance.kinds.metric import MetricTrial as MetricTrial
-from petra_graph_conformance.kinds.optimizer import OptimizerTrial as OptimizerTrial
+from petra_graph_conformance.kinds.optimizer_trial import OptimizerTrial as OptimizerTrial
 from petra_graph_conformance.outputs_and_targets import binary_like as binary_like
 from petra_graph_conformance.outputs_and_targets import classes_of as classes_of
 from petra_graph_conformance.outputs_and_targets import last_classes_of as last_classes_of

@@ -35,11 +35,11 @@ from petra_graph.training.start_reporter import StartReporter
 from petra_graph_conformance.all_checks import checks_of
 from petra_graph_conformance.broken_promise import BrokenPromise
 from petra_graph_conformance.examined_promises import asked_of, examine
-from petra_graph_conformance.kinds.data_set import DataSetTrial
-from petra_graph_conformance.kinds.loss import LossTrial
+from petra_graph_conformance.kinds.data_set_trial import DataSetTrial
+from petra_graph_conformance.kinds.loss_trial import LossTrial
 from petra_graph_conformance.kinds.lr_schedule import LrScheduleTrial
 from petra_graph_conformance.kinds.metric import MetricTrial
-from petra_graph_conformance.kinds.optimizer import OptimizerTrial
+from petra_graph_conformance.kinds.optimizer_trial import OptimizerTrial
 from petra_graph_conformance.plugin_trial import PluginTrial
 from petra_graph_conformance.self_checked_blocks import BlocksOfRun, doubt_of, problem_of
 

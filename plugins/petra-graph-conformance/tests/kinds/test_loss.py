@@ -6,7 +6,8 @@ import pytest
 import torch
 from petra_graph_conformance import LossTrial, classes_of, values_like
 from petra_graph_conformance.broken_promise import BrokenPromise
-from petra_graph_conformance.kinds.loss import check_logits, check_mean, check_sample_by_sample
+from petra_graph_conformance.kinds.loss_sums import check_mean, check_sample_by_sample
+from petra_graph_conformance.kinds.loss_value import check_logits
 from torch import nn
 from torch.nn import functional
 

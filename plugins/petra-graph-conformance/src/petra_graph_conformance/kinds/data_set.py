@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 import pickle
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any, cast
 
 import numpy as np
 import torch
-from attrs import evolve, field, frozen
+from attrs import evolve
 from numpy.typing import NDArray
-from torch import Tensor
 
 from petra_graph.errors import shown
 from petra_graph.kinds.data_set import (
     DATA_SET,
     IGNORED,
-    DataSet,
     DataSetDeclaration,
     Split,
     codec_of,
@@ -27,74 +25,14 @@ from petra_graph.kinds.data_set import (
 )
 from petra_graph.kinds.generators import moved_since, seeded, states
 from petra_graph.kinds.plugin import Plugin
-from petra_graph.kinds.plugin_kind import PluginKind
-from petra_graph.kinds.tensor_trees import leaves, named_leaves
+from petra_graph.kinds.tensor_trees import named_leaves
 from petra_graph_conformance.broken_promise import BrokenPromise, all_equal
 from petra_graph_conformance.declaration_promises import DECLARATION
-from petra_graph_conformance.plugin_trial import PluginTrial
+from petra_graph_conformance.kinds.data_set_trial import SCANNED, DataSetTrial, loaded
 from petra_graph_conformance.promise import KindChecks, Promise
-
-_ROWS, _ROWS_OF_RUN, _SCANNED = 6, 2, 256
-"""Samples of one call, those in a run, and targets that are looked at."""
-
 
 _COMPARED, _AT_ONCE = 4, 8
 """Test samples that are compared with those of the training, and targets that are fetched together until two differ."""
-
-
-Samples = tuple[Tensor, ...]
-"""The samples, and the targets behind them."""
-
-
-@frozen(kw_only=True)
-class DataSetTrial(PluginTrial):
-    """A data set with options; it is opened once.
-
-    Attributes:
-        plugin: the data set.
-        options: an instance of its own options class.
-        seed: of the calls that fetch.
-        of_run: the data set as a run has opened it, instead of a new one; two samples of each split are then tried.
-    """
-
-    seed: int = 0
-    of_run: DataSet | None = field(default=None, repr=False, eq=False)
-    _opened: list[DataSet] = field(factory=list, init=False, repr=False, eq=False)
-
-    @staticmethod
-    def of_kind() -> PluginKind:
-        return DATA_SET
-
-    def open(self) -> DataSet:
-        """Return the data set, opened at the first call.
-
-        Raises:
-            SpecError: its files are missing.
-        """
-        if self.of_run is not None:
-            return self.of_run
-        if not self._opened:
-            self._opened.append(self.build(self.options))
-        return self._opened[0]
-
-    @property
-    def splits(self) -> Iterator[tuple[str, Split, NDArray[np.intp]]]:
-        """The splits by name, each with some indices, out of order."""
-        for name, split in (("train", self.open().train), ("test", self.open().test)):
-            generator = np.random.default_rng(self.seed)
-            if self.of_run is not None:
-                yield name, split, generator.choice(len(split), min(_ROWS_OF_RUN, len(split)), replace=False)
-            else:
-                yield name, split, generator.permutation(len(split))[:_ROWS]
-
-    def fetch(self, split: Split, indices: NDArray[np.intp], *, seed: int | None = None, epoch: int = 0) -> Samples:
-        """Load samples."""
-        return _loaded(split, indices, self.seed if seed is None else seed, epoch)
-
-
-def _loaded(split: Split, indices: NDArray[np.intp], seed: int, epoch: int) -> Samples:
-    samples, targets = split.fetch(indices, seed=seed, epoch=epoch)
-    return samples, *leaves(targets)
 
 
 def check_data_set_construction(trial: DataSetTrial) -> None:
@@ -123,7 +61,7 @@ def check_classes(trial: DataSetTrial) -> None:
     """Where the facts have a number of classes, class indices are below it, from 0; -100 is passed over by losses."""
     facts = trial.open().facts
     for name, split, _ in trial.splits:
-        some = np.random.default_rng(trial.seed).permutation(len(split))[:_SCANNED]
+        some = np.random.default_rng(trial.seed).permutation(len(split))[:SCANNED]
         fault = targets_fault(facts, len(some), split.fetch(some, seed=trial.seed, epoch=0)[1])
         if fault:
             remedy = "number classes from 0, and count all of them in the facts"
@@ -138,12 +76,12 @@ def check_rows(trial: DataSetTrial) -> None:
 
 def _expect_rows(name: str, split: Split, indices: NDArray[np.intp], seed: int) -> None:
     remedy = "make a sample of its index, the seed and the epoch: draw with np.random.default_rng([seed, epoch, index])"
-    whole = _loaded(split, indices, seed, 0)
-    alone = [_loaded(split, indices[row : row + 1], seed, 0) for row in range(len(indices))]
+    whole = loaded(split, indices, seed, 0)
+    alone = [loaded(split, indices[row : row + 1], seed, 0) for row in range(len(indices))]
     together = tuple(map(torch.cat, zip(*alone, strict=True)))
     if not all_equal(whole, together):
         raise BrokenPromise("rows", f"samples of `{name}` are others when they are fetched one by one", remedy)
-    twice = _loaded(split, np.concatenate([indices[::-1], indices[:1]]), seed, 0)
+    twice = loaded(split, np.concatenate([indices[::-1], indices[:1]]), seed, 0)
     expected = tuple(torch.cat([part.flip(0), part[:1]]) for part in whole)
     if not all_equal(twice, expected):
         raise BrokenPromise("rows", f"samples of `{name}` are others when their order is reversed", remedy)
@@ -158,11 +96,11 @@ def check_same_samples(trial: DataSetTrial) -> None:
 def _expect_same_samples(name: str, split: Split, indices: NDArray[np.intp], seed: int) -> None:
     remedy = "draw with np.random.default_rng([seed, epoch, index]); remember nothing between calls"
     with seeded(1):
-        first = _loaded(split, indices, seed, 3)
+        first = loaded(split, indices, seed, 3)
         split.fetch(indices, seed=seed, epoch=4)
     before = states()
     with seeded(2):
-        again = _loaded(split, indices, seed, 3)
+        again = loaded(split, indices, seed, 3)
     if not all_equal(first, again):
         raise BrokenPromise("repeatable", f"samples of `{name}` are others at the second call", remedy)
     split.fetch(indices, seed=seed, epoch=0)
@@ -193,7 +131,7 @@ def check_targets_differ(trial: DataSetTrial) -> None:
     facts, train = trial.open().facts, trial.open().train
     if facts.classes is None or facts.classes == 1:
         return
-    some = np.random.default_rng(trial.seed).permutation(len(train))[:_SCANNED]
+    some = np.random.default_rng(trial.seed).permutation(len(train))[:SCANNED]
     seen: set[int] = set()
     for first in range(0, len(some), _AT_ONCE):
         indices = some[first : first + _AT_ONCE]
@@ -211,7 +149,7 @@ def check_targets_differ(trial: DataSetTrial) -> None:
 def check_test_samples(trial: DataSetTrial) -> None:
     """Test samples are the same in each epoch and for each seed, so that evaluations can be compared."""
     *_, (_, split, indices) = trial.splits
-    if not all_equal(_loaded(split, indices, trial.seed, 0), _loaded(split, indices, trial.seed + 1, 5)):
+    if not all_equal(loaded(split, indices, trial.seed, 0), loaded(split, indices, trial.seed + 1, 5)):
         found = "test samples are others in another epoch, or with another seed"
         raise BrokenPromise("test samples", found, "augment training samples alone")
 
