@@ -17,22 +17,22 @@ from attrs import field, frozen
 
 from petra_graph.errors import PetraGraphError, PluginError, Problem
 
+_PACKAGE = str(Path(__file__).parents[1])
 _MACHINERY = ("<frozen", pkgutil.__file__, importlib.__file__, str(Path(__file__).parent))
 """What calls the code of authors."""
-_OF_NO_AUTHOR = ("petra_graph", "petra_graph_conformance", "torch")
-"""Packages, of which those count that are imported."""
+_KIT = "petra_graph_conformance"
+_OURS = {_KIT}
+"""Packages of this project that call the code of authors."""
 _LIBRARY = sysconfig.get_paths()["stdlib"]
 
 
 def is_author_code(file: str) -> bool:
     """Whether a file of code is an author's."""
+    torch = sys.modules.get("torch")
+    others = [_PACKAGE] if torch is None or torch.__file__ is None else [_PACKAGE, str(Path(torch.__file__).parent)]
     library = file.startswith(_LIBRARY) and "site-packages" not in file
-    return not (library or file.startswith("<") or any(map(file.startswith, _folders(_OF_NO_AUTHOR))))
-
-
-def _folders(packages: Iterable[str]) -> list[str]:
-    files = [getattr(sys.modules.get(package), "__file__", None) for package in packages]
-    return [f"{Path(file).parent}/" for file in files if file is not None]
+    ours = any(file.startswith(f"{folder}/") for folder in others) or not _OURS.isdisjoint(Path(file).parts)
+    return not (library or file.startswith("<") or ours)
 
 
 def author_line(error: BaseException) -> str:
@@ -49,8 +49,8 @@ def raised_at(error: BaseException) -> str:
     if isinstance(error, SyntaxError) and error.filename:
         return f"{error.filename}:{error.lineno}"
     frames = traceback.extract_tb(error.__traceback__)
-    machinery = (*_MACHINERY, *_folders(["petra_graph_conformance"]))
-    return author_line(error) or _last_line(frame for frame in frames if not frame.filename.startswith(machinery))
+    others = (one for one in frames if not one.filename.startswith(_MACHINERY) and _KIT not in Path(one.filename).parts)
+    return author_line(error) or _last_line(others)
 
 
 def _last_line(frames: Iterable[traceback.FrameSummary]) -> str:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import sys
 from collections.abc import Collection
 
-from petra_graph_conformance.all_checks import CHECKS
-from petra_graph_conformance.examined_promises import asked_of, check_promise, examine
+from petra_graph_conformance.all_checks import CHECKS, checks_of
+from petra_graph_conformance.examined_promises import check_promise, examine
 from petra_graph_conformance.plugin_trial import AnyTrial
 from petra_graph_conformance.promise_report import Report
 
@@ -28,7 +28,7 @@ def kept(trial: AnyTrial, leave_out: Collection[str] = ()) -> Report:
 
 def ask(trial: AnyTrial, name: str) -> None:
     """Check one promise of a trial by its name."""
-    (promise,) = (one for one in asked_of(trial, "kit") if one.name == name)
+    (promise,) = (one for one in checks_of(trial.kind).asked("kit") if one.name == name)
     check_promise(trial, promise)
 
 

@@ -1,15 +1,19 @@
 """What is asked of the plugins of each kind: of the core's, and of kinds that other packages add.
 
-A package that adds a kind names its `KindChecks` by an entry point of the group `petra_graph_conformance.kinds`, if its plugins are
-to be tried.
+A package that adds a kind names its `KindChecks` by an entry point of the group `petra_graph_conformance.kinds`.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from typing import Any
+
 from petra_graph.errors import PluginError
 from petra_graph.kinds.author_code import author_code
+from petra_graph.kinds.plugin import Plugin
 from petra_graph.kinds.plugin_kind import PluginKind
 from petra_graph.registry.discovery import scan
+from petra_graph_conformance.declaration_promises import DECLARATION
 from petra_graph_conformance.kinds.architecture import ARCHITECTURE_CHECKS
 from petra_graph_conformance.kinds.block import BLOCK_CHECKS
 from petra_graph_conformance.kinds.callback import CALLBACK_CHECKS
@@ -19,6 +23,7 @@ from petra_graph_conformance.kinds.loss import LOSS_CHECKS
 from petra_graph_conformance.kinds.lr_schedule import LR_SCHEDULE_CHECKS
 from petra_graph_conformance.kinds.metric import METRIC_CHECKS
 from petra_graph_conformance.kinds.optimizer import OPTIMIZER_CHECKS
+from petra_graph_conformance.plugin_trial import PluginTrial
 from petra_graph_conformance.promise import KindChecks
 
 CHECKS = (
@@ -36,8 +41,8 @@ CHECKS = (
 GROUP = "petra_graph_conformance.kinds"
 
 
-def checks_of(kind: PluginKind) -> KindChecks | None:
-    """Return what is asked of the plugins of a kind; None: no package says.
+def checks_of(kind: PluginKind) -> KindChecks:
+    """Return what is asked of the plugins of a kind; the declaration alone, if no package says more.
 
     Raises:
         PluginError: checks that a package names cannot be loaded.
@@ -55,4 +60,8 @@ def checks_of(kind: PluginKind) -> KindChecks | None:
             raise PluginError(f"{what} are {type(checks).__name__}, not KindChecks")
         if checks.kind is kind:
             return checks
-    return None
+    return KindChecks(kind=kind, promises=(DECLARATION,), trial=PluginTrial, trials=_trial)
+
+
+def _trial(plugin: Plugin, options: Any, _: Mapping[str, Any]) -> Sequence[PluginTrial]:
+    return [PluginTrial(plugin=plugin, options=options)]

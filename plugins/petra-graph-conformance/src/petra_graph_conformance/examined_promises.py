@@ -59,13 +59,6 @@ def _check(trial: AnyTrial, promise: Promise) -> None:
         ) from error
 
 
-def asked_of(trial: AnyTrial, when: When) -> tuple[Promise, ...]:
-    """Return the promises of the trial's kind that are asked at this time."""
-    checks = checks_of(trial.kind)
-    assert checks is not None, f"no package says what a {trial.kind.noun} promises"
-    return checks.asked(when)
-
-
 def examine(trial: AnyTrial, when: When = "kit", *, leave_out: Collection[str] = ()) -> Report:
     """Check all promises that apply, and return their outcomes.
 
@@ -76,7 +69,7 @@ def examine(trial: AnyTrial, when: When = "kit", *, leave_out: Collection[str] =
     """
     outcomes: list[Outcome] = []
     fallen = False
-    for promise in asked_of(trial, "kit"):
+    for promise in checks_of(trial.kind).asked("kit"):
         if not promise.applies(trial):
             continue
         if fallen or promise.name in leave_out or not getattr(promise, when):

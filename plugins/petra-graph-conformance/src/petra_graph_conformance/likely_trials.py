@@ -16,7 +16,7 @@ from petra_graph.kinds.data_set import DATA_SET
 from petra_graph.kinds.generators import seeded
 from petra_graph.kinds.plugin import Plugin
 from petra_graph.registry.options_in_words import small_options
-from petra_graph_conformance.all_checks import GROUP, checks_of
+from petra_graph_conformance.all_checks import checks_of
 from petra_graph_conformance.plugin_trial import AnyTrial, read_given
 
 
@@ -42,9 +42,6 @@ def likely_trial(plugin: Plugin, options: Mapping[str, Any], given: Mapping[str,
         PluginError: it cannot be loaded.
     """
     checks = checks_of(plugin.kind)
-    if checks is None:
-        hint = f"its package names a KindChecks by an entry point of the group {GROUP}"
-        raise SpecError(f"no package says what a {plugin.kind.noun} promises", hint)
     small = small_options(plugin)
     guessed = [f"--set {name}=VALUE" for name in small if name not in options]
     read = read_given(plugin, {**small, **options})

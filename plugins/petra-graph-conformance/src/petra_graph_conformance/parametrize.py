@@ -7,8 +7,9 @@ from collections.abc import Mapping
 from functools import partial
 from typing import TYPE_CHECKING
 
+from petra_graph_conformance.all_checks import checks_of
 from petra_graph_conformance.broken_promise import BrokenPromise
-from petra_graph_conformance.examined_promises import asked_of, check_promise
+from petra_graph_conformance.examined_promises import check_promise
 from petra_graph_conformance.plugin_trial import AnyTrial
 from petra_graph_conformance.promise import Promise
 
@@ -48,7 +49,7 @@ def parametrize_with_checks(
     expected = expected_failed_checks or {}
     cases = []
     for trial in trials:
-        asked = asked_of(trial, "kit")
+        asked = checks_of(trial.kind).asked("kit")
         if unknown := sorted(expected.keys() - {promise.name for promise in asked}):
             names = ", ".join(promise.name for promise in asked)
             raise ValueError(f"no promise is called {', '.join(unknown)}; there are {names}")

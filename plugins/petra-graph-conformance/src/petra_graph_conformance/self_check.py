@@ -34,7 +34,7 @@ from petra_graph.training.prepared_run import Prepared
 from petra_graph.training.start_reporter import StartReporter
 from petra_graph_conformance.all_checks import checks_of
 from petra_graph_conformance.broken_promise import BrokenPromise
-from petra_graph_conformance.examined_promises import asked_of, examine
+from petra_graph_conformance.examined_promises import examine
 from petra_graph_conformance.kinds.data_set_trial import DataSetTrial
 from petra_graph_conformance.kinds.loss_trial import LossTrial
 from petra_graph_conformance.kinds.lr_schedule import LrScheduleTrial
@@ -140,11 +140,8 @@ class SelfCheck:
     def _added(self) -> Iterator[Problem]:
         """Ask the plugins of added kinds in the first of their likely trials."""
         for one in chain(*self._checked.added.values()):
-            checks = checks_of(one.plugin.kind)
-            if checks is None:
-                continue
             with self._step(one.plugin.owned):
-                trial, *_ = checks.trials_of(one.plugin, one.options)
+                trial, *_ = checks_of(one.plugin.kind).trials_of(one.plugin, one.options)
                 report = examine(trial, "before_run")
                 for outcome in report.broken:
                     yield problem_of(one.plugin, outcome, (*one.path[:-1], "name"))
@@ -207,7 +204,7 @@ class SelfCheck:
 
     def _broken(self, trial: PluginTrial, only: str = "") -> Iterator[BrokenPromise]:
         """Ask a plugin's promises in a trial of the run's own, or only one, and yield those that it breaks; its errors are not caught."""
-        for promise in asked_of(trial, "before_run"):
+        for promise in checks_of(trial.kind).asked("before_run"):
             if only not in {"", promise.name}:
                 continue
             try:

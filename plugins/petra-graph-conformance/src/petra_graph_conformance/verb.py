@@ -140,13 +140,9 @@ def _expect_taken(registry: Registry, settings: Mapping[str, Any], kinds: Sequen
     from petra_graph.units import listed
     from petra_graph_conformance.all_checks import checks_of
 
-    def takes(kind: PluginKind, name: str) -> bool:
-        checks = checks_of(kind)
-        return checks is not None and name in checks.settings
-
     for name in settings:
-        having = [kind.nouns for kind in registry.kinds if takes(kind, name)]
-        if kinds and not any(takes(kind, name) for kind in kinds):
+        having = [kind.nouns for kind in registry.kinds if name in checks_of(kind).settings]
+        if kinds and not any(name in checks_of(kind).settings for kind in kinds):
             others = listed(dict.fromkeys(kind.nouns for kind in kinds))
             raise click.BadParameter(
                 f"it is a setting of {' and '.join(having)}, not of {others}", param_hint=f"--{name}"
