@@ -10,7 +10,7 @@ from petra_graph.kinds.author_code import author_code
 from petra_graph.kinds.data_set import DataFacts
 from petra_graph.kinds.declaration import Declaration, described
 from petra_graph.kinds.plugin import Plugin, load
-from petra_graph.kinds.plugin_kind import Part, PluginKind, called
+from petra_graph.kinds.plugin_kind import PluginKind, called
 from petra_graph.spec.model import NodeSpec
 
 
@@ -51,14 +51,4 @@ ARCHITECTURE = PluginKind(
     table="architecture",
     declaration=ArchitectureDeclaration,
     form=called(ArchitectureDeclaration, "options, facts", "tuple of NodeSpec"),
-    parts=(
-        Part(
-            kind="architecture",
-            summary="a network by name",
-            example="tanh-net",
-            suffix="net",
-            entry="declared:tanh_net",
-            options="blocks = 2, channels = 8",
-        ),
-    ),
 )

@@ -8,7 +8,7 @@ from typing import Any, Literal, get_args
 from attrs import frozen
 
 from petra_graph.kinds.declaration import Declaration, expect_among
-from petra_graph.kinds.plugin_kind import Form, Part, PluginKind
+from petra_graph.kinds.plugin_kind import Form, PluginKind
 from petra_graph.spec.model import Kind
 
 
@@ -54,34 +54,5 @@ BLOCK = PluginKind(
         hint="subclass one of petra_graph.blocks, and give it an attrs class `Options`; or name any other torch.nn.Module as an option of "
         'the block "module"',
         declared=_declared,
-    ),
-    parts=(
-        Part(
-            kind="block",
-            summary="a reversible block: an additive coupling",
-            example="rev-tanh",
-            suffix="block",
-            entry="declared:RevTanh",
-            module=("blocks.py", "The blocks, imported when a network is built."),
-            stand_in="rev-basic",
-        ),
-        Part(
-            kind="buffered-block",
-            summary="a block that may change shapes, whose input is stored",
-            example="image-patches",
-            suffix="stem",
-            entry="declared:ImagePatches",
-            module=("blocks.py", "The blocks, imported when a network is built."),
-            stand_in="conv-stem",
-        ),
-        Part(
-            kind="head-block",
-            summary="a last block, whose output the loss reads",
-            example="mean-head",
-            suffix="head",
-            entry="declared:MeanHead",
-            module=("blocks.py", "The blocks, imported when a network is built."),
-            stand_in="pool-linear",
-        ),
     ),
 )

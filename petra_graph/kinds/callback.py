@@ -27,7 +27,7 @@ from petra_graph.kinds.declaration import Declaration, described, expect_among
 from petra_graph.kinds.expected_calls import call_faults, calls_of, public_methods
 from petra_graph.kinds.listener import Listener
 from petra_graph.kinds.plugin import Plugin
-from petra_graph.kinds.plugin_kind import Form, Part, PluginKind, takes
+from petra_graph.kinds.plugin_kind import Form, PluginKind, takes
 from petra_graph.kinds.tensor_trees import Tree
 from petra_graph.units import listed
 
@@ -260,15 +260,4 @@ CALLBACK = PluginKind(
         declared=_declared,
     ),
     built_faults=_built_faults,
-    parts=(
-        Part(
-            kind="callback",
-            summary="an observer of a run, which may end it",
-            example="time-limit",
-            suffix="callback",
-            entry="callback:TimeLimit",
-            module=("callback.py", "The callback."),
-            options="seconds = 600.0",
-        ),
-    ),
 )

@@ -15,7 +15,7 @@ from petra_graph.kinds.author_code import author_code, resolve_location
 from petra_graph.kinds.declaration import LOCATION, Declaration, described
 from petra_graph.kinds.expected_calls import ExpectedCall, call_faults
 from petra_graph.kinds.plugin import Plugin
-from petra_graph.kinds.plugin_kind import Form, Part, PluginKind
+from petra_graph.kinds.plugin_kind import Form, PluginKind
 from petra_graph.kinds.tensor_trees import Tree, is_several, named_leaves
 from petra_graph.spec.model import Dtype
 from petra_graph.spec.value_types import plain
@@ -452,15 +452,4 @@ DATA_SET = PluginKind(
         declared=_declared,
     ),
     built_faults=_built_faults,
-    parts=(
-        Part(
-            kind="dataset",
-            summary="a data set",
-            example="noisy-stripes",
-            suffix="data",
-            entry="declared:NoisyStripes",
-            module=("data.py", "The data set."),
-            options="samples = 512",
-        ),
-    ),
 )

@@ -18,7 +18,7 @@ from petra_graph.errors import Problem
 from petra_graph.kinds.declaration import Declaration, described
 from petra_graph.kinds.expected_calls import ExpectedCall, call_faults, names_in
 from petra_graph.kinds.plugin import Plugin, load
-from petra_graph.kinds.plugin_kind import Part, PluginKind, called
+from petra_graph.kinds.plugin_kind import PluginKind, called
 
 _CALLS = (ExpectedCall("record", (), ("epoch", "step", "values")), ExpectedCall("close"))
 
@@ -120,14 +120,4 @@ LOGGER = PluginKind(
     declaration=LoggerDeclaration,
     form=called(LoggerDeclaration, "options, run", "Logger", methods=[call.method for call in _CALLS]),
     built_faults=_built_faults,
-    parts=(
-        Part(
-            kind="logger",
-            summary="a place for a run's values",
-            example="text-lines",
-            suffix="logger",
-            entry="logger:TextLines",
-            module=("logger.py", "The logger."),
-        ),
-    ),
 )

@@ -15,7 +15,7 @@ from petra_graph.kinds.author_code import author_code
 from petra_graph.kinds.declaration import Declaration, described
 from petra_graph.kinds.expected_calls import ExpectedCall, call_faults, function_faults
 from petra_graph.kinds.plugin import Plugin
-from petra_graph.kinds.plugin_kind import Part, PluginKind, called
+from petra_graph.kinds.plugin_kind import PluginKind, called
 from petra_graph.kinds.tensor_trees import Tree, leaves, main, shapes
 
 if TYPE_CHECKING:
@@ -238,15 +238,4 @@ LOSS = PluginKind(
     form=called(LossDeclaration, "options", "Loss", methods=("__call__", "metrics")),
     built_faults=_built_faults,
     guard=_GuardedLoss,
-    parts=(
-        Part(
-            kind="loss",
-            summary="a loss with its metrics",
-            example="wide-margin",
-            suffix="loss",
-            entry="declared:WideMargin",
-            module=("loss.py", "The loss."),
-            options="margin = 1.0",
-        ),
-    ),
 )

@@ -13,7 +13,7 @@ from petra_graph.kinds.author_code import author_code
 from petra_graph.kinds.declaration import Declaration, described
 from petra_graph.kinds.expected_calls import ExpectedCall, function_faults
 from petra_graph.kinds.plugin import Plugin
-from petra_graph.kinds.plugin_kind import Part, PluginKind, called
+from petra_graph.kinds.plugin_kind import PluginKind, called
 
 
 @frozen(kw_only=True)
@@ -77,14 +77,4 @@ LR_SCHEDULE = PluginKind(
     form=called(LrScheduleDeclaration, "options, horizon", "factor(u)", stage=True),
     built_faults=_built_faults,
     guard=_GuardedFactor,
-    parts=(
-        Part(
-            kind="lr-schedule",
-            summary="a learning-rate schedule",
-            example="inverse-root",
-            suffix="schedule",
-            entry="schedule:inverse_root",
-            module=("schedule.py", "The learning-rate schedule."),
-        ),
-    ),
 )

@@ -27,7 +27,7 @@ from petra_graph.kinds.declaration import Declaration, described, expect_among
 from petra_graph.kinds.expected_calls import ExpectedCall, call_faults
 from petra_graph.kinds.loss import is_share
 from petra_graph.kinds.plugin import Plugin
-from petra_graph.kinds.plugin_kind import Part, PluginKind, called
+from petra_graph.kinds.plugin_kind import PluginKind, called
 from petra_graph.kinds.tensor_trees import Tree, shapes
 
 if TYPE_CHECKING:
@@ -198,15 +198,4 @@ METRIC = PluginKind(
     ),
     built_faults=_built_faults,
     guard=_GuardedMetric,
-    parts=(
-        Part(
-            kind="metric",
-            summary="a metric over a whole evaluation",
-            example="worst-class",
-            suffix="metric",
-            entry="declared:WorstClass",
-            module=("metric.py", "The metric."),
-            options="least = 2",
-        ),
-    ),
 )

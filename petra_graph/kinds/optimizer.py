@@ -20,7 +20,7 @@ from petra_graph.errors import PetraGraphError
 from petra_graph.kinds.declaration import Declaration, described
 from petra_graph.kinds.expected_calls import ExpectedCall, call_faults
 from petra_graph.kinds.plugin import Plugin, build_plugin, knows_stage
-from petra_graph.kinds.plugin_kind import Part, PluginKind, called
+from petra_graph.kinds.plugin_kind import PluginKind, called
 from petra_graph.kinds.stage_facts import UNDELAYED
 
 if TYPE_CHECKING:
@@ -264,16 +264,4 @@ OPTIMIZER = PluginKind(
     ),
     built_faults=_built_faults,
     options_last=True,
-    parts=(
-        Part(
-            kind="optimizer",
-            summary="an optimizer",
-            example="sign-descent",
-            suffix="optimizer",
-            entry="declared:SignDescent",
-            module=("optimizer.py", "The optimizer."),
-            options="lr = 0.01, weight_decay = 1e-4",
-            without='[optimizer]\nname = "sgd"\noptions = { lr = 0.05, weight_decay = 1e-4 }',
-        ),
-    ),
 )

@@ -40,33 +40,6 @@ class Form:
     declared: Callable[[Any, str], Mapping[str, Any]] = lambda _, __: {}
 
 
-@frozen(kw_only=True)
-class Part:
-    """A working plugin that `petra-graph new plugin` writes, and that the guide shows.
-
-    Attributes:
-        kind: as in `--KIND`; its files are in the folder of that name, with underscores.
-        summary: for the help of the command line.
-        example: the plugin's name, as the part is written.
-        suffix: what tells the plugin's name from the others of one package.
-        entry: what its entry point names, as the part is written, in the package: "declared:RevTanh".
-        module: the file of its code, if that is not the declaration's own, and what that file is; None: the code has no file of its own.
-        stand_in: a first-party block with the same options, in a package without this part.
-        options: of the plugin in the example specification, in TOML.
-        without: the table of the example specification in a package without this part.
-    """
-
-    kind: str
-    summary: str
-    example: str
-    suffix: str
-    entry: str
-    module: tuple[str, str] | None = None
-    stand_in: str = ""
-    options: str = ""
-    without: str = ""
-
-
 @frozen(kw_only=True, eq=False)
 class PluginKind:
     """A kind of plugin.
@@ -82,7 +55,6 @@ class PluginKind:
         built_faults: yields what is wrong with what `build` returned, of (plugin, arguments, what was built).
         guard: what a run calls in place of what was built, of (plugin, what was built): it checks every later value.
         options_last: whether `build` takes the options after its other arguments.
-        parts: what `petra-graph new plugin` writes.
     """
 
     noun: str
@@ -95,7 +67,6 @@ class PluginKind:
     built_faults: Callable[[Any, Sequence[Any], Any], Iterable[str]] = lambda *_: ()
     guard: Callable[[Any, Any], Any] = lambda _, built: built
     options_last: bool = False
-    parts: tuple[Part, ...] = ()
 
     @property
     def short(self) -> str:
