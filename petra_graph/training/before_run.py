@@ -35,7 +35,8 @@ def try_before_run(prepared: Prepared, reporter: StartReporter) -> Sequence[str]
         PluginError: a plugin breaks its promises, or what tries it fails.
     """
     fit = HeadAndTargets(network=prepared.network, opened=prepared.opened, loss=prepared.training.loss)
-    threads, doubts = torch.get_num_threads(), []
+    threads = torch.get_num_threads()
+    doubts: list[str] = []
     with as_they_were():
         try:
             fit.require_loss()

@@ -20,7 +20,7 @@ import numpy as np
 import pytest
 
 from petra_graph.cli.main import main
-from tests.support.mistaken import ENTRY_POINTS, Declared
+from tests.promises.mistaken import ENTRY_POINTS, Declared
 
 SPEC = """\
 name = "mine"

@@ -9,9 +9,7 @@ from petra_graph_conformance.blocks.learned_and_running_state import check_stati
 from petra_graph_conformance.blocks.repeatable_evaluation import check_evaluation_mode, check_randomness
 from petra_graph_conformance.blocks.shapes_and_streams import check_shapes, check_streams_untouched
 
-from tests.support.blocks import SHAPE, caught
-from tests.support.kit import kept
-from tests.support.mistaken_streams import (
+from tests.promises.mistaken_streams import (
     AddsIntoGradient,
     Caches,
     CachesConstants,
@@ -47,6 +45,8 @@ from tests.support.mistaken_streams import (
     SwitchesModes,
     TwoHeaded,
 )
+from tests.support.blocks import SHAPE, caught
+from tests.support.kit import kept
 
 
 def test_a_constant_that_is_made_at_the_first_use_is_no_state():

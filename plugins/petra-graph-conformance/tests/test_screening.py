@@ -14,8 +14,8 @@ from torch import nn
 from petra_graph.blocks import Buffered, Head
 from petra_graph.kinds.block import BLOCK
 from petra_graph.registry.registry import discover
-from tests.support import mistaken
-from tests.support import mistaken_streams as streams
+from tests.promises import mistaken
+from tests.promises import mistaken_streams as streams
 from tests.support.blocks import SHAPE, Scaled, Sound, Stem
 
 REGISTRY = discover().only(["petra-graph"])

@@ -19,7 +19,7 @@ def of(network: str, node: str, side: int = 32, **more: Any) -> dict[str, Any]:
     return {"network": network, "node": node, "classes": 10, "sides": (side, side), **more}
 
 
-def reversible(**options: float) -> tuple[Trial, Trial]:
+def reversible(**options: Any) -> tuple[Trial, Trial]:
     trained = of("mnasnet0_5", "layers.8.1", **options)
     entry = Trial.of(declared.DUAL_RESIDUAL_ENTRY, [(16, 3, 3)], trained)
     return entry, Trial.of(declared.DUAL_RESIDUAL, [(16, 3, 3)] * 2, trained)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pickle
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
 import numpy as np
@@ -12,17 +12,8 @@ from attrs import evolve
 from numpy.typing import NDArray
 
 from petra_graph.errors import shown
-from petra_graph.kinds.data_set import (
-    DATA_SET,
-    IGNORED,
-    DataSetDeclaration,
-    Split,
-    codec_of,
-    declared_facts,
-    not_finite,
-    samples_fault,
-    targets_fault,
-)
+from petra_graph.kinds.checked_samples import IGNORED, not_finite, samples_fault, targets_fault
+from petra_graph.kinds.data_set import DATA_SET, DataSetDeclaration, Split, codec_of, declared_facts
 from petra_graph.kinds.generators import moved_since, seeded, states
 from petra_graph.kinds.plugin import Plugin
 from petra_graph.kinds.tensor_trees import named_leaves
@@ -219,7 +210,7 @@ def check_text(trial: DataSetTrial) -> None:
             raise BrokenPromise("text", found, "let encode and decode of the codec use one table of tokens")
 
 
-def _trials(plugin: Plugin, options: Any, _: Sequence[Any]) -> Sequence[DataSetTrial]:
+def _trials(plugin: Plugin, options: Any, _: Mapping[str, Any]) -> Sequence[DataSetTrial]:
     trial = DataSetTrial.of(plugin, options)
     trial.open()
     return [trial]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -94,7 +94,7 @@ def check_changes_nothing(trial: LoggerTrial) -> None:
             raise BrokenPromise("changes nothing", "it wrote to metrics.jsonl", "write to a file of its own name")
 
 
-def _trials(plugin: Plugin, options: Any, _: Sequence[Any]) -> Sequence[LoggerTrial]:
+def _trials(plugin: Plugin, options: Any, _: Mapping[str, Any]) -> Sequence[LoggerTrial]:
     missing = missing_package(plugin)
     if missing is not None:
         raise SpecError(missing)
