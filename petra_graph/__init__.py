@@ -51,8 +51,7 @@ In anyone's own training loop, residual functions run as a reversible network, w
 
 Importing this package imports no torch; the functions import what they need. Base classes of blocks are in
 `petra_graph.blocks`, what the declarations of a package need in `petra_graph.plugins`, and the kit that tests plugins of every
-kind in `petra_graph.testing`. Errors are subclasses of
-`PetraGraphError`: their text has every problem, where it is, and what to do.
+kind in the distribution petra-graph-conformance. Errors are subclasses of `PetraGraphError`: their text has every problem, where it is, and what to do.
 """
 
 from __future__ import annotations

@@ -25,8 +25,8 @@ Options are a frozen, keyword-only attrs class whose fields are made by `option`
 `GreaterThan`, `LessThan`, `Length`, `OneOf` and `Each`; `NoOptions` is the class of a plugin without options. A function that
 refuses its options or data raises `SpecError`, with a `Problem` whose path counts from the `options` table.
 
-Base classes of blocks are in `petra_graph.blocks`, which imports torch. `petra_graph.testing` checks plugins of every kind, as
-`petra-graph check` does on the command line. The guide is plugins/README.md in the repository.
+Base classes of blocks are in `petra_graph.blocks`, which imports torch. The distribution petra-graph-conformance checks plugins of
+every kind: `petra-graph check` and `petra_graph_conformance`. The guide is plugins/README.md in the repository.
 """
 
 from petra_graph.errors import Problem as Problem

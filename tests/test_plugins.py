@@ -10,10 +10,9 @@ import sys
 import attrs
 import pytest
 
-from petra_graph import blocks, plugins, testing
+from petra_graph import blocks, plugins
 from petra_graph.kinds.all_kinds import KINDS
 from petra_graph.spec.model import RunSpec, Spec
-from petra_graph.testing import check_each_kind
 
 SCREEN = 60
 
@@ -28,15 +27,12 @@ def test_it_has_every_declaration():
     assert {kind.declaration.__name__ for kind in KINDS} <= set(vars(plugins))
 
 
-@pytest.mark.parametrize("module", [plugins, blocks, testing])
+@pytest.mark.parametrize("module", [plugins, blocks])
 def test_the_help_of_a_public_module_is_read_at_once(module):
     assert len(pydoc.render_doc(module, renderer=pydoc.plaintext).splitlines()) < SCREEN
 
 
 def test_the_help_names_what_authors_call():
-    kinds = [name for name in vars(check_each_kind) if name.startswith("check_")]
-    assert len(kinds) == len([kind for kind in KINDS if kind.trial is not None])
-    assert [name for name in kinds if f"`{name}`" not in testing.__doc__ or not hasattr(testing, name)] == []
     bases = ("AdditiveCoupling", "TwoFunctionCoupling", "Reversible", "Buffered", "Head")
     assert [name for name in bases if f"`{name}`" not in blocks.__doc__ or not hasattr(blocks, name)] == []
 

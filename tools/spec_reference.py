@@ -1,9 +1,9 @@
-"""The tables of two pages, generated: of specs/README.md every spec, key and option; of plugins/README.md every promise.
+"""The tables of two pages, generated: of specs/README.md every spec, key and option; of the conformance kit's every promise.
 
     python -m tools.spec_reference            # exit code 1 where a page differs from what would be generated
     python -m tools.spec_reference --write
 
-Decision: the tables come from the JSON schema, as editors get it, and from the kinds of plugins, as a run and the kit ask them, so
+Decision: the tables come from the JSON schema, as editors get it, and from the kit's promises, as a run and a test ask them, so
 that the pages and the checks have one source. Each table is between two comments that name it.
 """
 
@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import Any
 
 import click
+from petra_graph_conformance.all_checks import CHECKS
 
 from petra_graph.errors import shown
-from petra_graph.kinds.all_kinds import KINDS
 from petra_graph.kinds.block import BlockDeclaration
 from petra_graph.kinds.callback import CallbackDeclaration
 from petra_graph.kinds.declaration import NoOptions
@@ -34,7 +34,7 @@ from petra_graph.spec.value_types import class_schema
 ROOT = Path(__file__).parents[1]
 DISTRIBUTIONS = ("petra-graph", "petra-graph-modules")
 """Those whose tables and options the page has."""
-PAGES = (ROOT / "specs" / "README.md", ROOT / "plugins" / "README.md")
+PAGES = (ROOT / "specs" / "README.md", ROOT / "plugins" / "petra-graph-conformance" / "README.md")
 BOUNDS = {
     "minimum": "≥ {}",
     "exclusiveMinimum": "> {}",
@@ -77,21 +77,12 @@ def promises() -> Iterator[str]:
     """Yield the table of all promises, and when each is asked."""
     yield "| kind | promise | meaning | asked |"
     yield "|---|---|---|---|"
-    times = {
-        "registration": "when it is resolved",
-        "build": "when it is built",
-        "before_run": "before a run",
-        "first_steps": "in the first steps",
-        "kit": "by `check`",
-    }
-    for kind in KINDS:
-        for promise in kind.promises:
-            asked = {said: getattr(promise, when) for when, said in times.items()}
-            said = "; ".join(
-                f"{when} ({effort})" if effort else when for when, effort in asked.items() if effort is not None
-            )
+    times = {"before_run": "before a run", "kit": "by `check`"}
+    for checks in CHECKS:
+        for promise in checks.promises:
+            said = "; ".join(text for when, text in times.items() if getattr(promise, when))
             said += "; a warning where it is broken" * promise.doubt
-            yield f"| {kind.noun} | {promise.name} | {promise.sentence.replace('|', chr(92) + '|')} | {said} |"
+            yield f"| {checks.kind.noun} | {promise.name} | {promise.sentence.replace('|', chr(92) + '|')} | {said} |"
 
 
 def specs() -> Iterator[str]:

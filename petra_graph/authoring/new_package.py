@@ -13,9 +13,8 @@ from tokenize import NAME, generate_tokens
 
 from attrs import frozen
 
-from petra_graph.authoring.package_parts import DECLARED, EXAMPLES, KIND_OF, PARTS, Names, common_test, part_files
+from petra_graph.authoring.package_parts import DECLARED, EXAMPLES, KIND_OF, PARTS, Names, Part, common_test, part_files
 from petra_graph.errors import SpecError, shown
-from petra_graph.kinds.plugin_kind import Part
 from petra_graph.registry.registry import Registry
 
 _DOCSTRINGS = {
@@ -89,7 +88,7 @@ class NewPackage:
             'dependencies = ["attrs>=24.2", "petra-graph>=0.1", "torch>=2.8"]',
             "",
             "[project.optional-dependencies]",
-            'test = ["petra-graph[digits]", "pytest>=8.3"]',
+            'test = ["petra-graph[digits]", "petra-graph-conformance>=0.1", "pytest>=8.3"]',
         ]
         for kind in dict.fromkeys(KIND_OF[part.kind] for part in self.parts):
             lines += ["", f'[project.entry-points."{kind.group}"]']

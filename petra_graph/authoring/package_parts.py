@@ -12,17 +12,163 @@ from importlib.resources import files
 
 from attrs import frozen
 
-from petra_graph.kinds.all_kinds import KINDS
-from petra_graph.kinds.plugin_kind import Part, PluginKind
+from petra_graph.kinds.architecture import ARCHITECTURE
+from petra_graph.kinds.block import BLOCK
+from petra_graph.kinds.callback import CALLBACK
+from petra_graph.kinds.data_set import DATA_SET
+from petra_graph.kinds.logger import LOGGER
+from petra_graph.kinds.loss import LOSS
+from petra_graph.kinds.lr_schedule import LR_SCHEDULE
+from petra_graph.kinds.metric import METRIC
+from petra_graph.kinds.optimizer import OPTIMIZER
+from petra_graph.kinds.plugin_kind import PluginKind
 
 EXAMPLES = "petra-graph-examples"
 """The distribution that the parts are written as."""
 DECLARED = "declared.py"
 
 
-PARTS: Sequence[Part] = tuple(part for kind in KINDS for part in kind.parts)
+@frozen(kw_only=True)
+class Part:
+    """A working plugin that `petra-graph new plugin` writes, and that the guide shows.
+
+    Attributes:
+        of: the kind of the plugin.
+        kind: as in `--KIND`; its files are in the folder of that name, with underscores.
+        summary: for the help of the command line.
+        example: the plugin's name, as the part is written.
+        suffix: what tells the plugin's name from the others of one package.
+        entry: what its entry point names, as the part is written, in the package: "declared:RevTanh".
+        module: the file of its code, if that is not the declaration's own, and what that file is; None: the code has no file of its own.
+        stand_in: a first-party block with the same options, in a package without this part.
+        options: of the plugin in the example specification, in TOML.
+        without: the table of the example specification in a package without this part.
+    """
+
+    of: PluginKind
+    kind: str
+    summary: str
+    example: str
+    suffix: str
+    entry: str
+    module: tuple[str, str] | None = None
+    stand_in: str = ""
+    options: str = ""
+    without: str = ""
+
+
+PARTS: Sequence[Part] = (
+    Part(
+        of=BLOCK,
+        kind="block",
+        summary="a reversible block: an additive coupling",
+        example="rev-tanh",
+        suffix="block",
+        entry="declared:RevTanh",
+        module=("blocks.py", "The blocks, imported when a network is built."),
+        stand_in="rev-basic",
+    ),
+    Part(
+        of=BLOCK,
+        kind="buffered-block",
+        summary="a block that may change shapes, whose input is stored",
+        example="image-patches",
+        suffix="stem",
+        entry="declared:ImagePatches",
+        module=("blocks.py", "The blocks, imported when a network is built."),
+        stand_in="conv-stem",
+    ),
+    Part(
+        of=BLOCK,
+        kind="head-block",
+        summary="a last block, whose output the loss reads",
+        example="mean-head",
+        suffix="head",
+        entry="declared:MeanHead",
+        module=("blocks.py", "The blocks, imported when a network is built."),
+        stand_in="pool-linear",
+    ),
+    Part(
+        of=ARCHITECTURE,
+        kind="architecture",
+        summary="a network by name",
+        example="tanh-net",
+        suffix="net",
+        entry="declared:tanh_net",
+        options="blocks = 2, channels = 8",
+    ),
+    Part(
+        of=OPTIMIZER,
+        kind="optimizer",
+        summary="an optimizer",
+        example="sign-descent",
+        suffix="optimizer",
+        entry="declared:SignDescent",
+        module=("optimizer.py", "The optimizer."),
+        options="lr = 0.01, weight_decay = 1e-4",
+        without='[optimizer]\nname = "sgd"\noptions = { lr = 0.05, weight_decay = 1e-4 }',
+    ),
+    Part(
+        of=LR_SCHEDULE,
+        kind="lr-schedule",
+        summary="a learning-rate schedule",
+        example="inverse-root",
+        suffix="schedule",
+        entry="schedule:inverse_root",
+        module=("schedule.py", "The learning-rate schedule."),
+    ),
+    Part(
+        of=LOSS,
+        kind="loss",
+        summary="a loss with its metrics",
+        example="wide-margin",
+        suffix="loss",
+        entry="declared:WideMargin",
+        module=("loss.py", "The loss."),
+        options="margin = 1.0",
+    ),
+    Part(
+        of=METRIC,
+        kind="metric",
+        summary="a metric over a whole evaluation",
+        example="worst-class",
+        suffix="metric",
+        entry="declared:WorstClass",
+        module=("metric.py", "The metric."),
+        options="least = 2",
+    ),
+    Part(
+        of=DATA_SET,
+        kind="dataset",
+        summary="a data set",
+        example="noisy-stripes",
+        suffix="data",
+        entry="declared:NoisyStripes",
+        module=("data.py", "The data set."),
+        options="samples = 512",
+    ),
+    Part(
+        of=LOGGER,
+        kind="logger",
+        summary="a place for a run's values",
+        example="text-lines",
+        suffix="logger",
+        entry="logger:TextLines",
+        module=("logger.py", "The logger."),
+    ),
+    Part(
+        of=CALLBACK,
+        kind="callback",
+        summary="an observer of a run, which may end it",
+        example="time-limit",
+        suffix="callback",
+        entry="callback:TimeLimit",
+        module=("callback.py", "The callback."),
+        options="seconds = 600.0",
+    ),
+)
 """In the order of the guide."""
-KIND_OF: Mapping[str, PluginKind] = {part.kind: kind for kind in KINDS for part in kind.parts}
+KIND_OF: Mapping[str, PluginKind] = {part.kind: part.of for part in PARTS}
 
 
 def part_files(part: Part) -> Mapping[str, str]:

@@ -16,7 +16,7 @@ Each is a `torch.nn.Module`, built as `cls(inputs, options)`: `inputs` are the s
 `options` an instance of its attribute `Options`. `forward` returns a tuple of streams [n, *shape]. `kind` and `streams`, the number of
 streams that it reads, are attributes of the class; so are `undecayed`, names of parameters without weight decay, and `tables`, of those with
 a row for each position or the like. For blocks that write `reverse_steps` or `reverse_vjp` themselves there are `leaf`, `backpropagate`,
-`Undone`, `Reversed`, `reseed`, `rng_scope` and `frozen_statistics`. `petra_graph.testing.check_block` checks a block.
+`Undone`, `Reversed`, `reseed`, `rng_scope` and `frozen_statistics`. `petra-graph check` tries a block.
 """
 
 from petra_graph.blocks.block_kinds import Block as Block

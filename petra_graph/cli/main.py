@@ -40,7 +40,6 @@ VERBS = {
     "validate": "Check specs: keys, types, plugins, options, graph.",
     "list": "List the installed plugins.",
     "show": "Show a plugin's options and a snippet to paste.",
-    "check": "Check that plugins keep their promises.",
     "new": "Start a package of plugins, or a spec.",
     "doctor": "Examine the environment: versions, devices, plugins.",
     "schema": "Print the JSON schema of specs, for editors.",

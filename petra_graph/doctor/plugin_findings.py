@@ -13,9 +13,8 @@ from pathlib import Path
 from petra_graph.doctor.environment_findings import unmet
 from petra_graph.doctor.finding import Finding
 from petra_graph.errors import shown
-from petra_graph.kinds.declaration_promises import NO_TORCH_REMEDY
 from petra_graph.kinds.plugin import FIRST_PARTY
-from petra_graph.registry.discovery import canonical
+from petra_graph.registry.discovery import NO_TORCH_REMEDY, canonical
 from petra_graph.registry.registry import Registry
 from petra_graph.registry.survey_of_plugins import PluginSummary, list_groups
 from petra_graph.units import plural

@@ -1,1 +1,1 @@
-"""What a kind of plugin is, one module for each kind: its declaration, its form, and its promises with when each is asked."""
+"""What a kind of plugin is, one module for each kind: what is declared, what is built, and what a broken one is called."""

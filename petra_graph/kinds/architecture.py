@@ -1,8 +1,4 @@
-"""An architecture: a network by name, written out as nodes for the samples that it is given, without torch.
-
-Decision: its promises are those of a graph of nodes and of their shapes, which lie above this module, so they are named by their
-locations, as the code of plugins is.
-"""
+"""An architecture: a network by name, written out as nodes for the samples that it is given, without torch."""
 
 from __future__ import annotations
 
@@ -13,9 +9,8 @@ from attrs import frozen
 from petra_graph.kinds.author_code import author_code
 from petra_graph.kinds.data_set import DataFacts
 from petra_graph.kinds.declaration import Declaration, described
-from petra_graph.kinds.declaration_promises import DECLARATION, NO_TORCH
 from petra_graph.kinds.plugin import Plugin, load
-from petra_graph.kinds.plugin_kind import Part, PluginKind, Promise, called
+from petra_graph.kinds.plugin_kind import PluginKind, called
 from petra_graph.spec.model import NodeSpec
 
 
@@ -50,33 +45,10 @@ def _nodes_fault(made: Any) -> str:
     return f"its build returns {described(others[0])} among its nodes, not a NodeSpec" if others else ""
 
 
-_CHECKS = "petra_graph.promises.architecture_promises"
-
 ARCHITECTURE = PluginKind(
     noun="architecture",
     group="petra_graph.architectures",
     table="architecture",
     declaration=ArchitectureDeclaration,
     form=called(ArchitectureDeclaration, "options, facts", "tuple of NodeSpec"),
-    promises=(
-        DECLARATION,
-        Promise("nodes", f"{_CHECKS}:check_nodes", build="their types", foundation=True),
-        Promise("graph", f"{_CHECKS}:check_graph", build="the rules of every graph", foundation=True),
-        Promise("network", f"{_CHECKS}:check_network"),
-        Promise("other samples", f"{_CHECKS}:check_other_samples"),
-        NO_TORCH,
-    ),
-    trial=f"{_CHECKS}:ArchitectureTrial",
-    trials=f"{_CHECKS}:likely_architectures",
-    settings={"facts": "'shape=[3,48,64]'"},
-    parts=(
-        Part(
-            kind="architecture",
-            summary="a network by name",
-            example="tanh-net",
-            suffix="net",
-            entry="declared:tanh_net",
-            options="blocks = 2, channels = 8",
-        ),
-    ),
 )

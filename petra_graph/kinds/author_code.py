@@ -20,7 +20,8 @@ from petra_graph.errors import PetraGraphError, PluginError, Problem
 _PACKAGE = str(Path(__file__).parents[1])
 _MACHINERY = ("<frozen", pkgutil.__file__, importlib.__file__, str(Path(__file__).parent))
 """What calls the code of authors."""
-_OURS = {"petra_graph_modules"}
+_KIT = "petra_graph_conformance"
+_OURS = {_KIT, "petra_graph_modules"}
 """Packages of this project that call the code of authors."""
 _LIBRARY = sysconfig.get_paths()["stdlib"]
 
@@ -48,7 +49,8 @@ def raised_at(error: BaseException) -> str:
     if isinstance(error, SyntaxError) and error.filename:
         return f"{error.filename}:{error.lineno}"
     frames = traceback.extract_tb(error.__traceback__)
-    return author_line(error) or _last_line(frame for frame in frames if not frame.filename.startswith(_MACHINERY))
+    others = (one for one in frames if not one.filename.startswith(_MACHINERY) and _KIT not in Path(one.filename).parts)
+    return author_line(error) or _last_line(others)
 
 
 def _last_line(frames: Iterable[traceback.FrameSummary]) -> str:

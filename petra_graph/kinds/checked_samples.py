@@ -12,13 +12,16 @@ from numpy.typing import NDArray
 
 from petra_graph.errors import PetraGraphError, RunFailed
 from petra_graph.kinds.author_code import author_code
-from petra_graph.kinds.data_set import DataFacts, DataSet, Split, not_finite, samples_fault, targets_fault
-from petra_graph.kinds.tensor_trees import Tree
+from petra_graph.kinds.data_set import DataFacts, DataSet, Split
+from petra_graph.kinds.tensor_trees import Tree, is_several, named_leaves
+from petra_graph.units import listed
 
 if TYPE_CHECKING:
     from torch import Tensor
-from petra_graph.units import listed
 
+IGNORED = -100
+"""The class index that torch's losses pass over."""
+_PARTS = ("samples", "targets")
 _MEND = "mend the data set, or the facts that it declares: shape, dtype, classes, target_shape, target_dtype"
 
 
@@ -116,3 +119,69 @@ def _raises(fetch: Callable[[NDArray[np.intp]], Any], index: int) -> bool:
         fetch(np.array([index]))
         return False
     return True
+
+
+def samples_fault(facts: DataFacts, rows: int, fetched: Any) -> str:
+    """Return the first fault of a fetched micro-batch, as a sentence without the place of its subject; "" where nothing is wrong.
+
+    Args:
+        facts: of the opened data set.
+        rows: samples that were asked for.
+        fetched: what the split returned.
+    """
+    import torch
+
+    several = isinstance(fetched, tuple | list) and len(fetched) == len(_PARTS) and facts.several_targets
+    parts = fetched[:1] if several else fetched
+    if not (
+        isinstance(fetched, tuple | list)
+        and len(fetched) == len(_PARTS)
+        and all(isinstance(x, torch.Tensor) for x in parts)
+    ):
+        inside = f" of {', '.join(type(x).__name__ for x in fetched)}" if isinstance(fetched, tuple | list) else ""
+        return f"fetch returned a {type(fetched).__name__}{inside}, not a tuple of two tensors"
+    samples, targets = fetched
+    return _tensor_fault("samples", samples, (rows, *facts.shape), facts.dtype) or targets_fault(facts, rows, targets)
+
+
+def targets_fault(facts: DataFacts, rows: int, targets: Any) -> str:
+    """Return the first fault of fetched targets, as `samples_fault`."""
+    import torch
+
+    if facts.several_targets:
+        found = dict(named_leaves(targets)) if is_several(targets) else {"": targets}
+        if found.keys() != facts.targets.keys() or not all(isinstance(one, torch.Tensor) for one in found.values()):
+            return f"targets are a {type(targets).__name__} of {', '.join(found)}, where the data set declares tensors {', '.join(facts.targets)}"
+        faults = (
+            _tensor_fault(f"targets{at}", found[at], (rows, *shape), dtype)
+            for at, (shape, dtype) in facts.targets.items()
+        )
+        return next(filter(None, faults), "")
+    if not isinstance(targets, torch.Tensor):
+        return f"fetch_targets returned a {type(targets).__name__}, not a tensor"
+    fault = _tensor_fault("targets", targets, (rows, *facts.target_shape), facts.target_dtype)
+    if fault or facts.classes is None or facts.target_dtype != "int64" or not targets.numel():
+        return fault
+    low, high = int(targets.min()), int(targets.max())
+    if high >= facts.classes or (low < 0 and bool(((targets < 0) & (targets != IGNORED)).any())):
+        return f"targets are {low} .. {high}, where the data set declares classes 0 .. {facts.classes - 1}"
+    return ""
+
+
+def not_finite(fetched: tuple[Tensor, Tree]) -> str:
+    """Return which part of a fetched micro-batch is not finite; "" where all is."""
+    samples, targets = fetched
+    parts = [("samples", samples), *((f"targets{at}", one) for at, one in named_leaves(targets))]
+    return next((name for name, part in parts if part.is_floating_point() and not bool(part.isfinite().all())), "")
+
+
+def _tensor_fault(name: str, tensor: Tensor, shape: tuple[int, ...], dtype: str) -> str:
+    import torch
+
+    if tuple(tensor.shape) != shape:
+        return f"{shape[0]} {name} have the shape {list(tensor.shape)}, where the data set declares {list(shape)}"
+    if tensor.dtype != getattr(torch, dtype):
+        return f"{name} are {str(tensor.dtype).removeprefix('torch.')}, where the data set declares {dtype}"
+    if tensor.device.type != "cpu":
+        return f"{name} are on {tensor.device}, not on the CPU"
+    return ""

@@ -11,9 +11,7 @@ from collections.abc import Iterator
 from attrs import frozen
 
 from petra_graph.kinds.declaration import LOCATION, Declaration
-from petra_graph.kinds.declaration_promises import DECLARATION
 from petra_graph.kinds.plugin_kind import Form, PluginKind
-from petra_graph.kinds.plugin_trial import PluginTrial
 
 
 @frozen(kw_only=True)
@@ -54,7 +52,4 @@ GRAPH_PASS = PluginKind(
         otherwise="is not a declaration of a graph pass",
         hint="name an instance of GraphPassDeclaration, or a class of options with `declares(GraphPassDeclaration, ...)`",
     ),
-    promises=(DECLARATION,),
-    trial=None,
-    trials=lambda plugin, options, _: [PluginTrial(plugin=plugin, options=options)],
 )

@@ -1,65 +1,20 @@
-"""A kind of plugin as a value: where a specification names it, what its code looks like, what it promises, and when that is asked.
+"""A kind of plugin as a value: where a specification names it, what its code looks like, and what is wrong with what it builds.
 
-    kind = PluginKind(noun="loss", group="petra_graph.losses", table="loss", declaration=LossDeclaration, form=..., promises=(...))
+    kind = PluginKind(noun="loss", group="petra_graph.losses", table="loss", declaration=LossDeclaration, form=...)
 
-The registry, a run and the conformance kit ask the same value. The module of a kind imports no torch; its functions do.
+The module of a kind imports no torch; its functions do.
 """
 
 from __future__ import annotations
 
 import inspect
-import pkgutil
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, Literal
+from typing import Any
 
 import attrs
-from attrs import field, frozen
+from attrs import frozen
 
 from petra_graph.kinds.declaration import Declaration, NoOptions, find_fault, stated_by, summary_of
-
-Check = Callable[[Any], None]
-"""Checks one promise of a trial, and raises BrokenPromise. Its docstring says what is promised."""
-
-
-When = Literal["registration", "build", "before_run", "first_steps", "kit"]
-"""When a promise is asked: a field of `Promise`."""
-
-
-@frozen
-class Promise:
-    """One promise of a kind. Each time at which it is asked is stated with the effort in words, "" for that of the trial.
-
-    Attributes:
-        name: as messages use it.
-        check: what checks it in a trial; or its location, "module:attribute", where the check needs what may not be imported here.
-        registration: asked when the plugin is resolved; nothing is built, and torch is not imported.
-        build: asked of what `build` returns, and of each value that it returns later.
-        before_run: asked by the self-check of a run, on the run's own shapes and samples.
-        first_steps: asked of the first passes and steps of a training.
-        kit: asked by `petra-graph check` and a plugin's own tests.
-        foundation: whether the promises after it cannot be checked where it is broken.
-        doubt: what breaks it may be meant: a run warns of it, and the kit says so without failing.
-        applies: whether a trial's plugin makes it at all.
-    """
-
-    name: str
-    check: Check | str
-    registration: str | None = field(default=None, kw_only=True)
-    build: str | None = field(default=None, kw_only=True)
-    before_run: str | None = field(default=None, kw_only=True)
-    first_steps: str | None = field(default=None, kw_only=True)
-    kit: str | None = field(default="", kw_only=True)
-    foundation: bool = field(default=False, kw_only=True)
-    doubt: bool = field(default=False, kw_only=True)
-    applies: Callable[[Any], bool] = field(default=lambda _: True, kw_only=True)
-
-    @property
-    def function(self) -> Check:
-        return pkgutil.resolve_name(self.check) if isinstance(self.check, str) else self.check
-
-    @property
-    def sentence(self) -> str:
-        return (inspect.getdoc(self.function) or "").partition("\n\n")[0].replace("\n", " ")
 
 
 @frozen(kw_only=True)
@@ -85,33 +40,6 @@ class Form:
     declared: Callable[[Any, str], Mapping[str, Any]] = lambda _, __: {}
 
 
-@frozen(kw_only=True)
-class Part:
-    """A working plugin that `petra-graph new plugin` writes, and that the guide shows.
-
-    Attributes:
-        kind: as in `--KIND`; its files are in the folder of that name, with underscores.
-        summary: for the help of the command line.
-        example: the plugin's name, as the part is written.
-        suffix: what tells the plugin's name from the others of one package.
-        entry: what its entry point names, as the part is written, in the package: "declared:RevTanh".
-        module: the file of its code, if that is not the declaration's own, and what that file is; None: the code has no file of its own.
-        stand_in: a first-party block with the same options, in a package without this part.
-        options: of the plugin in the example specification, in TOML.
-        without: the table of the example specification in a package without this part.
-    """
-
-    kind: str
-    summary: str
-    example: str
-    suffix: str
-    entry: str
-    module: tuple[str, str] | None = None
-    stand_in: str = ""
-    options: str = ""
-    without: str = ""
-
-
 @frozen(kw_only=True, eq=False)
 class PluginKind:
     """A kind of plugin.
@@ -124,15 +52,9 @@ class PluginKind:
         several: whether a specification may name several, in an array of tables.
         declaration: the class of its declarations.
         form: what code without a declaration looks like; None: there must be one.
-        promises: in the order in which they are checked, the foundations first.
-        trial: the class of its trials, or its location: `trial.of(plugin, options)` makes one.
-        trials: the trials of a plugin of which only the declaration is known, or their location, the likeliest first; it is called
-            as (plugin, options, given), with the given ones among `settings`. None: that of `trial` alone.
-        settings: what the user of `petra-graph check` may say of a trial, `--NAME VALUE`, each with an example.
         built_faults: yields what is wrong with what `build` returned, of (plugin, arguments, what was built).
         guard: what a run calls in place of what was built, of (plugin, what was built): it checks every later value.
         options_last: whether `build` takes the options after its other arguments.
-        parts: what `petra-graph new plugin` writes.
     """
 
     noun: str
@@ -142,14 +64,9 @@ class PluginKind:
     several: bool = False
     declaration: type[Declaration]
     form: Form
-    promises: tuple[Promise, ...]
-    trial: Any
-    trials: Callable[..., Sequence[Any]] | str | None = None
-    settings: Mapping[str, str] = field(factory=dict)
     built_faults: Callable[[Any, Sequence[Any], Any], Iterable[str]] = lambda *_: ()
     guard: Callable[[Any, Any], Any] = lambda _, built: built
     options_last: bool = False
-    parts: tuple[Part, ...] = ()
 
     @property
     def short(self) -> str:
@@ -159,10 +76,6 @@ class PluginKind:
     @property
     def nouns(self) -> str:
         return self.plural or f"{self.noun}s"
-
-    def asked(self, when: When) -> tuple[Promise, ...]:
-        """Return the promises that are asked at this time, in their order."""
-        return tuple(promise for promise in self.promises if getattr(promise, when) is not None)
 
     def declared_by(self, value: Any, location: str) -> Any:
         """Return the declaration that a value is or has, or that follows from code of this kind; the value where there is none.
@@ -182,14 +95,6 @@ class PluginKind:
         return (
             find_fault(declaration, self.declaration) if isinstance(declaration, Declaration) else self.form.otherwise
         )
-
-    def trials_of(self, plugin: Any, options: Any, given: Mapping[str, Any] | None = None) -> Sequence[Any]:
-        """Return the trial of a plugin with the settings that are given, or likely trials, the likeliest first."""
-        if self.trials is None:
-            return [_found(self.trial).of(plugin, options)]
-        mine = {name: value for name, value in (given or {}).items() if name in self.settings}
-        trials: Sequence[Any] = _found(self.trials)(plugin, options, mine)
-        return trials
 
 
 def called(
@@ -276,7 +181,3 @@ def _options(code: Any) -> type:
     except Exception:  # noqa: BLE001  annotations are code of the plugin
         return NoOptions
     return annotation if isinstance(annotation, type) and attrs.has(annotation) else NoOptions
-
-
-def _found(location: Any) -> Any:
-    return pkgutil.resolve_name(location) if isinstance(location, str) else location

@@ -185,7 +185,7 @@ def _run_on_cpu(node: Node, inputs: tuple[_Stream, ...], conditions: Conditions)
     except BaseException as error:
         message = f'node "{node.name}": block "{node.block}" cannot be trained: {type(error).__name__}: {error}'
         at = author_line(error)
-        hint = "petra_graph.testing checks blocks; its findings help to find the cause" + (
+        hint = "`petra-graph check` tries blocks; its findings help to find the cause" + (
             f"; raised at {at}" if at else ""
         )
         raise SpecError(Problem(message=message, hint=hint, path=node.path)) from error

@@ -25,6 +25,8 @@ _OURS = re.compile(r"petra[-_.]?graph[-_.:]", re.IGNORECASE)
 VERBS = "petra_graph.verbs"
 """The group of verbs of the command line: `report = "my_package.verbs:report"`, a click command. The help's line comes from its
 module, so this imports what is heavy where it is used."""
+BEFORE_RUN = "petra_graph.before_run"
+"""The group of what is tried before a run: see `petra_graph.training.before_run`."""
 NAMES = "petra_graph.names"
 """The group of names of the package `petra_graph`: `sweep = "my_package.sweeps:sweep"` is `petra_graph.sweep`."""
 JOINTS = "petra_graph.joints"
@@ -53,7 +55,8 @@ class Entry:
         return entrypoints.EntryPoint.from_string(self.target, self.name).load()
 
 
-_NEED_TORCH = ("torch", "petra_graph.blocks", "petra_graph.testing")
+_NEED_TORCH = ("torch", "petra_graph.blocks", "petra_graph_conformance")
+NO_TORCH_REMEDY = "keep declarations in a module that imports petra_graph.plugins alone, and __init__ empty"
 
 
 @contextmanager

@@ -15,7 +15,7 @@ from petra_graph.errors import Problem
 _CONFORMANCE, _DELAY, _MODULES, _REPORT, _STUDIES = (
     f"petra-graph-{name}" for name in ("conformance", "delay", "modules", "report", "studies")
 )
-OF_VERBS: Mapping[str, str] = {}
+OF_VERBS: Mapping[str, str] = {"check": _CONFORMANCE}
 """The distribution of each verb of the command line."""
 OF_TABLES: Mapping[str, str] = {"conversion": _MODULES, "finetune": _MODULES}
 """The distribution of each table of a spec."""

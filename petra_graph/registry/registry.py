@@ -20,6 +20,7 @@ from petra_graph.kinds.graph_pass import GRAPH_PASS
 from petra_graph.kinds.plugin import Plugin, label
 from petra_graph.kinds.plugin_kind import PluginKind
 from petra_graph.registry.discovery import (
+    BEFORE_RUN,
     JOINTS,
     NAMES,
     VERBS,
@@ -142,7 +143,7 @@ class Registry:
     @property
     def misplaced(self) -> tuple[Misplaced, ...]:
         """The entry points in groups that are not ours, though their names are almost those of ours."""
-        known = {GROUP, JOINTS, VERBS, NAMES, *(kind.group for kind in self.kinds)}
+        known = {GROUP, VERBS, NAMES, JOINTS, BEFORE_RUN, *(kind.group for kind in self.kinds)}
         groups = {entry.group for entry in self.entries} - known
         meant = {group: _meant(group, known) for group in groups}
         return tuple(

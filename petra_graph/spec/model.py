@@ -372,7 +372,8 @@ class RunSpec:
     )
     self_check: bool = key(
         True,
-        "try plugins of other packages in this network before it trains, and observe the first passes of every block for random "
+        "try plugins of other packages in this network before it trains, if petra-graph-conformance is installed, see whether loss, metrics "
+        "and `checkpoint.best` fit head and data, and observe the first passes of every block for random "
         "numbers that no seed fixes and for state that its recomputation would advance, and the first updates of every stage for "
         "parameters that nothing trains; no result depends on it",
     )

@@ -43,12 +43,12 @@ from petra_graph.program.stage_program import StageProgram
 from petra_graph.registry.joints import joint
 from petra_graph.spec.load_spec import Given
 from petra_graph.spec.model import Spec
+from petra_graph.training.before_run import try_before_run
 from petra_graph.training.checkpoints.initial_weights import InitialWeights, initial_weights
 from petra_graph.training.data.opened_data import OpenedData, open_data
 from petra_graph.training.loop.callbacks import NamedCallback, build_callbacks
 from petra_graph.training.record.digests import Digests, code_of, split_of
 from petra_graph.training.run_probe import RunProbe
-from petra_graph.training.self_check import SelfCheck
 from petra_graph.training.stage_assembly import Training, executors
 from petra_graph.training.start_reporter import StartReporter
 
@@ -215,20 +215,7 @@ def prepare_checked(
     stages = _stages(programs, spec, opened)
     for stage in stages:
         problems.require(training.rate, stage)
-    doubts: Sequence[str] | None = None
-    if spec.run.self_check:
-        tried = SelfCheck(
-            checked=checked,
-            network=network,
-            opened=opened,
-            training=training,
-            stages=stages,
-            kept=[name for one in programs for part in one.segments if part.keeps == "graph" for name in part.nodes],
-            reporter=reporter,
-        )
-        doubts = problems.attempt(tried.run)
-        problems.raise_any()
-    return Prepared(
+    prepared = Prepared(
         checked=checked,
         network=network,
         placement=placement,
@@ -236,12 +223,16 @@ def prepare_checked(
         opened=opened,
         training=training,
         callbacks=callbacks,
-        doubts=doubts or (),
         saved=saved,
         added=added,
         initial=initial,
         probe=probe,
     )
+    if spec.run.self_check:
+        doubts = problems.attempt(try_before_run, prepared, reporter)
+        problems.raise_any()
+        prepared = evolve(prepared, doubts=doubts or ())
+    return prepared
 
 
 def _load_loggers(checked: CheckedSpec, problems: ProblemCollector) -> None:

@@ -5,10 +5,11 @@ from __future__ import annotations
 import re
 
 import torch
+from petra_graph_conformance import Trial
 
 from petra_graph import blocks
-from petra_graph.testing import check_block
 from tests.support import ROOT
+from tests.support.kit import kept
 from tests.support.pages import Page, files_of
 
 PAGE = Page(ROOT / "petra_graph" / "blocks" / "README.md")
@@ -26,7 +27,7 @@ def test_the_block_with_a_mask_keeps_every_promise():
         mask[:, 0] = 1
         return mask
 
-    check_block(names["Masked"], [(5, 8), (5, 8), (5,)], draw=draw)
+    kept(Trial.of(names["Masked"], [(5, 8), (5, 8), (5,)], draw=draw))
 
 
 def test_every_class_of_the_table_exists():

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import pytest
+from petra_graph_conformance.examined_promises import examine
+from petra_graph_conformance.likely_trials import likely_trial
 
 from petra_graph.errors import SpecError
 from petra_graph.registry.registry import discover
-from petra_graph.testing import examine
-from petra_graph.testing.likely_trials import likely_trial
 
 REGISTRY = discover().only(["petra-graph"])
 ELSEWHERE = {"blocks", "datasets"}

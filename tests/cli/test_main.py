@@ -24,11 +24,11 @@ runs [FOLDER] --sort --where --json
 validate SPECS... --set --json
 list [GROUP] --json
 show PLUGIN --json
-check NAMES... --set --inputs --tokens --output --targets --facts --json
 new plugin NAME --block --buffered-block --head-block --architecture --optimizer --lr-schedule --loss --metric --dataset --logger --callback
 new spec FILE --architecture --data --optimizer --lr-schedule --loss --root --set
 doctor --json
 schema --distribution
+check NAMES... --set --inputs --tokens --output --targets --facts --json
 """
 
 
@@ -86,10 +86,10 @@ Verbs:
   validate  Check specs: keys, types, plugins, options, graph.
   list      List the installed plugins.
   show      Show a plugin's options and a snippet to paste.
-  check     Check that plugins keep their promises.
   new       Start a package of plugins, or a spec.
   doctor    Examine the environment: versions, devices, plugins.
   schema    Print the JSON schema of specs, for editors.
+  check     Check that plugins keep their promises.
 """
     )
 
@@ -105,7 +105,7 @@ def test_version(capsys):
         (["validat"], "Error: No such verb 'validat'. Did you mean 'validate'?\n"),
         (
             ["xyz"],
-            "Error: No such verb 'xyz'. Verbs: run, plan, profile, evaluate, predict, export, report, runs, validate, list, show, check, new, doctor, schema.\n",
+            "Error: No such verb 'xyz'. Verbs: run, plan, profile, evaluate, predict, export, report, runs, validate, list, show, new, doctor, schema, check.\n",
         ),
         (["train", "a.toml"], "Error: No such verb 'train'. Did you mean 'run'?\n"),
         (["run", "--epochs", "3"], "'--epochs': it is a key of the spec, --set run.epochs=VALUE.\n"),

@@ -8,6 +8,16 @@ import pytest
 import torch
 from attrs import frozen
 from attrs.exceptions import FrozenInstanceError
+from petra_graph_conformance import (
+    ArchitectureTrial,
+    CallbackTrial,
+    DataSetTrial,
+    LoggerTrial,
+    LossTrial,
+    LrScheduleTrial,
+    OptimizerTrial,
+    Trial,
+)
 from torch import nn
 
 from petra_graph.blocks import Buffered
@@ -29,20 +39,8 @@ from petra_graph.plugins import (
 )
 from petra_graph.registry.local_plugins import possible_kinds
 from petra_graph.registry.registry import discover
-from petra_graph.testing import (
-    LossTrial,
-    OptimizerTrial,
-    Trial,
-    check_architecture,
-    check_block,
-    check_callback,
-    check_dataset,
-    check_logger,
-    check_loss,
-    check_lr_schedule,
-    check_optimizer,
-)
-from tests.kinds.plugin_of_each_kind import Split
+from tests.support.kit import kept
+from tests.support.plugin_of_each_kind import Split
 
 
 @declares(DataSetDeclaration, "somewhere:Noise", read="somewhere:read")
@@ -254,7 +252,7 @@ class TestTheKit:
             def forward(self, x):
                 return self.linear(x)
 
-        assert check_block(Layer, [(3,)]).kept
+        assert kept(Trial.of(Layer, [(3,)])).kept
 
     def test_an_architecture(self):
         def network(options, facts):
@@ -262,7 +260,7 @@ class TestTheKit:
                 raise ValueError
             return (NodeSpec(name="head", block="pool-linear", options={"outputs": facts.classes}),)
 
-        report = check_architecture(network, leave_out=["other samples"])
+        report = kept(ArchitectureTrial.of(network), leave_out=["other samples"])
         assert report.kept
         assert "no torch" not in {outcome.promise for outcome in report.outcomes}
 
@@ -279,14 +277,14 @@ class TestTheKit:
             def __new__(cls, groups, options):
                 return torch.optim.AdamW(groups.param_groups(weight_decay=0.1), lr=options.lr)
 
-        assert check_optimizer(Plain, {"lr": 0.01}).kept
-        assert check_optimizer(Plain, options={"lr": 0.01}, seed=3).kept
+        assert kept(OptimizerTrial.of(Plain, {"lr": 0.01})).kept
+        assert kept(OptimizerTrial.of(Plain, options={"lr": 0.01}, seed=3)).kept
 
     def test_a_schedule(self):
         def halves(options, horizon):
             return lambda u: 0.5**u
 
-        assert check_lr_schedule(halves).kept
+        assert kept(LrScheduleTrial.of(halves)).kept
 
     def test_code_that_asks_for_its_stage(self):
         def slows(options, horizon, *, stage):
@@ -298,7 +296,7 @@ class TestTheKit:
         def compares(output, stage):
             return 0.0
 
-        assert check_lr_schedule(slows).kept
+        assert kept(LrScheduleTrial.of(slows)).kept
         assert [kind for kind in KINDS if kind.form.fits(slows)] == [OPTIMIZER, LR_SCHEDULE]
         assert possible_kinds(slows, KINDS) == [LR_SCHEDULE]
         assert not any(kind.form.fits(needs_more) for kind in KINDS)
@@ -315,8 +313,8 @@ class TestTheKit:
             def metrics(self, output, target):
                 return {}
 
-        assert check_loss(Own, output=(5,)).kept
-        assert check_loss(lambda _: Own(None)).kept
+        assert kept(LossTrial.of(Own, output=(5,))).kept
+        assert kept(LossTrial.of(lambda _: Own(None))).kept
 
     def test_a_data_set(self):
         class Own:
@@ -326,7 +324,7 @@ class TestTheKit:
                 self.train, self.test = Split(20), Split(20)
                 self.test.augmented = False
 
-        assert check_dataset(Own, leave_out=["workers"]).kept
+        assert kept(DataSetTrial.of(Own), leave_out=["workers"]).kept
 
     def test_a_logger(self):
         class Nothing:
@@ -339,14 +337,14 @@ class TestTheKit:
             def close(self):
                 pass
 
-        assert check_logger(Nothing).kept
+        assert kept(LoggerTrial.of(Nothing)).kept
 
     def test_a_callback(self):
         class Quiet(Callback):
             def __init__(self, options):
                 pass
 
-        assert check_callback(Quiet).kept
+        assert kept(CallbackTrial.of(Quiet)).kept
 
     def test_the_class_of_options_stands_for_its_plugin(self):
         trial = LossTrial.of(Wide, {"margin": 2.0})

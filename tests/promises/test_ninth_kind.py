@@ -1,6 +1,6 @@
-"""One more kind of plugin in one module and one entry point: it is listed, shown, checked, named by specs, and asked before a run.
+"""One more kind of plugin in a module with an entry point: it is listed, shown, checked, named by specs; its checks are another one.
 
-The module is the one that CONTRIBUTING shows.
+The modules are those that CONTRIBUTING shows.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from tests.support import ROOT
 from tests.support.pages import Page
 
 PAGE = Page(ROOT / ".github" / "CONTRIBUTING.md")
-(MODULE,) = (listing for listing in PAGE.listings("python") if "SAMPLER = PluginKind(" in listing)
+MODULE, CHECKS = (listing for listing in PAGE.listings("python") if "SAMPLER" in listing)
 PLUGINS = """\
 from my_sampler import SamplerDeclaration
 from petra_graph.plugins import AtLeast, option
@@ -72,7 +72,9 @@ def run_petra_graph(capsys):
 
 @pytest.fixture
 def petra_graph(install, write, run_petra_graph):
-    install("my-kind", "[petra_graph.kinds]\nsampler = my_sampler:SAMPLER\n", my_sampler=MODULE)
+    checks = "[petra_graph_conformance.kinds]\nsampler = my_sampler_checks:SAMPLER_CHECKS\n"
+    kind = "[petra_graph.kinds]\nsampler = my_sampler:SAMPLER\n"
+    install("my-kind", f"{kind}{checks}", my_sampler=MODULE, my_sampler_checks=CHECKS)
     entries = "strided = my_samplers:STRIDED\nskips = my_samplers:SKIPS\nnothing = my_samplers:NOTHING\n"
     install("my-samplers", f"[petra_graph.samplers]\n{entries}", my_samplers=PLUGINS)
     write("a.toml", SPEC)

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import attrs
 import pytest
+from petra_graph_conformance.plugins_to_check import find_targets
 
 from petra_graph.errors import PluginError, SpecError
 from petra_graph.kinds.all_kinds import KINDS
 from petra_graph.kinds.declaration import NoOptions
 from petra_graph.registry.registry import discover
-from petra_graph.testing.plugins_to_check import find_targets
 
 CODE = """
 from attrs import frozen

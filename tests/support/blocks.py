@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 import torch
+from petra_graph_conformance import BrokenPromise, Trial
 from torch import Tensor, nn
 
 from petra_graph.blocks import AdditiveCoupling, Block, Buffered, Reversible, Streams
 from petra_graph.blocks.block_kinds import Shape
-from petra_graph.testing import BrokenPromise, Trial
 
 SHAPE = (6,)
 

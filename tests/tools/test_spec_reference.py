@@ -5,24 +5,24 @@ from __future__ import annotations
 import json
 
 import pytest
+from petra_graph_conformance.all_checks import CHECKS
 
-from petra_graph.kinds.all_kinds import KINDS
 from petra_graph.planning.check.spec_schema import spec_schema
 from petra_graph.registry.registry import discover
 from tools.spec_reference import PAGES, generated
 
-PAGE_TEXT, GUIDE_TEXT = (page.read_text() for page in PAGES)
+PAGE_TEXT, KIT_TEXT = (page.read_text() for page in PAGES)
 
 
-@pytest.mark.parametrize("text", [PAGE_TEXT, GUIDE_TEXT], ids=["specs", "plugins"])
+@pytest.mark.parametrize("text", [PAGE_TEXT, KIT_TEXT], ids=["specs", "promises"])
 def test_the_page_is_current(text):
     assert generated(text) == text, "run `python -m tools.spec_reference --write`"
 
 
 def test_every_promise_has_a_row_with_a_sentence():
-    rows = [line.split(" | ") for line in GUIDE_TEXT.splitlines()]
+    rows = [line.split(" | ") for line in KIT_TEXT.splitlines()]
     said = {(row[0].removeprefix("| "), row[1]): row[2] for row in rows if len(row) == 4}
-    assert all(said[kind.noun, promise.name].endswith(".") for kind in KINDS for promise in kind.promises)
+    assert all(said[one.kind.noun, promise.name].endswith(".") for one in CHECKS for promise in one.promises)
 
 
 def test_changed_cells_are_put_right():

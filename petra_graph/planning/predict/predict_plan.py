@@ -8,7 +8,7 @@ from attrs import frozen
 
 from petra_graph.compiler.memory_and_time import Prediction
 from petra_graph.compiler.plan_as_json import document
-from petra_graph.kinds.optimizer import OptimizerTrial
+from petra_graph.kinds.optimizer import asks_for_delay
 from petra_graph.measure.without_compiler import uncompiled
 from petra_graph.planning.advice.plan_assumptions import assumptions
 from petra_graph.planning.advice.plan_warnings import warnings
@@ -63,7 +63,7 @@ class Plan:
     def _delay_aware(self) -> Iterator[str]:
         """Yield the optimizer where it asks for its stage's facts, or its groups have the delay."""
         optimizer = self.network.optimizer
-        if OptimizerTrial(plugin=optimizer.plugin, options=optimizer.options).asks:
+        if asks_for_delay(optimizer.plugin, optimizer.options):
             yield str(optimizer.plugin)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tomllib
+from collections.abc import Callable
 from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any
@@ -11,18 +12,22 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from petra_graph_conformance import Trial, check_imports_no_torch, parametrize_with_checks
+from petra_graph_conformance.blocks.inverse_and_gradients import check_inverse
 from petra_graph_convnext.block import RevConvNext
 from petra_graph_convnext.declared import REV_CONVNEXT, RevConvNextOptions
-
-from petra_graph.testing import Trial, check_block, check_imports_no_torch, check_inverse
 
 HERE = Path(__file__).parent.parent
 STREAMS = [(8, 6, 6), (8, 6, 6)]
 
 
-@pytest.mark.parametrize("options", [{}, {"kernel": 3, "expansion": 1}, {"kernel": 1, "dropout": 0.3}])
-def test_it_keeps_every_promise(options: dict[str, float]) -> None:
-    check_block(REV_CONVNEXT, STREAMS, options)
+@parametrize_with_checks(
+    Trial.of(REV_CONVNEXT, STREAMS),
+    Trial.of(REV_CONVNEXT, STREAMS, {"kernel": 3, "expansion": 1}),
+    Trial.of(REV_CONVNEXT, STREAMS, {"kernel": 1, "dropout": 0.3}),
+)
+def test_a_promise(check: Callable[[], None]) -> None:
+    check()
 
 
 @settings(deadline=None, max_examples=20, derandomize=True)

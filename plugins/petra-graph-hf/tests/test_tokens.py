@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from math import log
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from petra_graph_conformance import DataSetTrial, MetricTrial, check_imports_no_torch, parametrize_with_checks
 from petra_graph_hf import declared
 from petra_graph_hf.bits_per_byte import BitsPerByte
 from petra_graph_hf.commands import main as of_plugin
@@ -19,19 +21,22 @@ from tiny_models import VERSE, VOCABULARY, tiny, tokenizer, write_gguf
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 
 from petra_graph.plugins import SpecError
-from petra_graph.testing import check_dataset, check_imports_no_torch, check_metric
 
 OPTIONS: dict[str, Any] = {"root": "verse.txt", "tokenizer": "model", "context": 12}
 
 
-def test_the_data_set_keeps_its_promises() -> None:
-    check_dataset(declared.TEXT_TOKENS, OPTIONS)
-    check_dataset(declared.TEXT_TOKENS, {**OPTIONS, "samples": 30, "vocabulary": VOCABULARY + 3})
+@parametrize_with_checks(
+    DataSetTrial.of(declared.TEXT_TOKENS, OPTIONS),
+    DataSetTrial.of(declared.TEXT_TOKENS, {**OPTIONS, "samples": 30, "vocabulary": VOCABULARY + 3}),
+)
+def test_a_promise_of_the_data_set(check: Callable[[], None]) -> None:
+    check()
 
 
 @pytest.mark.long
-def test_the_metric_keeps_its_promises() -> None:
-    check_metric(declared.BITS_PER_BYTE, {"tokenizer": "model"}, output=(VOCABULARY, 6))
+@parametrize_with_checks(MetricTrial.of(declared.BITS_PER_BYTE, {"tokenizer": "model"}, output=(VOCABULARY, 6)))
+def test_a_promise_of_the_metric(check: Callable[[], None]) -> None:
+    check()
 
 
 @pytest.mark.long

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import pytest
 import torch
+from petra_graph_conformance import Trial, check_imports_no_torch
 from petra_graph_modules import declared
 from petra_graph_modules.declared import ModuleOptions
 from petra_graph_modules.module_blocks import Module
 
 from petra_graph.blocks.randomness import fork_rng
 from petra_graph.errors import SpecError
-from petra_graph.testing import check_block, check_imports_no_torch
 from tests.networks import own_modules
+from tests.support.kit import kept
 
 ROW = (9,)
 UNET = {"build": "tests.networks.cut_networks:UNet", "shape": (1, 8, 8)}
@@ -39,7 +40,7 @@ TRIALS = {
 @pytest.mark.parametrize("trial", TRIALS)
 def test_it_keeps_every_promise(trial):
     block, inputs, options = TRIALS[trial]
-    check_block(block, inputs, options)
+    kept(Trial.of(block, inputs, options))
 
 
 def test_declarations_import_no_torch():
@@ -58,7 +59,7 @@ def of(module, **kwargs):
     ],
 )
 def test_it_keeps_every_promise_of_a_block(inputs, options):
-    check_block(declared.MODULE, inputs, options)
+    kept(Trial.of(declared.MODULE, inputs, options))
 
 
 def built(options, key=1):

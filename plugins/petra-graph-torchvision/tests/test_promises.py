@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from importlib.metadata import entry_points
 from typing import Any
 
 import pytest
+from petra_graph_conformance import ArchitectureTrial, Trial, check_imports_no_torch, parametrize_with_checks
 from petra_graph_torchvision import architectures, declared
 
 from petra_graph.plugins import DataFacts, SpecError
-from petra_graph.testing import check_architecture, check_block, check_imports_no_torch
 
 DIGITS = DataFacts(shape=(1, 8, 8), classes=10)
 
@@ -18,34 +19,30 @@ def of(network: str, node: str, side: int = 32, **more: Any) -> dict[str, Any]:
     return {"network": network, "node": node, "classes": 10, "sides": (side, side), **more}
 
 
-@pytest.mark.parametrize(
-    ("inputs", "options"),
-    [
-        ([(1, 5, 5)], of("mnasnet0_5", "layers.0", 8)),
-        ([(16, 4, 4)], of("mobilenet_v3_small", "features.1")),
-        ([(48, 4, 4)], of("shufflenet_v2_x0_5", "stage2.1")),
-        ([(64, 4, 4), (32, 4, 4), (32, 4, 4)], of("densenet121", "features.denseblock1.denselayer3")),
-    ],
-)
-def test_pieces(inputs: list[tuple[int, ...]], options: dict[str, Any]) -> None:
-    check_block(declared.PIECE, inputs, options)
-
-
-def test_heads() -> None:
-    check_block(declared.HEAD, [(1280, 2, 2)], of("mnasnet0_5", "classifier.1"))
-
-
-@pytest.mark.parametrize("options", [{}, {"alpha": 0.3, "beta": 0.7}])
-def test_blocks_made_reversible(options: dict[str, Any]) -> None:
+def reversible(**options: Any) -> tuple[Trial, Trial]:
     trained = of("mnasnet0_5", "layers.8.1", **options)
-    check_block(declared.DUAL_RESIDUAL_ENTRY, [(16, 3, 3)], trained)
-    check_block(declared.DUAL_RESIDUAL, [(16, 3, 3)] * 2, trained)
+    entry = Trial.of(declared.DUAL_RESIDUAL_ENTRY, [(16, 3, 3)], trained)
+    return entry, Trial.of(declared.DUAL_RESIDUAL, [(16, 3, 3)] * 2, trained)
 
 
-def test_architectures() -> None:
-    check_architecture(architectures.TORCHVISION, {"network": "resnet18"}, facts=DIGITS)
-    check_architecture(architectures.TORCHVISION, {"network": "squeezenet1_1", "resize": 32}, facts=DIGITS)
-    check_architecture(architectures.DR2NET, {"network": "resnet18"}, facts=DIGITS)
+@parametrize_with_checks(
+    Trial.of(declared.PIECE, [(1, 5, 5)], of("mnasnet0_5", "layers.0", 8)),
+    Trial.of(declared.PIECE, [(16, 4, 4)], of("mobilenet_v3_small", "features.1")),
+    Trial.of(declared.PIECE, [(48, 4, 4)], of("shufflenet_v2_x0_5", "stage2.1")),
+    Trial.of(
+        declared.PIECE,
+        [(64, 4, 4), (32, 4, 4), (32, 4, 4)],
+        of("densenet121", "features.denseblock1.denselayer3"),
+    ),
+    Trial.of(declared.HEAD, [(1280, 2, 2)], of("mnasnet0_5", "classifier.1")),
+    *reversible(),
+    *reversible(alpha=0.3, beta=0.7),
+    ArchitectureTrial.of(architectures.TORCHVISION, {"network": "resnet18"}, facts=DIGITS),
+    ArchitectureTrial.of(architectures.TORCHVISION, {"network": "squeezenet1_1", "resize": 32}, facts=DIGITS),
+    ArchitectureTrial.of(architectures.DR2NET, {"network": "resnet18"}, facts=DIGITS),
+)
+def test_a_promise(check: Callable[[], None]) -> None:
+    check()
 
 
 def test_declarations_import_no_torch() -> None:

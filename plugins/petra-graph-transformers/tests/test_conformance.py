@@ -3,88 +3,89 @@
 from __future__ import annotations
 
 import string
+from collections.abc import Callable
 from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
+from petra_graph_conformance import (
+    ArchitectureTrial,
+    CallbackTrial,
+    DataSetTrial,
+    LossTrial,
+    Tokens,
+    Trial,
+    check_imports_no_torch,
+    parametrize_with_checks,
+)
 from petra_graph_transformers import architectures, declared
 
-from petra_graph.plugins import BlockDeclaration, DataFacts, SpecError
-from petra_graph.testing import (
-    check_architecture,
-    check_block,
-    check_callback,
-    check_dataset,
-    check_imports_no_torch,
-    check_loss,
-)
+from petra_graph.plugins import DataFacts, SpecError
 
 STREAMS = [(6, 8), (6, 8)]
 TOKENS = DataFacts(shape=(6,), dtype="int64", classes=11, target_shape=(6,))
 
 
-@pytest.mark.parametrize(
-    "options",
-    [
-        pytest.param({"heads": 2, "causal": True}, marks=pytest.mark.long),
-        {"heads": 2, "causal": True, "rotary": True, "expansion": 0.5},
-        {"heads": 3, "head_width": 4, "rotary": True, "dropout": 0.3},
-        {"heads": 1, "dropout": 0.5, "causal": True},
-    ],
+SIZE = {"layers": 2, "heads": 2, "width": 8}
+DIGITS = DataFacts(shape=(1, 8, 8), classes=10)
+
+
+def reversible(**options: float) -> Trial:
+    return Trial.of(declared.REV_TRANSFORMER, STREAMS, {"output_std": 0.2, **options})
+
+
+def patches(**options: Any) -> Trial:
+    return Trial.of(declared.PATCH_EMBEDDING, [(2, 4, 6)], {"patch": 2, "width": 8, **options})
+
+
+def tokens(**options: Any) -> Trial:
+    return Trial.of(declared.TOKEN_EMBEDDING, [(6,)], {"vocabulary": 300, "width": 8, **options}, draw=Tokens(300))
+
+
+@pytest.mark.long
+@parametrize_with_checks(reversible(heads=2, causal=True))
+def test_a_promise_of_the_whole_block(check: Callable[[], None]) -> None:
+    check()
+
+
+@parametrize_with_checks(
+    reversible(heads=2, causal=True, rotary=True, expansion=0.5),
+    reversible(heads=3, head_width=4, rotary=True, dropout=0.3),
+    reversible(heads=1, dropout=0.5, causal=True),
+    *(made(**options) for made in (patches, tokens) for options in ({}, {"positions": "none"}, {"dropout": 0.2})),
+    Trial.of(declared.TOKEN_LOGITS, STREAMS, {"classes": 5}),
+    Trial.of(declared.POOLED_LOGITS, STREAMS, {"classes": 5}),
+    ArchitectureTrial.of(architectures.GPT, SIZE, facts=TOKENS),
+    ArchitectureTrial.of(architectures.GPT, {**SIZE, "positions": "rotary", "dropout": 0.1}, facts=TOKENS),
+    ArchitectureTrial.of(architectures.VIT, {**SIZE, "patch": 4}, facts=DIGITS),
+    ArchitectureTrial.of(architectures.VIT, {**SIZE, "patch": 4, "positions": "rotary", "dropout": 0.1}, facts=DIGITS),
+    LossTrial.of(declared.TOKEN_CROSS_ENTROPY, output=(11, 6)),
+    LossTrial.of(declared.TOKEN_CROSS_ENTROPY, output=(11,)),
+    CallbackTrial.of(declared.TEXT_SAMPLES, {"tokens": 3}),
 )
-def test_the_reversible_block(options: dict[str, object]) -> None:
-    check_block(declared.REV_TRANSFORMER, STREAMS, {"output_std": 0.2, **options})
-
-
-@pytest.mark.parametrize("options", [{}, {"positions": "none"}, {"dropout": 0.2}])
-def test_the_embedding_of_patches(options: dict[str, object]) -> None:
-    check_block(declared.PATCH_EMBEDDING, [(2, 4, 6)], {"patch": 2, "width": 8, **options})
-
-
-@pytest.mark.parametrize("options", [{}, {"positions": "none"}, {"dropout": 0.2}])
-def test_the_embedding_of_tokens(options: dict[str, object]) -> None:
-    check_block(declared.TOKEN_EMBEDDING, [(6,)], {"vocabulary": 300, "width": 8, **options}, draw=_tokens)
-
-
-def _tokens(shape: tuple[int, ...], generator: torch.Generator) -> torch.Tensor:
-    return torch.randint(300, shape, generator=generator)
-
-
-@pytest.mark.parametrize("head", [declared.TOKEN_LOGITS, declared.POOLED_LOGITS])
-def test_heads(head: BlockDeclaration) -> None:
-    check_block(head, STREAMS, {"classes": 5})
-
-
-@pytest.mark.parametrize("options", [{}, {"positions": "rotary", "dropout": 0.1}])
-def test_architectures(options: dict[str, object]) -> None:
-    size = {"layers": 2, "heads": 2, "width": 8}
-    check_architecture(architectures.GPT, {**size, **options}, facts=TOKENS)
-    check_architecture(architectures.VIT, {**size, **options, "patch": 4}, facts=DataFacts(shape=(1, 8, 8), classes=10))
-
-
-def test_the_loss() -> None:
-    check_loss(declared.TOKEN_CROSS_ENTROPY, output=(11, 6))
-    check_loss(declared.TOKEN_CROSS_ENTROPY, output=(11,))
+def test_a_promise(check: Callable[[], None]) -> None:
+    check()
 
 
 @pytest.fixture
-def text(tmp_path: Path) -> Path:
+def text(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A folder of two files, 2,808 characters of 27."""
+    monkeypatch.chdir(tmp_path)
     for name in ("b.txt", "a.txt"):
         (tmp_path / name).write_text("\n".join([string.ascii_lowercase] * 52))
-    return tmp_path
 
 
-@pytest.mark.parametrize("options", [{}, {"samples": 50, "test_share": 0.3, "pattern": "*.txt"}])
-def test_data_sets(text: Path, options: dict[str, object]) -> None:
-    for data_set in (declared.TEXT_BYTES, declared.TEXT_CHARACTERS):
-        check_dataset(data_set, {"root": str(text), "context": 16, **options})
-
-
-def test_the_callback() -> None:
-    check_callback(declared.TEXT_SAMPLES, {"tokens": 3})
+@pytest.mark.usefixtures("text")
+@parametrize_with_checks(
+    *(
+        DataSetTrial.of(data_set, {"root": ".", "context": 16, **options})
+        for data_set in (declared.TEXT_BYTES, declared.TEXT_CHARACTERS)
+        for options in ({}, {"samples": 50, "test_share": 0.3, "pattern": "*.txt"})
+    )
+)
+def test_a_promise_of_a_data_set(check: Callable[[], None]) -> None:
+    check()
 
 
 def test_declarations_import_no_torch() -> None:

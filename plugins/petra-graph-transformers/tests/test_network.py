@@ -6,6 +6,8 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from petra_graph_conformance import Trial
+from petra_graph_conformance.blocks.inverse_and_gradients import check_inverse
 from petra_graph_transformers.blocks import RevTransformer, TokenEmbedding, TokenLogits, rotated
 from petra_graph_transformers.declared import (
     REV_TRANSFORMER,
@@ -14,8 +16,6 @@ from petra_graph_transformers.declared import (
     TokenEmbeddingOptions,
 )
 from torch.nn import functional
-
-from petra_graph.testing import Trial, check_inverse
 
 
 @pytest.mark.long

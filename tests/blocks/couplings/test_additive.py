@@ -7,10 +7,12 @@ import torch
 from attrs import frozen
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from petra_graph_conformance import Trial
+from petra_graph_conformance.blocks.inverse_and_gradients import check_gradients, check_inverse
 from torch import nn
 
 from petra_graph.blocks import AdditiveCoupling, Reversible, TwoFunctionCoupling, option
-from petra_graph.testing import Trial, check_block, check_gradients, check_inverse
+from tests.support.kit import kept
 
 FEATURES = 6
 EXAMPLES = 25
@@ -164,7 +166,7 @@ ALL_BLOCKS = {
 def test_it_keeps_every_promise(block):
     block_class, options = ALL_BLOCKS[block]
     leave_out = ["every parameter"] if block == "partly unused" else []
-    check_block(block_class, [(FEATURES,)] * block_class.streams, options, leave_out=leave_out)
+    kept(Trial.of(block_class, [(FEATURES,)] * block_class.streams, options), leave_out=leave_out)
 
 
 @settings(max_examples=EXAMPLES)
@@ -271,7 +273,7 @@ class TakesBothNames(TwoFunctionCoupling):
 
 @pytest.mark.parametrize("block", [TakesNames, TakesBothNames])
 def test_names_inside_a_coupling_are_its_authors(block):
-    check_block(block, [(FEATURES,)] * 2)
+    kept(Trial.of(block, [(FEATURES,)] * 2))
 
 
 class Broadcasts(AdditiveCoupling):

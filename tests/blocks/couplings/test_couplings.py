@@ -10,6 +10,9 @@ import torch
 from attrs import frozen
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from petra_graph_conformance import Trial
+from petra_graph_conformance.blocks.inverse_and_gradients import check_gradients, check_inverse
+from petra_graph_conformance.blocks.micro_batches_through_block import Harness, gradients_for
 from torch import nn
 
 from petra_graph.blocks import (
@@ -32,8 +35,7 @@ from petra_graph.blocks import (
 )
 from petra_graph.blocks.grid import grid
 from petra_graph.blocks.randomness import fork_rng
-from petra_graph.promises.micro_batches_through_block import Harness, gradients_for
-from petra_graph.testing import Trial, check_block, check_gradients, check_inverse
+from tests.support.kit import kept
 
 FEATURES = 6
 EXAMPLES = 20
@@ -169,7 +171,7 @@ BLOCKS = {
 @pytest.mark.parametrize("name", BLOCKS)
 def test_it_keeps_every_promise(name):
     block, inputs = BLOCKS[name]
-    check_block(block, inputs)
+    kept(Trial.of(block, inputs))
 
 
 @settings(max_examples=EXAMPLES)
@@ -208,7 +210,7 @@ def integers_last(shape, generator):
 
 
 def test_functions_read_masks_which_have_no_gradient():
-    check_block(TwoFunctionsWithContext, [*ONE * 3, (1,)], draw=integers_last)
+    kept(Trial.of(TwoFunctionsWithContext, [*ONE * 3, (1,)], draw=integers_last))
 
 
 def on_grid(shape, generator):
@@ -224,7 +226,7 @@ def test_quantised_bdia_keeps_every_promise():
         values = on_grid(shape, generator)
         return (values > 0).long() if next(kinds) else values
 
-    check_block(ExactBdia, ONE * 3, draw=draw)
+    kept(Trial.of(ExactBdia, ONE * 3, draw=draw))
 
 
 def bdia_streams(depth, dtype, batch=4):
@@ -367,7 +369,7 @@ def test_a_rotation_keeps_lengths():
 
 def test_space_to_depth_changes_shapes_and_keeps_all_promises():
     inputs = [(3, 4, 6), (2, 4, 6)]
-    check_block(SpaceToDepth, inputs, {"factor": 2})
+    kept(Trial.of(SpaceToDepth, inputs, {"factor": 2}))
     images = torch.randn(2, 3, 4, 6), torch.randn(2, 2, 4, 6)
     block = SpaceToDepth(inputs, SpaceToDepth.Options(factor=2))
     outputs = block(*images)

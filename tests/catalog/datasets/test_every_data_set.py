@@ -8,9 +8,10 @@ from importlib import import_module
 import numpy as np
 import pytest
 import torch
+from petra_graph_conformance import DataSetTrial
 
 from petra_graph.catalog.datasets import declared_datasets
-from petra_graph.testing import check_dataset
+from tests.support.kit import kept
 
 ALL_DATA_SETS = {
     "cifar10": (declared_datasets.CIFAR10, "cifar10_root", {}),
@@ -42,7 +43,7 @@ def data(request):
 def test_it_keeps_every_promise(name, request):
     declaration, files, options = ALL_DATA_SETS[name]
     root = {"root": str(request.getfixturevalue(files))} if files else {}
-    assert check_dataset(declaration, {**root, **options}).kept
+    assert kept(DataSetTrial.of(declaration, {**root, **options})).kept
 
 
 def same(one, other):

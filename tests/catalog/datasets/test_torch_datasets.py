@@ -8,6 +8,8 @@ import sys
 import numpy as np
 import pytest
 import torch
+from petra_graph_conformance import DataSetTrial
+from petra_graph_conformance.plugin_trial import as_plugin
 from PIL import Image
 from torch.utils.data import DataLoader, Dataset, IterableDataset, Subset, TensorDataset
 
@@ -16,8 +18,7 @@ from petra_graph.errors import PluginError, RunFailed, SpecError
 from petra_graph.kinds.checked_samples import CheckedData
 from petra_graph.kinds.data_set import DATA_SET, declared_facts
 from petra_graph.kinds.generators import states
-from petra_graph.kinds.plugin_trial import as_plugin
-from petra_graph.testing import check_dataset
+from tests.support.kit import kept
 
 
 class Pairs(Dataset):
@@ -71,7 +72,7 @@ def sample(x, y=0):
 
 def test_it_keeps_every_promise_of_a_data_set():
     options = {"train": f"{__name__}:ROWS", "test": f"{__name__}:TEST", "classes": 2}
-    assert check_dataset(TORCH, options).kept
+    assert kept(DataSetTrial.of(TORCH, options)).kept
 
 
 @pytest.mark.parametrize(
@@ -152,7 +153,7 @@ OTHERS = Pairs(
 
 def test_several_targets_keep_every_promise_of_a_data_set():
     options = {"train": f"{__name__}:SEVERAL", "test": f"{__name__}:OTHERS"}
-    assert check_dataset(TORCH, options, leave_out=["workers"]).kept
+    assert kept(DataSetTrial.of(TORCH, options), leave_out=["workers"]).kept
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-from petra_graph.testing import CallbackTrial, parametrize_with_checks
+from petra_graph_conformance import CallbackTrial, parametrize_with_checks
 
 from petra_graph_examples.callback import TimeLimit
 

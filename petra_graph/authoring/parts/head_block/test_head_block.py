@@ -1,4 +1,4 @@
-from petra_graph.testing import Trial, parametrize_with_checks
+from petra_graph_conformance import Trial, parametrize_with_checks
 
 from petra_graph_examples.declared import MeanHead
 

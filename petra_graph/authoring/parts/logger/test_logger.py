@@ -1,4 +1,4 @@
-from petra_graph.testing import LoggerTrial, parametrize_with_checks
+from petra_graph_conformance import LoggerTrial, parametrize_with_checks
 
 from petra_graph_examples.logger import TextLines
 

@@ -1,4 +1,4 @@
-from petra_graph.testing import LossTrial, parametrize_with_checks
+from petra_graph_conformance import LossTrial, parametrize_with_checks
 
 from petra_graph_examples.declared import WideMargin
 

@@ -1,4 +1,4 @@
-from petra_graph.testing import LrScheduleTrial, parametrize_with_checks
+from petra_graph_conformance import LrScheduleTrial, parametrize_with_checks
 
 from petra_graph_examples.schedule import inverse_root
 

@@ -1,4 +1,4 @@
-from petra_graph.testing import MetricTrial, parametrize_with_checks
+from petra_graph_conformance import MetricTrial, parametrize_with_checks
 
 from petra_graph_examples.declared import WorstClass
 

@@ -1,4 +1,4 @@
-from petra_graph.testing import check_imports_no_torch
+from petra_graph_conformance import check_imports_no_torch
 
 
 def test_the_declarations_import_no_torch():

@@ -1,0 +1,165 @@
+"""A block's backward: the input follows from the output, at the cost of one evaluation; gradients are plain autograd's.
+
+Under bfloat16 autocast a block computes in the same types in forward and backward; streams stay float32.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from functools import partial
+
+import torch
+from torch import Tensor
+
+from petra_graph.blocks import Block
+from petra_graph.errors import shown
+from petra_graph.units import listed
+from petra_graph_conformance.blocks.block_trial import Trial
+from petra_graph_conformance.blocks.micro_batches_through_block import Harness, gradients_for, recorded, residual_names
+from petra_graph_conformance.broken_promise import BrokenPromise, all_equal, expect_close, name_of
+
+_TRIED = 16
+"""Micro-batches, at most, in which a gradient is to reach each parameter."""
+
+
+def check_inverse(trial: Trial) -> None:
+    """`inverse` and `reverse_vjp` reconstruct the input: in training mode, with the forward's dropout masks.
+
+    Several micro-batches are in flight, as in a pipeline.
+    """
+    remedy = (
+        "undo the steps of forward in the opposite order, and evaluate F at the same tensor as forward did; "
+        "F must be a function of its argument, the parameters and torch's own generator"
+    )
+    for harness in (Harness(trial, "float64"), Harness(trial, "float32")):
+        for trip in harness.train():
+            for what, found, dtype in (
+                ("inverse(*forward(*x))", harness.invert(trip.m, trip.outputs), harness.numerics.dtype),
+                # With a graph, torch may take another way through a part that is in float32.
+                ("the input that reverse_vjp reconstructs", trip.reverse.inputs, harness.precision),
+            ):
+                expect_close("inverse", f"{what} is not x", found, trip.inputs, dtype=dtype, remedy=remedy)
+
+
+def check_one_evaluation(trial: Trial) -> None:
+    """The backward of a coupling evaluates each residual function once: the value reconstructs, the graph differentiates."""
+    harness = Harness(trial)
+    outputs = harness.forward(0, harness.inputs(0))
+    with recorded(harness.block) as values:
+        harness.backward(0, outputs, gradients_for(0, outputs))
+    counts = {name: len(values.get(name, ())) for name in residual_names(harness.block)}
+    wrong = [(name, count) for name, count in counts.items() if count != 1]
+    if wrong:
+        found = ", ".join(f"`{name}` was evaluated {count} times in one backward" for name, count in wrong)
+        remedy = "leave reverse_steps to the coupling; each more evaluation costs a backward a fourth of a step"
+        raise BrokenPromise("one evaluation", found, remedy)
+
+
+def check_gradients(trial: Trial) -> None:
+    """Gradients of inputs and parameters are plain autograd's, summed over the micro-batches of a window.
+
+    Errors are taken over all parameters together: a bias before batch normalisation has no gradient but rounding.
+    """
+    remedy = (
+        "differentiate one evaluation of each function at the input's own value with petra_graph.blocks.backpropagate; "
+        "it adds to `grad`, since gradients of a window of micro-batches add up"
+    )
+    harness, plain = Harness(trial), Harness(trial)
+    values = [parameter.detach().clone() for parameter in harness.block.parameters()]
+    trips = harness.train()
+    for trip in trips:
+        _, expected = plain.plain_pass(trip.m, trip.inputs, trip.gradients)
+        pairs = [pair for pair in zip(trip.reverse.gradients, expected, strict=True) if pair[1].numel()]
+        if any(one.shape != other.shape for one, other in pairs):
+            raise BrokenPromise("gradients", "an input's gradient has not the input's shape", remedy)
+        found, of_plain = [one for one, _ in pairs], [other for _, other in pairs]
+        message = "the gradient of the input is not plain autograd's"
+        expect_close("gradients", message, found, of_plain, dtype=harness.precision, remedy=remedy)
+    message = f"the gradient of the parameters over {len(trips)} micro-batches is not plain autograd's"
+    of_block, of_plain = gradients_of(harness.block), gradients_of(plain.block)
+    expect_close("gradients", message, of_block, of_plain, dtype=harness.precision, remedy=remedy)
+    if not all_equal(values, list(harness.block.parameters())):
+        raise BrokenPromise("gradients", "forward or backward changed parameters", "leave them to the optimizer")
+
+
+def gradients_of(block: Block) -> list[Tensor]:
+    """Return the gradients of a block's trained parameters; zeros where one has none."""
+    return [
+        torch.zeros_like(parameter) if parameter.grad is None else parameter.grad.to_dense()
+        for parameter in block.parameters()
+        if parameter.requires_grad
+    ]
+
+
+def check_every_gradient(trial: Trial) -> None:
+    """Each parameter that requires a gradient gets one: forward uses it, and not behind no_grad or detach.
+
+    Some micro-batches may pass one over, as those of experts and of dropped layers.
+    """
+    harness = Harness(trial)
+    for m in range(_TRIED):
+        outputs = harness.forward(m, harness.inputs(m))
+        harness.backward(m, outputs, gradients_for(m, outputs))
+        trained = ((name, one) for name, one in harness.block.named_parameters() if one.requires_grad)
+        lacking = [shown(name) for name, one in trained if one.grad is None and one.numel()]
+        if not lacking:
+            return
+    remedy = (
+        "let forward use it, outside of torch.no_grad() and without detach(); or freeze it with requires_grad_(False), or do not "
+        "have it"
+    )
+    found = f"no gradient reaches {listed(lacking)} in {_TRIED} micro-batches"
+    raise BrokenPromise("every parameter", found, remedy)
+
+
+def check_autocast(trial: Trial) -> None:
+    """Every part of the block returns the same type in forward and backward; the streams of a stage are finite float32."""
+    harness = Harness(trial, "bfloat16")
+    block = harness.block
+    with _types(block) as forward:
+        outputs = harness.forward(0, harness.inputs(0))
+    gradients = gradients_for(0, outputs)
+    with _types(block) as backward:
+        reverse = harness.backward(0, outputs, gradients)
+    for name in forward.keys() & backward.keys():
+        if forward[name] != backward[name]:
+            found = f"`{name}` returned {_join(forward[name])} in forward and {_join(backward[name])} in backward"
+            remedy = "switch autocast neither on nor off inside the block, or in both passes"
+            raise BrokenPromise("autocast", found, remedy)
+    for noun, streams in (
+        ("output", outputs),
+        ("reconstructed input", reverse.inputs),
+        ("input gradient", reverse.gradients),
+        ("parameter gradient", gradients_of(block)),
+    ):
+        for stream in filter(torch.is_floating_point, streams):
+            finite = bool(stream.isfinite().all())
+            if stream.dtype != torch.float32 or not finite:
+                found = f"an {noun} is {name_of(stream.dtype) if finite else 'not finite'}"
+                remedy = "let additions to streams happen outside bfloat16, as couplings do"
+                raise BrokenPromise("autocast", found, remedy)
+
+
+@contextmanager
+def _types(block: Block) -> Iterator[Mapping[str, set[str]]]:
+    """Record the types that residual functions and submodules return."""
+    types: dict[str, set[str]] = defaultdict(set)
+
+    def record(name: str, _module: object, _inputs: object, value: object) -> None:
+        if isinstance(value, Tensor):
+            types[name].add(name_of(value.dtype))
+
+    with ExitStack() as stack:
+        values = stack.enter_context(recorded(block))
+        for name, module in block.named_modules():
+            if name:
+                stack.enter_context(module.register_forward_hook(partial(record, name)))
+        yield types
+        for name, of_calls in values.items():
+            types[name].update(name_of(value.dtype) for value in of_calls)
+
+
+def _join(names: set[str]) -> str:
+    return " and ".join(sorted(names))

@@ -1,0 +1,47 @@
+"""What is asked of losses."""
+
+from __future__ import annotations
+
+from petra_graph.kinds.loss import (
+    LOSS,
+)
+from petra_graph_conformance.declaration_promises import DECLARATION
+from petra_graph_conformance.kinds.loss_sums import (
+    check_mean,
+    check_metrics,
+    check_sample_by_sample,
+    check_shares,
+    check_weights,
+)
+from petra_graph_conformance.kinds.loss_trial import LossTrial, likely_losses
+from petra_graph_conformance.kinds.loss_value import (
+    check_bounded,
+    check_logits,
+    check_loss_construction,
+    check_scalar,
+    check_untouched,
+)
+from petra_graph_conformance.outputs_and_targets import (
+    OUTPUT_SETTINGS,
+)
+from petra_graph_conformance.promise import KindChecks, Promise
+
+LOSS_CHECKS = KindChecks(
+    kind=LOSS,
+    promises=(
+        DECLARATION,
+        Promise("construction", check_loss_construction, foundation=True),
+        Promise("scalar", check_scalar, before_run=True, foundation=True),
+        Promise("untouched", check_untouched, before_run=True),
+        Promise("bounded", check_bounded, before_run=True, doubt=True),
+        Promise("logits", check_logits, before_run=True, kit=False, doubt=True),
+        Promise("weights", check_weights, before_run=True),
+        Promise("mean over samples", check_mean, before_run=True),
+        Promise("sample by sample", check_sample_by_sample, before_run=True, kit=False, doubt=True),
+        Promise("metrics", check_metrics, before_run=True),
+        Promise("shares", check_shares),
+    ),
+    trial=LossTrial,
+    trials=likely_losses,
+    settings=OUTPUT_SETTINGS,
+)

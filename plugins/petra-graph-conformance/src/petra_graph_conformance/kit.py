@@ -1,0 +1,24 @@
+"""The names of the package: `from petra_graph_conformance import Trial, parametrize_with_checks`."""
+
+from petra_graph_conformance.blocks.block_trial import Tokens as Tokens
+from petra_graph_conformance.blocks.block_trial import Trial as Trial
+from petra_graph_conformance.broken_promise import BrokenPromise as BrokenPromise
+from petra_graph_conformance.declaration_promises import DECLARATION as DECLARATION
+from petra_graph_conformance.declaration_promises import check_imports_no_torch as check_imports_no_torch
+from petra_graph_conformance.kinds.architecture import ArchitectureTrial as ArchitectureTrial
+from petra_graph_conformance.kinds.callback import CallbackTrial as CallbackTrial
+from petra_graph_conformance.kinds.data_set_trial import DataSetTrial as DataSetTrial
+from petra_graph_conformance.kinds.logger import LoggerTrial as LoggerTrial
+from petra_graph_conformance.kinds.loss_trial import LossTrial as LossTrial
+from petra_graph_conformance.kinds.lr_schedule import LrScheduleTrial as LrScheduleTrial
+from petra_graph_conformance.kinds.metric import MetricTrial as MetricTrial
+from petra_graph_conformance.kinds.optimizer_trial import OptimizerTrial as OptimizerTrial
+from petra_graph_conformance.outputs_and_targets import binary_like as binary_like
+from petra_graph_conformance.outputs_and_targets import classes_of as classes_of
+from petra_graph_conformance.outputs_and_targets import last_classes_of as last_classes_of
+from petra_graph_conformance.outputs_and_targets import numbers_of as numbers_of
+from petra_graph_conformance.outputs_and_targets import values_like as values_like
+from petra_graph_conformance.parametrize import parametrize_with_checks as parametrize_with_checks
+from petra_graph_conformance.plugin_trial import PluginTrial as PluginTrial
+from petra_graph_conformance.promise import KindChecks as KindChecks
+from petra_graph_conformance.promise import Promise as Promise
