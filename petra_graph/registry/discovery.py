@@ -27,6 +27,9 @@ VERBS = "petra_graph.verbs"
 module, so this imports what is heavy where it is used."""
 NAMES = "petra_graph.names"
 """The group of names of the package `petra_graph`: `sweep = "my_package.sweeps:sweep"` is `petra_graph.sweep`."""
+PLAN_FORMATS = "petra_graph.plan_formats"
+"""The group of what `petra-graph plan --format` writes: `html = "my_package.pages:page"`, a function from what `--json` prints of a
+plan, or of a table of plans, to text."""
 
 
 def after_prefix(group: str) -> str:

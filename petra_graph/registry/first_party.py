@@ -8,12 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-OF_VERBS: Mapping[str, str] = {}
+OF_VERBS: Mapping[str, str] = {"report": "petra-graph-report"}
 """The distribution of each verb of the command line."""
 OF_TABLES: Mapping[str, str] = {}
 """The distribution of each table of a spec."""
-OF_NAMES: Mapping[str, str] = {}
+OF_NAMES: Mapping[str, str] = {"report_runs": "petra-graph-report"}
 """The distribution of each name of the package `petra_graph`."""
+OF_PLAN_FORMATS: Mapping[str, str] = {"html": "petra-graph-report", "trace": "petra-graph-report"}
+"""The distribution of each format of a plan."""
 
 
 def how_to_install(distribution: str) -> str:

@@ -17,7 +17,16 @@ from petra_graph.kinds.author_code import author_code, remedy
 from petra_graph.kinds.declaration import Declaration, api_fault, api_remedy
 from petra_graph.kinds.plugin import Plugin, label
 from petra_graph.kinds.plugin_kind import PluginKind
-from petra_graph.registry.discovery import NAMES, VERBS, Entry, after_prefix, canonical, importers_of_torch, scan
+from petra_graph.registry.discovery import (
+    NAMES,
+    PLAN_FORMATS,
+    VERBS,
+    Entry,
+    after_prefix,
+    canonical,
+    importers_of_torch,
+    scan,
+)
 from petra_graph.registry.local_plugins import is_local, resolve_local
 from petra_graph.spec.model import Spec, of_plugins
 
@@ -115,7 +124,7 @@ class Registry:
     @property
     def misplaced(self) -> tuple[Misplaced, ...]:
         """The entry points in groups that are not ours, though their names are almost those of ours."""
-        known = {GROUP, VERBS, NAMES, *(kind.group for kind in self.kinds)}
+        known = {GROUP, VERBS, NAMES, PLAN_FORMATS, *(kind.group for kind in self.kinds)}
         groups = {entry.group for entry in self.entries} - known
         meant = {group: _meant(group, known) for group in groups}
         return tuple(

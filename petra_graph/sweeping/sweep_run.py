@@ -16,7 +16,7 @@ from attrs import evolve, frozen
 
 from petra_graph.errors import Interrupted, Problem, RunFailed, SpecError
 from petra_graph.record.run_directory import create_run_directory, locked, write_text
-from petra_graph.report.run.report_file import FILE, report_runs
+from petra_graph.registry.added_names import added_names
 from petra_graph.spec.load_spec import Given, dump_to_change, load
 from petra_graph.spec.model import RunSpec, Spec
 from petra_graph.spec.source import STDIN
@@ -25,6 +25,8 @@ from petra_graph.sweeping.member_processes import MemberProcesses
 from petra_graph.sweeping.prepare_sweep import PreparedGroup, prepare_groups
 from petra_graph.sweeping.sweep_folder import Member, Sweep
 from petra_graph.sweeping.sweep_progress import SweepProgress, sweep_progress
+
+PAGE = "report.html"
 
 
 @frozen(kw_only=True)
@@ -36,7 +38,7 @@ class SweepResult:
     """Why runs ended that are not done; those that a request to stop has ended are not among them."""
     interrupted: Interrupted | None
     report: dict[str, Any] | None
-    """What `petra-graph report --json` prints of the runs that have begun; None where none has."""
+    """What `petra-graph report --json` prints of the runs that have begun; None where none has, or without petra-graph-report."""
 
 
 @frozen(kw_only=True)
@@ -155,7 +157,7 @@ def carry_out(sweep: Sweep, progress: SweepProgress | None = None) -> SweepResul
             progress.stop()
         interrupted = Interrupted(processes.asked[0], sweep.folder) if processes.asked else None
         begun = [str(directory) for member in sweep.members if (directory := member.directory) is not None]
-        report = _reported(begun, sweep.folder / FILE)
+        report = _reported(begun, sweep.folder / PAGE)
     failed = [member for member in left if member.status() != "done" and member.folder in processes.codes]
     of_themselves = [member for member in failed if interrupted is None or member.status() == "failed"]
     return SweepResult(
@@ -169,8 +171,9 @@ def continues_with(sweep: Sweep) -> str:
 
 def _reported(begun: Sequence[str], page: Path) -> dict[str, Any] | None:
     """Write the comparison; a damaged run among them has been named, and hinders no other."""
+    report_runs = added_names().get("report_runs")
     try:
-        return report_runs(begun, page) if begun else None
+        return report_runs.load()(begun, page) if begun and report_runs else None
     except SpecError:
         return None
 

@@ -6,11 +6,11 @@ import json
 import sys
 
 import pytest
+from petra_graph_report.fidelity_figures import _by_stage, draw_over_stages, draw_over_training, report_fidelity
+from petra_graph_report.fidelity_history import Point, fidelity_history, smoothed
 from PIL import Image
 
 from petra_graph.errors import SpecError
-from petra_graph.report.fidelity_figures import _by_stage, draw_over_stages, draw_over_training, report_fidelity
-from petra_graph.report.fidelity_history import Point, fidelity_history, smoothed
 from tests.support.contrast import GRAPHICS, contrast
 
 QUANTITIES = (

@@ -9,9 +9,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from petra_graph.errors import SpecError
 from petra_graph.record.run_directory import write_whole
-from petra_graph.report.fidelity_history import FidelityHistory, fidelity_history, smoothed
+from petra_graph_report.fidelity_history import FidelityHistory, fidelity_history, smoothed
 
 _DELAYED, _END_TO_END, _BOTH = "#1b6ca8", "#c8553d", "#7d7d7d"
 _COLOURS = "plasma"
@@ -35,7 +34,7 @@ def report_fidelity(run: Path, output: Path | None = None) -> Mapping[str, Any]:
         the figures' paths, and the numbers that they show: by quantity and stage, one mean for each epoch.
 
     Raises:
-        SpecError: the run does not exist, it was not probed, or matplotlib is not installed.
+        SpecError: the run does not exist, or it was not probed.
         RunFailed: the disk refuses.
     """
     history = fidelity_history(run)
@@ -64,11 +63,7 @@ def report_fidelity(run: Path, output: Path | None = None) -> Mapping[str, Any]:
 
 
 def draw_over_training(history: FidelityHistory, path: Path) -> None:
-    """Draw Figure 5, with the reconstruction's error next to it, as PNG.
-
-    Raises:
-        SpecError: matplotlib is not installed.
-    """
+    """Draw Figure 5, with the reconstruction's error next to it, as PNG."""
     figure = _figure(figsize=(12.5, 6.6))
     axes = figure.subplots(2, 3, sharex=True, gridspec_kw={"wspace": 0.05, "hspace": 0.05})
     colours = _by_stage(history.stages)
@@ -103,11 +98,7 @@ def draw_over_training(history: FidelityHistory, path: Path) -> None:
 
 
 def draw_over_stages(history: FidelityHistory, path: Path) -> None:
-    """Draw Figure 6, cosines by stage at some epochs, as PNG.
-
-    Raises:
-        SpecError: matplotlib is not installed.
-    """
+    """Draw Figure 6, cosines by stage at some epochs, as PNG."""
     epochs = history.chosen_epochs()
     figure = _figure(figsize=(3.3 * max(len(epochs), 2), 3.6))
     axes = figure.subplots(1, len(epochs), sharey=True, squeeze=False)[0]
@@ -138,11 +129,8 @@ def _pair(kind: str) -> tuple[str, str]:
 
 
 def _figure(**options: Any) -> Any:
-    try:
-        from matplotlib.figure import Figure
-    except ImportError:
-        message = "figures need matplotlib, which is not installed"
-        raise SpecError(message, hint="pip install 'petra-graph[plot]'") from None
+    from matplotlib.figure import Figure
+
     return Figure(layout="constrained", facecolor=_GROUND, **options)
 
 

@@ -10,7 +10,7 @@ import click
 from petra_graph.cli.options_and_output import echo, json_option, print_json
 
 
-@click.command()
+@click.command(short_help="Write a page about a run, or compare several.")
 @click.argument("runs", metavar="RUN...", nargs=-1, required=True)
 @click.option(
     "--figure", type=click.Choice(["fidelity"]), help="Draw this figure of one RUN as PNG instead of writing the page."
@@ -34,7 +34,7 @@ def report(runs: Sequence[str], figure: str | None, output: Path | None, *, as_j
     `plot`). --json prints the figures.
     """
     if figure is None:
-        from petra_graph.report.run.report_file import report_runs
+        from petra_graph_report.run.report_file import report_runs
 
         written = report_runs(runs, output)
         if as_json:
@@ -45,7 +45,7 @@ def report(runs: Sequence[str], figure: str | None, output: Path | None, *, as_j
     if len(runs) > 1:
         raise click.UsageError(f"--figure {figure} is of one RUN (got {len(runs)}).")
     from petra_graph.record.run_folders import find_run
-    from petra_graph.report.fidelity_figures import report_fidelity
+    from petra_graph_report.fidelity_figures import report_fidelity
 
     figures = report_fidelity(find_run(runs[0]), output)
     if as_json:

@@ -5,10 +5,11 @@ from __future__ import annotations
 import json
 from collections import Counter
 from itertools import pairwise
+from pathlib import Path
 
 import pytest
+from petra_graph_report.plan.trace_events import trace, trace_document
 
-from petra_graph.report.plan.trace_events import trace, trace_document
 from tests.support.plan_documents import branches, hostile, overlapped, revnet50, three_stages
 
 KEYS = {
@@ -17,7 +18,12 @@ KEYS = {
     "s": {"name", "cat", "ph", "id", "pid", "tid", "ts"},
     "f": {"name", "cat", "ph", "id", "pid", "tid", "ts", "bp"},
 }
+SNAPSHOT = Path(__file__).parent / "snapshots" / "small_trace.json"
 PLANS = [three_stages, branches, revnet50, hostile, overlapped]
+
+
+def test_what_is_written_is_what_was_looked_at():
+    assert trace(three_stages()) == SNAPSHOT.read_text(encoding="utf-8")
 
 
 def of(events, phase):

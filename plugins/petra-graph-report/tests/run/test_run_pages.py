@@ -8,12 +8,12 @@ import re
 from importlib.resources import files
 
 import pytest
+from petra_graph_report.run.run_page import run_page
+from petra_graph_report.run.runs_page import runs_page
 
 from petra_graph.errors import SpecError
 from petra_graph.record.recorded_run import read_run
 from petra_graph.record.run_directory import lock
-from petra_graph.report.run.run_page import run_page
-from petra_graph.report.run.runs_page import runs_page
 from tests.support.contrast import GRAPHICS, TEXT, contrast, schemes
 from tests.support.html_page import Page, assert_fetches_nothing
 

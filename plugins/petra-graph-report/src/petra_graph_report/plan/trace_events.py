@@ -12,10 +12,11 @@ from collections import defaultdict
 from collections.abc import Iterator
 from typing import Any
 
-from petra_graph.errors import printable
+from petra_graph.errors import SpecError, printable
 from petra_graph.program.plan_document import Document
-from petra_graph.report.plan.plan_contents import block_label, by_stage, overlapping, stage_edges
+from petra_graph.report.plan.plan_contents import by_stage
 from petra_graph.report.plan.short_labels import nodes_label
+from petra_graph_report.plan.plan_blocks import block_label, overlapping, stage_edges
 
 Event = dict[str, Any]
 
@@ -29,7 +30,13 @@ _COLOURS = {"forward": "thread_state_running", "backward": "thread_state_iowait"
 
 
 def trace(document: Document) -> str:
-    """Write a plan's timeline as trace JSON."""
+    """Write a plan's timeline as trace JSON.
+
+    Raises:
+        SpecError: the document is a table of plans.
+    """
+    if "stages" not in document:
+        raise SpecError("a trace is of one plan, not of a table of plans", "use --format html, json or text")
     text = json.dumps(trace_document(document), ensure_ascii=False, separators=(",", ":"))
     return text if printable(text) == text else json.dumps(trace_document(document), separators=(",", ":"))
 

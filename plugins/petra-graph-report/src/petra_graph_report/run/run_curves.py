@@ -9,17 +9,21 @@ import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import groupby
 from statistics import fmean
+from typing import Any
 
+from petra_graph.program.plan_document import Document
 from petra_graph.record.metrics import quantity_and_stage
 from petra_graph.record.recorded_run import Point, RecordedRun
-from petra_graph.report.drawing.axis_ticks import Unit
-from petra_graph.report.drawing.line_chart import Chart, Line, Values, thinned
 from petra_graph.report.metric_text import is_share
+from petra_graph.report.run.planned_and_measured import StageSeconds, processes_of
 from petra_graph.report.run.run_groups import RunGroup
+from petra_graph_report.line_chart import Chart, Line, Values
 
 _MOST_POINTS = 300
 _DECADES = 30.0
 """A loss that falls by this factor is drawn on a logarithmic axis."""
+_DECADES_OF_STAGES = 10.0
+"""Stages whose throughput differs by this factor are drawn on a logarithmic axis."""
 STEPS = ("train/micro_batch_loss", "train/learning_rate")
 """Metrics of micro-batches, not of epochs."""
 _PAIRS = (("to_delayed", "delayed"), ("to_end_to_end", "end-to-end"))
@@ -68,6 +72,29 @@ def probe_charts(run: RecordedRun) -> list[Chart]:
     return _drawable(charts)
 
 
+def stage_charts(plan: Document, summary: Mapping[str, Any]) -> list[Chart]:
+    """Return the stages' staleness and their throughput, stage by stage."""
+    stages, processes = plan["stages"], processes_of(summary)
+    lines = [Line(name="", points=[(stage["index"], stage["staleness"]) for stage in stages])]
+    note = "updates, in the mean"
+    stale = Chart(title="staleness by stage", lines=lines, x_name="stage", from_zero=True, note=note)
+    rates = [(stage["index"], StageSeconds.of(stage["index"], processes).rate(plan["micro_batch"])) for stage in stages]
+    taken = [(stage["index"], sum(stage["seconds"].values())) for stage in stages]
+    lines = [
+        Line(name="measured", points=[(index, rate) for index, rate in rates if rate is not None]),
+        Line(name="planned", points=[(index, plan["micro_batch"] / each) for index, each in taken if each], style=1),
+    ]
+    throughput = Chart(
+        title="throughput by stage",
+        lines=[line for line in lines if line.points],
+        x_name="stage",
+        from_zero=True,
+        logarithmic_from=_DECADES_OF_STAGES,
+        note="samples in a busy second",
+    )
+    return [stale, *([throughput] if throughput.lines else [])]
+
+
 def by_epoch(points: Iterable[Point]) -> Mapping[int, float]:
     """Return the latest value of each epoch."""
     return {point.epoch: point.value for point in points}
@@ -113,19 +140,30 @@ def _decades(title: str) -> float:
 
 
 def _over_epochs(title: str, lines: Sequence[Line], share: bool) -> Chart:
-    unit: Unit = "share" if share else "number"
-    return Chart(title=title, lines=lines, x_name="epoch", unit=unit, logarithmic_from=_decades(title))
+    return Chart(title=title, lines=lines, x_name="epoch", shares=share, logarithmic_from=_decades(title))
 
 
 def _over_steps(run: RecordedRun, metric: str) -> Chart:
     points = [(point.step, point.value) for point in run.metrics.get(metric, ())]
     if not points and metric == "train/learning_rate":
         points = [(point.step, point.value) for point in run.metrics.get("learning_rate", ())]
-    drawn, band = thinned(points, _MOST_POINTS)
+    drawn, band = thinned(points)
     note = f"means of {-(-len(points) // _MOST_POINTS)} records; band: least to largest" if band else ""
     title = metric.partition("/")[2].replace("_", " ").replace("micro batch", "micro-batch")
     lines = [Line(name="", points=drawn, band=band)]
     return Chart(title=title, lines=lines, x_name="micro-batch", note=note, logarithmic_from=_decades(title))
+
+
+def thinned(points: Values, most: int = _MOST_POINTS) -> tuple[Values, Sequence[tuple[float, float, float]]]:
+    """Return at most this number of points, each the mean of consecutive ones, and the band from their least to their largest."""
+    if len(points) <= most:
+        return points, ()
+    size = math.ceil(len(points) / most)
+    groups = [points[at : at + size] for at in range(0, len(points), size)]
+    ys = [[y for _, y in group] for group in groups]
+    ends = [group[-1][0] for group in groups]
+    means = [(x, fmean(each)) for x, each in zip(ends, ys, strict=True)]
+    return means, [(x, min(each), max(each)) for x, each in zip(ends, ys, strict=True)]
 
 
 def _throughput(groups: Sequence[RunGroup]) -> Chart:

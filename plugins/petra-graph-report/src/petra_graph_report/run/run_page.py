@@ -12,17 +12,16 @@ from petra_graph.program.plan_document import Document, check_document
 from petra_graph.record.recorded_run import RecordedRun, read_json
 from petra_graph.record.run_directory import TIMELINE
 from petra_graph.record.run_history import read_history
-from petra_graph.report.drawing.named_rows import beside
 from petra_graph.report.metric_text import final_metrics, is_share, value_text
-from petra_graph.report.page_templates import Figure, rendered
-from petra_graph.report.plan.plan_contents import parts_held
 from petra_graph.report.plan.plan_tables import title_lines
-from petra_graph.report.plan.stage_rows import full_timeline, stage_bars
-from petra_graph.report.run.planned_and_measured import process_columns, processes_of, stage_charts, stage_tables
-from petra_graph.report.run.run_curves import STEPS, by_epoch, probe_charts, run_charts
+from petra_graph.report.run.planned_and_measured import process_columns, processes_of, stage_tables
 from petra_graph.report.text_tables import Column, pair_columns, text_column
 from petra_graph.spec.regular_file import read_regular
 from petra_graph.units import NOTHING, PLAIN, duration, memory, one_line, percent, plural
+from petra_graph_report.pages import rendered
+from petra_graph_report.plan.plan_page import part_legend
+from petra_graph_report.plan.timeline import full_timeline, stage_bars
+from petra_graph_report.run.run_curves import STEPS, by_epoch, probe_charts, run_charts, stage_charts
 
 _LONGEST_TRACE = 6_000
 """Characters of a traceback's end that are shown."""
@@ -38,7 +37,7 @@ def run_page(run: RecordedRun) -> str:
     network, training = title_lines(plan) if plan else ("", "")
     name = one_line(run.name)
     return rendered(
-        "run/run_page.html",
+        "run.html",
         name=name,
         directory=str(run.directory),
         network=network.removeprefix(f"{name}: "),
@@ -52,7 +51,9 @@ def run_page(run: RecordedRun) -> str:
         epochs=_epochs(run),
         stage_charts=stage_charts(plan, run.summary) if plan else [],
         stage_tables=list(stage_tables(plan, run.summary)) if plan else [],
-        memory=_memory(plan),
+        parts=part_legend(plan) if plan else [],
+        memory=memory(plan["totals"]["bytes"]["total"]) if plan else "",
+        stage_bars=stage_bars(plan) if plan else None,
         processes=process_columns(plan, run.summary),
         on_cuda=any(process["cuda_peak_bytes"] for process in processes_of(run.summary)),
         measured_from=(run.summary.get("measured") or {}).get("from_micro_batch"),
@@ -105,23 +106,23 @@ def _failure(run: RecordedRun) -> Mapping[str, Any] | None:
     return {"errors": run.summary.get("error", []), "trace": trace[-_LONGEST_TRACE:]}
 
 
-def _figures(run: RecordedRun) -> Iterator[Figure]:
+def _figures(run: RecordedRun) -> Iterator[tuple[str, str, str]]:
     summary, best, processes = run.summary, run.best, run.summary.get("processes") or 1
-    yield Figure("status", run.status, f"{run.epochs} of {plural(run.planned_epochs, 'epoch')}")
+    yield ("status", run.status, f"{run.epochs} of {plural(run.planned_epochs, 'epoch')}")
     if best is not None:
-        yield Figure(f"best {best.metric}", value_text(best.metric, best.value, run.scales), f"epoch {best.epoch}")
+        yield (f"best {best.metric}", value_text(best.metric, best.value, run.scales), f"epoch {best.epoch}")
     for metric in final_metrics(name for name in run.metrics if name.startswith("test/")):
         latest = run.metrics[metric][-1]
-        yield Figure(f"final {metric}", value_text(metric, latest.value, run.scales), f"epoch {latest.epoch}")
+        yield (f"final {metric}", value_text(metric, latest.value, run.scales), f"epoch {latest.epoch}")
     if rate := run.rate:
         predicted = summary.get("predicted") or {}
         planned = predicted.get("samples_per_second")
         note = f"the plan said {PLAIN.text(planned)}, from a {predicted.get('from')}" if planned else ""
-        yield Figure("samples a second", PLAIN.text(rate), note)
+        yield ("samples a second", PLAIN.text(rate), note)
     if spent := summary.get("seconds"):
         note = "over all its starts" if summary.get("resumed_from") else f"of {duration(spent['total'])} in all"
-        yield Figure("training", duration(spent["training"]), note)
-    yield Figure("seed", str(run.seed), "1 process" if processes == 1 else f"{processes} processes")
+        yield ("training", duration(spent["training"]), note)
+    yield ("seed", str(run.seed), "1 process" if processes == 1 else f"{processes} processes")
 
 
 def _epochs(run: RecordedRun) -> list[Column]:
@@ -137,17 +138,6 @@ def _epochs(run: RecordedRun) -> list[Column]:
         head = name.replace("_per_", " a ").replace("_", " ").replace("/", "\n")
         columns.append(text_column(head, cells, write=write))
     return columns if epochs else []
-
-
-def _memory(plan: Document | None) -> Mapping[str, Any] | None:
-    if plan is None:
-        return None
-    counts = [stage["bytes"] for stage in plan["stages"]]
-    return {
-        "legend": [(part.name, part.colour, "") for part in parts_held(counts)],
-        "stages": beside(stage_bars(plan)),
-        "total": memory(plan["totals"]["bytes"]["total"]),
-    }
 
 
 def _environment(directory: Path) -> Mapping[str, Any]:

@@ -9,14 +9,19 @@ import attrs
 
 from petra_graph.record.recorded_run import RecordedRun
 from petra_graph.report.metric_text import final_metrics, metric_text
-from petra_graph.report.page_templates import rendered
 from petra_graph.report.plan.short_labels import schedule_label
-from petra_graph.report.run.run_curves import comparison_charts
 from petra_graph.report.run.run_groups import RunGroup, Spread, best, differences, final, grouped
 from petra_graph.report.text_tables import Column, name_column, text_column
 from petra_graph.units import NOTHING, PLAIN, plural
+from petra_graph_report.pages import Part, rendered_parts
+from petra_graph_report.run.run_curves import comparison_charts
 
 _NOT_DONE = ("running", "failed", "killed", "interrupted")
+_SPREAD = (
+    "n seeds of a group, of which the longest, latest run counts: mean ± standard deviation over the seeds; below, the least to the "
+    "largest. "
+)
+_BAND = "A line is the mean over a group's runs, as far as all of them came; its band reaches from the least to the largest."
 _WIDE = 60
 _VALUE = 48
 """Characters of a key's value: longer ones are cut."""
@@ -25,16 +30,19 @@ _VALUE = 48
 def runs_page(runs: Sequence[RecordedRun]) -> str:
     """Write several runs as one page."""
     groups = grouped(runs)
-    return rendered(
-        "run/runs_page.html",
-        title=f"{plural(len(runs), 'run')} in {plural(len(groups), 'group')}",
-        state=_under_way(runs),
-        groups=_groups(groups),
-        differing=_differing(groups),
-        charts=comparison_charts(groups),
-        several=any(len(group.runs) > 1 for group in groups),
-        runs=_runs(groups),
-    )
+    differing = _differing(groups)
+    several = any(len(group.runs) > 1 for group in groups)
+    parts = [
+        Part(
+            name="groups",
+            tables=[("", _groups(groups)), *([("what differs between the groups", differing)] if differing else [])],
+            note=(_SPREAD if several else "") + "Final values are those of the latest evaluation.",
+        ),
+        Part(name="curves", charts=comparison_charts(groups), note=_BAND if several else ""),
+        Part(name="runs", tables=[("", _runs(groups))]),
+    ]
+    title = f"{plural(len(runs), 'run')} in {plural(len(groups), 'group')}"
+    return rendered_parts(title, parts, about="Runs of one group differ in their seed alone.", state=_under_way(runs))
 
 
 def runs_record(runs: Sequence[RecordedRun]) -> dict[str, Any]:
