@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 
 import pytest
 from petra_graph_report.fidelity_figures import _by_stage, draw_over_stages, draw_over_training, report_fidelity
@@ -135,15 +134,6 @@ def test_pictures(history, tmp_path, epochs):
         assert png.startswith(b"\x89PNG")
         assert all(int.from_bytes(png[at : at + 4]) >= 500 for at in (16, 20))
     assert {path.name for path in tmp_path.iterdir()} == {"figure.png", "run"}
-
-
-def test_matplotlib_is_asked_for(history, tmp_path, monkeypatch):
-    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
-    with pytest.raises(SpecError) as raised:
-        draw_over_training(history(events(1)), tmp_path / "figure.png")
-    assert str(raised.value) == (
-        "figures need matplotlib, which is not installed\n    help: pip install 'petra-graph[plot]'"
-    )
 
 
 def test_figures_are_opaque_whatever_the_readers_settings(history, tmp_path):

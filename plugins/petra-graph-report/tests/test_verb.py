@@ -1,4 +1,4 @@
-"""`petra-graph report`: pages and pictures of runs, or the reason why there are none."""
+"""`petra-graph report` and `petra-graph plan --format`: pages, traces and pictures, or the reason why there are none."""
 
 from __future__ import annotations
 
@@ -113,3 +113,48 @@ def test_a_report_needs_no_torch(saved_runs, here, words):
     done = subprocess.run([*command, *output], capture_output=True, text=True, check=True)
     assert done.stdout.splitlines()[-1] == "False"
     assert done.stderr == ""
+
+
+@pytest.mark.parametrize("form", ["html", "trace"])
+def test_a_plan_and_the_same_plan_saved(write, here, capsys, form):
+    spec = write("small.toml", SPEC)
+    assert main(["plan", spec, "--format", form, "--output", "one"]) == 0
+    assert main(["plan", spec, "--json", "--output", "saved.json"]) == 0
+    assert main(["plan", "saved.json", "--format", form, "--output", "other"]) == 0
+    assert (here / "one").read_text() == (here / "other").read_text()
+    assert (here / "one").read_text().startswith({"html": "<!doctype html>", "trace": "{"}[form])
+
+
+@pytest.mark.parametrize("table", [("--compare",), ("--scale", "1,2"), ("--vary", "data.batch=8,16")])
+def test_tables_of_plans(write, here, capsys, table):
+    spec = write("small.toml", SPEC)
+    assert main(["plan", spec, *table, "--format", "html", "--output", "page.html"]) == 0
+    page = (here / "page.html").read_text()
+    assert page.startswith("<!doctype html>")
+    assert "<table>" in page
+    assert "<summary>" in page, "the assumptions"
+    capsys.readouterr()
+    assert main(["plan", spec, *table, "--format", "trace"]) == 2
+    assert "a trace is of one plan, not of a table of plans" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("options", "reason"),
+    [
+        (["--format", "html", "--json"], "--json is --format json: leave out --format html, or --json."),
+        (["--expand", "--format", "html"], "--expand writes TOML (got --format html)."),
+        (["--verbose", "--format", "html"], "--verbose is of the text (got --format html)."),
+        (["--format", "dot"], "allowed: text, json, html, trace"),
+    ],
+)
+def test_options_that_do_not_go_together(write, capsys, options, reason):
+    assert main(["plan", write("small.toml", SPEC), *options]) == 2
+    assert reason in capsys.readouterr().err
+
+
+def test_the_api_has_pages(write, here):
+    import petra_graph as pg
+
+    spec = write("small.toml", SPEC)
+    assert pg.plan(spec).html().startswith("<!doctype html>")
+    assert "<svg" in pg.vary(spec, {"data.batch": [64, 128]}).html()

@@ -93,4 +93,4 @@ def test_answers_and_pictures_of_methods():
 def test_numbers_of_devices_are_a_table():
     page = comparison_page(scaling())
     assert page.count("<table") == 1
-    assert "<summary>" in page
+    assert "Pictures" not in page

@@ -9,6 +9,7 @@ band 1   ┌─ join ── merge ── head
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
@@ -121,11 +122,11 @@ def _draw_edges(axis: Axes, document: Document, placed: Mapping[str, Position], 
     from matplotlib.patches import FancyArrowPatch
 
     widest = max((edge["forward_bytes"] for edge in document["edges"]), default=0) or 1
-    tracks, columns = 0, _columns(1 + max(one.layer for one in placed.values()))
+    tracks, columns = Counter[int](), _columns(1 + max(one.layer for one in placed.values()))
     for edge in document["edges"]:
         start, end = placed[edge["producer"]], placed[edge["consumer"]]
-        path = _route(start, end, width, tracks, columns)
-        tracks += end.layer != start.layer + 1 or start.band != end.band
+        path = _route(start, end, width, tracks[start.band], columns)
+        tracks[start.band] += end.layer != start.layer + 1 or start.band != end.band
         look = {"color": inks()["edge"], "linewidth": 1 + 2 * edge["forward_bytes"] / widest, "zorder": 1}
         axis.add_patch(FancyArrowPatch(path=path, arrowstyle="-|>", mutation_scale=9, **look))
         if edge["cut"] and (end.layer, end.y) == (start.layer + 1, start.y) and start.band == end.band:
@@ -141,7 +142,7 @@ def _route(start: Position, end: Position, width: float, track: int, columns: in
         start: of the producer.
         end: of the consumer.
         width: of the drawing.
-        track: its number among the edges that do not go to the next layer, so that they lie beside one another.
+        track: its number among the edges from its band that do not go to the next layer, so that they lie beside one another.
         columns: of the bands.
     """
     from matplotlib.path import Path

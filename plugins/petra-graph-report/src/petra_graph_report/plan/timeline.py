@@ -97,6 +97,7 @@ def _timeline(document: Document, span: tuple[float, float], width: float, row: 
     start, end = span
     pixel = (end - start) / width
     halves = joined or overlapping(blocks)
+    row *= 1.3 if halves and not joined else 1.0
     labelled = not joined and len(stages) <= MANY
     right = 40.0
     height = row * len(stages) + _AXIS + _BOTTOM

@@ -9,21 +9,16 @@ import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import groupby
 from statistics import fmean
-from typing import Any
 
-from petra_graph.program.plan_document import Document
 from petra_graph.record.metrics import quantity_and_stage
 from petra_graph.record.recorded_run import Point, RecordedRun
 from petra_graph.report.metric_text import is_share
-from petra_graph.report.run.planned_and_measured import StageSeconds, processes_of
 from petra_graph.report.run.run_groups import RunGroup
 from petra_graph_report.line_chart import Chart, Line, Values
 
 _MOST_POINTS = 300
 _DECADES = 30.0
 """A loss that falls by this factor is drawn on a logarithmic axis."""
-_DECADES_OF_STAGES = 10.0
-"""Stages whose throughput differs by this factor are drawn on a logarithmic axis."""
 STEPS = ("train/micro_batch_loss", "train/learning_rate")
 """Metrics of micro-batches, not of epochs."""
 _PAIRS = (("to_delayed", "delayed"), ("to_end_to_end", "end-to-end"))
@@ -70,29 +65,6 @@ def probe_charts(run: RecordedRun) -> list[Chart]:
         note = "each stage's mean over the latest epoch"
         charts.append(Chart(title=f"{title}, by stage", lines=by_stage, x_name="stage", note=note))
     return _drawable(charts)
-
-
-def stage_charts(plan: Document, summary: Mapping[str, Any]) -> list[Chart]:
-    """Return the stages' staleness and their throughput, stage by stage."""
-    stages, processes = plan["stages"], processes_of(summary)
-    lines = [Line(name="", points=[(stage["index"], stage["staleness"]) for stage in stages])]
-    note = "updates, in the mean"
-    stale = Chart(title="staleness by stage", lines=lines, x_name="stage", from_zero=True, note=note)
-    rates = [(stage["index"], StageSeconds.of(stage["index"], processes).rate(plan["micro_batch"])) for stage in stages]
-    taken = [(stage["index"], sum(stage["seconds"].values())) for stage in stages]
-    lines = [
-        Line(name="measured", points=[(index, rate) for index, rate in rates if rate is not None]),
-        Line(name="planned", points=[(index, plan["micro_batch"] / each) for index, each in taken if each], style=1),
-    ]
-    throughput = Chart(
-        title="throughput by stage",
-        lines=[line for line in lines if line.points],
-        x_name="stage",
-        from_zero=True,
-        logarithmic_from=_DECADES_OF_STAGES,
-        note="samples in a busy second",
-    )
-    return [stale, *([throughput] if throughput.lines else [])]
 
 
 def by_epoch(points: Iterable[Point]) -> Mapping[int, float]:

@@ -21,7 +21,8 @@ from petra_graph.units import NOTHING, PLAIN, duration, memory, one_line, percen
 from petra_graph_report.pages import rendered
 from petra_graph_report.plan.plan_page import part_legend
 from petra_graph_report.plan.timeline import full_timeline, stage_bars
-from petra_graph_report.run.run_curves import STEPS, by_epoch, probe_charts, run_charts, stage_charts
+from petra_graph_report.run.measured_stages import measured_tables, stage_charts, stage_seconds
+from petra_graph_report.run.run_curves import STEPS, by_epoch, probe_charts, run_charts
 
 _LONGEST_TRACE = 6_000
 """Characters of a traceback's end that are shown."""
@@ -49,8 +50,10 @@ def run_page(run: RecordedRun) -> str:
         not_planned=list((run.summary.get("predicted") or {}).get("not planned", ())),
         charts=run_charts(run),
         epochs=_epochs(run),
-        stage_charts=stage_charts(plan, run.summary) if plan else [],
-        stage_tables=list(stage_tables(plan, run.summary)) if plan else [],
+        planned=plan is not None,
+        stage_charts=stage_charts(plan, run) if processes_of(run.summary) or plan else [],
+        stage_tables=list(stage_tables(plan, run.summary)) if plan else measured_tables(run),
+        stages_measured=any(found.seconds for found in stage_seconds(run)),
         parts=part_legend(plan) if plan else [],
         memory=memory(plan["totals"]["bytes"]["total"]) if plan else "",
         stage_bars=stage_bars(plan) if plan else None,
