@@ -47,6 +47,8 @@ class Position:
     layer: int
     x: float
     y: float
+    top: float
+    """The upper edge of the first boxes of the band."""
 
     @property
     def middle(self) -> float:
@@ -71,7 +73,8 @@ def positions(document: Document) -> Mapping[str, Position]:
             for name in sorted(names, key=nearest.__getitem__):
                 row_of[name] = row = max(row + 1, nearest[name] if column else 0)
                 place = first // columns, first + column
-                placed[name] = Position(*place, _MARGIN + column * _STEP_X, top + _MARGIN + row * _STEP_Y + TALL)
+                x, y = _MARGIN + column * _STEP_X, top + _MARGIN + row * _STEP_Y + TALL
+                placed[name] = Position(*place, x, y, top + _MARGIN)
         top = max(placed[name].y for names in band for name in names) + _GAP
     return placed
 
@@ -110,7 +113,7 @@ def _draw_boxes(axis: Axes, document: Document, placed: Mapping[str, Position]) 
         box = FancyBboxPatch((at.x, at.y - TALL), WIDE, TALL, style, facecolor=colours[device], zorder=2, **edge)
         axis.add_patch(box)
         lines = (
-            (node["name"], at.middle - 8, {"fontweight": "bold", "color": "#000001"}),
+            (node["name"], at.middle - 8, {"fontweight": "bold", "color": "black"}),
             (f"{node['stage']} · {device}", at.middle + 9, {"fontsize": 10, "color": "#222222"}),
         )
         for text, y, look in lines:
@@ -164,7 +167,7 @@ def _route(start: Position, end: Position, width: float, track: int, columns: in
     if skips and not leaves:
         curve(start.x + WIDE + bend, start.y - TALL - _ABOVE - aside)
     if wraps:
-        between = end.y - TALL - _MARGIN - aside
+        between = end.top - _MARGIN - aside
         line(width - _MARGIN / 2 + aside, points[-1][1])
         line(width - _MARGIN / 2 + aside, between)
         line(_MARGIN / 2 - aside, between)
