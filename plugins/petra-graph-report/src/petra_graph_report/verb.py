@@ -30,8 +30,7 @@ def report(runs: Sequence[str], figure: str | None, output: Path | None, *, as_j
     table, and all curves in the same plots; runs that only differ in their seed share one line, with their spread.
 
     --figure fidelity: the similarity of the stages' gradients with delayed and with end-to-end ones, over training and
-    over the stages (the paper's Figures 5 and 6), of a run with a [probe] table; this needs matplotlib (the extra
-    `plot`). --json prints the figures.
+    over the stages (the paper's Figures 5 and 6), of a run with a [probe] table. --json prints the figures.
     """
     if figure is None:
         from petra_graph_report.run.report_file import report_runs
