@@ -34,8 +34,8 @@ _STEP_X, _STEP_Y, _MARGIN, _GAP = 164.0, 66.0, 34.0, 24.0
 """Pixels from box to box, around the graph, and between bands."""
 _TRACK, _TRACKS, _ABOVE = 4.0, 3, 9.0
 """Pixels between edges beside one another, and how many there are before they lie on the first again; above a box."""
-_LETTERS = 14
-"""Letters that a box has room for in a line."""
+_LETTERS, _SMALL_LETTERS = 14, 16
+"""Letters that a box has room for in its first and in its second line."""
 _CORNERS = {"reversible": 8.0, "buffered": 0.0, "head": TALL / 2 - 0.1}
 
 
@@ -112,13 +112,19 @@ def _draw_boxes(axis: Axes, document: Document, placed: Mapping[str, Position]) 
         edge = {"edgecolor": inks()["box"], "linewidth": 1 if node["kind"] == "reversible" else 2.2}
         box = FancyBboxPatch((at.x, at.y - TALL), WIDE, TALL, style, facecolor=colours[device], zorder=2, **edge)
         axis.add_patch(box)
+        name, place = bounded(one_line(node["name"]), _LETTERS), f"{node['stage']} · "
         lines = (
-            (node["name"], at.middle - 8, {"fontweight": "bold", "color": "black"}),
-            (f"{node['stage']} · {device}", at.middle + 9, {"fontsize": 10, "color": "#222222"}),
+            (name, at.middle - 8, {"fontweight": "bold", "color": "black"}),
+            (place + _end_of(device, _SMALL_LETTERS - len(place)), at.middle + 9, {"fontsize": 10, "color": "#222222"}),
         )
         for text, y, look in lines:
-            shown = bounded(one_line(text), _LETTERS)
-            axis.text(at.x + WIDE / 2, y, shown, ha="center", va="center", zorder=3, **look)
+            axis.text(at.x + WIDE / 2, y, text, ha="center", va="center", zorder=3, **look)
+
+
+def _end_of(device: str, width: int) -> str:
+    """Return a device's name; of a long one its end, which tells devices of a machine apart."""
+    name = one_line(device)
+    return name if len(name) <= width else f"…{name[1 - width :]}"
 
 
 def _draw_edges(axis: Axes, document: Document, placed: Mapping[str, Position], width: float) -> None:

@@ -114,7 +114,7 @@ def _timeline(document: Document, span: tuple[float, float], width: float, row: 
         axis.locator_params(axis="x", nbins=max(2, int(width / 160)))
         axis.xaxis.set_major_formatter(lambda value, _: seconds(value) if value else "0")
         axis.set_yticks([at + 0.5 for at in range(len(stages))][::every], names[::every], color=inks()["text"])
-        for verb in VERBS:
+        for verb in VERBS[:2] if joined else VERBS:
             boxes: list[tuple[float, float, float, float]] = []
             for at, stage in enumerate(stages):
                 mine = [one for one in blocks[stage["index"]] if one["verb"] == verb]
