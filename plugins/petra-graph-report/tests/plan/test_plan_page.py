@@ -158,7 +158,8 @@ def test_a_plan_without_a_timeline():
 
 def test_names_are_cut_to_the_room_that_they_have():
     (graph,), (bars,) = (drawings(plan_page(long_names()), label) for label in ("graph", "memory of stages"))
-    assert max(map(len, Page(graph).texts)) <= 14
+    assert max(map(len, Page(graph).texts)) <= 16
+    assert any(re.fullmatch(r"1 · ….*cuda:0", text) for text in Page(graph).texts), "the end of a device's name"
     assert max(map(len, Page(bars).texts)) <= 36
 
 
