@@ -6,7 +6,6 @@ import inspect
 import io
 import os
 import pydoc
-import re
 import subprocess
 import sys
 from contextlib import redirect_stdout
@@ -281,20 +280,10 @@ def test_several_processes(file):
         pg.train(pg.load_spec(file).replace({"graph.node.rev.block": "__main__:Mine"}), processes=2)
 
 
-def test_what_a_notebook_shows(file, tmp_path):
+def test_what_is_shown(file):
     plan, run = pg.plan(file), pg.train(file)
     assert plan.text().startswith("small\nfits ")
-    assert plan._repr_html_().startswith("<iframe srcdoc=")
-    assert "<th" in run._repr_html_()
     assert repr(run).startswith("small: done")
-    assert re.findall(r'class="tail"[^>]*>(.*?)<', plan.plot()._repr_svg_()) == [
-        "memory of a stage",
-        "time of a micro-batch",
-    ]
-    run.plot().save(tmp_path / "run.svg")
-    drawn = (tmp_path / "run.svg").read_text()
-    assert re.findall(r'aria-label="(loss|top1): train', drawn) == ["loss", "top1"]
-    assert len(re.findall(r'class="line s[01]"', drawn)) == 4
 
 
 def test_what_if(file):
@@ -304,8 +293,6 @@ def test_what_if(file):
         (128, True),
     ]
     assert "refused" in repr(table)
-    assert table.plot()._repr_svg_().startswith("<svg")
-    assert table._repr_html_().startswith("<iframe srcdoc=")
     with pytest.raises(TypeError, match="give `values`"):
         pg.vary(file, {})
 

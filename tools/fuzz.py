@@ -110,13 +110,12 @@ def specs(dice: random.Random) -> tuple[Made, Read]:
 
 
 def plans(dice: random.Random) -> tuple[Made, Read]:
+    from petra_graph_report.plan.plan_page import plan_page
+    from petra_graph_report.plan.trace_events import trace
+
     from petra_graph.planning.plan_spec import plan
     from petra_graph.program.plan_document import read_document
-    from petra_graph.report.plan.graph_languages import dot, mermaid
-    from petra_graph.report.plan.plan_comparison import comparison_text, differences
     from petra_graph.report.plan.plan_on_terminal import plan_text
-    from petra_graph.report.plan.plan_page import plan_page
-    from petra_graph.report.plan.trace_events import trace
 
     whole = plan(str(ROOT / "specs" / "quickstart.toml")).document(with_timeline=True)
     text = json.dumps(whole).encode()
@@ -127,14 +126,8 @@ def plans(dice: random.Random) -> tuple[Made, Read]:
 
     def read(path: Path) -> object:
         document = read_document(path.read_text(encoding="utf-8", errors="replace"), str(path))
-        views: list[Callable[[Any], str]] = [
-            dot,
-            mermaid,
-            trace,
-            plan_page,
-            partial(plan_text, width=100, verbose=True),
-        ]
-        return [comparison_text(differences(document, whole), width=100), *(view(document) for view in views)]
+        views: list[Callable[[Any], str]] = [trace, plan_page, partial(plan_text, width=100, verbose=True)]
+        return [view(document) for view in views]
 
     return made(), read
 

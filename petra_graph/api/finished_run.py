@@ -1,8 +1,7 @@
-"""A run's directory as a value that a notebook shows, and what can be done with its network."""
+"""A run's directory as a value, and what can be done with its network."""
 
 from __future__ import annotations
 
-import html
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -20,7 +19,6 @@ if TYPE_CHECKING:
     from petra_graph.inference.predict_samples import Prediction
     from petra_graph.inference.saved_run import SavedRun
     from petra_graph.inference.trained_network import Network
-    from petra_graph.report.notebook_views import NotebookFigure
 
 Changes = Mapping[str, Any]
 """Values of a spec by key: {"run.epochs": 3}. A plugin's class may be given instead of its name."""
@@ -79,22 +77,11 @@ class Run:
         """Write the network for other programs, as `petra_graph.export`."""
         return export(self, form, file, **options)
 
-    def plot(self) -> NotebookFigure:
-        """Return a figure, as SVG: loss, share of correct samples, and listed metrics over training."""
-        from petra_graph.report.notebook_views import run_figure
-
-        return run_figure(self.directory)
-
     def __repr__(self) -> str:
         from petra_graph.report.progress import summary_lines
 
         summary = self.summary
         return "\n".join(summary_lines(summary)) if summary else f"a run under way in {self.directory}"
-
-    def _repr_html_(self) -> str:
-        from petra_graph.report.notebook_views import run_table
-
-        return run_table(self.summary) if self.summary else f"<p>{html.escape(repr(self))}</p>"
 
 
 def load(run: Run | str | Path, *, weights: str | Mapping[str, torch.Tensor] | None = None) -> Network:

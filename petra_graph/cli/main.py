@@ -35,7 +35,6 @@ VERBS = {
     "evaluate": "Evaluate a run's network on data.",
     "predict": "Print a run's predictions for files.",
     "export": "Write a run's network for other programs.",
-    "report": "Write a page about a run, or compare several.",
     "runs": "List runs: status, best metric, age.",
     "validate": "Check specs: keys, types, plugins, options, graph.",
     "list": "List the installed plugins.",

@@ -7,13 +7,15 @@ import shutil
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
 from petra_graph.errors import Problem, listed, printable, suggestion
-from petra_graph.kinds.plugin_kind import PluginKind
-from petra_graph.registry.registry import Registry
+
+if TYPE_CHECKING:  # the help imports verbs of other distributions, and they this module
+    from petra_graph.kinds.plugin_kind import PluginKind
+    from petra_graph.registry.registry import Registry
 
 T = TypeVar("T", bound=Callable[..., Any])
 ANY_WIDTH = 100_000

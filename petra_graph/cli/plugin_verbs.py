@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 
 import click
 
@@ -22,13 +22,17 @@ def names() -> list[str]:
     return list(_entries())
 
 
-def command(name: str) -> click.Command | None:
+def command(name: str, found: Mapping[str, Sequence[Entry]] | None = None) -> click.Command | None:
     """Import a verb; None: no distribution has it.
+
+    Args:
+        name: of the verb.
+        found: all verbs; None: look for them.
 
     Raises:
         PluginError: several distributions have it, or it cannot be imported, or is no click command.
     """
-    entries = _entries().get(name)
+    entries = (_entries() if found is None else found).get(name)
     if entries is None:
         return None
     if len(entries) > 1:
@@ -37,21 +41,22 @@ def command(name: str) -> click.Command | None:
     [entry] = entries
     verb = f"{entry.distribution}: the verb {name!r} ({entry.target})"
     try:
-        found = entry.load()
+        loaded = entry.load()
     except Exception as error:
         raise PluginError(
             f"{verb} cannot be imported: {type(error).__name__}: {error}", hint="update it, or remove it"
         ) from error
-    if not isinstance(found, click.Command):
-        raise PluginError(f"{verb} must be a click command, and is {kind_of(found)}", hint="its author must mend it")
-    return found
+    if not isinstance(loaded, click.Command):
+        raise PluginError(f"{verb} must be a click command, and is {kind_of(loaded)}", hint="its author must mend it")
+    return loaded
 
 
 def lines_of_help() -> Iterator[tuple[str, str]]:
     """Yield the verbs and the first lines of their helps."""
-    for name in names():
+    verbs = _entries()
+    for name in verbs:
         try:
-            found = command(name)
+            found = command(name, verbs)
             yield name, "" if found is None else found.get_short_help_str(limit=70)
         except PetraGraphError as error:
             yield name, str(error.problems[0].message)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from functools import cached_property
-from pathlib import Path
 
 from petra_graph.measure.without_compiler import uncompiled
 from petra_graph.planning.advice.delay_corrections import correction_problems
@@ -12,12 +11,10 @@ from petra_graph.planning.check.check_spec import check_spec
 from petra_graph.planning.machine.spec_devices import planned_devices
 from petra_graph.planning.network.measure_network import MeasuredNetwork, head_problems, measure
 from petra_graph.planning.place.place_network import place, place_without_remedies
-from petra_graph.planning.place.saved_plan import SavedPlan
 from petra_graph.planning.place.staleness_bound import bounded
 from petra_graph.planning.predict.predict_plan import Plan, predict
 from petra_graph.planning.problem_collector import ProblemCollector
 from petra_graph.planning.replica_choice import with_replicas
-from petra_graph.program.plan_document import Document
 from petra_graph.spec.load_spec import Given
 from petra_graph.spec.model import Spec
 
@@ -85,15 +82,3 @@ class Planner:
 def plan(given: Given, overrides: Iterable[str] = (), *, overlap: bool = False) -> Plan:
     """Plan a specification; errors as `Planner`."""
     return Planner(given, overrides, overlap=overlap).plan()
-
-
-def saved_or_planned(source: str, *, overlap: bool = False) -> Document:
-    """Return the document of a plan that was saved as JSON, by itself or in a run's directory, or of a specification.
-
-    Raises:
-        SpecError: it is none of these.
-    """
-    path = Path(source)
-    if path.is_dir() or path.suffix == ".json":
-        return SavedPlan.read(source).document
-    return plan(source, overlap=overlap).document(with_timeline=False)

@@ -15,17 +15,20 @@ from petra_graph.errors import Problem
 _CONFORMANCE, _DELAY, _MODULES, _REPORT, _STUDIES = (
     f"petra-graph-{name}" for name in ("conformance", "delay", "modules", "report", "studies")
 )
-OF_VERBS: Mapping[str, str] = {"check": _CONFORMANCE}
+OF_VERBS: Mapping[str, str] = {"check": _CONFORMANCE, "report": _REPORT}
 """The distribution of each verb of the command line."""
 OF_TABLES: Mapping[str, str] = {"conversion": _MODULES, "finetune": _MODULES}
 """The distribution of each table of a spec."""
 OF_NAMES: Mapping[str, str] = {
     **dict.fromkeys(("buffered", "head", "module_table"), _MODULES),
+    "report_runs": _REPORT,
     **dict.fromkeys(("Sweep", "sweep", "vary"), _STUDIES),
 }
 """The distribution of each name of the package `petra_graph`."""
 OF_JOINTS: Mapping[str, str] = dict.fromkeys(("probe", "sweep", "vary"), _STUDIES)
 """The distribution of each joint."""
+OF_PLAN_FORMATS: Mapping[str, str] = dict.fromkeys(("html", "trace"), _REPORT)
+"""The distribution of each format of a plan."""
 OF_PLUGINS: Mapping[str, str] = dict.fromkeys(
     ("architectures/module", "blocks/module", "blocks/module-head", "blocks/module-part", "blocks/module-part-head"),
     _MODULES,

@@ -19,17 +19,7 @@ from petra_graph.kinds.declaration import Declaration, api_fault, api_remedy
 from petra_graph.kinds.graph_pass import GRAPH_PASS
 from petra_graph.kinds.plugin import Plugin, label
 from petra_graph.kinds.plugin_kind import PluginKind
-from petra_graph.registry.discovery import (
-    BEFORE_RUN,
-    JOINTS,
-    NAMES,
-    VERBS,
-    Entry,
-    after_prefix,
-    canonical,
-    importers_of_torch,
-    scan,
-)
+from petra_graph.registry.discovery import NOT_PLUGINS, Entry, after_prefix, canonical, importers_of_torch, scan
 from petra_graph.registry.first_party import OF_PLUGINS, how_to_install
 from petra_graph.registry.local_plugins import is_local, resolve_local
 from petra_graph.spec.model import OfPlugins, Spec, with_tables
@@ -143,7 +133,7 @@ class Registry:
     @property
     def misplaced(self) -> tuple[Misplaced, ...]:
         """The entry points in groups that are not ours, though their names are almost those of ours."""
-        known = {GROUP, VERBS, NAMES, JOINTS, BEFORE_RUN, *(kind.group for kind in self.kinds)}
+        known = {GROUP, *NOT_PLUGINS, *(kind.group for kind in self.kinds)}
         groups = {entry.group for entry in self.entries} - known
         meant = {group: _meant(group, known) for group in groups}
         return tuple(

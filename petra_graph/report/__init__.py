@@ -1,1 +1,1 @@
-"""The views of plans and of runs, for people."""
+"""The views of plans and of runs on a terminal."""

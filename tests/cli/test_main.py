@@ -14,12 +14,11 @@ from tests.support import ROOT
 
 VERBS = """\
 run [SPEC] --set --sweep --seeds --at-once --resume --processes --max-restarts --fast-dev-run --overfit --plan --dry-run --json
-plan SPEC --set --profile --overlap --compare --scale --diff --vary --expand --format --stages --verbose --output --json
+plan SPEC --set --profile --overlap --compare --scale --vary --expand --format --stages --verbose --output --json
 profile SPEC --set --output --micro-batches --json
 evaluate RUN --set --weights --split --device --json
 predict RUN [FILES...] --set --weights --top --batch --device --format --output --json --prompt --tokens --temperature --top-k --seed
 export RUN --format --weights --output --json
-report RUNS... --figure --output --json
 runs [FOLDER] --sort --where --json
 validate SPECS... --set --json
 list [GROUP] --json
@@ -29,6 +28,7 @@ new spec FILE --architecture --data --optimizer --lr-schedule --loss --root --se
 doctor --json
 schema --distribution
 check NAMES... --set --inputs --tokens --output --targets --facts --json
+report RUNS... --figure --output --json
 """
 
 
@@ -81,7 +81,6 @@ Verbs:
   evaluate  Evaluate a run's network on data.
   predict   Print a run's predictions for files.
   export    Write a run's network for other programs.
-  report    Write a page about a run, or compare several.
   runs      List runs: status, best metric, age.
   validate  Check specs: keys, types, plugins, options, graph.
   list      List the installed plugins.
@@ -90,6 +89,7 @@ Verbs:
   doctor    Examine the environment: versions, devices, plugins.
   schema    Print the JSON schema of specs, for editors.
   check     Check that plugins keep their promises.
+  report    Write a page about a run, or compare several.
 """
     )
 
@@ -105,7 +105,7 @@ def test_version(capsys):
         (["validat"], "Error: No such verb 'validat'. Did you mean 'validate'?\n"),
         (
             ["xyz"],
-            "Error: No such verb 'xyz'. Verbs: run, plan, profile, evaluate, predict, export, report, runs, validate, list, show, new, doctor, schema, check.\n",
+            "Error: No such verb 'xyz'. Verbs: run, plan, profile, evaluate, predict, export, runs, validate, list, show, new, doctor, schema, check, report.\n",
         ),
         (["train", "a.toml"], "Error: No such verb 'train'. Did you mean 'run'?\n"),
         (["run", "--epochs", "3"], "'--epochs': it is a key of the spec, --set run.epochs=VALUE.\n"),

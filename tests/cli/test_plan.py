@@ -66,16 +66,6 @@ def test_text(call, spec):
     assert "gradients" in printed(call, "plan", spec, "--stages")
 
 
-@pytest.mark.parametrize(
-    "table", [("--compare",), ("--scale", "1,2"), ("--diff", QUICKSTART), ("--vary", "data.batch=8,16")]
-)
-def test_tables_as_pages(call, spec, table):
-    page = printed(call, "plan", spec, *table, "--format", "html")
-    assert page.lower().startswith("<!doctype html>")
-    assert "<table>" in page
-    assert ("<summary>" in page) == (table[0] != "--diff")
-
-
 def test_what_if(call, spec):
     """A combination that does not fit is a row of the table, and the command is done."""
     words = ("--vary", "partition.memory=1KiB,1GiB", "--set", "partition.stages=1")
@@ -84,11 +74,6 @@ def test_what_if(call, spec):
         True,
         False,
     ]
-    assert printed(call, "plan", spec, *words, "--format", "svg").startswith("<svg")
-
-
-def test_plans_that_agree_as_a_page(call, spec):
-    assert "the plans agree" in printed(call, "plan", spec, "--diff", spec, "--format", "html")
 
 
 def test_a_comparison_lists_its_assumptions_where_that_is_asked_for(call, spec):
@@ -100,17 +85,9 @@ def test_a_comparison_lists_its_assumptions_where_that_is_asked_for(call, spec):
     assert "tensor by tensor" in printed(call, "plan", spec, "--compare", "--verbose")
 
 
-@pytest.mark.parametrize(
-    ("form", "start"),
-    [("mermaid", "flowchart"), ("dot", "digraph"), ("html", "<!doctype html>"), ("trace", "{"), ("json", "{")],
-)
-def test_formats(call, spec, form, start):
-    assert printed(call, "plan", spec, "--format", form).lower().startswith(start)
-
-
 def test_a_file_instead_of_the_screen(call, spec, here):
-    assert printed(call, "plan", spec, "--format", "html", "--output", "new/plan.html") == "new/plan.html\n"
-    assert (here / "new/plan.html").read_text().lower().startswith("<!doctype html>")
+    assert printed(call, "plan", spec, "--json", "--output", "new/plan.json") == "new/plan.json\n"
+    assert (here / "new/plan.json").read_text().startswith("{")
     code, _, err = call("plan", spec, "--output", "small.toml/plan.txt")
     assert code == 1
     assert "small.toml/plan.txt" in err
@@ -122,35 +99,13 @@ def test_devices_to_scale(call, spec):
     assert "throughput by number of devices" in printed(call, "plan", spec, "--scale", "1,2")
 
 
-def test_what_changes_from_another_plan(call, spec, here):
-    printed(call, "plan", spec, "--json", "--output", "saved.json")
-    out = printed(call, "plan", spec, "--set", "method.schedule=lockstep", "--diff", "saved.json")
-    assert "lockstep" in out
-    assert "1f1b" in out
-    changes = json.loads(
-        printed(call, "plan", spec, "--set", "method.schedule=lockstep", "--diff", "saved.json", "--json")
-    )
-    assert {"name", "this", "other", "change"} == changes[0].keys()
-    memory = next(one for one in changes if one["name"] == "memory, all stages")
-    assert memory["change"].startswith("+"), "lockstep holds more than 1f1b, which the other plan has"
-
-
 def test_a_saved_plan_is_shown_again(call, spec, here):
-    for form in ("text", "json", "mermaid", "dot", "html", "trace"):
-        saved = printed(call, "plan", spec, "--format", form)
-        printed(call, "plan", spec, "--json", "--output", "saved.json")
-        if form in {"json", "html", "trace"}:  # the others have no timeline
-            assert printed(call, "plan", "saved.json", "--format", form) == saved
-        assert printed(call, "plan", "saved.json", "--format", form).splitlines()[:3] == saved.splitlines()[:3]
+    printed(call, "plan", spec, "--json", "--output", "saved.json")
+    for form in ("text", "json"):
+        assert printed(call, "plan", "saved.json", "--format", form) == printed(call, "plan", spec, "--format", form)
     code, _, err = call("plan", "saved.json", "--set", "run.seed=1")
     assert code == 2
     assert "A saved plan is shown as it is" in err
-
-
-def test_what_is_set_is_not_set_for_the_other(call, spec):
-    out = printed(call, "plan", spec, "--set", "partition.stages=2", "--diff", spec)
-    assert "the plans agree" not in out
-    assert spec in out
 
 
 def test_a_device_or_a_pipe_stays_what_it_is(call, spec, here):
@@ -221,21 +176,14 @@ def test_a_run_that_does_not_fit_ends_with_3_before_anything_is_written(call, sp
     ("arguments", "message"),
     [
         (("--compare", "--scale", "1,2"), "different tables"),
-        (("--compare", "--format", "dot"), "shown as text, html or json"),
-        (
-            ("--vary", "data.batch=1,2", "--format", "dot"),
-            "--vary is shown as text, html, svg or json (got --format dot).",
-        ),
+        (("--format", "dot"), "there is no format 'dot' of plans\n    help: allowed: text, json"),
+        (("--diff", "saved.json"), "No such option '--diff'"),
         (("--vary", "data.batch=1,2", "--compare"), "puts methods at their memory: vary partition.memory first."),
-        (("--format", "svg"), "--format svg is the picture of --vary."),
         (("--vary", "data.batch"), "--vary data.batch: not KEY=VALUE"),
         (("--vary", "data.batch=1,2", "--vary", "data.batch=3,4"), "data.batch is swept already"),
         (("--stages", "--json"), "--stages is of the text (got --format json)."),
-        (("--verbose", "--format", "html"), "--verbose is of the text (got --format html)."),
         (("--compare", "--stages"), "--stages is not for --compare: leave out one of them."),
-        (("--diff", "no.json", "--verbose"), "--verbose is not for --diff"),
         (("--scale", "many"), "growing numbers of devices"),
-        (("--diff", "no.json"), "cannot read the plan no.json"),
         (("--profile", "no.json"), "cannot read the profile no.json"),
         (("--set", "partition.devices=0"), "must be at least 1"),
     ],
@@ -249,11 +197,8 @@ def test_bad_usage_ends_with_2(call, spec, arguments, message):
 @pytest.mark.parametrize(
     ("options", "reason"),
     [
-        (["--format", "html", "--json"], "--json is --format json: leave out --format html, or --json."),
         (["--json", "--format", "text"], "--json is --format json: leave out --format text, or --json."),
         (["--expand", "--json"], "--expand writes TOML (got --json)."),
-        (["--expand", "--format", "dot"], "--expand writes TOML (got --format dot)."),
-        (["--compare", "--format", "dot"], "--compare is shown as text, html or json (got --format dot)."),
     ],
 )
 def test_two_forms_of_one_output(call, spec, options, reason):

@@ -7,7 +7,7 @@ import json
 import math
 import operator
 from contextlib import suppress
-from functools import cache, partial, reduce
+from functools import cache, reduce
 
 import pytest
 from hypothesis import given
@@ -17,11 +17,7 @@ from petra_graph.errors import SpecError
 from petra_graph.planning.plan_spec import plan
 from petra_graph.program.json_shape import Later, faults
 from petra_graph.program.plan_document import SHAPE, read_document
-from petra_graph.report.plan.graph_languages import dot, mermaid
-from petra_graph.report.plan.plan_comparison import comparison_text, differences
 from petra_graph.report.plan.plan_on_terminal import plan_text
-from petra_graph.report.plan.plan_page import plan_page
-from petra_graph.report.plan.trace_events import trace
 from tests.support import ROOT
 from tests.support.plan_documents import three_stages
 
@@ -95,12 +91,9 @@ def real_plan():
     return document, sorted(paths(document), key=str)
 
 
-VIEWS = (partial(plan_text, width=120), mermaid, dot, trace, plan_page)
-
-
 @given(st.lists(st.tuples(st.integers(0), st.sampled_from([..., *WRONG])), min_size=1, max_size=3))
 def test_a_damaged_plan_is_refused_or_shown(changes):
-    """Whatever is missing or of another type: no view meets a key or a type that it does not expect."""
+    """Whatever is missing or of another type: no view on a terminal meets a key or a type that it does not expect."""
     whole, every_path = real_plan()
     document = copy.deepcopy(whole)
     for place, value in changes:
@@ -114,8 +107,7 @@ def test_a_damaged_plan_is_refused_or_shown(changes):
         read = read_document(json.dumps(document), "plan.json")
     except SpecError:
         return
-    assert all(view(read) for view in VIEWS)
-    assert comparison_text(differences(read, whole), width=120)
+    assert plan_text(read, width=120)
 
 
 def test_a_plan_from_before_some_keys_is_shown():
@@ -123,7 +115,7 @@ def test_a_plan_from_before_some_keys_is_shown():
     older = copy.deepcopy(document)
     del older["run"], older["replicas"], older["timing"]["exposed_communication"], older["devices"][0]["capacity_bytes"]
     read = read_document(json.dumps(older), "plan.json")
-    assert all(view(read) for view in VIEWS)
+    assert plan_text(read, width=120)
     older["timing"]["exposed_communication"] = {"all_reduce": 0.1}
     with pytest.raises(SpecError, match=r"plan\.json is damaged: timing\.exposed_communication has no links"):
         read_document(json.dumps(older), "plan.json")

@@ -238,7 +238,7 @@ def test_reports_and_lists_show_shares_as_percentages(write, capsys):
     share = f"{100 * summary_of(Path(directories[0]))['test']['f1']:.2f} %"
     assert page.count(share) >= 2, "among the final figures and in the table of epochs"
     assert "test/perplexity" in page
+    assert "f1-micro" in page
     assert main(["report", *directories]) == 0
     assert " ± " in Path("report.html").read_text()
-    assert share in Run(directories[0])._repr_html_()
-    assert "f1-micro" in Run(directories[0]).plot().svg
+    assert share in repr(Run(directories[0]))

@@ -118,7 +118,7 @@ def test_a_run_and_what_is_asked_of_it(said, here):
     said("report", "latest", "--output", f"{TRICK}.html")
 
 
-@pytest.mark.parametrize("form", ["text", "json", "mermaid", "dot", "html", "trace"])
+@pytest.mark.parametrize("form", ["text", "json", "html", "trace"])
 def test_a_saved_plan(said, here, form):
     document = json.loads(said("plan", "a.toml", "--json"))
     text = json.dumps(document | {"name": TRICK, "assumptions": [TRICK]})

@@ -8,7 +8,7 @@ from petra_graph.kinds.block import BLOCK
 from petra_graph.kinds.loss import LOSS
 from petra_graph.kinds.optimizer import OPTIMIZER
 from petra_graph.kinds.plugin import load
-from petra_graph.registry.discovery import BEFORE_RUN, JOINTS, NAMES, VERBS
+from petra_graph.registry.discovery import NOT_PLUGINS
 from petra_graph.registry.registry import Registry, discover
 
 DECLARED = """\
@@ -200,7 +200,7 @@ my-blocks registers "l1" in the entry-point group "petra-graph.losses", which do
     help: its author must write "petra_graph.losses\"""",
         f"""\
 my-blocks registers "x" in the entry-point group "petra_graph.gadgets", which does not exist
-    help: allowed: {", ".join(sorted([GROUP, JOINTS, NAMES, VERBS, BEFORE_RUN, *(kind.group for kind in KINDS)]))}""",
+    help: allowed: {", ".join(sorted([GROUP, *NOT_PLUGINS, *(kind.group for kind in KINDS)]))}""",
     ]
     assert problem(registry, BLOCK, "mine", SpecError) == (
         """\

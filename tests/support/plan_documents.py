@@ -295,13 +295,6 @@ def scaling() -> Document:
     return {"name": "revnet50_imagenet", "rows": rows}
 
 
-def regrouped() -> Document:
-    """The three stages' network cut elsewhere."""
-    nodes = ["stem", "down1", "layer1.0", "layer1.1", "layer1.2", "layer2.0", "head"]
-    cuts = [nodes[:2], nodes[2:6], nodes[6:]]
-    return document("regrouped", list(itertools.pairwise(nodes)), cuts, ["cpu:0", "cpu:1", "cpu:2"], limit=512 * MIB)
-
-
 def overlapped() -> Document:
     """The three stages with forward and backward at once, as devices with two streams do."""
     made = three_stages()

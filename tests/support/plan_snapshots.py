@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from petra_graph.report.plan.graph_languages import dot, mermaid
-from petra_graph.report.plan.plan_comparison import comparison_of, comparison_text, differences
+from petra_graph.report.plan.plan_comparison import comparison_of, comparison_text
 from petra_graph.report.plan.plan_on_terminal import plan_text
-from petra_graph.report.plan.trace_events import trace
 from tests.support import ROOT
-from tests.support.plan_documents import branches, comparison, regrouped, revnet50, scaling, three_stages
+from tests.support.plan_documents import branches, comparison, revnet50, scaling, three_stages
 
 FOLDER = ROOT / "tests" / "report" / "plan" / "snapshots"
 
@@ -20,10 +18,6 @@ SNAPSHOTS: Mapping[str, Callable[[], str]] = {
     "revnet50_200.txt": lambda: plan_text(revnet50(), width=200, verbose=True),
     "comparison_80.txt": lambda: comparison_text(comparison_of(comparison()), width=80),
     "scaling_120.txt": lambda: comparison_text(comparison_of(scaling()), width=120),
-    "diff_100.txt": lambda: comparison_text(differences(three_stages(), regrouped()), width=100),
-    "branches.mmd": lambda: mermaid(branches()),
-    "branches.dot": lambda: dot(branches()),
-    "small_trace.json": lambda: trace(three_stages()),
 }
 
 if __name__ == "__main__":

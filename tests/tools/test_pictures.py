@@ -7,11 +7,11 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
-from petra_graph.report.drawing.svg_markup import text_width
 from tests.support.contrast import TEXT, contrast, schemes
 from tools.pictures.__main__ import HERE, METHODS, MICRO_BATCHES, main, petra_svg
 from tools.pictures.drawing import WIDTH
 from tools.pictures.kept_activations import simulated_training
+from tools.pictures.svg_markup import text_width
 
 SVG = "{http://www.w3.org/2000/svg}"
 BOLD = 1.15

@@ -18,9 +18,9 @@ from attrs import frozen
 from markupsafe import Markup
 
 from petra_graph.compiler.simulator.outcome import Event
-from petra_graph.report.drawing.svg_markup import tag, text_width, title, words
 from petra_graph.units import memory
 from tools.pictures.kept_activations import KeptActivations, Message, SimulatedTraining
+from tools.pictures.svg_markup import tag, text_width, words
 
 WIDTH, HEIGHT = 480, 402
 _SHOWN_WIDTH = 640
@@ -78,7 +78,9 @@ def picture(trainings: Sequence[SimulatedTraining]) -> str:
     widest = max(message.bytes for training in trainings for message in training.messages)
     parts = [
         tag("style", Markup(_STYLE)),
-        title("Backpropagation keeps activations from forward to backward; PETRA reconstructs them from outputs."),
+        tag(
+            "title", "Backpropagation keeps activations from forward to backward; PETRA reconstructs them from outputs."
+        ),
         tag("rect", width=WIDTH, height=HEIGHT, rx=8, class_="ground"),
     ]
     for place, training in enumerate(trainings):

@@ -17,9 +17,9 @@ from pathlib import Path
 from typing import Any
 
 import click
+from petra_graph_report.fidelity_figures import report_fidelity
 
 from petra_graph.record.run_directory import environment
-from petra_graph.report.fidelity_figures import report_fidelity
 from petra_graph.report.progress import progress
 from petra_graph.training.training_run import run
 

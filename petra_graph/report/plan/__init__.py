@@ -1,4 +1,4 @@
-"""A plan's JSON document as text: for terminals, browsers, graph tools and trace viewers.
+"""A plan's JSON document as text for terminals.
 
 Decision: every view reads the document alone, so that any plan that was ever saved can be shown again.
 """

@@ -1,1 +1,1 @@
-"""Reports of runs: one run, several compared, and the list of all."""
+"""Runs as text: the list of all, and what was planned and measured."""

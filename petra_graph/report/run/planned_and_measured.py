@@ -15,15 +15,12 @@ from rich.text import Text
 
 from petra_graph import units
 from petra_graph.program.plan_document import Document
-from petra_graph.report.drawing.line_chart import Chart, Line
 from petra_graph.report.plan.short_labels import nodes_label, ranges_label
 from petra_graph.report.text_tables import Column, name_column, number_column, render, table, text_column
 
 _VERBS = ("forward", "backward", "update")
 _NODES_WIDTH = 40
 _ANY_WIDTH = 1000
-_DECADES = 10.0
-"""Stages whose throughput differs by this factor are drawn on a logarithmic axis."""
 
 
 @frozen(kw_only=True)
@@ -106,29 +103,6 @@ def _rates(plan: Document, found: Sequence[StageSeconds]) -> Iterator[Column]:
     yield text_column(
         "samples in a\nbusy second", [each.rate(plan["micro_batch"]) for each in found], write=units.PLAIN.text
     )
-
-
-def stage_charts(plan: Document, summary: Mapping[str, Any]) -> list[Chart]:
-    """Return the stages' staleness and their throughput, stage by stage."""
-    stages, processes = plan["stages"], processes_of(summary)
-    lines = [Line(name="", points=[(stage["index"], stage["staleness"]) for stage in stages])]
-    note = "updates, in the mean"
-    stale = Chart(title="staleness by stage", lines=lines, x_name="stage", from_zero=True, note=note)
-    rates = [(stage["index"], StageSeconds.of(stage["index"], processes).rate(plan["micro_batch"])) for stage in stages]
-    taken = [(stage["index"], sum(stage["seconds"].values())) for stage in stages]
-    lines = [
-        Line(name="measured", points=[(index, rate) for index, rate in rates if rate is not None]),
-        Line(name="planned", points=[(index, plan["micro_batch"] / each) for index, each in taken if each], style=1),
-    ]
-    throughput = Chart(
-        title="throughput by stage",
-        lines=[line for line in lines if line.points],
-        x_name="stage",
-        from_zero=True,
-        logarithmic_from=_DECADES,
-        note="samples in a busy second",
-    )
-    return [stale, *([throughput] if throughput.lines else [])]
 
 
 def process_columns(plan: Document | None, summary: Mapping[str, Any]) -> list[Column] | None:

@@ -7,12 +7,11 @@ import re
 import pytest
 from rich.cells import cell_len
 
-from petra_graph.report.plan.plan_comparison import comparison_of, comparison_page, comparison_text, differences
+from petra_graph.report.plan.plan_comparison import comparison_of, comparison_text
 from petra_graph.report.plan.plan_on_terminal import plan_text
 from petra_graph.report.plan.short_labels import graph_lines
 from petra_graph.report.text_tables import bar
-from tests.support.html_page import Page
-from tests.support.plan_documents import branches, comparison, hostile, regrouped, revnet50, scaling, three_stages
+from tests.support.plan_documents import branches, comparison, hostile, revnet50, scaling, three_stages
 
 WIDTHS = [60, 80, 100, 120, 200]
 ESCAPE = re.compile(r"\x1b\[[0-9;]*m")
@@ -25,7 +24,6 @@ def all_texts(width: int, colour: bool = False) -> list[str]:
         *(plan_text(plan, width=width, colour=colour, verbose=True) for plan in plans),
         comparison_text(comparison_of(comparison()), width=width, colour=colour),
         comparison_text(comparison_of(scaling()), width=width, colour=colour),
-        comparison_text(differences(three_stages(), regrouped()), width=width, colour=colour),
     ]
 
 
@@ -152,46 +150,6 @@ def test_bars(expected, share):
     assert bar(share, 4) == expected
 
 
-def test_plans_that_agree():
-    assert comparison_text(differences(branches(), branches()), width=80) == (
-        "changes from branches to branches\nthe plans agree in settings, memory, times, stages and devices\n"
-    )
-
-
-def test_settings_that_differ():
-    other = three_stages() | {"method": "dsp", "schedule": [3, 2, 1], "accumulation": 4, "micro_batch": 32}
-    assert (
-        comparison_text(differences(three_stages(), other), width=80)
-        == """\
-changes from small to small
-
-plan
-                       other      this  change
-──────────────────────────────────────────────
-method                   dsp     petra
-schedule      depths 3, 2, 1  lockstep
-accumulation               4         2
-micro-batch               32        64
-"""
-    )
-
-
-def test_a_change_by_a_large_factor_is_given_as_one():
-    """ "+102498.3 %" was the change of a throughput."""
-    one = three_stages()
-    other = one | {"timing": one["timing"] | {"samples_per_second": one["timing"]["samples_per_second"] / 1025}}
-    line = next(
-        line for line in comparison_text(differences(one, other), width=80).splitlines() if "throughput" in line
-    )
-    assert line.endswith(" 1,025 x")
-
-
-def test_a_long_difference_is_cut_short(two_hundred):
-    stages = [stage | {"depth": 1} for stage in two_hundred["stages"]]
-    text = comparison_text(differences(two_hundred, two_hundred | {"stages": stages}), width=80)
-    assert "… 159 more" in text
-
-
 def test_the_answers_of_a_comparison():
     """Methods whose numbers are written alike are no better than each other, and one that does not fit is no best."""
     made = comparison()
@@ -206,17 +164,6 @@ def test_the_answers_of_a_comparison():
     assert text.splitlines()[1] == "fits      2 of 4 methods; the notes say why the others do not"
     assert "smallest  9 GiB on the fullest device; all of them" in text.splitlines()
     assert [line.split()[4] for line in text.splitlines()[9:13]] == ["yes", "no", "yes", "-"]
-
-
-def test_the_page_of_a_comparison_has_its_answers_and_pictures():
-    made = comparison()
-    for row, fit in zip(made["rows"], (True, False, True, None), strict=True):
-        row["fits"] = fit
-    page = comparison_page(comparison_of(made))
-    texts = Page(page).texts
-    assert {"fits", "fastest", "smallest", "Memory of the fullest device", "Speed, times one device alone"} <= {*texts}
-    assert page.count("<svg") == 4, "names and bars of two pictures"
-    assert '<td class="bold red">no</td>' in page
 
 
 def test_one_method_alone_has_no_best():

@@ -7,7 +7,6 @@ from petra_graph.report.run.planned_and_measured import (
     compared,
     comparison_text,
     process_columns,
-    stage_charts,
     stage_tables,
 )
 from petra_graph.units import memory
@@ -60,7 +59,6 @@ def test_planned_stands_beside_measured():
     assert heads[:4] == [["stage"], ["forward", "planned"], ["forward", "measured"], ["backward", "planned"]]
     units = {column.head.split("\n")[-1] for column in tables["planned and measured"][1:6]}
     assert units == {"ms"}, "numbers that are compared have one unit"
-    assert [chart.title for chart in stage_charts(plan, made)] == ["staleness by stage", "throughput by stage"]
 
 
 def test_without_measurements_the_plan_is_all():

@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 
 from petra_graph.record.recorded_run import read_run
-from petra_graph.report.run.run_curves import mean_over_runs
 from petra_graph.report.run.run_groups import Spread, best, differences, final, grouped, letter
 
 
@@ -69,14 +68,6 @@ def test_spreads_as_text():
     assert Spread.of([2.0, 3.0]).text("test/loss") == "2.5 ± 0.71\n2 to 3"
     assert Spread.of([20_100.0, 22_200.0]).text("samples_per_second") == "21,150 ± 1,485\n20,100 to 22,200"
     assert Spread.of([0.98]).text("test/top1") == "98.00 %"
-
-
-def test_curves_go_as_far_as_all_runs_of_a_group_came(runs):
-    _, first, second = runs
-    second.metrics = {**second.metrics, "test/loss": second.metrics["test/loss"][:1]}
-    values = mean_over_runs([first, second], "test/loss")
-    assert [epoch for epoch, _ in values] == [1]
-    assert len(values[0][1]) == 2
 
 
 def test_letters():

@@ -28,6 +28,8 @@ from petra_graph_studies.sweeping.sweep_progress import SweepProgress, sweep_pro
 
 PAGE = "report.html"
 
+PAGE = "report.html"
+
 
 @frozen(kw_only=True)
 class SweepResult:

@@ -1,1 +1,0 @@
-"""SVG drawings, whatever they show: markup, axes, lines, rows of bars."""

@@ -1,0 +1,1 @@
+"""Pages, charts and traces of petra-graph's plans and runs."""

@@ -1,0 +1,79 @@
+"""The templates of all pages, and their style: each page is one file that fetches nothing, with every text escaped."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cache
+from importlib.resources import files
+from typing import Any
+
+from attrs import frozen
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
+
+from petra_graph.errors import printable
+from petra_graph.report.text_tables import Column
+from petra_graph.units import one_line
+from petra_graph.version import __version__
+from petra_graph_report.line_chart import Chart
+
+_PACKAGE = "petra_graph_report"
+
+
+@frozen(kw_only=True)
+class Part:
+    """A part of the page of several plans or runs; what it does not have is left out."""
+
+    name: str
+    note: str = ""
+    drawings: Sequence[tuple[str, Markup]] = ()
+    """Each with its heading, as tables."""
+    charts: Sequence[Chart] = ()
+    tables: Sequence[tuple[str, Sequence[Column]]] = ()
+    lines: Sequence[str] = ()
+
+
+def rendered(template: str, **values: Any) -> str:
+    """Return a page; its texts are `values`, where drawings are markup."""
+    return _environment().get_template(template).render(values)
+
+
+def rendered_parts(title: str, parts: Sequence[Part], **values: Any) -> str:
+    """Return the page of several plans or runs.
+
+    Args:
+        title: of the page.
+        parts: those that have something are shown.
+        values: `about`, `answers`, `state`, `assumptions`, or `predicted`, as `several.html` has them.
+    """
+    held = [part for part in parts if part.drawings or part.charts or part.tables or part.lines]
+    absent = {"about": "", "answers": (), "state": (), "assumptions": (), "predicted": False}
+    return rendered("several.html", title=title, parts=held, **(absent | values))
+
+
+@cache
+def _environment() -> Environment:
+    """Return the environment of the templates: every text is escaped, a value that is missing is an error."""
+    made = Environment(
+        loader=PackageLoader(_PACKAGE, ""),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+        finalize=_readable,
+    )
+    made.filters["one_line"] = one_line
+    made.globals.update(version=__version__, style=_style)
+    return made
+
+
+def _readable(value: Any) -> Any:
+    """Return a text of a template without characters that change the order in which it is read."""
+    if not isinstance(value, str):
+        return value
+    return Markup(printable(value)) if isinstance(value, Markup) else printable(value)  # noqa: S704  it was markup before
+
+
+def _style() -> Markup:
+    return Markup(files(_PACKAGE).joinpath("page.css").read_text(encoding="utf-8"))  # noqa: S704  a file of this package

@@ -1,0 +1,1 @@
+"""Plans as pages and traces, from their JSON documents alone."""

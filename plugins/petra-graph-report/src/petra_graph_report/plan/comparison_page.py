@@ -1,0 +1,100 @@
+"""Plans compared as a page: the core's tables, with pictures."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
+from typing import Any
+
+from markupsafe import Markup
+
+from petra_graph import units
+from petra_graph.errors import shown
+from petra_graph.program.method import METHODS
+from petra_graph.program.plan_document import Document
+from petra_graph.report.plan.plan_comparison import comparison_of, method_names
+from petra_graph.units import bounded
+from petra_graph_report.bar_chart import Bar, bars
+from petra_graph_report.line_chart import Chart, Line
+from petra_graph_report.pages import Part, rendered_parts
+from petra_graph_report.svg_drawing import inks
+
+_BAR_PIXELS = 380
+_AXIS_WIDTH = 60
+
+
+def comparison_page(document: Document) -> str:
+    """Write what `plan --compare`, `plan --scale` or `plan --vary` found as a page."""
+    found = comparison_of(document)
+    charts = varied_charts(document) if "varied" in document else []
+    drawings = list(_method_bars(document)) if "micro_batch" in document else []
+    parts = [
+        Part(name="pictures", drawings=drawings, charts=charts),
+        Part(name="table", tables=found.tables),
+        *(Part(name=title, lines=lines) for title, lines in found.notes),
+    ]
+    return rendered_parts(found.title, parts, answers=found.answers, assumptions=found.assumptions, predicted=True)
+
+
+def _method_bars(document: Document) -> Iterator[tuple[str, Markup]]:
+    """Yield bars of the methods that have a value; those that do not fit have another colour."""
+    rows = document["rows"]
+    for key, title, unit in (
+        ("memory_peak", "Memory of the fullest device", units.BINARY),
+        ("speedup", f"Speed, times {document.get('speedup_over', '')}", units.PLAIN),
+    ):
+        drawn = [
+            Bar(name=name, parts=[(row[key], inks()["bad" if row.get("fits") is False else "accent"])])
+            for name, row in zip(method_names(rows), rows, strict=True)
+            if row[key] is not None
+        ]
+        if drawn:
+            yield title, bars(drawn, unit, title, _BAR_PIXELS)
+
+
+def varied_charts(document: Document) -> list[Chart]:
+    """Return the throughput over the values of the first key, a line for each combination of the others; none where all are refused."""
+    first, *others = document["varied"]
+    planned = [row for row in document["rows"] if not row["refused"]]
+    places, name = _places(first, [row["values"][first] for row in document["rows"]])
+    lines: dict[str, list[tuple[float, float]]] = {}
+    for row in planned:
+        of_others = ", ".join(_text(row["values"][key]) for key in others)
+        lines.setdefault(of_others, []).append((places[_text(row["values"][first])], row["samples_per_second"]))
+    drawn = [
+        Line(name=one or "this spec" * ("methods" in document), points=sorted(points), style=style)
+        for style, (one, points) in enumerate(lines.items())
+    ]
+    if drawn and "methods" in document and name == f"{first}, GiB":
+        drawn += _points(document["methods"]["rows"], len(drawn))
+    missing = len(document["rows"]) - len(planned)
+    note = "samples a second" + (f"; lines: {', '.join(others)}" if others else "")
+    note += f"; {units.plural(missing, 'refusal')} not drawn" if missing else ""
+    return [Chart(title="throughput", lines=drawn, x_name=name, from_zero=True, note=note)] if drawn else []
+
+
+def _points(rows: Iterable[Document], style: int) -> Iterator[Line]:
+    """Yield each method under its first schedule as a point: its memory, in GiB, and its throughput."""
+    for row in rows:
+        own = row["schedule"] == METHODS[row["method"]].schedules[0] and not row["keep"]
+        if own and row["memory_peak"] is not None and row["fits"] is not False:
+            yield Line(
+                name=row["method"], points=[(row["memory_peak"] / 2**30, row["samples_per_second"])], style=style
+            )
+            style += 1
+
+
+def _places(key: str, values: Sequence[Any]) -> tuple[dict[str, float], str]:
+    """Return where the values of a key, as texts, are on an axis, and the axis's name: as numbers, as GiB, or one after another."""
+    if all(isinstance(value, int | float) and not isinstance(value, bool) for value in values):
+        return {_text(value): float(value) for value in values}, key
+    texts = list(dict.fromkeys(map(_text, values)))
+    with suppress(ValueError):
+        return {text: units.byte_count(text) / 2**30 for text in texts}, f"{key}, GiB"
+    named = ", ".join(f"{place} {text}" for place, text in enumerate(texts, start=1))
+    return {text: float(place) for place, text in enumerate(texts, start=1)}, bounded(f"{key}: {named}", _AXIS_WIDTH)
+
+
+def _text(value: Any) -> str:
+    """Return a value as a specification has it, without the quotes of a text."""
+    return value if isinstance(value, str) else shown(value)

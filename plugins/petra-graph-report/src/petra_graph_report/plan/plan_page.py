@@ -1,0 +1,73 @@
+"""A plan as one page that needs no other file: no script, style, font or picture is fetched.
+
+The page's own policy forbids fetching, so that a hostile name cannot make it fetch either.
+"""
+
+from __future__ import annotations
+
+from petra_graph.program.plan_document import Document
+from petra_graph.report.plan.plan_answers import answers
+from petra_graph.report.plan.plan_contents import parts_held
+from petra_graph.report.plan.plan_tables import (
+    device_columns,
+    edge_columns,
+    node_columns,
+    stage_columns,
+    title_lines,
+    totals,
+)
+from petra_graph.report.text_tables import pair_columns
+from petra_graph.units import one_line, plural
+from petra_graph_report.pages import rendered
+from petra_graph_report.plan.comparison_page import comparison_page
+from petra_graph_report.plan.graph import graph_drawing
+from petra_graph_report.plan.plan_blocks import DEVICE_COLOURS, PART_COLOURS, device_colours
+from petra_graph_report.plan.timeline import device_bars, full_timeline, stage_bars, too_thin, whole_timeline
+
+_WIDE = 120
+"""Characters of a table's cell: longer names are cut."""
+
+
+def page(document: Document) -> str:
+    """Write what `petra-graph plan --json` prints, a plan or a table of plans, as a page."""
+    return plan_page(document) if "stages" in document else comparison_page(document)
+
+
+def plan_page(document: Document) -> str:
+    """Write a plan as a page."""
+    name = one_line(document["name"])
+    network, training = title_lines(document)
+    devices = list(device_colours(document).items())
+    repeat = len(devices) > len(DEVICE_COLOURS)
+    shared = any(len(device["stages"]) > 1 for device in document["devices"])
+    simulated = bool(document["timeline"])
+    return rendered(
+        "plan.html",
+        name=name,
+        network=network.removeprefix(f"{name}: "),
+        training=training,
+        warnings=document["warnings"],
+        assumptions=document["assumptions"],
+        answers=answers(document, "assumptions below the graph"),
+        graph=graph_drawing(document),
+        devices=devices[: len(DEVICE_COLOURS)],
+        colours_repeat=f"{plural(len(devices), 'device')}, {len(DEVICE_COLOURS)} colours" if repeat else "",
+        parts=part_legend(document),
+        stage_bars=stage_bars(document),
+        device_bars=device_bars(document) if shared else None,
+        too_thin=too_thin(document),
+        whole=whole_timeline(document) if simulated else None,
+        detail=full_timeline(document) if simulated else None,
+        totals=[(title, pair_columns("", rows)) for title, rows in totals(document)],
+        tables=[
+            ("Stages", stage_columns(document, _WIDE), True),
+            ("Devices", device_columns(document, _WIDE, bar_cells=0), True),
+            ("Nodes", node_columns(document, _WIDE), False),
+            ("Edges", edge_columns(document, _WIDE), False),
+        ],
+    )
+
+
+def part_legend(document: Document) -> list[tuple[str, str]]:
+    """Return the parts of memory that any stage has, with their colours."""
+    return [(part.name, PART_COLOURS[part.key]) for part in parts_held(stage["bytes"] for stage in document["stages"])]

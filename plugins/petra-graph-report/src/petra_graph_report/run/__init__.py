@@ -1,0 +1,1 @@
+"""Runs as pages: one run, or several compared."""

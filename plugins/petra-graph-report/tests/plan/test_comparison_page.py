@@ -1,0 +1,96 @@
+"""The page of plans compared: answers, pictures, tables, and the reasons of refusals."""
+
+from __future__ import annotations
+
+import pytest
+from petra_graph.sweeping.combinations import axes_of_texts
+from petra_graph.sweeping.varied_plans import vary
+from petra_graph_report.plan.comparison_page import comparison_page, varied_charts
+
+from petra_graph.program.method import METHODS
+from petra_graph.spec.overrides import Varied
+from tests.support.html_page import Page, assert_fetches_nothing
+from tests.support.plan_documents import comparison, scaling
+from tests.support.runs import SPEC
+
+MEMORY, BATCH = "partition.memory=100KiB,1MiB", "data.batch=64,32"
+
+
+@pytest.fixture
+def spec(write):
+    return write("small.toml", SPEC)
+
+
+def varied(spec, *texts, fixed=()):
+    return vary(spec, fixed, axes_of_texts(texts, Varied))
+
+
+def test_the_picture_has_a_line_for_each_combination_of_the_other_keys(spec):
+    document = varied(spec, MEMORY, BATCH)
+    (chart,) = varied_charts(document)
+    assert chart.x_name == "partition.memory, GiB"
+    assert {line.name: len(line.points) for line in chart.lines} == {"32": 2, "64": 1}
+    assert chart.note == "samples a second; lines: data.batch; 1 refusal not drawn"
+    rates = {(row["values"]["data.batch"]): row["samples_per_second"] for row in document["rows"]}
+    assert {line.name: line.points[-1] for line in chart.lines} == {
+        "32": (2**-10, rates[32]),
+        "64": (2**-10, rates[64]),
+    }
+    assert 'aria-label="throughput: ' in comparison_page(document)
+
+
+def test_methods_are_points_among_limits(spec):
+    document = vary(
+        spec,
+        ["method.name=gpipe", "method.schedule=fill-drain", "method.keep=auto"],
+        axes_of_texts([MEMORY], Varied),
+        methods=True,
+    )
+    (chart,) = varied_charts(document)
+    points = {line.name: line.points for line in chart.lines}
+    assert list(points) == ["this spec", *METHODS]
+    rows = {
+        row["method"]: row for row in document["methods"]["rows"] if row["schedule"] == "lockstep" and not row["keep"]
+    }
+    assert points["petra"] == [(rows["petra"]["memory_peak"] / 2**30, rows["petra"]["samples_per_second"])]
+    assert "pipedream" in comparison_page(document)
+
+
+@pytest.mark.parametrize(
+    ("text", "name", "places"),
+    [
+        (BATCH, "data.batch", [32, 64]),
+        ("partition.strategy=balanced,memory", "partition.strategy: 1 balanced, 2 memory", [1, 2]),
+        ("run.self_check=true,false", "run.self_check: 1 true, 2 false", [1, 2]),
+        ('method.keep="auto",{stem="input"}', 'method.keep: 1 auto, 2 { stem = "input" }', [1, 2]),
+    ],
+)
+def test_places_on_the_axis(spec, text, name, places):
+    (chart,) = varied_charts(varied(spec, text))
+    assert (chart.x_name, [x for x, _ in chart.lines[0].points]) == (name, places)
+
+
+def test_when_every_combination_is_refused(spec):
+    document = varied(spec, "partition.memory=1KiB,2KiB")
+    assert varied_charts(document) == []
+    page = comparison_page(document)
+    assert "<svg" not in page
+    assert "would hold" in page
+
+
+def test_answers_and_pictures_of_methods():
+    made = comparison()
+    for row, fit in zip(made["rows"], (True, False, True, None), strict=True):
+        row["fits"] = fit
+    page = comparison_page(made)
+    assert_fetches_nothing(page, Page(page))
+    texts = Page(page).texts
+    assert {"fits", "fastest", "smallest", "Memory of the fullest device", "Speed, times one device alone"} <= {*texts}
+    assert page.count("<svg") == 2
+    assert '<td class="bold red">no</td>' in page
+
+
+def test_numbers_of_devices_are_a_table():
+    page = comparison_page(scaling())
+    assert page.count("<table") == 1
+    assert "Pictures" not in page
