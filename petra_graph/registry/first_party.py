@@ -10,7 +10,7 @@ from collections.abc import Mapping
 
 OF_VERBS: Mapping[str, str] = {}
 """The distribution of each verb of the command line."""
-OF_TABLES: Mapping[str, str] = {}
+OF_TABLES: Mapping[str, str] = {"optimizer.delay": "petra-graph-delay"}
 """The distribution of each table of a spec."""
 OF_NAMES: Mapping[str, str] = {}
 """The distribution of each name of the package `petra_graph`."""

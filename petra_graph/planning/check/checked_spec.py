@@ -90,6 +90,8 @@ class CheckedSpec:
     """Of the evaluations, each with a label of its own."""
     added: Mapping[str, tuple[ConfiguredPlugin, ...]]
     """The plugins of kinds that other packages add, by the table that names them."""
+    correction: ConfiguredPlugin | None
+    """Around the optimizer, whose plugin builds it, too."""
     unchecked_blocks: tuple[str, ...]
     """The "module:attribute" blocks that were not imported, and so not checked."""
 
@@ -122,6 +124,7 @@ class CheckedSpec:
             *self.callbacks,
             *self.metrics,
             *chain(*self.added.values()),
+            *(() if self.correction is None else (self.correction,)),
         )
         blocks = [(node.plugin, node.options) for node in self.graph.nodes.values() if node.plugin is not None]
         return [*((one.plugin, one.options) for one in tables), *blocks]

@@ -89,7 +89,10 @@ class MeasuredNetwork(CheckedSpec):
     @property
     def settings(self) -> Mapping[str, Any]:
         """The settings that a profile must have been taken with, in addition to the network."""
-        return settings_of(self.spec, (self.optimizer.plugin.name, self.optimizer.options), self.loss.plugin.name)
+        delay = None if self.correction is None else self.correction.options
+        return settings_of(
+            self.spec, (self.optimizer.plugin.name, self.optimizer.options, delay), self.loss.plugin.name
+        )
 
     def costs(self) -> CostTable:
         """Return what nodes cost, measured once for each set of kinds, micro-batch, precision and clipping.
@@ -110,7 +113,7 @@ class MeasuredNetwork(CheckedSpec):
         owners = {plugin.distribution for plugin in used if plugin is not None}
         known = _known_costs if owners == {FIRST_PARTY} else self.known_costs
         del known[:-_KNOWN_NETWORKS]
-        key = (nodes, plugins, self.facts, spec.data.batch, spec.precision, spec.optimizer.clip)
+        key = (nodes, plugins, self.facts, spec.data.batch, spec.precision, spec.optimizer.clip, self.correction)
         return known.get(key, self._measured_costs)
 
     def _measured_costs(self) -> CostTable:

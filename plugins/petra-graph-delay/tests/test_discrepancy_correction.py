@@ -8,30 +8,33 @@ from math import exp
 
 import pytest
 import torch
-from torch import nn
-
-from petra_graph.catalog.optimizers.discrepancy_correction import (
+from delayed_quadratic import delayed
+from stepping import (
+    ADAM,
+    SGD,
     EarlierAdam,
-    EarlierCompensatedAdam,
-    EarlierCompensatedSgd,
     EarlierFeedbackAdam,
     EarlierFeedbackSgd,
     EarlierSgd,
+    EarlierSpikeAdam,
+    EarlierSpikeSgd,
+    FeedbackAdam,
+    FeedbackSgd,
+    SpikeAdam,
+    SpikeSgd,
+    expect_same,
+    made,
+    set_delay,
+    step,
 )
-from petra_graph.catalog.optimizers.error_feedback import FeedbackAdam, FeedbackSgd
-from petra_graph.catalog.optimizers.spike_compensation import CompensatedAdam, CompensatedSgd
-from tests.catalog.optimizers.delayed_quadratic import delayed
-from tests.catalog.optimizers.test_spike_compensation import ADAM, SGD, expect_same, made, set_delay, step
+from torch import nn
 
 EXACT = 1e-12
 PAIRS = [
-    *(
-        (base, build, SGD[1])
-        for base, build in [(torch.optim.SGD, EarlierSgd), (CompensatedSgd, EarlierCompensatedSgd)]
-    ),
+    *((base, build, SGD[1]) for base, build in [(torch.optim.SGD, EarlierSgd), (SpikeSgd, EarlierSpikeSgd)]),
     (FeedbackSgd, EarlierFeedbackSgd, SGD[3]),
     *((base, build, ADAM[6]) for base, build in [(torch.optim.Adam, EarlierAdam), (FeedbackAdam, EarlierFeedbackAdam)]),
-    (CompensatedAdam, EarlierCompensatedAdam, ADAM[2]),
+    (SpikeAdam, EarlierSpikeAdam, ADAM[2]),
 ]
 DELAYS = (0.0, 0.5, 1.0, 2.0, 5.0)
 

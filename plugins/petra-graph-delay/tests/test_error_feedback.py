@@ -7,12 +7,10 @@ from types import MappingProxyType
 
 import pytest
 import torch
+from delayed_quadratic import START, adam_by_hand, delayed, sgd_by_hand
+from petra_graph_delay.late_steps import late_steps
+from stepping import ADAM, SGD, FeedbackAdam, FeedbackNadam, FeedbackSgd, expect_same, made, set_delay, step
 from torch import nn
-
-from petra_graph.catalog.optimizers.error_feedback import FeedbackAdam, FeedbackNadam, FeedbackSgd
-from petra_graph.catalog.optimizers.late_steps import measured_steps
-from tests.catalog.optimizers.delayed_quadratic import START, adam_by_hand, delayed, sgd_by_hand
-from tests.catalog.optimizers.test_spike_compensation import ADAM, SGD, expect_same, made, set_delay, step
 
 EXACT = 1e-12
 """Of 40 float64 updates."""
@@ -146,9 +144,14 @@ def test_it_keeps_one_copy_and_takes_up_again_to_the_bit_while_the_delay_changes
 
 
 def test_a_step_that_fails_leaves_the_groups_as_they_are():
-    parameters, optimizer = made(torch.optim.SGD, foreach=False)
+    class Fails(torch.optim.NAdam):
+        def step(self):
+            return 1 / 0
+
+    Fails.__module__ = torch.optim.NAdam.__module__
+    parameters, optimizer = made(Fails, foreach=False)
     groups = optimizer.param_groups
     parameters[0].grad = torch.ones(())
     with pytest.raises(ZeroDivisionError):
-        list(measured_steps(optimizer, lambda: 1 / 0))
+        list(late_steps(optimizer))
     assert optimizer.param_groups is groups

@@ -9,6 +9,7 @@ from __future__ import annotations
 import copy
 import random
 from math import ceil, exp, hypot, sin, sqrt
+from pathlib import Path
 
 import attrs
 import pytest
@@ -50,7 +51,7 @@ class AffineHead(Head, Affine):
 @pytest.fixture(autouse=True)
 def blocks(monkeypatch):
     for name, kind in (("affine", "Affine"), ("affine-head", "AffineHead")):
-        monkeypatch.setitem(BLOCKS, name, resolve_local(BLOCK, f"{__name__}:{kind}", ()))
+        monkeypatch.setitem(BLOCKS, name, resolve_local(BLOCK, f"{Path(__file__).stem}:{kind}", ()))
 
 
 @pytest.fixture(autouse=True)
