@@ -211,7 +211,7 @@ class _Check:
         if not self.registry.names(CORRECTION):
             dotted = ".".join(map(str, DELAY))
             hint = how_to_install(OF_TABLES[dotted])
-            self.problems.add([Problem(message=f"what reads [{dotted}] is not installed", hint=hint, path=DELAY)])
+            self.problems.add([Problem(message=f"{OF_TABLES[dotted]} is not installed, which reads [{dotted}]", hint=hint, path=DELAY)])
             return None
         plugin = self.resolve(CORRECTION, str(DELAY[-1]), DELAY)
         options = None if plugin is None else self.options(plugin, table, DELAY)
