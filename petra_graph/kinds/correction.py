@@ -1,6 +1,6 @@
 """A correction of late gradients: the table `[optimizer.delay]`, and a wrapper around any optimizer, which is itself an optimizer.
 
-Decision: the core has the table and the call, and no correction. The options, and what they compute, are a distribution's.
+Decision: the core has the table and the call, and no correction. The options, and what they compute, are those of petra-graph-delay.
 """
 
 from __future__ import annotations
