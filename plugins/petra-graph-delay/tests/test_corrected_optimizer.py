@@ -50,14 +50,15 @@ FEEDBACK, DISCREPANCY = {"correction": "error-feedback"}, {"correct_discrepancy"
 FOR_ALL = [FEEDBACK, DISCREPANCY, FEEDBACK | DISCREPANCY]
 SPIKE, PREDICT = {"correction": "spike"}, {"predict": True}
 FOR_MOMENTA = [SPIKE, PREDICT, SPIKE | PREDICT, SPIKE | DISCREPANCY]
-CASES = [(name, how) for name in EVERY for how in FOR_ALL] + [(name, how) for name in MOMENTA for how in FOR_MOMENTA]
+OF_OTHERS = [(name, how) for name in OTHERS for how in FOR_ALL]
+CASES = OF_OTHERS + [(name, how) for name in MOMENTA for how in FOR_ALL + FOR_MOMENTA]
 
 
 def around(name, how):
     return lambda parameters, lr: corrected(EVERY[name](parameters, lr=lr), DelayOptions(**how))
 
 
-@pytest.mark.parametrize(("name", "how"), CASES, ids=str)
+@pytest.mark.parametrize(("name", "how"), OF_OTHERS, ids=str)
 def test_without_delay_the_steps_are_those_of_the_optimizer_to_the_bit(name, how):
     plain, same = made(EVERY[name]), made(around(name, how))
     for number in range(6):
@@ -97,7 +98,7 @@ def test_error_feedback_is_the_formula_for_any_optimizer(name):
         last = u
 
 
-@pytest.mark.parametrize(("name", "how"), CASES, ids=str)
+@pytest.mark.parametrize(("name", "how"), OF_OTHERS, ids=str)
 def test_saved_and_restored_it_continues_to_the_bit(name, how):
     def course(run, numbers):
         for number in numbers:

@@ -29,6 +29,8 @@ from stepping import (
 )
 from torch import nn
 
+from tests.support.pairwise import pairs_of
+
 EXACT = 1e-12
 PAIRS = [
     *((base, build, SGD[1]) for base, build in [(torch.optim.SGD, EarlierSgd), (SpikeSgd, EarlierSpikeSgd)]),
@@ -58,10 +60,11 @@ def test_the_estimate_is_the_mean_of_late_steps_taken_back(build, _base, how, de
         assert estimate.item() == pytest.approx(history[-1] - delay * delta, rel=EXACT)
 
 
-@pytest.mark.parametrize(("base", "build", "how"), PAIRS)
-@pytest.mark.parametrize("foreach", [None, True, False])
-@pytest.mark.parametrize("delay", [None, 0.0, 1.0, 2.5])
-def test_its_steps_are_those_of_the_optimizer_without_it(base, build, how, foreach, delay):
+@pytest.mark.parametrize(
+    ("pair", "foreach", "delay"), pairs_of(range(len(PAIRS)), [None, True, False], [None, 0.0, 1.0, 2.5])
+)
+def test_its_steps_are_those_of_the_optimizer_without_it(pair, foreach, delay):
+    base, build, how = PAIRS[pair]
     """To the bit without delay, and to rounding with it."""
     same = partial(torch.allclose, rtol=1e-5, atol=1e-6) if delay else torch.equal
     plain, other = (made(one, delay, foreach=foreach, **how) for one in (base, build))

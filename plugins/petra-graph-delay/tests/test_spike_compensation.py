@@ -12,15 +12,16 @@ from petra_graph_delay.spike_compensation import spike_shares
 from stepping import ADAM, SGD, SpikeAdam, SpikeSgd, expect_same, made, set_delay, step
 from torch import nn
 
+from tests.support.pairwise import pairs_of
+
 ROUNDING = 1e-12
 """Of 40 float64 updates."""
 PAIRS = [(torch.optim.SGD, SpikeSgd, how) for how in SGD[:4]] + [(torch.optim.Adam, SpikeAdam, how) for how in ADAM]
 
 
-@pytest.mark.parametrize(("base", "compensated", "how"), PAIRS)
-@pytest.mark.parametrize("foreach", [None, True, False])
-@pytest.mark.parametrize("delay", [None, 0.0])
-def test_without_delay_it_is_torchs_to_the_bit(base, compensated, how, foreach, delay):
+@pytest.mark.parametrize(("pair", "foreach", "delay"), pairs_of(range(len(PAIRS)), [None, True, False], [None, 0.0]))
+def test_without_delay_it_is_torchs_to_the_bit(pair, foreach, delay):
+    base, compensated, how = PAIRS[pair]
     plain, same = made(base, foreach=foreach, **how), made(compensated, delay, foreach=foreach, **how)
     for number in range(20):
         step(*plain, number)
@@ -28,7 +29,7 @@ def test_without_delay_it_is_torchs_to_the_bit(base, compensated, how, foreach, 
         expect_same(plain, same)
 
 
-@pytest.mark.parametrize("delay", [0, 1, 2, 5, 1.5])
+@pytest.mark.parametrize("delay", [0, 5, 1.5])
 @pytest.mark.parametrize("how", SGD[:4])
 def test_sgd_with_old_gradients_is_the_formula(delay, how):
     expected = [sgd_by_hand(start, delay, 40, lr=0.05, **how) for start in START]
@@ -37,7 +38,7 @@ def test_sgd_with_old_gradients_is_the_formula(delay, how):
     descend(parameter, optimizer, delay, expected)
 
 
-@pytest.mark.parametrize("delay", [0, 1, 2, 5, 1.5])
+@pytest.mark.parametrize("delay", [0, 5, 1.5])
 @pytest.mark.parametrize("how", ADAM)
 def test_adam_with_old_gradients_is_the_formula(delay, how):
     by_hand = {**how, "decoupled": how["decoupled_weight_decay"]}
