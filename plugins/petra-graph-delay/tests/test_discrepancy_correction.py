@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from copy import deepcopy
 from functools import partial
 from math import exp
 
@@ -22,7 +21,6 @@ from stepping import (
     FeedbackSgd,
     SpikeAdam,
     SpikeSgd,
-    expect_same,
     made,
     set_delay,
     step,
@@ -98,23 +96,6 @@ def test_parameters_without_a_step_are_left_out_and_at_no_delay_all():
     step(parameters, optimizer, 0, without=(0, 2, 3, 4))
     assert [id(one) for one, _ in optimizer.earlier_weights(3)] == [id(parameters[1])]
     assert optimizer.earlier_weights(0) == []
-
-
-@pytest.mark.parametrize(("_base", "build", "how"), PAIRS)
-def test_restored_state_continues_to_the_bit_while_the_delay_changes(build, _base, how):
-    def course(run, numbers):
-        for number in numbers:
-            set_delay(run[1], DELAYS[number % 5])
-            step(*run, number)
-
-    straight, resumed = made(build, **how), made(build, **how)
-    course(straight, range(6))
-    for own, value in zip(resumed[0], straight[0], strict=True):
-        own.data = value.detach().clone()
-    resumed[1].load_state_dict(deepcopy(straight[1].state_dict()))
-    course(straight, range(6, 12))
-    course(resumed, range(6, 12))
-    expect_same(straight, resumed)
 
 
 @pytest.mark.parametrize("build", [EarlierSgd, EarlierAdam])

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from copy import deepcopy
-
 import numpy as np
 import pytest
 import torch
@@ -101,22 +99,6 @@ def test_the_others_have_the_spike_of_adamw_to_the_bit(delay):
         step(*one, number)
         step(*other, number)
         assert all(map(torch.equal, one[0][:2], other[0][:2]))
-
-
-def test_restored_state_continues_to_the_bit():
-    def course(run, numbers):
-        for number in numbers:
-            set_delay(run[1], (0.0, 0.5, 1.0, 3.0)[number % 4])
-            step(*run, number, without=(1, 4) if number == 2 else ())
-
-    straight, resumed = made(spiked), made(spiked)
-    course(straight, range(5))
-    for own, value in zip(resumed[0], straight[0], strict=True):
-        own.data = value.detach().clone()
-    resumed[1].load_state_dict(deepcopy(straight[1].state_dict()))
-    course(straight, range(5, 10))
-    course(resumed, range(5, 10))
-    assert all(map(torch.equal, straight[0], resumed[0]))
 
 
 def test_a_step_that_fails_leaves_the_groups_as_they_are(monkeypatch):

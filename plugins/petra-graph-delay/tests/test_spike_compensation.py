@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from copy import deepcopy
-
 import pytest
 import torch
 from delayed_quadratic import START, adam_by_hand, delayed, sgd_by_hand
@@ -127,20 +125,3 @@ def test_it_keeps_what_torchs_optimizer_keeps_and_no_more(base, compensated, how
         mine, theirs = corrected[1].state[b], plain[1].state[a]
         assert mine.keys() == theirs.keys()
         assert all(torch.equal(mine[key], theirs[key]) for key in mine)
-
-
-@pytest.mark.parametrize(("build", "how"), [(SpikeSgd, SGD[1]), (SpikeAdam, ADAM[0])])
-def test_restored_state_continues_to_the_bit_while_the_delay_changes(build, how):
-    def course(run, numbers):
-        for number in numbers:
-            set_delay(run[1], (0.0, 0.5, 1.0, 3.0)[number % 4])
-            step(*run, number)
-
-    straight, resumed = made(build, **how), made(build, **how)
-    course(straight, range(6))
-    for own, value in zip(resumed[0], straight[0], strict=True):
-        own.data = value.detach().clone()
-    resumed[1].load_state_dict(deepcopy(straight[1].state_dict()))
-    course(straight, range(6, 12))
-    course(resumed, range(6, 12))
-    expect_same(straight, resumed)
