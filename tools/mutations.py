@@ -18,6 +18,7 @@ import tempfile
 import time
 import tomllib
 from collections.abc import Sequence
+from itertools import chain
 from pathlib import Path
 
 import click
@@ -83,7 +84,8 @@ def found_by(commit: str, mutation: Mutation, limit: int) -> str:
             "-rfE",
             *files,
         ]
-        variables = os.environ | {"PYTHONPATH": str(folder), "PYTHONDONTWRITEBYTECODE": "1"}
+        path = os.pathsep.join(map(str, (folder, *_sources(folder))))
+        variables = os.environ | {"PYTHONPATH": path, "PYTHONDONTWRITEBYTECODE": "1"}
         try:
             done = subprocess.run(
                 command, check=False, cwd=folder, env=variables, capture_output=True, text=True, timeout=limit
@@ -109,9 +111,19 @@ def check_out(commit: str, folder: Path) -> None:
         subprocess.run(["tar", "-x", "-C", str(folder)], input=archive, check=True)
 
 
+def _sources(folder: Path) -> list[Path]:
+    """Return the sources of the distributions whose tests `make test` runs."""
+    config = tomllib.loads((folder / "pyproject.toml").read_text(encoding="utf-8"))
+    places = config["tool"]["pytest"]["ini_options"]["testpaths"]
+    sources = [folder / place / ".." / "src" for place in places]
+    return [source.resolve() for source in sources if source.exists()]
+
+
 def ordered(folder: Path, first: Sequence[str]) -> list[str]:
     """Return all test files, those with one of the words in their paths first, in the order of the words."""
-    files = sorted(str(path.relative_to(folder)) for path in (folder / "tests").rglob("test_*.py"))
+    of_plugins = {source.parents[1] / "tests" for source in _sources(folder)}
+    tests = chain.from_iterable(place.rglob("test_*.py") for place in (folder / "tests", *of_plugins))
+    files = sorted(str(path.relative_to(folder)) for path in tests)
     return sorted(files, key=lambda file: next((at for at, word in enumerate(first) if word in file), len(first)))
 
 

@@ -44,7 +44,8 @@ class OptimizerDeclaration(Declaration):
 
     The options class must have a float field `lr`, the base learning rate. The executor sets each group's "lr" before
     every step. A group that was built with a multiple of `options.lr` has that multiple of the rate at every step. In a group that was
-    built with the key "staleness", it sets the delay of this update, in updates.
+    built with the key "staleness", it sets the delay of this update, in updates. An optimizer around another one has that one as its
+    attribute `wrapped`, and its groups and state.
 
     An optimizer that is judged at other weights than those that it trains, as schedule-free ones are, has the method
     `evaluated_weights(parameter) -> Tensor`: the weights of an evaluation, like the parameter. It changes nothing.
@@ -106,7 +107,7 @@ def rate_ratios(optimizer: torch.optim.Optimizer, base: float) -> tuple[float, .
     A group that was built with the base rate has exactly 1, and so has one that was not given a rate, and has its class's default
     or no rate at all. Ask before the first step, and before a checkpoint is read: afterwards the groups hold the rates of updates.
     """
-    of_class = inspect.signature(type(optimizer)).parameters.get("lr")
+    of_class = inspect.signature(type(getattr(optimizer, "wrapped", optimizer))).parameters.get("lr")
     none_given = of_class is not None and optimizer.defaults.get("lr") == of_class.default
 
     def ratio(rate: float) -> float:

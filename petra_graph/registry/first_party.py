@@ -17,7 +17,7 @@ _CONFORMANCE, _DELAY, _MODULES, _REPORT, _STUDIES = (
 )
 OF_VERBS: Mapping[str, str] = {"check": _CONFORMANCE, "report": _REPORT}
 """The distribution of each verb of the command line."""
-OF_TABLES: Mapping[str, str] = {"conversion": _MODULES, "finetune": _MODULES}
+OF_TABLES: Mapping[str, str] = {"conversion": _MODULES, "finetune": _MODULES, "optimizer.delay": _DELAY}
 """The distribution of each table of a spec."""
 OF_NAMES: Mapping[str, str] = {
     **dict.fromkeys(("buffered", "head", "module_table"), _MODULES),

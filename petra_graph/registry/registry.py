@@ -15,6 +15,7 @@ from attrs import field, frozen
 from petra_graph.errors import PetraGraphError, PluginError, Problem, SpecError, Where, shown, suggestion
 from petra_graph.kinds.all_kinds import GROUP, KINDS
 from petra_graph.kinds.author_code import author_code, remedy
+from petra_graph.kinds.correction import CORRECTION
 from petra_graph.kinds.declaration import Declaration, api_fault, api_remedy
 from petra_graph.kinds.graph_pass import GRAPH_PASS
 from petra_graph.kinds.plugin import Plugin, label
@@ -133,7 +134,7 @@ class Registry:
     @property
     def misplaced(self) -> tuple[Misplaced, ...]:
         """The entry points in groups that are not ours, though their names are almost those of ours."""
-        known = {GROUP, *NOT_PLUGINS, *(kind.group for kind in self.kinds)}
+        known = {GROUP, CORRECTION.group, *NOT_PLUGINS, *(kind.group for kind in self.kinds)}
         groups = {entry.group for entry in self.entries} - known
         meant = {group: _meant(group, known) for group in groups}
         return tuple(

@@ -154,7 +154,6 @@ def test_options_out_of_range_or_contradictory_are_refused(message, options, val
 
 @pytest.mark.parametrize("declaration", DECLARATIONS, ids=lambda declaration: declaration.build)
 def test_an_option_with_choices_explains_those_alone(declaration):
-    """Muon's `correction` explained error feedback, which muon refuses."""
     for key, annotation in get_type_hints(declaration.options).items():
         if get_origin(annotation) is Literal:
             quoted = re.findall(r'"([\w-]+)"', attrs.fields_dict(declaration.options)[key].metadata["help"])

@@ -16,27 +16,18 @@ OPTIONS = {
     "sgd": [
         {"weight_decay": 0.1},
         {"momentum": 0.0, "nesterov": False},
-        {"correction": "spike", "predict": True},
-        {"correction": "error-feedback"},
-        {"correct_discrepancy": True, "momentum": 0.0, "nesterov": False},
     ],
     "adam": [
         {"weight_decay": 0.1},
-        {"correction": "spike", "correct_discrepancy": True},
-        {"correction": "error-feedback", "correct_discrepancy": True},
     ],
     "adamw": [
         {"betas": (0.0, 0.5)},
-        {"correction": "spike", "predict": True},
-        {"correction": "error-feedback"},
-        {"correct_discrepancy": True},
     ],
-    "nadam": [{"weight_decay": 0.1, "beta1_by_stage": True}, {"correction": "error-feedback"}],
+    "nadam": [{"weight_decay": 0.1, "beta1_by_stage": True}],
     "lars": [{"weight_decay": 0.1, "momentum": 0.0}],
     "muon": [
         {"nesterov": False, "momentum": 0.0, "weight_decay": 0.0},
         {"adjust_lr": "original", "ns_steps": 2},
-        {"correction": "spike"},
     ],
     "soap": [{"precondition_frequency": 1}, {"max_precond_dim": 3}, {"max_precond_dim": 1}],
     "step": [{"milestones": (1.0, 2.5), "gamma": 0.5}],

@@ -18,7 +18,7 @@ def test_problems_of_several_specs_are_all_reported(write, capsys):
         """\
 bad.toml:4:13: unknown key "lrr" in the options of optimizer "sgd"
     options = { lrr = 0.1 }
-    help: did you mean 'lr'? allowed: correct_discrepancy, correction, lr, momentum, nesterov, predict, weight_decay
+    help: did you mean 'lr'? allowed: lr, momentum, nesterov, weight_decay
 worse.toml:1:14: epochs in [run] must be at least 1 (got 0)
     run.epochs = 0
 2 problems
@@ -55,7 +55,7 @@ def test_json(write, capsys):
             "problems": [
                 {
                     "message": 'unknown key "lrr" in the options of optimizer "sgd"',
-                    "hint": "did you mean 'lr'? allowed: correct_discrepancy, correction, lr, momentum, nesterov, predict, weight_decay",
+                    "hint": "did you mean 'lr'? allowed: lr, momentum, nesterov, weight_decay",
                     "path": ["optimizer", "options", "lrr"],
                     "file": "bad.toml",
                     "line": 4,

@@ -96,7 +96,7 @@ def test_nothing_fits(spec, monkeypatch):
 
 def test_a_method_that_a_run_would_refuse_is_a_row_with_the_reason(spec):
     """Prediction was planned under methods whose backwards use the forward's parameters, as if it could run."""
-    rows = rows_of(spec, *FOUR, "optimizer.options.predict=true")
+    rows = rows_of(spec, *FOUR, "optimizer.delay.predict=true")
     for name, schedule in (("pipedream", "lockstep"), ("pipedream", "1f1b"), ("delayed-reconstructed", "auto")):
         row = rows[name, schedule]
         assert row["memory_total"] is row["speedup"] is row["saving"] is None
@@ -127,7 +127,7 @@ def test_what_every_method_refuses_is_wrong(spec):
 
 
 def test_a_number_of_devices_that_makes_gradients_too_late_is_a_row_with_the_reason(spec):
-    late = ["optimizer.options.correction=error-feedback", "method.accumulation=1", "partition.device_type=a100-40gb"]
+    late = ["optimizer.delay.correction=error-feedback", "method.accumulation=1", "partition.device_type=a100-40gb"]
     rows = scale(Planner(spec, late), [1, 2, 4])["rows"]
     assert [row["samples_per_second"] is None for row in rows] == [False, False, True]
     assert "is for delays of at most 1 update" in rows[2]["note"]

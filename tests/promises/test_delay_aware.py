@@ -279,7 +279,7 @@ def test_plugins_whose_groups_have_no_such_key_find_none(spec, name):
 def test_a_key_of_its_groups_is_all_that_an_optimizer_needs(spec, name, options):
     settings = [
         f"optimizer.name={name}",
-        *(f"optimizer.options.{key}={json.dumps(one)}" for key, one in options.items()),
+        *(f"optimizer.{'options' if key == 'lr' else 'delay'}.{key}={json.dumps(one)}" for key, one in options.items()),
     ]
     last = [counted(depth, 3, [0])[-1] for depth in (4, 3, 2, 1)]
     for (updater, facts), late in zip(trained(spec, settings), last, strict=True):
@@ -327,11 +327,11 @@ def test_a_plan_names_the_delay_of_each_stage(spec, capsys):
     [
         (["optimizer.name=sgd"], None),
         (["optimizer.name=adamw"], None),
-        (["optimizer.name=sgd", "optimizer.options.correction=spike"], 'optimizer "sgd"'),
-        (["optimizer.name=adamw", "optimizer.options.correction=spike"], 'optimizer "adamw"'),
-        (["optimizer.name=muon", "optimizer.options.correction=spike"], 'optimizer "muon"'),
-        (["optimizer.name=adamw", "optimizer.options.correct_discrepancy=true"], 'optimizer "adamw"'),
-        (["optimizer.name=nadam", "optimizer.options.correction=error-feedback"], 'optimizer "nadam"'),
+        (["optimizer.name=sgd", "optimizer.delay.correction=spike"], 'optimizer "sgd"'),
+        (["optimizer.name=adamw", "optimizer.delay.correction=spike"], 'optimizer "adamw"'),
+        (["optimizer.name=muon", "optimizer.delay.correction=spike"], 'optimizer "muon"'),
+        (["optimizer.name=adamw", "optimizer.delay.correct_discrepancy=true"], 'optimizer "adamw"'),
+        (["optimizer.name=nadam", "optimizer.delay.correction=error-feedback"], 'optimizer "nadam"'),
         (["optimizer.name=delayed:Told"], 'optimizer "delayed:Told"'),
         (["optimizer.name=delayed:Facts"], 'optimizer "delayed:Facts"'),
     ],

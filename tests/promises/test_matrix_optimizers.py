@@ -20,7 +20,7 @@ HOW = {
     "muon": ["optimizer.name=muon"],
     "muon, windows of one, with the spike": [
         "optimizer.name=muon",
-        "optimizer.options.correction=spike",
+        "optimizer.delay.correction=spike",
         "method.accumulation=1",
     ],
     "soap": ["optimizer.name=soap", "optimizer.options.precondition_frequency=3"],

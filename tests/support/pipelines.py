@@ -20,6 +20,7 @@ from petra_graph.executor.stage_executor import StageExecutor
 from petra_graph.graph.build_graph import NodeInput, build_graph
 from petra_graph.graph.node_graph import NodeGraph
 from petra_graph.kinds.block import BLOCK, BlockDeclaration
+from petra_graph.kinds.correction import CORRECTION, ONCE_OPTIONS, Corrected
 from petra_graph.kinds.data_set import DataFacts
 from petra_graph.kinds.graph_pass import GRAPH_PASS
 from petra_graph.kinds.optimizer import OPTIMIZER
@@ -170,6 +171,7 @@ _NOT_NEEDED: dict[str, Any] = dict.fromkeys(
         "callbacks",
         "metrics",
         "added",
+        "correction",
         "unchecked_blocks",
     )
 )
@@ -251,6 +253,7 @@ def pipeline(
     compiled: bool = False,
     **optimizer_options: Any,
 ) -> Pipeline:
+    """Build a pipeline; the keys of `[optimizer.delay]` may be among the optimizer's options."""
     spec = Spec(
         data=DataSpec(name="random", batch=batch, evaluation_batch=evaluation_batch),
         method=MethodSpec(name=method, schedule=schedule, accumulation=accumulation, **(settings or {})),
@@ -292,7 +295,9 @@ def training(optimizer: str, rate: Callable[[int], float], options: dict[str, An
     from petra_graph.catalog.losses.declared_losses import CrossEntropyOptions
     from petra_graph.catalog.losses.functions import CrossEntropy
 
-    chosen = _optimizer(optimizer)
+    delay = {key: options[key] for key in ONCE_OPTIONS if key in options}
+    options = {key: value for key, value in options.items() if key not in delay}
+    chosen = _corrected(optimizer, tuple(delay.items()))
     return Training(
         loss=CrossEntropy(CrossEntropyOptions()),
         build_optimizer=builder(chosen),
@@ -302,10 +307,16 @@ def training(optimizer: str, rate: Callable[[int], float], options: dict[str, An
 
 
 @cache
-def _optimizer(name: str) -> Plugin:
+def _corrected(name: str, delay: tuple[tuple[str, Any], ...]) -> Plugin:
     from petra_graph.registry.registry import discover
 
-    return discover().resolve(OPTIMIZER, name)
+    registry = discover()
+    plugin = registry.resolve(OPTIMIZER, name)
+    if not delay:
+        return plugin
+    correction = registry.resolve(CORRECTION, "delay")
+    options = correction.declaration.options(**dict(delay))
+    return evolve(plugin, code=Corrected(plugin, correction, options, lambda problem: problem))
 
 
 def batches(shape: tuple[int, ...], count: int, size: int = 4, seed: int = 0) -> list[Batch]:

@@ -34,4 +34,4 @@ def test_the_chain_has_the_stages_of_its_name(name, monkeypatch):
     for case, predicts in zip(dict(chains())[name], (False, True), strict=True):
         prepared = prepare(CHAIN, case.overrides)
         assert len(prepared.stages) == int(name.split()[0])
-        assert prepared.checked.optimizer.options.predict is predicts
+        assert prepared.checked.correction.options.predict is predicts

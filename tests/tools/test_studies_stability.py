@@ -7,9 +7,10 @@ from math import pi, sin
 import numpy as np
 import pytest
 import torch
+from petra_graph_delay.corrected_optimizer import corrected
+from petra_graph_delay.declared import DelayOptions
 from torch import nn
 
-from petra_graph.catalog.optimizers.weight_prediction import PredictedCompensatedSgd, PredictedSgd
 from tools.studies.stability import FEEDBACK, METHODS, Descent, largest_stable_rate, polynomial
 
 PLAIN, MOMENTUM, NESTEROV = (METHODS[name] for name in ("no momentum", "momentum", "Nesterov"))
@@ -53,8 +54,8 @@ def test_on_a_quadratic_compensation_and_prediction_are_one(delay, nesterov):
 def farthest(descent: Descent, delay: int, rate: float) -> float:
     """Return the largest of the last weights of a descent of w^2 / 2, from 1."""
     parameter = nn.Parameter(torch.ones((), dtype=torch.float64))
-    build = PredictedCompensatedSgd if descent.spike else PredictedSgd
-    optimizer = build([parameter], lr=rate, momentum=descent.momentum, nesterov=descent.nesterov)
+    plain = torch.optim.SGD([parameter], lr=rate, momentum=descent.momentum, nesterov=descent.nesterov)
+    optimizer = corrected(plain, DelayOptions(correction="spike" if descent.spike else "none", predict=True))
     optimizer.param_groups[0]["staleness"] = float(delay)
     seen, last = [1.0], []
     for number in range(3000):

@@ -17,6 +17,8 @@ from typing import Any
 import click
 import torch
 from network import save
+from petra_graph_delay.corrected_optimizer import corrected
+from petra_graph_delay.declared import DelayOptions
 from torch import nn
 
 from petra_graph.catalog.optimizers.builders import adam, muon, nadam, sgd, soap
@@ -33,6 +35,8 @@ from petra_graph.runtime.control.keep_freed_memory import keep_freed_memory
 
 VOCABULARY, CONTEXT = 65, 64
 DELAY = 3
+SPIKE, FEEDBACK = DelayOptions(correction="spike"), DelayOptions(correction="error-feedback")
+ESTIMATING = DelayOptions(correct_discrepancy=True)
 BASES: dict[str, tuple[Callable[..., torch.optim.Optimizer], Callable[..., Any]]] = {
     "sgd, momentum": (sgd, lambda **how: SgdOptions(nesterov=False, weight_decay=5e-4, **how)),
     "sgd, Nesterov": (sgd, lambda **how: SgdOptions(weight_decay=5e-4, **how)),
@@ -55,24 +59,20 @@ def main(layers: int, width: int, rounds: int, updates: int, device: str, write:
     found: dict[str, dict[str, float]] = {}
     for name, (build, options) in BASES.items():
         calls = {"base": _updating(build, options(), shapes, 0, device)}
-        spike = options(correction="spike")
-        calls["spike, D = 0"] = _updating(build, spike, shapes, 0, device)
-        calls[f"spike, D = {DELAY}"] = _updating(build, spike, shapes, DELAY, device)
-        for correction in ("none", "spike"):
-            predicting = options(correction=correction, predict=True)
-            calls[f"prediction, {correction}"] = _asking(build, predicting, shapes, device, PREDICTED)
-        for delay in (0, 1):
-            calls[f"error feedback, D = {delay}"] = _updating(
-                build, options(correction="error-feedback"), shapes, delay, device
-            )
-        estimating = options(correct_discrepancy=True)
         for delay in (0, DELAY):
-            calls[f"discrepancy, D = {delay}"] = _updating(build, estimating, shapes, delay, device)
-        calls["estimate"] = _asking(build, estimating, shapes, device, EARLIER)
+            calls[f"spike, D = {delay}"] = _updating(build, options(), shapes, delay, device, SPIKE)
+        for predicting in (DelayOptions(predict=True), DelayOptions(predict=True, correction="spike")):
+            asking = _asking(build, options(), shapes, device, PREDICTED, predicting)
+            calls[f"prediction, {predicting.correction}"] = asking
+        for delay in (0, 1):
+            calls[f"error feedback, D = {delay}"] = _updating(build, options(), shapes, delay, device, FEEDBACK)
+        for delay in (0, DELAY):
+            calls[f"discrepancy, D = {delay}"] = _updating(build, options(), shapes, delay, device, ESTIMATING)
+        calls["estimate"] = _asking(build, options(), shapes, device, EARLIER, ESTIMATING)
         if name == "adamw":
             calls["nadam"] = _updating(nadam, NadamOptions(weight_decay=0.01), shapes, 0, device)
             calls["muon"] = _updating(muon, MuonOptions(), shapes, 0, device)
-            calls[f"muon, spike, D = {DELAY}"] = _updating(muon, MuonOptions(correction="spike"), shapes, DELAY, device)
+            calls[f"muon, spike, D = {DELAY}"] = _updating(muon, MuonOptions(), shapes, DELAY, device, SPIKE)
             calls["soap"] = _updating(soap, SoapOptions(), shapes, 0, device)
         found[name] = _in_turns(calls, rounds, updates, device)
     sizes = {"layers": layers, "width": width, "parameters": sum(map(_elements, shapes)), "tensors": len(shapes)}
@@ -101,6 +101,7 @@ def _updating(
     shapes: Sequence[tuple[int, ...]],
     delay: float,
     device: str,
+    corrections: DelayOptions | None = None,
 ) -> Callable[[], object]:
     """Return a function that makes one update, with the same gradients every time."""
     parameters = [nn.Parameter(torch.randn(shape, device=device)) for shape in shapes]
@@ -108,8 +109,10 @@ def _updating(
     undecayed = [one for one in parameters if one.dim() <= 1]
     groups = ParameterGroups(decayed=decayed, undecayed=undecayed, tables=[*decayed[:2], decayed[-1]])
     optimizer = build(groups, options)
-    for group in optimizer.param_groups:
-        group["staleness"] = delay
+    if corrections is not None:
+        optimizer = corrected(optimizer, corrections)
+        for group in optimizer.param_groups:
+            group["staleness"] = delay
     for parameter in parameters:
         parameter.grad = torch.randn_like(parameter)
     return optimizer.step
@@ -121,9 +124,10 @@ def _asking(
     shapes: Sequence[tuple[int, ...]],
     device: str,
     method: str,
+    corrections: DelayOptions,
 ) -> Callable[[], object]:
     """Return a function that asks for the parameters of a delay."""
-    step: Any = _updating(build, options, shapes, DELAY, device)
+    step: Any = _updating(build, options, shapes, DELAY, device, corrections)
     step()
     ask = getattr(step.__self__, method)
     return lambda: ask(DELAY)

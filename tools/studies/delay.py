@@ -37,8 +37,8 @@ FIRST_EPOCH = """callback=[{name = "first_epoch:FirstEpochsOptions"}]"""
 SEARCHED = "six stages"
 """The pipeline under which `search` chooses for all that were not searched themselves."""
 BACKPROP = ("method.name=backprop", "method.schedule=sequential")
-SPIKE, FEEDBACK = (f"optimizer.options.correction={name}" for name in ("spike", "error-feedback"))
-PREDICT, DISCREPANCY = (f"optimizer.options.{name}=true" for name in ("predict", "correct_discrepancy"))
+SPIKE, FEEDBACK = (f"optimizer.delay.correction={name}" for name in ("spike", "error-feedback"))
+PREDICT, DISCREPANCY = (f"optimizer.delay.{name}=true" for name in ("predict", "correct_discrepancy"))
 NADAM, MUON, SOAP = (f"optimizer.name={name}" for name in ("nadam", "muon", "soap"))
 BY_DELAY = "lr_schedule.delay_epochs=1"
 ROWS: Mapping[str, Sequence[str]] = {

@@ -91,7 +91,7 @@ def _pair(network: str, optimizer: Sequence[str], schedule: str, *more: str) -> 
                 *more,
                 *optimizer,
                 f"method.schedule={schedule}",
-                f"optimizer.options.predict={json.dumps(predict)}",
+                f"optimizer.delay.predict={json.dumps(predict)}",
             ),
         )
         for predict in (False, True)

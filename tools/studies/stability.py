@@ -27,8 +27,8 @@ from pathlib import Path
 import click
 import numpy as np
 from attrs import frozen
+from petra_graph_delay.spike_compensation import spike_shares
 
-from petra_graph.catalog.optimizers.spike_compensation import spike_shares
 from tools.studies.drawing import COLOURS, figure_of
 
 DELAYS = (0, 1, 2, 3, 5, 7, 10, 20)

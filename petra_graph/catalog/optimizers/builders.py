@@ -1,4 +1,4 @@
-"""Optimizers over a stage's groups of parameters: torch's own, those with a correction for delay, LARS, or those of matrices.
+"""Optimizers over a stage's groups of parameters: torch's own, LARS, or those of matrices.
 
 Source of LARS: You, Gitman and Ginsburg 2017, "Large batch training of convolutional networks", arXiv:1708.03888,
 algorithm 1. As there, the learning rate enters the momentum, so a change of the rate leaves the momentum as it is.
@@ -24,78 +24,32 @@ from petra_graph.catalog.optimizers.declared_optimizers import (
     SgdOptions,
     SoapOptions,
 )
-from petra_graph.catalog.optimizers.discrepancy_correction import (
-    EarlierAdam,
-    EarlierCompensatedAdam,
-    EarlierCompensatedSgd,
-    EarlierFeedbackAdam,
-    EarlierFeedbackSgd,
-    EarlierSgd,
-)
-from petra_graph.catalog.optimizers.error_feedback import FeedbackAdam, FeedbackNadam, FeedbackSgd
 from petra_graph.catalog.optimizers.matrix_optimizer import groups_with_matrices
-from petra_graph.catalog.optimizers.muon import CompensatedMuon, Muon
+from petra_graph.catalog.optimizers.muon import Muon
 from petra_graph.catalog.optimizers.soap import Soap
-from petra_graph.catalog.optimizers.spike_compensation import CompensatedAdam, CompensatedSgd
-from petra_graph.catalog.optimizers.weight_prediction import (
-    PredictedAdam,
-    PredictedCompensatedAdam,
-    PredictedCompensatedSgd,
-    PredictedSgd,
-)
 from petra_graph.plugins import ParameterGroups
-
-# By `correction`, `predict` and `correct_discrepancy`.
-_SGD: dict[tuple[str, bool, bool], type[torch.optim.SGD]] = {
-    ("none", False, False): torch.optim.SGD,
-    ("none", True, False): PredictedSgd,
-    ("none", False, True): EarlierSgd,
-    ("spike", False, False): CompensatedSgd,
-    ("spike", True, False): PredictedCompensatedSgd,
-    ("spike", False, True): EarlierCompensatedSgd,
-    ("error-feedback", False, False): FeedbackSgd,
-    ("error-feedback", False, True): EarlierFeedbackSgd,
-}
-_ADAM: dict[tuple[str, bool, bool], type[torch.optim.Adam]] = {
-    ("none", False, False): torch.optim.Adam,
-    ("none", True, False): PredictedAdam,
-    ("none", False, True): EarlierAdam,
-    ("spike", False, False): CompensatedAdam,
-    ("spike", True, False): PredictedCompensatedAdam,
-    ("spike", False, True): EarlierCompensatedAdam,
-    ("error-feedback", False, False): FeedbackAdam,
-    ("error-feedback", False, True): EarlierFeedbackAdam,
-}
 
 
 def sgd(groups: ParameterGroups, options: SgdOptions) -> torch.optim.Optimizer:
-    """Build `torch.optim.SGD`, or with a correction for delay an optimizer that steps likewise without delay."""
+    """Build `torch.optim.SGD`."""
     parameters = groups.param_groups(weight_decay=options.weight_decay)
-    build = _SGD[options.correction, options.predict, options.correct_discrepancy]
     same: dict[str, Any] = {"lr": options.lr, "momentum": options.momentum, "nesterov": options.nesterov}
-    return build(parameters, **same, **_fused(groups, torchs=build is torch.optim.SGD))
+    return torch.optim.SGD(parameters, **same, **_fused(groups))
 
 
 def adam(groups: ParameterGroups, options: AdamOptions) -> torch.optim.Optimizer:
-    """Build `torch.optim.Adam` (arXiv:1412.6980), or from `AdamWOptions` `torch.optim.AdamW` (arXiv:1711.05101).
-
-    Corrections for delay as of `sgd`.
-    """
-    decoupled = isinstance(options, AdamWOptions)
+    """Build `torch.optim.Adam` (arXiv:1412.6980), or from `AdamWOptions` `torch.optim.AdamW` (arXiv:1711.05101)."""
     first, second = options.betas
     parameters = groups.param_groups(weight_decay=options.weight_decay)
-    same: dict[str, Any] = {"lr": options.lr, "betas": (first, second), "eps": options.eps}
-    build = _ADAM[options.correction, options.predict, options.correct_discrepancy]
-    same |= _fused(groups, torchs=build is torch.optim.Adam)
-    if build is torch.optim.Adam and decoupled:
+    same: dict[str, Any] = {"lr": options.lr, "betas": (first, second), "eps": options.eps, **_fused(groups)}
+    if isinstance(options, AdamWOptions):
         return torch.optim.AdamW(parameters, **same)
-    return build(parameters, **same, decoupled_weight_decay=decoupled)
+    return torch.optim.Adam(parameters, **same)
 
 
-def _fused(groups: ParameterGroups, *, torchs: bool) -> dict[str, Any]:
-    """Return the option by which a step of torch's own optimizers is a kernel a group, if all parameters are on GPUs."""
-    on_gpus = all(one.is_cuda for one in (*groups.decayed, *groups.undecayed))
-    return {"fused": True} if torchs and on_gpus else {}
+def _fused(groups: ParameterGroups) -> dict[str, Any]:
+    """Return the option by which a step is a kernel a group, if all parameters are on GPUs."""
+    return {"fused": True} if all(one.is_cuda for one in (*groups.decayed, *groups.undecayed)) else {}
 
 
 def nadam(groups: ParameterGroups, options: NadamOptions, stage: Any = None) -> torch.optim.Optimizer:
@@ -108,8 +62,7 @@ def nadam(groups: ParameterGroups, options: NadamOptions, stage: Any = None) -> 
     first, second = options.betas
     if options.beta1_by_stage and stage is not None:
         first += min(1.0, stage.steady / stage.stages) * (LARGEST_BETA1 - first)
-    build = FeedbackNadam if options.correction == "error-feedback" else torch.optim.NAdam
-    return build(
+    return torch.optim.NAdam(
         groups.param_groups(weight_decay=options.weight_decay),
         lr=options.lr,
         betas=(first, second),
@@ -163,19 +116,18 @@ def lars(groups: ParameterGroups, options: LarsOptions) -> torch.optim.Optimizer
 
 
 def muon(groups: ParameterGroups, options: MuonOptions) -> torch.optim.Optimizer:
-    """Build `Muon`, or with a correction for delay an optimizer that steps likewise without delay."""
-    build = CompensatedMuon if options.correction == "spike" else Muon
+    """Build `Muon`."""
     parameters = groups_with_matrices(
         groups,
         groups.hidden_matrices(),
         weight_decay=options.weight_decay,
         momentum=options.momentum,
-        nesterov=options.nesterov,
+        ahead=float(options.nesterov),
         ns_steps=options.ns_steps,
         adjust_lr=options.adjust_lr,
     )
     first, second = options.betas
-    return build(parameters, lr=options.lr, betas=(first, second), eps=options.eps, decoupled_weight_decay=True)
+    return Muon(parameters, lr=options.lr, betas=(first, second), eps=options.eps, decoupled_weight_decay=True)
 
 
 def soap(groups: ParameterGroups, options: SoapOptions) -> torch.optim.Optimizer:

@@ -24,7 +24,6 @@ _LARGEST = AtMost(1e30)
 """Of a factor of steps: some products of a larger one have no place in float32."""
 LARGEST_BETA1 = 0.99
 """Of NAdam by stage: where the delay is largest."""
-Correction = Literal["none", "spike", "error-feedback"]
 
 
 def _lr(default: float) -> Any:
@@ -53,38 +52,6 @@ def _weight_decay(default: float) -> Any:
     return option("weight decay, none on normalisation and biases", default=default, validator=[AtLeast(0), _LARGEST])
 
 
-_SPIKE = '"spike" makes the steps that a late gradient has missed, at once'
-_FEEDBACK = '"error-feedback" adds the difference from the step before, for a delay of at most 1 update'
-
-
-def _correction(*corrections: str) -> Any:
-    return option(f"what makes up for the delay of gradients: {'; '.join(corrections)}", default="none")
-
-
-def _predict() -> Any:
-    return option("compute forwards at the weights that momentum predicts for their backwards", default=False)
-
-
-def _correct_discrepancy() -> Any:
-    return option("compute backwards at an estimate of the weights that their forwards had", default=False)
-
-
-def _check_corrections(options: Any, momentum: float, name: str) -> None:
-    predict = getattr(options, "predict", False)
-    if predict and options.correction == "error-feedback":
-        raise ValueError(
-            'predict = true expects steps without correction = "error-feedback"; set predict = false, or correction = "spike"'
-        )
-    if predict and options.correct_discrepancy:
-        raise ValueError(
-            "predict = true computes forwards at the weights of their backwards, and correct_discrepancy = true backwards at the "
-            "weights of their forwards; set one of them to false"
-        )
-    wants = ['correction = "spike"'] * (options.correction == "spike") + ["predict = true"] * predict
-    if wants and not momentum:
-        raise ValueError(f"{wants[0]} needs {name} above 0 (got 0), whose steps to come it counts on; leave it out")
-
-
 def _expect_nesterov(options: Any) -> None:
     if options.nesterov and not options.momentum:
         raise ValueError("nesterov = true needs a momentum above 0 (got momentum = 0); set nesterov = false")
@@ -102,12 +69,8 @@ class SgdOptions:
     momentum: float = _momentum()
     nesterov: bool = _nesterov()
     weight_decay: float = _weight_decay(0.0)
-    correction: Correction = _correction(_SPIKE, _FEEDBACK)
-    predict: bool = _predict()
-    correct_discrepancy: bool = _correct_discrepancy()
 
     def __attrs_post_init__(self) -> None:
-        _check_corrections(self, self.momentum, "a momentum")
         _expect_nesterov(self)
 
 
@@ -122,12 +85,6 @@ class AdamOptions:
     betas: tuple[float, ...] = _betas()
     eps: float = _eps()
     weight_decay: float = _weight_decay(0.0)
-    correction: Correction = _correction(_SPIKE, _FEEDBACK)
-    predict: bool = _predict()
-    correct_discrepancy: bool = _correct_discrepancy()
-
-    def __attrs_post_init__(self) -> None:
-        _check_corrections(self, self.betas[0], "a first beta")
 
 
 @declares(OptimizerDeclaration, f"{_BUILDERS}:adam")
@@ -157,7 +114,6 @@ class NadamOptions:
         validator=AtLeast(0),
     )
     beta1_by_stage: bool = option("raise the first beta towards 0.99 with the stage's delay", default=False)
-    correction: Literal["none", "error-feedback"] = _correction(_FEEDBACK)
 
     def __attrs_post_init__(self) -> None:
         if self.beta1_by_stage and self.betas[0] > LARGEST_BETA1:
@@ -201,10 +157,8 @@ class MuonOptions:
     )
     betas: tuple[float, ...] = _betas()
     eps: float = _eps()
-    correction: Literal["none", "spike"] = _correction(_SPIKE)
 
     def __attrs_post_init__(self) -> None:
-        _check_corrections(self, self.momentum, "a momentum")
         _expect_nesterov(self)
 
 

@@ -14,11 +14,8 @@ are those of `torch.optim.Muon`, which torch has since 2.9, and which takes no k
 Decision: the matrices are those of the authors, weights and kernels within the network. Embeddings, tables of positions and whatever
 a head has are AdamW's, as are biases and normalisations; a stem's weights, which map features, are matrices.
 
-With spike compensation (`spike_compensation`, D the delay in updates), the step of a late gradient is that of v' = v / (1 - m):
-
-    a v' + b g,    a = m^D, b = (1 - m^D) / (1 - m);    times (1 - m), which NS does not see:    a v + (1 - a) g
-
-Nesterov momentum under a delay of D is the spike of D + 1. AdamW has the spike of its own.
+The key "ahead" of a group is how many updates its momentum looks ahead, 1 with Nesterov momentum: u is m^ahead v + (1 - m^ahead) g. A
+correction of late gradients may look further ahead.
 """
 
 from __future__ import annotations
@@ -29,16 +26,15 @@ import torch
 from torch import Tensor
 
 from petra_graph.catalog.optimizers.matrix_optimizer import MatrixOptimizer
-from petra_graph.catalog.optimizers.spike_compensation import CompensatedAdam, delay_of, spike_shares
 
 _A, _B, _C = 3.4445, -4.7750, 2.0315
 _SMALLEST_NORM = 1e-7
 
-# p parameter, m momentum, v momentum buffer, g gradient, D delay in updates, wd weight decay
+# p parameter, m momentum, v momentum buffer, g gradient, wd weight decay
 
 
 class Muon(MatrixOptimizer):
-    """Muon of groups with `MATRICES`, which have "momentum", "nesterov", "ns_steps" and "adjust_lr"; AdamW of the others."""
+    """Muon of groups with `MATRICES`, which have "momentum", "ahead", "ns_steps" and "adjust_lr"; AdamW of the others."""
 
     def _step_matrix(self, p: Tensor, g: Tensor, group: dict[str, Any]) -> None:
         m, lr, wd = group["momentum"], group["lr"], group["weight_decay"]
@@ -46,21 +42,10 @@ class Muon(MatrixOptimizer):
         if not state:
             state["momentum_buffer"] = torch.zeros_like(g)
         v = state["momentum_buffer"].lerp_(g, 1 - m)
-        share, _ = spike_shares(m, self._compensated(group) + (1 if group["nesterov"] else 0))
+        share = m ** group["ahead"]
         step = orthogonal(v if share == 1 else g.lerp(v, share), group["ns_steps"])
         p.mul_(1 - lr * wd)
         p.add_(step.reshape(p.shape), alpha=-lr * adjusted(group["adjust_lr"], *g.shape))
-
-    def _compensated(self, group: dict[str, Any]) -> float:
-        """The delay that the steps of a group compensate."""
-        return 0.0
-
-
-class CompensatedMuon(Muon, CompensatedAdam):
-    """Muon with spike compensation."""
-
-    def _compensated(self, group: dict[str, Any]) -> float:
-        return delay_of(group)
 
 
 def orthogonal(matrix: Tensor, steps: int) -> Tensor:

@@ -6,11 +6,13 @@ from collections.abc import Iterator, Sequence
 from math import inf
 
 import torch
-from attrs import frozen
+from attrs import evolve, fields
 
 from petra_graph.errors import Path, Problem, shown
+from petra_graph.kinds.correction import DELAY, Corrected
 from petra_graph.kinds.optimizer import EARLIER, LARGEST_STALENESS, PREDICTED, ParameterGroups
 from petra_graph.kinds.stage_facts import DELAYED, steady_staleness
+from petra_graph.planning.check.checked_spec import ConfiguredPlugin
 from petra_graph.planning.network.measure_network import MeasuredNetwork
 from petra_graph.program.stage_program import StageProgram
 from petra_graph.units import noun
@@ -22,22 +24,11 @@ _CURRENT = ("petra", "dsp")
 """Methods whose backwards use the current parameters, if no other key says otherwise."""
 
 
-@frozen
-class _Asked:
-    """A method that the executor asks for other parameters than the stage's own, in messages."""
-
-    name: str
-    option: str
-    """Of first-party optimizers, by which they have the method."""
-    noun: str
-    does: str
-    """What an optimizer with it does."""
-
-
-_ASKED = (
-    _Asked(PREDICTED, "predict", "prediction", "predicts the parameters that a backward will find"),
-    _Asked(EARLIER, "correct_discrepancy", "estimate", "estimates the parameters that a forward had"),
-)
+_ASKED = {
+    PREDICTED: ("prediction", "predicts the parameters that a backward will find"),
+    EARLIER: ("estimate", "estimates the parameters that a forward had"),
+}
+"""By methods that the executor asks for other parameters than the stage's own: their answer, and what an optimizer with them does."""
 
 
 def correction_problems(network: MeasuredNetwork, programs: Sequence[StageProgram]) -> Iterator[Problem]:
@@ -47,15 +38,14 @@ def correction_problems(network: MeasuredNetwork, programs: Sequence[StageProgra
     """
     late = _delayed(programs)
     stored = [one.index for one in late if any(segment.backward == "stored" for segment in one.segments)]
-    optimizer = _built(network)
-    for asked in _ASKED if stored else ():
-        if hasattr(optimizer, asked.name):
-            key = _key(network, asked)
-            off = f"set {asked.option} = false" if key[-1] == asked.option else "choose another optimizer"
+    optimizer = _built(network.optimizer)
+    for method, (_, does) in _ASKED.items() if stored else ():
+        if hasattr(optimizer, method):
+            key = _key(network.optimizer, method)
             yield Problem(
-                message=f"{network.optimizer.plugin} {asked.does}, and under method {shown(network.method.name)} "
+                message=f"{network.optimizer.plugin} {does}, and under method {shown(network.method.name)} "
                 f"the backward of stage {stored[0]} uses those of its forward",
-                hint=f"{off}, or {_with_current_parameters(network)}",
+                hint=f"{_off(key)}, or {_with_current_parameters(network)}",
                 path=key,
             )
     yield from _too_late(network, programs, getattr(optimizer, LARGEST_STALENESS, inf))
@@ -74,13 +64,13 @@ def _too_late(network: MeasuredNetwork, programs: Sequence[StageProgram], most: 
     latest = max(programs, key=_staleness)
     if _staleness(latest) <= most:
         return
-    plugin, key = network.optimizer.plugin, _corrects(network)
-    which = f"{plugin} with {key[-1]} = {shown(network.optimizer.options.correction)}" if key else f"{plugin}"
+    key = _key(network.optimizer, LARGEST_STALENESS)
+    which = f"{network.optimizer.plugin}{f' with {_dotted(key)}' if key[: len(DELAY)] == DELAY else ''}"
     yield Problem(
         message=f"{which} is for delays of at most {_updates(most)}, and stage {latest.index} has one of {_updates(_staleness(latest))}",
-        hint=f"set method.max_staleness = {shown(float(most))} instead of method.accumulation, or method.schedule to one with less delay, "
-        'or use the correction "spike" of sgd, adam and adamw, which is for any delay',
-        path=key or ("optimizer", "name"),
+        hint=f"set method.max_staleness = {shown(float(most))} instead of method.accumulation, or method.schedule to one with less delay"
+        f", or {_off(key)}",
+        path=key,
     )
 
 
@@ -88,33 +78,19 @@ def _updates(delay: float) -> str:
     return f"{delay:.3g} {noun(delay, 'update')}"
 
 
-def _corrects(network: MeasuredNetwork) -> Path:
-    """Return the option by which a first-party optimizer corrects its steps; () where it does not."""
-    own = network.optimizer.plugin.is_first_party
-    corrects = own and getattr(network.optimizer.options, "correction", "none") != "none"
-    return ("optimizer", "options", "correction") if corrects else ()
-
-
 def corrections_without_effect(network: MeasuredNetwork, programs: Sequence[StageProgram]) -> Iterator[str]:
-    """Name the options that correct a delay, where no stage has one."""
+    """Name what corrects a delay, where no stage has one."""
     if _delayed(programs):
         return
-    optimizer, built = network.optimizer, _built(network)
-    corrections = []
-    if option := _corrects(network):
-        corrections.append(f"{_dotted(option)} = {shown(optimizer.options.correction)}")
-    for asked in _ASKED:
-        if hasattr(built, asked.name):
-            key = _key(network, asked)
-            own = key[-1] == asked.option
-            corrections.append(f"{_dotted(key)} = true" if own else f"the {asked.noun} of {optimizer.plugin}")
+    optimizer, built = network.optimizer, _built(network.optimizer)
+    corrections = ["[optimizer.delay]"] if hasattr(built, "wrapped") else []
+    if network.correction is None:
+        corrections += [
+            f"the {noun} of {optimizer.plugin}" for method, (noun, _) in _ASKED.items() if hasattr(built, method)
+        ]
     if optimizer.plugin.is_first_party and getattr(optimizer.options, _BY_STAGE, False):
         corrections.append(f"optimizer.options.{_BY_STAGE} = true")
     yield from (f"{correction} changes nothing: no stage has a delay" for correction in corrections)
-
-
-def _dotted(key: Path) -> str:
-    return ".".join(map(str, key))
 
 
 def _delayed(programs: Sequence[StageProgram]) -> list[StageProgram]:
@@ -125,13 +101,25 @@ def _staleness(program: StageProgram) -> float:
     return steady_staleness(program.depth, program.accumulation, program.flush)
 
 
-def _built(network: MeasuredNetwork) -> torch.optim.Optimizer:
+def _built(optimizer: ConfiguredPlugin) -> torch.optim.Optimizer:
     groups = ParameterGroups(decayed=[torch.nn.Parameter(torch.zeros(1))], undecayed=[])
-    built: torch.optim.Optimizer = network.optimizer.build(groups, stage=DELAYED)
+    built: torch.optim.Optimizer = optimizer.build(groups, stage=DELAYED)
     return built
 
 
-def _key(network: MeasuredNetwork, asked: _Asked) -> Path:
-    """Return the option by which an optimizer has a method, or its name where it always has it."""
-    own = getattr(network.optimizer.options, asked.option, None) is True
-    return ("optimizer", "options", asked.option) if own else ("optimizer", "name")
+def _key(optimizer: ConfiguredPlugin, attribute: str) -> Path:
+    """Return the key without which an optimizer does not have an attribute: one of its correction, or its name."""
+    code = optimizer.plugin.code
+    for option in fields(type(code.options)) if isinstance(code, Corrected) else ():
+        without = evolve(code, options=evolve(code.options, **{option.name: option.default}))
+        if not hasattr(_built(evolve(optimizer, plugin=evolve(optimizer.plugin, code=without))), attribute):
+            return (*DELAY, option.name)
+    return ("optimizer", "name")
+
+
+def _off(key: Path) -> str:
+    return f"leave out {_dotted(key)}" if key[: len(DELAY)] == DELAY else "choose another optimizer"
+
+
+def _dotted(key: Path) -> str:
+    return ".".join(map(str, key))

@@ -29,9 +29,11 @@ from petra_graph.graph.build_graph import NodeInput, build_graph
 from petra_graph.graph.node_graph import NodeGraph
 from petra_graph.kinds.architecture import expand
 from petra_graph.kinds.block import BLOCK, BlockDeclaration
+from petra_graph.kinds.correction import CORRECTION, DELAY, ONCE_OPTIONS, Corrected
 from petra_graph.kinds.data_set import DataFacts, completed_options, declared_facts, declared_samples
 from petra_graph.kinds.graph_pass import GRAPH_PASS, GraphPassDeclaration
 from petra_graph.kinds.logger import LOGGER, missing_package
+from petra_graph.kinds.optimizer import OPTIMIZER
 from petra_graph.kinds.plugin import FIRST_PARTY, Plugin, read_options
 from petra_graph.kinds.plugin_kind import PluginKind
 from petra_graph.planning.check.checked_spec import CheckedSpec, ConfiguredPlugin, given_stages
@@ -40,7 +42,7 @@ from petra_graph.program.method import Method
 from petra_graph.program.placement import Partition
 from petra_graph.record.plugin_packages import packages_then
 from petra_graph.registry.discovery import JOINTS
-from petra_graph.registry.first_party import or_missing
+from petra_graph.registry.first_party import OF_TABLES, how_to_install, or_missing
 from petra_graph.registry.joints import not_installed
 from petra_graph.registry.local_plugins import code_problem, missing_module
 from petra_graph.registry.registry import Registry, discover
@@ -90,6 +92,10 @@ def check_spec(
     check.hint_at_misplaced_options()
     plugins = {kind.table: check.plugin_of(kind) for kind in registry.kinds if kind.table and not kind.several}
     lists = {kind.table: check.plugins_of(kind) for kind in registry.kinds if kind.several}
+    correction = check.correction()
+    if correction is not None and (optimizer := plugins["optimizer"]) is not None:
+        code = Corrected(optimizer.plugin, correction.plugin, correction.options, loaded.layers.locate)
+        plugins["optimizer"] = attrs.evolve(optimizer, plugin=attrs.evolve(optimizer.plugin, code=code))
     unread: Sequence[Problem] = ()
     if facts is None:
         plugins["data"], unread = check.completed(plugins["data"])
@@ -127,6 +133,7 @@ def check_spec(
         metrics=lists["metric"],
         added={table: found for table, found in lists.items() if table not in PLUGIN_LISTS},
         passes=passes,
+        correction=correction,
         unchecked_blocks=tuple(dict.fromkeys(node.spec.block for node in nodes if node.plugin is None)),
         **cast(Mapping[str, ConfiguredPlugin], plugins),
     )
@@ -188,6 +195,8 @@ class _Check:
     def with_owners(self, kind: PluginKind, options: Path, problem: Problem) -> Problem:
         """Name the plugins that have an option which the one at hand does not have; blocks are too many."""
         *table, key = problem.path
+        if kind is OPTIMIZER and problem.at_key and key in ONCE_OPTIONS:
+            return _as_correction(problem, key, self.loaded.values["optimizer"]["options"][key])
         if kind is BLOCK or not problem.at_key or tuple(table) != options or key in USUAL_KEYS:
             return problem
         owners = [name for name in self.registry.names(kind) if self.option_hint(kind, name, str(key), "options")]
@@ -209,6 +218,28 @@ class _Check:
         path = (table, "options")
         options = self.options(plugin, part.options, path)
         return None if options is None else ConfiguredPlugin(plugin=plugin, options=options, path=path)
+
+    def correction(self) -> ConfiguredPlugin | None:
+        """Resolve the correction of late gradients and read its options."""
+        table = getattr(self.loaded.parts.get(DELAY[:1]), "delay", None)
+        if table is None:
+            return None
+        if not self.registry.names(CORRECTION):
+            dotted = ".".join(map(str, DELAY))
+            hint = how_to_install(OF_TABLES[dotted])
+            self.problems.add(
+                [
+                    Problem(
+                        message=f"{OF_TABLES[dotted]} is not installed, which reads [{dotted}]", hint=hint, path=DELAY
+                    )
+                ]
+            )
+            return None
+        plugin = self.resolve(CORRECTION, str(DELAY[-1]), DELAY)
+        options = None if plugin is None else self.options(plugin, table, DELAY)
+        if plugin is None or options is None:
+            return None
+        return ConfiguredPlugin(plugin=plugin, options=options, path=DELAY)
 
     def plugins_of(self, kind: PluginKind) -> tuple[ConfiguredPlugin, ...]:
         """Resolve the plugins of a kind's array of tables, each of which may be there once; a metric once under each name."""
@@ -408,6 +439,15 @@ class _Check:
 
 def _as_head(node: NodeInput) -> NodeInput:
     return attrs.evolve(node, spec=attrs.evolve(node.spec, kind="head"))
+
+
+def _as_correction(problem: Problem, key: str, value: Any) -> Problem:
+    """Say what to write in place of an option that has become a key of `[optimizer.delay]`."""
+    where = "[optimizer.delay], which is for any optimizer"
+    if value in (False, "none"):
+        return attrs.evolve(problem, hint=f"leave it out: it is a key of {where}")
+    in_shell = f"--set optimizer.delay.{key}={str(value).lower()}"
+    return attrs.evolve(problem, hint=f"write {key} = {shown(value)} in {where}", set_hint=in_shell)
 
 
 def _likely_head(nodes: list[NodeInput]) -> NodeInput | None:

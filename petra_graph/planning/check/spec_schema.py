@@ -11,6 +11,7 @@ from typing import Any
 
 from petra_graph.errors import PetraGraphError
 from petra_graph.kinds.block import BLOCK
+from petra_graph.kinds.correction import CORRECTION
 from petra_graph.kinds.declaration import NoOptions
 from petra_graph.kinds.plugin import Plugin
 from petra_graph.kinds.plugin_kind import PluginKind
@@ -32,6 +33,10 @@ def spec_schema(registry: Registry) -> Schema:
             table = tables[kind.table]["items"] if kind.several else tables[kind.table]
             _name_plugins(table, "name", registry, kind, complete=kind.several)
     _name_plugins(tables["graph"]["properties"]["node"]["items"], "block", registry, BLOCK, complete=True)
+    for correction in _usable(registry, CORRECTION, registry.names(CORRECTION)):
+        described = tables["optimizer"]["properties"]["delay"]["description"]
+        options = class_schema(correction.declaration.options, complete=False)
+        tables["optimizer"]["properties"]["delay"] = {**options, "description": described}
     tables["method"]["properties"]["name"]["enum"] = sorted(METHODS)
     names = {"type": "string", "minLength": 1}
     tables["extends"] = {

@@ -90,8 +90,9 @@ class MeasuredNetwork(CheckedSpec):
     def settings(self) -> Mapping[str, Any]:
         """The settings that a profile must have been taken with, in addition to the network."""
         passes = {one.plugin.name: as_mapping(one.options) for one in self.passes}
+        delay = None if self.correction is None else self.correction.options
         return settings_of(
-            self.spec, (self.optimizer.plugin.name, self.optimizer.options), self.loss.plugin.name, passes
+            self.spec, (self.optimizer.plugin.name, self.optimizer.options, delay), self.loss.plugin.name, passes
         )
 
     def costs(self) -> CostTable:
@@ -113,7 +114,7 @@ class MeasuredNetwork(CheckedSpec):
         owners = {plugin.distribution for plugin in used if plugin is not None}
         known = _known_costs if owners == {FIRST_PARTY} else self.known_costs
         del known[:-_KNOWN_NETWORKS]
-        key = (nodes, plugins, self.facts, spec.data.batch, spec.precision, spec.optimizer.clip)
+        key = (nodes, plugins, self.facts, spec.data.batch, spec.precision, spec.optimizer.clip, self.correction)
         return known.get(key, self._measured_costs)
 
     def _measured_costs(self) -> CostTable:

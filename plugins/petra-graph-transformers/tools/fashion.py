@@ -25,7 +25,7 @@ ADAMW: dict[str, Any] = {"optimizer.name": "adamw", "optimizer.options.lr": 2e-3
 ONCE: dict[str, Any] = {"data.batch": 64, "method.accumulation": 1}
 EIGHT: dict[str, Any] = ADAMW | {"data.batch": 8, "method.accumulation": 8}
 BACKPROP = {"method.name": "backprop", "method.schedule": "sequential"}
-SPIKE: dict[str, Any] = {"optimizer.options.correction": "spike"}
+SPIKE: dict[str, Any] = {"optimizer.delay.correction": "spike"}
 
 
 def muon(rate: float) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Muon: torch's own steps of matrices, AdamW's of the others, the formula, and the spike of late gradients."""
+"""Muon: torch's own steps of matrices, AdamW's of the others, and the formula."""
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ from petra_graph.catalog.optimizers.builders import adam, muon
 from petra_graph.catalog.optimizers.declared_optimizers import AdamWOptions, MuonOptions
 from petra_graph.catalog.optimizers.matrix_optimizer import MATRICES
 from petra_graph.catalog.optimizers.muon import adjusted, orthogonal
-from petra_graph.catalog.optimizers.spike_compensation import CompensatedAdam
 from petra_graph.kinds.optimizer import ParameterGroups
 
 ROUNDING = 1e-12
@@ -34,7 +33,7 @@ HOW = [
 class Run:
     """Parameters of each kind with an optimizer of them."""
 
-    def __init__(self, delay=None, dtype=torch.float32, **options):
+    def __init__(self, dtype=torch.float32, **options):
         generator = torch.Generator().manual_seed(0)
         shapes = [*MATRIX_SHAPES, *OTHER_SHAPES]
         made = [nn.Parameter(torch.randn(shape, generator=generator, dtype=dtype)) for shape in shapes]
@@ -42,16 +41,10 @@ class Run:
         decayed = [*self.others[1:], *self.matrices]
         groups = ParameterGroups(decayed=decayed, undecayed=[self.others[0]], tables=[self.others[2]])
         self.optimizer = muon(groups, MuonOptions(lr=0.01, **options))
-        if delay is not None:
-            self.set_delay(delay)
 
     @property
     def parameters(self):
         return [*self.matrices, *self.others]
-
-    def set_delay(self, delay):
-        for group in self.optimizer.param_groups:
-            group["staleness"] = delay
 
     def step(self, number, without=()):
         give_gradients(self.parameters, number, without)
@@ -93,16 +86,12 @@ def test_matrices_are_torchs_to_the_bit(how, dtype, ns_steps):
             assert torch.equal(theirs.state[own]["momentum_buffer"], run.optimizer.state[parameter]["momentum_buffer"])
 
 
-@pytest.mark.parametrize(("correction", "delay"), [("none", None), ("spike", 0.0), ("spike", 2.5)])
-def test_the_others_are_adamws_to_the_bit(correction, delay):
-    run = Run(delay, correction=correction, weight_decay=0.1, betas=(0.8, 0.99))
+def test_the_others_are_adamws_to_the_bit():
+    run = Run(weight_decay=0.1, betas=(0.8, 0.99))
     copies = [nn.Parameter(one.detach().clone()) for one in run.others]
     groups = ParameterGroups(decayed=copies[1:], undecayed=copies[:1])
-    options = AdamWOptions(lr=0.01, weight_decay=0.1, betas=(0.8, 0.99), correction=correction)
+    options = AdamWOptions(lr=0.01, weight_decay=0.1, betas=(0.8, 0.99))
     plain = adam(groups, options)
-    for group in plain.param_groups:
-        if delay is not None:
-            group["staleness"] = delay
     for number in range(10):
         run.step(number)
         for own, parameter in zip(copies, run.others, strict=True):
@@ -157,55 +146,6 @@ def test_a_steps_elements_are_as_large_as_adamws():
     assert parameter.detach().square().mean().sqrt().item() == pytest.approx(0.2, rel=0.2)
 
 
-def late_by_hand(w, gradients, delay, *, lr, momentum, nesterov, weight_decay):
-    """The spike, as SGD has it: v = m v + g, and the step a v + b g, whatever its scale."""
-    v, ahead = np.zeros_like(w), delay + (1 if nesterov else 0)
-    for g in gradients:
-        v = momentum * v + g
-        kept = momentum**ahead
-        step = orthogonal_by_hand(kept * v + (1 - kept) / (1 - momentum) * g, 5)
-        w = (1 - lr * weight_decay) * w - lr * 0.2 * max(w.shape) ** 0.5 * step
-    return w
-
-
-@pytest.mark.parametrize("nesterov", [True, False])
-@pytest.mark.parametrize("delay", [0.0, 1.0, 1.5, 5.0])
-def test_a_late_gradient_has_its_missed_steps_at_once(delay, nesterov):
-    generator = np.random.default_rng(0)
-    start, gradients = generator.standard_normal((4, 6)), generator.standard_normal((6, 4, 6))
-    how = {"lr": 0.1, "momentum": 0.8, "nesterov": nesterov, "weight_decay": 0.2}
-    parameter = nn.Parameter(torch.from_numpy(start.copy()))
-    groups = ParameterGroups(decayed=[parameter], undecayed=[])
-    optimizer = muon(groups, MuonOptions(correction="spike", **how))
-    optimizer.param_groups[0]["staleness"] = delay
-    for gradient in gradients:
-        parameter.grad = torch.from_numpy(gradient)
-        optimizer.step()
-    expected, without = (late_by_hand(start, gradients, late, **how) for late in (delay, delay + 2))
-    near = np.abs(parameter.detach().numpy() - expected).max()
-    assert near < ROUGH * 0.1
-    assert np.abs(without - expected).max() > 2 * near
-
-
-def test_at_a_delay_of_one_momentum_is_nesterovs():
-    nesterov, late = Run(nesterov=True), Run(1.0, nesterov=False, correction="spike")
-    for number in range(10):
-        nesterov.step(number)
-        late.step(number)
-    assert all(map(torch.equal, nesterov.matrices, late.matrices))
-    assert not torch.equal(nesterov.others[0], late.others[0])  # AdamW has a delay as well
-
-
-@pytest.mark.parametrize("nesterov", [True, False])
-@pytest.mark.parametrize("delay", [None, 0.0])
-def test_without_delay_the_spike_is_none_to_the_bit(delay, nesterov):
-    plain, same = Run(nesterov=nesterov), Run(delay, nesterov=nesterov, correction="spike")
-    for number in range(10):
-        plain.step(number)
-        same.step(number)
-        expect_same(plain, same)
-
-
 def test_groups_are_matrices_then_other_decayed_then_undecayed():
     run = Run(weight_decay=0.1)
     groups = run.optimizer.param_groups
@@ -225,15 +165,12 @@ def test_matrices_keep_one_momentum_and_no_more():
     assert all(run.optimizer.state[one].keys() == {"step", "exp_avg", "exp_avg_sq"} for one in run.others)
 
 
-@pytest.mark.parametrize("correction", ["none", "spike"])
-def test_restored_state_continues_to_the_bit(correction):
+def test_restored_state_continues_to_the_bit():
     def course(run, numbers):
         for number in numbers:
-            if correction == "spike":
-                run.set_delay((0.0, 0.5, 1.0, 3.0)[number % 4])
             run.step(number, without=(1, 8) if number == 2 else ())
 
-    straight, resumed = Run(correction=correction), Run(correction=correction)
+    straight, resumed = Run(), Run()
     course(straight, range(5))
     for own, value in zip(resumed.parameters, straight.parameters, strict=True):
         own.data = value.detach().clone()
@@ -243,14 +180,6 @@ def test_restored_state_continues_to_the_bit(correction):
     expect_same(straight, resumed)
 
 
-def test_the_correction_is_chosen_by_the_option():
-    for correction in ("none", "spike"):
-        optimizer = Run(correction=correction).optimizer
-        assert isinstance(optimizer, CompensatedAdam) == (correction == "spike")
-        assert all(("staleness" in group) == (correction == "spike") for group in optimizer.param_groups)
-
-
-@pytest.mark.parametrize("options", [{"nesterov": True}, {"nesterov": False, "correction": "spike"}])
-def test_what_looks_ahead_needs_a_momentum(options):
+def test_nesterov_momentum_needs_a_momentum():
     with pytest.raises(ValueError, match="needs a momentum above 0"):
-        MuonOptions(momentum=0.0, **options)
+        MuonOptions(momentum=0.0)

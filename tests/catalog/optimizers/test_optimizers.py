@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from copy import deepcopy
-from itertools import product
 from types import SimpleNamespace
 
 import numpy as np
@@ -20,8 +19,6 @@ from petra_graph.catalog.optimizers.declared_optimizers import (
     SgdOptions,
     SoapOptions,
 )
-from petra_graph.catalog.optimizers.error_feedback import FeedbackAdam, FeedbackNadam, FeedbackSgd
-from petra_graph.catalog.optimizers.spike_compensation import CompensatedAdam, CompensatedSgd
 from petra_graph.kinds.optimizer import ParameterGroups
 
 ROUNDING = 1e-12
@@ -31,15 +28,8 @@ ALL_OPTIMIZERS = [
     (adam, AdamOptions(weight_decay=0.1)),
     (adam, AdamWOptions(weight_decay=0.1)),
     (nadam, NadamOptions(weight_decay=0.1)),
-    (sgd, SgdOptions(weight_decay=0.1, correction="spike", predict=True)),
-    (adam, AdamWOptions(weight_decay=0.1, correction="spike", predict=True)),
-    (sgd, SgdOptions(weight_decay=0.1, correction="error-feedback")),
-    (nadam, NadamOptions(weight_decay=0.1, correction="error-feedback")),
-    (adam, AdamOptions(weight_decay=0.1, correct_discrepancy=True)),
-    (sgd, SgdOptions(weight_decay=0.1, correction="error-feedback", correct_discrepancy=True)),
     (lars, LarsOptions(weight_decay=0.1)),
     (muon, MuonOptions(weight_decay=0.1)),
-    (muon, MuonOptions(weight_decay=0.1, correction="spike")),
     (soap, SoapOptions(weight_decay=0.1)),
 ]
 ids = [build.__name__ for build, _ in ALL_OPTIMIZERS]
@@ -189,56 +179,6 @@ def test_lars_steps_in_proportion_to_the_weights_not_the_gradient():
         steps.append(1 - parameter.detach())
     torch.testing.assert_close(torch.full((3,), 0.01, dtype=torch.float64), steps[0])
     torch.testing.assert_close(steps[0], steps[1])
-
-
-CORRECTING = {
-    "spike": {sgd: CompensatedSgd, adam: CompensatedAdam},
-    "error-feedback": {sgd: FeedbackSgd, adam: FeedbackAdam, nadam: FeedbackNadam},
-}
-METHODS = {"predict": "predicted_weights", "correct_discrepancy": "earlier_weights"}
-
-
-@pytest.mark.parametrize(
-    ("build", "options", "plain"),
-    [
-        (sgd, SgdOptions(), torch.optim.SGD),
-        (adam, AdamOptions(), torch.optim.Adam),
-        (adam, AdamWOptions(), torch.optim.AdamW),
-        (nadam, NadamOptions(), torch.optim.NAdam),
-    ],
-)
-def test_corrections_are_chosen_by_options_and_without_them_the_optimizer_is_torchs(build, options, plain):
-    groups = ParameterGroups(decayed=[torch.nn.Parameter(torch.ones(3))], undecayed=[])
-    corrections = ["none", *(name for name, classes in CORRECTING.items() if build in classes)]
-    for correction, asked in product(corrections, [None, *METHODS] if build is not nadam else [None]):
-        if (correction, asked) == ("error-feedback", "predict"):
-            continue  # refused
-        optimizer = build(groups, type(options)(correction=correction, **{asked: True} if asked else {}))
-        assert [one for one, method in METHODS.items() if hasattr(optimizer, method)] == [asked] * (asked is not None)
-        found = [name for name, classes in CORRECTING.items() if isinstance(optimizer, classes.get(build, ()))]
-        assert found == [correction] * (correction != "none")
-        assert (type(optimizer) is plain) == (correction == "none" and asked is None)
-        assert [group["weight_decay"] for group in optimizer.param_groups] == [options.weight_decay, 0.0]
-        if build is adam:
-            assert optimizer.param_groups[0]["decoupled_weight_decay"] == (plain is torch.optim.AdamW)
-
-
-@pytest.mark.parametrize("options", [SgdOptions, AdamOptions, AdamWOptions])
-def test_prediction_goes_with_no_correction_that_it_does_not_expect(options):
-    with pytest.raises(ValueError, match='expects steps without correction = "error-feedback"; set predict = false'):
-        options(predict=True, correction="error-feedback")
-    with pytest.raises(ValueError, match="set one of them to false"):
-        options(predict=True, correct_discrepancy=True)
-
-
-@pytest.mark.parametrize("how", [{"correction": "spike"}, {"predict": True}])
-@pytest.mark.parametrize(
-    ("options", "without"),
-    [(SgdOptions, {"momentum": 0.0, "nesterov": False}), (AdamWOptions, {"betas": (0.0, 0.999)})],
-)
-def test_a_correction_that_counts_on_momentum_needs_one(options, without, how):
-    with pytest.raises(ValueError, match=f"{next(iter(how))} = .* needs .* above 0"):
-        options(**without, **how)
 
 
 @pytest.mark.parametrize(

@@ -36,9 +36,6 @@ def test_every_option_has_its_value(prepared):
         "momentum": 0.9,
         "nesterov": True,
         "weight_decay": 0.0,
-        "correction": "none",
-        "predict": False,
-        "correct_discrepancy": False,
     }
     assert spec.data.options["crop_padding"] == 1
     assert {"mean", "std", "test_share"} <= set(spec.data.options)

@@ -190,10 +190,10 @@ def test_a_dry_run_lists_all_combinations_and_starts_none(spec, capsys):
 
 def test_a_warning_of_some_combinations_names_them(spec, capsys):
     # "no stage has a delay" stood there as if `petra` had none.
-    predicted = ("optimizer.name=adamw", "optimizer.options={predict=true}")
+    predicted = ("optimizer.name=adamw", "optimizer.delay={predict=true}")
     words = ["run", "shared.toml", "--dry-run", "--sweep", "method.name=petra,backprop", "--set", predicted[0]]
     assert main([*words, "--set", predicted[1]]) == 0
-    assert "predict = true changes nothing: no stage has a delay (method=backprop)" in capsys.readouterr().err
+    assert "[optimizer.delay] changes nothing: no stage has a delay (method=backprop)" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

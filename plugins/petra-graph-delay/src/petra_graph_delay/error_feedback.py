@@ -15,21 +15,13 @@ Decision: every stage keeps its last step, also without delay, since the next wi
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from petra_graph.catalog.optimizers.late_steps import (
-    LateSteps,
-    adam_steps,
-    add_scaled,
-    measured_steps,
-    scale_of,
-    sgd_steps,
-    undelayed,
-)
-from petra_graph.catalog.optimizers.spike_compensation import KnowsDelay, delay_of
+from petra_graph_delay.late_steps import LateSteps, add_scaled, late_steps, scale_of, undelayed
+from petra_graph_delay.optimizer_wrapper import OptimizerWrapper, delay_of
 
 # p parameter, u step of the base optimizer, D delay in updates
 
@@ -38,22 +30,19 @@ _LAST = "last_step"
 _SCALE = scale_of(_LAST)
 
 
-class ErrorFeedback(KnowsDelay):
-    """Corrects the steps of the optimizer class that follows it."""
+class ErrorFeedback(OptimizerWrapper):
+    """Error feedback of any optimizer."""
 
     largest_staleness = 1.0
     """The mean delay in updates up to which the correction holds."""
-
-    base_steps: ClassVar[Any] = staticmethod(measured_steps)
-    """(self, the step of the class that follows) -> the `LateSteps` of one update."""
 
     @torch.no_grad()
     def step(self, closure: None = None) -> None:  # type: ignore[override]  # no caller passes a closure
         """Update every parameter that has a gradient, once."""
         if not any(map(delay_of, self.param_groups)):
-            undelayed(self, super().step, _LAST)
+            undelayed(self.inner, _LAST)
             return
-        for now in self.base_steps(self, super().step):
+        for now in late_steps(self.inner):
             self._correct(now, delay_of(now.group))
 
     def _correct(self, now: LateSteps, delay: float) -> None:
@@ -72,19 +61,3 @@ def _held(state: dict[str, Any], direction: Tensor) -> Tensor:
     """Return a copy, in the memory of the last one."""
     held: Tensor = state.get(_LAST, torch.empty_like(direction))
     return held.copy_(direction)
-
-
-class FeedbackSgd(ErrorFeedback, torch.optim.SGD):
-    """SGD with error feedback, of torch's arguments."""
-
-    base_steps = staticmethod(sgd_steps)
-
-
-class FeedbackAdam(ErrorFeedback, torch.optim.Adam):
-    """Adam, or with `decoupled_weight_decay` AdamW, with error feedback, of torch's arguments."""
-
-    base_steps = staticmethod(adam_steps)
-
-
-class FeedbackNadam(ErrorFeedback, torch.optim.NAdam):
-    """NAdam with error feedback, of torch's arguments."""

@@ -2,36 +2,39 @@
 
 from __future__ import annotations
 
-from copy import deepcopy
 from functools import partial
 from math import exp
 
 import pytest
 import torch
-from torch import nn
-
-from petra_graph.catalog.optimizers.discrepancy_correction import (
+from delayed_quadratic import delayed
+from stepping import (
+    ADAM,
+    SGD,
     EarlierAdam,
-    EarlierCompensatedAdam,
-    EarlierCompensatedSgd,
     EarlierFeedbackAdam,
     EarlierFeedbackSgd,
     EarlierSgd,
+    EarlierSpikeAdam,
+    EarlierSpikeSgd,
+    FeedbackAdam,
+    FeedbackSgd,
+    SpikeAdam,
+    SpikeSgd,
+    made,
+    set_delay,
+    step,
 )
-from petra_graph.catalog.optimizers.error_feedback import FeedbackAdam, FeedbackSgd
-from petra_graph.catalog.optimizers.spike_compensation import CompensatedAdam, CompensatedSgd
-from tests.catalog.optimizers.delayed_quadratic import delayed
-from tests.catalog.optimizers.test_spike_compensation import ADAM, SGD, expect_same, made, set_delay, step
+from torch import nn
+
+from tests.support.pairwise import pairs_of
 
 EXACT = 1e-12
 PAIRS = [
-    *(
-        (base, build, SGD[1])
-        for base, build in [(torch.optim.SGD, EarlierSgd), (CompensatedSgd, EarlierCompensatedSgd)]
-    ),
+    *((base, build, SGD[1]) for base, build in [(torch.optim.SGD, EarlierSgd), (SpikeSgd, EarlierSpikeSgd)]),
     (FeedbackSgd, EarlierFeedbackSgd, SGD[3]),
     *((base, build, ADAM[6]) for base, build in [(torch.optim.Adam, EarlierAdam), (FeedbackAdam, EarlierFeedbackAdam)]),
-    (CompensatedAdam, EarlierCompensatedAdam, ADAM[2]),
+    (SpikeAdam, EarlierSpikeAdam, ADAM[2]),
 ]
 DELAYS = (0.0, 0.5, 1.0, 2.0, 5.0)
 
@@ -55,10 +58,11 @@ def test_the_estimate_is_the_mean_of_late_steps_taken_back(build, _base, how, de
         assert estimate.item() == pytest.approx(history[-1] - delay * delta, rel=EXACT)
 
 
-@pytest.mark.parametrize(("base", "build", "how"), PAIRS)
-@pytest.mark.parametrize("foreach", [None, True, False])
-@pytest.mark.parametrize("delay", [None, 0.0, 1.0, 2.5])
-def test_its_steps_are_those_of_the_optimizer_without_it(base, build, how, foreach, delay):
+@pytest.mark.parametrize(
+    ("pair", "foreach", "delay"), pairs_of(range(len(PAIRS)), [None, True, False], [None, 0.0, 1.0, 2.5])
+)
+def test_its_steps_are_those_of_the_optimizer_without_it(pair, foreach, delay):
+    base, build, how = PAIRS[pair]
     """To the bit without delay, and to rounding with it."""
     same = partial(torch.allclose, rtol=1e-5, atol=1e-6) if delay else torch.equal
     plain, other = (made(one, delay, foreach=foreach, **how) for one in (base, build))
@@ -92,23 +96,6 @@ def test_parameters_without_a_step_are_left_out_and_at_no_delay_all():
     step(parameters, optimizer, 0, without=(0, 2, 3, 4))
     assert [id(one) for one, _ in optimizer.earlier_weights(3)] == [id(parameters[1])]
     assert optimizer.earlier_weights(0) == []
-
-
-@pytest.mark.parametrize(("_base", "build", "how"), PAIRS)
-def test_restored_state_continues_to_the_bit_while_the_delay_changes(build, _base, how):
-    def course(run, numbers):
-        for number in numbers:
-            set_delay(run[1], DELAYS[number % 5])
-            step(*run, number)
-
-    straight, resumed = made(build, **how), made(build, **how)
-    course(straight, range(6))
-    for own, value in zip(resumed[0], straight[0], strict=True):
-        own.data = value.detach().clone()
-    resumed[1].load_state_dict(deepcopy(straight[1].state_dict()))
-    course(straight, range(6, 12))
-    course(resumed, range(6, 12))
-    expect_same(straight, resumed)
 
 
 @pytest.mark.parametrize("build", [EarlierSgd, EarlierAdam])

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import copy
 import random
+from itertools import product
 from math import ceil, exp, hypot, sin, sqrt
+from pathlib import Path
 
 import attrs
 import pytest
@@ -21,7 +23,7 @@ from petra_graph.kinds.block import BLOCK
 from petra_graph.kinds.lr_schedule import Horizon
 from petra_graph.registry.local_plugins import resolve_local
 from petra_graph.spec.model import ClipSpec, LrScheduleSpec
-from tests.support.pairwise import pairs_of
+from tests.support.pairwise import pairwise, thinned
 from tests.support.pipelines import BLOCKS, Quadratic, node, pipeline
 
 EXACT = 1e-12
@@ -50,7 +52,7 @@ class AffineHead(Head, Affine):
 @pytest.fixture(autouse=True)
 def blocks(monkeypatch):
     for name, kind in (("affine", "Affine"), ("affine-head", "AffineHead")):
-        monkeypatch.setitem(BLOCKS, name, resolve_local(BLOCK, f"{__name__}:{kind}", ()))
+        monkeypatch.setitem(BLOCKS, name, resolve_local(BLOCK, f"{Path(__file__).stem}:{kind}", ()))
 
 
 @pytest.fixture(autouse=True)
@@ -240,9 +242,16 @@ RULES = {
 }
 
 
+def by_factor(row):
+    return dict(zip(("rule", "depths", "k", "clip", "delay_epochs"), row, strict=True))
+
+
+ROWS = list(product(RULES, [(3, 2, 1), (5, 3, 1), (2, 2, 1)], [1, 2, 3], [False, True], [0, 1.5]))
+PAIRS, TRIPLES = (pairwise(ROWS, by_factor, together) for together in (2, 3))
+
+
 @pytest.mark.parametrize(
-    ("rule", "depths", "k", "clip", "delay_epochs"),
-    pairs_of(RULES, [(3, 2, 1), (5, 3, 1), (2, 2, 1)], [1, 2, 3], [False, True], [0, 1.5]),
+    ("rule", "depths", "k", "clip", "delay_epochs"), thinned(list(dict.fromkeys((*PAIRS, *TRIPLES))), PAIRS)
 )
 def test_the_weights_are_those_of_plain_floats(rule, depths, k, clip, delay_epochs):
     case, numbers = Case(rule, depths, k, clip, delay_epochs), random.Random(0)

@@ -18,13 +18,13 @@ from tests.support.runs import MICRO_BATCHES, SPEC, only_run, weights_bytes, wit
 from tests.support.stopping import StopAt
 
 CORRECTS = {
-    "prediction": ["optimizer.options.predict=true"],
-    "discrepancy": ["optimizer.options.correct_discrepancy=true"],
-    "error feedback": ["optimizer.options.correction=error-feedback"],
+    "prediction": ["optimizer.delay.predict=true"],
+    "discrepancy": ["optimizer.delay.correct_discrepancy=true"],
+    "error feedback": ["optimizer.delay.correction=error-feedback"],
 }
 ADAM = ["optimizer.name=adam", "optimizer.options.lr=0.002"]
 LOCKSTEP = ["method.schedule=lockstep", "method.accumulation=1"]
-SPIKE = "optimizer.options.correction=spike"
+SPIKE = "optimizer.delay.correction=spike"
 HOW = {
     "prediction, windows of three": CORRECTS["prediction"],
     "prediction, lockstep": [*CORRECTS["prediction"], *LOCKSTEP],
@@ -62,9 +62,9 @@ ALSO = {
     "the spike and a rate by delay": [SPIKE, *BY_DELAY, "method.accumulation=1"],
 }
 OFF = [
-    "optimizer.options.predict=false",
-    "optimizer.options.correct_discrepancy=false",
-    "optimizer.options.correction=none",
+    "optimizer.delay.predict=false",
+    "optimizer.delay.correct_discrepancy=false",
+    "optimizer.delay.correction=none",
 ]
 GRID = ["precision.streams=grid"]
 
@@ -198,11 +198,12 @@ def test_other_weights_are_refused_where_a_backward_uses_those_of_its_forward(wr
     message = (
         f'optimizer "{name}" {does}, and under method "{method}" the backward of stage 1 uses those of its forward '
     )
-    hint = f'set {option} = false, or method.name = "petra" or "dsp", whose backwards use the current parameters'
-    given = [(spec, [*REFUSED[how], *CORRECTS[correction]], f"--set optimizer.options.{option}=true: ")]
-    if how != "adam":  # another optimizer than the file's has none of its options
-        in_the_file = write("own.toml", SPEC.replace("lr = 0.05 }", f"lr = 0.05, {option} = true }}"))
-        given.append((in_the_file, REFUSED[how], "own.toml:24:"))
+    hint = f'leave out optimizer.delay.{option}, or method.name = "petra" or "dsp", whose backwards use the current parameters'
+    in_the_file = write("own.toml", SPEC.replace("lr = 0.05 }", f"lr = 0.05 }}\ndelay = {{ {option} = true }}"))
+    given = [
+        (spec, [*REFUSED[how], *CORRECTS[correction]], f"--set optimizer.delay.{option}=true: "),
+        (in_the_file, REFUSED[how], "own.toml:25:"),
+    ]
     for verb in ("run", "plan"):
         for source, settings, where in given:
             assert main([verb, source, *words(settings)]) == 2
@@ -224,7 +225,7 @@ def test_under_petra_another_key_lets_backwards_use_the_current_weights(spec, ca
     """The way out that was named, method.name = "petra", was the method that the run had."""
     settings = [*stores, *CORRECTS["prediction"]]
     assert main(["run", spec, *words(settings)]) == 2
-    assert f"help: set predict = false, or {remedy}" in " ".join(capsys.readouterr().err.split())
+    assert f"help: leave out optimizer.delay.predict, or {remedy}" in " ".join(capsys.readouterr().err.split())
     taken = remedy.replace(" ", "").replace('"', "")
     assert main(["run", spec, "--dry-run", *words([*settings, taken])]) == 0
 
@@ -244,9 +245,9 @@ def test_error_feedback_is_refused_where_a_delay_is_above_one_update(spec, capsy
         assert main([verb, spec, *words([f"optimizer.name={name}", *settings, *CORRECTS["error feedback"]])]) == 2
         said = " ".join(capsys.readouterr().err.split())
         assert (
-            f'--set optimizer.options.correction=error-feedback: optimizer "{name}" with correction = "error-feedback" is for '
+            f'--set optimizer.delay.correction=error-feedback: optimizer "{name}" with optimizer.delay.correction is for '
             f"delays of at most 1 update, and {delay} help: set method.max_staleness = 1.0 instead of method.accumulation, or "
-            'method.schedule to one with less delay, or use the correction "spike" of sgd, adam and adamw, which is for any delay'
+            "method.schedule to one with less delay, or leave out optimizer.delay.correction"
         ) in said
     assert not Path("runs").exists()
 
@@ -257,7 +258,9 @@ def test_error_feedback_is_refused_where_a_delay_is_above_one_update(spec, capsy
     ids=str,
 )
 def test_what_the_refusal_of_error_feedback_names_works(write, remedy):
-    text = SPEC.replace("accumulation = 3\n", "").replace("lr = 0.05 }", 'lr = 0.05, correction = "error-feedback" }')
+    text = SPEC.replace("accumulation = 3\n", "").replace(
+        "lr = 0.05 }", 'lr = 0.05 }\ndelay = { correction = "error-feedback" }'
+    )
     spec = write("feedback.toml", text)
     assert main(["run", spec, "--dry-run"]) == 2
     assert main(["run", spec, "--dry-run", *words(remedy)]) == 0
@@ -290,11 +293,11 @@ def test_prediction_is_refused_beside_what_it_does_not_expect(spec, capsys, name
 
 
 EFFECTS = {
-    "predict = true": CORRECTS["prediction"],
-    "correct_discrepancy = true": CORRECTS["discrepancy"],
-    'correction = "spike"': [SPIKE],
-    'correction = "error-feedback"': CORRECTS["error feedback"],
-    "beta1_by_stage = true": NADAM,
+    "prediction": (CORRECTS["prediction"], "[optimizer.delay]"),
+    "discrepancy": (CORRECTS["discrepancy"], "[optimizer.delay]"),
+    "spike": ([SPIKE], "[optimizer.delay]"),
+    "error feedback": (CORRECTS["error feedback"], "[optimizer.delay]"),
+    "a beta of its own": (NADAM, "optimizer.options.beta1_by_stage = true"),
 }
 
 
@@ -302,12 +305,13 @@ EFFECTS = {
     "settings",
     [["method.name=backprop"], ["method.schedule=sequential"], ["method.name=gpipe"], ["partition.stages=1"]],
 )
-@pytest.mark.parametrize("option", EFFECTS)
-def test_without_delay_a_warning_says_that_corrections_change_nothing(spec, capsys, option, settings):
-    warning = f"optimizer.options.{option} changes nothing: no stage has a delay"
-    assert main(["run", spec, "--dry-run", *words([*settings, *EFFECTS[option]])]) == 0
+@pytest.mark.parametrize("effect", EFFECTS)
+def test_without_delay_a_warning_says_that_corrections_change_nothing(spec, capsys, effect, settings):
+    corrects, key = EFFECTS[effect]
+    warning = f"{key} changes nothing: no stage has a delay"
+    assert main(["run", spec, "--dry-run", *words([*settings, *corrects])]) == 0
     assert capsys.readouterr().err.count(warning) == 1
-    assert main(["plan", spec, *words([*settings, *EFFECTS[option]])]) == 0
+    assert main(["plan", spec, *words([*settings, *corrects])]) == 0
     assert " ".join("".join(capsys.readouterr()).split()).partition("warnings !")[2].count(warning) == 1
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import contextmanager
+from pathlib import Path
 
 import pytest
 import torch
@@ -49,7 +50,7 @@ class Quadratic:
 @pytest.fixture(autouse=True)
 def blocks(monkeypatch):
     for name, kind in (("weight", "Weight"), ("unchanged", "Unchanged")):
-        monkeypatch.setitem(BLOCKS, name, resolve_local(BLOCK, f"{__name__}:{kind}", ()))
+        monkeypatch.setitem(BLOCKS, name, resolve_local(BLOCK, f"{Path(__file__).stem}:{kind}", ()))
 
 
 class Seen(StageObserver):

@@ -25,29 +25,13 @@ that delta begins with a step, and not with zero.
 from __future__ import annotations
 
 from math import exp
-from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
 
-from petra_graph.catalog.optimizers.error_feedback import FeedbackAdam, FeedbackSgd
-from petra_graph.catalog.optimizers.late_steps import (
-    LateSteps,
-    adam_steps,
-    added,
-    measured_steps,
-    scale_of,
-    sgd_steps,
-    undelayed,
-)
-from petra_graph.catalog.optimizers.spike_compensation import (
-    CompensatedAdam,
-    CompensatedSgd,
-    KnowsDelay,
-    chunked,
-    delay_of,
-)
-from petra_graph.catalog.optimizers.weight_prediction import WeightsOfDelay
+from petra_graph_delay.known_optimizers import chunked
+from petra_graph_delay.late_steps import LateSteps, added, late_steps, scale_of, undelayed
+from petra_graph_delay.optimizer_wrapper import OptimizerWrapper, WeightsOfDelay, delay_of
 
 # w weights, delta mean step, g share of delta that is kept, D delay of a window and d of a micro-batch in updates
 
@@ -56,19 +40,16 @@ _MEAN = "mean_step"
 _SCALE = scale_of(_MEAN)
 
 
-class EarlierWeights(KnowsDelay):
-    """Estimates the earlier weights of the optimizer class that follows it, whose steps it leaves as they are."""
-
-    all_steps: ClassVar[Any] = staticmethod(measured_steps)
-    """(self, the step of the class that follows) -> the `LateSteps` of one update."""
+class EarlierWeights(OptimizerWrapper):
+    """Estimates the earlier weights of any optimizer, whose steps it leaves as they are."""
 
     @torch.no_grad()
     def step(self, closure: None = None) -> None:  # type: ignore[override]  # no caller passes a closure
         """Update every parameter that has a gradient, once, and the mean of its steps."""
         if not any(map(delay_of, self.param_groups)):
-            undelayed(self, super().step, _MEAN)
+            undelayed(self.inner, _MEAN)
             return
-        for now in self.all_steps(self, super().step):
+        for now in late_steps(self.inner):
             now.take([0.0] * len(now.p))
             self._follow(now, exp(-2 / delay_of(now.group)))
 
@@ -98,31 +79,3 @@ class EarlierWeights(KnowsDelay):
                 means, shares = ([state[_MEAN] for state in states], [delay * state[_SCALE] for state in states])
                 found += zip(w[part], added(w[part], means, shares), strict=True)
         return found
-
-
-class EarlierSgd(EarlierWeights, torch.optim.SGD):
-    """SGD with `earlier_weights`."""
-
-    all_steps = staticmethod(sgd_steps)
-
-
-class EarlierCompensatedSgd(EarlierWeights, CompensatedSgd):
-    """SGD with spike compensation and `earlier_weights`."""
-
-
-class EarlierFeedbackSgd(EarlierWeights, FeedbackSgd):
-    """SGD with error feedback and `earlier_weights`."""
-
-
-class EarlierAdam(EarlierWeights, torch.optim.Adam):
-    """Adam, or with `decoupled_weight_decay` AdamW, with `earlier_weights`."""
-
-    all_steps = staticmethod(adam_steps)
-
-
-class EarlierCompensatedAdam(EarlierWeights, CompensatedAdam):
-    """`EarlierAdam` with spike compensation."""
-
-
-class EarlierFeedbackAdam(EarlierWeights, FeedbackAdam):
-    """`EarlierAdam` with error feedback."""

@@ -8,21 +8,31 @@ be compared: a step takes scale * direction.
     Adam        first / (sqrt(second) + eps root)                                     scale lr f, f = root / (1 - beta1^t)
     AdamW       the same, and wd / f times p                                          root = sqrt(1 - beta2^t)
 
-Any other optimizer's step is measured part by part, so that no copy of all parameters is needed.
+Any other optimizer's step is measured: part by part where each parameter is stepped by itself, so that no copy of all parameters is needed.
 
 Limit: a step that is measured is rounded as the parameters are; one that is made here is rounded otherwise than torch's.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, cast
 
 import torch
 from attrs import frozen
 from torch import Tensor
 
-from petra_graph.catalog.optimizers.spike_compensation import adam_moments, adam_parameters, chunked, sgd_moments
+from petra_graph_delay.known_optimizers import (
+    adam_moments,
+    adam_parameters,
+    chunked,
+    is_adam,
+    is_sgd,
+    sgd_moments,
+    steps_by_parameter,
+    with_gradients,
+)
+from petra_graph_delay.optimizer_wrapper import OptimizerWrapper
 
 # p parameter, g gradient, v momentum buffer, m momentum, wd weight decay, t steps so far
 
@@ -64,13 +74,13 @@ def added(p: list[Tensor], others: list[Tensor], scales: Sequence[float]) -> lis
     return [one.add(other, alpha=scale) for one, other, scale in zip(p, others, scales, strict=True)]
 
 
-def undelayed(optimizer: torch.optim.Optimizer, step: Callable[[], Any], kept: str) -> None:
-    """Make the step of the base, and keep under a name of the state what it took, of scale 1."""
-    moving = [one for group in optimizer.param_groups for one in group["params"] if one.grad is not None]
+def undelayed(optimizer: torch.optim.Optimizer, kept: str) -> None:
+    """Make the step of an optimizer, and keep under a name of the state what it took, of scale 1."""
+    moving = [one for group in optimizer.param_groups for one in with_gradients(group)]
     before = [cast("Tensor", optimizer.state.get(one, {}).get(kept, torch.empty_like(one))) for one in moving]
     if moving:
         torch._foreach_copy_(before, moving)
-    step()
+    optimizer.step()
     if moving:
         torch._foreach_sub_(before, moving)
     for one, taken in zip(moving, before, strict=True):
@@ -82,30 +92,50 @@ def scale_of(kept: str) -> str:
     return f"{kept}_scale"
 
 
-def measured_steps(optimizer: torch.optim.Optimizer, step: Callable[[], Any]) -> Iterator[LateSteps]:
+def late_steps(optimizer: torch.optim.Optimizer) -> Iterator[LateSteps]:
+    """Yield the steps of one update of an optimizer."""
+    if is_sgd(optimizer):
+        return _sgd_steps(optimizer)
+    if is_adam(optimizer):
+        return _adam_steps(cast("torch.optim.Adam", optimizer))
+    innermost = optimizer.wrapped if isinstance(optimizer, OptimizerWrapper) else optimizer
+    return _measured_by_part(optimizer) if steps_by_parameter(innermost) else _measured(optimizer)
+
+
+def _measured(optimizer: torch.optim.Optimizer) -> Iterator[LateSteps]:
+    """Step once, and compare parameters."""
+    moving = [with_gradients(group) for group in optimizer.param_groups]
+    took = [[one.detach().clone() for one in p] for p in moving]
+    optimizer.step()
+    for group, p, directions in zip(optimizer.param_groups, moving, took, strict=True):
+        if p:
+            torch._foreach_sub_(directions, p)
+            yield LateSteps(group, p, directions, [1.0] * len(p), taken=True, own=True)
+
+
+def _measured_by_part(optimizer: torch.optim.Optimizer) -> Iterator[LateSteps]:
     """Step part by part, and compare parameters."""
     groups = optimizer.param_groups
     try:
         for group in groups:
-            moving = [one for one in group["params"] if one.grad is not None]
+            moving = with_gradients(group)
             for part in chunked(group, moving):
-                p: list[Tensor] = moving[part]
+                p = moving[part]
                 optimizer.param_groups = [group | {"params": p}]
                 took = [one.detach().clone() for one in p]
-                step()
+                optimizer.step()
                 torch._foreach_sub_(took, p)
                 yield LateSteps(group, p, took, [1.0] * len(p), taken=True, own=True)
     finally:
         optimizer.param_groups = groups
 
 
-def sgd_steps(optimizer: torch.optim.SGD, _step: Callable[[], Any]) -> Iterator[LateSteps]:
-    """Give the steps of SGD, without dampening and maximize."""
+def _sgd_steps(optimizer: torch.optim.Optimizer) -> Iterator[LateSteps]:
     for group in optimizer.param_groups:
         m, wd = group["momentum"], group["weight_decay"]
-        moving = [one for one in group["params"] if one.grad is not None]
+        moving = with_gradients(group)
         for part in chunked(group, moving):
-            p: list[Tensor] = moving[part]
+            p = moving[part]
             if m:
                 g, v = sgd_moments(optimizer, p, group)
                 directions = list(torch._foreach_add(g, v, alpha=m)) if group["nesterov"] else v  # noqa: SLF001  torch names it so
@@ -115,8 +145,7 @@ def sgd_steps(optimizer: torch.optim.SGD, _step: Callable[[], Any]) -> Iterator[
             yield LateSteps(group, p, directions, [group["lr"]] * len(p), taken=False, own=own)
 
 
-def adam_steps(optimizer: torch.optim.Adam, _step: Callable[[], Any]) -> Iterator[LateSteps]:
-    """Give the steps of Adam or AdamW, without amsgrad, maximize, capturable and differentiable."""
+def _adam_steps(optimizer: torch.optim.Adam) -> Iterator[LateSteps]:
     for group in optimizer.param_groups:
         parameters = adam_parameters(optimizer, group)
         for part in chunked(group, parameters):

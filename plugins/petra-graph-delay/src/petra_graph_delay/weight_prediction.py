@@ -28,24 +28,17 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from petra_graph.catalog.optimizers.spike_compensation import (
-    CompensatedAdam,
-    CompensatedSgd,
-    chunked,
-    delay_of,
-    sgd_shares,
-)
+from petra_graph_delay.known_optimizers import chunked
+from petra_graph_delay.optimizer_wrapper import OptimizerWrapper, WeightsOfDelay, delay_of
+from petra_graph_delay.spike_compensation import Spike, sgd_shares
 
 # m momentum or beta1, D delay in updates, v momentum buffer, wd weight decay, t steps so far
 
-WeightsOfDelay = list[tuple[nn.Parameter, Tensor]]
-"""Parameters, each with a tensor like it that shares no memory with it."""
 
-
-class PredictedSgd(torch.optim.SGD):
-    """SGD with `predicted_weights`."""
+class Predicted(OptimizerWrapper):
+    """Predicts the weights of SGD or Adam, plain or with the spike."""
 
     @torch.no_grad()
     def predicted_weights(self, delay: int) -> WeightsOfDelay:
@@ -53,58 +46,25 @@ class PredictedSgd(torch.optim.SGD):
 
         Parameters that have taken no step, and at a delay of 0 all, are left out: they are expected to stay.
         """
+        sgd = isinstance(self.wrapped, torch.optim.SGD)
+        began, predicted = ("momentum_buffer", self._sgd) if sgd else ("exp_avg", self._adam)
         found: WeightsOfDelay = []
         for group in self.param_groups if delay else ():
-            w = [one for one in group["params"] if "momentum_buffer" in self.state.get(one, {})]
-            of_w, of_v = _sgd_coefficients(group, delay, self._compensated(group))
-            for part in chunked(group, w):
-                v = [self.state[one]["momentum_buffer"] for one in w[part]]
-                if of_w == 1:
-                    moved = torch._foreach_add(w[part], v, alpha=of_v)  # noqa: SLF001  torch names it so
-                else:
-                    moved = torch._foreach_mul(w[part], of_w)  # noqa: SLF001
-                    torch._foreach_add_(moved, v, alpha=of_v)
-                found += zip(w[part], moved, strict=True)
-        return found
-
-    def _compensated(self, group: dict[str, Any]) -> float:
-        """The delay that the steps of a group compensate."""
-        return 0.0
-
-
-def _sgd_coefficients(group: dict[str, Any], delay: int, compensated: float) -> tuple[float, float]:
-    """Return the shares of w and v in the weights after `delay` steps without gradient."""
-    m, lr, wd = group["momentum"], group["lr"], group["weight_decay"]
-    a, b = sgd_shares(group, compensated)
-    w, v = (1.0, 0.0), (0.0, 1.0)  # as shares of w and v of now
-    for _ in range(delay):
-        g = [wd * share for share in w]
-        v = (m * v[0] + g[0], m * v[1] + g[1])
-        w = (w[0] - lr * (a * v[0] + b * g[0]), w[1] - lr * (a * v[1] + b * g[1]))
-    return w
-
-
-class PredictedCompensatedSgd(CompensatedSgd, PredictedSgd):
-    """SGD with spike compensation and `predicted_weights`."""
-
-    def _compensated(self, group: dict[str, Any]) -> float:
-        return delay_of(group)
-
-
-class PredictedAdam(torch.optim.Adam):
-    """Adam, or with `decoupled_weight_decay` AdamW, with `predicted_weights`."""
-
-    @torch.no_grad()
-    def predicted_weights(self, delay: int) -> WeightsOfDelay:
-        """Return each parameter with its expected value after `delay` more updates; as `PredictedSgd` does it."""
-        found: WeightsOfDelay = []
-        for group in self.param_groups if delay else ():
-            p = [one for one in group["params"] if "exp_avg" in self.state.get(one, {})]
+            p = [one for one in group["params"] if began in self.state.get(one, {})]
             for part in chunked(group, p):
-                found += zip(p[part], self._predicted(p[part], group, delay), strict=True)
+                found += zip(p[part], predicted(p[part], group, delay), strict=True)
         return found
 
-    def _predicted(self, p: list[Tensor], group: dict[str, Any], delay: int) -> list[Tensor]:
+    def _sgd(self, w: list[Tensor], group: dict[str, Any], delay: int) -> list[Tensor]:
+        of_w, of_v = _sgd_coefficients(group, delay, self._compensated(group))
+        v = [self.state[one]["momentum_buffer"] for one in w]
+        if of_w == 1:
+            return list(torch._foreach_add(w, v, alpha=of_v))  # noqa: SLF001  torch names it so
+        moved = list(torch._foreach_mul(w, of_w))  # noqa: SLF001
+        torch._foreach_add_(moved, v, alpha=of_v)
+        return moved
+
+    def _adam(self, p: list[Tensor], group: dict[str, Any], delay: int) -> list[Tensor]:
         first, second = ([self.state[one][key] for one in p] for key in ("exp_avg", "exp_avg_sq"))
         counts = [self.state[one]["step"].item() for one in p]
         roots = [(1 - group["betas"][1] ** count) ** 0.5 for count in counts]
@@ -125,7 +85,19 @@ class PredictedAdam(torch.optim.Adam):
 
     def _compensated(self, group: dict[str, Any]) -> float:
         """The delay that the steps of a group compensate."""
-        return 0.0
+        return delay_of(group) if isinstance(self.inner, Spike) else 0.0
+
+
+def _sgd_coefficients(group: dict[str, Any], delay: int, compensated: float) -> tuple[float, float]:
+    """Return the shares of w and v in the weights after `delay` steps without gradient."""
+    m, lr, wd = group["momentum"], group["lr"], group["weight_decay"]
+    a, b = sgd_shares(group, compensated)
+    w, v = (1.0, 0.0), (0.0, 1.0)  # as shares of w and v of now
+    for _ in range(delay):
+        g = [wd * share for share in w]
+        v = (m * v[0] + g[0], m * v[1] + g[1])
+        w = (w[0] - lr * (a * v[0] + b * g[0]), w[1] - lr * (a * v[1] + b * g[1]))
+    return w
 
 
 def _adam_coefficients(
@@ -143,10 +115,3 @@ def _adam_coefficients(
         if not decoupled:
             of_decay += lr * wd * (kept * (1 - beta1**i) / bias + 1 - kept)
     return of_p, of_m, of_decay
-
-
-class PredictedCompensatedAdam(CompensatedAdam, PredictedAdam):
-    """`PredictedAdam` with spike compensation."""
-
-    def _compensated(self, group: dict[str, Any]) -> float:
-        return delay_of(group)

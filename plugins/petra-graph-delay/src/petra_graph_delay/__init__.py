@@ -1,0 +1,1 @@
+"""Corrections of late gradients, each around any optimizer."""
