@@ -58,7 +58,7 @@ class Prediction:
 
     @cached_property
     def seconds(self) -> tuple[StageSeconds, ...]:
-        return tuple(self.inputs.seconds(program) for program in self.programs)
+        return tuple(self.inputs.paced(self.programs))
 
     @property
     def checkpoint_bytes(self) -> int:
