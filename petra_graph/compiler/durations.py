@@ -53,9 +53,7 @@ class HostAndDevice:
     def scaled(self, share: Callable[[str, Operation], float]) -> HostAndDevice:
         """Return a clock of which each operation takes a share."""
         host, device = self.host, self.device
-        return HostAndDevice(
-            lambda *at: share(*at) * host(*at), lambda *at: share(*at) * device(*at), self.host_update
-        )
+        return HostAndDevice(lambda *at: share(*at) * host(*at), lambda *at: share(*at) * device(*at), self.host_update)
 
 
 def forward_operations(segment: Segment) -> tuple[Operation, ...]:

@@ -20,7 +20,7 @@ from petra_graph.compiler.memory.segment_memory import EncodedShare
 from petra_graph.compiler.simulator.pipeline import MessageBytes, Pipeline, StageSeconds, pipeline
 from petra_graph.graph.node_graph import INPUT
 from petra_graph.program.channels import Carrier, ChannelKey, Edge, carrier
-from petra_graph.program.device_types import MACHINE_DEVICES, Device, Link
+from petra_graph.program.device_types import CUBLAS_BYTES, MACHINE_DEVICES, Device, Link
 from petra_graph.program.message_layout import ITEM_BYTES, encoded_dtype
 from petra_graph.program.node_costs import CostTable, Operation, Profile
 from petra_graph.program.placement import Partition
@@ -209,6 +209,7 @@ def transport_of(precision: PrecisionSpec, between_processes: Transport, kind: s
         channel=ITEM_BYTES[encoded_dtype(precision.channel_dtype, own)] / ITEM_BYTES[own],
         targets=0.0 if kind == "cuda" else 1.0,
         in_slots=between_processes == "nccl",
+        libraries=CUBLAS_BYTES if kind == "cuda" else 0,
     )
 
 

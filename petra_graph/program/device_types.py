@@ -32,6 +32,8 @@ ahead, 90 and more. An operation has about two launches there, of 31 microsecond
 GPU_LAUNCH_SECONDS = 4e-6
 """What the driver takes to launch a kernel (3.8 microseconds where launches overlap with kernels:
 https://developer.nvidia.com/blog/cuda-graphs/); a CPU has nothing to launch."""
+CUBLAS_BYTES = 8 * 4096 * 1024
+"""What torch allocates for cuBLAS on a GPU, and keeps: `CUBLAS_WORKSPACE_CONFIG = ":4096:8"`, as runs set it (`training.prepared_run`)."""
 MACHINE_DEVICES: Mapping[str, int] = {"cuda": 8, "cpu": 64}
 """The devices of a kind that plans take a machine to have: GPUs of an HGX server or of the cloud's largest instances, cores."""
 

@@ -11,7 +11,7 @@ from petra_graph.compiler.memory_and_time import Prediction
 from petra_graph.compiler.planner_inputs import PlannerInputs
 from petra_graph.program.device_types import EFFICIENCY, Link
 from petra_graph.spec.model import PartitionSpec, PrecisionSpec, Spec
-from petra_graph.units import DECIMAL, plural, seconds
+from petra_graph.units import DECIMAL, memory, plural, seconds
 
 CPU_RATIO = (0.6, 2.9)
 """The least and the largest, over seven pipelines, of throughput by the data sheet divided by measured throughput: medians of
@@ -184,4 +184,8 @@ def _of_memory(prediction: Prediction, spec: Spec) -> Iterator[str]:
             f"memory is that of the training; an evaluation in batches of {evaluated} samples instead of "
             f"{spec.data.batch} may need more"
         )
+    if inputs.transport.libraries:
+        yield f"each GPU holds {memory(inputs.transport.libraries)} for cuBLAS, which no stage's own bytes have"
+    if inputs.profile is not None and inputs.profile.workspace:
+        yield "memory has what kernels allocated inside themselves while the profile was taken"
     yield from inputs.costs.assumptions
