@@ -118,7 +118,7 @@ _FOUND = {
         "measured one (tools/README.md)"
     ),
     "cuda": (
-        f"accuracy of these estimates: on one H100 and its host, the estimated throughput was {GPU_RATIO[0]} to {GPU_RATIO[1]} times the "
+        f"accuracy of these estimates: on an H100 and its host, the estimated throughput was {GPU_RATIO[0]} to {GPU_RATIO[1]} times the "
         "measured one, and 1.8 times in float32 without TF32 (tools/README.md)"
     ),
 }
