@@ -7,7 +7,7 @@ Machines drift, so everything takes turns. In each round every training of a pro
 micro-batches, and then two processes run; the round's own profile predicts the round's own measurements. A ratio of 1 is
 exact, one above 1 promises too much. Listed are the median, the least and the largest over the rounds.
 
-The seconds that an operation takes however small its tensors are (`CPU_LAUNCH_SECONDS`) are measured beside: the seconds of
+The seconds that an operation takes however small its tensors are (`OPERATION_SECONDS`) are measured beside: the seconds of
 the quickstart's operations for one and for two samples, extrapolated to none, over the kernels that they launch.
 """
 
