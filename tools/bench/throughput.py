@@ -34,6 +34,7 @@ from petra_graph.record.profile_files import write_profile
 from petra_graph.runtime.scheduler.scheduler import Scheduler
 from petra_graph.training.prepared_run import Prepared, fix_arithmetic
 from petra_graph.training.profiling.node_profile import BURST, TimedTraining, endless, profile_of, timed_trainings
+from petra_graph.training.profiling.stopwatch import Stopwatch
 
 QUICKSTART, REVNET, DEEP = "quickstart", "a quarter of RevNet18, CIFAR-10's size", "24 narrow reversible blocks"
 SPECS = {
@@ -186,7 +187,7 @@ class _Profiled:
         """Yield the seconds of every timed operation and the kernels that it launches."""
         costs = self.ready.network.costs()
         for training in self.trainings[:3]:  # the fourth times an inversion with what follows it
-            for node, seconds in training.seconds().items():
+            for node, seconds in training.by_operation(Stopwatch.spread).items():
                 for operation, taken in seconds.items():
                     yield taken.median, costs.nodes[node].work[operation].kernels
 
