@@ -57,15 +57,15 @@ class Gpu:
 
     def sleep(self, seconds: float) -> None:
         """Let it do nothing for at least this time, while its host continues."""
-        torch.cuda._sleep(int(_CYCLES_A_SECOND * seconds))  # noqa: SLF001  nothing public does it
+        torch.cuda._sleep(int(_CYCLES_A_SECOND * seconds))  # type: ignore[no-untyped-call]  # noqa: SLF001  nothing public does it
 
     def mark(self) -> Callable[[], float]:
         """Mark a moment of its work; return a function that gives the seconds from there to the end of what is queued when it is called."""
-        began = torch.cuda.Event(enable_timing=True)
+        began = torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
         began.record()
 
         def seconds() -> float:
-            ended = torch.cuda.Event(enable_timing=True)
+            ended = torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
             ended.record()
             wait_for(self.device)
             return float(began.elapsed_time(ended)) / 1e3
