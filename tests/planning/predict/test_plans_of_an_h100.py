@@ -29,8 +29,6 @@ FIRST = 3
 """Nodes of the first of two stages of RevNet18, as they were cut then."""
 QUICKSTART = (1_500, 2_000)
 """Samples a second of the quickstart, the least and the most (tools/README.md)."""
-GPT = 36_000
-"""Tokens a second of 12 blocks of width 512 in micro-batches of 16 x 256 (the same page)."""
 
 
 def benched(name):
