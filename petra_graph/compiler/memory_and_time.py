@@ -45,7 +45,11 @@ class Prediction:
     @cached_property
     def device_memory(self) -> Mapping[str, StageBytes]:
         if len({program.device for program in self.programs}) == len(self.programs):
-            return {program.device: held for program, held in zip(self.programs, self.memory, strict=True)}
+            libraries = self.inputs.transport.libraries
+            return {
+                program.device: evolve(held, working=held.working + libraries)
+                for program, held in zip(self.programs, self.memory, strict=True)
+            }
         return self.inputs.device_memory(self.programs)
 
     @cached_property
@@ -58,7 +62,7 @@ class Prediction:
 
     @cached_property
     def seconds(self) -> tuple[StageSeconds, ...]:
-        return tuple(self.inputs.seconds(program) for program in self.programs)
+        return tuple(self.inputs.paced(self.programs))
 
     @property
     def checkpoint_bytes(self) -> int:

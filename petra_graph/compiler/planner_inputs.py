@@ -12,7 +12,7 @@ from typing import Literal
 from attrs import evolve, frozen
 
 from petra_graph.compiler.cuts import Cut, cut_of, named
-from petra_graph.compiler.durations import OperationSeconds, estimated, profiled, stage_seconds
+from petra_graph.compiler.durations import HostAndDevice, OperationSeconds, ahead, estimated, profiled, stage_seconds
 from petra_graph.compiler.listed_stages import partition
 from petra_graph.compiler.lower import Lowering
 from petra_graph.compiler.memory.pipeline_memory import device_memory
@@ -20,9 +20,9 @@ from petra_graph.compiler.memory.segment_memory import EncodedShare
 from petra_graph.compiler.simulator.pipeline import MessageBytes, Pipeline, StageSeconds, pipeline
 from petra_graph.graph.node_graph import INPUT
 from petra_graph.program.channels import Carrier, ChannelKey, Edge, carrier
-from petra_graph.program.device_types import MACHINE_DEVICES, Device, Link
+from petra_graph.program.device_types import CUBLAS_BYTES, MACHINE_DEVICES, Device, Link
 from petra_graph.program.message_layout import ITEM_BYTES, encoded_dtype
-from petra_graph.program.node_costs import CostTable, Profile
+from petra_graph.program.node_costs import CostTable, Operation, Profile
 from petra_graph.program.placement import Partition
 from petra_graph.program.schedule import Policy
 from petra_graph.program.stage_bytes import StageBytes
@@ -129,10 +129,18 @@ class PlannerInputs(Lowering):
             for edge in edges
         }
 
+    def paced(self, programs: Sequence[StageProgram]) -> list[StageSeconds]:
+        """Return the seconds of all stages together: of one device that does everything, those that it takes if its host runs ahead."""
+        alone = {program.device for program in programs}
+        share = 1.0
+        if len(alone) == 1 and not self.overlap:
+            share = ahead(programs, self.clocks[alone.pop()], self.outside_seconds)
+        return [self.seconds(program).scaled(share) for program in programs]
+
     def pipeline(self, programs: Sequence[StageProgram]) -> Pipeline:
         return pipeline(
             programs,
-            [self.seconds(program) for program in programs],
+            self.paced(programs),
             channel_bytes=self.channel_bytes(programs),
             links=dict(self._links(programs)),
             overlap=self.overlap,
@@ -179,9 +187,11 @@ def _own_updates(clock: OperationSeconds, costs: CostTable) -> OperationSeconds:
     """Return a clock by which a parameter that several nodes of a stage share is stepped once."""
     if all(node.updated == 1 for node in costs.nodes.values()):
         return clock
-    return lambda node, operation: (
-        clock(node, operation) * (costs.nodes[node].updated if operation == "update" else 1.0)
-    )
+
+    def share(node: str, operation: Operation) -> float:
+        return costs.nodes[node].updated if operation == "update" else 1.0
+
+    return clock.scaled(share) if isinstance(clock, HostAndDevice) else lambda *at: share(*at) * clock(*at)
 
 
 def transport_of(precision: PrecisionSpec, between_processes: Transport, kind: str) -> EncodedShare:
@@ -199,6 +209,7 @@ def transport_of(precision: PrecisionSpec, between_processes: Transport, kind: s
         channel=ITEM_BYTES[encoded_dtype(precision.channel_dtype, own)] / ITEM_BYTES[own],
         targets=0.0 if kind == "cuda" else 1.0,
         in_slots=between_processes == "nccl",
+        libraries=CUBLAS_BYTES if kind == "cuda" else 0,
     )
 
 

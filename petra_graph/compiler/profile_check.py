@@ -136,6 +136,8 @@ def _other_network(profile: Profile, graph: NodeGraph, costs: CostTable) -> Iter
             message = f"the profile's node {shown(name)} has other sizes than the network's"
         elif missing := OPERATIONS[node.kind] - operations.keys():
             message = f"the profile has not timed {', '.join(sorted(missing))} of node {shown(name)}"
+        elif profile.kind == "cuda" and (missing := OPERATIONS[node.kind] - profile.host.get(name, {}).keys()):
+            message = f"the profile has not timed the host for {', '.join(sorted(missing))} of node {shown(name)}"
         else:
             continue
         yield Problem(message=message, hint=_HINT, path=_PATH)

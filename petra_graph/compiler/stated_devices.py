@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from petra_graph.program.device_types import DEVICE_TYPES, LAUNCH_SECONDS, DeviceType, Link
+from petra_graph.program.device_types import DEVICE_TYPES, OPERATION_SECONDS, DeviceType, Link
 from petra_graph.spec.model import DeviceSpec, PartitionSpec
 from petra_graph.units import byte_count
 
@@ -25,7 +25,7 @@ def _stated(name: str, given: DeviceSpec) -> DeviceType:
         memory_bandwidth=given.memory_bandwidth,
         memory_bytes=byte_count(given.memory),
         link=Link(latency_seconds=given.link_latency, bytes_per_second=given.link_bandwidth),
-        launch_seconds=LAUNCH_SECONDS[given.kind],
+        operation_seconds=OPERATION_SECONDS[given.kind] if given.operation_seconds is None else given.operation_seconds,
     )
 
 

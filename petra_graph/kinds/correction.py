@@ -12,10 +12,8 @@ from attrs import evolve, frozen
 
 from petra_graph.errors import Path, Problem, SpecError
 from petra_graph.kinds.declaration import Declaration
-from petra_graph.kinds.declaration_promises import DECLARATION
 from petra_graph.kinds.plugin import Plugin, build_plugin
 from petra_graph.kinds.plugin_kind import PluginKind, called
-from petra_graph.kinds.plugin_trial import PluginTrial
 from petra_graph.kinds.stage_facts import StageFacts
 
 DELAY: Path = ("optimizer", "delay")
@@ -54,8 +52,6 @@ CORRECTION = PluginKind(
     group="petra_graph.corrections",
     declaration=CorrectionDeclaration,
     form=called(CorrectionDeclaration, "optimizer, options", "torch.optim.Optimizer"),
-    promises=(DECLARATION,),
-    trial=PluginTrial,
     options_last=True,
 )
 """No author is asked for one, so it is not among `KINDS`."""

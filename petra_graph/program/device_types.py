@@ -23,12 +23,17 @@ from petra_graph.spec.model import Products
 
 EFFICIENCY = 0.5
 """The assumed share of a data sheet's rates that convolutions and matrix products reach."""
-CPU_LAUNCH_SECONDS = 6e-6
-"""What an operation takes on a CPU however small its tensors are: Python, autograd and torch's dispatcher."""
-GPU_LAUNCH_SECONDS = 10e-6
-"""The same until a GPU's kernel is in its queue: the host's part as on a CPU, and 4 microseconds of the driver's launch
-(3.8 where launches overlap with kernels: https://developer.nvidia.com/blog/cuda-graphs/)."""
-LAUNCH_SECONDS: Mapping[str, float] = {"cuda": GPU_LAUNCH_SECONDS, "cpu": CPU_LAUNCH_SECONDS}
+OPERATION_SECONDS: Mapping[str, float] = {"cpu": 6e-6, "cuda": 76e-6}
+"""What the host takes for an operation of torch however small its tensors are: Python, autograd and torch's dispatcher; by kind of device.
+
+A CPU's is that of `tools/bench/throughput.py`. A GPU's is that of this runtime on an H100's host, with its launch: RevNet18 took 65 to 70 microseconds
+(`tools/bench/results/device-2026-11-26.json`), where the host is ahead of the GPU for a part of the time, and the quickstart, which never lets it be
+ahead, 90 and more. An operation has about two launches there, of 31 microseconds each by the clock."""
+GPU_LAUNCH_SECONDS = 4e-6
+"""What the driver takes to launch a kernel (3.8 microseconds where launches overlap with kernels:
+https://developer.nvidia.com/blog/cuda-graphs/); a CPU has nothing to launch."""
+CUBLAS_BYTES = 8 * 4096 * 1024
+"""What torch allocates for cuBLAS on a GPU, and keeps: `CUBLAS_WORKSPACE_CONFIG = ":4096:8"`, as runs set it (`training.prepared_run`)."""
 MACHINE_DEVICES: Mapping[str, int] = {"cuda": 8, "cpu": 64}
 """The devices of a kind that plans take a machine to have: GPUs of an HGX server or of the cloud's largest instances, cores."""
 
@@ -72,8 +77,8 @@ class DeviceType:
     """None: unknown, without a limit."""
     link: Link
     """To its neighbour in the same machine."""
-    launch_seconds: float
-    """Of the host, for each operation: a CPU computes afterwards, a GPU meanwhile."""
+    operation_seconds: float
+    """Of the host, for each dispatched operation: a CPU computes afterwards, a GPU meanwhile."""
     tf32_flops: float | None = None
     """A second; None: half of bfloat16's, at least float32's."""
     float64_flops: float | None = None
@@ -82,6 +87,11 @@ class DeviceType:
     """Of a GPU; they tell its variants apart."""
     guess: str = ""
     """Where the figures are on no data sheet: a sentence on how they were found."""
+
+    @property
+    def host_seconds(self) -> float:
+        """What the host takes for an operation and its kernel."""
+        return self.operation_seconds + (GPU_LAUNCH_SECONDS if self.kind == "cuda" else 0.0)
 
     def flops_per_second(self, products: Products) -> float:
         """Return the rate of convolutions and matrix products; a CPU has no TF32."""
@@ -137,7 +147,7 @@ def _device(
         memory_bandwidth=bandwidth * 1e9,
         memory_bytes=None if memory is None else memory * 10**9,
         link=Link(latency_seconds=latency, bytes_per_second=link * 1e9),
-        launch_seconds=LAUNCH_SECONDS["cpu" if name == "cpu" else "cuda"],
+        operation_seconds=OPERATION_SECONDS["cpu" if name == "cpu" else "cuda"],
         multiprocessors=multiprocessors,
     )
 

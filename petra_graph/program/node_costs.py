@@ -165,6 +165,22 @@ class CostTable:
                     nodes[name] = nodes[name].without(label)
         return evolve(self, nodes=nodes, repeated_bytes=repeated)
 
+    def with_workspaces(self, found: Mapping[str, Mapping[Operation, int]]) -> CostTable:
+        """Return the table in which operations need more than their tensors, in bytes by node and operation."""
+        nodes = dict(self.nodes)
+        for name in nodes.keys() & found.keys():
+            work = dict(nodes[name].work)
+            for operation, more in found[name].items():
+                if operation in work:
+                    before = work[operation]
+                    work[operation] = evolve(
+                        before,
+                        working_bytes=before.working_bytes + more,
+                        accumulating_bytes=before.accumulating_bytes + more,
+                    )
+            nodes[name] = evolve(nodes[name], work=work)
+        return evolve(self, nodes=nodes)
+
 
 OPERATIONS: Mapping[Kind, frozenset[Operation]] = {
     "reversible": frozenset({"forward", "reverse", "recompute", "record", "replay", "invert", "update", "copy"}),
@@ -191,9 +207,15 @@ class Profile:
     settings: Mapping[str, Any]
     """By key of the specification, as JSON: precision, optimizer, clipping and loss that were timed."""
     nodes: Mapping[str, Mapping[Operation, float]]
-    """By node and operation: seconds a micro-batch (medians); `update`: seconds a step."""
+    """By node and operation: seconds a micro-batch (medians); `update`: seconds a step. Of a GPU, those of its own work."""
     spread: Mapping[str, Mapping[Operation, tuple[float, float]]] = field(factory=dict)
     """By node and operation: the 10th and the 90th percentile of what `nodes` has the median of; of none in a profile that kept medians alone."""
+    host: Mapping[str, Mapping[Operation, float]] = field(factory=dict)
+    """The same of the host that queues a GPU's work (medians); of no node on a CPU, which does both."""
+    host_spread: Mapping[str, Mapping[Operation, tuple[float, float]]] = field(factory=dict)
+    """The 10th and the 90th percentile of what `host` has the median of."""
+    workspace: Mapping[str, Mapping[Operation, int]] = field(factory=dict)
+    """By node and operation: bytes that a GPU's allocator handed out beyond the operation's tensors, at most; of no node on a CPU."""
     sizes: Mapping[str, tuple[int, int]]
     """By node: trained values, and bytes of its output; they distinguish networks."""
     outside: float

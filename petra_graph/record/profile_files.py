@@ -14,7 +14,7 @@ from petra_graph.program.node_costs import Profile
 from petra_graph.record.run_directory import environment, write_output
 from petra_graph.spec.regular_file import read_regular
 
-FORMAT = 2
+FORMAT = 3
 _REMEDY = "`petra-graph profile SPEC --output FILE`"
 
 
@@ -51,6 +51,7 @@ def _profile(values: dict[str, Any]) -> Profile:
 
     converter = Converter(detailed_validation=False)
     converter.register_structure_hook(float, lambda value, _: _number(value))
+    converter.register_structure_hook(int, lambda value, _: int(_number(value)))
     try:
         return converter.structure(values, Profile)
     except Exception as error:  # cattrs raises many kinds, some of them Exception itself
@@ -58,7 +59,7 @@ def _profile(values: dict[str, Any]) -> Profile:
 
 
 def _number(value: Any) -> float:
-    """Return a number of seconds, or of bytes in a second."""
+    """Return a number of seconds, of bytes, or of bytes in a second."""
     number = float(value)
     if not (isfinite(number) and number >= 0):
         raise ValueError(value)

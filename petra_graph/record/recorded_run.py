@@ -31,7 +31,7 @@ _OPERATION = Later({"operations": int, "seconds": float})
 _SUMMARY: Mapping[str, Any] = {
     "status": str,
     "predicted": {"samples_per_second": Later(float), "not planned": Later([str])},
-    "seconds": {"total": float, "training": float},
+    "seconds": {"total": float, "training": float, "first": Later(float)},
     "samples_per_second": float,
     "resumed_from": [int],
     "micro_batches": int,

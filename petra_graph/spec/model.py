@@ -165,6 +165,12 @@ class DeviceSpec:
         unit="bytes a second",
         validator=GreaterThan(0),
     )
+    operation_seconds: float | None = key(
+        None,
+        "what the host takes for an operation of torch, however small its tensors are; default: measured beside one H100, or on one CPU",
+        unit="seconds",
+        validator=[AtLeast(0), MOST_SECONDS],
+    )
 
 
 @documented

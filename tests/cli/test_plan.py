@@ -243,7 +243,7 @@ def test_what_an_epoch_takes_and_what_a_device_has(call, spec):
     assert "an epoch of 11 micro-batches" in out
     assert "training of 3 epochs" in out
     assert [device["capacity_bytes"] for device in document["devices"]] == [40 * 10**9] * 2
-    assert "0.0 % of 37.3 GiB" in out
+    assert "0.1 % of 37.3 GiB" in out
 
 
 def test_an_epoch_of_unknown_length(call, write):

@@ -1,11 +1,17 @@
-"""What an update takes beside the optimizer's step."""
+"""What an update takes beside the optimizer's step, and what a GPU takes beside its host."""
 
 from __future__ import annotations
 
 import pytest
+from attrs import evolve
 
-from petra_graph.compiler.durations import stage_seconds
+from petra_graph.compiler.durations import HostAndDevice, estimated, stage_seconds
+from petra_graph.compiler.listed_stages import partition
+from petra_graph.compiler.simulator.steady_state import tick
+from petra_graph.program.device_types import DEVICE_TYPES, GPU_LAUNCH_SECONDS, OPERATION_SECONDS
+from petra_graph.program.node_costs import Work
 from tests.support.pipelines import REVNET, SHAPES, pipeline
+from tests.support.settings import CHAIN, UNITS, chain_costs, setting
 
 SECONDS = {"update": 1.0, "copy": 10.0, "predict": 100.0, "estimate": 1000.0}
 
@@ -32,3 +38,85 @@ def test_weights_for_a_delay_are_made_once_an_update_where_there_is_one(how, del
     *others, head = update_seconds(**how)
     assert others == [delayed] * len(others)
     assert head == 1.0
+
+
+HOST = 10.0
+"""Seconds of the host for each operation of `beside_its_host`, and for a stage's update."""
+
+
+def beside_its_host(count, *, slow=()):
+    """A chain on `count` GPUs, whose operations take one second, or 30 in the nodes of `slow`, and their hosts ten."""
+    made = setting(count, schedule="1f1b")
+
+    def device(node, operation):
+        return (30.0 if node in slow else 1.0) if operation in UNITS or operation == "update" else 0.0
+
+    clock = HostAndDevice(lambda _, operation: HOST if operation in UNITS else 0.0, device, HOST)
+    return evolve(made, clocks=dict.fromkeys(made.clocks, clock), accumulation=2)
+
+
+def cut(inputs, *stages):
+    """The pipeline of these stages, or of a stage a node, the last device with all that are left."""
+    stages = stages or [(name,) for name in NAMES]
+    hosts = [inputs.devices[min(at, len(inputs.devices) - 1)].name for at in range(len(stages))]
+    return inputs.pipeline(inputs.programs(partition(inputs.graph, stages, hosts), "1f1b"))
+
+
+NAMES = [node.name for node in CHAIN]
+OPERATIONS = 2 * (len(CHAIN) - 1) + 1
+"""Of a micro-batch: a forward and a backward of each node, and one of the head."""
+
+
+@pytest.mark.parametrize(
+    ("slow", "seconds"),
+    [
+        ((), OPERATIONS * HOST + len(CHAIN) * HOST / 2),
+        (NAMES, OPERATIONS * 30.0 + len(CHAIN) * 30.0 / 2),
+        # One node has 60 of the GPU's seconds, and the host is ahead of them: all others' are its own.
+        (["rev0"], OPERATIONS * HOST + len(CHAIN) * HOST / 2),
+    ],
+    ids=["the host", "the device", "the host, which is ahead of one node"],
+)
+def test_a_device_that_does_everything_takes_the_longer_of_the_sums(slow, seconds):
+    """The host's seconds of one process add up, whichever of its stages they are for; an update's are those of its stage."""
+    made = cut(beside_its_host(1, slow=slow))
+    assert tick(made).seconds == pytest.approx(seconds)
+    assert sum(stage.seconds.per_micro_batch(2) for stage in made.stages) == pytest.approx(seconds)
+
+
+def test_devices_that_wait_for_messages_take_the_larger_for_each_operation():
+    made = cut(beside_its_host(len(CHAIN), slow=["rev0"]))
+    by_name = dict(zip(NAMES, made.stages, strict=True))
+    assert by_name["stem"].seconds.forward == HOST
+    assert by_name["rev0"].seconds.forward == 30.0
+    assert by_name["stem"].seconds.update == HOST + 1.0
+
+
+def test_a_stage_of_many_nodes_updates_them_at_once():
+    first, second = cut(beside_its_host(2), NAMES[:3], NAMES[3:]).stages
+    assert (first.seconds.update, second.seconds.update) == (HOST + 3.0, HOST + len(NAMES) - 3)
+
+
+@pytest.mark.parametrize("kind", ["cpu", "h100"])
+def test_a_data_sheet_s_host_takes_the_same_for_every_operation(kind):
+    """A CPU computes after it has dispatched; a GPU meanwhile."""
+    costs = chain_costs()
+    name = next(iter(costs.nodes))
+    node = costs.nodes[name]
+    work = {**node.work, "forward": Work(flops=10**9, kernels=7), "update": Work(kernels=8)}
+    costs = evolve(costs, nodes={name: evolve(node, work=work, parameter_tensors=2)})
+    device = DEVICE_TYPES[kind]
+    clock = estimated(costs, device, "ieee")
+    computing = 10**9 / (0.5 * device.float32_flops)
+    if kind == "cpu":
+        assert clock(name, "forward") == pytest.approx(computing + 7 * OPERATION_SECONDS["cpu"])
+        return
+    each = OPERATION_SECONDS["cuda"] + GPU_LAUNCH_SECONDS
+    assert isinstance(clock, HostAndDevice)
+    assert (clock.host(name, "forward"), clock.device(name, "forward")) == (
+        pytest.approx(7 * each), pytest.approx(computing),
+    )  # fmt: skip
+    assert clock(name, "forward") == max(7 * each, computing)
+    assert (clock.host(name, "update"), clock.host_update) == (0.0, pytest.approx(4 * each))
+    faster = estimated(costs, evolve(device, operation_seconds=0.0), "ieee")
+    assert faster.host(name, "forward") == pytest.approx(7 * GPU_LAUNCH_SECONDS)

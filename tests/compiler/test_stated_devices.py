@@ -37,7 +37,7 @@ def test_the_figures_of_a_table():
     core = device_types(PartitionSpec(device={"core": evolve(COPY, kind="cpu", flops=flops)}))["core"]
     rates = [core.flops_per_second(products) for products in ("ieee", "tf32", "bfloat16", "float64")]
     assert rates == [4e12, 4e12, 4e12, 3e12]
-    assert (core.kind, core.launch_seconds) == ("cpu", DEVICE_TYPES["cpu"].launch_seconds)
+    assert (core.kind, core.operation_seconds) == ("cpu", DEVICE_TYPES["cpu"].operation_seconds)
 
 
 def test_a_copy_of_a_data_sheet_is_planned_as_its_card(write):

@@ -92,7 +92,7 @@ def test_neither_devices_nor_files_are_needed(write):
 
 
 def test_other_devices_of_a_list_take_their_share(spec):
-    listed = ("data.batch=16384", "partition.stages=2", "partition.devices=2", "partition.order=listed")
+    listed = ("data.batch=1000000", "partition.stages=2", "partition.devices=2", "partition.order=listed")
     fast, slow = (
         planned(spec, *listed, f"partition.device_type={types}") for types in ('["h100", "t4"]', '["t4", "h100"]')
     )
@@ -110,13 +110,13 @@ def test_replicas_multiply_speed_but_for_their_exchange(spec):
 def test_small_tensors_cost_a_gpu_its_launches(spec):
     """A micro-batch of hundreds of kernels was "predicted" to take 21 microseconds on an H100.
 
-    Its host launches one in several microseconds, so larger micro-batches are almost free until the GPU is busy.
+    Its host takes many microseconds for each, so larger micro-batches are almost free until the GPU is busy.
     """
     small, double = (planned(spec, "partition.device_type=h100", f"data.batch={batch}") for batch in (2, 4))
     tick = small["timing"]["tick_seconds"]
-    assert 5e-4 < tick < 1e-2
+    assert 4e-3 < tick < 8e-2
     assert double["timing"]["tick_seconds"] == pytest.approx(tick)
-    assert "10 µs on a GPU's host to launch an operation" in small["assumptions"][0]
+    assert "an operation to take 80 µs of a GPU's host" in small["assumptions"][0]
 
 
 def test_what_replicas_wait_is_shown_apart_from_work(spec):
@@ -159,7 +159,10 @@ REVNET = "specs/revnet18_cifar10.toml"
 
 @pytest.fixture(scope="module")
 def revnet():
-    return Planner(str(ROOT / REVNET), ("partition.stages=2", "method.accumulation=1", "precision.fp32_precision=ieee"))
+    big = "data.batch=1024"  # more work than the host's
+    return Planner(
+        str(ROOT / REVNET), ("partition.stages=2", "method.accumulation=1", "precision.fp32_precision=ieee", big)
+    )
 
 
 def placed(planner, **partition):
@@ -178,16 +181,16 @@ def placed(planner, **partition):
 
 def test_the_exchange_of_replicas_moves_the_cut(revnet):
     """Eight replicas on slow links exchange most gradients behind the cut; it was called optimal at 17.1 ms."""
-    found = placed(revnet, devices=2, device_type="h100", replicas=8, link_bandwidth=5e9)
+    found = placed(revnet, devices=2, device_type="h100", replicas=8, link_bandwidth=3e8)
     assert found == (
-        ["layer3.1"], ["cuda:0", "cuda:1"], pytest.approx(14.64, abs=0.01), "the cut: optimal: no cut has a smaller tick",
+        ["layer4.0"], ["cuda:0", "cuda:1"], pytest.approx(276.0, abs=0.1), "the cut: optimal: no cut has a smaller tick",
     )  # fmt: skip
 
 
 def test_spare_devices_are_the_slow_ones(revnet):
     """The first two of three devices were taken, whatever they are: 8.5 ms."""
     _, devices, milliseconds, said = placed(revnet, devices=3, device_type=("t4", "h100", "h100"))
-    assert (devices, milliseconds) == (["cuda:1", "cuda:2"], pytest.approx(5.08, abs=0.01))
+    assert (devices, milliseconds) == (["cuda:1", "cuda:2"], pytest.approx(77.75, abs=0.01))
     assert said == "the cut: optimal: no cut has a smaller tick"
 
 
@@ -366,7 +369,7 @@ def test_code_of_others_may_have_changed(spec, write, measurements):
 def test_the_number_of_stages_may_be_left_open(revnet):
     """The two h100s alone are faster than with the t4 in its listed place, and as fast as with it in the best one."""
     _, devices, milliseconds, _ = placed(revnet, stages="auto", devices=3, device_type=("t4", "h100", "h100"))
-    assert (devices, milliseconds) == (["cuda:1", "cuda:2"], pytest.approx(5.08, abs=0.01))
+    assert (devices, milliseconds) == (["cuda:1", "cuda:2"], pytest.approx(77.75, abs=0.01))
 
 
 def test_unlike_devices_are_taken_in_the_best_order(revnet):

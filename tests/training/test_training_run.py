@@ -54,7 +54,7 @@ def test_a_run_leaves_a_directory(spec):
 def test_the_summary(spec):
     summary = run(spec, (), Listener()).summary
     seconds, rate = summary["seconds"], summary["samples_per_second"]
-    assert 0 < seconds["training"] <= seconds["total"]
+    assert 0 < seconds["first"] < seconds["training"] <= seconds["total"]
     assert rate > 0
     assert set(summary["test"]) == set(summary["train"]) == {"loss", "top1", "top5"}
     assert {

@@ -7,7 +7,7 @@ Machines drift, so everything takes turns. In each round every training of a pro
 micro-batches, and then two processes run; the round's own profile predicts the round's own measurements. A ratio of 1 is
 exact, one above 1 promises too much. Listed are the median, the least and the largest over the rounds.
 
-The seconds that an operation takes however small its tensors are (`CPU_LAUNCH_SECONDS`) are measured beside: the seconds of
+The seconds that an operation takes however small its tensors are (`OPERATION_SECONDS`) are measured beside: the seconds of
 the quickstart's operations for one and for two samples, extrapolated to none, over the kernels that they launch.
 """
 
@@ -34,6 +34,7 @@ from petra_graph.record.profile_files import write_profile
 from petra_graph.runtime.scheduler.scheduler import Scheduler
 from petra_graph.training.prepared_run import Prepared, fix_arithmetic
 from petra_graph.training.profiling.node_profile import BURST, TimedTraining, endless, profile_of, timed_trainings
+from petra_graph.training.profiling.stopwatch import Stopwatch
 
 QUICKSTART, REVNET, DEEP = "quickstart", "a quarter of RevNet18, CIFAR-10's size", "24 narrow reversible blocks"
 SPECS = {
@@ -186,7 +187,7 @@ class _Profiled:
         """Yield the seconds of every timed operation and the kernels that it launches."""
         costs = self.ready.network.costs()
         for training in self.trainings[:3]:  # the fourth times an inversion with what follows it
-            for node, seconds in training.seconds().items():
+            for node, seconds in training.by_operation(Stopwatch.spread).items():
                 for operation, taken in seconds.items():
                     yield taken.median, costs.nodes[node].work[operation].kernels
 

@@ -38,17 +38,19 @@ class TooFull(Exception):
 class LiveTensors:
     """Bytes alive on one device, tensor by tensor; several stages may hold the same tensors there."""
 
-    def __init__(self, parameters: int = 0, most: float = inf) -> None:
+    def __init__(self, parameters: int = 0, most: float = inf, libraries: int = 0) -> None:
         """Begin with parameters alone.
 
         Args:
             parameters: their bytes.
             most: bytes beyond which `TooFull` is raised.
+            libraries: bytes that the device's libraries keep; they count as working.
         """
+        self._libraries = libraries
         self._fixed: dict[Part, int] = {"parameters": parameters, "gradients": 0, "optimizer": 0}
         self._held = [0] * (_FREE + 1)
         """Bytes of tensors by rank; the last entry, of tensors that nothing holds, means nothing."""
-        self._total = parameters
+        self._total = parameters + libraries
         self._limit = most
         self._most = -1
         self._at_most: tuple[dict[Part, int], list[int], int] = ({}, [0] * _FREE, 0)
@@ -103,13 +105,13 @@ class LiveTensors:
         """Record a moment at which the running operation holds `working` bytes of its own."""
         if self._total + working > self._most:
             self._most = self._total + working
-            self._at_most = self._fixed.copy(), self._held.copy(), working
+            self._at_most = self._fixed.copy(), self._held.copy(), working + self._libraries
             if self._most > self._limit:
                 raise TooFull
 
     def now(self, working: int = 0) -> StageBytes:
         """Return the bytes that are alive, with `working` bytes of the running operation's own."""
-        return _by_part(self._fixed, self._held, working)
+        return _by_part(self._fixed, self._held, working + self._libraries)
 
 
 def _by_part(fixed: dict[Part, int], held: Sequence[int], working: int) -> StageBytes:

@@ -47,7 +47,7 @@ def stage_memory(
     micro_batches: int | None = None,
     transport: EncodedShare | None = None,
 ) -> tuple[StageBytes, ...]:
-    """Return every stage's memory at its largest moment, in the programs' order, as if each had a device of its own.
+    """Return every stage's memory at its largest moment, in the programs' order, as if each had a device of its own, without its libraries'.
 
     Args:
         micro_batches: between two drains; None: enough for every stage to reach its largest moment.
@@ -79,7 +79,8 @@ def device_memory(
     count = micro_batches or _enough(programs)
     hosted = Counter(program.device for program in programs)
     limit = dict.fromkeys(hosted, inf) | dict(most or {})
-    live = {device: LiveTensors(most=limit[device]) for device in hosted}
+    libraries = transport.libraries if transport else 0
+    live = {device: LiveTensors(most=limit[device], libraries=libraries) for device in hosted}
     alone = {device for device, stages in hosted.items() if policy == "static" and stages == 1}
     turns: tuple[tuple[Policy, set[str]], ...] = (("arrival", alone), (policy, hosted.keys() - alone))
     with suppress(TooFull):

@@ -54,6 +54,17 @@ class StageSeconds:
         """Return the work of a micro-batch, with its share of an update."""
         return self.forward + self.backward + (self.update - self.exchange) / accumulation
 
+    def scaled(self, share: float) -> StageSeconds:
+        """Return a share of all that is not waiting."""
+        if share == 1:
+            return self
+        return StageSeconds(
+            forward=share * self.forward,
+            backward=share * self.backward,
+            update=share * (self.update - self.exchange) + self.exchange,
+            exchange=self.exchange,
+        )
+
 
 @frozen(kw_only=True)
 class MessageBytes:

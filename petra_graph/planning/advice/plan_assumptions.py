@@ -11,11 +11,14 @@ from petra_graph.compiler.memory_and_time import Prediction
 from petra_graph.compiler.planner_inputs import PlannerInputs
 from petra_graph.program.device_types import EFFICIENCY, Link
 from petra_graph.spec.model import PartitionSpec, PrecisionSpec, Spec
-from petra_graph.units import DECIMAL, plural, seconds
+from petra_graph.units import DECIMAL, memory, plural, seconds
 
 CPU_RATIO = (0.6, 2.9)
 """The least and the largest, over seven pipelines, of throughput by the data sheet divided by measured throughput: medians of
 `tools/bench/throughput.py`, on a quiet machine and on one that others loaded."""
+GPU_RATIO = (0.7, 1.3)
+"""The same on one H100, where convolutions and matrix products are in TF32: RevNet18, RevNet50 and the quickstart
+(`tools/bench/results/device-2026-11-26.json`)."""
 
 
 def assumptions(prediction: Prediction, spec: Spec) -> Iterator[str]:
@@ -86,16 +89,16 @@ def _of_times(inputs: PlannerInputs, partition: PartitionSpec) -> Iterator[str]:
     profile = inputs.profile
     types = list(dict.fromkeys(device.type.name for device in inputs.devices))
     if profile is None:
-        launches = {device.type.kind: device.type.launch_seconds for device in inputs.devices}
+        hosts = {device.type.kind: device.type.host_seconds for device in inputs.devices}
         stated = [name for name in partition.device if name in types]
         whose = f" (with the specification's figures for {' and '.join(stated)})" if stated else ""
-        each = " and ".join(f"{seconds(launch)} on a {_KINDS[kind]}" for kind, launch in launches.items())
+        each = " and ".join(f"{seconds(host)} {_HOSTS[kind]}" for kind, host in hosts.items())
         yield (
             f"times are estimates from the data sheet of {' and '.join(types)}{whose}: kernels are assumed to reach "
-            f"{EFFICIENCY:.0%} of its arithmetic or its memory traffic, and to take {each} to launch an operation; "
+            f"{EFFICIENCY:.0%} of its arithmetic or its memory traffic, and an operation to take {each}; "
             "`petra-graph profile` times the real device"
         )
-        yield from (_FOUND[kind] for kind in launches)
+        yield from (_FOUND[kind] for kind in hosts)
     else:
         threads = plural(profile.threads, "thread")
         yield f"times are measured in a profile of {profile.device}, {threads}: the median of each operation"
@@ -108,15 +111,15 @@ def _of_times(inputs: PlannerInputs, partition: PartitionSpec) -> Iterator[str]:
             )
 
 
-_KINDS = {"cpu": "CPU", "cuda": "GPU's host"}
+_HOSTS = {"cpu": "more on a CPU", "cuda": "of a GPU's host, which works beside it"}
 _FOUND = {
     "cpu": (
         f"accuracy of these estimates: on one CPU, quiet or loaded, the estimated throughput was {CPU_RATIO[0]} to {CPU_RATIO[1]} times the "
         "measured one (tools/README.md)"
     ),
     "cuda": (
-        "accuracy of these estimates: on an H100, the estimated throughput was 1.2 to 1.7 times the measured one for RevNets of full width, "
-        "and 9 times for tensors so small that the host is the limit (tools/README.md)"
+        f"accuracy of these estimates: on an H100 and its host, the estimated throughput was {GPU_RATIO[0]} to {GPU_RATIO[1]} times the "
+        "measured one, and 1.8 times in float32 without TF32 (tools/README.md)"
     ),
 }
 
@@ -181,4 +184,8 @@ def _of_memory(prediction: Prediction, spec: Spec) -> Iterator[str]:
             f"memory is that of the training; an evaluation in batches of {evaluated} samples instead of "
             f"{spec.data.batch} may need more"
         )
+    if inputs.transport.libraries:
+        yield f"each GPU holds {memory(inputs.transport.libraries)} for cuBLAS, which no stage's own bytes have"
+    if inputs.profile is not None and inputs.profile.workspace:
+        yield "memory has what kernels allocated inside themselves while the profile was taken"
     yield from inputs.costs.assumptions

@@ -20,7 +20,7 @@ from typing import Any
 
 from attrs import evolve, frozen
 
-from petra_graph.program.device_types import DEVICE_TYPES, GPU_LAUNCH_SECONDS, DeviceType, Link
+from petra_graph.program.device_types import DEVICE_TYPES, OPERATION_SECONDS, DeviceType, Link
 
 _SAME_MEMORY = 0.12
 """A driver counts up to 8 % more or less memory than a data sheet, in other units and without what it keeps."""
@@ -91,7 +91,7 @@ def gpu_type(properties: Any) -> DeviceType:
         memory_bandwidth=bandwidth,
         memory_bytes=int(properties.total_memory),
         link=_PCIE,
-        launch_seconds=GPU_LAUNCH_SECONDS,
+        operation_seconds=OPERATION_SECONDS["cuda"],
         guess=f"{properties.name} has no data sheet here, and its rates are computed from what its driver says: {figures}",
     )
 

@@ -143,6 +143,8 @@ class MeasuredNetwork(CheckedSpec):
         profile = checked_profile(spec, self.graph, costs, self.settings, devices[0].type)
         stages = None if self.stages is None else [stage.nodes for stage in self.stages.stages]
         costs = costs.counted_once(shared_in_stages(self.graph, self.shapes, spec.partition, stages))
+        if profile is not None:
+            costs = costs.with_workspaces(profile.workspace)
         if profile is not None and profile.link is not None:
             devices = tuple(evolve(device, link=stated_link(spec.partition, profile.link)) for device in devices)
         return PlannerInputs(

@@ -9,7 +9,7 @@ Decision: bounds, and no random draws. Operations of one machine drift together 
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterator
+from collections.abc import Container, Iterator, Mapping
 
 from attrs import evolve, frozen
 
@@ -22,6 +22,9 @@ from petra_graph.planning.place.place_network import cut_by_cost
 from petra_graph.program.node_costs import Operation
 from petra_graph.program.plan_document import Document
 from petra_graph.units import percent, seconds
+
+_Seconds = Mapping[str, Mapping[Operation, float]]
+"""By node and operation."""
 
 
 @frozen(kw_only=True)
@@ -100,14 +103,17 @@ def _slowed(inputs: PlannerInputs, network: MeasuredNetwork, slow: Container[str
     """Return inputs in which some nodes take the 90th percentile, and all others the 10th."""
     profile = inputs.profile
     assert profile is not None
-    nodes: dict[str, dict[Operation, float]] = {
-        name: {
-            operation: profile.spread.get(name, {}).get(operation, (median, median))[name in slow]
-            for operation, median in operations.items()
+
+    def ends(medians: _Seconds, spread: Mapping[str, Mapping[Operation, tuple[float, float]]]) -> _Seconds:
+        return {
+            name: {
+                operation: spread.get(name, {}).get(operation, (median, median))[name in slow]
+                for operation, median in operations.items()
+            }
+            for name, operations in medians.items()
         }
-        for name, operations in profile.nodes.items()
-    }
-    profile = evolve(profile, nodes=nodes)
+
+    profile = evolve(profile, nodes=ends(profile.nodes, profile.spread), host=ends(profile.host, profile.host_spread))
     clocks = clocks_of(inputs.devices, inputs.costs, network.spec.precision.products, profile)
     return evolve(inputs, profile=profile, clocks=clocks)
 

@@ -20,6 +20,17 @@ class Progress:
     test: Mapping[str, float] | None = None
     seconds: float = 0.0
     """Seconds of training, without evaluations."""
+    first: tuple[int, float] = (0, 0.0)
+    """The first micro-batches of the process with the head, in which libraries start, and their seconds."""
+
+    @property
+    def micro_batches_per_second(self) -> float | None:
+        """The rate behind the first micro-batches; of all, where those are most of them."""
+        count, seconds = self.first
+        if 2 * count > self.micro_batches:
+            count, seconds = 0, 0.0
+        spent = self.seconds - seconds
+        return (self.micro_batches - count) / spent if self.micro_batches and spent > 0 else None
 
 
 class Peers(Protocol):

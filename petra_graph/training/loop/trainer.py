@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import closing, nullcontext, suppress
 from typing import Any
 
+import torch
 from attrs import asdict, define, evolve, field
 from torch import Tensor
 
@@ -29,6 +30,7 @@ from petra_graph.training.loop.peers import Peers, Progress
 from petra_graph.training.loop.run_warnings import RunWarnings
 from petra_graph.training.loop.training_position import TrainingPosition
 from petra_graph.training.prepared_run import Prepared
+from petra_graph.training.profiling.link_timing import wait_for
 from petra_graph.training.run_probe import Begin
 
 
@@ -51,14 +53,19 @@ class Trainer:
     stopped_early: str | None = field(default=None, init=False)
     """A text on why the training stopped early, and after which epoch."""
     warnings: RunWarnings = field(init=False)
-    _seconds_before: float = field(init=False)
-    """Seconds of training before this process resumed the run."""
+    first: tuple[int, float] = field(default=(0, 0.0), init=False)
+    """The first micro-batches of this process, in which libraries start, and their seconds."""
+    _first_count: int = field(init=False)
+    """Those after which each stage has done all of its operations."""
+    _before: tuple[int, float] = field(init=False)
+    """Micro-batches and seconds of training before this process resumed the run."""
     _began: float | None = field(default=None, init=False)
     """When the present stretch of training began, on this process's clock; None while nothing is trained."""
     _begin_probe: Begin | None = field(default=None, init=False)
 
     def __attrs_post_init__(self) -> None:
-        self._seconds_before = self.position.seconds
+        self._before = self.position.micro_batches, self.position.seconds
+        self._first_count = max(program.depth + 2 * program.accumulation for program in self.prepared.programs)
         self.warnings = RunWarnings(self.peers, self.observers)
         if self.prepared.probe is not None:
             self._begin_probe = self.prepared.probe.observe(self.executors, self._record_probed, self.warnings.say)
@@ -83,7 +90,7 @@ class Trainer:
     @property
     def seconds_here(self) -> float:
         """Seconds of training in this process."""
-        return self.position.seconds - self._seconds_before
+        return self.position.seconds - self._before[1]
 
     @property
     def progress(self) -> Progress:
@@ -96,6 +103,7 @@ class Trainer:
             train=position.train,
             test=tests[-1] if tests else None,
             seconds=position.seconds,
+            first=self.first,
         )
 
     def position_at(self, at: int) -> dict[str, Any]:
@@ -180,6 +188,7 @@ class Trainer:
         position, meters, batches = self.position, self.meters, self.prepared.opened.epoch(epoch - 1)
         first, every = (epoch - 1) * len(batches), self.prepared.spec.run.log_every
         interval, means = self.executors[-1].read_interval, meters.means()
+        warm_at = self._before[0] + self._first_count
 
         def observe(result: HeadResult) -> None:
             nonlocal means
@@ -190,6 +199,8 @@ class Trainer:
                 loss = self.read_losses()
                 means = meters.means()
             position.micro_batches += 1
+            if position.micro_batches == warm_at:
+                self._note_first()
             if logged:
                 step = {"train/micro_batch_loss": loss, "train/learning_rate": self._learning_rate()}
                 self._record(epoch, position.micro_batches, step)
@@ -211,6 +222,12 @@ class Trainer:
         self.peers.exchange_meters(epoch, meters)
         meters.expect_targets("training data")
         return meters.means()
+
+    def _note_first(self) -> None:
+        """Note how long the first micro-batches have taken, once the device has done them."""
+        assert self._began is not None
+        wait_for(torch.device(self.executors[-1].program.device))
+        self.first = self._first_count, self.seconds_here + time.perf_counter() - self._began
 
     def weights(self) -> Mapping[str, Tensor]:
         """Return the weights of this process's stages, by their names in the file of weights."""

@@ -1,4 +1,4 @@
-"""Seconds of every operation of every node on the real device, for plans that need no estimates.
+"""Seconds of every operation of every node on the real device, for plans that need no estimates; on a GPU its host's, and workspaces, too.
 
 The network trains in this process, every node a stage of its own; a stopwatch surrounds each stage's forward, backward
 and update. One training for each way of keeping activations gives all operations:
@@ -16,16 +16,15 @@ import re
 import statistics
 import time
 from collections import defaultdict
-from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, closing, contextmanager, suppress
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from contextlib import closing, suppress
 from operator import attrgetter
 from pathlib import Path
+from typing import TypeVar
 
 import torch
-from attrs import evolve, frozen
+from attrs import evolve
 
-from petra_graph.executor.stage_observer import StageObserver
-from petra_graph.kinds.tensor_trees import Tree
 from petra_graph.planning.check.check_spec import check_spec
 from petra_graph.planning.check.checked_spec import without_global_clip
 from petra_graph.planning.machine.gpu_type import gpu_type
@@ -38,13 +37,17 @@ from petra_graph.runtime.scheduler.stage_operations import MicroBatch
 from petra_graph.spec.model import Kind, MethodSpec, ScheduleName
 from petra_graph.training.compile_ahead import compile_ahead
 from petra_graph.training.prepared_run import Prepared, fix_arithmetic, prepare_checked
-from petra_graph.training.profiling.link_timing import timed_link, wait_for
+from petra_graph.training.profiling.link_timing import timed_link
+from petra_graph.training.profiling.stopwatch import Stopwatch, Times
 from petra_graph.training.start_reporter import StartReporter
 
 WARM_UP = 3
 """Micro-batches that are not timed: allocators and caches fill."""
 BURST = 5
 """Micro-batches that one training does before the next training's turn."""
+T = TypeVar("T")
+_Found = dict[str, dict[Operation, T]]
+"""By node and operation."""
 _Operations = Mapping[Kind, tuple[Operation, Operation | None]]
 """The operations of a forward and a backward, by kind of node."""
 _HEAD: _Operations = {"head": ("forward_backward", None)}
@@ -92,24 +95,17 @@ def timed_trainings(ready: Prepared) -> list[TimedTraining]:
     ]
     for training in trainings:
         training.burst(WARM_UP)
+        if ready.on_cuda and not ready.spec.run.compile:  # compiled code is not called kernel by kernel
+            training.weigh()
         training.forget()
     return trainings
 
 
 def profile_of(ready: Prepared, trainings: Sequence[TimedTraining]) -> Profile:
-    seconds: dict[str, dict[Operation, _Times]] = defaultdict(dict)
-    updates: dict[str, _Times] = {}
-    for training in trainings:
-        for name, operations in training.seconds().items():
-            updates[name] = operations["update"]
-            seconds[name] = operations | seconds[name]
-    for name, operations in seconds.items():
-        if "invert" in operations:
-            operations["invert"] = operations["invert"].beyond(operations["recompute"])
-        if "recompute" in operations:
-            operations["copy"] = updates[name].beyond(operations["update"])
     devices = [torch.device(program.device) for program in ready.programs]
     on_gpu = devices[0].type == "cuda"
+    seconds = _seconds(trainings, Stopwatch.spread)
+    host = _seconds(trainings, Stopwatch.host_spread) if on_gpu else {}
     wall, cpu = map(sum, zip(*(training.wall_and_cpu() for training in trainings), strict=True))
     network, spec = ready.network, ready.spec
     costs = network.costs()
@@ -121,14 +117,46 @@ def profile_of(ready: Prepared, trainings: Sequence[TimedTraining]) -> Profile:
         micro_batch=spec.data.batch,
         threads=spec.run.threads,
         settings=network.settings,
-        nodes={name: {key: times.median for key, times in own.items()} for name, own in seconds.items()},
-        spread={name: {key: (times.low, times.high) for key, times in own.items()} for name, own in seconds.items()},
+        nodes=_medians(seconds),
+        spread=_spreads(seconds),
+        host=_medians(host),
+        host_spread=_spreads(host),
+        workspace=_merged(trainings, lambda watch, verb: watch.workspace[verb]) if on_gpu else {},
         sizes={name: (node.parameters, sum(node.output_bytes)) for name, node in costs.nodes.items()},
         outside=trainings[0].outside(),
         link=timed_link(devices),
         wall_seconds=wall,
         cpu_seconds=None if on_gpu else cpu,
     )
+
+
+def _seconds(trainings: Sequence[TimedTraining], of: Callable[[Stopwatch, Verb], Times]) -> _Found[Times]:
+    """Return the seconds of all operations, by node: those that a training has beyond another one's, too."""
+    seconds = _merged(trainings, of)
+    last = _merged(trainings[::-1], of)
+    for name, operations in seconds.items():
+        if "invert" in operations:
+            operations["invert"] = operations["invert"].beyond(operations["recompute"])
+        if "recompute" in operations:
+            operations["copy"] = last[name]["update"].beyond(operations["update"])
+    return seconds
+
+
+def _merged(trainings: Sequence[TimedTraining], of: Callable[[Stopwatch, Verb], T]) -> _Found[T]:
+    """Return what was measured of each operation, by node, in the first training that has it."""
+    found: _Found[T] = defaultdict(dict)
+    for training in trainings:
+        for name, operations in training.by_operation(of).items():
+            found[name] = operations | found[name]
+    return found
+
+
+def _medians(found: _Found[Times]) -> Mapping[str, Mapping[Operation, float]]:
+    return {name: {key: times.median for key, times in own.items()} for name, own in found.items()}
+
+
+def _spreads(found: _Found[Times]) -> Mapping[str, Mapping[Operation, tuple[float, float]]]:
+    return {name: {key: (times.low, times.high) for key, times in own.items()} for name, own in found.items()}
 
 
 def _processor() -> str:
@@ -152,59 +180,6 @@ def _with_method(ready: Prepared, method: str, schedule: ScheduleName) -> Prepar
     return evolve(ready, network=network, placement=placement, programs=network.programs(placement))
 
 
-@frozen
-class _Times:
-    """The 10th, the 50th and the 90th percentile of an operation's seconds."""
-
-    low: float
-    median: float
-    high: float
-
-    @classmethod
-    def of(cls, seconds: Sequence[float]) -> _Times:
-        tenths = statistics.quantiles(seconds, n=10, method="inclusive") if len(seconds) > 1 else [*seconds] * 9
-        return cls(tenths[0], statistics.median(seconds), tenths[-1])
-
-    def beyond(self, other: _Times) -> _Times:
-        """Return what these take beyond the median of another operation, which they include."""
-        return _Times(*(max(0.0, value - other.median) for value in (self.low, self.median, self.high)))
-
-
-class _Stopwatch(StageObserver):
-    """Times one stage; on a GPU it waits for the work to be done, before and after."""
-
-    def __init__(self, device: torch.device) -> None:
-        self.device = device
-        self.times: dict[Verb, list[float]] = defaultdict(list)
-        self.cpu_times: dict[Verb, list[float]] = defaultdict(list)
-        """Seconds of the thread on its core, which it has all the time unless something else takes it."""
-
-    def forward(self, micro_batch: int, target: Tree | None) -> AbstractContextManager[None]:
-        return self._timed("forward")
-
-    def backward(self, micro_batch: int) -> AbstractContextManager[None]:
-        return self._timed("backward")
-
-    def update(self) -> AbstractContextManager[None]:
-        return self._timed("update")
-
-    @contextmanager
-    def _timed(self, verb: Verb) -> Iterator[None]:
-        wait_for(self.device)
-        began, cpu_began = time.perf_counter(), time.thread_time()
-        yield
-        wait_for(self.device)
-        self.times[verb].append(time.perf_counter() - began)
-        self.cpu_times[verb].append(time.thread_time() - cpu_began)
-
-    def spread(self, verb: Verb) -> _Times:
-        return _Times.of(self.times[verb])
-
-    def forget(self) -> None:
-        self.times.clear()
-        self.cpu_times.clear()
-
-
 class TimedTraining:
     """One training, every node a stage; it works in bursts, so that trainings can take turns on a machine that drifts."""
 
@@ -212,9 +187,9 @@ class TimedTraining:
         self._operations = operations
         self._kinds = {node.name: node.kind for node in prepared.network.graph.nodes.values()}
         executors = prepared.executors()
-        self._watches: dict[str, _Stopwatch] = {}
+        self._watches: dict[str, Stopwatch] = {}
         for executor in executors:
-            watch = self._watches[executor.program.nodes[0]] = _Stopwatch(torch.device(executor.program.device))
+            watch = self._watches[executor.program.nodes[0]] = Stopwatch(torch.device(executor.program.device))
             executor.observe(watch)
         self._scheduler = Scheduler(executors)
         self._data = endless(prepared)
@@ -230,6 +205,14 @@ class TimedTraining:
         self._done += micro_batches
         self._outside.append(max(0.0, seconds - (self._inside() - inside)) / micro_batches)
 
+    def weigh(self) -> None:
+        """Do two micro-batches in which a GPU's operations are weighed."""
+        for weighs in (True, False):
+            for watch in self._watches.values():
+                watch.weighs = weighs
+            if weighs:
+                self.burst(2)
+
     def forget(self) -> None:
         self._outside.clear()
         for watch in self._watches.values():
@@ -239,15 +222,16 @@ class TimedTraining:
         """Seconds of a micro-batch that no operation takes."""
         return statistics.median(self._outside)
 
-    def seconds(self) -> dict[str, dict[Operation, _Times]]:
-        found: dict[str, dict[Operation, _Times]] = {}
+    def by_operation(self, of: Callable[[Stopwatch, Verb], T]) -> dict[str, dict[Operation, T]]:
+        """Return what `of` says of each operation that this training is for, by node."""
+        found: dict[str, dict[Operation, T]] = {}
         for name, watch in self._watches.items():
             names = self._operations.get(self._kinds[name])
             if names is not None:
                 forward, backward = names
-                found[name] = {forward: watch.spread("forward"), "update": watch.spread("update")}
+                found[name] = {forward: of(watch, "forward"), "update": of(watch, "update")}
                 if backward is not None:
-                    found[name][backward] = watch.spread("backward")
+                    found[name][backward] = of(watch, "backward")
         return found
 
     def wall_and_cpu(self) -> tuple[float, float]:
@@ -259,7 +243,7 @@ class TimedTraining:
         return wall, cpu
 
     def _inside(self) -> float:
-        return sum(sum(map(sum, watch.times.values())) for watch in self._watches.values())
+        return sum(watch.inside for watch in self._watches.values())
 
 
 def endless(prepared: Prepared) -> Generator[MicroBatch]:

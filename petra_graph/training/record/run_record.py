@@ -215,7 +215,7 @@ class RunRecord:
         self.measured = measured or self.measured
         if self.late_plan is not None:
             self.predicted = self.late_plan.figures()
-        samples = progress.micro_batches * run.batch
+        rate = progress.micro_batches_per_second
         summary = {
             "name": run.name,
             "status": status,
@@ -234,8 +234,12 @@ class RunRecord:
             "train": dict(progress.train) if progress.train else None,
             "test": dict(progress.test) if progress.test else None,
             **({"tested": run.tested} if run.tested else {}),
-            "seconds": {"total": round(time.perf_counter() - self.began, 3), "training": round(progress.seconds, 3)},
-            "samples_per_second": round(samples / progress.seconds, 1) if samples and progress.seconds else None,
+            "seconds": {
+                "total": round(time.perf_counter() - self.began, 3),
+                "training": round(progress.seconds, 3),
+                "first": round(progress.first[1], 3),
+            },
+            "samples_per_second": None if rate is None else round(rate * run.batch, 1),
             "resumed_from": resumed_from,
             **({"changed": [attrs.asdict(one) for one in history]} if (history := read_history(run.directory)) else {}),
             "checkpoint": next(iter(numbers(run.directory)), None),

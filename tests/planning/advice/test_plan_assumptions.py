@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 from petra_graph.planning.advice.plan_assumptions import CPU_RATIO
-from petra_graph.program.device_types import CPU_LAUNCH_SECONDS
+from petra_graph.program.device_types import OPERATION_SECONDS
 from tests.support import ROOT
 
 
@@ -27,4 +27,4 @@ def test_the_factor_that_a_plan_states_is_the_one_that_was_found():
 def test_a_launch_takes_on_a_cpu_what_was_measured():
     measured = [result["microseconds of an operation with no samples"] for result in throughputs()]
     least, largest = min(one["least"] for one in measured), max(one["largest"] for one in measured)
-    assert least <= 1e6 * CPU_LAUNCH_SECONDS <= largest
+    assert least <= 1e6 * OPERATION_SECONDS["cpu"] <= largest

@@ -123,8 +123,8 @@ def test_what_a_device_has_is_a_limit_as_a_stated_one():
             place(found, devices_of(found))
         return [(problem.message, problem.hint) for problem in caught.value.problems]
 
-    told = refusal(tiny("2MiB"))
-    assert told == refusal(tiny("2MiB", "partition.memory=2MiB"))
+    told = refusal(tiny("34MiB"))
+    assert told == refusal(tiny("34MiB", "partition.memory=34MiB"))
     assert "all that tiny has" in told[0][0]
     assert told[0][1].startswith("it fits with ")
 

@@ -13,7 +13,8 @@ from petra_graph.compiler.profile_check import taken_under_load
 from petra_graph.errors import SpecError
 from petra_graph.planning.plan_spec import plan
 from petra_graph.record.profile_files import read_profile, write_profile
-from petra_graph.training.profiling.node_profile import _Stopwatch, profile
+from petra_graph.training.profiling.node_profile import profile
+from petra_graph.training.profiling.stopwatch import Stopwatch
 from tests.support.runs import SPEC
 
 
@@ -63,7 +64,7 @@ def test_an_older_profile_without_them_is_read(taken, here):
 
 
 def test_waiting_is_no_time_of_the_processor():
-    watch = _Stopwatch(torch.device("cpu"))
+    watch = Stopwatch(torch.device("cpu"))
     with watch.update():
         time.sleep(0.02)
     assert watch.cpu_times["update"][0] < watch.times["update"][0] / 2
@@ -98,6 +99,59 @@ def test_what_was_not_timed_is_not_taken_for_nothing(taken, spec, here):
         plan(spec, ["partition.profile=p.json"])
 
 
+def test_a_cpu_has_no_host_beside_it_and_shows_no_workspace(taken):
+    assert (taken.host, taken.host_spread, taken.workspace) == ({}, {}, {})
+
+
+def on_a_gpu(taken, here, **changes):
+    """The profile as if it were a GPU's, whose host takes three times as long as it does."""
+    host = {name: {key: 3 * seconds for key, seconds in own.items()} for name, own in taken.nodes.items()}
+    made = evolve(taken, kind="cuda", device="an H100", device_type="h100", host=host, **changes)
+    write_profile(here / "p.json", made)
+    return made
+
+
+ON_H100 = ["partition.profile=p.json", "partition.device_type=h100"]
+
+
+def test_a_plan_takes_the_longer_of_the_host_and_the_device(taken, spec, here):
+    """A device that does everything has its host ahead: the longer of their sums counts."""
+    made = on_a_gpu(taken, here)
+    steps = [own["update"] for own in made.host.values()]
+    host = made.outside + sum(
+        made.host[name][operation]
+        for name in made.nodes
+        for operation in (
+            {"head": ["forward_backward"], "stem": ["forward", "recompute"]}.get(name, ["forward", "reverse"])
+        )
+    )
+    together = plan(spec, [*ON_H100, "method.accumulation=1"]).prediction
+    assert together.timing.tick_seconds == pytest.approx(host + sum(steps))
+    assert sum(one.per_micro_batch(1) for one in together.seconds) == pytest.approx(together.timing.tick_seconds)
+    apart = plan(
+        spec, [*ON_H100, "method.accumulation=1", "partition.devices=4", "partition.stages=per-block"]
+    ).prediction
+    stem, first, *_ = apart.seconds
+    assert first.forward == pytest.approx(made.host["rev.0"]["forward"])
+    assert stem.update == pytest.approx(made.nodes["stem"]["update"] + sum(steps) / 4)
+
+
+def test_what_kernels_allocate_inside_themselves_is_planned(taken, spec, here):
+    on_a_gpu(taken, here)
+    without = plan(spec, ON_H100).prediction.total_memory
+    on_a_gpu(taken, here, workspace={name: dict.fromkeys(own, 2**30) for name, own in taken.nodes.items()})
+    prediction = plan(spec, ON_H100)
+    assert prediction.prediction.total_memory.total == without.total + 2**30
+    said = prediction.document(with_timeline=False)["assumptions"]
+    assert "memory has what kernels allocated inside themselves while the profile was taken" in said
+
+
+def test_a_host_that_was_not_timed_is_not_taken_for_nothing(taken, spec, here):
+    write_profile(here / "p.json", evolve(taken, kind="cuda", device_type="h100"))
+    with pytest.raises(SpecError, match=r'has not timed the host for .* of node "stem"'):
+        plan(spec, ON_H100)
+
+
 def test_a_link_that_is_stated_counts(taken, spec, here):
     write_profile(here / "p.json", taken)
     two = ["partition.profile=p.json", "partition.stages=2", "partition.devices=2", "partition.device_type=cpu"]
@@ -118,13 +172,15 @@ def test_a_profile_asks_for_none(spec):
         ({"settings": []}, "is not a profile"),
         ({"nodes": {}}, 'has no node "stem"'),
         ({"threads": 2}, "run.threads = 2, not 1"),
-        ({"format": 1}, "p.json is a profile of format 1, and this petra-graph reads format 2"),
+        ({"format": 1}, "p.json is a profile of format 1, and this petra-graph reads format 3"),
+        ({"format": 2}, "p.json is a profile of format 2, and this petra-graph reads format 3"),
+        ({"workspace": {"stem": {"forward": -1}}}, "is not a profile"),
         ({"kind": "cuda"}, 'a device of kind "cuda", not "cpu"'),
         ({"sizes": {"stem": [1, 2]}}, 'node "stem" has other sizes'),
         ({"nodes": {"stem": {"repl+y": 1.0}}}, "is not a profile"),
         ({"outside": -1.0}, "is not a profile"),
         ({"outside": float("nan")}, "is not a profile"),
-        ({"format": 7}, "p.json is a profile of format 7, and this petra-graph reads format 2"),
+        ({"format": 7}, "p.json is a profile of format 7, and this petra-graph reads format 3"),
     ],
 )
 def test_a_profile_of_something_else(taken, spec, here, change, message):
@@ -170,7 +226,7 @@ def test_settings_that_change_no_seconds_are_accepted(taken, spec, here, overrid
 
 def test_a_profile_of_another_gpu_is_refused(taken, spec, here):
     """Seconds of an A100 were taken for those of an H100."""
-    gpu = evolve(taken, kind="cuda", device="NVIDIA A100 80GB PCIe", device_type="a100-80gb")
+    gpu = evolve(taken, kind="cuda", device="NVIDIA A100 80GB PCIe", device_type="a100-80gb", host=taken.nodes)
     write_profile(here / "p.json", gpu)
     with pytest.raises(SpecError, match='a device of type "a100-80gb", not "h100"'):
         plan(spec, ["partition.profile=p.json", "partition.device_type=h100"])
