@@ -5,6 +5,9 @@ makes an array only of plain numbers, and of bytes that are in the file.
 
 Decision: numpy's own functions are not among them. A file can give numpy's types and arrays a state of its choice, over memory of its choice.
 
+Decision: it is the standard library's unpickler in Python. The one in C takes memory for whatever number of memos or bytes a damaged file
+claims; a `bytearray` is read as bytes here for the same reason.
+
 Source: https://docs.python.org/3/library/pickle.html#restricting-globals; numpy's forms, `ndarray.__reduce__` and `__reduce_ex__(5)`.
 """
 
@@ -13,8 +16,9 @@ from __future__ import annotations
 import pickle
 import re
 from collections.abc import Callable, Mapping
+from io import BytesIO
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from attrs import define, frozen
@@ -35,18 +39,24 @@ def read_array_pickle(path: Path) -> dict[str, Any]:
         OSError, MemoryError: the file cannot be read.
     """
     try:
-        with path.open("rb") as file:
-            found = _Unpickler(file, encoding="latin-1").load()
+        found = _Unpickler(BytesIO(path.read_bytes()), encoding="latin-1").load()
     except (ArrayPickleError, OSError, MemoryError):
         raise
+    except EOFError:
+        raise ArrayPickleError("it is cut short") from None
     except Exception as error:
-        raise ArrayPickleError(str(error) or type(error).__name__) from error
+        raise ArrayPickleError(f"it is damaged: {str(error) or type(error).__name__}") from error
     if not isinstance(found, dict):
         raise ArrayPickleError(f"it must hold a dictionary (got {type(found).__name__})")
     return {key: one.values if isinstance(one, _Array) else one for key, one in found.items()}
 
 
-class _Unpickler(pickle.Unpickler):
+_HANDLERS: Mapping[int, Any] = pickle._Unpickler.dispatch  # noqa: SLF001  see the decision above
+
+
+class _Unpickler(pickle._Unpickler):  # noqa: SLF001
+    dispatch: ClassVar = {**_HANDLERS, pickle.BYTEARRAY8[0]: _HANDLERS[pickle.BINBYTES8[0]]}
+
     def find_class(self, module: str, name: str, /) -> Any:
         own = module.removeprefix("numpy._core.").removeprefix("numpy.core.").strip("_")
         if (own, name) not in _NAMES:

@@ -6,6 +6,7 @@ import _codecs
 import pickle
 import subprocess
 import sys
+import tracemalloc
 
 import numpy as np
 import pytest
@@ -86,8 +87,21 @@ def test_a_type_cannot_become_one_of_objects_afterwards(read):
 
 def test_an_array_has_the_bytes_that_are_in_the_file(read):
     shape = pickle.dumps({"data": np.zeros((2, 2), "u1")}, 2).replace(b"K\x02K\x02\x86", b"J\xff\xff\xff\x7fK\x02\x86")
-    with pytest.raises(ArrayPickleError, match="cannot reshape array of size 4"):
+    with pytest.raises(ArrayPickleError, match="damaged: cannot reshape array of size 4"):
         read(shape)
+
+
+@pytest.mark.parametrize(
+    "claim",
+    [b"r\xff\xff\xff\x7f0", b"B\xff\xff\xff\x7f", b"\x96\xff\xff\xff\x7f\0\0\0\0"],
+    ids=["memos", "bytes", "a bytearray"],
+)
+def test_no_memory_is_taken_for_a_claim(read, claim):
+    tracemalloc.start()
+    with pytest.raises(ArrayPickleError, match="cut short"):
+        read(b"\x80\x02N" + claim)
+    assert tracemalloc.get_traced_memory()[1] < 2**24
+    tracemalloc.stop()
 
 
 def test_what_the_file_may_call_takes_no_state(read):
