@@ -56,15 +56,18 @@ def make_spec(nodes: Sequence[Mapping[str, Any]] | None = None, *, module: Any =
     """
     from petra_graph.errors import SpecError
     from petra_graph.registry.added_names import MODULE_TABLE, added_name
-    from petra_graph.registry.first_party import or_missing
+    from petra_graph.registry.first_party import OF_NAMES, how_to_install, or_missing
     from petra_graph.registry.registry import discover
     from petra_graph.spec.load_spec import load_values
 
     if nodes is not None:
         tables = {**tables, "graph": {**tables.get("graph", {}), "node": node_tables(nodes)}}
     if module is not None:
-        table = added_name("petra_graph", MODULE_TABLE)(module, tables.get("architecture", {}))
-        tables = {**tables, "architecture": table}
+        try:
+            make_table = added_name("petra_graph", MODULE_TABLE)
+        except AttributeError:
+            raise SpecError("`module` is not installed", how_to_install(OF_NAMES[MODULE_TABLE])) from None
+        tables = {**tables, "architecture": make_table(module, tables.get("architecture", {}))}
     loaded = load_values(tables, discover().spec_class)
     if loaded.spec is None:
         raise SpecError(map(or_missing, loaded.problems))

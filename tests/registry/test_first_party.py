@@ -60,7 +60,7 @@ def test_names(monkeypatch):
     monkeypatch.setattr(added_names, "scan", lambda: ((), ()))
     with pytest.raises(AttributeError, match=re.escape(f"no attribute 'buffered': {INSTALL}")):
         pg.buffered(dict)
-    with pytest.raises(AttributeError, match=re.escape(INSTALL)):
+    with pytest.raises(SpecError, match=re.escape(INSTALL)):
         pg.make_spec(module=dict, data={"name": "digits"})
 
 
