@@ -53,6 +53,7 @@ def test_many_lines_are_told_apart():
     """By colour, dashes and marks together; each name has a place of its own in the legend."""
     made = chart(*(Line(name=f"lr={place}", points=[(1, place), (2, place)], style=place) for place in range(26)))
     assert [text for text in texts(made) if text.startswith("lr=")] == [f"lr={at}: {at}" for at in range(26)]
+    assert len(set(re.findall(r'style="(fill: none; [^"]*--(?:series|accent)[^"]*)"', made.drawing))) == 26
 
 
 def test_a_band_is_filled():

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from attrs import frozen
 from markupsafe import Markup
@@ -12,6 +12,7 @@ from petra_graph.units import Units, bounded, one_line
 from petra_graph_report.svg_drawing import SIZE, drawn, fill_boxes, inks
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 LONGEST_NAME = 36
@@ -79,7 +80,9 @@ def bars(rows: Sequence[Bar], units: Units, label: str, widest: float = 640.0) -
             over = row.limit is not None and row.total > row.limit
             near = row.limit is not None and row.total <= row.limit <= span and span / most < 1.5  # noqa: PLR2004
             end = row.limit if near and row.limit is not None else row.total
-            style = {"color": inks()["bad"], "fontweight": "bold"} if over else {"color": inks()["text"]}
+            style: dict[str, Any] = (
+                {"color": inks()["bad"], "fontweight": "bold"} if over else {"color": inks()["text"]}
+            )
             axis.annotate(
                 text,
                 (end / size, at),
@@ -95,7 +98,7 @@ def bars(rows: Sequence[Bar], units: Units, label: str, widest: float = 640.0) -
     return drawn(draw, left + widest + right, height, label)
 
 
-def _fill(axis: object, rows: Sequence[Bar], size: float) -> None:
+def _fill(axis: Axes, rows: Sequence[Bar], size: float) -> None:
     by_colour: dict[str, list[tuple[float, float, float, float]]] = {}
     for at, row in enumerate(rows):
         x = 0.0

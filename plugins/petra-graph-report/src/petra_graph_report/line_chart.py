@@ -78,9 +78,17 @@ class Chart:
             _draw(axis, self, lines, labels)
             if not named:
                 return
-            place = {"loc": "lower left", "bbox_to_anchor": (4 / _WIDTH, 0), "borderaxespad": 0, "borderpad": 0}
-            spaces = {"handlelength": 2.6, "columnspacing": 1.2, "labelspacing": (_LEGEND_LINE - SIZE * 1.2) / SIZE}
-            figure.legend(ncols=_columns(labels), fontsize=SIZE, **place, **spaces)
+            figure.legend(
+                loc="lower left",
+                bbox_to_anchor=(4 / _WIDTH, 0),
+                borderaxespad=0,
+                borderpad=0,
+                ncols=_columns(labels),
+                fontsize=SIZE,
+                handlelength=2.6,
+                columnspacing=1.2,
+                labelspacing=(_LEGEND_LINE - SIZE * 1.2) / SIZE,
+            )
 
         return drawn(draw, _WIDTH, height, f"{self.title}: {', '.join(labels)}")
 
@@ -116,7 +124,8 @@ def _draw(axis: Axes, chart: Chart, lines: Sequence[Line], labels: Sequence[str]
         again, style = divmod(line.style, len(SERIES))
         colour = inks()[SERIES[style]]
         if line.band:
-            axis.fill_between(*zip(*line.band, strict=True), color=colour, alpha=0.2, linewidth=0)
+            xs, low, high = zip(*line.band, strict=True)
+            axis.fill_between(xs, low, high, color=colour, alpha=0.2, linewidth=0)
         mark = _MARKS[again % len(_MARKS)] if len(line.points) <= _MARKED else ""
         dashes = DASHES[(style + again) % len(DASHES)]
         axis.plot(
@@ -126,7 +135,7 @@ def _draw(axis: Axes, chart: Chart, lines: Sequence[Line], labels: Sequence[str]
     _ticks(axis, chart, [x for line in lines for x, _ in line.points])
 
 
-def _number(value: float, _: int) -> str:
+def _number(value: float, _: float) -> str:
     return COUNTS.text(value) if abs(value) >= _COUNTED else f"{value:,.7g}"
 
 
@@ -143,4 +152,7 @@ def _ticks(axis: Axes, chart: Chart, xs: Sequence[float]) -> None:
         axis.yaxis.set_major_locator(MaxNLocator(5, steps=_STEPS))
     if chart.from_zero and not chart.logarithmic:
         axis.set_ylim(bottom=0)
-    axis.yaxis.set_major_formatter(PercentFormatter(1.0, symbol=" %") if chart.shares else _number)
+    if chart.shares:
+        axis.yaxis.set_major_formatter(PercentFormatter(1.0, symbol=" %"))
+    else:
+        axis.yaxis.set_major_formatter(_number)

@@ -11,7 +11,7 @@ import warnings
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from importlib.resources import files
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from markupsafe import Markup, escape
 
@@ -60,7 +60,7 @@ def drawn(draw: Callable[[Figure], None], width: float, height: float, label: st
     return _for_a_page(file.getvalue(), label)
 
 
-def _style(label: str) -> Mapping[str, object]:
+def _style(label: str) -> dict[str, Any]:
     ink = inks()
     return {
         "svg.fonttype": "none",
@@ -98,7 +98,7 @@ def _for_a_page(svg: str, label: str) -> Markup:
     svg = re.sub(r"(\.\d\d)\d+", r"\1", svg)
     svg = re.sub(r'<g id="[^"]*"', "<g", svg)
     svg = re.sub(r"<style.*?</style>", "", svg, count=1, flags=re.DOTALL)
-    names = {colour: f"var(--{name})" for name, colour in reversed(inks().items())}
+    names = {colour: f"var(--{name})" for name, colour in reversed(list(inks().items()))}
     svg = re.sub(r"#[0-9a-f]{6}\b(?=[^<>]*>)", lambda found: names.get(found[0], found[0]), svg)
     return Markup(svg.replace("<svg", f'<svg role="img" aria-label="{escape(one_line(label))}"', 1))  # noqa: S704
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
-from petra_graph.sweeping.combinations import axes_of_texts
-from petra_graph.sweeping.varied_plans import vary
 from petra_graph_report.plan.comparison_page import comparison_page, varied_charts
 
+from petra_graph.cli.main import main
 from petra_graph.program.method import METHODS
-from petra_graph.spec.overrides import Varied
 from tests.support.html_page import Page, assert_fetches_nothing
 from tests.support.plan_documents import comparison, scaling
 from tests.support.runs import SPEC
@@ -21,12 +21,19 @@ def spec(write):
     return write("small.toml", SPEC)
 
 
-def varied(spec, *texts, fixed=()):
-    return vary(spec, fixed, axes_of_texts(texts, Varied))
+@pytest.fixture
+def varied(spec, capsys):
+    """What `petra-graph plan --vary` prints as JSON."""
+
+    def printed(*texts, more=()):
+        assert main(["plan", spec, *(word for text in texts for word in ("--vary", text)), "--json", *more]) == 0
+        return json.loads(capsys.readouterr().out)
+
+    return printed
 
 
-def test_the_picture_has_a_line_for_each_combination_of_the_other_keys(spec):
-    document = varied(spec, MEMORY, BATCH)
+def test_the_picture_has_a_line_for_each_combination_of_the_other_keys(varied):
+    document = varied(MEMORY, BATCH)
     (chart,) = varied_charts(document)
     assert chart.x_name == "partition.memory, GiB"
     assert {line.name: len(line.points) for line in chart.lines} == {"32": 2, "64": 1}
@@ -39,13 +46,9 @@ def test_the_picture_has_a_line_for_each_combination_of_the_other_keys(spec):
     assert 'aria-label="throughput: ' in comparison_page(document)
 
 
-def test_methods_are_points_among_limits(spec):
-    document = vary(
-        spec,
-        ["method.name=gpipe", "method.schedule=fill-drain", "method.keep=auto"],
-        axes_of_texts([MEMORY], Varied),
-        methods=True,
-    )
+def test_methods_are_points_among_limits(varied):
+    keys = ("method.name=gpipe", "method.schedule=fill-drain", 'method.keep="auto"')
+    document = varied(MEMORY, more=["--compare", *(word for key in keys for word in ("--set", key))])
     (chart,) = varied_charts(document)
     points = {line.name: line.points for line in chart.lines}
     assert list(points) == ["this spec", *METHODS]
@@ -65,13 +68,13 @@ def test_methods_are_points_among_limits(spec):
         ('method.keep="auto",{stem="input"}', 'method.keep: 1 auto, 2 { stem = "input" }', [1, 2]),
     ],
 )
-def test_places_on_the_axis(spec, text, name, places):
-    (chart,) = varied_charts(varied(spec, text))
+def test_places_on_the_axis(varied, text, name, places):
+    (chart,) = varied_charts(varied(text))
     assert (chart.x_name, [x for x, _ in chart.lines[0].points]) == (name, places)
 
 
-def test_when_every_combination_is_refused(spec):
-    document = varied(spec, "partition.memory=1KiB,2KiB")
+def test_when_every_combination_is_refused(varied):
+    document = varied("partition.memory=1KiB,2KiB")
     assert varied_charts(document) == []
     page = comparison_page(document)
     assert "<svg" not in page

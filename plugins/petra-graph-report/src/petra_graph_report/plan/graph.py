@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import networkx as nx
 from attrs import frozen
@@ -109,7 +109,7 @@ def _draw_boxes(axis: Axes, document: Document, placed: Mapping[str, Position]) 
         at, device = placed[node["name"]], devices[node["stage"]]
         corner = _CORNERS[node["kind"]]
         style = f"round,pad=0,rounding_size={corner}" if corner else "square,pad=0"
-        edge = {"edgecolor": inks()["box"], "linewidth": 1 if node["kind"] == "reversible" else 2.2}
+        edge: dict[str, Any] = {"edgecolor": inks()["box"], "linewidth": 1 if node["kind"] == "reversible" else 2.2}
         box = FancyBboxPatch((at.x, at.y - TALL), WIDE, TALL, style, facecolor=colours[device], zorder=2, **edge)
         axis.add_patch(box)
         name, place = bounded(one_line(node["name"]), _LETTERS), f"{node['stage']} · "

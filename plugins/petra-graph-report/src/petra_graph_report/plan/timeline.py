@@ -7,7 +7,7 @@ in its upper half and the times of backwards in its lower half.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from markupsafe import Markup
@@ -145,9 +145,7 @@ def _within(spans: Iterable[tuple[float, float]], whole: tuple[float, float]) ->
     return ((max(start, whole[0]), min(end, whole[1])) for start, end in spans)
 
 
-def _write(
-    axis: Axes, blocks: Sequence[Mapping[str, float]], span: tuple[float, float], y: float, pixel: float
-) -> None:
+def _write(axis: Axes, blocks: Sequence[Document], span: tuple[float, float], y: float, pixel: float) -> None:
     """Write the micro-batch of each block into it, where that fits."""
     for block, (start, end) in zip(blocks, _within(_spans(blocks), span), strict=True):
         text = block_label(block)
