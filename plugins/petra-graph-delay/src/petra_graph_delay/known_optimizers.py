@@ -121,7 +121,7 @@ def adam_parameters(optimizer: torch.optim.Adam, group: dict[str, Any]) -> list[
     return parameters
 
 
-def adam_moments(optimizer: torch.optim.Adam, p: list[Tensor], group: dict[str, Any]) -> AdamMoments:
+def adam_moments(optimizer: torch.optim.Optimizer, p: list[Tensor], group: dict[str, Any]) -> AdamMoments:
     """Advance the means of Adam."""
     (beta1, beta2), wd = group["betas"], group["weight_decay"]
     states = [optimizer.state[one] for one in p]

@@ -35,7 +35,7 @@ class OptimizerWrapper(torch.optim.Optimizer):
         return self.inner.wrapped if isinstance(self.inner, OptimizerWrapper) else self.inner
 
     @property
-    def param_groups(self) -> list[dict[str, Any]]:  # type: ignore[override]
+    def param_groups(self) -> list[dict[str, Any]]:
         return self.inner.param_groups
 
     @param_groups.setter

@@ -27,7 +27,7 @@ in its place.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor
@@ -72,7 +72,7 @@ class Spike(OptimizerWrapper):
                 for part in chunked(group, parameters):
                     self._update_sgd(parameters[part], group)
             else:
-                parameters = adam_parameters(self.inner, group)
+                parameters = adam_parameters(cast("torch.optim.Adam", self.inner), group)
                 for part in chunked(group, parameters):
                     self._update_adam(parameters[part], group)
 
