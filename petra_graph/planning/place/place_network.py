@@ -109,7 +109,7 @@ def place_on_processes(network: MeasuredNetwork, devices: tuple[Device, ...], pr
             return placement
         inputs = _as_placed(variant.planner_inputs(ranks), placement)
         hosted = place_stages(inputs, Partition(stages=placement.stages), variant.spec.partition.strategy)
-        return judged(variant, evolve(hosted, kept=placement.kept, notes=placement.notes))
+        return judged(variant, evolve(hosted, kept=placement.kept, notes=placement.notes, by_cost=True))
 
     return _ranked(_with_remedies(network, placed, more_devices=False))
 
@@ -211,8 +211,10 @@ def _searched(
 ) -> Placement:
     """Return what a search finds, with what nodes keep, where the specification leaves that open."""
     if network.spec.method.keep == "auto":
-        return place_and_keep(inputs, search, fill=fill and network.spec.partition.strategy == "balanced")
-    return search(inputs)
+        found = place_and_keep(inputs, search, fill=fill and network.spec.partition.strategy == "balanced")
+    else:
+        found = search(inputs)
+    return evolve(found, by_cost=True)
 
 
 def _place(network: MeasuredNetwork, devices: tuple[Device, ...], *, fill: bool = True) -> Placement:
@@ -253,5 +255,5 @@ def _placed(network: MeasuredNetwork, devices: tuple[Device, ...], *, fill: bool
     if network.spec.method.keep == "auto":
         return searched(partial(within_memory, stages=stages))
     if network.schedule == "auto":
-        return evolve(resolved_placement(network.planner_inputs(devices), stages), devices=devices)
+        return evolve(resolved_placement(network.planner_inputs(devices), stages), devices=devices, by_cost=True)
     return Placement(stages=stages.stages, devices=devices, schedule=network.schedule)
