@@ -24,7 +24,6 @@ from petra_graph.kinds.lr_schedule import Horizon
 from petra_graph.kinds.optimizer import ParameterGroups
 from petra_graph.kinds.plugin import builder, knows_stage
 from petra_graph.kinds.stage_facts import UNDELAYED, StageFacts
-from petra_graph.measure.without_compiler import uncompiled
 from petra_graph.planning.advice.delay_corrections import correction_problems
 from petra_graph.planning.advice.plan_assumptions import products_note
 from petra_graph.planning.advice.plan_warnings import warnings_without_prediction
@@ -160,7 +159,6 @@ def prepare(
         return prepare_checked(checked, says, processes, saved, begins=resumed_in is None)
 
 
-@uncompiled()
 def prepare_checked(
     checked: CheckedSpec,
     reporter: StartReporter,

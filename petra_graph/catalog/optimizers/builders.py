@@ -37,6 +37,7 @@ from petra_graph.catalog.optimizers.matrix_optimizer import groups_with_matrices
 from petra_graph.catalog.optimizers.muon import CompensatedMuon, Muon
 from petra_graph.catalog.optimizers.soap import Soap
 from petra_graph.catalog.optimizers.spike_compensation import CompensatedAdam, CompensatedSgd
+from petra_graph.catalog.optimizers.torch_optimizers import SGD, Adam, AdamW, NAdam, Unmarked
 from petra_graph.catalog.optimizers.weight_prediction import (
     PredictedAdam,
     PredictedCompensatedAdam,
@@ -47,7 +48,7 @@ from petra_graph.plugins import ParameterGroups
 
 # By `correction`, `predict` and `correct_discrepancy`.
 _SGD: dict[tuple[str, bool, bool], type[torch.optim.SGD]] = {
-    ("none", False, False): torch.optim.SGD,
+    ("none", False, False): SGD,
     ("none", True, False): PredictedSgd,
     ("none", False, True): EarlierSgd,
     ("spike", False, False): CompensatedSgd,
@@ -57,7 +58,7 @@ _SGD: dict[tuple[str, bool, bool], type[torch.optim.SGD]] = {
     ("error-feedback", False, True): EarlierFeedbackSgd,
 }
 _ADAM: dict[tuple[str, bool, bool], type[torch.optim.Adam]] = {
-    ("none", False, False): torch.optim.Adam,
+    ("none", False, False): Adam,
     ("none", True, False): PredictedAdam,
     ("none", False, True): EarlierAdam,
     ("spike", False, False): CompensatedAdam,
@@ -73,7 +74,7 @@ def sgd(groups: ParameterGroups, options: SgdOptions) -> torch.optim.Optimizer:
     parameters = groups.param_groups(weight_decay=options.weight_decay)
     build = _SGD[options.correction, options.predict, options.correct_discrepancy]
     same: dict[str, Any] = {"lr": options.lr, "momentum": options.momentum, "nesterov": options.nesterov}
-    return build(parameters, **same, **_fused(groups, torchs=build is torch.optim.SGD))
+    return build(parameters, **same, **_fused(groups, torchs=build is SGD))
 
 
 def adam(groups: ParameterGroups, options: AdamOptions) -> torch.optim.Optimizer:
@@ -86,9 +87,9 @@ def adam(groups: ParameterGroups, options: AdamOptions) -> torch.optim.Optimizer
     parameters = groups.param_groups(weight_decay=options.weight_decay)
     same: dict[str, Any] = {"lr": options.lr, "betas": (first, second), "eps": options.eps}
     build = _ADAM[options.correction, options.predict, options.correct_discrepancy]
-    same |= _fused(groups, torchs=build is torch.optim.Adam)
-    if build is torch.optim.Adam and decoupled:
-        return torch.optim.AdamW(parameters, **same)
+    same |= _fused(groups, torchs=build is Adam)
+    if build is Adam and decoupled:
+        return AdamW(parameters, **same)
     return build(parameters, **same, decoupled_weight_decay=decoupled)
 
 
@@ -108,7 +109,7 @@ def nadam(groups: ParameterGroups, options: NadamOptions, stage: Any = None) -> 
     first, second = options.betas
     if options.beta1_by_stage and stage is not None:
         first += min(1.0, stage.steady / stage.stages) * (LARGEST_BETA1 - first)
-    build = FeedbackNadam if options.correction == "error-feedback" else torch.optim.NAdam
+    build = FeedbackNadam if options.correction == "error-feedback" else NAdam
     return build(
         groups.param_groups(weight_decay=options.weight_decay),
         lr=options.lr,
@@ -122,7 +123,7 @@ def nadam(groups: ParameterGroups, options: NadamOptions, stage: Any = None) -> 
 # w parameter, g its gradient, wd weight decay, m momentum, v velocity
 
 
-class Lars(torch.optim.Optimizer):
+class Lars(Unmarked):
     """v <- m v + lr * ratio * (g + wd w); w <- w - v, with ratio = trust * |w| / (|g| + wd |w|) for each tensor.
 
     The ratio is 1 where it would be 0 or undefined (a norm is 0), and in groups with `adapt` unset.

@@ -47,6 +47,7 @@ from petra_graph.catalog.optimizers.spike_compensation import (
     chunked,
     delay_of,
 )
+from petra_graph.catalog.optimizers.torch_optimizers import SGD, Adam
 from petra_graph.catalog.optimizers.weight_prediction import WeightsOfDelay
 
 # w weights, delta mean step, g share of delta that is kept, D delay of a window and d of a micro-batch in updates
@@ -100,7 +101,7 @@ class EarlierWeights(KnowsDelay):
         return found
 
 
-class EarlierSgd(EarlierWeights, torch.optim.SGD):
+class EarlierSgd(EarlierWeights, SGD):
     """SGD with `earlier_weights`."""
 
     all_steps = staticmethod(sgd_steps)
@@ -114,7 +115,7 @@ class EarlierFeedbackSgd(EarlierWeights, FeedbackSgd):
     """SGD with error feedback and `earlier_weights`."""
 
 
-class EarlierAdam(EarlierWeights, torch.optim.Adam):
+class EarlierAdam(EarlierWeights, Adam):
     """Adam, or with `decoupled_weight_decay` AdamW, with `earlier_weights`."""
 
     all_steps = staticmethod(adam_steps)

@@ -30,6 +30,7 @@ from petra_graph.catalog.optimizers.late_steps import (
     undelayed,
 )
 from petra_graph.catalog.optimizers.spike_compensation import KnowsDelay, delay_of
+from petra_graph.catalog.optimizers.torch_optimizers import SGD, Adam, NAdam
 
 # p parameter, u step of the base optimizer, D delay in updates
 
@@ -74,17 +75,17 @@ def _held(state: dict[str, Any], direction: Tensor) -> Tensor:
     return held.copy_(direction)
 
 
-class FeedbackSgd(ErrorFeedback, torch.optim.SGD):
+class FeedbackSgd(ErrorFeedback, SGD):
     """SGD with error feedback, of torch's arguments."""
 
     base_steps = staticmethod(sgd_steps)
 
 
-class FeedbackAdam(ErrorFeedback, torch.optim.Adam):
+class FeedbackAdam(ErrorFeedback, Adam):
     """Adam, or with `decoupled_weight_decay` AdamW, with error feedback, of torch's arguments."""
 
     base_steps = staticmethod(adam_steps)
 
 
-class FeedbackNadam(ErrorFeedback, torch.optim.NAdam):
+class FeedbackNadam(ErrorFeedback, NAdam):
     """NAdam with error feedback, of torch's arguments."""

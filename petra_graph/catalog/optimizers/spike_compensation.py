@@ -31,6 +31,8 @@ import torch
 from attrs import frozen
 from torch import Tensor
 
+from petra_graph.catalog.optimizers.torch_optimizers import SGD, Adam, Unmarked
+
 _CACHED = 2**16
 """Elements of the parameters that a processor takes together; with gradients and state, a MiB in float32."""
 
@@ -42,7 +44,7 @@ def spike_shares(momentum: float, delay: float) -> tuple[float, float]:
     return momentum**delay, (1 - momentum**delay) / (1 - momentum)
 
 
-class KnowsDelay(torch.optim.Optimizer):
+class KnowsDelay(Unmarked):
     """Every group has a "staleness", which the executor sets before each step."""
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
@@ -73,7 +75,7 @@ def chunked(group: dict[str, Any], parameters: Sequence[Tensor]) -> Iterator[sli
         yield slice(first, len(parameters))
 
 
-class CompensatedSgd(KnowsDelay, torch.optim.SGD):
+class CompensatedSgd(KnowsDelay, SGD):
     """SGD with spike compensation, of torch's arguments and state; without dampening and maximize."""
 
     @torch.no_grad()
@@ -125,7 +127,7 @@ def sgd_shares(group: dict[str, Any], delay: float) -> tuple[float, float]:
     return spike_shares(group["momentum"], delay + (1 if group["nesterov"] else 0))
 
 
-class CompensatedAdam(KnowsDelay, torch.optim.Adam):
+class CompensatedAdam(KnowsDelay, Adam):
     """Adam, or with `decoupled_weight_decay` AdamW, with spike compensation, of torch's arguments and state.
 
     Without amsgrad, maximize, capturable, differentiable and fused.

@@ -37,6 +37,7 @@ from petra_graph.catalog.optimizers.spike_compensation import (
     delay_of,
     sgd_shares,
 )
+from petra_graph.catalog.optimizers.torch_optimizers import SGD, Adam
 
 # m momentum or beta1, D delay in updates, v momentum buffer, wd weight decay, t steps so far
 
@@ -44,7 +45,7 @@ WeightsOfDelay = list[tuple[nn.Parameter, Tensor]]
 """Parameters, each with a tensor like it that shares no memory with it."""
 
 
-class PredictedSgd(torch.optim.SGD):
+class PredictedSgd(SGD):
     """SGD with `predicted_weights`."""
 
     @torch.no_grad()
@@ -91,7 +92,7 @@ class PredictedCompensatedSgd(CompensatedSgd, PredictedSgd):
         return delay_of(group)
 
 
-class PredictedAdam(torch.optim.Adam):
+class PredictedAdam(Adam):
     """Adam, or with `decoupled_weight_decay` AdamW, with `predicted_weights`."""
 
     @torch.no_grad()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from copy import deepcopy
 from itertools import product
 from types import SimpleNamespace
@@ -22,6 +24,7 @@ from petra_graph.catalog.optimizers.declared_optimizers import (
 )
 from petra_graph.catalog.optimizers.error_feedback import FeedbackAdam, FeedbackNadam, FeedbackSgd
 from petra_graph.catalog.optimizers.spike_compensation import CompensatedAdam, CompensatedSgd
+from petra_graph.catalog.optimizers.torch_optimizers import SGD, Adam, AdamW, NAdam
 from petra_graph.kinds.optimizer import ParameterGroups
 
 ROUNDING = 1e-12
@@ -201,10 +204,10 @@ METHODS = {"predict": "predicted_weights", "correct_discrepancy": "earlier_weigh
 @pytest.mark.parametrize(
     ("build", "options", "plain"),
     [
-        (sgd, SgdOptions(), torch.optim.SGD),
-        (adam, AdamOptions(), torch.optim.Adam),
-        (adam, AdamWOptions(), torch.optim.AdamW),
-        (nadam, NadamOptions(), torch.optim.NAdam),
+        (sgd, SgdOptions(), SGD),
+        (adam, AdamOptions(), Adam),
+        (adam, AdamWOptions(), AdamW),
+        (nadam, NadamOptions(), NAdam),
     ],
 )
 def test_corrections_are_chosen_by_options_and_without_them_the_optimizer_is_torchs(build, options, plain):
@@ -220,7 +223,7 @@ def test_corrections_are_chosen_by_options_and_without_them_the_optimizer_is_tor
         assert (type(optimizer) is plain) == (correction == "none" and asked is None)
         assert [group["weight_decay"] for group in optimizer.param_groups] == [options.weight_decay, 0.0]
         if build is adam:
-            assert optimizer.param_groups[0]["decoupled_weight_decay"] == (plain is torch.optim.AdamW)
+            assert optimizer.param_groups[0]["decoupled_weight_decay"] == (plain is AdamW)
 
 
 @pytest.mark.parametrize("options", [SgdOptions, AdamOptions, AdamWOptions])
@@ -256,3 +259,47 @@ def test_nadams_first_beta_rises_with_the_delay_of_the_stage(steady, stages, bet
 def test_a_first_beta_above_the_largest_cannot_rise_to_it():
     with pytest.raises(ValueError, match=r"at most 0\.99"):
         NadamOptions(betas=(0.995, 0.999), beta1_by_stage=True)
+
+
+@pytest.mark.parametrize(
+    ("ours", "torchs", "more"),
+    [
+        (SGD, torch.optim.SGD, {"momentum": 0.9, "nesterov": True}),
+        (Adam, torch.optim.Adam, {}),
+        (AdamW, torch.optim.AdamW, {}),
+        (NAdam, torch.optim.NAdam, {}),
+    ],
+)
+def test_steps_and_state_are_torchs_own(ours, torchs, more):
+    courses = []
+    for build in (ours, torchs):
+        weight = torch.nn.Parameter(torch.linspace(-1, 1, 7))
+        optimizer = build([weight], lr=0.1, weight_decay=0.01, **more)
+        for _ in range(3):
+            weight.grad = weight.detach().sin()
+            optimizer.step()
+            optimizer.load_state_dict(deepcopy(optimizer.state_dict()))
+        courses.append([weight.detach(), *optimizer.state[weight].values()])
+    assert len(courses[0]) == len(courses[1]) > 1
+    assert all(map(torch.equal, *courses))
+
+
+WITHOUT_COMPILER = """
+import sys, torch
+from tests.catalog.optimizers.test_optimizers import ALL_OPTIMIZERS, ParameterGroups
+for build, options in ALL_OPTIMIZERS:
+    weight = torch.nn.Parameter(torch.ones(3, 3))
+    optimizer = build(ParameterGroups(decayed=[weight], undecayed=[]), options)
+    weight.grad = torch.ones(3, 3)
+    optimizer.step()
+    optimizer.zero_grad()
+    optimizer.load_state_dict(optimizer.state_dict())
+    assert "torch._dynamo" not in sys.modules, build
+"""
+
+
+@pytest.mark.processes
+def test_no_optimizer_imports_torchs_compiler():
+    """A run took more than half as long again to begin: torch imports its compiler for marks on the functions of optimizers."""
+    done = subprocess.run([sys.executable, "-c", WITHOUT_COMPILER], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
