@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from math import inf
 
-import torch
 from attrs import frozen
 
 from petra_graph.errors import Path, Problem, shown
-from petra_graph.kinds.optimizer import EARLIER, LARGEST_STALENESS, PREDICTED, ParameterGroups
-from petra_graph.kinds.stage_facts import DELAYED, steady_staleness
+from petra_graph.kinds.optimizer import EARLIER, LARGEST_STALENESS, PREDICTED
+from petra_graph.kinds.stage_facts import steady_staleness
 from petra_graph.planning.network.measure_network import MeasuredNetwork
 from petra_graph.program.stage_program import StageProgram
 from petra_graph.units import noun
@@ -47,7 +46,7 @@ def correction_problems(network: MeasuredNetwork, programs: Sequence[StageProgra
     """
     late = _delayed(programs)
     stored = [one.index for one in late if any(segment.backward == "stored" for segment in one.segments)]
-    optimizer = _built(network)
+    optimizer = network.tried_optimizer
     for asked in _ASKED if stored else ():
         if hasattr(optimizer, asked.name):
             key = _key(network, asked)
@@ -99,7 +98,7 @@ def corrections_without_effect(network: MeasuredNetwork, programs: Sequence[Stag
     """Name the options that correct a delay, where no stage has one."""
     if _delayed(programs):
         return
-    optimizer, built = network.optimizer, _built(network)
+    optimizer, built = network.optimizer, network.tried_optimizer
     corrections = []
     if option := _corrects(network):
         corrections.append(f"{_dotted(option)} = {shown(optimizer.options.correction)}")
@@ -123,12 +122,6 @@ def _delayed(programs: Sequence[StageProgram]) -> list[StageProgram]:
 
 def _staleness(program: StageProgram) -> float:
     return steady_staleness(program.depth, program.accumulation, program.flush)
-
-
-def _built(network: MeasuredNetwork) -> torch.optim.Optimizer:
-    groups = ParameterGroups(decayed=[torch.nn.Parameter(torch.zeros(1))], undecayed=[])
-    built: torch.optim.Optimizer = network.optimizer.build(groups, stage=DELAYED)
-    return built
 
 
 def _key(network: MeasuredNetwork, asked: _Asked) -> Path:
