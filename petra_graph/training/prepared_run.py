@@ -184,18 +184,19 @@ def prepare_checked(
     devices = _devices(known.spec, processes, problems)
     if measured_network is None or data is None or parts is None or devices is None:
         problems.attempt(lambda: known.tried_optimizer)
-        if measured_network is not None and devices is not None:
-            problems.attempt(_place, measured_network, devices, saved)
+        if measured_network is not None:
+            _check_fit(measured_network, data, processes, problems)
+            problems.attempt(_initial, measured_network, begins=begins)
+            if devices is not None:
+                problems.attempt(_place, measured_network, devices, saved)
         problems.fail()
 
     network = problems.require(_bounded, evolve(measured_network, training_samples=len(data.data.train)))
-    opened, spec = data.under(network.spec), network.spec
+    opened = data.under(network.spec)
     with reporter.step("placing the stages"):
         placement = problems.attempt(_place, network, devices, saved)
-    problems.add(head_problems(network, opened.data.facts))
-    problems.add(probe_problems(spec, opened.micro_batches, processes))
-    from_file = begins and spec.init.weights is not None
-    initial = problems.attempt(initial_weights, spec.init, network) if from_file else None
+    _check_fit(network, opened, processes, problems)
+    initial = problems.attempt(_initial, network, begins=begins)
     problems.attempt(lambda: network.tried_optimizer)
     training = problems.attempt(_training, network, parts.loss, opened.horizon)
     if problems.any or placement is None or training is None:
@@ -218,7 +219,7 @@ def prepare_checked(
     )
     for stage in prepared.stages:
         problems.require(training.rate, stage)
-    if spec.run.self_check:
+    if network.spec.run.self_check:
         tried = SelfCheck(
             checked=network,
             network=network,
@@ -338,6 +339,17 @@ def _build_parts(checked: CheckedSpec, problems: ProblemCollector) -> _Parts:
         problems.attempt(metric.build)
     added = {table: tuple(problems.attempt(one.build) for one in plugins) for table, plugins in checked.added.items()}
     return _Parts(loss=checked.loss.build(), callbacks=callbacks or (), added=added)
+
+
+def _check_fit(network: MeasuredNetwork, data: OpenedData | None, processes: int, problems: ProblemCollector) -> None:
+    """Add what does not fit between the network, the data and the probe; without the data, their declaration says what they are."""
+    problems.add(head_problems(network, network.facts if data is None else data.data.facts))
+    problems.add(probe_problems(network.spec, None if data is None else data.micro_batches, processes))
+
+
+def _initial(network: MeasuredNetwork, *, begins: bool) -> InitialWeights | None:
+    init = network.spec.init
+    return initial_weights(init, network) if begins and init.weights is not None else None
 
 
 def _training(network: MeasuredNetwork, loss: Loss, length: Horizon) -> Training:
