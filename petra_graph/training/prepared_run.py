@@ -55,7 +55,6 @@ from petra_graph.training.start_reporter import StartReporter
 class Prepared:
     """A run that can start."""
 
-    checked: CheckedSpec
     network: MeasuredNetwork
     placement: Placement
     """The placement of the stages, on devices as the planner counts them: a process is one."""
@@ -73,6 +72,10 @@ class Prepared:
     """The plan whose placement the run has, where one was given."""
     added: Mapping[str, tuple[Any, ...]] = field(factory=dict)
     """The objects that plugins of added kinds have built, by the table that names them."""
+
+    @property
+    def checked(self) -> CheckedSpec:
+        return self.network
 
     @property
     def spec(self) -> Spec:
@@ -206,7 +209,6 @@ def prepare_checked(
     problems.add(correction_problems(network, programs))
     problems.raise_any()
     prepared = Prepared(
-        checked=network,
         network=network,
         placement=placement,
         programs=tuple(evolve(one, device=device) for one, device in zip(programs, devices.of(placement), strict=True)),
