@@ -113,8 +113,10 @@ def shared_folder(here):
 
 @pytest.fixture(scope="session")
 def saved_runs(tmp_path_factory):
-    """The directories of small runs that nothing changes: two that differ in their seed alone, and one with a probe."""
+    """The directories of small runs that nothing changes: two that differ in their seed alone, and one with a probe; each has a plan."""
     from petra_graph.kinds.listener import Listener
+    from petra_graph.planning.place.saved_plan import SavedPlan
+    from petra_graph.planning.plan_spec import plan
     from petra_graph.training.training_run import run
     from tests.support.runs import SPEC
 
@@ -122,7 +124,9 @@ def saved_runs(tmp_path_factory):
     (folder / "small.toml").write_text(SPEC)
 
     def train(*overrides: str) -> Path:
-        ended = run(str(folder / "small.toml"), [f"run.directory={folder}/runs", *overrides], Listener())
+        spec, changes = str(folder / "small.toml"), [f"run.directory={folder}/runs", *overrides]
+        saved = SavedPlan(plan(spec, changes).document(with_timeline=True), "a plan")
+        ended = run(spec, changes, Listener(), saved=saved)
         return Path(ended.summary["directory"])
 
     return {

@@ -1,7 +1,6 @@
 """Damaged files of a run, and the verbs that read runs: each may refuse them, and none may end in a traceback or a failed run.
 
-A case is one file of a run with two checkpoints, damaged in its bytes, or bent in its values with every digest made right again, as
-an attacker would. Files for `init.weights` are cases, too.
+A case is one file of a run with two checkpoints, damaged in its bytes, or bent in its values. Files for `init.weights` are cases, too.
 """
 
 from __future__ import annotations
@@ -93,7 +92,6 @@ def cases(dice: random.Random, whole: Path, damaged: Damage, bent: Bend) -> Iter
 def _bent_content(dice: random.Random, name: str, content: bytes, bent: Bend) -> bytes:
     if name.endswith(".json"):
         values = json.loads(content)
-        values.pop("sha256", None) if name.endswith("manifest.json") else None
         return json.dumps(bent(dice, values)).encode()
     if name.endswith(".jsonl"):
         lines = content.splitlines(keepends=True)
@@ -133,25 +131,6 @@ def _bent_tensors(dice: random.Random, content: bytes, bent: Bend) -> bytes:
     return save(tensors, facts or None)
 
 
-def put(run: Path, name: str, content: bytes) -> None:
-    """Put a damaged file into a copy of the run; where its values were bent, digests are right."""
-    from petra_graph.record import checkpoint
-    from petra_graph.record.run_directory import sha256_of
-
-    (run / name).write_bytes(content)
-    if not name.startswith("checkpoints/"):
-        return
-    path = (run / name).with_name("manifest.json")
-    with contextlib.suppress(ValueError, RecursionError, TypeError, AttributeError, KeyError):
-        values = json.loads(path.read_bytes())
-        if name.endswith(".safetensors"):
-            for file in values["files"]:
-                if file["name"] == Path(name).name:
-                    file |= {"bytes": len(content), "sha256": sha256_of(run / name)}
-        values.pop("sha256", None)
-        path.write_text(json.dumps({**values, "sha256": checkpoint._digest_of(values)}))  # noqa: SLF001
-
-
 def verbs_of(name: str, run: Path) -> Sequence[Sequence[str]]:
     """Return the command lines that read a file of a run."""
     at = ["--set", f"run.directory={run.parent}"]
@@ -187,7 +166,7 @@ def read(whole: Path, folder: Path, case: bytes) -> None:
         run = folder / "run"
         shutil.rmtree(run, ignore_errors=True)
         shutil.copytree(whole, run)
-        put(run, name.decode(), content)
+        (run / name.decode()).write_bytes(content)
         words = verbs_of(name.decode(), run)[verb]
         said = io.StringIO()
         with contextlib.redirect_stderr(said), contextlib.redirect_stdout(io.StringIO()):

@@ -32,6 +32,7 @@ try:
     import torch
     from attrs import evolve, frozen
 
+    from petra_graph.planning.plan_spec import plan
     from petra_graph.record.run_directory import environment
     from petra_graph.record.weights import open_weights
     from petra_graph.units import memory
@@ -222,14 +223,15 @@ def plan_and_run(day: Day, network: Network) -> Piece:
 
     def row(method: str) -> Row:
         summary = summary_of(folder / method)
-        predicted = summary["predicted"]
+        predicted = plan(f"{summary['directory']}/resolved.toml").document(with_timeline=False)
+        held = predicted["totals"]["bytes"]["total"]
         peaks = [sum(one["cuda_peak_bytes"].values()) for one in summary["measured"]["processes"]]
-        speeds = predicted["samples_per_second"], summary["samples_per_second"]
+        speeds = predicted["timing"]["samples_per_second"], summary["samples_per_second"]
         return {
             "method": method,
-            "planned memory": memory(predicted["memory_bytes"]),
+            "planned memory": memory(held),
             "most that torch handed out": memory(sum(peaks)) if any(peaks) else "not on a GPU",
-            "planned / measured memory": _ratio(predicted["memory_bytes"], sum(peaks)),
+            "planned / measured memory": _ratio(held, sum(peaks)),
             "planned samples/s": speeds[0],
             "measured samples/s": speeds[1],
             "planned / measured speed": _ratio(*speeds),

@@ -13,6 +13,7 @@ import os
 import re
 import sys
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import click
 
@@ -27,6 +28,9 @@ from petra_graph.runtime.control.start_up import (
     stop_with_parent,
 )
 from petra_graph.version import __version__
+
+if TYPE_CHECKING:
+    from petra_graph.errors import PetraGraphError
 
 VERBS = {
     "run": "Train a spec.",
@@ -57,9 +61,6 @@ class LazyGroup(click.Group):
         return [*VERBS, *plugin_verbs.names()]
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        from petra_graph.registry.discovery import read_despite_damage
-
-        read_despite_damage(_left_out)
         if cmd_name not in VERBS:
             return plugin_verbs.command(cmd_name)
         module = importlib.import_module(f"petra_graph.cli.{'plugins' if cmd_name in _ABOUT_PLUGINS else cmd_name}")
@@ -185,16 +186,28 @@ def _reported(error: Exception) -> int:
     if isinstance(error, Interrupted | FailedOnAnotherProcess):
         return error.exit_code
     if not isinstance(error, PetraGraphError):
-        raise error
+        error = _damaged(error)
     from petra_graph.cli.options_and_output import print_problems
 
     print_problems(error.problems)
     return error.exit_code
 
 
-def _left_out(distribution: str) -> None:
-    from petra_graph.errors import printable
+def _damaged(error: Exception) -> PetraGraphError:
+    """Return an error about distributions whose entry points cannot be read, if reading these has failed, or raise it again.
 
-    if os.environ.get("RANK", "0") == "0":
-        text = f"{distribution}: its entry points cannot be read\n    help: reinstall it, or remove it\n"
-        sys.stderr.write(printable(text))
+    networkx and torch read all entry points when they are imported.
+    """
+    import traceback
+
+    from petra_graph.errors import PluginError, Problem
+    from petra_graph.registry.discovery import scan
+
+    frames = [frame.filename.replace("\\", "/") for frame in traceback.extract_tb(error.__traceback__)]
+    unreadable = scan()[1] if any("importlib/metadata" in file for file in frames) else ()
+    if not unreadable:
+        raise error
+    return PluginError(
+        Problem(message=f"{name}: its entry points cannot be read", hint="reinstall it, or remove it")
+        for name in unreadable
+    )

@@ -38,6 +38,11 @@ from petra_graph.program.placement import Partition, Placement
 from petra_graph.spec.model import RequestedSchedule, Schedule
 from petra_graph.units import plural, size_text
 
+_LESS = (
+    'set data.batch lower or partition.memory higher, use more devices or processes, or let nodes keep less, by method.keep = "auto" or '
+    "another method: `petra-graph plan SPEC --compare` says what each would hold"
+)
+
 
 def cut_and_place(inputs: PlannerInputs, stages: int, objective: Objective) -> Placement:
     """Cut the network into a number of stages, at most `most_stages`, and place them.
@@ -222,6 +227,6 @@ def _refused(candidate: Candidate, cuts: str = "") -> NoFeasiblePlan:
         f"{size_text(limits[worst] or 0)}{all_of_it}; its largest node is {shown(heaviest.name)}, with "
         f"{size_text(own_bytes(problem, heaviest))} by itself"
     )
-    error = NoFeasiblePlan(Problem(message=message, path=("partition", "memory")))
+    error = NoFeasiblePlan(Problem(message=message, hint=_LESS, path=("partition", "memory")))
     error.nearest = placement
     return error

@@ -20,11 +20,6 @@ _SECONDS = 180.0
 """The longest that importing torch may take."""
 _PROBE = """
 import json, sys
-try:
-    from petra_graph.registry.discovery import read_despite_damage
-    read_despite_damage(lambda _: None)
-except ImportError:
-    pass
 import torch, torchvision
 from torchvision.ops import nms
 nms(torch.zeros(1, 4), torch.zeros(1), 0.5)

@@ -41,8 +41,6 @@ class DrawsRandomNumbers(RunFailed):
 def compile_functions(node: str, block: Block) -> None:
     """Compile what a node's block computes in training; each function when it is first called with some shapes and types.
 
-    The compiler itself has been imported (`measure.without_compiler`).
-
     Args:
         node: its name.
         block: on its device. Its functions become attributes of this one object, which is not to be copied afterwards.

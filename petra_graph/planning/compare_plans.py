@@ -126,7 +126,7 @@ def _row(planner: Planner, table: MethodSpec, plans: list[Plan], refused: list[S
     row: dict[str, Any] = {key: getattr(table, key) for key in ("schedule", "keep")}
     row["method"] = method
     try:
-        plan = planner.plan(variant, remedies=False)
+        plan = planner.plan(variant)
     except (NoFeasiblePlan, SpecError) as error:
         refused += [error] if isinstance(error, SpecError) else []
         return {**row, **dict.fromkeys(_FIGURES), "note": _why_refused(error)}
@@ -193,7 +193,7 @@ def _scaled(planner: Planner, count: int, stages: int, replicas: int, plans: lis
     """Return a row, and add its plan, where there is one."""
     common = {"devices": count, "stages": stages, "replicas": replicas}
     try:
-        plan = planner.plan(_with_devices(planner.spec, stages, replicas), remedies=False)
+        plan = planner.plan(_with_devices(planner.spec, stages, replicas))
     except (NoFeasiblePlan, SpecError) as error:
         keys = ("samples_per_second", "memory_peak", "fill_seconds", "bytes_per_link", "staleness", "exact")
         note = _why_refused(error)

@@ -10,7 +10,7 @@ from petra_graph.planning.advice.delay_corrections import correction_problems
 from petra_graph.planning.check.check_spec import check_spec
 from petra_graph.planning.machine.spec_devices import planned_devices
 from petra_graph.planning.network.measure_network import MeasuredNetwork, head_problems, measure
-from petra_graph.planning.place.place_network import place, place_without_remedies
+from petra_graph.planning.place.place_network import place
 from petra_graph.planning.place.staleness_bound import bounded
 from petra_graph.planning.predict.predict_plan import Plan, predict
 from petra_graph.planning.problem_collector import ProblemCollector
@@ -47,11 +47,8 @@ class Planner:
         return self.plan().spec if self.spec.partition.replicas == "auto" else self.spec
 
     @uncompiled()
-    def plan(self, variant: Spec | None = None, *, remedies: bool = True) -> Plan:
+    def plan(self, variant: Spec | None = None) -> Plan:
         """Plan the specification, or a variant with the same network.
-
-        Args:
-            remedies: where nothing fits, search for changes after which something does; that takes several times as long as the plan.
 
         Raises:
             SpecError: shapes, stages, devices or method are wrong, or the optimizer is not for the method's backwards; located.
@@ -68,8 +65,7 @@ class Planner:
         problems.raise_any()
         assert devices is not None
         network = problems.require(lambda: bounded(given, devices))
-        placed = place if remedies else place_without_remedies
-        placement = problems.require(lambda: placed(network, devices))
+        placement = problems.require(lambda: place(network, devices))
         problems.add(correction_problems(network, network.programs(placement)))
         problems.raise_any()
         return problems.require(lambda: predict(network, placement, overlap=self._overlap))

@@ -16,7 +16,7 @@ from petra_graph.errors import NoFeasiblePlan, SpecError
 from petra_graph.planning.check.checked_spec import CheckedSpec
 from petra_graph.planning.machine.spec_devices import planned_devices
 from petra_graph.planning.network.measure_network import MeasuredNetwork, measure
-from petra_graph.planning.place.place_network import place, place_without_remedies
+from petra_graph.planning.place.place_network import place
 from petra_graph.planning.place.staleness_bound import bounded
 from petra_graph.planning.predict.predict_plan import predict
 from petra_graph.units import listed, plural, rate
@@ -40,9 +40,6 @@ def with_replicas(network: MeasuredNetwork) -> MeasuredNetwork:
         except (SpecError, NoFeasiblePlan) as error:
             refused[replicas] = error
     if not found:
-        if isinstance(refused[1], NoFeasiblePlan):  # Said again, with what would help.
-            one = next(_variants(network))
-            place(one, planned_devices(one.spec.partition))
         raise refused[1]
     best = max(found, key=lambda replicas: (found[replicas][0], -replicas))
     others = [f"{replicas} would do {rate(speed)}" for replicas, (speed, _) in found.items() if replicas != best]
@@ -81,5 +78,5 @@ def _samples_per_second(variant: MeasuredNetwork) -> float:
         raise SpecError(problems)
     devices = planned_devices(spec.partition)
     network = bounded(variant, devices)
-    timing = predict(network, place_without_remedies(network, devices)).prediction.timing
+    timing = predict(network, place(network, devices)).prediction.timing
     return timing.samples_per_second(spec.data.batch, spec.partition.pipelines)

@@ -30,7 +30,7 @@ from petra_graph.spec.regular_file import open_regular, read_regular
 _OPERATION = Later({"operations": int, "seconds": float})
 _SUMMARY: Mapping[str, Any] = {
     "status": str,
-    "predicted": {"samples_per_second": Later(float), "not planned": Later([str])},
+    "predicted": {"samples_per_second": Later(float)},
     "seconds": {"total": float, "training": float, "first": Later(float)},
     "samples_per_second": float,
     "resumed_from": [int],

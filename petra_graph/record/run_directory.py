@@ -8,7 +8,7 @@ runs/20260131T120000Z-NAME-3f9a1c/
     history.json       what was changed at which resume
     metrics.jsonl      one event a line
     metrics.json       of each listed metric, which values are better and whether they are shares
-    plan.json          the plan of what ran
+    plan.json          the plan of what ran, if there is one: it was given, or costs have decided the placement
     timeline.json      some ticks of its simulated timeline, once the pipeline is full
     summary.json       how it ended, written last
     weights.safetensors
@@ -35,7 +35,7 @@ from typing import Any
 from petra_graph.errors import RunFailed, cannot_write
 from petra_graph.spec.regular_file import open_regular
 
-TIMELINE, SCALES = "timeline.json", "metrics.json"
+PLAN, TIMELINE, SCALES = "plan.json", "timeline.json", "metrics.json"
 _MOMENT_SECONDS = 0.02
 _PACKAGES = ("petra-graph", "torch", "torchvision", "numpy", "networkx")
 

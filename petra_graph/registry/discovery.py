@@ -7,11 +7,12 @@ UTF-8; then the standard library reads the distributions one by one, and the sca
 
 from __future__ import annotations
 
-import builtins
 import re
-from collections.abc import Callable, Iterable, Iterator
+import sys
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from itertools import chain
+from types import FunctionType, ModuleType
 from typing import TYPE_CHECKING, Any
 
 from attrs import frozen
@@ -67,20 +68,19 @@ NO_TORCH_REMEDY = "keep declarations in a module that imports petra_graph.plugin
 
 @contextmanager
 def importers_of_torch() -> Iterator[list[str]]:
-    """Collect the modules that import torch, whether or not it is imported already: a declaration's must not."""
+    """Collect the modules imported inside the context that have something of torch, whether or not it was imported before: a declaration's must not."""
     found: list[str] = []
-    original = builtins.__import__
+    before = set(sys.modules)
+    yield found
+    for name, module in list(sys.modules.items()):
+        if name not in before and not _is_below(name, ("torch", "petra_graph")):
+            used = [one for one in vars(module).values() if isinstance(one, ModuleType | type | FunctionType)]
+            owners = (one.__name__ if isinstance(one, ModuleType) else one.__module__ for one in used)
+            found += [name] if any(_is_below(owner, _NEED_TORCH) for owner in owners) else []
 
-    def watched(name: str, globals: Any = None, locals: Any = None, fromlist: Any = (), level: int = 0) -> Any:  # noqa: A002  as Python calls them
-        if level == 0 and any(name == one or name.startswith(f"{one}.") for one in _NEED_TORCH):
-            found.append((globals or {}).get("__name__", ""))
-        return original(name, globals, locals, fromlist, level)
 
-    builtins.__import__ = watched
-    try:
-        yield found
-    finally:
-        builtins.__import__ = original
+def _is_below(module: str, packages: Iterable[str]) -> bool:
+    return any(f"{module}.".startswith(f"{package}.") for package in packages)
 
 
 def scan(search: Iterable[str] | None = None) -> tuple[tuple[Entry, ...], tuple[str, ...]]:
@@ -96,38 +96,6 @@ def scan(search: Iterable[str] | None = None) -> tuple[tuple[Entry, ...], tuple[
             return found, ()
     readable, unreadable = _with_importlib(folders)
     return tuple(chain.from_iterable(readable.values())), tuple(unreadable)
-
-
-def read_despite_damage(tell: Callable[[str], object]) -> None:
-    """Make `importlib.metadata.entry_points` of this process leave out what cannot be read, instead of raising.
-
-    networkx and torch ask for all entry points when they are imported, so that one damaged file of any package would end
-    every program that uses them.
-
-    Args:
-        tell: called once with the name of each distribution that is left out.
-    """
-    from importlib import metadata
-
-    strict = metadata.entry_points
-    told: set[str] = set()
-    if strict.__module__ == __name__:  # it is `tolerant` already
-        return
-
-    def tolerant(**wanted: Any) -> Any:
-        try:
-            return strict(**wanted)
-        except Exception:  # noqa: BLE001  another package's file may be malformed in any way
-            readable: dict[str, list[EntryPoint]] = {}
-            for name, points in _distributions(None):
-                if points is not None:
-                    readable.setdefault(canonical(name), points)
-                elif name not in told:
-                    told.add(name)
-                    tell(name)
-            return metadata.EntryPoints(chain.from_iterable(readable.values())).select(**wanted)
-
-    metadata.entry_points = tolerant
 
 
 def canonical(distribution: str) -> str:

@@ -201,7 +201,6 @@ def summary_lines(summary: Mapping[str, Any]) -> list[str]:
         lines.append(
             f"{summary['samples_per_second']:,} samples/s; the plan said {planned:,}, from a {source}{measures}"
         )
-    lines += [f"not planned: {reason}" for reason in predicted.get("not planned", ())]
     if summary["status"] == "interrupted" and summary["checkpoint"] is not None:
         lines.append(f"continue with: petra-graph run --resume {shlex.quote(summary['directory'])}")
     lines.append(f"results: {summary['directory']}")

@@ -18,7 +18,6 @@ from petra_graph.executor.encoded_tensors import EncodedTensors, encode
 from petra_graph.executor.stage_executor import StageExecutor
 from petra_graph.executor.stage_results import BackwardMessage
 from petra_graph.graph.node_graph import INPUT
-from petra_graph.measure.without_compiler import import_compiler
 from petra_graph.planning.machine import cpp_compiler
 from petra_graph.planning.problem_collector import ProblemCollector
 from petra_graph.program.channels import Edge
@@ -70,7 +69,6 @@ def _fault(
     prepared: Prepared, program: StageProgram, first: MicroBatch | None
 ) -> tuple[Sequence[str], str, str] | None:
     """Return nodes of a stage that cannot be compiled, why, and what to do; None: they are compiled."""
-    import_compiler()
     from torch._dynamo.exc import TorchDynamoException
 
     try:

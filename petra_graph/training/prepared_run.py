@@ -20,11 +20,10 @@ from petra_graph.executor.stage_executor import StageExecutor
 from petra_graph.executor.stage_update import LearningRate, learning_rate
 from petra_graph.kinds.data_set import DataFacts
 from petra_graph.kinds.logger import load_logger, missing_package
+from petra_graph.kinds.loss import Loss
 from petra_graph.kinds.lr_schedule import Horizon
-from petra_graph.kinds.optimizer import ParameterGroups
 from petra_graph.kinds.plugin import builder, knows_stage
 from petra_graph.kinds.stage_facts import UNDELAYED, StageFacts
-from petra_graph.measure.without_compiler import uncompiled
 from petra_graph.planning.advice.delay_corrections import correction_problems
 from petra_graph.planning.advice.plan_assumptions import products_note
 from petra_graph.planning.advice.plan_warnings import warnings_without_prediction
@@ -37,6 +36,7 @@ from petra_graph.planning.place.saved_plan import SavedPlan
 from petra_graph.planning.place.staleness_bound import bounded, consequences
 from petra_graph.planning.problem_collector import ProblemCollector
 from petra_graph.planning.replica_choice import measured
+from petra_graph.program.device_types import Device
 from petra_graph.program.placement import Placement
 from petra_graph.program.schedule import Policy, schedule_text
 from petra_graph.program.stage_program import StageProgram
@@ -57,7 +57,6 @@ from petra_graph.training.start_reporter import StartReporter
 class Prepared:
     """A run that can start."""
 
-    checked: CheckedSpec
     network: MeasuredNetwork
     placement: Placement
     """The placement of the stages, on devices as the planner counts them: a process is one."""
@@ -76,6 +75,10 @@ class Prepared:
     added: Mapping[str, tuple[Any, ...]] = field(factory=dict)
     """The objects that plugins of added kinds have built, by the table that names them."""
     probe: RunProbe | None = None
+
+    @property
+    def checked(self) -> CheckedSpec:
+        return self.network
 
     @property
     def spec(self) -> Spec:
@@ -163,7 +166,6 @@ def prepare(
         return prepare_checked(checked, says, processes, saved, begins=resumed_in is None)
 
 
-@uncompiled()
 def prepare_checked(
     checked: CheckedSpec,
     reporter: StartReporter,
@@ -172,66 +174,60 @@ def prepare_checked(
     *,
     begins: bool = True,
 ) -> Prepared:
-    """Prepare a run whose specification is checked, as `prepare`; where the run begins, its first weights may be those of a file."""
+    """Prepare a run whose specification is checked, as `prepare`; where the run begins, its first weights may be those of a file.
+
+    No problem hides another one: what can be tried is tried, and all problems are raised together.
+    """
     problems = ProblemCollector(loaded=checked.loaded)
     _load_loggers(checked, problems)
     with reporter.step("measuring the network's shapes"):
-        network = problems.attempt(measured, checked)
-    checked = checked if network is None else network
-    spec = checked.spec
-    problems.add(replica_problems(spec, processes))
-    data_set = checked.data.plugin
-    with reporter.step(f"opening the {data_set}", ours=data_set.is_first_party):
-        opened = problems.attempt(open_data, checked)
-    if network is not None and opened is not None:
-        network = problems.attempt(_bounded, evolve(network, training_samples=len(opened.data.train)))
-    if network is not None and opened is not None:
-        checked, spec, opened = network, network.spec, opened.under(network.spec)
+        measured_network = problems.attempt(measured, checked)
+    known = measured_network or checked  # its number of replicas is decided
+    problems.add(replica_problems(known.spec, processes))
+    with reporter.step(f"opening the {known.data.plugin}", ours=known.data.plugin.is_first_party):
+        data = problems.attempt(open_data, known)
+    parts = problems.attempt(_build_parts, known, problems)
+    devices = _devices(known.spec, processes, problems)
+    probe: RunProbe | None = None if known.spec.probe is None else joint("probe", "[probe]")(known.spec.probe)
+    if measured_network is None or data is None or parts is None or devices is None:
+        problems.attempt(lambda: known.tried_optimizer)
+        if measured_network is not None:
+            _check_fit(measured_network, data, processes, problems, probe)
+            problems.attempt(_initial, measured_network, begins=begins)
+            if devices is not None:
+                problems.attempt(_place, measured_network, devices, saved)
+        problems.fail()
+
+    network = problems.require(_bounded, evolve(measured_network, training_samples=len(data.data.train)))
+    opened = data.under(network.spec)
     with reporter.step("placing the stages"):
-        placed = _placed(network, spec, processes, problems, saved)
-    if network is not None:
-        problems.add(head_problems(network, checked.facts if opened is None else opened.data.facts))
-    probe: RunProbe | None = None if spec.probe is None else joint("probe", "[probe]")(spec.probe)
-    if probe is not None:
-        problems.add(probe.problems(None if opened is None else opened.micro_batches, processes))
-    initial = None
-    if begins and network is not None and spec.init.weights is not None:
-        initial = problems.attempt(initial_weights, spec.init, network)
-    callbacks = problems.attempt(build_callbacks, checked.callbacks)
-    training = problems.attempt(_training, checked, None if opened is None else opened.horizon)
-    for metric in checked.metrics:
-        problems.attempt(metric.build)
-    added = {table: tuple(problems.attempt(one.build) for one in plugins) for table, plugins in checked.added.items()}
-    problems.raise_any()
-    assert network is not None
-    assert placed is not None
-    assert opened is not None
-    assert training is not None
-    assert callbacks is not None
-    placement, present = placed
+        placement = problems.attempt(_place, network, devices, saved)
+    _check_fit(network, opened, processes, problems, probe)
+    initial = problems.attempt(_initial, network, begins=begins)
+    problems.attempt(lambda: network.tried_optimizer)
+    training = problems.attempt(_training, network, parts.loss, opened.horizon)
+    if problems.any or placement is None or training is None:
+        problems.fail()
+
     programs = network.programs(placement)
     problems.add(correction_problems(network, programs))
     problems.raise_any()
-    stages = _stages(programs, spec, opened)
-    for stage in stages:
-        problems.require(training.rate, stage)
     prepared = Prepared(
-        checked=checked,
         network=network,
         placement=placement,
-        programs=tuple(evolve(program, device=device) for program, device in zip(programs, present, strict=True)),
+        programs=tuple(evolve(one, device=device) for one, device in zip(programs, devices.of(placement), strict=True)),
         opened=opened,
         training=training,
-        callbacks=callbacks,
+        callbacks=parts.callbacks,
         saved=saved,
-        added=added,
+        added=parts.added,
         initial=initial,
         probe=probe,
     )
-    if spec.run.self_check:
-        doubts = problems.attempt(try_before_run, prepared, reporter)
-        problems.raise_any()
-        prepared = evolve(prepared, doubts=doubts or ())
+    for stage in prepared.stages:
+        problems.require(training.rate, stage)
+    if network.spec.run.self_check:
+        prepared = evolve(prepared, doubts=problems.require(try_before_run, prepared, reporter))
     return prepared
 
 
@@ -289,46 +285,87 @@ def _bounded(network: MeasuredNetwork) -> MeasuredNetwork:
     return bounded(network, planned_devices(network.spec.partition))
 
 
-def _placed(
-    network: MeasuredNetwork | None,
-    spec: Spec,
-    processes: int,
-    problems: ProblemCollector,
-    saved: SavedPlan | None,
-) -> tuple[Placement, Sequence[str]] | None:
-    """Return the placement, with the present device of every stage."""
+@frozen(kw_only=True)
+class _Devices:
+    """The devices of a run: those that its specification names, and those that are here."""
+
+    planned: tuple[Device, ...]
+    present: tuple[str, ...]
+    in_pipeline: int
+    """Processes of one pipeline."""
+
+    def of(self, placement: Placement) -> list[str]:
+        """Return the present device of every stage."""
+        return [stage.device if self.in_pipeline == 1 else self.present[stage.rank] for stage in placement.stages]
+
+
+def _devices(spec: Spec, processes: int, problems: ProblemCollector) -> _Devices | None:
     replicas = spec.partition.pipelines
     in_pipeline = processes if processes % replicas else processes // replicas
     present = problems.attempt(present_devices, spec.partition, in_pipeline)
-    devices = problems.attempt(planned_devices, spec.partition)
-    if network is None or present is None or devices is None:
+    planned = problems.attempt(planned_devices, spec.partition)
+    if present is None or planned is None:
         return None
+    return _Devices(planned=planned, present=tuple(present), in_pipeline=in_pipeline)
+
+
+def _place(network: MeasuredNetwork, devices: _Devices, saved: SavedPlan | None) -> Placement:
     if saved is not None:
-        placement = problems.attempt(saved.placement, network, present, in_pipeline)
-    elif in_pipeline == 1:
-        placement = problems.attempt(place_on_present, network, devices, present)
-    else:
-        placement = problems.attempt(place_on_processes, network, devices, in_pipeline)
-    if placement is None:
-        return None
-    return placement, [stage.device if in_pipeline == 1 else present[stage.rank] for stage in placement.stages]
+        return saved.placement(network, devices.present, devices.in_pipeline)
+    if devices.in_pipeline == 1:
+        return place_on_present(network, devices.planned, devices.present)
+    return place_on_processes(network, devices.planned, devices.in_pipeline)
 
 
-def _training(checked: CheckedSpec, length: Horizon | None) -> Training | None:
-    """Build loss and learning rates, and try the optimizer on one parameter; the rates need the data set's length.
+@frozen(kw_only=True)
+class _Parts:
+    """What is built from options alone."""
 
-    All stages share the factors of a schedule that does not ask for a stage's facts.
+    loss: Loss
+    callbacks: tuple[NamedCallback, ...]
+    added: Mapping[str, tuple[Any, ...]]
+
+
+def _build_parts(checked: CheckedSpec, problems: ProblemCollector) -> _Parts:
+    """Build what needs neither the network nor the data, and try the metrics.
+
+    Raises:
+        SpecError, PluginError: of the loss; all others are added to the problems.
     """
-    optimizer, schedule, loss = checked.optimizer, checked.lr_schedule, checked.loss.build()
-    optimizer.build(ParameterGroups(decayed=[torch.nn.Parameter(torch.zeros(1))], undecayed=[]), stage=UNDELAYED)
-    if length is None:
-        return None
+    callbacks = problems.attempt(build_callbacks, checked.callbacks)
+    for metric in checked.metrics:
+        problems.attempt(metric.build)
+    added = {table: tuple(problems.attempt(one.build) for one in plugins) for table, plugins in checked.added.items()}
+    return _Parts(loss=checked.loss.build(), callbacks=callbacks or (), added=added)
+
+
+def _check_fit(
+    network: MeasuredNetwork,
+    data: OpenedData | None,
+    processes: int,
+    problems: ProblemCollector,
+    probe: RunProbe | None,
+) -> None:
+    """Add what does not fit between the network, the data and the probe; without the data, their declaration says what they are."""
+    problems.add(head_problems(network, network.facts if data is None else data.data.facts))
+    if probe is not None:
+        problems.add(probe.problems(None if data is None else data.micro_batches, processes))
+
+
+def _initial(network: MeasuredNetwork, *, begins: bool) -> InitialWeights | None:
+    init = network.spec.init
+    return initial_weights(init, network) if begins and init.weights is not None else None
+
+
+def _training(network: MeasuredNetwork, loss: Loss, length: Horizon) -> Training:
+    """Return what all stages train with; they share the factors of a schedule that does not ask for a stage's facts."""
+    optimizer, schedule = network.optimizer, network.lr_schedule
     shared = schedule.build(length, stage=UNDELAYED)
     of_stage = knows_stage(schedule.plugin)
 
     def rate(stage: StageFacts) -> LearningRate:
         factor = schedule.build(length, stage=stage) if of_stage else shared
-        return learning_rate(checked.spec, optimizer.options.lr, factor, length, stage)
+        return learning_rate(network.spec, optimizer.options.lr, factor, length, stage)
 
     return Training(
         loss=loss,

@@ -21,7 +21,6 @@ from petra_graph.kinds.optimizer import needs_delays, rate_ratios
 from petra_graph.kinds.plugin import Builder
 from petra_graph.kinds.stage_facts import StageFacts
 from petra_graph.measure.initial_blocks import initial_blocks, tie
-from petra_graph.measure.without_compiler import import_compiler
 from petra_graph.planning.network.measure_network import MeasuredNetwork
 from petra_graph.program.stage_program import StageProgram
 
@@ -71,7 +70,6 @@ def executors(
         modules = {name: place(block, numerics) for name, block in begun.items()}
         tie(modules, network.shapes)
         if spec.run.compile:
-            import_compiler()
             for name, block in modules.items():
                 compile_functions(name, block)
         groups, options, deferred = parameter_groups(modules.values()), training.optimizer_options, interval > 1

@@ -15,7 +15,6 @@ from attrs import evolve, frozen
 from petra_graph.errors import Interrupted
 from petra_graph.executor.evaluated_weights import evaluating
 from petra_graph.kinds.listener import Listener
-from petra_graph.measure.without_compiler import uncompiled
 from petra_graph.planning.place.saved_plan import SavedPlan
 from petra_graph.record.metrics import Metrics
 from petra_graph.record.weights import WEIGHTS
@@ -49,7 +48,6 @@ class RunResult:
     interrupted: Interrupted | None
 
 
-@uncompiled()
 def run(
     given: Given,
     overrides: Iterable[str],

@@ -10,7 +10,7 @@ import pytest
 SCRIPT = """
 import sys
 import torch
-from petra_graph.measure.without_compiler import import_compiler, uncompiled
+from petra_graph.measure.without_compiler import uncompiled
 
 def step():
     parameter = torch.nn.Parameter(torch.zeros(2))
@@ -21,18 +21,13 @@ def step():
 
 with uncompiled():
     inside = step()
-    torch.distributed.init_process_group("gloo", store=torch.distributed.HashStore(), rank=0, world_size=1)
-    torch.distributed.barrier()
     # A library's own operators look for the file of every module, here while the library is still imported.
     import inspect
     inspect.getmodule(step.__code__)
     assert not hasattr(sys.modules["torch._dynamo"], "__file__")
 assert "torch._dynamo" not in sys.modules
 with uncompiled():
-    import_compiler()
-    from torch._dynamo.exc import TorchDynamoException
     import torch._dynamo as it
-    assert it.exc.TorchDynamoException is TorchDynamoException, "one copy"
     assert callable(it.trace_rules.lookup)
     assert it.is_compiling() is False
 assert step() == inside

@@ -56,7 +56,7 @@ def test_a_plan_keeps_what_memory_allows_and_says_so(spec):
     assert fullest(found) <= int(limit[17:-1])
     assert set(kept(found).values()) > {None, "graph"}
     assert any(text.startswith('method.keep = "auto": ') for text in found.document(with_timeline=False)["assumptions"])
-    with pytest.raises(NoFeasiblePlan, match=r'it fits with .*method\.keep = "auto"'):
+    with pytest.raises(NoFeasiblePlan, match=r'method\.keep = "auto"'):
         plan(spec, (*TWO, limit))
     free, own = plan(spec, (*TWO, AUTO)), plan(spec, TWO)
     assert free.prediction.programs == own.prediction.programs, "graphs are the method's own, and the fastest"
@@ -97,21 +97,13 @@ def test_a_listed_graph_in_a_delayed_stage_is_refused(spec):
     assert kept(plan(spec, (*listed, "method.allow_stored=true")))["rev.0"] == "graph"
 
 
-def test_what_would_help_says_what_it_leaves_out(spec):
-    listed = (*TWO, 'method.keep={"rev.0"="graph"}', between(spec, 0.1))
-    with pytest.raises(
-        NoFeasiblePlan, match=r'method\.name = "petra" and method\.schedule = "1f1b", without method\.keep'
-    ):
-        plan(spec, listed)
-
-
 def test_one_process_may_have_too_little_memory_for_what_the_plan_keeps(spec):
     """Nodes that kept something else would give other numbers, so it is refused, with the key that helps."""
     stages = '[["stem", "rev.0"], ["rev.1"], ["rev.2", "rev.3", "head"]]'
     given = ("partition.devices=3", f"partition.stages={stages}", "partition.memory=220KiB", "method.schedule=1f1b")
     network = measure(check_spec(spec, (*given, AUTO, "method.allow_stored=true")))
     place_on_processes(network, planned_devices(network.spec.partition), 3)
-    with pytest.raises(NoFeasiblePlan, match=r"it fits with .*method\.keep left out"):
+    with pytest.raises(NoFeasiblePlan, match=r"let nodes keep less"):
         place_on_processes(network, planned_devices(network.spec.partition), 1)
 
 

@@ -86,16 +86,15 @@ def test_late_gradients_with_batch_normalisation(said):
     assert said(text.replace('"rev-mlp"', '"rev-basic"').replace("options = { hidden = 16 }\n", "")) == []
 
 
-def test_a_run_says_it_whether_it_is_planned_beforehand_or_not(write, monkeypatch):
-    from petra_graph.training.record import run_record
+def test_a_run_says_it_with_a_plan_and_without(write):
+    from petra_graph.planning.place.saved_plan import SavedPlan
+    from petra_graph.planning.plan_spec import plan
     from petra_graph.training.training_run import run
 
     write("a.toml", SPEC)
-    short = ("run.micro_batches=2", "run.evaluation_batches=1")
-    for most in (32, 1):
-        monkeypatch.setattr(run_record, "MOST_STAGES", most)
+    for saved in (None, SavedPlan(plan("a.toml").document(with_timeline=False), "a plan")):
         listener = FakeListener()
-        run("a.toml", short, listener)
+        run("a.toml", ("run.micro_batches=2", "run.evaluation_batches=1"), listener, saved=saved)
         assert LOCKSTEP in listener.run.warnings
 
 

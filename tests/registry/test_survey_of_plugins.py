@@ -5,7 +5,6 @@ import pytest
 from petra_graph.errors import PluginError
 from petra_graph.registry.registry import discover
 from petra_graph.registry.survey_of_plugins import PluginSummary, list_groups
-from tests.support.pairwise import thinned
 
 GOOD = """\
 from petra_graph.kinds.declaration import NoOptions
@@ -15,9 +14,9 @@ LOSS = LossDeclaration(summary="A\\n  loss.", options=NoOptions, build="my_losse
 MINE = PluginSummary(group="losses", name="mine", distribution="my-losses", summary="A loss.")
 
 
-def faults(site, limit_seconds=10.0):
+def faults(site):
     """Return the fault of each listed plugin, and see that the good one has its line."""
-    found = list_groups(discover([str(site)]), ["losses"], limit_seconds)
+    found = list_groups(discover([str(site)]), ["losses"])
     assert MINE in found
     return {plugin.name: plugin.fault for plugin in found if plugin != MINE}
 
@@ -64,39 +63,11 @@ def test_a_plugin_of_another_api_has_the_cure_that_a_run_names(install, site):
     assert (listed.fault, listed.remedy) == (problem.message, problem.hint)
 
 
-ENDING = [
-    ("raise KeyboardInterrupt", "its import raises KeyboardInterrupt"),
-    ("import os; os._exit(0)", "its import ends the process with exit code 0"),
-    ("import os; os._exit(7)", "its import ends the process with exit code 7"),
-    ("import os; os.abort()", "its import ends the process by SIGABRT"),
-    ("import os; os.close(0); os.kill(os.getpid(), 9)", "its import ends the process by SIGKILL"),
-]
-
-
-@pytest.mark.parametrize(("text", "fault"), thinned(ENDING, ENDING[:4:3]))
-def test_a_plugin_that_ends_the_process_costs_its_own_line(install_both, site, text, fault):
+@pytest.mark.parametrize("text", ["raise SystemExit(0)", "raise GeneratorExit", "1 / 0"])
+def test_a_plugin_whose_import_raises_costs_its_own_line(install_both, site, text):
     install_both(text)
-    assert faults(site) == {"bad": fault, "worse": fault}
-
-
-def test_a_plugin_that_hangs_costs_its_own_line(install_both, site):
-    install_both("import time; time.sleep(3600)")
-    fault = "its import takes more than 2 s"
-    assert faults(site, limit_seconds=2.0) == {"bad": fault, "worse": fault}
-
-
-def test_no_plugin_is_blamed_for_the_thread_of_another_one(install, site):
-    thread = """\
-    import os, threading, time
-    from petra_graph.kinds.declaration import NoOptions
-    from petra_graph.kinds.loss import LossDeclaration
-    LOSS = LossDeclaration(summary="A thread.", options=NoOptions, build="a_thread:loss")
-    threading.Thread(target=lambda: (time.sleep(0.2), os._exit(3))).start()
-    """
-    install("a-thread", "[petra_graph.losses]\na-thread = a_thread:LOSS\n", a_thread=thread)
-    slow = f"import time; time.sleep(1)\n{GOOD}"
-    install("my-losses", "[petra_graph.losses]\nmine = my_losses:LOSS\n", my_losses=slow)
-    assert faults(site) == {"a-thread": ""}
+    assert set(found := faults(site)) == {"bad", "worse"}
+    assert all(found.values())
 
 
 @pytest.mark.parametrize("summary", ["None", "3", "b'A loss.'", "'  '"])

@@ -47,7 +47,3 @@ def test_predicted_beside_measured():
     predicted = {"samples_per_second": 1000.0, "memory_bytes": 5, "from": "profile"}
     lines = summary_lines(SUMMARY | {"samples_per_second": 900.0, "predicted": predicted})
     assert lines[2] == "900.0 samples/s; the plan said 1,000.0, from a profile"
-
-
-def test_a_run_without_a_plan_says_why():
-    assert summary_lines(SUMMARY | {"predicted": {"not planned": ["no such file"]}})[2] == "not planned: no such file"

@@ -53,8 +53,6 @@ UPDATES = 4
 FILES = {
     "data.json",
     "digests.json",
-    "plan.json",
-    "timeline.json",
     "spec.toml",
     "resolved.toml",
     "env.json",

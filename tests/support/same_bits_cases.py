@@ -22,7 +22,6 @@ import torch
 from attrs import field, frozen
 
 from petra_graph.executor.reconstruct_recompute_stash import HeadResult
-from petra_graph.measure.without_compiler import uncompiled
 from petra_graph.program.method import METHODS
 from petra_graph.program.schedule import Policy, Verb
 from petra_graph.runtime.control.rank_info import rank_info_from
@@ -291,7 +290,6 @@ def cases_of(processes: int) -> dict[str, Case]:
     return {name: case for name, case in CASES.items() if case.processes == processes}
 
 
-@uncompiled()
 def main(words: Sequence[str]) -> None:
     (output,) = words
     torch.set_num_threads(1)

@@ -27,6 +27,7 @@ from petra_graph.catalog.optimizers.declared_optimizers import (
 from petra_graph.catalog.optimizers.matrix_optimizer import groups_with_matrices
 from petra_graph.catalog.optimizers.muon import Muon
 from petra_graph.catalog.optimizers.soap import Soap
+from petra_graph.catalog.optimizers.torch_optimizers import SGD, Adam, AdamW, NAdam, Unmarked
 from petra_graph.plugins import ParameterGroups
 
 
@@ -34,7 +35,7 @@ def sgd(groups: ParameterGroups, options: SgdOptions) -> torch.optim.Optimizer:
     """Build `torch.optim.SGD`."""
     parameters = groups.param_groups(weight_decay=options.weight_decay)
     same: dict[str, Any] = {"lr": options.lr, "momentum": options.momentum, "nesterov": options.nesterov}
-    return torch.optim.SGD(parameters, **same, **_fused(groups))
+    return SGD(parameters, **same, **_fused(groups))
 
 
 def adam(groups: ParameterGroups, options: AdamOptions) -> torch.optim.Optimizer:
@@ -43,8 +44,8 @@ def adam(groups: ParameterGroups, options: AdamOptions) -> torch.optim.Optimizer
     parameters = groups.param_groups(weight_decay=options.weight_decay)
     same: dict[str, Any] = {"lr": options.lr, "betas": (first, second), "eps": options.eps, **_fused(groups)}
     if isinstance(options, AdamWOptions):
-        return torch.optim.AdamW(parameters, **same)
-    return torch.optim.Adam(parameters, **same)
+        return AdamW(parameters, **same)
+    return Adam(parameters, **same)
 
 
 def _fused(groups: ParameterGroups) -> dict[str, Any]:
@@ -62,7 +63,7 @@ def nadam(groups: ParameterGroups, options: NadamOptions, stage: Any = None) -> 
     first, second = options.betas
     if options.beta1_by_stage and stage is not None:
         first += min(1.0, stage.steady / stage.stages) * (LARGEST_BETA1 - first)
-    return torch.optim.NAdam(
+    return NAdam(
         groups.param_groups(weight_decay=options.weight_decay),
         lr=options.lr,
         betas=(first, second),
@@ -75,7 +76,7 @@ def nadam(groups: ParameterGroups, options: NadamOptions, stage: Any = None) -> 
 # w parameter, g its gradient, wd weight decay, m momentum, v velocity
 
 
-class Lars(torch.optim.Optimizer):
+class Lars(Unmarked):
     """v <- m v + lr * ratio * (g + wd w); w <- w - v, with ratio = trust * |w| / (|g| + wd |w|) for each tensor.
 
     The ratio is 1 where it would be 0 or undefined (a norm is 0), and in groups with `adapt` unset.

@@ -14,6 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from petra_graph.catalog.optimizers.torch_optimizers import Adam
 from petra_graph.plugins import ParameterGroups
 
 MATRICES = "matrices"
@@ -30,7 +31,7 @@ def groups_with_matrices(
     return [decayed | {"params": list(matrices), MATRICES: True} | options, decayed | {"params": others}, undecayed]
 
 
-class MatrixOptimizer(torch.optim.Adam):
+class MatrixOptimizer(Adam):
     """Adam, or with `decoupled_weight_decay` AdamW, but for the groups of matrices, which step by `_step_matrix`."""
 
     @torch.no_grad()

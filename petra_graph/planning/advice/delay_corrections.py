@@ -38,7 +38,7 @@ def correction_problems(network: MeasuredNetwork, programs: Sequence[StageProgra
     """
     late = _delayed(programs)
     stored = [one.index for one in late if any(segment.backward == "stored" for segment in one.segments)]
-    optimizer = _built(network.optimizer)
+    optimizer = network.tried_optimizer
     for method, (_, does) in _ASKED.items() if stored else ():
         if hasattr(optimizer, method):
             key = _key(network.optimizer, method)
@@ -82,7 +82,7 @@ def corrections_without_effect(network: MeasuredNetwork, programs: Sequence[Stag
     """Name what corrects a delay, where no stage has one."""
     if _delayed(programs):
         return
-    optimizer, built = network.optimizer, _built(network.optimizer)
+    optimizer, built = network.optimizer, network.tried_optimizer
     corrections = ["[optimizer.delay]"] if hasattr(built, "wrapped") else []
     if network.correction is None:
         corrections += [

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import cached_property
 from itertools import chain
 from typing import Any, Self, cast
 
@@ -21,8 +22,9 @@ from petra_graph.errors import Path, PluginError, Problem, SpecError
 from petra_graph.graph.node_graph import NodeGraph
 from petra_graph.kinds.data_set import DataFacts
 from petra_graph.kinds.metric import MetricDeclaration, Scale
+from petra_graph.kinds.optimizer import ParameterGroups
 from petra_graph.kinds.plugin import Plugin, build_plugin
-from petra_graph.kinds.stage_facts import StageFacts
+from petra_graph.kinds.stage_facts import DELAYED, StageFacts
 from petra_graph.program.method import Method
 from petra_graph.program.placement import Partition
 from petra_graph.spec.load_spec import LoadedSpec
@@ -108,6 +110,14 @@ class CheckedSpec:
         check_precision(spec.precision)
         stages = given_stages(network, spec, schedule)
         return attrs.evolve(self, spec=spec, graph=network, method=method, schedule=schedule, stages=stages)
+
+    @cached_property
+    def tried_optimizer(self) -> Any:
+        """The optimizer of one parameter, in a stage whose gradients are late; errors as of `ConfiguredPlugin.build`."""
+        import torch
+
+        groups = ParameterGroups(decayed=[torch.nn.Parameter(torch.zeros(1))], undecayed=[])
+        return self.optimizer.build(groups, stage=DELAYED)
 
     @property
     def scales(self) -> dict[str, Scale]:

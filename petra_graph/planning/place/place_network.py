@@ -24,20 +24,19 @@ from attrs import evolve
 from petra_graph.compiler.placement_search import cut_and_place, place_stages, resolved_placement, within_memory
 from petra_graph.compiler.planner_inputs import PlannerInputs
 from petra_graph.compiler.proposals import fits
-from petra_graph.compiler.spec_checks import check_kept, check_processes, device_count
+from petra_graph.compiler.spec_checks import check_kept, check_processes
 from petra_graph.compiler.stage_number import cut_into_fewest
-from petra_graph.errors import NoFeasiblePlan, PetraGraphError
+from petra_graph.errors import NoFeasiblePlan
 from petra_graph.planning.machine.spec_devices import machine_of, planned_devices
 from petra_graph.planning.network.measure_network import MeasuredNetwork
 from petra_graph.planning.network.shared_across_stages import check_number, check_shared
 from petra_graph.planning.place.kept_by_node import place_and_keep
-from petra_graph.planning.place.remedies import working_remedies
 from petra_graph.program.device_types import Device
 from petra_graph.program.placement import Partition, Placement
 
 
 def place(network: MeasuredNetwork, devices: tuple[Device, ...]) -> Placement:
-    """Place a network; where no placement fits, name changes of the specification after which it fits.
+    """Place a network as if what devices have were stated as their limits.
 
     Args:
         devices: those that the specification names, which need not be present.
@@ -46,12 +45,10 @@ def place(network: MeasuredNetwork, devices: tuple[Device, ...]) -> Placement:
         SpecError: there are fewer nodes than stages, or depths do not fit the stages.
         NoFeasiblePlan: no placement keeps the devices' memory limits.
     """
-    return _with_remedies(network, lambda variant: _in_memory(variant, _planned(variant, devices)), more_devices=True)
-
-
-def place_without_remedies(network: MeasuredNetwork, devices: tuple[Device, ...]) -> Placement:
-    """Place a network as `place`, without a search for changes where it does not fit."""
-    return _in_memory(network, devices)
+    placement, own = _place(network, devices), _with_own_limits(devices)
+    if own == devices or fits(_as_placed(network.planner_inputs(own), placement), placement):
+        return placement
+    return _place(network, own)
 
 
 def place_on_present(network: MeasuredNetwork, devices: tuple[Device, ...], present: tuple[str, ...]) -> Placement:
@@ -68,16 +65,12 @@ def place_on_present(network: MeasuredNetwork, devices: tuple[Device, ...], pres
     if list(names) == [device.name for device in devices]:
         return place(network, devices)
 
-    def placed(variant: MeasuredNetwork) -> Placement:
-        planned = _planned(variant, devices)
-        placement = _in_memory(variant, planned) if len(names) > 1 else place_as_planned(variant, planned)
-        hosts = names if len(names) > 1 else names * len(planned)
-        present_name = dict(zip([device.name for device in planned], hosts, strict=True))
-        stages = tuple(evolve(stage, device=present_name[stage.device]) for stage in placement.stages)
-        own = planned_devices(variant.spec.partition, names)
-        return judged(variant, evolve(placement, stages=stages, devices=own))
-
-    return _with_remedies(network, placed, more_devices=False)
+    placement = place(network, devices) if len(names) > 1 else place_as_planned(network, devices)
+    hosts = names if len(names) > 1 else names * len(devices)
+    present_name = dict(zip([device.name for device in devices], hosts, strict=True))
+    stages = tuple(evolve(stage, device=present_name[stage.device]) for stage in placement.stages)
+    own = planned_devices(network.spec.partition, names)
+    return judged(network, evolve(placement, stages=stages, devices=own))
 
 
 def place_on_processes(network: MeasuredNetwork, devices: tuple[Device, ...], processes: int) -> Placement:
@@ -94,24 +87,20 @@ def place_on_processes(network: MeasuredNetwork, devices: tuple[Device, ...], pr
         SpecError: as `place`, or there are more processes than stages.
         NoFeasiblePlan: as `place`; of the processes.
     """
+    own = len(devices) == processes
+    placement = place(network, devices) if own else place_as_planned(network, devices)
+    check_processes(len(placement.stages), processes)
+    if own:
+        return _ranked(placement)
     limit = min((device.memory_bytes for device in devices if device.memory_bytes is not None), default=None)
     kind = devices[0].type
     ranks = tuple(
         evolve(devices[0], name=f"rank {rank}", memory_bytes=limit, machine=machine_of(rank, kind))
         for rank in range(processes)
     )
-
-    def placed(variant: MeasuredNetwork) -> Placement:
-        own = len(devices) == processes
-        placement = _in_memory(variant, devices) if own else place_as_planned(variant, devices)
-        check_processes(len(placement.stages), processes)
-        if own:
-            return placement
-        inputs = _as_placed(variant.planner_inputs(ranks), placement)
-        hosted = place_stages(inputs, Partition(stages=placement.stages), variant.spec.partition.strategy)
-        return judged(variant, evolve(hosted, kept=placement.kept, notes=placement.notes))
-
-    return _ranked(_with_remedies(network, placed, more_devices=False))
+    inputs = _as_placed(network.planner_inputs(ranks), placement)
+    hosted = place_stages(inputs, Partition(stages=placement.stages), network.spec.partition.strategy)
+    return _ranked(judged(network, evolve(hosted, kept=placement.kept, notes=placement.notes, by_cost=True)))
 
 
 def place_as_planned(network: MeasuredNetwork, devices: tuple[Device, ...]) -> Placement:
@@ -120,7 +109,7 @@ def place_as_planned(network: MeasuredNetwork, devices: tuple[Device, ...]) -> P
     Nodes then keep least, where what they keep is open.
     """
     try:
-        return _in_memory(network, devices)
+        return place(network, devices)
     except NoFeasiblePlan:
         return _place(network, tuple(evolve(device, memory_bytes=None) for device in devices), fill=False)
 
@@ -145,14 +134,6 @@ def _with_own_limits(devices: tuple[Device, ...]) -> tuple[Device, ...]:
     )
 
 
-def _in_memory(network: MeasuredNetwork, devices: tuple[Device, ...]) -> Placement:
-    """Place a network as `_place`; where devices would need more than they have, as if that were stated as their limit."""
-    placement, own = _place(network, devices), _with_own_limits(devices)
-    if own == devices or fits(_as_placed(network.planner_inputs(own), placement), placement):
-        return placement
-    return _place(network, own)
-
-
 def _as_placed(inputs: PlannerInputs, placement: Placement) -> PlannerInputs:
     """Return inputs under which stages keep the depths of a placement, and nodes what they keep there."""
     kept = inputs.kept if placement.kept is None else placement.kept
@@ -162,30 +143,6 @@ def _as_placed(inputs: PlannerInputs, placement: Placement) -> PlannerInputs:
 def _ranked(placement: Placement) -> Placement:
     rank_of = {device.name: rank for rank, device in enumerate(placement.devices)}
     return evolve(placement, stages=tuple(evolve(stage, rank=rank_of[stage.device]) for stage in placement.stages))
-
-
-def _planned(network: MeasuredNetwork, devices: tuple[Device, ...]) -> tuple[Device, ...]:
-    """Return the devices of a variant, which may name more than the specification."""
-    return devices if device_count(network.spec.partition) == len(devices) else planned_devices(network.spec.partition)
-
-
-def _with_remedies(
-    network: MeasuredNetwork, placed: Callable[[MeasuredNetwork], Placement], *, more_devices: bool
-) -> Placement:
-    """Place a network; where that is refused, name changes of the specification after which it is not."""
-
-    def can_be_placed(variant: MeasuredNetwork) -> bool:
-        try:
-            placed(variant)
-        except PetraGraphError:
-            return False
-        return True
-
-    try:
-        return placed(network)
-    except NoFeasiblePlan as error:
-        hint = working_remedies(network, can_be_placed, more_devices=more_devices)
-        raise NoFeasiblePlan([evolve(problem, hint=hint) for problem in error.problems]) from None
 
 
 def cut_by_cost(network: MeasuredNetwork, inputs: PlannerInputs, *, fill: bool = True) -> Placement:
@@ -211,8 +168,10 @@ def _searched(
 ) -> Placement:
     """Return what a search finds, with what nodes keep, where the specification leaves that open."""
     if network.spec.method.keep == "auto":
-        return place_and_keep(inputs, search, fill=fill and network.spec.partition.strategy == "balanced")
-    return search(inputs)
+        found = place_and_keep(inputs, search, fill=fill and network.spec.partition.strategy == "balanced")
+    else:
+        found = search(inputs)
+    return evolve(found, by_cost=True)
 
 
 def _place(network: MeasuredNetwork, devices: tuple[Device, ...], *, fill: bool = True) -> Placement:
@@ -253,5 +212,5 @@ def _placed(network: MeasuredNetwork, devices: tuple[Device, ...], *, fill: bool
     if network.spec.method.keep == "auto":
         return searched(partial(within_memory, stages=stages))
     if network.schedule == "auto":
-        return evolve(resolved_placement(network.planner_inputs(devices), stages), devices=devices)
+        return evolve(resolved_placement(network.planner_inputs(devices), stages), devices=devices, by_cost=True)
     return Placement(stages=stages.stages, devices=devices, schedule=network.schedule)

@@ -23,6 +23,7 @@ from petra_graph.program.device_types import Device
 from petra_graph.program.placement import Placement
 from petra_graph.program.plan_document import Document, read_document
 from petra_graph.program.stage_program import StageProgram
+from petra_graph.record.run_directory import PLAN
 from petra_graph.spec.model import KeepsByNode
 from petra_graph.spec.regular_file import read_regular
 from petra_graph.units import bounded, plural
@@ -50,7 +51,11 @@ class SavedPlan:
             SpecError: it cannot be read, is not a plan, or is one of another version.
         """
         path = Path(source)
-        path = path / "plan.json" if path.is_dir() else path
+        if path.is_dir():
+            resolved, path = path / "resolved.toml", path / PLAN
+            if resolved.exists() and not path.exists():
+                made = f"`petra-graph plan {resolved} --json --output FILE` makes its plan"
+                raise SpecError(f"there is no {path}: the run was not planned", made)
         try:
             return cls(read_document(read_regular(path), str(path)), str(path))
         except OSError as error:

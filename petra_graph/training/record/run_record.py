@@ -27,11 +27,11 @@ from petra_graph.errors import (
 )
 from petra_graph.kinds.listener import Started
 from petra_graph.kinds.logger import RunInfo
+from petra_graph.program.plan_document import Document
 from petra_graph.program.schedule import schedule_text
 from petra_graph.record.checkpoint import drop_behind, numbers, read_manifest
 from petra_graph.record.metrics import Metrics, Position
 from petra_graph.record.plugin_packages import packages_of
-from petra_graph.record.recorded_run import read_json
 from petra_graph.record.run_directory import (
     SCALES,
     create_run_directory,
@@ -55,15 +55,7 @@ from petra_graph.training.loop.trainer import Trainer
 from petra_graph.training.prepared_run import Prepared, advice
 from petra_graph.training.record.digests import FILE as DIGESTS_FILE
 from petra_graph.training.record.resolved_spec import resolved
-from petra_graph.training.record.run_plan import (
-    MOST_STAGES,
-    PLAN,
-    LatePlan,
-    figures_of,
-    not_planned,
-    write_document,
-    write_plan,
-)
+from petra_graph.training.record.run_plan import figures_of, write_plan
 
 Summary = Mapping[str, Any]
 
@@ -72,10 +64,8 @@ Summary = Mapping[str, Any]
 class RunRecord:
     run: Started
     spec: Spec
-    predicted: Mapping[str, Any] | None = None
-    """The plan's figures; None where no plan was made."""
-    late_plan: LatePlan | None = None
-    """The plan of a run with more stages than can be planned before the training."""
+    plan: Document | None = None
+    """The plan of what runs, if there is one."""
     measured: Sequence[Mapping[str, Any]] | None = None
     """What all processes have measured (`process_measurements`); None where they have not come to the end."""
     lock: int | None = None
@@ -125,9 +115,7 @@ class RunRecord:
         return {label: attrs.asdict(scale) for label, scale in self.run.metrics.items()}
 
     def release(self) -> None:
-        """Give up the lock, so that another process can resume the run, and end the process that plans."""
-        if self.late_plan is not None:
-            self.late_plan.figures()
+        """Give up the lock, so that another process can resume the run."""
         if self.lock is not None:
             os.close(self.lock)
             self.lock = None
@@ -138,8 +126,6 @@ class RunRecord:
         if self._trial:
             keys = ", ".join(f"run.{key} = {shown(value)}" for key, value in self._trial.items())
             more.append(f"a trial on a part of the data: {keys}")
-        if self.late_plan is not None:
-            more.append(f"the plan of {self.run.stages} stages is computed while the training runs")
         self.run = attrs.evolve(self.run, resumed_at=at, notes=(*notes, *more))
         return self.run
 
@@ -165,27 +151,8 @@ class RunRecord:
         write_json(self.directory / DIGESTS_FILE, prepared.digests)
         if self.run.metrics:
             write_json(self.directory / SCALES, self._metrics)
-        self._write_plan(prepared)
-
-    def _write_plan(self, prepared: Prepared) -> None:
-        """Write the plan of the run, now or while the training runs; a run that cannot be planned continues and says why."""
-        network, placement, saved = prepared.network, prepared.placement, prepared.saved
-        warnings: Sequence[str]
-        try:
-            if saved is not None:
-                write_document(self.directory, saved.document)
-                self.predicted, warnings = figures_of(saved.document, self.spec), saved.document["warnings"]
-            elif len(prepared.programs) > MOST_STAGES:
-                folders = prepared.checked.loaded.folders
-                self.late_plan = LatePlan.begin(self.directory, network, placement, folders)
-                warnings = advice(prepared)
-            else:
-                document = write_plan(self.directory, network, placement)
-                self.predicted, warnings = figures_of(document, self.spec), document["warnings"]
-        except Exception as error:  # noqa: BLE001  no prediction ends a run, whatever is wrong with it
-            self.predicted = not_planned(error)
-            reasons = self.predicted["not planned"]
-            warnings = [*(f"the run is not planned: {reason}" for reason in reasons), *advice(prepared)]
+        self.plan = write_plan(prepared, self.directory)
+        warnings = advice(prepared) if self.plan is None else self.plan["warnings"]
         self.run = attrs.evolve(self.run, warnings=(*known(prepared, self.run.processes), *warnings))
 
     def write_weights(self, files: Mapping[str, Mapping[str, Tensor]]) -> None:
@@ -213,8 +180,6 @@ class RunRecord:
         progress = trained.progress if isinstance(trained, Trainer) else trained
         resumed_from = list(trainer.position.resumed_from) if trainer else []
         self.measured = measured or self.measured
-        if self.late_plan is not None:
-            self.predicted = self.late_plan.figures()
         rate = progress.micro_batches_per_second
         summary = {
             "name": run.name,
@@ -244,11 +209,15 @@ class RunRecord:
             **({"changed": [attrs.asdict(one) for one in history]} if (history := read_history(run.directory)) else {}),
             "checkpoint": next(iter(numbers(run.directory)), None),
             **({} if spec.checkpoint.best is None else {"best": self._best(spec.checkpoint.best)}),
-            "predicted": self.predicted,
+            "predicted": None if self.plan is None else figures_of(self.plan, spec),
             "measured": None
             if self.measured is None
             else {"from_micro_batch": resumed_from[-1] if resumed_from else 0, "processes": self.measured},
-            **({} if (compared := self._compared()) is None else {"planned_and_measured": compared}),
+            **(
+                {"planned_and_measured": compared(self.plan, self.measured)}
+                if self.plan is not None and self.measured is not None
+                else {}
+            ),
             "weights": None if status == "failed" else WEIGHTS,
             **({DIGESTS: self.digests} if self.digests else {}),
             **({"metrics": self._metrics} if run.metrics else {}),
@@ -259,10 +228,6 @@ class RunRecord:
         }
         write_json(self.directory / SUMMARY, summary)
         return summary
-
-    def _compared(self) -> Mapping[str, Any] | None:
-        plan = read_json(self.directory / PLAN, dict)
-        return None if plan is None or self.measured is None else compared(plan, self.measured)
 
     def _best(self, metric: str) -> dict[str, Any] | None:
         """Return the best checkpoint's value of a metric, and its epoch; None: no evaluation has measured it."""

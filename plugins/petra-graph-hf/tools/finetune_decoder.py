@@ -129,7 +129,7 @@ def main(
         "after": {**after, "sample of plain transformers": continued(exported, tokenizer)},
         "seconds": summary["seconds"],
         "updates": summary["updates"],
-        "predicted bytes": summary["predicted"]["memory_bytes"],
+        "predicted bytes": petra_graph.plan(run.directory / "resolved.toml").document["totals"]["bytes"]["total"],
         "measured": summary["measured"],
     }
     keep({}, [row], output)

@@ -25,12 +25,6 @@ def devices_of(network):
     return planned_devices(network.spec.partition)
 
 
-@pytest.fixture
-def no_remedies(monkeypatch):
-    """They measure the network anew for every batch that they try."""
-    monkeypatch.setattr("petra_graph.planning.place.place_network.working_remedies", lambda *_, **__: "")
-
-
 def on_processes(network, processes):
     return place_on_processes(network, devices_of(network), processes)
 
@@ -39,7 +33,6 @@ def held(network, placement):
     return {name: one.total for name, one in predict(network, placement).prediction.device_memory.items()}
 
 
-@pytest.mark.usefixtures("no_remedies")
 def test_a_limit_above_what_a_run_holds_refuses_nothing():
     """The quickstart holds 4.1 MiB on one device; its stages' peaks add up to 9.1 MiB, and 6 MiB were refused."""
     enough = network("partition.memory=6MiB")
@@ -76,7 +69,6 @@ def test_processes_change_no_stage(stages):
         assert len({stage.rank for stage in placement.stages}) == processes
 
 
-@pytest.mark.usefixtures("no_remedies")
 def test_as_many_processes_as_devices_keep_the_devices_limits():
     apart = ("partition.devices=2", "partition.memory=['4MiB', '2MiB']")
     placement = on_processes(network(*apart), 2)
@@ -85,7 +77,6 @@ def test_as_many_processes_as_devices_keep_the_devices_limits():
         on_processes(network("partition.devices=2", "partition.memory=['2MiB', '2MiB']"), 2)
 
 
-@pytest.mark.usefixtures("no_remedies")
 def test_the_only_present_device_is_judged_with_all_stages():
     """Two planned devices with 4 MiB each were accepted, and then one device ran all stages, whatever it might hold."""
     found = network("partition.devices=2", "partition.memory=4MiB")
@@ -126,10 +117,9 @@ def test_what_a_device_has_is_a_limit_as_a_stated_one():
     told = refusal(tiny("34MiB"))
     assert told == refusal(tiny("34MiB", "partition.memory=34MiB"))
     assert "all that tiny has" in told[0][0]
-    assert told[0][1].startswith("it fits with ")
+    assert told[0][1].startswith("set data.batch lower or partition.memory higher")
 
 
-@pytest.mark.usefixtures("no_remedies")
 def test_a_cut_that_fits_what_devices_have_is_found():
     """By time alone the fuller one of two devices would hold more than it has."""
     two = ("partition.devices=2", "partition.stages=2")

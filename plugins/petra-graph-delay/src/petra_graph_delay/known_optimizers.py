@@ -11,6 +11,7 @@ Nesterov momentum. Groups of it without the key are Adam's, of which it is a sub
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from inspect import unwrap
 from typing import Any, cast
 
 import torch
@@ -28,13 +29,13 @@ _PARAMETER_BY_PARAMETER = {"torch", "petra_graph"}
 
 def is_sgd(optimizer: torch.optim.Optimizer) -> bool:
     """Whether steps are those of torch's SGD, without dampening and maximize."""
-    return type(optimizer) is torch.optim.SGD and not _has(optimizer, "dampening", "maximize", "differentiable")
+    return _steps_as(optimizer, torch.optim.SGD) and not _has(optimizer, "dampening", "maximize", "differentiable")
 
 
 def is_adam(optimizer: torch.optim.Optimizer) -> bool:
     """Whether steps are those of torch's Adam or AdamW, without amsgrad, maximize, capturable and differentiable."""
     unlike = ("amsgrad", "maximize", "capturable", "differentiable")
-    return type(optimizer) in {torch.optim.Adam, torch.optim.AdamW} and not _has(optimizer, *unlike)
+    return _steps_as(optimizer, torch.optim.Adam) and not _has(optimizer, *unlike)
 
 
 def looks_ahead(optimizer: torch.optim.Optimizer) -> bool:
@@ -45,6 +46,11 @@ def looks_ahead(optimizer: torch.optim.Optimizer) -> bool:
 def steps_by_parameter(optimizer: torch.optim.Optimizer) -> bool:
     """Whether steps of a few parameters at a time are those of all at once."""
     return type(optimizer).__module__.partition(".")[0] in _PARAMETER_BY_PARAMETER
+
+
+def _steps_as(optimizer: torch.optim.Optimizer, torchs: type[torch.optim.Optimizer]) -> bool:
+    """Whether an optimizer has the step of a class of torch's, whatever is around it."""
+    return unwrap(type(optimizer).step) is unwrap(torchs.step)
 
 
 def _has(optimizer: torch.optim.Optimizer, *keys: str) -> bool:

@@ -54,6 +54,9 @@ class OptimizerWrapper(torch.optim.Optimizer):
         """Update every parameter that has a gradient, once."""
         self.inner.step()
 
+    def state_dict(self) -> dict[str, Any]:
+        return self.inner.state_dict()
+
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Continue from what `state_dict` has returned."""
         self.inner.load_state_dict(state_dict)

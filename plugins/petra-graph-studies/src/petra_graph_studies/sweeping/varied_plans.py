@@ -84,7 +84,7 @@ def vary(
     rows = []
     for one in combinations(axes, overrides):
         try:
-            plan = Planner(given, [*overrides, *one.overrides], overlap=overlap).plan(remedies=False)
+            plan = Planner(given, [*overrides, *one.overrides], overlap=overlap).plan()
         except (SpecError, NoFeasiblePlan) as error:
             wrong += [error] if isinstance(error, SpecError) else []
             more = len(error.problems) - 1
