@@ -15,19 +15,10 @@ import petra_graph as pg
 from petra_graph.errors import PluginError
 from petra_graph.kinds.generators import states_without_key
 from tests.networks import networks_of_others as others
+from tests.networks.eight_features import ROWS, SAMPLES, TARGETS, Rows
 
-ROWS, STEPS, RATE = 16, 3, 0.1
-SAMPLES = torch.randn(ROWS, 8, generator=torch.Generator().manual_seed(0))
-TARGETS = torch.arange(ROWS) % 3
+STEPS, RATE = 3, 0.1
 RUNS_ONCE = {others.SpectralNorm}
-
-
-class Rows(torch.utils.data.Dataset):
-    def __len__(self):
-        return ROWS
-
-    def __getitem__(self, index):
-        return SAMPLES[index], int(TARGETS[index])
 
 
 def trained(make, network, **more):
