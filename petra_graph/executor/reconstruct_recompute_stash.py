@@ -46,10 +46,6 @@ T = TypeVar("T")
 class InFlight(deque[tuple[int, T]]):
     """Values of the micro-batches between their forward and their backward, first in, first out."""
 
-    def put(self, micro_batch: int, value: T) -> None:
-        """Append the value of a micro-batch whose forward is done."""
-        self.append((micro_batch, value))
-
     def take(self, micro_batch: int) -> T:
         """Remove the value for the backward; both passes go in micro-batch order."""
         oldest, value = self.popleft()
@@ -67,6 +63,11 @@ class SegmentRunner(ABC):
     reads_samples: bool = field(kw_only=True)
     versions: ParameterVersions | None = field(default=None, kw_only=True)
     """Set where the backward uses the forward's parameters."""
+
+    watched: bool = field(
+        default=Factory(lambda self: self.numerics.first_passes.watch(self.modules), takes_self=True), init=False
+    )
+    """Whether the next pass whose statistics are frozen is observed."""
 
     @cached_property
     def frozen(self) -> AbstractContextManager[None]:
@@ -91,23 +92,31 @@ class SegmentRunner(ABC):
             streams: the inputs.
             parameters: to use in place of the modules' own.
         """
+        numerics = self.numerics
         if self.reads_samples:
-            streams = (self.numerics.prepare(streams[0]),)
+            streams = (numerics.prepare(streams[0]),)
         for name, module in self.modules.items():
-            with self.numerics.node(name, micro_batch):
+            with numerics.node(name, micro_batch):
                 streams = (
                     module(*streams) if parameters is None else functional_call(module, dict(parameters[name]), streams)
                 )
-            streams = self.numerics.finalize(name, module, streams)
+            streams = numerics.canonicalize(streams)
+            if numerics.grid_bits is not None:
+                streams = numerics.on_grid(name, module, streams)
         return streams
 
     def leaves(self, inputs: Streams) -> Streams:
         """Cut inputs from their graphs; those from other nodes get a gradient, and samples of the data set none."""
-        return tuple(stream.detach() if self.reads_samples else leaf(stream) for stream in inputs)
+        return tuple(map(Tensor.detach if self.reads_samples else leaf, inputs))
 
     def run_without_graph(self, micro_batch: int, inputs: Streams) -> Streams:
         """Evaluate the modules in training mode, without a graph or a change of running statistics."""
-        with torch.no_grad(), self.frozen, self.numerics.first_passes.frozen(self.modules):
+        if self.watched:
+            with torch.no_grad(), self.frozen, self.numerics.first_passes.frozen(self.modules):
+                outputs = self.run(micro_batch, inputs)
+            self.watched = self.numerics.first_passes.watch(self.modules)
+            return outputs
+        with torch.no_grad(), self.frozen:
             return self.run(micro_batch, inputs)
 
     def differentiate(
@@ -144,9 +153,7 @@ class BodyRunner(SegmentRunner):
 class Reconstruct(BodyRunner):
     """A reversible node that reconstructs its input from its output, with the current parameters."""
 
-    def forward(self, micro_batch: int, inputs: Streams) -> Streams:
-        """Run without a graph."""
-        return self.run_without_graph(micro_batch, inputs)
+    forward = SegmentRunner.run_without_graph
 
     def backward(self, micro_batch: int, outputs: Streams | None, gradients: Streams) -> Reversed:
         """Reconstruct, and differentiate there.
@@ -154,10 +161,10 @@ class Reconstruct(BodyRunner):
         Where the forward's parameters are older ones, invert, then recompute with those: 5 units, where petra has 4.
         """
         assert outputs is not None
-        parameters = self.older_parameters(micro_batch)
+        parameters = None if self.versions is None else self.older_parameters(micro_batch)
         if parameters is not None:
             return self.recompute(micro_batch, self.invert(micro_batch, outputs), gradients, parameters)
-        name, module = self._reversible()
+        name, module = self.reversible
         with self.numerics.node(name, micro_batch):
             reverse = module.reverse_vjp(outputs, gradients)
         canonicalize = self.numerics.canonicalize
@@ -165,12 +172,14 @@ class Reconstruct(BodyRunner):
 
     def invert(self, micro_batch: int, outputs: Streams) -> Streams:
         """Reconstruct the input alone, without a graph."""
-        name, module = self._reversible()
+        name, module = self.reversible
         observed = self.numerics.first_passes.frozen(self.modules)
         with torch.no_grad(), self.frozen, observed, self.numerics.node(name, micro_batch):
             return self.numerics.canonicalize(module.invert(*outputs))
 
-    def _reversible(self) -> tuple[str, Reversible]:
+    @cached_property
+    def reversible(self) -> tuple[str, Reversible]:
+        """The node and its name."""
         ((name, module),) = self.modules.items()
         assert isinstance(module, Reversible)
         return name, module
@@ -187,13 +196,15 @@ class Recompute(BodyRunner):
 
     def forward(self, micro_batch: int, inputs: Streams) -> Streams:
         """Run without a graph; the input goes into the FIFO."""
-        self.buffer.put(micro_batch, self.store.keep(inputs))
+        self.buffer.append((micro_batch, self.store.keep(inputs) if self.store.changes else inputs))
         return self.run_without_graph(micro_batch, inputs)
 
     def backward(self, micro_batch: int, outputs: Streams | None, gradients: Streams) -> Reversed:
         """Run again, with the current parameters or those of the forward, and differentiate."""
-        inputs = restore(self.buffer.take(micro_batch))
-        return self.recompute(micro_batch, inputs, gradients, self.older_parameters(micro_batch))
+        kept = self.buffer.take(micro_batch)
+        inputs = restore(kept) if self.store.changes else cast(Streams, kept)
+        parameters = None if self.versions is None else self.older_parameters(micro_batch)
+        return self.recompute(micro_batch, inputs, gradients, parameters)
 
     def fetch(self) -> None:
         """Begin to bring back the input of the next backward."""
@@ -210,13 +221,13 @@ class StashGraph(BodyRunner):
     def forward(self, micro_batch: int, inputs: Streams) -> Streams:
         """Run with a graph; over a copy of the parameters, where an update may come before the backward."""
         graph = self._graph(micro_batch, inputs)
-        self.graphs.put(micro_batch, graph)
-        return tuple(stream.detach() for stream in graph.outputs)
+        self.graphs.append((micro_batch, graph))
+        return tuple(map(Tensor.detach, graph.outputs))
 
     def rebuild(self, micro_batch: int, inputs: Streams) -> None:
         """Put the graph of a forward that another process has done, from its inputs and the parameters that it used."""
         with self.frozen:
-            self.graphs.put(micro_batch, self._graph(micro_batch, inputs))
+            self.graphs.append((micro_batch, self._graph(micro_batch, inputs)))
 
     def _graph(self, micro_batch: int, inputs: Streams) -> _Graph:
         versions = self.versions
@@ -228,7 +239,7 @@ class StashGraph(BodyRunner):
         """Differentiate the stashed graph."""
         graph = self.graphs.take(micro_batch)
         found = self.differentiate(graph.outputs, gradients, graph.inputs, graph.parameters)
-        return Reversed(tuple(stream.detach() for stream in graph.inputs), found)
+        return Reversed(tuple(map(Tensor.detach, graph.inputs)), found)
 
 
 @frozen
@@ -308,7 +319,7 @@ class HeadRunner(SegmentRunner):
         compared = self.compare(micro_batch, output, target)
         weight = torch.full_like(compared.loss, compared.share)
         gradients = self.differentiate([compared.loss], (weight,), own)
-        self.pending.put(micro_batch, Reversed(inputs, gradients))
+        self.pending.append((micro_batch, Reversed(inputs, gradients)))
         output = mapped(Tensor.detach, output)
         sums = (
             total(output)
