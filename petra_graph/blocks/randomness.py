@@ -10,8 +10,8 @@ must not have to pass anything along.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from contextvars import ContextVar
 from hashlib import blake2b
 
@@ -40,19 +40,55 @@ class Keyed:
             generator.manual_seed(self.key)
 
     def __enter__(self) -> None:
-        self._states = list(map(torch.Generator.get_state, self.generators))
         self._token = _innermost.set(self)
-        for generator in self.generators:
-            generator.manual_seed(self.key)
+        self._states = [] if _unseeded.get() else list(map(torch.Generator.get_state, self.generators))
+        if self._states:
+            for generator in self.generators:
+                generator.manual_seed(self.key)
 
     def __exit__(self, *_: object) -> None:
         _innermost.reset(self._token)
-        for generator, state in zip(self.generators, self._states, strict=True):
-            generator.set_state(state)
+        drew = _drew.get()
+        if drew is not None:
+            self._note(drew)
+        if self._states:
+            for generator, state in zip(self.generators, self._states, strict=True):
+                generator.set_state(state)
         del self._states
+
+    def _note(self, drew: list[int]) -> None:
+        """Add the key to those under which random numbers were drawn, if they were."""
+        ended = list(map(torch.Generator.get_state, self.generators))
+        self.seed()
+        begun = map(torch.Generator.get_state, self.generators)
+        if not all(map(torch.equal, ended, begun)):
+            drew.append(self.key)
 
 
 _innermost: ContextVar[Keyed | None] = ContextVar("petra_graph_random_key", default=None)
+_drew: ContextVar[list[int] | None] = ContextVar("petra_graph_random_keys_drawn", default=None)
+_unseeded: ContextVar[bool] = ContextVar("petra_graph_unseeded", default=False)
+
+
+@contextmanager
+def draws_watched() -> Iterator[list[int]]:
+    """List the keys under which random numbers are drawn within the context."""
+    drew: list[int] = []
+    token = _drew.set(drew)
+    try:
+        yield drew
+    finally:
+        _drew.reset(token)
+
+
+@contextmanager
+def unseeded() -> Iterator[None]:
+    """Leave all generators alone within the context: nothing draws, and a graph that is captured refuses another seed."""
+    token = _unseeded.set(True)
+    try:
+        yield
+    finally:
+        _unseeded.reset(token)
 
 
 def generators_of(device: torch.device) -> tuple[torch.Generator, ...]:
@@ -87,7 +123,7 @@ def current_states() -> Sequence[Tensor]:
 def reseed() -> None:
     """Draw again from the start of the key in force: for a second evaluation of the same function."""
     keyed = _innermost.get()
-    if keyed is not None:
+    if keyed is not None and not _unseeded.get():
         keyed.seed()
 
 

@@ -11,7 +11,7 @@ from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TypeVar, cast
 
 import torch
@@ -32,6 +32,7 @@ from petra_graph.blocks import (
 from petra_graph.errors import placed
 from petra_graph.executor.encoded_tensors import total
 from petra_graph.executor.numerics import NumericsContext
+from petra_graph.executor.recorded_operations import RecordedSegment
 from petra_graph.executor.stage_parameters import Parameters, ParameterVersions, accumulate_grad, parameter_leaves
 from petra_graph.executor.stashed_inputs import ActivationStore, StashedInput, fetch, restore
 from petra_graph.graph.node_graph import INPUT
@@ -64,6 +65,8 @@ class SegmentRunner(ABC):
     versions: ParameterVersions | None = field(default=None, kw_only=True)
     """Set where the backward uses the forward's parameters."""
 
+    recorded: RecordedSegment | None = field(default=None, init=False)
+    """Set where operations are recorded."""
     watched: bool = field(
         default=Factory(lambda self: self.numerics.first_passes.watch(self.modules), takes_self=True), init=False
     )
@@ -116,6 +119,12 @@ class SegmentRunner(ABC):
                 outputs = self.run(micro_batch, inputs)
             self.watched = self.numerics.first_passes.watch(self.modules)
             return outputs
+        if self.recorded is not None:
+            return self.recorded.forward(partial(self._without_graph, micro_batch), inputs)
+        with torch.no_grad(), self.frozen:
+            return self.run(micro_batch, inputs)
+
+    def _without_graph(self, micro_batch: int, *inputs: Tensor) -> Streams:
         with torch.no_grad(), self.frozen:
             return self.run(micro_batch, inputs)
 
@@ -145,9 +154,17 @@ class BodyRunner(SegmentRunner):
         self, micro_batch: int, inputs: Streams, gradients: Streams, parameters: Parameters | None
     ) -> Reversed:
         """Run the modules again from their inputs, and differentiate."""
+        if self.recorded is not None and parameters is None:
+            operation = partial(self._recomputed, micro_batch, len(inputs))
+            return Reversed(inputs, self.recorded.backward(operation, (*inputs, *gradients)))
         leaves = self.leaves(inputs)
         outputs = self.run(micro_batch, leaves, parameters)
         return Reversed(inputs, self.differentiate(outputs, gradients, leaves, parameters))
+
+    def _recomputed(self, micro_batch: int, streams: int, *tensors: Tensor) -> Streams:
+        """Return the gradients of inputs, the first of these tensors, for the gradients of the outputs, which are the others."""
+        leaves = self.leaves(tensors[:streams])
+        return self.differentiate(self.run(micro_batch, leaves), tensors[streams:], leaves)
 
 
 class Reconstruct(BodyRunner):
@@ -164,11 +181,21 @@ class Reconstruct(BodyRunner):
         parameters = None if self.versions is None else self.older_parameters(micro_batch)
         if parameters is not None:
             return self.recompute(micro_batch, self.invert(micro_batch, outputs), gradients, parameters)
+        if self.recorded is not None:
+            found = self.recorded.backward(partial(self._reversed, micro_batch, len(outputs)), (*outputs, *gradients))
+            return Reversed(found[: len(found) // 2], found[len(found) // 2 :])
         name, module = self.reversible
         with self.numerics.node(name, micro_batch):
             reverse = module.reverse_vjp(outputs, gradients)
         canonicalize = self.numerics.canonicalize
         return Reversed(canonicalize(reverse.inputs), canonicalize(reverse.gradients))
+
+    def _reversed(self, micro_batch: int, streams: int, *tensors: Tensor) -> Streams:
+        """Return inputs with their gradients, for outputs with theirs."""
+        name, module = self.reversible
+        with self.numerics.node(name, micro_batch):
+            reverse = module.reverse_vjp(tensors[:streams], tensors[streams:])
+        return self.numerics.canonicalize((*reverse.inputs, *reverse.gradients))
 
     def invert(self, micro_batch: int, outputs: Streams) -> Streams:
         """Reconstruct the input alone, without a graph."""

@@ -34,8 +34,10 @@ from petra_graph.executor.reconstruct_recompute_stash import (
     HeadRunner,
     InFlight,
     Recompute,
+    Reconstruct,
     segment_runner,
 )
+from petra_graph.executor.recorded_operations import RecordedSegment, Recorder
 from petra_graph.executor.stage_observer import StageObserver, StageObservers
 from petra_graph.executor.stage_parameters import Parameters, ParameterVersions, copied_parameters
 from petra_graph.executor.stage_results import BackwardMessage, Forwarded, Replayed
@@ -107,8 +109,23 @@ class StageExecutor:
         """Of callbacks, by their names; they see every update."""
 
     def observe(self, observer: StageObserver) -> None:
-        """Report all operations to `observer` as well from now on."""
+        """Report all operations to `observer` as well from now on; it may follow gradients, so none of them is recorded any more."""
         self.observers.append(observer)
+        for _, runner in self.runners:
+            runner.recorded = None
+
+    def record(self, recorder: Recorder) -> str:
+        """Record operations from now on, and replay them; return why that cannot be, "" where it can."""
+        if self.observers:
+            return "replicas, the probe or a callback follow its operations"
+        if self.versions is not None or self._predicts or self._corrects:
+            return "its passes have other parameters than the stage's own"
+        if self._numerics.grid_bits is not None:
+            return "the host checks the range of streams on a grid"
+        for _, runner in self.runners:
+            if isinstance(runner, Reconstruct | Recompute):
+                runner.recorded = RecordedSegment.of(recorder, runner.modules)
+        return ""
 
     def forward(
         self, micro_batch: int, received: MutableMapping[Edge, EncodedTensors], target: Tree | None
