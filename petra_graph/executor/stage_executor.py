@@ -16,6 +16,7 @@ second time changes nothing (but an int8 scale's last bit), along a chain of rev
 
 from __future__ import annotations
 
+import warnings
 from collections import deque
 from collections.abc import Collection, Iterator, Mapping, MutableMapping
 from functools import partial, reduce
@@ -50,6 +51,8 @@ from petra_graph.kinds.tensor_trees import Tree
 from petra_graph.program.channels import Edge
 from petra_graph.program.stage_program import Segment, StageProgram
 from petra_graph.program.weight_versions import WeightVersions
+
+_OBSERVED = "replicas, the probe or a callback follow its operations"
 
 
 class StageExecutor:
@@ -111,13 +114,16 @@ class StageExecutor:
     def observe(self, observer: StageObserver) -> None:
         """Report all operations to `observer` as well from now on; it may follow gradients, so none of them is recorded any more."""
         self.observers.append(observer)
+        if any(runner.recorded is not None for _, runner in self.runners):
+            message = f"run.cuda_graphs: stage {self.program.index}: nothing is recorded: {_OBSERVED}"
+            warnings.warn(message, RuntimeWarning, stacklevel=2)
         for _, runner in self.runners:
             runner.recorded = None
 
     def record(self, recorder: Recorder) -> str:
         """Record operations from now on, and replay them; return why that cannot be, "" where it can."""
         if self.observers:
-            return "replicas, the probe or a callback follow its operations"
+            return _OBSERVED
         if self.versions is not None or self._predicts or self._corrects:
             return "its passes have other parameters than the stage's own"
         if self._numerics.grid_bits is not None:
@@ -125,7 +131,8 @@ class StageExecutor:
         for _, runner in self.runners:
             if isinstance(runner, Reconstruct | Recompute):
                 runner.recorded = RecordedSegment.of(recorder, runner.modules)
-        return ""
+        recorded = any(runner.recorded is not None for _, runner in self.runners)
+        return "" if recorded else "each segment is the head, or keeps its graph until its backward"
 
     def forward(
         self, micro_batch: int, received: MutableMapping[Edge, EncodedTensors], target: Tree | None

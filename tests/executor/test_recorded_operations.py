@@ -12,6 +12,7 @@ from petra_graph.blocks.randomness import fork_rng
 from petra_graph.executor.recorded_operations import WARM_UP, RecordedOperation
 from petra_graph.executor.stage_observer import StageObserver
 from petra_graph.runtime.scheduler.cut_recorder import restore_at_cut
+from petra_graph.training.stage_assembly import record
 from tests.support.kept_cut import KeptCut
 from tests.support.pipelines import CLASSES, GRAPHS, SHAPES, batches, node, pipeline
 from tests.support.poisoned_pool import PoisonedPool
@@ -23,7 +24,6 @@ METHODS = {
     "petra, 1f1b": {"schedule": "1f1b"},
     "dsp": {"method": "dsp", "schedule": "1f1b", "accumulation": 2},
     "reversible-backprop": {"method": "reversible-backprop"},
-    "gpipe": {"method": "gpipe", "accumulation": 4},
     "bfloat16": {"compute": "bfloat16", "schedule": "1f1b"},
     "int8 messages and buffers": {"precision": {"channel_dtype": "int8", "buffer_dtype": "int8"}, "accumulation": 2},
     "two stages": {"stages": "two", "schedule": "1f1b", "accumulation": 2},
@@ -38,7 +38,8 @@ def built(graph: str, settings, recorder=None):
     made = pipeline(GRAPHS[graph], SHAPES[graph], batch=BATCH, **{"compute": "float32"} | settings)
     if recorder is not None:
         for executor in made.executors:
-            assert not executor.record(recorder)
+            reason = executor.record(recorder)
+            assert not reason or executor.program.nodes == ("head",)
     return made
 
 
@@ -103,7 +104,7 @@ class Refuses:
 
 def test_where_a_recording_fails_the_operation_stays_as_written():
     data = [(x.float(), y) for x, y in batches(SHAPES["chain"], MICRO_BATCHES, size=BATCH)]
-    settings = {"schedule": "1f1b", "accumulation": 2}
+    settings = {"schedule": "1f1b"}
     written, refused = built("chain", settings), built("chain", settings, Refuses())
     written.train(data)
     with pytest.warns(
@@ -163,6 +164,7 @@ def test_other_shapes_are_computed_as_written():
     [
         ({"method": "pipedream", "schedule": "1f1b"}, "its passes have other parameters"),
         ({"precision": {"streams": "grid"}}, "the host checks the range of streams on a grid"),
+        ({"method": "gpipe", "accumulation": 4}, "each segment is the head, or keeps its graph"),
     ],
 )
 def test_why_a_stage_records_nothing(settings, reason):
@@ -172,7 +174,8 @@ def test_why_a_stage_records_nothing(settings, reason):
 
 def test_an_observer_ends_recordings():
     made = built("chain", {"schedule": "1f1b"}, PoisonedPool())
-    made.executors[1].observe(StageObserver())
+    with pytest.warns(RuntimeWarning, match="^run.cuda_graphs: stage 2: nothing is recorded: replicas"):
+        made.executors[1].observe(StageObserver())
     assert all(runner.recorded is None for _, runner in made.executors[1].runners)
     assert "follow its operations" in made.executors[1].record(PoisonedPool())
 
@@ -184,3 +187,10 @@ def test_draws_are_seen_under_the_key_alone():
         warnings.simplefilter("error")
         operation(lambda x: (x,), (torch.zeros(1),))
     assert not operation.off
+
+
+def test_a_run_without_a_gpu_says_in_one_line_that_it_records_nothing():
+    with pytest.warns(
+        RuntimeWarning, match="^run.cuda_graphs: stages 1, 2, 3, 4, 5: nothing is recorded: graphs are of CUDA devices$"
+    ):
+        record(built("chain", {}).executors, compiled=False)

@@ -18,10 +18,8 @@ autograd, whereas here stages update without a flush and reconstruct their input
 Decision: the stages of a device share one stream. Torch's allocator gives memory that a stream has freed to that stream alone, so with a stream
 each, a device would hold the sum of its stages' peaks, up to twice what it holds when they take turns (`compiler/memory/README.md`).
 
-Decision: no CUDA graphs. A graph replays fixed addresses, and its memory is its own for as long as it lives (`torch.cuda.graphs`, in beta).
-Inputs in a FIFO, older parameters and messages move from one micro-batch to the next, so a steady state would need a graph for each place that
-they can be in, each with memory that no plan counts. Seeds of random functions, the weights of targets and announcements of messages are
-the host's.
+Decision: CUDA graphs hold what segments compute, and no more (`executor.recorded_operations`, `run.cuda_graphs`): FIFOs, channels, older
+parameters, weights of targets and updates move from one micro-batch to the next, and are the host's.
 """
 
 from __future__ import annotations
