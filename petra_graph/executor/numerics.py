@@ -164,10 +164,12 @@ class NumericsContext:
 
         All evaluation batches have one key, so that neither their number nor their size moves a generator.
         """
-        keyed = self._keyed.get(name)
-        if keyed is None:
-            keyed = self._keyed[name] = Keyed(0, generators_of(self.device))
+        keyed = self._keyed.get(name) or self._new_key(name)
         keyed.key = random_key(self.seed, name, "evaluation" if micro_batch is None else micro_batch, self.replica)
+        return keyed
+
+    def _new_key(self, name: str) -> Keyed:
+        keyed = self._keyed[name] = Keyed(0, generators_of(self.device))
         return keyed
 
     def canonicalize(self, streams: Sequence[Tensor]) -> Streams:

@@ -203,7 +203,7 @@ class StageExecutor:
         self, micro_batch: int, received: MutableMapping[Edge, BackwardMessage]
     ) -> Mapping[Edge, BackwardMessage]:
         sent: dict[Edge, BackwardMessage] = {}
-        self._past_sums.append((micro_batch, self.sums_in_flight.take(micro_batch)))
+        self._past_sums.append(self.sums_in_flight.popleft())
         if self._fetching:
             self._fetch()
         weight = self._weights.take(micro_batch) if self._weights else next(iter(received.values())).weight
