@@ -58,7 +58,7 @@ class _Arithmetic:
         )
 
     def __enter__(self) -> None:
-        self._autocast.__enter__()
+        self._autocast.__enter__()  # type: ignore[no-untyped-call]
         self._grid.__enter__()
 
     def __exit__(self, *raised: object) -> None:
@@ -76,9 +76,9 @@ class _Both:
         self._outer.__enter__()
         self._inner.__enter__()
 
-    def __exit__(self, *raised: object) -> None:
-        self._inner.__exit__(*raised)
-        self._outer.__exit__(*raised)
+    def __exit__(self, kind: Any, raised: Any, traceback: Any) -> None:
+        self._inner.__exit__(kind, raised, traceback)
+        self._outer.__exit__(kind, raised, traceback)
 
 
 @frozen(kw_only=True)

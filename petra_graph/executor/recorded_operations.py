@@ -67,7 +67,7 @@ class CudaGraphs:
         return _Graph(outputs, graph)
 
 
-@frozen(eq=False)
+@define(eq=False)
 class _Graph:
     outputs: Streams
     graph: torch.cuda.CUDAGraph

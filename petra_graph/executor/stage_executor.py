@@ -20,6 +20,7 @@ import warnings
 from collections import deque
 from collections.abc import Collection, Iterator, Mapping, MutableMapping
 from functools import partial, reduce
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -158,7 +159,7 @@ class StageExecutor:
             self.versions.begin(micro_batch)
         for segment, runner in self.runners:
             plain = len(segment.inputs) == 1 and not self._encodes
-            inputs = received.pop(segment.inputs[0].edge) if plain else _take(segment, received)
+            inputs: Any = received.pop(segment.inputs[0].edge) if plain else _take(segment, received)
             for observer in self.observers:
                 observer.segment_forward(micro_batch, segment, inputs)
             if isinstance(runner, BodyRunner):
@@ -176,7 +177,7 @@ class StageExecutor:
             del inputs
         sums: list[Tensor] = []
         for tensors in sent.values():
-            sums += map(total if self._encodes else Tensor.sum, tensors)
+            sums += map(total if self._encodes else Tensor.sum, tensors)  # type: ignore[arg-type]
         self.sums_in_flight.append((micro_batch, tuple(sums)))
         if self._fetching and 1 < self.program.depth <= len(self.sums_in_flight):
             self._fetch()  # A backward is next; it is not of this micro-batch.
@@ -203,6 +204,8 @@ class StageExecutor:
         self, micro_batch: int, received: MutableMapping[Edge, BackwardMessage]
     ) -> Mapping[Edge, BackwardMessage]:
         sent: dict[Edge, BackwardMessage] = {}
+        gradients: Any
+        outputs: Any
         self._past_sums.append(self.sums_in_flight.popleft())
         if self._fetching:
             self._fetch()
@@ -220,11 +223,13 @@ class StageExecutor:
                 observer.segment_reconstructed(micro_batch, segment, reverse.inputs)
                 observer.segment_backward(micro_batch, segment)
             for edge, own, returns_activation, inside in returns:
-                returned = reverse.gradients[own]
-                activation = reverse.inputs[own] if returns_activation else None
+                returned: EncodedTensors = reverse.gradients[own]
+                activation: EncodedTensors | None = reverse.inputs[own] if returns_activation else None
                 if self._encodes and not inside:
-                    returned = encode(returned, self.precision.channel_dtype)
-                    activation = None if activation is None else encode(activation, self.precision.channel_dtype)
+                    returned = encode(reverse.gradients[own], self.precision.channel_dtype)
+                    activation = (
+                        encode(reverse.inputs[own], self.precision.channel_dtype) if returns_activation else None
+                    )
                 message = BackwardMessage(gradients=returned, activation=activation, weight=weight)
                 (received if inside else sent)[edge] = message
         if self.versions is not None:

@@ -6,6 +6,7 @@ numbers of the run, as it would with graphs that share their memory.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -14,20 +15,23 @@ from torch.multiprocessing.reductions import StorageWeakRef
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
+from petra_graph.blocks import Streams
+from petra_graph.executor.recorded_operations import Recording
 
-class _Made(TorchDispatchMode):
+
+class _Made(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Notes the memory of all tensors that operations make."""
 
     def __init__(self) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self.memory: dict[int, StorageWeakRef] = {}
 
-    def __torch_dispatch__(self, func, types, args=(), kwargs=None) -> Any:
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         given = {id(one.untyped_storage()) for one in tree_leaves((args, kwargs)) if isinstance(one, torch.Tensor)}
         returned = func(*args, **(kwargs or {}))
         for one in tree_leaves(returned):
             if isinstance(one, torch.Tensor) and id(one.untyped_storage()) not in given:
-                own = StorageWeakRef(one.untyped_storage())
+                own = StorageWeakRef(one.untyped_storage())  # type: ignore[no-untyped-call]
                 self.memory[own.cdata] = own
         return returned
 
@@ -39,10 +43,10 @@ class PoisonedPool:
         self.replays, self.poisoned = 0, 0
         self._memory: list[StorageWeakRef] = []
 
-    def record(self, operation):
+    def record(self, operation: Callable[[], Streams]) -> Recording:
         return _Again(self, operation)
 
-    def execute(self, operation):
+    def execute(self, operation: Callable[[], Streams]) -> Streams:
         for own in self._memory:
             storage = torch.UntypedStorage._new_with_weak_ptr(own.cdata)
             if storage is not None:
@@ -59,7 +63,7 @@ class PoisonedPool:
 class _Again:
     pool: PoisonedPool
     operation: Any
-    outputs: tuple = field(factory=tuple, init=False)
+    outputs: Streams = field(default=(), init=False)
 
     def replay(self) -> None:
         self.outputs = self.pool.execute(self.operation)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import ClassVar, Protocol
+from typing import Protocol
 
 from attrs import define, field, frozen
 
@@ -72,7 +72,7 @@ class CutObserver(Protocol):
 class SingleProcess:
     """The supervisor of a run in one process."""
 
-    watches: ClassVar[bool] = False
+    watches: bool = False
     status: OperationStatus | None = None
     stop_signal: str | None = None
     stop_at: int | None = None

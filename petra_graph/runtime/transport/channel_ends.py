@@ -33,8 +33,8 @@ class Receiver(Protocol):
         """Expect messages of this layout with these numbers of samples."""
         ...
 
-    def ready(self) -> object:
-        """Return something true if `receive` would return at once."""
+    def ready(self) -> bool:
+        """Whether `receive` would return at once."""
         ...
 
     def receive(self) -> EncodedTensors:
