@@ -76,9 +76,9 @@ class _Both:
         self._outer.__enter__()
         self._inner.__enter__()
 
-    def __exit__(self, kind: Any, raised: Any, traceback: Any) -> None:
-        self._inner.__exit__(kind, raised, traceback)
-        self._outer.__exit__(kind, raised, traceback)
+    def __exit__(self, *raised: object) -> None:
+        self._inner.__exit__(*raised)  # type: ignore[arg-type]
+        self._outer.__exit__(*raised)  # type: ignore[arg-type]
 
 
 @frozen(kw_only=True)
