@@ -20,7 +20,7 @@ class LocalChannel:
     def __init__(self) -> None:
         queue: deque[EncodedTensors] = deque()
         # The queue's own methods, since a stage asks before each operation.
-        self.ready: Callable[[], bool] = queue.__len__  # type: ignore[assignment]  0 or more
+        self.ready: Callable[[], bool] = queue.__len__  # type: ignore[assignment]
         self.send, self.receive = queue.append, queue.popleft
 
     def begin(self, layout: MessageLayout, samples: Iterable[int] = ()) -> None:
