@@ -16,7 +16,7 @@ from abc import abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from contextvars import ContextVar
-from functools import partial
+from functools import cache, partial
 from typing import Any, ClassVar, Literal
 
 import torch
@@ -53,17 +53,41 @@ def backpropagate(
         The gradient of each input that asks for one, zeros where nothing depends on it; for others an empty tensor,
         which has no meaning and is never read.
     """
-    reached = [(output, gradient) for output, gradient in zip(outputs, gradients, strict=True) if output.requires_grad]
+    reached: list[Tensor] = []
+    weights: list[Tensor] = []
+    for output, gradient in zip(outputs, gradients, strict=True):
+        if output.requires_grad:
+            reached.append(output)
+            weights.append(gradient)
     if reached:
-        # Autocast belongs to the evaluation: float32 computations of a block are differentiated in float32.
-        with without_autocast(reached[0][0].device.type):
-            differentiated = [output for output, _ in reached], [gradient for _, gradient in reached]
-            differentiate = _differentiate.get()
-            if differentiate is not None:
-                found = iter(differentiate(*differentiated, [stream for stream in inputs if stream.requires_grad]))
-                return tuple(_gradient(one, next(found) if one.requires_grad else None) for one in inputs)
-            torch.autograd.backward(*differentiated)
-    return tuple(_gradient(stream, stream.grad) for stream in inputs)
+        kind = reached[0].device.type
+        if _autocasts(kind) and torch.is_autocast_enabled(kind):
+            # Autocast belongs to the evaluation: float32 computations of a block are differentiated in float32.
+            with torch.autocast(kind, enabled=False):
+                return backpropagate(reached, weights, inputs)
+        differentiate = _differentiate.get()
+        if differentiate is not None:
+            found = iter(differentiate(reached, weights, [stream for stream in inputs if stream.requires_grad]))
+            return tuple(_gradient(one, next(found) if one.requires_grad else None) for one in inputs)
+        _run_backward(
+            tuple(reached),
+            tuple(weights),
+            False,
+            False,
+            (),
+            allow_unreachable=True,
+            accumulate_grad=True,
+        )
+    gradients = []
+    for stream in inputs:
+        gradients.append(stream.grad if stream.grad is not None else _gradient(stream, None))
+    return tuple(gradients)
+
+
+# What `torch.autograd.backward` calls, for as long as it takes to compare shapes in Python that the engine compares again;
+# Megatron-LM's pipeline calls it, too.
+_run_backward = torch.autograd.Variable._execution_engine.run_backward  # noqa: SLF001
+_autocasts = cache(torch.amp.is_autocast_available)
 
 
 Differentiate = Callable[[Sequence[Tensor], Sequence[Tensor], Sequence[Tensor]], Sequence[Tensor | None]]
@@ -84,7 +108,7 @@ def differentiated_by(differentiate: Differentiate | None) -> Iterator[None]:
 
 def without_autocast(device_type: str) -> AbstractContextManager[object]:
     """Switch autocast off on a type of device, where it is on; the meta device has none."""
-    if not torch.amp.is_autocast_available(device_type) or not torch.is_autocast_enabled(device_type):
+    if not _autocasts(device_type) or not torch.is_autocast_enabled(device_type):
         return nullcontext()
     return torch.autocast(device_type, enabled=False)
 
@@ -139,7 +163,8 @@ class Block(nn.Module):
 
     def __call__(self, *streams: Tensor) -> Streams:
         """Return the output streams of `forward`."""
-        return as_streams(super().__call__(*streams))
+        returned = super().__call__(*streams)
+        return (returned,) if isinstance(returned, Tensor) else returned
 
 
 class Buffered(Block):

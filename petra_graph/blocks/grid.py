@@ -10,8 +10,6 @@ that gives the same bits twice.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any, cast
 
@@ -21,19 +19,21 @@ from torch import Tensor
 _bits: ContextVar[int | None] = ContextVar("petra_graph_grid_bits", default=None)
 
 
-@contextmanager
-def grid(bits: int | None) -> Iterator[None]:
-    """Run with streams on the grid of multiples of 2^-bits; None: without a grid."""
-    token = _bits.set(bits)
-    try:
-        yield
-    finally:
-        _bits.reset(token)
+class grid:  # noqa: N801  it is used like a function: `with grid(...):`
+    """Run with streams on the grid of multiples of 2^-bits; None: without a grid. It may be entered again, not within itself."""
+
+    def __init__(self, bits: int | None) -> None:
+        self.bits = bits
+
+    def __enter__(self) -> None:
+        self._token = _bits.set(self.bits)
+
+    def __exit__(self, *_: object) -> None:
+        _bits.reset(self._token)
 
 
-def grid_bits() -> int | None:
-    """Return the bits of the grid in force, None without a grid."""
-    return _bits.get()
+grid_bits = _bits.get
+"""Returns the bits of the grid in force, None without a grid."""
 
 
 def on_grid(value: Tensor, like: Tensor) -> Tensor:

@@ -10,34 +10,85 @@ must not have to pass anything along.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from contextvars import ContextVar
 from hashlib import blake2b
 
 import torch
-from attrs import frozen
 from torch import Tensor
-
-
-@frozen
-class _Scope:
-    key: int
-    generators: tuple[torch.Generator, ...]
-
-    def seed(self) -> None:
-        """Start all generators from the key."""
-        for generator in self.generators:
-            generator.manual_seed(self.key)
-
-
-_scope: ContextVar[_Scope | None] = ContextVar("petra_graph_random_scope", default=None)
 
 
 def random_key(*parts: object) -> int:
     """Hash `parts` to a 63-bit seed, the same on every machine and in every process."""
     digest = blake2b("\x1f".join(map(str, parts)).encode(), digest_size=8).digest()
     return int.from_bytes(digest, "big") >> 1
+
+
+class Keyed:
+    """A context with generators that start from a key; afterwards they have their former states.
+
+    It may be entered again and again, with other keys, and not within itself.
+    """
+
+    def __init__(self, key: int, generators: Sequence[torch.Generator]) -> None:
+        self.key, self.generators = key, generators
+
+    def seed(self) -> None:
+        """Start all generators from the key."""
+        for generator in self.generators:
+            generator.manual_seed(self.key)
+
+    def __enter__(self) -> None:
+        self._token = _innermost.set(self)
+        self._states = [] if _unseeded.get() else list(map(torch.Generator.get_state, self.generators))
+        if self._states:
+            for generator in self.generators:
+                generator.manual_seed(self.key)
+
+    def __exit__(self, *_: object) -> None:
+        _innermost.reset(self._token)
+        drew = _drew.get()
+        if drew is not None:
+            self._note(drew)
+        if self._states:
+            for generator, state in zip(self.generators, self._states, strict=True):
+                generator.set_state(state)
+        del self._states
+
+    def _note(self, drew: list[int]) -> None:
+        """Add the key to those under which random numbers were drawn, if they were."""
+        ended = list(map(torch.Generator.get_state, self.generators))
+        self.seed()
+        begun = map(torch.Generator.get_state, self.generators)
+        if not all(map(torch.equal, ended, begun)):
+            drew.append(self.key)
+
+
+_innermost: ContextVar[Keyed | None] = ContextVar("petra_graph_random_key", default=None)
+_drew: ContextVar[list[int] | None] = ContextVar("petra_graph_random_keys_drawn", default=None)
+_unseeded: ContextVar[bool] = ContextVar("petra_graph_unseeded", default=False)
+
+
+@contextmanager
+def draws_watched() -> Iterator[list[int]]:
+    """List the keys under which random numbers are drawn within the context."""
+    drew: list[int] = []
+    token = _drew.set(drew)
+    try:
+        yield drew
+    finally:
+        _drew.reset(token)
+
+
+@contextmanager
+def unseeded() -> Iterator[None]:
+    """Leave all generators alone within the context: nothing draws, and a graph that is captured refuses another seed."""
+    token = _unseeded.set(True)
+    try:
+        yield
+    finally:
+        _unseeded.reset(token)
 
 
 def generators_of(device: torch.device) -> tuple[torch.Generator, ...]:
@@ -55,25 +106,25 @@ def generators_of(device: torch.device) -> tuple[torch.Generator, ...]:
 def fork_rng(key: int, device: torch.device) -> AbstractContextManager[None]:
     """Return a context with the generators of `device` seeded by `key`; afterwards they have their former states."""
     generators = generators_of(device)
-    return _Seeded(_Scope(key, generators)) if generators else nullcontext()
+    return Keyed(key, generators) if generators else nullcontext()
 
 
 def under_key() -> bool:
     """Whether a key is in force."""
-    return _scope.get() is not None
+    return _innermost.get() is not None
 
 
 def current_states() -> Sequence[Tensor]:
     """Return the states of the generators under the key in force, which move where random numbers are drawn; without a key, nothing."""
-    scope = _scope.get()
-    return [] if scope is None else [generator.get_state() for generator in scope.generators]
+    keyed = _innermost.get()
+    return [] if keyed is None else [generator.get_state() for generator in keyed.generators]
 
 
 def reseed() -> None:
     """Draw again from the start of the key in force: for a second evaluation of the same function."""
-    scope = _scope.get()
-    if scope is not None:
-        scope.seed()
+    keyed = _innermost.get()
+    if keyed is not None and not _unseeded.get():
+        keyed.seed()
 
 
 def rng_scope(name: str) -> AbstractContextManager[None]:
@@ -81,22 +132,5 @@ def rng_scope(name: str) -> AbstractContextManager[None]:
 
     Outside a training step (a block used as a plain module) the context changes nothing.
     """
-    scope = _scope.get()
-    return nullcontext() if scope is None else _Seeded(_Scope(random_key(scope.key, name), scope.generators))
-
-
-class _Seeded:
-    """A context, entered once."""
-
-    def __init__(self, scope: _Scope) -> None:
-        self._scope = scope
-
-    def __enter__(self) -> None:
-        self._states = [generator.get_state() for generator in self._scope.generators]
-        self._token = _scope.set(self._scope)
-        self._scope.seed()
-
-    def __exit__(self, *_: object) -> None:
-        _scope.reset(self._token)
-        for generator, state in zip(self._scope.generators, self._states, strict=True):
-            generator.set_state(state)
+    outer = _innermost.get()
+    return nullcontext() if outer is None else Keyed(random_key(outer.key, name), outer.generators)

@@ -10,6 +10,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
+_SWITCH = "track_running_stats"
 _INSTANCE_NORMS = (nn.InstanceNorm1d, nn.InstanceNorm2d, nn.InstanceNorm3d)
 
 
@@ -25,30 +26,35 @@ class FrozenStatistics:
     """
 
     def __init__(self, *modules: nn.Module) -> None:
-        parts = [part for module in modules for part in module.modules() if hasattr(part, "track_running_stats")]
-        self._switches: list[Any] = [part for part in parts if not isinstance(part, _INSTANCE_NORMS)]
+        parts = [part for module in modules for part in module.modules() if hasattr(part, _SWITCH)]
+        self._switches: list[dict[str, Any]] = []
+        """The attributes of each part, since `nn.Module.__setattr__` takes long."""
+        for part in parts:
+            if not isinstance(part, _INSTANCE_NORMS):
+                vars(part).setdefault(_SWITCH, getattr(part, _SWITCH))  # it may be an attribute of the class
+                self._switches.append(vars(part))
         self._instance_norms: list[Any] = [part for part in parts if isinstance(part, _INSTANCE_NORMS)]
-        self._entered: list[tuple[list[Any], list[tuple[Any, Tensor, Tensor]]]] = []
+        self._entered: list[tuple[list[dict[str, Any]], list[tuple[Any, Tensor, Tensor]]]] = []
 
     def __enter__(self) -> None:
         """Switch off what is on."""
-        switched = [part for part in self._switches if part.track_running_stats]
-        hidden = [
-            (norm, norm.running_mean, norm.running_var)
-            for norm in self._instance_norms
-            if norm.track_running_stats and norm.training
-        ]
-        for part in switched:
-            part.track_running_stats = False
-        for norm, _, _ in hidden:
-            norm.running_mean = norm.running_var = None
+        switched: list[dict[str, Any]] = []
+        hidden: list[tuple[Any, Tensor, Tensor]] = []
+        for own in self._switches:
+            if own[_SWITCH]:
+                own[_SWITCH] = False
+                switched.append(own)
+        for norm in self._instance_norms:
+            if norm.track_running_stats and norm.training:
+                hidden.append((norm, norm.running_mean, norm.running_var))
+                norm.running_mean = norm.running_var = None
         self._entered.append((switched, hidden))
 
     def __exit__(self, *_: object) -> None:
         """Switch it on again."""
         switched, hidden = self._entered.pop()
-        for part in switched:
-            part.track_running_stats = True
+        for own in switched:
+            own[_SWITCH] = True
         for norm, mean, var in hidden:
             norm.running_mean, norm.running_var = mean, var
 

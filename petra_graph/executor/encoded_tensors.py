@@ -75,6 +75,12 @@ def copied(tensors: EncodedTensors) -> EncodedTensors:
     )
 
 
+def encodes(stored: StoredDtype, dtype: torch.dtype) -> bool:
+    """Whether `encode` changes floating-point streams of a type."""
+    own = str(dtype).removeprefix("torch.")
+    return encoded_dtype(stored, own) != own
+
+
 def encode(streams: Streams, stored: StoredDtype) -> EncodedTensors:
     """Encode the streams that become smaller; the others are the same tensors, not copies."""
     return streams if stored == "as-streams" else tuple(_encoded(stream, stored) for stream in streams)

@@ -11,7 +11,7 @@ in the first pass of all, and must then stay: `functools.cached_property` is a c
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 
 from attrs import define, field
@@ -41,16 +41,14 @@ class FirstPasses:
 
     passes: int = PASSES
     """Of each node; 0: none is observed (`run.self_check = false`)."""
+    drawn: set[str] = field(factory=set, init=False)
+    """Nodes whose random numbers are observed no more."""
     _drawing: Counter[str] = field(factory=Counter, init=False)
     """Passes that were observed for their random numbers, by node."""
     _drew: dict[str, Counter[str]] = field(factory=lambda: defaultdict(Counter), init=False)
     """Passes in which a generator moved, by generator, then by node."""
     _frozen: Counter[str] = field(factory=Counter, init=False)
     """Passes that were observed for what they change, by node."""
-
-    def draw_observed(self, name: str) -> bool:
-        """Whether the random numbers of the next pass of node `name` are observed."""
-        return self._drawing[name] < self.passes
 
     @contextmanager
     def drawing(self, name: str) -> Iterator[None]:
@@ -59,16 +57,22 @@ class FirstPasses:
         Raises:
             RunFailed: a generator without a key has moved in every pass: other threads may draw from it now and then.
         """
-        if not self.draw_observed(name):
+        if name in self.drawn or not self.passes:
             yield
             return
         before = states_without_key()
         yield
         self._drawing[name] += 1
+        if self._drawing[name] == self.passes:
+            self.drawn.add(name)
         for source in drawn_without_key(before):
             self._drew[source][name] += 1
             if self._drew[source][name] >= PASSES:
                 raise RunFailed(f'node "{name}" draws random numbers from {source}', hint=_DRAW)
+
+    def watch(self, modules: Iterable[str]) -> bool:
+        """Whether `frozen` observes the next pass of any of these nodes."""
+        return any(self._frozen[name] < self.passes for name in modules)
 
     def frozen(self, modules: Mapping[str, nn.Module]) -> AbstractContextManager[None]:
         """Return a context that observes a pass of nodes, by name, whose statistics are frozen.

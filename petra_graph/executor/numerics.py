@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from petra_graph.blocks import Block, Head, Reversible, Streams
 from petra_graph.blocks.grid import grid, grid_limit, rounded
-from petra_graph.blocks.randomness import fork_rng, random_key
+from petra_graph.blocks.randomness import Keyed, generators_of, random_key
 from petra_graph.errors import RunFailed
 from petra_graph.executor.deferred_reads import DeferredCheck
 from petra_graph.executor.first_passes import FirstPasses
@@ -41,6 +41,44 @@ class Normalisation:
         if facts.mean is None or facts.std is None:
             return None
         return cls(mean=facts.mean, std=facts.std)
+
+
+class _Arithmetic:
+    """A context with autocast to bfloat16, and the grid of sums, as the precision says; not entered within itself.
+
+    Autocast keeps no cast parameters: torch before 2.10 hands those cast by an inverse, which have no graph, to the
+    forward that is differentiated after it, and parameters then get no gradient.
+    """
+
+    def __init__(self, numerics: NumericsContext) -> None:
+        mixed, kind = numerics.precision.compute == "bfloat16", numerics.device.type
+        self._grid = grid(numerics.grid_bits)
+        self._autocast = torch.autocast(
+            "cpu" if kind == "meta" else kind, torch.bfloat16, enabled=mixed, cache_enabled=False
+        )
+
+    def __enter__(self) -> None:
+        self._autocast.__enter__()  # type: ignore[no-untyped-call]
+        self._grid.__enter__()
+
+    def __exit__(self, *raised: object) -> None:
+        self._grid.__exit__(*raised)
+        self._autocast.__exit__(*raised)
+
+
+class _Both:
+    """Two contexts as one."""
+
+    def __init__(self, outer: AbstractContextManager[None], inner: AbstractContextManager[None]) -> None:
+        self._outer, self._inner = outer, inner
+
+    def __enter__(self) -> None:
+        self._outer.__enter__()
+        self._inner.__enter__()
+
+    def __exit__(self, *raised: object) -> None:
+        self._inner.__exit__(*raised)  # type: ignore[arg-type]
+        self._outer.__exit__(*raised)  # type: ignore[arg-type]
 
 
 @frozen(kw_only=True)
@@ -86,47 +124,53 @@ class NumericsContext:
     """By node."""
     first_passes: FirstPasses = field(factory=lambda: FirstPasses(passes=0), eq=False)
     """Observes the stage's nodes; the default observes nothing."""
+    _keyed: dict[str, Keyed] = field(factory=dict, init=False, eq=False)
+    """By node, or other part of the stage."""
+    _arithmetic: _Arithmetic = field(default=Factory(_Arithmetic, takes_self=True), init=False, eq=False)
+    _changes_arithmetic: bool = field(
+        default=Factory(
+            lambda self: self.precision.compute == "bfloat16" or self.grid_bits is not None, takes_self=True
+        ),
+        init=False,
+        eq=False,
+    )
+    """Whether a node computes otherwise than torch does without a context."""
+    _autocast_type: str = field(
+        default=Factory(lambda self: "cpu" if self.device.type == "meta" else self.device.type, takes_self=True),
+        init=False,
+        eq=False,
+    )
 
     def node(self, name: str, micro_batch: int | None) -> AbstractContextManager[None]:
         """Return a context with the random key and the arithmetic of node `name` on a training micro-batch; None: in an evaluation."""
-        draws = self.draws(name, micro_batch)
-        return draws if self._is_plain() and not self.first_passes.draw_observed(name) else self._node(draws, name)
+        draws, first = self.draws(name, micro_batch), self.first_passes
+        observed = first.passes and name not in first.drawn
+        if not observed and not self._changes_arithmetic and not torch.is_autocast_enabled(self._autocast_type):
+            return draws
+        return self._node(draws, name) if observed else _Both(draws, self.arithmetic())
 
     @contextmanager
     def _node(self, draws: AbstractContextManager[None], name: str) -> Iterator[None]:
         with draws, self.arithmetic(), self.first_passes.drawing(name):
             yield
 
-    def _is_plain(self) -> bool:
-        """Whether `arithmetic` changes nothing: float32 or float64 without a grid, and no autocast from outside."""
-        if self.precision.compute == "bfloat16" or self.grid_bits is not None:
-            return False
-        kind = self.device.type
-        return kind == "meta" or not torch.is_autocast_enabled(kind)
+    def arithmetic(self) -> AbstractContextManager[None]:
+        """Return a context with autocast to bfloat16, and the grid of sums, as the precision says; it changes nothing where nothing would differ."""
+        changes = self._changes_arithmetic or torch.is_autocast_enabled(self._autocast_type)
+        return self._arithmetic if changes else nullcontext()
 
     def draws(self, name: str, micro_batch: int | None) -> AbstractContextManager[None]:
         """Return a context with the random key of node `name`, or of another part of a stage.
 
         All evaluation batches have one key, so that neither their number nor their size moves a generator.
         """
-        return fork_rng(
-            random_key(self.seed, name, "evaluation" if micro_batch is None else micro_batch, self.replica), self.device
-        )
+        keyed = self._keyed.get(name) or self._new_key(name)
+        keyed.key = random_key(self.seed, name, "evaluation" if micro_batch is None else micro_batch, self.replica)
+        return keyed
 
-    def arithmetic(self) -> AbstractContextManager[None]:
-        """Return a context with autocast to bfloat16, and the grid of sums, as the precision says.
-
-        Autocast keeps no cast parameters: torch before 2.10 hands those cast by an inverse, which have no graph, to the
-        forward that is differentiated after it, and parameters then get no gradient.
-        """
-        return nullcontext() if self._is_plain() else self._arithmetic()
-
-    @contextmanager
-    def _arithmetic(self) -> Iterator[None]:
-        mixed = self.precision.compute == "bfloat16"
-        autocast = torch.autocast(self.device.type, torch.bfloat16, enabled=mixed, cache_enabled=False)
-        with autocast, grid(self.grid_bits):
-            yield
+    def _new_key(self, name: str) -> Keyed:
+        keyed = self._keyed[name] = Keyed(0, generators_of(self.device))
+        return keyed
 
     def canonicalize(self, streams: Sequence[Tensor]) -> Streams:
         """Return the streams in their common type and memory format; those that have it already are not copied."""
@@ -156,13 +200,17 @@ class NumericsContext:
             RunFailed: a stream has left the range in which sums on the grid are exact.
         """
         found = self.canonicalize(streams)
+        return found if self.grid_bits is None else self.on_grid(name, module, found)
+
+    def on_grid(self, name: str, module: Block, streams: Streams) -> Streams:
+        """Do what `finalize` does on a grid."""
         bits = self.grid_bits
         if bits is None or isinstance(module, Head):
-            return found
+            return streams
         if not isinstance(module, Reversible):
-            found = tuple(rounded(stream, bits) if stream.is_floating_point() else stream for stream in found)
-        self.check_range(name, found)
-        return found
+            streams = tuple(rounded(stream, bits) if stream.is_floating_point() else stream for stream in streams)
+        self.check_range(name, streams)
+        return streams
 
     def check_range(self, name: str, streams: Streams) -> None:
         """Check that streams are in the range of the grid, now or at the next reading.

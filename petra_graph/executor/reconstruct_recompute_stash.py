@@ -11,7 +11,7 @@ from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TypeVar, cast
 
 import torch
@@ -32,6 +32,7 @@ from petra_graph.blocks import (
 from petra_graph.errors import placed
 from petra_graph.executor.encoded_tensors import total
 from petra_graph.executor.numerics import NumericsContext
+from petra_graph.executor.recorded_operations import RecordedSegment
 from petra_graph.executor.stage_parameters import Parameters, ParameterVersions, accumulate_grad, parameter_leaves
 from petra_graph.executor.stashed_inputs import ActivationStore, StashedInput, fetch, restore
 from petra_graph.graph.node_graph import INPUT
@@ -45,10 +46,6 @@ T = TypeVar("T")
 
 class InFlight(deque[tuple[int, T]]):
     """Values of the micro-batches between their forward and their backward, first in, first out."""
-
-    def put(self, micro_batch: int, value: T) -> None:
-        """Append the value of a micro-batch whose forward is done."""
-        self.append((micro_batch, value))
 
     def take(self, micro_batch: int) -> T:
         """Remove the value for the backward; both passes go in micro-batch order."""
@@ -67,6 +64,13 @@ class SegmentRunner(ABC):
     reads_samples: bool = field(kw_only=True)
     versions: ParameterVersions | None = field(default=None, kw_only=True)
     """Set where the backward uses the forward's parameters."""
+
+    recorded: RecordedSegment | None = field(default=None, init=False)
+    """Set where operations are recorded."""
+    watched: bool = field(
+        default=Factory(lambda self: self.numerics.first_passes.watch(self.modules), takes_self=True), init=False
+    )
+    """Whether the next pass whose statistics are frozen is observed."""
 
     @cached_property
     def frozen(self) -> AbstractContextManager[None]:
@@ -91,23 +95,37 @@ class SegmentRunner(ABC):
             streams: the inputs.
             parameters: to use in place of the modules' own.
         """
+        numerics = self.numerics
         if self.reads_samples:
-            streams = (self.numerics.prepare(streams[0]),)
+            streams = (numerics.prepare(streams[0]),)
         for name, module in self.modules.items():
-            with self.numerics.node(name, micro_batch):
+            with numerics.node(name, micro_batch):
                 streams = (
                     module(*streams) if parameters is None else functional_call(module, dict(parameters[name]), streams)
                 )
-            streams = self.numerics.finalize(name, module, streams)
+            streams = numerics.canonicalize(streams)
+            if numerics.grid_bits is not None:
+                streams = numerics.on_grid(name, module, streams)
         return streams
 
     def leaves(self, inputs: Streams) -> Streams:
         """Cut inputs from their graphs; those from other nodes get a gradient, and samples of the data set none."""
-        return tuple(stream.detach() if self.reads_samples else leaf(stream) for stream in inputs)
+        return tuple(map(Tensor.detach if self.reads_samples else leaf, inputs))
 
     def run_without_graph(self, micro_batch: int, inputs: Streams) -> Streams:
         """Evaluate the modules in training mode, without a graph or a change of running statistics."""
-        with torch.no_grad(), self.frozen, self.numerics.first_passes.frozen(self.modules):
+        if self.watched:
+            with torch.no_grad(), self.frozen, self.numerics.first_passes.frozen(self.modules):
+                outputs = self.run(micro_batch, inputs)
+            self.watched = self.numerics.first_passes.watch(self.modules)
+            return outputs
+        if self.recorded is not None:
+            return self.recorded.forward(partial(self._without_graph, micro_batch), inputs)
+        with torch.no_grad(), self.frozen:
+            return self.run(micro_batch, inputs)
+
+    def _without_graph(self, micro_batch: int, *inputs: Tensor) -> Streams:
+        with torch.no_grad(), self.frozen:
             return self.run(micro_batch, inputs)
 
     def differentiate(
@@ -136,17 +154,23 @@ class BodyRunner(SegmentRunner):
         self, micro_batch: int, inputs: Streams, gradients: Streams, parameters: Parameters | None
     ) -> Reversed:
         """Run the modules again from their inputs, and differentiate."""
+        if self.recorded is not None and parameters is None:
+            operation = partial(self._recomputed, micro_batch, len(inputs))
+            return Reversed(inputs, self.recorded.backward(operation, (*inputs, *gradients)))
         leaves = self.leaves(inputs)
         outputs = self.run(micro_batch, leaves, parameters)
         return Reversed(inputs, self.differentiate(outputs, gradients, leaves, parameters))
+
+    def _recomputed(self, micro_batch: int, streams: int, *tensors: Tensor) -> Streams:
+        """Return the gradients of inputs, the first of these tensors, for the gradients of the outputs, which are the others."""
+        leaves = self.leaves(tensors[:streams])
+        return self.differentiate(self.run(micro_batch, leaves), tensors[streams:], leaves)
 
 
 class Reconstruct(BodyRunner):
     """A reversible node that reconstructs its input from its output, with the current parameters."""
 
-    def forward(self, micro_batch: int, inputs: Streams) -> Streams:
-        """Run without a graph."""
-        return self.run_without_graph(micro_batch, inputs)
+    forward = SegmentRunner.run_without_graph
 
     def backward(self, micro_batch: int, outputs: Streams | None, gradients: Streams) -> Reversed:
         """Reconstruct, and differentiate there.
@@ -154,23 +178,35 @@ class Reconstruct(BodyRunner):
         Where the forward's parameters are older ones, invert, then recompute with those: 5 units, where petra has 4.
         """
         assert outputs is not None
-        parameters = self.older_parameters(micro_batch)
+        parameters = None if self.versions is None else self.older_parameters(micro_batch)
         if parameters is not None:
             return self.recompute(micro_batch, self.invert(micro_batch, outputs), gradients, parameters)
-        name, module = self._reversible()
+        if self.recorded is not None:
+            found = self.recorded.backward(partial(self._reversed, micro_batch, len(outputs)), (*outputs, *gradients))
+            return Reversed(found[: len(found) // 2], found[len(found) // 2 :])
+        name, module = self.reversible
         with self.numerics.node(name, micro_batch):
             reverse = module.reverse_vjp(outputs, gradients)
         canonicalize = self.numerics.canonicalize
         return Reversed(canonicalize(reverse.inputs), canonicalize(reverse.gradients))
 
+    def _reversed(self, micro_batch: int, streams: int, *tensors: Tensor) -> Streams:
+        """Return inputs with their gradients, for outputs with theirs."""
+        name, module = self.reversible
+        with self.numerics.node(name, micro_batch):
+            reverse = module.reverse_vjp(tensors[:streams], tensors[streams:])
+        return self.numerics.canonicalize((*reverse.inputs, *reverse.gradients))
+
     def invert(self, micro_batch: int, outputs: Streams) -> Streams:
         """Reconstruct the input alone, without a graph."""
-        name, module = self._reversible()
+        name, module = self.reversible
         observed = self.numerics.first_passes.frozen(self.modules)
         with torch.no_grad(), self.frozen, observed, self.numerics.node(name, micro_batch):
             return self.numerics.canonicalize(module.invert(*outputs))
 
-    def _reversible(self) -> tuple[str, Reversible]:
+    @cached_property
+    def reversible(self) -> tuple[str, Reversible]:
+        """The node and its name."""
         ((name, module),) = self.modules.items()
         assert isinstance(module, Reversible)
         return name, module
@@ -187,13 +223,15 @@ class Recompute(BodyRunner):
 
     def forward(self, micro_batch: int, inputs: Streams) -> Streams:
         """Run without a graph; the input goes into the FIFO."""
-        self.buffer.put(micro_batch, self.store.keep(inputs))
+        self.buffer.append((micro_batch, self.store.keep(inputs) if self.store.changes else inputs))
         return self.run_without_graph(micro_batch, inputs)
 
     def backward(self, micro_batch: int, outputs: Streams | None, gradients: Streams) -> Reversed:
         """Run again, with the current parameters or those of the forward, and differentiate."""
-        inputs = restore(self.buffer.take(micro_batch))
-        return self.recompute(micro_batch, inputs, gradients, self.older_parameters(micro_batch))
+        kept = self.buffer.take(micro_batch)
+        inputs = restore(kept) if self.store.changes else cast(Streams, kept)
+        parameters = None if self.versions is None else self.older_parameters(micro_batch)
+        return self.recompute(micro_batch, inputs, gradients, parameters)
 
     def fetch(self) -> None:
         """Begin to bring back the input of the next backward."""
@@ -210,13 +248,13 @@ class StashGraph(BodyRunner):
     def forward(self, micro_batch: int, inputs: Streams) -> Streams:
         """Run with a graph; over a copy of the parameters, where an update may come before the backward."""
         graph = self._graph(micro_batch, inputs)
-        self.graphs.put(micro_batch, graph)
-        return tuple(stream.detach() for stream in graph.outputs)
+        self.graphs.append((micro_batch, graph))
+        return tuple(map(Tensor.detach, graph.outputs))
 
     def rebuild(self, micro_batch: int, inputs: Streams) -> None:
         """Put the graph of a forward that another process has done, from its inputs and the parameters that it used."""
         with self.frozen:
-            self.graphs.put(micro_batch, self._graph(micro_batch, inputs))
+            self.graphs.append((micro_batch, self._graph(micro_batch, inputs)))
 
     def _graph(self, micro_batch: int, inputs: Streams) -> _Graph:
         versions = self.versions
@@ -228,7 +266,7 @@ class StashGraph(BodyRunner):
         """Differentiate the stashed graph."""
         graph = self.graphs.take(micro_batch)
         found = self.differentiate(graph.outputs, gradients, graph.inputs, graph.parameters)
-        return Reversed(tuple(stream.detach() for stream in graph.inputs), found)
+        return Reversed(tuple(map(Tensor.detach, graph.inputs)), found)
 
 
 @frozen
@@ -308,7 +346,7 @@ class HeadRunner(SegmentRunner):
         compared = self.compare(micro_batch, output, target)
         weight = torch.full_like(compared.loss, compared.share)
         gradients = self.differentiate([compared.loss], (weight,), own)
-        self.pending.put(micro_batch, Reversed(inputs, gradients))
+        self.pending.append((micro_batch, Reversed(inputs, gradients)))
         output = mapped(Tensor.detach, output)
         sums = (
             total(output)

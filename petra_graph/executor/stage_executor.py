@@ -16,9 +16,11 @@ second time changes nothing (but an int8 scale's last bit), along a chain of rev
 
 from __future__ import annotations
 
+import warnings
 from collections import deque
 from collections.abc import Collection, Iterator, Mapping, MutableMapping
 from functools import partial, reduce
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -26,7 +28,7 @@ from torch import Tensor
 from petra_graph.blocks import Block, Streams, frozen_statistics
 from petra_graph.errors import placed
 from petra_graph.executor.delayed_weights import DelayedWeights
-from petra_graph.executor.encoded_tensors import EncodedTensors, decode, encode, total
+from petra_graph.executor.encoded_tensors import EncodedTensors, decode, encode, encodes, total
 from petra_graph.executor.numerics import NumericsContext
 from petra_graph.executor.reconstruct_recompute_stash import (
     BodyRunner,
@@ -34,8 +36,10 @@ from petra_graph.executor.reconstruct_recompute_stash import (
     HeadRunner,
     InFlight,
     Recompute,
+    Reconstruct,
     segment_runner,
 )
+from petra_graph.executor.recorded_operations import RecordedSegment, Recorder
 from petra_graph.executor.stage_observer import StageObserver, StageObservers
 from petra_graph.executor.stage_parameters import Parameters, ParameterVersions, copied_parameters
 from petra_graph.executor.stage_results import BackwardMessage, Forwarded, Replayed
@@ -48,7 +52,8 @@ from petra_graph.kinds.tensor_trees import Tree
 from petra_graph.program.channels import Edge
 from petra_graph.program.stage_program import Segment, StageProgram
 from petra_graph.program.weight_versions import WeightVersions
-from petra_graph.spec.model import StoredDtype
+
+_OBSERVED = "replicas, the probe or a callback follow its operations"
 
 
 class StageExecutor:
@@ -77,11 +82,16 @@ class StageExecutor:
         """Names the stage in problems of its update."""
         self.predicted = DelayedWeights(updater, PREDICTED, self._located)
         self.earlier = DelayedWeights(updater, EARLIER, self._located)
+        self._predicts, self._corrects = self.predicted.asks, self.earlier.asks
         self.precision = numerics.precision
         self._numerics = numerics
         self._inside = set(program.nodes)
+        self._encodes = encodes(self.precision.channel_dtype, numerics.dtype)
+        """Whether messages are other tensors than streams."""
         self.versions = _versions(program, modules)
         self.read_interval = read_interval
+        self.reads_later = updater.deferred or numerics.deferred or updater.first_steps is not None
+        """Whether `check` may have something to read."""
         self.sums_in_flight: InFlight[tuple[Tensor, ...]] = InFlight()
         """Sums of what each forward in flight sent, for `sent_finite`."""
         self._weights: InFlight[float] = InFlight()
@@ -95,16 +105,35 @@ class StageExecutor:
             (segment, runner, tuple(_returns(segment, self._inside))) for segment, runner in reversed(self.runners)
         ]
         """From the last segment to the first, each with what it sends back."""
-        self._fetching = [one for _, one in self.runners if isinstance(one, Recompute)]
-        """The runners whose inputs may wait in host memory."""
+        self._fetching = [one for _, one in self.runners if isinstance(one, Recompute) and one.store.copies is not None]
+        """The runners whose inputs wait in host memory."""
         self.observers = StageObservers()
         """They see every operation."""
         self.companions: dict[str, Companion] = {}
         """Of callbacks, by their names; they see every update."""
 
     def observe(self, observer: StageObserver) -> None:
-        """Report all operations to `observer` as well from now on."""
+        """Report all operations to `observer` as well from now on; it may follow gradients, so none of them is recorded any more."""
         self.observers.append(observer)
+        if any(runner.recorded is not None for _, runner in self.runners):
+            message = f"run.cuda_graphs: stage {self.program.index}: nothing is recorded: {_OBSERVED}"
+            warnings.warn(message, RuntimeWarning, stacklevel=2)
+        for _, runner in self.runners:
+            runner.recorded = None
+
+    def record(self, recorder: Recorder) -> str:
+        """Record operations from now on, and replay them; return why that cannot be, "" where it can."""
+        if self.observers:
+            return _OBSERVED
+        if self.versions is not None or self._predicts or self._corrects:
+            return "its passes have other parameters than the stage's own"
+        if self._numerics.grid_bits is not None:
+            return "the host checks the range of streams on a grid"
+        for _, runner in self.runners:
+            if isinstance(runner, Reconstruct | Recompute):
+                runner.recorded = RecordedSegment.of(recorder, runner.modules)
+        recorded = any(runner.recorded is not None for _, runner in self.runners)
+        return "" if recorded else "each segment is the head, or keeps its graph until its backward"
 
     def forward(
         self, micro_batch: int, received: MutableMapping[Edge, EncodedTensors], target: Tree | None
@@ -116,7 +145,7 @@ class StageExecutor:
             received: one entry an edge of `program.receives`; emptied, so that nothing outlives its use.
             target: the targets on the CPU, for the stage that holds the head.
         """
-        if self.observers or self.predicted.asks:
+        if self.observers or self._predicts:
             with self.observers.forward(micro_batch, target), self.predicted.of(micro_batch):
                 return self._forward(micro_batch, received, target)
         return self._forward(micro_batch, received, target)
@@ -129,21 +158,29 @@ class StageExecutor:
         if self.versions is not None:
             self.versions.begin(micro_batch)
         for segment, runner in self.runners:
-            inputs = _take(segment, received)
+            plain = len(segment.inputs) == 1 and not self._encodes
+            inputs: Any = received.pop(segment.inputs[0].edge) if plain else _take(segment, received)
             for observer in self.observers:
                 observer.segment_forward(micro_batch, segment, inputs)
             if isinstance(runner, BodyRunner):
                 outputs = runner.forward(micro_batch, inputs)
-                self._hand_on(segment, outputs, received, sent, self.precision.channel_dtype)
+                for edge in segment.outputs:
+                    inside = edge.consumer in self._inside
+                    message = outputs if inside or not self._encodes else encode(outputs, self.precision.channel_dtype)
+                    (received if inside else sent)[edge] = message
+                    del message
                 del outputs
             elif isinstance(runner, HeadRunner):
                 assert target is not None
                 result = runner.forward_backward(micro_batch, inputs, target)
-                self._weights.put(micro_batch, result.weight / result.samples)
+                self._weights.append((micro_batch, result.weight / result.samples))
             del inputs
-        self.sums_in_flight.put(micro_batch, tuple([total(value) for tensors in sent.values() for value in tensors]))
-        if 1 < self.program.depth <= len(self.sums_in_flight):  # A backward is next; it is not of this micro-batch.
-            self._fetch()
+        sums: list[Tensor] = []
+        for tensors in sent.values():
+            sums += map(total if self._encodes else Tensor.sum, tensors)  # type: ignore[arg-type]
+        self.sums_in_flight.append((micro_batch, tuple(sums)))
+        if self._fetching and 1 < self.program.depth <= len(self.sums_in_flight):
+            self._fetch()  # A backward is next; it is not of this micro-batch.
         return Forwarded(sent=sent, result=result)
 
     def backward(
@@ -158,7 +195,7 @@ class StageExecutor:
         Returns:
             A message for each edge of `program.receives` that comes from another stage.
         """
-        if self.observers or self.earlier.asks:
+        if self.observers or self._corrects:
             with self.observers.backward(micro_batch), self.earlier.of(micro_batch):
                 return self._backward(micro_batch, received)
         return self._backward(micro_batch, received)
@@ -167,24 +204,32 @@ class StageExecutor:
         self, micro_batch: int, received: MutableMapping[Edge, BackwardMessage]
     ) -> Mapping[Edge, BackwardMessage]:
         sent: dict[Edge, BackwardMessage] = {}
-        self._past_sums.append((micro_batch, self.sums_in_flight.take(micro_batch)))
-        self._fetch()
+        gradients: Any
+        outputs: Any
+        self._past_sums.append(self.sums_in_flight.popleft())
+        if self._fetching:
+            self._fetch()
         weight = self._weights.take(micro_batch) if self._weights else next(iter(received.values())).weight
         self.updater.accumulated(micro_batch, weight)
         for segment, runner, returns in self._backwards:
-            messages = [received.pop(edge) for edge in segment.outputs]
-            gradients = _summed([decode(message.gradients) for message in messages])
-            activations = [message.activation for message in messages if message.activation is not None]
-            outputs = decode(activations[0]) if activations else None
-            del messages, activations
+            if len(segment.outputs) == 1 and not self._encodes:
+                message = received.pop(segment.outputs[0])
+                gradients, outputs = message.gradients, message.activation
+                del message
+            else:
+                gradients, outputs = _joined([received.pop(edge) for edge in segment.outputs])
             reverse = runner.backward(micro_batch, outputs, gradients)
             for observer in self.observers:
                 observer.segment_reconstructed(micro_batch, segment, reverse.inputs)
                 observer.segment_backward(micro_batch, segment)
             for edge, own, returns_activation, inside in returns:
-                stored = "as-streams" if inside else self.precision.channel_dtype
-                activation = encode(reverse.inputs[own], stored) if returns_activation else None
-                returned = encode(reverse.gradients[own], stored)
+                returned: EncodedTensors = reverse.gradients[own]
+                activation: EncodedTensors | None = reverse.inputs[own] if returns_activation else None
+                if self._encodes and not inside:
+                    returned = encode(reverse.gradients[own], self.precision.channel_dtype)
+                    activation = (
+                        encode(reverse.inputs[own], self.precision.channel_dtype) if returns_activation else None
+                    )
                 message = BackwardMessage(gradients=returned, activation=activation, weight=weight)
                 (received if inside else sent)[edge] = message
         if self.versions is not None:
@@ -208,8 +253,10 @@ class StageExecutor:
     def _update(self, norm: Tensor | None) -> None:
         if self.versions is not None:
             self.versions.before_step()
-        self.predicted.drop()
-        self.earlier.drop()
+        if self._predicts:
+            self.predicted.drop()
+        if self._corrects:
+            self.earlier.drop()
         with self._located:
             self.updater.step(norm)
 
@@ -254,7 +301,7 @@ class StageExecutor:
                     compared = runner.compare(micro_batch, runner.returned(outputs), target)
                     loss = compared.loss * compared.share
                 else:
-                    self._hand_on(segment, outputs, received, sent, "as-streams")
+                    self._hand_on(segment, outputs, received, sent)
         return Replayed(sent=sent, loss=loss)
 
     def evaluate(self, received: MutableMapping[Edge, EncodedTensors], target: Tree | None) -> Forwarded:
@@ -268,7 +315,7 @@ class StageExecutor:
                     assert target is not None
                     result = runner.eval_step(inputs, target)
                 else:
-                    self._hand_on(segment, runner.run(None, inputs), received, sent, "as-streams")
+                    self._hand_on(segment, runner.run(None, inputs), received, sent)
         return Forwarded(sent=sent, result=result)
 
     def sent_finite(self, micro_batch: int) -> bool:
@@ -287,14 +334,10 @@ class StageExecutor:
         outputs: Streams,
         received: MutableMapping[Edge, EncodedTensors],
         sent: MutableMapping[Edge, EncodedTensors],
-        stored: StoredDtype,
     ) -> None:
-        """Add a segment's outputs to what this stage's segments receive, or encoded to what the stage sends."""
+        """Add a segment's outputs to what this stage's segments receive, or to what the stage sends."""
         for edge in segment.outputs:
-            if edge.consumer in self._inside:
-                received[edge] = outputs
-            else:
-                sent[edge] = encode(outputs, stored)
+            (received if edge.consumer in self._inside else sent)[edge] = outputs
 
     def _fetch(self) -> None:
         for runner in self._fetching:
@@ -325,8 +368,13 @@ def _take(segment: Segment, received: MutableMapping[Edge, EncodedTensors]) -> S
     return streams
 
 
-def _summed(gradients: list[Streams]) -> Streams:
-    """Sum the consumers' gradients, stream by stream, in declared order; () for the head, without consumers."""
-    if len(gradients) == 1:
-        return gradients[0]
-    return tuple(reduce(torch.add, parts) for parts in zip(*gradients, strict=True))
+def _joined(messages: list[BackwardMessage]) -> tuple[Streams, Streams | None]:
+    """Sum the consumers' gradients, stream by stream, in declared order, () for the head; with the activation of the first that has one."""
+    gradients = [decode(message.gradients) for message in messages]
+    summed = (
+        gradients[0]
+        if len(gradients) == 1
+        else tuple(reduce(torch.add, parts) for parts in zip(*gradients, strict=True))
+    )
+    activation = next((message.activation for message in messages if message.activation is not None), None)
+    return summed, None if activation is None else decode(activation)

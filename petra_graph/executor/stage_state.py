@@ -161,7 +161,7 @@ def restore(executor: StageExecutor, saved: SavedTensors) -> None:
             _restore_input(runner, micro_batch, saved.get_all(f"inputs/{node}/{micro_batch}", device))
     for micro_batch in saved.facts["sent"]:
         sums = saved.get_all(f"sent/{micro_batch}", device)
-        executor.sums_in_flight.put(micro_batch, tuple(value for value in sums if isinstance(value, Tensor)))
+        executor.sums_in_flight.append((micro_batch, tuple(value for value in sums if isinstance(value, Tensor))))
 
 
 @torch.no_grad()
@@ -341,7 +341,7 @@ def _on_host(kept: HostCopy) -> EncodedTensors:
 def _restore_input(runner: SegmentRunner, micro_batch: int, kept: EncodedTensors) -> None:
     match runner:
         case Recompute():
-            runner.buffer.put(micro_batch, runner.store.keep_encoded(kept))
+            runner.buffer.append((micro_batch, runner.store.keep_encoded(kept)))
         case StashGraph():
             runner.rebuild(micro_batch, tuple(value for value in kept if isinstance(value, Tensor)))
 

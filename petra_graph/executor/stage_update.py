@@ -182,8 +182,7 @@ class Updater:
 
     def average(self) -> None:
         """Turn the window's sums into means, once; afterwards the window is empty. Without weight, the gradients are zeros."""
-        gradients = self._gradients()
-        if gradients and self.weight not in {0.0, 1.0}:
+        if self.weight not in {0.0, 1.0} and (gradients := self._gradients()):
             torch._foreach_div_(gradients, self.weight)
         if self.stage is not None and self.window:
             self.staleness = self.late / self.window
@@ -205,7 +204,8 @@ class Updater:
         """
         self.average()
         if self.optimizer is not None:
-            self._clip(norm)
+            if self.clip is not None:
+                self._clip(self.clip, norm)
             if self.deferred:
                 self._gate()
             set_rates(self.optimizer, self.rate(self.updates), self.ratios, self.staleness)
@@ -242,11 +242,9 @@ class Updater:
         if self.first_steps is not None:
             self.first_steps.conclude()
 
-    def _clip(self, norm: Tensor | None) -> None:
-        if self.clip is None:
-            return
-        if self.clip.by == "value":
-            nn.utils.clip_grad_value_(self.parameters, self.clip.limit)
+    def _clip(self, clip: ClipSpec, norm: Tensor | None) -> None:
+        if clip.by == "value":
+            nn.utils.clip_grad_value_(self.parameters, clip.limit)
             return
         gradients = self._gradients()
         total = self.squared_norm().sqrt() if norm is None else norm
@@ -254,7 +252,7 @@ class Updater:
         if not self.deferred:
             self.check()
         if gradients:
-            factor = torch.where(total > self.clip.limit, self.clip.limit / total, 1.0)
+            factor = torch.where(total > clip.limit, clip.limit / total, 1.0)
             torch._foreach_mul_(gradients, factor.to(gradients[0].device, non_blocking=True))
 
     def _gate(self) -> None:

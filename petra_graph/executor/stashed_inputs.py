@@ -27,7 +27,7 @@ from attrs import frozen
 from torch import Tensor
 
 from petra_graph.blocks import Streams
-from petra_graph.executor.encoded_tensors import EncodedTensors, decode, encode, map_payloads, payload
+from petra_graph.executor.encoded_tensors import EncodedTensors, decode, encode, encodes, map_payloads, payload
 from petra_graph.executor.numerics import NumericsContext
 from petra_graph.spec.model import StoredDtype
 
@@ -77,13 +77,17 @@ class ActivationStore:
     copies: torch.cuda.Stream | None
     """Stream of the copies to and from host memory; None: inputs stay on the stage's device."""
 
+    changes: bool
+    """Whether inputs wait in another form than they have."""
+
     @classmethod
     def of(cls, numerics: NumericsContext) -> ActivationStore:
         """Return the store that the precision asks for, on the stage's device."""
         device, precision = numerics.device, numerics.precision
         offload = precision.buffer_device == "cpu" and device.type == "cuda"
         copies = torch.cuda.Stream(device) if offload else None  # type: ignore[no-untyped-call]
-        return cls(stored=precision.buffer_dtype, copies=copies)
+        changes = offload or encodes(precision.buffer_dtype, numerics.dtype)
+        return cls(stored=precision.buffer_dtype, copies=copies, changes=changes)
 
     def keep(self, streams: Streams) -> StashedInput:
         """Return the streams in the form in which they wait."""

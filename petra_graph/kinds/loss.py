@@ -196,7 +196,7 @@ class _GuardedLoss:
         return self._of_targets("target_count", target)
 
     def _of_targets(self, name: str, target: Tree) -> float:
-        with author_code(f"{self.plugin.owned} failed on targets {shapes(target)}", training=True):
+        with author_code(lambda: f"{self.plugin.owned} failed on targets {shapes(target)}", training=True):
             value = of_targets(self.loss, name, target)
         self.plugin.refuse(weight_fault(value, name))
         return value

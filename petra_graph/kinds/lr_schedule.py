@@ -63,9 +63,10 @@ class _GuardedFactor:
     factor: Callable[[int], float]
 
     def __call__(self, u: int) -> float:
-        with author_code(f"{self.plugin.owned} failed at update {u}"):
+        with author_code(lambda: f"{self.plugin.owned} failed at update {u}"):
             value = self.factor(u)
-        self.plugin.refuse(factor_fault(u, value))
+        if type(value) is not float or not 0 <= value < math.inf:
+            self.plugin.refuse(factor_fault(u, value))
         return float(value)
 
 

@@ -111,7 +111,7 @@ def _recompute(trial: NodeTrial, gradients: Streams) -> Work:
     runner = trial.runner(Recompute)
 
     def run() -> Streams:
-        runner.buffer.put(0, trial.inputs)
+        runner.buffer.append((0, trial.inputs))
         return runner.backward(0, None, gradients).gradients
 
     return _differentiated(trial, run, (*gradients, *trial.inputs))

@@ -391,6 +391,11 @@ class RunSpec:
         "compile what blocks compute in training, by torch.compile; takes up to minutes before the training, and changes the last bits of "
         "results",
     )
+    cuda_graphs: Literal["auto", "off"] = key(
+        "off",
+        '"auto": record the passes of segments as CUDA graphs where that can be, say once where it cannot, and replay them; results keep '
+        "their bits. A plan does not count the graphs' memory",
+    )
     directory: str = key(
         "runs",
         "parent of the run directories; relative to the working directory, wherever the specification lies",

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import warnings
+from collections import defaultdict
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -13,6 +15,7 @@ from petra_graph.executor.deferred_reads import read_interval
 from petra_graph.executor.first_passes import FirstPasses
 from petra_graph.executor.first_steps import FirstSteps
 from petra_graph.executor.numerics import Normalisation, NumericsContext, place
+from petra_graph.executor.recorded_operations import CudaGraphs
 from petra_graph.executor.stage_executor import StageExecutor
 from petra_graph.executor.stage_update import LearningRate, Updater, parameter_groups
 from petra_graph.kinds.data_set import DataFacts
@@ -23,6 +26,7 @@ from petra_graph.kinds.stage_facts import StageFacts
 from petra_graph.measure.initial_blocks import initial_blocks, tie
 from petra_graph.planning.network.measure_network import MeasuredNetwork
 from petra_graph.program.stage_program import StageProgram
+from petra_graph.units import noun
 
 
 @frozen(kw_only=True)
@@ -87,4 +91,27 @@ def executors(
             stage if needs_delays(optimizer) else None,
         )
         made.append(StageExecutor(program, modules, numerics, updater, training.loss, read_interval=interval))
+    if spec.run.cuda_graphs == "auto":
+        record(made, compiled=spec.run.compile)
     return tuple(made)
+
+
+def record(executors: Sequence[StageExecutor], *, compiled: bool) -> None:
+    """Record operations as CUDA graphs, with one pool a device; warn in one line of stages that record nothing for the same reason."""
+    pools: dict[str, CudaGraphs] = {}
+    stages: dict[str, list[str]] = defaultdict(list)
+    for executor in executors:
+        device = executor.program.device
+        if not device.startswith("cuda"):
+            reason = "graphs are of CUDA devices"
+        elif compiled:
+            reason = "run.compile is set, and compiled functions may allocate and copy as a graph must not"
+        else:
+            if device not in pools:
+                pools[device] = CudaGraphs()
+            reason = executor.record(pools[device])
+        stages[reason].append(str(executor.program.index))
+    stages.pop("", None)
+    for reason, indices in stages.items():
+        message = f"run.cuda_graphs: {noun(len(indices), 'stage')} {', '.join(indices)}: nothing is recorded: {reason}"
+        warnings.warn(message, RuntimeWarning, stacklevel=2)

@@ -27,13 +27,19 @@ def messages(monkeypatch):
     """Every tensor that goes over a channel between stages, as it is sent."""
     seen: list[torch.Tensor] = []
 
-    send = LocalChannel.send
+    init = LocalChannel.__init__
 
-    def recording(channel, message):
-        seen.extend(value for value in message if value.dim() > 1)  # without the weight of the targets
-        send(channel, message)
+    def recorded(channel):
+        init(channel)
+        send = channel.send
 
-    monkeypatch.setattr(LocalChannel, "send", recording)
+        def recording(message):
+            seen.extend(value for value in message if value.dim() > 1)  # without the weight of the targets
+            send(message)
+
+        channel.send = recording
+
+    monkeypatch.setattr(LocalChannel, "__init__", recorded)
     return seen
 
 

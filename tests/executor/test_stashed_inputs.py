@@ -53,6 +53,8 @@ class FakeOnHost(HostCopy):
 class FakeStore:
     """Numbers what it keeps."""
 
+    changes = True
+
     def __init__(self):
         self.log, self.kept = [], 0
 
@@ -79,6 +81,7 @@ def test_what_comes_next_is_fetched_before_its_backward(schedule, expected):
     ((_, stem),) = built.executors[0].runners
     assert isinstance(stem, Recompute)
     stem.store = FakeStore()
+    built.executors[0]._fetching.append(stem)
     backward = built.executors[0].backward
     built.executors[0].backward = lambda m, received: (stem.store.log.append("backward"), backward(m, received))[1]
     built.train(batches((8,), 4))

@@ -13,8 +13,11 @@ from petra_graph.catalog.losses.functions import CrossEntropy
 from petra_graph.cli.main import main
 from petra_graph.executor.reconstruct_recompute_stash import Recompute
 from petra_graph.executor.stashed_inputs import ActivationStore, HostCopy, restore
+from petra_graph.runtime.scheduler.cut_recorder import restore_at_cut
+from petra_graph.training.stage_assembly import record
 from tests.support.forks import SPEC
-from tests.support.pipelines import GRAPHS, REVNET, SHAPES, batches, pipeline, relative_error
+from tests.support.kept_cut import KeptCut
+from tests.support.pipelines import GRAPHS, REVNET, SHAPES, batches, node, pipeline, relative_error
 from tests.support.runs import only_run, weights_bytes
 
 # Torch reads this once, at the process's first product of matrices, whether or not that is to be deterministic.
@@ -81,6 +84,56 @@ def test_reconstruction_in_tf32_is_as_exact_as_in_float32():
     finally:
         torch.backends.cudnn.allow_tf32, torch.backends.cuda.matmul.allow_tf32 = before
     assert errors[True] <= 2 * errors[False] < 1e-5
+
+
+@pytest.mark.usefixtures("deterministic")
+@pytest.mark.parametrize("accumulation", [1, 3])
+@pytest.mark.parametrize("compute", ["float32", "bfloat16"])
+@pytest.mark.parametrize("stages", ["per-block", (("stem", "a0", "a1"), ("down", "b0", "head"))])
+def test_graphs_have_the_bits_of_eager_execution(stages, compute, accumulation):
+    """Running statistics are compared with the parameters."""
+    settings = {"compute": compute, "stages": stages, "accumulation": accumulation, "schedule": "1f1b"}
+    made = [pipeline(REVNET, SHAPES["revnet"], devices=("cuda:0",), **settings) for _ in range(2)]
+    record(made[1].executors[: -1 if stages == "per-block" else None], compiled=False)
+    data = batches(SHAPES["revnet"], 20)
+    for built in made:
+        built.train(data)
+    segments = [
+        one.recorded for executor in made[1].executors for _, one in executor.runners if one.recorded is not None
+    ]
+    assert len(segments) == len(REVNET) - 1
+    assert not any(each.forward.off or each.backward.off for each in segments)
+    one, other = (built.parameters() for built in made)
+    assert all(torch.equal(one[key], other[key]) for key in one)
+
+
+@pytest.mark.usefixtures("deterministic")
+def test_graphs_beside_dropout_that_stays_as_written():
+    nodes = [node("a1", "rev-basic", dropout=0.2) if one.name == "a1" else one for one in REVNET]
+    made = [pipeline(nodes, SHAPES["revnet"], devices=("cuda:0",), compute="float32") for _ in range(2)]
+    record(made[1].executors[:-1], compiled=False)
+    data = batches(SHAPES["revnet"], 20)
+    made[0].train(data)
+    with pytest.warns(RuntimeWarning, match="a1 stays as it is written: it draws random numbers"):
+        made[1].train(data)
+    one, other = (built.parameters() for built in made)
+    assert all(torch.equal(one[key], other[key]) for key in one)
+
+
+@pytest.mark.usefixtures("deterministic")
+def test_a_resumed_run_with_graphs_has_the_bits_of_an_uninterrupted_one_without():
+    settings = {"devices": ("cuda:0",), "compute": "float32", "schedule": "1f1b", "accumulation": 3}
+    data = batches(SHAPES["revnet"], 20)
+    eager = pipeline(REVNET, SHAPES["revnet"], **settings)
+    kept = eager.runtime.cuts = KeptCut(eager.programs, 10)
+    eager.train(data)
+    again = pipeline(REVNET, SHAPES["revnet"], **settings)
+    record(again.executors[:-1], compiled=False)
+    for executor in again.executors:
+        restore_at_cut(kept.copies_at[10][executor.program.index], executor, again.runtime)
+    again.runtime.train(data[10:], range(20), lambda _: None, at=10)
+    one, other = eager.parameters(), again.parameters()
+    assert all(torch.equal(one[key], other[key]) for key in one)
 
 
 @pytest.mark.usefixtures("deterministic")

@@ -338,6 +338,7 @@ class Supervisor:
     process: Process
     others: Sequence[Supervisor]
     """All processes', this one's too."""
+    watches: bool = False
     status: OperationStatus | None = None
     stop_signal: str | None = None
     stop_at: int | None = None

@@ -58,9 +58,9 @@ def _residual_undone(block: AdditiveCoupling, outputs: Streams) -> Undone:
     def vjp(gradients: Streams) -> Streams:
         dy, ds, *passed = gradients
         dx, *found = evaluation.vjp(dy)
-        return dx.add_(ds), dy, *sums(found, passed)
+        return dx.add_(ds), dy, *(sums(found, passed) if passed else ())
 
-    return Undone(lambda: (s, y - evaluation.values[0], *context), vjp)
+    return Undone(lambda: (s, y - evaluation.outputs[0].detach(), *context), vjp)
 
 
 class TwoFunctionCoupling(Additive):
@@ -108,7 +108,7 @@ def _g_undone(block: TwoFunctionCoupling, outputs: Streams) -> Undone:
         through_g, *found = evaluation.vjp(dy2)
         return through_g.add_(dy1), dy2, *sums(found, passed)
 
-    return Undone(lambda: (y1, y2 - evaluation.values[0], *context), vjp)
+    return Undone(lambda: (y1, y2 - evaluation.outputs[0].detach(), *context), vjp)
 
 
 def _f_undone(block: TwoFunctionCoupling, outputs: Streams) -> Undone:
@@ -120,4 +120,4 @@ def _f_undone(block: TwoFunctionCoupling, outputs: Streams) -> Undone:
         through_f, *found = evaluation.vjp(dx1)
         return dx1, through_f.add_(dy2), *sums(found, passed)
 
-    return Undone(lambda: (y1 - evaluation.values[0], x2, *context), vjp)
+    return Undone(lambda: (y1 - evaluation.outputs[0].detach(), x2, *context), vjp)

@@ -7,13 +7,14 @@ when the gradient of the value is known.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import torch
 from attrs import frozen
 from torch import Tensor
 
 from petra_graph.blocks.block_kinds import Streams, backpropagate, hookable, leaf
-from petra_graph.blocks.grid import on_grid
+from petra_graph.blocks.grid import grid_bits, rounded
 
 
 @frozen
@@ -35,7 +36,9 @@ class Evaluation:
         Args:
             gradients: of each output, of the streams' type.
         """
-        typed = [gradient.to(output.dtype) for gradient, output in zip(gradients, self.outputs, strict=True)]
+        typed = gradients
+        if self.outputs[0].dtype != gradients[0].dtype or len(gradients) > 1:
+            typed = tuple(gradient.to(output.dtype) for gradient, output in zip(gradients, self.outputs, strict=True))
         return owned(backpropagate(self.outputs, typed, self.leaves), gradients)
 
 
@@ -52,7 +55,10 @@ def owned(results: Streams, gradients: Sequence[Tensor]) -> Streams:
 
     On the meta device addresses are all equal, so storages are compared as objects.
     """
-    taken = {id(storage): storage for storage in (gradient.untyped_storage() for gradient in gradients)}
+    taken: dict[int, object] = {}
+    for gradient in gradients:
+        storage = gradient.untyped_storage()
+        taken[id(storage)] = storage
     owned = []
     for result in results:
         storage = result.untyped_storage()
@@ -68,19 +74,27 @@ def residual_value(function: Callable[..., Tensor], x: Tensor, *context: Tensor)
         TypeError: it is not a tensor.
         ValueError: it has another shape; one that broadcasts can be added, and not differentiated.
     """
-    value: object = function(x, *context)
+    value = function(x, *context)
+    if not isinstance(value, Tensor) or value.shape != x.shape:
+        raise _fault(function, value, x)
+    return value
+
+
+def _fault(function: Callable[..., Any], value: Any, x: Tensor) -> TypeError | ValueError:
     name = getattr(function, "__name__", "the function")
     if not isinstance(value, Tensor):
-        raise TypeError(f"{name} must return a tensor (got {type(value).__name__})")
-    if value.shape != x.shape:
-        shape, got = list(x.shape), list(value.shape)
-        raise ValueError(f"{name} must return a tensor of its input's shape, {shape} (got {got})")
-    return value
+        return TypeError(f"{name} must return a tensor (got {type(value).__name__})")
+    shape, got = list(x.shape), list(value.shape)
+    return ValueError(f"{name} must return a tensor of its input's shape, {shape} (got {got})")
 
 
 def added(function: Callable[..., Tensor], x: Tensor, *context: Tensor) -> Tensor:
     """Return function(x, *context) as it is added to a stream: on the grid in force."""
-    return on_grid(residual_value(function, x, *context), x)
+    value = function(x, *context)
+    if not isinstance(value, Tensor) or value.shape != x.shape:
+        raise _fault(function, value, x)
+    bits = grid_bits()
+    return value if bits is None else rounded(value.to(x.dtype), bits)
 
 
 def sums(found: Sequence[Tensor], passed: Sequence[Tensor]) -> Streams:

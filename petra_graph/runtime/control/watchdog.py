@@ -52,6 +52,8 @@ class Failed(Exception):
 class Watchdog:
     """Watches one process, and the others on its behalf."""
 
+    watches = True
+
     def __init__(self, world: World, waker: Waker) -> None:
         self.waker = waker
         self.stages: tuple[tuple[int, ...], ...] = ((),) * world.size

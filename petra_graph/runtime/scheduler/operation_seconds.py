@@ -16,17 +16,16 @@ from attrs import define, field
 class OperationSeconds:
     """Counts and sums by stage and kind of operation."""
 
-    _sums: dict[tuple[int, str], tuple[int, float]] = field(factory=dict, init=False)
+    _sums: dict[tuple[int, str], list[float]] = field(factory=dict, init=False)
 
-    def add(self, stage: int, operation: str, seconds: float) -> None:
-        """Add one operation of a stage, which counts from 1."""
-        count, total = self._sums.get((stage, operation), (0, 0.0))
-        self._sums[stage, operation] = count + 1, total + seconds
+    def tally(self, stage: int, operation: str) -> list[float]:
+        """Return what the scheduler adds each operation of a stage to: their number and their seconds; stages count from 1."""
+        return self._sums.setdefault((stage, operation), [0, 0.0])
 
     def of_stage(self, stage: int) -> Mapping[str, Any]:
         """Return a stage's operations as JSON: by kind, how many there were and their seconds."""
         return {
             operation: {"operations": count, "seconds": round(total, 6)}
             for (index, operation), (count, total) in self._sums.items()
-            if index == stage
+            if index == stage and count
         }

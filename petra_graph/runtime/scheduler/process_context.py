@@ -18,6 +18,8 @@ from petra_graph.runtime.data_parallel.replicas import Replicas
 class Supervisor(Protocol):
     """Passes status, requests to stop and failures between processes."""
 
+    watches: bool
+    """Whether the status and failures are looked at during operations."""
     status: OperationStatus | None
     """What this process does or waits for; set by the scheduler."""
     stop_signal: str | None
@@ -70,6 +72,7 @@ class CutObserver(Protocol):
 class SingleProcess:
     """The supervisor of a run in one process."""
 
+    watches: bool = False
     status: OperationStatus | None = None
     stop_signal: str | None = None
     stop_at: int | None = None

@@ -18,16 +18,16 @@ autograd, whereas here stages update without a flush and reconstruct their input
 Decision: the stages of a device share one stream. Torch's allocator gives memory that a stream has freed to that stream alone, so with a stream
 each, a device would hold the sum of its stages' peaks, up to twice what it holds when they take turns (`compiler/memory/README.md`).
 
-Decision: no CUDA graphs. A graph replays fixed addresses, and its memory is its own for as long as it lives (`torch.cuda.graphs`, in beta).
-Inputs in a FIFO, older parameters and messages move from one micro-batch to the next, so a steady state would need a graph for each place that
-they can be in, each with memory that no plan counts. Seeds of random functions, the weights of targets and announcements of messages are
-the host's.
+Decision: CUDA graphs hold what segments compute, and no more (`executor.recorded_operations`, `run.cuda_graphs`): FIFOs, channels, older
+parameters, weights of targets and updates move from one micro-batch to the next, and are the host's.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import nullcontext
+from operator import call
 from typing import Protocol
 
 import torch
@@ -39,7 +39,7 @@ from petra_graph.executor.reconstruct_recompute_stash import HeadResult
 from petra_graph.executor.stage_executor import StageExecutor
 from petra_graph.program.channels import ChannelKey
 from petra_graph.program.cut import Cut
-from petra_graph.program.schedule import Action, static_evaluation_order, static_order
+from petra_graph.program.schedule import Action, Verb, static_evaluation_order, static_order
 from petra_graph.program.stage_program import StageProgram
 from petra_graph.runtime.scheduler.global_norm import norm_of_all
 from petra_graph.runtime.scheduler.operation_seconds import OperationSeconds
@@ -56,6 +56,7 @@ from petra_graph.runtime.scheduler.status_reporter import StatusReporter
 from petra_graph.runtime.transport.process_channels import ProcessChannels, local_channels
 
 Observer = Callable[[HeadResult], None]
+_Perform = Callable[[StageCursor, int], None]
 
 
 class Batches(Protocol):
@@ -140,17 +141,7 @@ class Scheduler:
         for executor in self.executors:
             executor.updater.filled(filled)
 
-        def perform(cursor: StageCursor, action: Action) -> None:
-            match action.verb:
-                case "forward":
-                    self._forward(cursor, cut, action.micro_batch, source, observe)
-                case "update":
-                    cursor.executor.update()
-                    if replicas is not None and replicas.stop_requested(cursor.index):
-                        self._supervisor.stop_after(self._forwards[cursor.index])
-                case "backward":
-                    self._backward(cursor, action.micro_batch)
-
+        perform = self._training(cut, source, observe)
         try:
             # A stage's backward is short: to hand it to autograd's thread of the GPU, and to wait for that, takes longer than to queue its kernels.
             with torch.autograd.set_multithreading_enabled(False):
@@ -164,6 +155,32 @@ class Scheduler:
         self._drained(cursors[-1], Action("update", micro_batches.stop - 1))
         self._status.ends()
 
+    def _training(self, cut: Cut, source: Iterator[MicroBatch], observe: Observer) -> Mapping[Verb, _Perform]:
+        """Return what a stage does in each operation of a training."""
+        replicas = self._context.replicas
+
+        def forward(cursor: StageCursor, micro_batch: int) -> None:
+            if self.cuts is not None and self.cuts.due(micro_batch):
+                self.cuts.reached(cursor.executor, evolve(cut, at=micro_batch))
+            result = self._operations.forward(cursor, micro_batch, source)
+            self._forwards[cursor.index] += 1
+            if result is not None:
+                observe(result)
+
+        def backward(cursor: StageCursor, micro_batch: int) -> None:
+            self._operations.backward(cursor, micro_batch)
+            executor = cursor.executor
+            # Half as often as the head's loss is read, which says more of the same failure.
+            if executor.reads_later and (micro_batch + 1) % (2 * executor.read_interval) == 0:
+                executor.check()
+
+        def update(cursor: StageCursor, _: int) -> None:
+            cursor.executor.update()
+            if replicas is not None and replicas.stop_requested(cursor.index):
+                self._supervisor.stop_after(self._forwards[cursor.index])
+
+        return {"forward": forward, "backward": backward, "update": update}
+
     def _drained(self, cursor: StageCursor, last: Action) -> None:
         """Read what waits to be read, and give all replicas the same running statistics."""
         for executor in self.executors:
@@ -171,23 +188,6 @@ class Scheduler:
         if (replicas := self._context.replicas) is not None:
             self._status.waits(cursor, last, "the running statistics of other replicas", replicas.peers)
             replicas.average_statistics()
-
-    def _forward(
-        self, cursor: StageCursor, cut: Cut, micro_batch: int, source: Iterator[MicroBatch], observe: Observer
-    ) -> None:
-        """Do a forward; if there is a cut before it, an observer has the stage's state first."""
-        if self.cuts is not None and self.cuts.due(micro_batch):
-            self.cuts.reached(cursor.executor, evolve(cut, at=micro_batch))
-        result = self._operations.forward(cursor, micro_batch, source)
-        self._forwards[cursor.index] += 1
-        if result is not None:
-            observe(result)
-
-    def _backward(self, cursor: StageCursor, micro_batch: int) -> None:
-        """Do a backward; read the norms behind it half as often as the head's loss, which says more of the same failure."""
-        self._operations.backward(cursor, micro_batch)
-        if (micro_batch + 1) % (2 * cursor.executor.read_interval) == 0:
-            cursor.executor.check()
 
     def _behind(self, cut: Cut) -> Iterator[tuple[int, Action]]:
         """Yield the operations of all stages behind a cut in their one order."""
@@ -208,7 +208,7 @@ class Scheduler:
         results: list[HeadResult] = []
         cursors = [evaluation_cursor(executor, batches) for executor in self.executors]
 
-        def perform(cursor: StageCursor, _: Action) -> None:
+        def perform(cursor: StageCursor, _: int) -> None:
             result = self._operations.eval_step(cursor, source)
             self._forwards[cursor.index] += self._context.replicas is None
             if result is not None:
@@ -219,7 +219,7 @@ class Scheduler:
             executor.set_training(False)
         try:
             order = self._in_order(cursors, static_evaluation_order(self._programs, batches))
-            for _ in self._passes(cursors, perform, order):
+            for _ in self._passes(cursors, {"forward": perform}, order):
                 yield from results
                 results.clear()
         finally:
@@ -248,34 +248,54 @@ class Scheduler:
 
     # --- the order of operations --------------------------------------------------------------------------------------
 
-    def _passes(
+    def _passes(  # noqa: C901, PLR0912  whatever stood in a function of its own would be one more call for each operation
         self,
         cursors: Sequence[StageCursor],
-        perform: Callable[[StageCursor, Action], None],
+        perform: Mapping[Verb, _Perform],
         order: ExecutionOrder | None,
     ) -> Iterator[None]:
         """Do all operations of every stage; yield after each pass in which some stage did one."""
-        own = {cursor.index: cursor for cursor in cursors}
+        own, clock, watched = {cursor.index: cursor for cursor in cursors}, time.perf_counter, self._supervisor.watches
+        kind: Mapping[Verb, str] = {verb: "evaluation" if self._status.evaluates else verb for verb in perform}
+        tallies = {(one.index, verb): self.seconds.tally(one.index, kind[verb]) for one in cursors for verb in perform}
+        put_back = self._operations.put_back_messages
+        holds = self._context.global_clip or self._context.replicas is not None or self.cuts is not None
+        for cursor in cursors:
+            cursor.waits = self._operations.waits(cursor.executor)
         while True:
-            self._supervisor.check()
+            if watched:
+                self._supervisor.check()
             progressed = False
             for cursor in reversed(cursors) if order is None else _first_of(order, own):
                 action = cursor.next
-                if action is None or not self._operations.can_begin(cursor, action) or self._held_back(cursor, action):
+                if action is None:
                     continue
-                began = time.perf_counter()
-                self._status.works(cursor, action)
+                verb, micro_batch = action
+                there = all(map(call, cursor.waits[verb])) or (
+                    put_back and not self._operations.awaited(cursor, action)
+                )
+                if not there:
+                    continue
+                if (holds or self._supervisor.stop_signal is not None) and self._held_back(cursor, action):
+                    continue
+                began = clock()
+                if watched:
+                    self._status.works(cursor, action)
                 try:
-                    with cursor.on_device:
-                        perform(cursor, action)
+                    if cursor.on_device is None:
+                        perform[verb](cursor, micro_batch)
+                    else:
+                        with cursor.on_device:
+                            perform[verb](cursor, micro_batch)
                 except BaseException as error:
                     task = self._status.task(cursor, action)
                     if (named := named_failure(error, cursor.executor, task)) is error:
                         raise
                     raise named from error
-                operation = "evaluation" if self._status.evaluates else action.verb
-                self.seconds.add(cursor.index, operation, time.perf_counter() - began)
-                cursor.advance()
+                tally = tallies[cursor.index, verb]
+                tally[0] += 1
+                tally[1] += clock() - began
+                cursor.next = next(cursor.actions, None)
                 progressed = True
                 if order is not None:
                     order.advance()
@@ -369,10 +389,11 @@ class Scheduler:
         """Clip by one norm over all stages; only synchronous methods come here."""
         norm = norm_of_all(cursors, len(self._programs), alone=self._context.size == 1)
         for cursor in cursors:
-            began = time.perf_counter()
-            with cursor.on_device:
+            began, tally = time.perf_counter(), self.seconds.tally(cursor.index, "update")
+            with cursor.on_device or nullcontext():
                 cursor.executor.update(norm)
-            self.seconds.add(cursor.index, "update", time.perf_counter() - began)
+            tally[0] += 1
+            tally[1] += time.perf_counter() - began
             cursor.advance()
 
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 
 import torch
 from attrs import define, field
@@ -11,7 +11,7 @@ from attrs import define, field
 from petra_graph.errors import Interrupted, PetraGraphError, RunFailed
 from petra_graph.executor.stage_executor import StageExecutor
 from petra_graph.program.cut import Cut
-from petra_graph.program.schedule import Action, program_order
+from petra_graph.program.schedule import Action, Verb, program_order
 from petra_graph.runtime.control.run_store import StoreGone
 from petra_graph.runtime.control.watchdog import Failed
 
@@ -24,10 +24,12 @@ class StageCursor:
     device: torch.device
     actions: Iterator[Action]
     next: Action | None = None
+    waits: Mapping[Verb, Sequence[Callable[[], object]]] = field(factory=dict)
+    """Each returns something true when a message, or room for one, is there."""
     index: int = field(init=False)
     """Of the stage, from 1."""
-    on_device: AbstractContextManager[object] = field(init=False)
-    """The context of the stage's operations."""
+    on_device: AbstractContextManager[object] | None = field(init=False)
+    """The context of the stage's operations; None: they need none."""
 
     def __attrs_post_init__(self) -> None:
         self.index, self.on_device = self.executor.program.index, current_device(self.device)
@@ -84,9 +86,9 @@ class ExecutionOrder:
         self._first = next(self._actions, None)
 
 
-def current_device(device: torch.device) -> AbstractContextManager[object]:
-    """Return a context in which a stage's GPU is torch's current one, on which kernels of other packages are launched."""
-    return torch.cuda.device(device) if device.type == "cuda" else nullcontext()
+def current_device(device: torch.device) -> AbstractContextManager[object] | None:
+    """Return a context in which a stage's GPU is torch's current one, on which kernels of other packages are launched; None for a processor."""
+    return torch.cuda.device(device) if device.type == "cuda" else None
 
 
 def named_failure(error: BaseException, executor: StageExecutor, operation: str) -> BaseException:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import lru_cache
-from typing import NamedTuple, get_args
+from typing import NamedTuple, cast, get_args
 
 import torch
 from attrs import frozen
@@ -25,7 +25,7 @@ from petra_graph.kinds.tensor_trees import Tree
 from petra_graph.program.channels import Channel, ChannelKey, Edge
 from petra_graph.program.schedule import Action, Verb
 from petra_graph.program.stage_program import StageProgram
-from petra_graph.runtime.scheduler.received_messages import Kind, ReceivedMessages
+from petra_graph.runtime.scheduler.received_messages import ReceivedMessages
 from petra_graph.runtime.scheduler.stage_cursor import StageCursor
 from petra_graph.runtime.transport.channel_ends import Receiver, Sender
 from petra_graph.runtime.transport.local_channel import LocalChannel, moved
@@ -53,7 +53,6 @@ class _Incoming(NamedTuple):
 class _Ports:
     """What a stage's operations ask about the stage, found once."""
 
-    program: StageProgram
     incoming: Mapping[Verb, Sequence[_Incoming]]
     outgoing: Mapping[Verb, Mapping[Edge, tuple[ChannelKey, Sender]]]
     waits: Mapping[Verb, Sequence[Callable[[], object]]]
@@ -61,6 +60,8 @@ class _Ports:
     leases: bool
     """A message may lie in a slot."""
     reads_samples: bool
+    reads: Sequence[Edge]
+    """Those from the samples."""
     holds_head: bool
     reads_in_place: bool
     keeps_nothing: bool
@@ -77,19 +78,14 @@ class StageOperations:
         self._holds_head = any(ports.holds_head for ports in self._ports.values())
         self._targets: deque[Tree] = deque()
         """Of micro-batches on their way to the head, where that is in this process."""
-        self._put_back: dict[ChannelKey, deque[EncodedTensors]] = {}
+        self.put_back_messages: dict[ChannelKey, deque[EncodedTensors]] = {}
         """Messages that were in flight when the run was interrupted."""
         self.observe_message: ObserveMessage | None = None
         """Called with every backward message that a stage receives."""
 
-    def can_begin(self, cursor: StageCursor, action: Action) -> bool:
-        """Whether an operation has its messages, and room for what it sends."""
-        if self._put_back:
-            return not self.awaited(cursor, action)
-        for there in self._ports[cursor.executor].waits[action.verb]:  # noqa: SIM110  a generator is a call for each
-            if not there():
-                return False
-        return True
+    def waits(self, executor: StageExecutor) -> Mapping[Verb, Sequence[Callable[[], object]]]:
+        """Return what says of each operation of a stage that its messages, and room for what it sends, are there."""
+        return self._ports[executor].waits
 
     def awaited(self, cursor: StageCursor, action: Action) -> list[ChannelKey]:
         """Return the channels on which an operation waits: for a message, or for room."""
@@ -100,11 +96,7 @@ class StageOperations:
     def forward(self, cursor: StageCursor, micro_batch: int, source: Iterator[MicroBatch]) -> HeadResult | None:
         """Do the forward of a training micro-batch; return the head's result."""
         ports = self._ports[cursor.executor]
-        received, target, leased = self._received(cursor, ports, source, "forward")
-        done = cursor.executor.forward(micro_batch, received, target)
-        result = done.result
-        self._send(ports, "forward", done.sent, leased)
-        del done
+        result = self._forward(cursor, ports, source, micro_batch)
         if ports.leases and ports.keeps_nothing:
             self._messages.used(cursor.index, "forward")
         return result
@@ -112,11 +104,7 @@ class StageOperations:
     def eval_step(self, cursor: StageCursor, source: Iterator[MicroBatch]) -> HeadResult | None:
         """Do the forward of an evaluation batch; return the head's result."""
         ports = self._ports[cursor.executor]
-        received, target, leased = self._received(cursor, ports, source, "evaluation")
-        done = cursor.executor.evaluate(received, target)
-        result = done.result
-        self._send(ports, "forward", done.sent, leased)
-        del done
+        result = self._forward(cursor, ports, source, None)
         if ports.leases:
             self._messages.used(cursor.index, "evaluation")
         return result
@@ -134,7 +122,7 @@ class StageOperations:
         messages: dict[Edge, BackwardMessage] = {}
         leased: set[int] = set()
         for key, receiver, moves, streams in ports.incoming["backward"]:
-            *carried, weight = self._take(key, receiver)
+            *carried, weight = self._take(key, receiver) if self.put_back_messages else receiver.receive()
             tensors = moved(tuple(carried), cursor.device) if moves else tuple(carried)
             if receiver.leases:
                 tensors = self._messages.hand(cursor.index, "backward", tensors)
@@ -144,15 +132,14 @@ class StageOperations:
             messages[key.edge] = BackwardMessage(
                 gradients=tensors[:streams],
                 activation=tensors[streams:] or None,
-                weight=float(payload(weight).numpy()[0]),  # `item` would be an operation of torch
+                weight=float(cast(Tensor, weight).numpy()[0]),  # `item` would be an operation of torch
             )
             del carried, tensors, weight  # else they would keep their slot
         returned = cursor.executor.backward(micro_batch, messages)
-        sent = {
-            edge: (*message.gradients, *(message.activation or ()), _weight(message.weight))
-            for edge, message in returned.items()
-        }
-        self._send(ports, "backward", sent, leased)
+        for edge, message in returned.items():
+            sent = (*message.gradients, *(message.activation or ()), _weight(message.weight))
+            _, sender = ports.outgoing["backward"][edge]
+            sender.send(_sendable(sender, sent, leased) if leased else sent)
 
     def backward_keys(self, executor: StageExecutor) -> list[ChannelKey]:
         """Return the channels on which a stage receives what its consumers send back."""
@@ -160,59 +147,63 @@ class StageOperations:
 
     def put_back(self, key: ChannelKey, message: EncodedTensors) -> None:
         """Make a message the next one on a channel, behind those that were put back before it."""
-        self._put_back.setdefault(key, deque()).append(message)
+        self.put_back_messages.setdefault(key, deque()).append(message)
 
     def ready(self, key: ChannelKey) -> bool:
-        return key in self._put_back or self._channels.receivers[key].ready()
+        return key in self.put_back_messages or self._channels.receivers[key].ready()
 
     def receive(self, key: ChannelKey) -> EncodedTensors:
         """Return the oldest message of a channel."""
         return self._take(key, self._channels.receivers[key])
 
     def _take(self, key: ChannelKey, receiver: Receiver) -> EncodedTensors:
-        if key not in self._put_back:
+        if key not in self.put_back_messages:
             return receiver.receive()
-        put_back = self._put_back[key]
+        put_back = self.put_back_messages[key]
         message = put_back.popleft()
         if not put_back:
-            del self._put_back[key]
+            del self.put_back_messages[key]
         return message
 
-    def _received(
-        self, cursor: StageCursor, ports: _Ports, source: Iterator[MicroBatch], kind: Kind
-    ) -> tuple[dict[Edge, EncodedTensors], Tree | None, set[int]]:
-        """Return what a forward reads, its targets, and the memory of it that must not stay in this process."""
+    def _forward(
+        self, cursor: StageCursor, ports: _Ports, source: Iterator[MicroBatch], micro_batch: int | None
+    ) -> HeadResult | None:
+        """Receive, run the stage, and send; without a micro-batch for an evaluation."""
         received: dict[Edge, EncodedTensors] = {}
         leased: set[int] = set()
         if ports.reads_samples or (ports.holds_head and not self._reads_samples):
             samples, targets = next(source)
-            if ports.reads_samples:
-                for edge in ports.program.receives:
-                    if edge.producer == INPUT:
-                        received[edge] = moved((samples,), cursor.device)
+            for edge in ports.reads:
+                received[edge] = moved((samples,), cursor.device)
             if self._holds_head:
                 self._targets.append(targets)
         for key, receiver, moves, _ in ports.incoming["forward"]:
-            tensors = self._take(key, receiver)
+            tensors = self._take(key, receiver) if self.put_back_messages else receiver.receive()
             if moves:
                 tensors = moved(tensors, cursor.device)
-            if receiver.leases and (kind == "evaluation" or ports.reads_in_place):
-                tensors = self._messages.hand(cursor.index, kind, tensors)
+            if receiver.leases and (micro_batch is None or ports.reads_in_place):
+                tensors = self._messages.hand(cursor.index, "evaluation" if micro_batch is None else "forward", tensors)
                 leased |= _memory(tensors)
             elif receiver.leases:
                 tensors = copied(tensors)
             received[key.edge] = tensors
             del tensors  # else they would keep their slot
-        return received, self._targets.popleft() if ports.holds_head else None, leased
+        target = self._targets.popleft() if ports.holds_head else None
+        executor = cursor.executor
+        done = (
+            executor.evaluate(received, target)
+            if micro_batch is None
+            else executor.forward(micro_batch, received, target)
+        )
+        for edge, message in done.sent.items():
+            _, sender = ports.outgoing["forward"][edge]
+            sender.send(_sendable(sender, message, leased) if leased else message)
+        return done.result
 
-    def _send(self, ports: _Ports, verb: Verb, sent: Mapping[Edge, EncodedTensors], leased: set[int]) -> None:
-        """Send messages; what lies in a slot is copied where it would stay in this process."""
-        for edge, message in sent.items():
-            _, sender = ports.outgoing[verb][edge]
-            if leased and isinstance(sender, LocalChannel) and leased & _memory(message):
-                sender.send(copied(message))
-            else:
-                sender.send(message)
+
+def _sendable(sender: Sender, message: EncodedTensors, leased: set[int]) -> EncodedTensors:
+    """Return a message, copied where it lies in a slot and would stay in this process."""
+    return copied(message) if isinstance(sender, LocalChannel) and leased & _memory(message) else message
 
 
 @lru_cache(maxsize=8)
@@ -238,7 +229,6 @@ def _ports_of(program: StageProgram, channels: ProcessChannels) -> _Ports:
     verbs = get_args(Verb)
     receives, sends = {verb: incoming(verb) for verb in verbs}, {verb: outgoing(verb) for verb in verbs}
     return _Ports(
-        program=program,
         incoming=receives,
         outgoing=sends,
         waits={
@@ -250,6 +240,7 @@ def _ports_of(program: StageProgram, channels: ProcessChannels) -> _Ports:
         },
         leases=any(end.receiver.leases for ends in receives.values() for end in ends),
         reads_samples=reads_samples(program),
+        reads=[edge for edge in program.receives if edge.producer == INPUT],
         holds_head=program.holds_head,
         reads_in_place=reads_in_place(program),
         keeps_nothing=keeps_nothing(program),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 import torch
 from torch import Tensor
@@ -18,22 +18,16 @@ class LocalChannel:
     leases = False
 
     def __init__(self) -> None:
-        self._queue: deque[EncodedTensors] = deque()
+        queue: deque[EncodedTensors] = deque()
+        # The queue's own methods, since a stage asks before each operation.
+        self.ready: Callable[[], bool] = queue.__len__  # type: ignore[assignment]
+        self.send, self.receive = queue.append, queue.popleft
 
     def begin(self, layout: MessageLayout, samples: Iterable[int] = ()) -> None:
         """Accept messages of any layout."""
 
     def has_room(self) -> bool:
         return True
-
-    def send(self, message: EncodedTensors) -> None:
-        self._queue.append(message)
-
-    def ready(self) -> bool:
-        return bool(self._queue)
-
-    def receive(self) -> EncodedTensors:
-        return self._queue.popleft()
 
 
 def moved(carried: EncodedTensors, device: torch.device) -> EncodedTensors:

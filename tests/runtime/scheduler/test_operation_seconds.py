@@ -7,9 +7,11 @@ from petra_graph.runtime.scheduler.operation_seconds import OperationSeconds
 
 def test_operations_of_a_stage_are_summed_by_kind():
     seconds = OperationSeconds()
-    for operation, taken in (("forward", 1.0), ("backward", 2.5)) * 2:
-        seconds.add(3, operation, taken)
-    seconds.add(2, "backward", 0.5)
+    for stage, operation, taken in [(3, "forward", 1.0), (3, "backward", 2.5)] * 2 + [(2, "backward", 0.5)]:
+        tally = seconds.tally(stage, operation)
+        tally[0] += 1
+        tally[1] += taken
+    seconds.tally(2, "forward")
     assert seconds.of_stage(3) == {
         "forward": {"operations": 2, "seconds": 2.0},
         "backward": {"operations": 2, "seconds": 5.0},

@@ -38,7 +38,7 @@ DROPOUT = (
 def in_flight(built: Pipeline) -> int:
     """Messages on channels, and micro-batches that stages hold."""
     runtime = built.runtime
-    queued = sum(len(channel._queue) for channel in runtime._channels.receivers.values())
+    queued = sum(channel.ready() for channel in runtime._channels.receivers.values())
     held = 0
     for executor in built.executors:
         for _, runner in executor.runners:
