@@ -25,10 +25,10 @@ for number in REQUESTS:
         signal.signal(number, lambda *_: None)
 # Processes that tests start find this checkout's package, whatever folder they start in.
 os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
-settings.register_profile("thorough", deadline=None, derandomize=True, print_blob=True)
-settings.register_profile("shared-machine", settings.get_profile("thorough"), max_examples=50)
-settings.register_profile("quick", settings.get_profile("thorough"), max_examples=20)
-settings.load_profile("shared-machine")
+settings.register_profile("thorough", deadline=None, derandomize=True, print_blob=True, max_examples=50)
+settings.register_profile("usual", settings.get_profile("thorough"), max_examples=15)
+settings.register_profile("quick", settings.get_profile("thorough"), max_examples=5)
+settings.load_profile("usual")
 
 
 def pytest_collection_modifyitems(items):

@@ -9,7 +9,7 @@ from itertools import pairwise
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
 from torch._subclasses.fake_tensor import FakeTensorMode
@@ -19,12 +19,13 @@ import petra_graph
 from petra_graph.autograd import ReversibleSequence, reversible
 from petra_graph.blocks import ChannelPermutation, OrthogonalMixing
 from petra_graph.measure.tally import LiveBytes
+from tests.support.examples import examples
 from tests.support.sequences import FEATURES, Masked, branch, expect_plain, gradients, inputs, sequence
 
 COUPLINGS = ["additive", "affine", "midpoint", "leapfrog", "momentum", "bdia", "exact-bdia"]
 
 
-@settings(max_examples=8)
+@examples(8)
 @given(depth=st.integers(1, 6), seed=st.integers(0, 2**32), batch=st.integers(2, 5))
 @pytest.mark.parametrize("coupling", COUPLINGS)
 def test_gradients_masks_and_statistics_are_plain_autograds(coupling, depth, seed, batch):

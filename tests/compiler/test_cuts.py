@@ -5,11 +5,12 @@ from __future__ import annotations
 from itertools import count, permutations
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from petra_graph.compiler.cuts import Account, Cut, CutSpace, OutOfSteps, device_orders, named, spread
 from petra_graph.graph.node_graph import NodeGraph
+from tests.support.examples import examples
 from tests.support.graph_strategies import networks
 from tests.support.pipelines import built_graph
 from tools.bench.placements import all_cuts
@@ -42,7 +43,7 @@ def test_cuts_whose_device_works_as_long_are_left_out():
     assert [cut.stages for cut in CHAIN.below((0, 1), accounts(1, 1, 1, 1), 3.0, count())] == [(0, 0, 1, 1)]
 
 
-@settings(max_examples=60)
+@examples(60)
 @given(networks(max_body=5), st.integers(1, 4))
 def test_every_acyclic_cut_is_there_once(nodes, stages):
     graph = built_graph(nodes)
@@ -56,7 +57,7 @@ def test_every_acyclic_cut_is_there_once(nodes, stages):
     assert set(found) == set(all_cuts(graph, stages))
 
 
-@settings(max_examples=60)
+@examples(60)
 @given(networks(max_body=5), st.data())
 def test_nodes_that_are_kept_together_are_in_one_stage_of_every_cut_and_of_no_fewer_cuts(nodes, data):
     graph = built_graph(nodes)
@@ -76,7 +77,7 @@ def test_nodes_that_are_kept_together_are_in_one_stage_of_every_cut_and_of_no_fe
         assert cut in cuts
 
 
-@settings(max_examples=60)
+@examples(60)
 @given(networks(max_body=5), st.data())
 def test_a_step_away_is_another_cut(nodes, data):
     graph = built_graph(nodes)

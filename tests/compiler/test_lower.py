@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from torch.nn.functional import cross_entropy
 
@@ -13,6 +13,7 @@ from petra_graph.compiler.lower import Lowering
 from petra_graph.program.channels import Edge
 from petra_graph.program.method import METHODS
 from petra_graph.program.stage_program import StageProgram
+from tests.support.examples import examples
 from tests.support.graph_strategies import cuts, networks
 from tests.support.pipelines import (
     BRANCHES,
@@ -195,7 +196,7 @@ def test_every_reconstructing_node_is_sent_its_activation_once(data, nodes):
     assert sorted(producers) == sorted(name for name, made in graph.nodes.items() if made.kind == "reversible")
 
 
-@settings(max_examples=15)
+@examples(15)
 @given(st.data(), networks(max_body=5))
 def test_any_graph_under_any_cut_and_schedule_gives_the_plain_gradient(data, nodes):
     """With learning rate 0 no delay matters; every stage must go on, and every gradient must be autograd's."""
@@ -227,7 +228,7 @@ def keep_gradients(executor, found: dict[str, torch.Tensor]) -> None:
     executor.updater.step = keeping
 
 
-@settings(max_examples=8)
+@examples(8)
 @given(st.data(), networks(max_body=5))
 def test_any_graph_trains_without_delay_as_one_stage_does(data, nodes):
     """Sequential, with updates: cuts only move work, so the bits are those of the paper's stages."""

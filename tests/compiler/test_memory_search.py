@@ -7,7 +7,7 @@ from itertools import combinations
 
 import pytest
 from attrs import evolve
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from petra_graph.compiler import memory_search, proposals
@@ -17,6 +17,7 @@ from petra_graph.compiler.proposals import keeps
 from petra_graph.errors import NoFeasiblePlan
 from petra_graph.program.placement import Partition
 from tests.support.costs import costs
+from tests.support.examples import examples
 from tests.support.pipelines import CHAIN, REVNET, SHAPES
 from tests.support.settings import devices, setting
 from tools.bench.placements import drawn
@@ -64,7 +65,7 @@ def fits(table, limits):
     return True
 
 
-@settings(max_examples=3, deadline=None)
+@examples(3)
 @given(
     seed=st.integers(0, 10**6),
     order=st.sampled_from(["searched", "listed"]),
@@ -81,7 +82,7 @@ def test_no_limits_are_refused_that_a_cut_keeps_nor_what_smaller_limits_allow(se
     assert not fits(table, (levels[0] - 1,) * len(limits))
 
 
-@settings(max_examples=15, deadline=None)
+@examples(15)
 @given(seed=st.integers(0, 10**6), order=st.sampled_from(["searched", "listed"]))
 def test_the_least_memory_is_the_least_of_all_cuts(seed, order):
     """It was the least of those cuts alone that the partitioner's sums proposed: 15 % more for RevNet50 on four devices."""

@@ -9,7 +9,7 @@ from typing import get_args
 import pytest
 import torch
 from attrs import evolve
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from petra_graph.errors import Interrupted
@@ -21,6 +21,7 @@ from petra_graph.runtime.transport import device_channel
 from tests.support import strict_transport
 from tests.support.deadlock import deadlock
 from tests.support.device_fabric import Fabric
+from tests.support.examples import examples
 from tests.support.graph_strategies import FEATURES, cuts, networks
 from tests.support.kept_cut import KeptCut
 from tests.support.pairwise import thinned
@@ -274,7 +275,7 @@ def pipelines(draw):
     return one, other, tuple(sorted(set(hosts)).index(host) for host in hosts)
 
 
-@settings(max_examples=20)
+@examples(20)
 @given(pipelines(), st.integers(1, 9), st.integers(0, 1000))
 def test_any_graph_ends_with_the_same_bits(pipelines, count, seed):
     one, other, ranks = pipelines

@@ -5,13 +5,14 @@ from __future__ import annotations
 import pytest
 import torch
 from attrs import frozen
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from petra_graph_conformance import Trial
 from petra_graph_conformance.blocks.inverse_and_gradients import check_gradients, check_inverse
 from torch import nn
 
 from petra_graph.blocks import AdditiveCoupling, Reversible, TwoFunctionCoupling, option
+from tests.support.examples import examples
 from tests.support.kit import kept
 
 FEATURES = 6
@@ -169,7 +170,7 @@ def test_it_keeps_every_promise(block):
     kept(Trial.of(block_class, [(FEATURES,)] * block_class.streams, options), leave_out=leave_out)
 
 
-@settings(max_examples=EXAMPLES)
+@examples(EXAMPLES)
 @given(seed=st.integers(0, 2**32), batch=st.integers(2, 6), features=st.integers(1, 8))
 @pytest.mark.parametrize("block", ALL_BLOCKS)
 def test_it_is_inverted_at_any_shape(block, seed, batch, features):
@@ -178,7 +179,7 @@ def test_it_is_inverted_at_any_shape(block, seed, batch, features):
     check_inverse(Trial.of(block_class, inputs, options, batch=batch, seed=seed))
 
 
-@settings(max_examples=EXAMPLES)
+@examples(EXAMPLES)
 @given(seed=st.integers(0, 2**32), batch=st.integers(2, 6))
 @pytest.mark.parametrize("block", ALL_BLOCKS)
 def test_its_gradients_are_plain_autograds(block, seed, batch):

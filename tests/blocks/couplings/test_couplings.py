@@ -8,7 +8,7 @@ from itertools import cycle, pairwise
 import pytest
 import torch
 from attrs import frozen
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from petra_graph_conformance import Trial
 from petra_graph_conformance.blocks.inverse_and_gradients import check_gradients, check_inverse
@@ -35,6 +35,7 @@ from petra_graph.blocks import (
 )
 from petra_graph.blocks.grid import grid
 from petra_graph.blocks.randomness import fork_rng
+from tests.support.examples import examples
 from tests.support.kit import kept
 
 FEATURES = 6
@@ -174,7 +175,7 @@ def test_it_keeps_every_promise(name):
     kept(Trial.of(block, inputs))
 
 
-@settings(max_examples=EXAMPLES)
+@examples(EXAMPLES)
 @given(seed=st.integers(0, 2**32), batch=st.integers(2, 6))
 @pytest.mark.parametrize("name", BLOCKS)
 def test_it_is_inverted_and_its_gradients_are_plain_autograds(name, seed, batch):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from petra_graph_conformance import Trial, check_imports_no_torch
 from petra_graph_conformance.blocks.inverse_and_gradients import check_inverse
@@ -12,6 +12,7 @@ from petra_graph_conformance.blocks.shapes_and_streams import check_shapes
 
 from petra_graph.catalog.blocks import declared_blocks
 from petra_graph.kinds.block import BlockDeclaration
+from tests.support.examples import examples
 from tests.support.kit import kept
 
 IMAGE, PLANE, ROW = (3, 6, 6), (8, 6, 6), (9,)
@@ -65,7 +66,7 @@ widths = st.integers(1, 6)
 images = st.tuples(widths, st.integers(1, 7), st.integers(1, 7))
 
 
-@settings(max_examples=30)
+@examples(30)
 @given(seed=st.integers(0, 2**32), batch=st.integers(2, 5), shape=images)
 @pytest.mark.parametrize("name", ["rev-basic, dropout", "rev-bottleneck, dropout"])
 def test_image_blocks_are_inverted_at_any_shape(name, seed, batch, shape):
@@ -73,7 +74,7 @@ def test_image_blocks_are_inverted_at_any_shape(name, seed, batch, shape):
     check_inverse(Trial.of(block, [shape, shape], options, batch=batch, seed=seed))
 
 
-@settings(max_examples=30)
+@examples(30)
 @given(seed=st.integers(0, 2**32), batch=st.integers(1, 5), sizes=st.tuples(widths, widths), dropout=st.floats(0, 0.9))
 @pytest.mark.parametrize("activation", ["relu", "tanh", "gelu"])
 def test_rev_mlp_is_inverted_at_any_shape(activation, seed, batch, sizes, dropout):

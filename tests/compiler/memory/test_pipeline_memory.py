@@ -8,7 +8,7 @@ from typing import get_args
 
 import attrs
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from petra_graph.compiler.listed_stages import partition, per_block
@@ -22,6 +22,7 @@ from petra_graph.program.node_costs import CostTable, NodeCost, Work
 from petra_graph.program.schedule import Policy, static_order
 from petra_graph.program.stage_bytes import StageBytes
 from tests.support.costs import costs, messages_of
+from tests.support.examples import examples
 from tests.support.pipelines import GRAPHS, REVNET, SHAPES, built_graph, message_types
 
 # Every stream is 100 bytes; a node has 1000 bytes of parameters and holds 50 while it works. So the largest moment is one with
@@ -216,7 +217,7 @@ def shared_devices(draw):
     return placed, table, draw(st.sampled_from(get_args(Policy)))
 
 
-@settings(max_examples=40)
+@examples(40)
 @given(shared_devices())
 def test_a_shared_device_holds_no_more_than_its_stages_apart_and_no_less_than_each_of_them(case):
     stages, table, policy = case

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from petra_graph.compiler.partitioner.contraction import contracted
 from petra_graph.compiler.partitioner.interval_costs import cut_costs
 from petra_graph.compiler.partitioner.problem import Item
+from tests.support.examples import examples
 from tests.support.partition_problems import all_cuts, chain, problems
 
 
@@ -33,7 +34,7 @@ def test_what_an_item_reads_comes_before_it():
     assert [item.name for item in contracted(problem, [("n0", "n2")]).items] == ["n1", "n0", "n3"]
 
 
-@settings(max_examples=50, deadline=None)
+@examples(50)
 @given(problems(most=8, limits=False), st.data())
 def test_ticks_of_a_chain_are_those_of_the_whole_problem(problem, data):
     count = len(problem.items)

@@ -7,11 +7,12 @@ from itertools import permutations
 import numpy as np
 import pytest
 from attrs import evolve
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from petra_graph.compiler.partitioner.device_order import Kind, best_order
 from petra_graph.compiler.partitioner.lower_bound import Work, filled_bound
+from tests.support.examples import examples
 
 
 def work(seconds, stage_seconds=0.0):
@@ -39,7 +40,7 @@ def seconds_of(order, kinds, messages):
     return filled_bound(row, messages, 0.0)
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(chains())
 def test_no_order_is_better(drawn):
     kinds, used, messages = drawn

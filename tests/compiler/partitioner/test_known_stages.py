@@ -5,12 +5,13 @@ from __future__ import annotations
 from itertools import combinations, pairwise
 
 import attrs
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from petra_graph.compiler.partitioner.interval_costs import cut_costs
 from petra_graph.compiler.partitioner.known_stages import find_place
 from petra_graph.compiler.partitioner.problem import DepthRule, DeviceBudget
+from tests.support.examples import examples
 from tests.support.partition_problems import chain, plain_devices, problems
 
 
@@ -42,7 +43,7 @@ def test_what_a_stage_keeps_depends_on_its_place_not_its_device():
     assert placed.device_bytes == (8, 12)
 
 
-@settings(max_examples=120, deadline=None)
+@examples(120)
 @given(problems(most=8, branches=True), st.data())
 def test_no_placement_in_their_order_is_better(problem, data):
     count = len(problem.items)

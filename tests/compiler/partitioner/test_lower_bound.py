@@ -4,21 +4,22 @@ from __future__ import annotations
 
 import attrs
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 
 from petra_graph.compiler.partitioner.lower_bound import tick_bound
 from petra_graph.compiler.partitioner.problem import DeviceBudget, Item, ItemEdge, PartitionProblem
+from tests.support.examples import examples
 from tests.support.partition_problems import all_cuts, all_orders, chain, plain_devices, problems
 
 
-@settings(max_examples=40, deadline=None)
+@examples(40)
 @given(problems(most=7, branches=True, limits=False))
 def test_no_cut_is_below(problem):
     every = (costs.tick_seconds for order in all_orders(problem) for costs in all_cuts(problem, order))
     assert tick_bound(problem) <= min(every)
 
 
-@settings(max_examples=40, deadline=None)
+@examples(40)
 @given(problems(most=9, limits=False))
 def test_the_bound_of_a_chain_is_its_best_cut(problem):
     links = [edge for edge, (a, b) in zip(problem.edges, problem.ends, strict=True) if b == a + 1]

@@ -6,7 +6,7 @@ from math import inf
 
 import attrs
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from petra_graph.compiler.partitioner import search
@@ -14,6 +14,7 @@ from petra_graph.compiler.partitioner.interval_costs import CutCosts, cut_costs
 from petra_graph.compiler.partitioner.problem import DepthRule, DeviceBudget, Item, ItemEdge, PartitionProblem
 from petra_graph.compiler.partitioner.search import find
 from petra_graph.errors import SpecError
+from tests.support.examples import examples
 from tests.support.partition_problems import all_cuts, chain, plain_devices, problems
 
 
@@ -31,7 +32,7 @@ def cut_of(problem: PartitionProblem) -> list[int]:
     return [len(stage.items) for stage in find(problem).stages]
 
 
-@settings(max_examples=150, deadline=None)
+@examples(150)
 @given(problems())
 def test_no_cut_of_a_chain_is_better(problem):
     best = min((rank(problem, costs) for costs in all_cuts(problem)), default=None)
@@ -43,7 +44,7 @@ def test_no_cut_of_a_chain_is_better(problem):
         assert rank(problem, found) == best
 
 
-@settings(max_examples=100, deadline=None)
+@examples(100)
 @given(problems(most=14))
 def test_guessed_limits_change_nothing(problem):
     """Large problems are solved within guessed limits."""
@@ -53,7 +54,7 @@ def test_guessed_limits_change_nothing(problem):
         assert find(problem) == direct
 
 
-@settings(max_examples=100, deadline=None)
+@examples(100)
 @given(problems(limits=False))
 def test_inside_its_device_the_slowest_stage_is_as_fast_as_can_be(problem):
     if problem.objective == "memory":
@@ -196,7 +197,7 @@ def test_tables_that_are_none(change, said):
         attrs.evolve(chain([1, 1], 2), **change)
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(st.lists(st.integers(0, 50), min_size=2, max_size=40), st.data())
 def test_never_worse_than_torchgpipes_heuristic(seconds, data):
     devices = data.draw(st.integers(1, min(len(seconds), 8)))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from operator import attrgetter
 
 import attrs
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from petra_graph.compiler.listed_stages import partition
@@ -13,6 +13,7 @@ from petra_graph.compiler.partitioner.interval_costs import cut_costs
 from petra_graph.compiler.partitioner.problem import DepthRule, DeviceBudget, Item, ItemEdge, PartitionProblem
 from petra_graph.compiler.partitioner.search import find
 from petra_graph.compiler.partitioner.topological_orders import has_one_order, orders
+from tests.support.examples import examples
 from tests.support.graph_strategies import networks
 from tests.support.partition_problems import all_cuts, all_orders, plain_devices, problems
 from tests.support.pipelines import built_graph
@@ -33,7 +34,7 @@ def branches(devices: int, **problem) -> PartitionProblem:
     return PartitionProblem(items=items, edges=edges, devices=plain_devices(devices), **problem)
 
 
-@settings(max_examples=50, deadline=None)
+@examples(50)
 @given(problems(most=9, branches=True))
 def test_stages_are_sound(problem):
     found = find(problem)
@@ -53,7 +54,7 @@ def test_stages_are_sound(problem):
     assert found == cut_costs(problem, [[problem.index[name] for name in stage.items] for stage in stages], devices)
 
 
-@settings(max_examples=40, deadline=None)
+@examples(40)
 @given(problems(most=6, branches=True))
 def test_no_cut_is_better_than_the_best_and_that_of_the_tried_orders_is_found(problem):
     found = find(problem)
@@ -122,7 +123,7 @@ def test_messages_that_pass_over_a_device_cost_it_nothing():
     assert find(problem).channel_bytes == 7
 
 
-@settings(max_examples=50, deadline=None)
+@examples(50)
 @given(networks(), st.data())
 def test_networks_are_cut_as_the_compiler_accepts(nodes, data):
     graph = built_graph(nodes)

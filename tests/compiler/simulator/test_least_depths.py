@@ -6,13 +6,14 @@ from itertools import pairwise, product
 
 import pytest
 from attrs import evolve
-from hypothesis import given, settings
+from hypothesis import given
 
 from petra_graph.compiler.simulator.least_depths import least_depths, with_depths
 from petra_graph.compiler.simulator.pipeline import Pipeline, StageSeconds
 from petra_graph.compiler.simulator.steady_state import tick, unbounded_tick
 from petra_graph.errors import SpecError
 from petra_graph.program.device_types import Link
+from tests.support.examples import examples
 from tests.support.simulated_pipelines import SHORT, UNITS, chain, chains, graphs, programs, timed
 
 TIGHT = 1e-9
@@ -61,7 +62,7 @@ def descending(model: Pipeline, most: tuple[int, ...]):
             yield depths
 
 
-@settings(max_examples=40)
+@examples(40)
 @given(chains(max_stages=4, capacity=False, flush=False))
 def test_on_a_chain_every_depth_is_the_least_that_any_choice_has(model: Pipeline):
     """Against brute force: at each stage, no depths at full throughput go lower."""
@@ -80,7 +81,7 @@ def test_on_a_chain_every_depth_is_the_least_that_any_choice_has(model: Pipeline
     assert found == least
 
 
-@settings(max_examples=40)
+@examples(40)
 @given(graphs(capacity=False))
 def test_on_a_graph_depths_keep_full_throughput_and_descend(model: Pipeline):
     found = least_depths(model)
@@ -91,7 +92,7 @@ def test_on_a_graph_depths_keep_full_throughput_and_descend(model: Pipeline):
     assert tick(deep).seconds <= unbounded_tick(model) * (1 + 1e-3) * (1 + TIGHT)
 
 
-@settings(max_examples=10, deadline=None)
+@examples(10)
 @given(graphs(capacity=False, shared=True, overlap=False))
 def test_where_devices_host_several_stages_depths_are_as_fast_as_any_tried(model: Pipeline):
     found = least_depths(model)

@@ -6,7 +6,7 @@ from fractions import Fraction
 
 import pytest
 from attrs import evolve
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from petra_graph.compiler.simulator.least_depths import with_depths
@@ -16,6 +16,7 @@ from petra_graph.compiler.simulator.precedence import needs_windows
 from petra_graph.compiler.simulator.simulation import simulate
 from petra_graph.compiler.simulator.steady_state import keeps_up, tick, unbounded_tick, work_seconds
 from petra_graph.program.device_types import Link
+from tests.support.examples import examples
 from tests.support.simulated_pipelines import (
     SHORT,
     UNITS,
@@ -109,7 +110,7 @@ def repeats_with(starts: list[float], seconds: float, window: int) -> bool:
     return False
 
 
-@settings(max_examples=60)
+@examples(60)
 @given(st.one_of(chains(), graphs(), pipelines_of_runs()))
 def test_the_exact_tick_is_the_simulated_one(model: Pipeline):
     """Two independent programs: an event queue, and cycles in a precedence graph."""
@@ -125,7 +126,7 @@ def test_the_exact_tick_is_the_simulated_one(model: Pipeline):
     assert repeats_with(starts[: -max(stage.depth for stage in model.stages)], found, window)
 
 
-@settings(max_examples=60)
+@examples(60)
 @given(pipelines_of_runs())
 def test_a_runs_capacities_never_delay_a_stage_of_a_graph(model: Pipeline):
     assert tick(model.with_capacity(run_capacity(model))).seconds == pytest.approx(tick(model).seconds, rel=EQUAL)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 
 from petra_graph.compiler.simulator.pipeline import Pipeline, StageSeconds
 from petra_graph.compiler.simulator.simulation import simulate
 from petra_graph.compiler.simulator.timing import timing
 from petra_graph.program.device_types import Link
+from tests.support.examples import examples
 from tests.support.simulated_pipelines import SHORT, UNITS, chain, chains, programs, timed
 
 
@@ -55,7 +56,7 @@ def test_an_epoch_is_its_overhead_and_its_ticks(schedule, latency):
     assert found.overhead_seconds + 200 * found.tick_seconds == pytest.approx(simulate(model, 200).seconds, rel=1e-3)
 
 
-@settings(max_examples=25)
+@examples(25)
 @given(chains(capacity=False))
 def test_an_epoch_of_any_pipeline(model: Pipeline):
     count = 60 * model.accumulation

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from petra_graph.compiler.simulator.outcome import Deadlock
 from petra_graph.compiler.simulator.simulation import simulate
 from petra_graph.program.method import METHODS
 from petra_graph.program.stage_program import StageProgram
+from tests.support.examples import examples
 from tests.support.pipelines import GRAPHS
 from tests.support.simulated_pipelines import SHORT, gaps_to_depths, graph_programs, programs, timed
 
@@ -64,7 +65,7 @@ def test_every_methods_schedules(method, schedule, stages):
     accepted(to_torch_actions(made, 10), stages, 10)
 
 
-@settings(max_examples=30)
+@examples(30)
 @given(st.data(), st.integers(1, 5), st.integers(1, 12), st.integers(1, 4), st.sampled_from(["drain", "window"]))
 def test_any_depths_that_do_not_grow(data, stages, count, accumulation, flush):
     made = programs(stages, data.draw(gaps_to_depths(stages)), accumulation=accumulation, flush=flush)

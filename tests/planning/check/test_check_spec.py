@@ -6,13 +6,14 @@ import tomllib
 
 import pytest
 import tomli_w
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from petra_graph.errors import PluginError, SpecError
 from petra_graph.planning.check.check_spec import check_spec
 from petra_graph.registry.registry import discover
 from tests.support import ROOT
+from tests.support.examples import examples
 from tests.support.specs import SHORT_SPEC as SPEC
 
 REGISTRY = discover()
@@ -56,6 +57,7 @@ SORTED = """
 from pathlib import Path
 import attrs
 from petra_graph.plugins import DataFacts, DataSetDeclaration, Problem, SpecError, declares, option
+from tests.support.examples import examples
 
 @declares(DataSetDeclaration, "sorted_files:nothing")
 class Sorted:
@@ -286,7 +288,7 @@ def laid_over(below, above):
     return above
 
 
-@settings(max_examples=200)
+@examples(200)
 @given(
     st.dictionaries(st.sampled_from(WORDS), VALUES, max_size=4),
     st.booleans(),
