@@ -57,7 +57,6 @@ SORTED = """
 from pathlib import Path
 import attrs
 from petra_graph.plugins import DataFacts, DataSetDeclaration, Problem, SpecError, declares, option
-from tests.support.examples import examples
 
 @declares(DataSetDeclaration, "sorted_files:nothing")
 class Sorted:
