@@ -29,7 +29,12 @@ def doctor(ctx: click.Context, *, as_json: bool) -> None:
     from petra_graph.doctor.plugin_findings import examine_plugins
     from petra_graph.registry.registry import discover
 
-    findings = [*examine_environment(), *examine_devices(), *examine_plugins(discover())]
+    registry = discover()
+    findings = [
+        *examine_environment(),
+        *examine_devices(unreadable=registry.unreadable),
+        *examine_plugins(registry),
+    ]
     code = exit_code(findings)
     if as_json:
         print_json({"exit_code": code, "findings": [attrs.asdict(one) for one in findings]})

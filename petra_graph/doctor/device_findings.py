@@ -6,7 +6,7 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -44,13 +44,17 @@ finding = partial(Finding, area="devices")
 
 
 def examine_devices(
-    executable: str = sys.executable, driver: Path = Path("/proc/driver/nvidia/version")
+    executable: str = sys.executable,
+    driver: Path = Path("/proc/driver/nvidia/version"),
+    *,
+    unreadable: Sequence[str] = (),
 ) -> Iterator[Finding]:
     """Yield the findings.
 
     Args:
         executable: of Python.
         driver: a file that exists where NVIDIA's driver is installed.
+        unreadable: distributions whose entry points cannot be read; torch reads all entry points when it is imported.
     """
     found, fault = _probed(executable)
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
@@ -60,6 +64,11 @@ def examine_devices(
         remedy = (
             "reinstall torch and torchvision, of releases that belong together: https://pytorch.org/get-started/locally"
         )
+        if unreadable:
+            fault = (
+                f"it cannot be imported: it reads all entry points, and those of {', '.join(unreadable)} are damaged"
+            )
+            remedy = "reinstall or remove what is damaged"
         yield finding("torch", "broken", fault, remedy=remedy)
         return
     kind = f"CUDA {found['cuda']}" if found["cuda"] else f"ROCm {found['hip']}" if found["hip"] else "CPU only"

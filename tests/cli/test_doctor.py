@@ -27,7 +27,7 @@ def found(monkeypatch):
             (plugin_findings, "plugins"),
         ):
             own = [one for one in findings if one.area == area]
-            monkeypatch.setattr(module, f"examine_{area}", lambda *_, own=own: own)
+            monkeypatch.setattr(module, f"examine_{area}", lambda *_, own=own, **__: own)
 
     return give
 

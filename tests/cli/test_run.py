@@ -65,8 +65,6 @@ def test_progress_goes_to_stderr_and_the_summary_to_stdout(spec, call):
     assert without_figures(err) == (
         "small: 2,434 parameters in 4 stages; petra, 1f1b, accumulation 3; 2 epochs of 11 micro-batches of 128\n"
         "run directory: runs/#\n"
-        "warning: 4 stages on 1 device: merging them into one would cut the first stage's staleness from 3 to "
-        "0 micro-batches and buffers from 32.00 KiB to 8.00 KiB, at the same speed: set partition.stages = 1\n"
         "epoch 1/2   train loss # top1 # top5 #   test loss # top1 # top5 #   lr 0.05   # samples/s\n"
         "epoch 2/2   train loss # top1 # top5 #   test loss # top1 # top5 #   lr 0.05   # samples/s\n"
     )

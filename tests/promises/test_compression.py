@@ -149,7 +149,7 @@ def test_buffers_and_channels_hold_what_was_planned_to_the_byte(stored):
                     check("buffer", (held for _, held in runner.buffer))
         for key, channel in built.runtime._channels.senders.items():
             weights = key.direction == "backward"
-            check(key.direction, (message[: len(message) - weights] for message in channel._queue))
+            check(key.direction, (message[: len(message) - weights] for message in channel.send.__self__))
 
     def check(kind, held):
         for carried in held:

@@ -28,6 +28,8 @@ from tests.support.strangers import KNOWN
 
 pytestmark = pytest.mark.processes
 SHORT = ("--set", "run.epochs=3")
+PLANNED = {"plan.json", "timeline.json"}
+"""Costs decide which process hosts which stages."""
 
 
 def alone_in_one_process(*length: str) -> bytes:
@@ -45,7 +47,7 @@ def test_processes_share_a_run(shared_folder):
     said = launcher.said
     assert said.count("917 parameters in 4 stages on 2 processes; ") == 1
     assert said.count("shared: done (epochs: 3, micro-batches: 24)") == 1
-    assert files_of(only_run()) == FILES
+    assert files_of(only_run()) == FILES | PLANNED
     summary = summary_of(only_run())
     assert summary["processes"] == 2
     measured = summary["measured"]["processes"]
@@ -63,7 +65,7 @@ def test_ctrl_c_at_the_launcher(shared_folder):
         assert ended([launcher]) == [130]
     assert "Traceback" not in launcher.said
     assert "shared: interrupted" in launcher.said
-    assert files_of(only_run()) == FILES | {"checkpoints"}
+    assert files_of(only_run()) == FILES | PLANNED | {"checkpoints"}
     assert summary_of(only_run())["status"] == "interrupted"
 
 

@@ -230,7 +230,7 @@ reversible, schedule
 a.toml:27:16: accumulation in [method] must be at least 1 (got 0)
     accumulation = 0
 --set run.sed=3: unknown key "sed" in [run]
-    help: did you mean 'seed'? allowed: compile, directory, epochs, evaluate_every, evaluation_batches, log_every, \
+    help: did you mean 'seed'? allowed: compile, cuda_graphs, directory, epochs, evaluate_every, evaluation_batches, log_every, \
 micro_batches, overfit, scheduling, seed, self_check, threads, transport, watchdog
 5 problems
 """,

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 from safetensors.torch import load_file
-from torch.optim import NAdam
 
+from petra_graph.catalog.optimizers.torch_optimizers import NAdam
 from petra_graph.cli.main import main
 from petra_graph.errors import RunFailed
 from petra_graph.kinds.listener import Listener

@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 from attrs import evolve
-from petra_graph.testing import OptimizerTrial, examine
+from petra_graph_conformance import OptimizerTrial
+from petra_graph_conformance.examined_promises import examine
 
 from petra_graph.kinds.correction import CORRECTION, Corrected
 from petra_graph.kinds.optimizer import OPTIMIZER
