@@ -37,10 +37,17 @@ CASES = Path(__file__).with_suffix(".toml")
 TRAININGS = Path(__file__).with_name("trainings.py")
 WORKTREE = (".", "WORKTREE")
 """Names of the working tree, which stand in the place of a commit."""
-NEEDED = ("petra_graph", "specs/petra-graph.schema.json", "pyproject.toml")
+NEEDED = ("petra_graph", "plugins", "specs/petra-graph.schema.json", "pyproject.toml")
 """The files of a commit that a training needs."""
-RENAMED = {"precision.wire_dtype": "precision.channel_dtype"}
+RENAMED = {
+    "precision.wire_dtype": "precision.channel_dtype",
+    **{
+        f"optimizer.delay.{key}": f"optimizer.options.{key}" for key in ("correction", "predict", "correct_discrepancy")
+    },
+}
 """Keys of same_bits.toml, and their spelling in a schema that does not have them."""
+DISTRIBUTIONS = ("conformance", "delay", "modules", "report", "studies")
+"""Those of plugins/ that are installed beside the core, where a commit has them."""
 SCHEDULING = "run.scheduling"
 TIMES = frozenset({"samples_per_second"})
 """Metrics that no two runs have in common."""
@@ -87,8 +94,12 @@ class Side:
 
     def knows(self, key: str) -> bool:
         """Whether this commit's specifications have a key, as in "run.seed"."""
-        table, _, name = key.partition(".")
-        return name in self.schema["properties"][table]["properties"]
+        found: Mapping[str, Any] = self.schema
+        for name in key.split("."):
+            if name not in found.get("properties", {}):
+                return False
+            found = found["properties"][name]
+        return True
 
     def setting(self, text: str) -> str:
         """Spell a setting as this commit does."""
@@ -231,7 +242,12 @@ def installed(asked: str, folder: Path, root: Path = ROOT) -> Side:
         with tarfile.open(fileobj=archive) as files:
             files.extractall(folder, filter="data")
     (folder / "sitecustomize.py").write_text(_SITECUSTOMIZE)
-    _write_metadata(folder)
+    _write_metadata(folder, "petra-graph", folder / "pyproject.toml")
+    for short in DISTRIBUTIONS:
+        place = folder / "plugins" / f"petra-graph-{short}"
+        _write_metadata(folder, place.name, place / "pyproject.toml")
+        for package in place.glob("src/*"):
+            shutil.copytree(package, folder / package.name)
     schema = json.loads((folder / "specs/petra-graph.schema.json").read_text())
     return Side(asked=asked, description=description, folder=folder, schema=schema)
 
@@ -245,12 +261,12 @@ def _copy_working_tree(root: Path, folder: Path) -> None:
             shutil.copyfile(root / name, folder / name)
 
 
-def _write_metadata(folder: Path) -> None:
-    """Make the distribution's metadata; plugins are found by its entry points."""
-    groups = tomllib.loads((folder / "pyproject.toml").read_text())["project"]["entry-points"]
-    info = folder / "petra_graph-0.dist-info"
+def _write_metadata(folder: Path, name: str, project: Path) -> None:
+    """Make a distribution's metadata; plugins are found by its entry points. One that a commit does not have has none, and hides the installed one."""
+    groups = tomllib.loads(project.read_text())["project"].get("entry-points", {}) if project.exists() else {}
+    info = folder / f"{name.replace('-', '_')}-0.dist-info"
     info.mkdir()
-    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: petra-graph\nVersion: 0\n")
+    (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 0\n")
     lines = [
         f"[{group}]\n" + "".join(f"{name} = {target}\n" for name, target in entries.items())
         for group, entries in groups.items()
