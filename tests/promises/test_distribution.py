@@ -22,6 +22,8 @@ PLUGIN = ROOT / "plugins" / "petra-graph-convnext"
 STEM = f"petra_graph-{__version__}"
 
 pytestmark = pytest.mark.slow
+PACKAGES = ("conformance", "delay", "modules", "report", "studies")
+"""The distributions of plugins/ that are installed beside the core."""
 
 
 @pytest.fixture(scope="module")
@@ -48,7 +50,7 @@ def wheel(sdist, tmp_path_factory):
 def installed(wheel, tmp_path_factory):
     """An environment with the wheel, which sees the dependencies of this one and not its petra_graph."""
     made = environment(tmp_path_factory.mktemp("installed"), editable=False)
-    made.install(wheel)
+    made.install(wheel, *(ROOT / "plugins" / f"petra-graph-{name}" for name in PACKAGES))
     return made
 
 
