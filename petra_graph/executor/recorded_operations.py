@@ -3,7 +3,7 @@
     input --copied--> static input --> [ what was recorded ] --> output in the pool --copied--> output
 
 A recording has fixed addresses. So it reads and writes only what stays where it is: parameters, running statistics, its static
-inputs, and static gradients. All else that it makes is in a pool, which all recordings of a device share, since one runs at a time;
+inputs, and static gradients. Everything else that it makes is in a pool, which all recordings of a device share, since one runs at a time;
 it is lost at the next one. FIFOs, channels, weights of targets and updates are outside, and move as without recordings. The bits are
 those of the same kernels.
 
@@ -99,9 +99,8 @@ class RecordedOperation:
             return self._watched(function, inputs)
         first = all(parameter.grad is None for parameter in self.gradients)
         for parameter, own in self.gradients.items():
-            if (
-                parameter.grad is not None and parameter.grad is not own
-            ):  # of a window that began as written, or before a resumption
+            # Another one is that of a window that began as written, or before a resumption.
+            if parameter.grad is not None and parameter.grad is not own:
                 own.copy_(parameter.grad)
                 parameter.grad = own
         kept = self._kept.get(first)

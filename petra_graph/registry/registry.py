@@ -96,7 +96,7 @@ class Registry:
 
     @cached_property
     def passes(self) -> tuple[str, ...]:
-        """The names of graph passes, which are those of tables, sorted; one that cannot be the name of a table is none."""
+        """The names of graph passes, which are those of tables, sorted; a name that no table can have is left out."""
         names = {entry.name for entry in self.entries if entry.group == GRAPH_PASS.group}
         taken = {*attrs.fields_dict(Spec), *(kind.table for kind in self.kinds)}
         return tuple(sorted(name for name in names - taken if name.isidentifier()))

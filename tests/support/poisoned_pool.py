@@ -1,4 +1,4 @@
-"""A recorder that needs no GPU: it executes what was recorded anew, and fills all else that its pool holds with NaN before.
+"""A recorder that needs no GPU: it executes what was recorded anew, and fills everything else that its pool holds with NaN before.
 
 So whatever lives from one operation to the next, outside parameters, statistics, static inputs and static gradients, spoils the
 numbers of the run, as it would with graphs that share their memory.

@@ -25,7 +25,7 @@ def test_colours_are_the_pages():
 
 
 def test_texts_are_texts():
-    """A formula is none, a tag is none, and a letter that no font has is no warning."""
+    """No formula is set, no tag is read, and a letter that no font has gives no warning."""
     for text in ("$x^2$", "</svg><script>", "日本語", "#1c2024"):
         assert text in Page(of(text)).texts
 

@@ -1,4 +1,4 @@
-"""`petra-graph report` and `petra-graph plan --format`: pages, traces and pictures, or the reason why there are none."""
+"""`petra-graph report` and `petra-graph plan --format`: pages, traces and pictures, or why nothing is written."""
 
 from __future__ import annotations
 
