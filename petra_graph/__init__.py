@@ -128,6 +128,6 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    from petra_graph.registry.added_names import added_names
+    from petra_graph.registry.discovery import NAMES, entries_of
 
-    return sorted([*globals(), *__all__, *added_names()])
+    return sorted([*globals(), *__all__, *entries_of(NAMES)])

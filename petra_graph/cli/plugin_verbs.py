@@ -39,15 +39,10 @@ def command(name: str, found: Mapping[str, Sequence[Entry]] | None = None) -> cl
         owners = ", ".join(entry.distribution for entry in entries)
         raise PluginError(f"the verb {name!r} is in {len(entries)} distributions: {owners}", hint="remove one of them")
     [entry] = entries
-    verb = f"{entry.distribution}: the verb {name!r} ({entry.target})"
-    try:
-        loaded = entry.load()
-    except Exception as error:
-        raise PluginError(
-            f"{verb} cannot be imported: {type(error).__name__}: {error}", hint="update it, or remove it"
-        ) from error
+    loaded = entry.load_as("the verb")
     if not isinstance(loaded, click.Command):
-        raise PluginError(f"{verb} must be a click command, and is {kind_of(loaded)}", hint="its author must mend it")
+        message = f"{entry.distribution}: the verb {name!r} ({entry.target}) must be a click command"
+        raise PluginError(f"{message}, and is {kind_of(loaded)}", hint="its author must mend it")
     return loaded
 
 

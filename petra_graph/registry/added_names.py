@@ -2,20 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
-from petra_graph.registry.discovery import NAMES, Entry, scan
+from petra_graph.registry.discovery import NAMES, entries_of
 from petra_graph.registry.first_party import OF_NAMES, how_to_install
 
 MODULE_TABLE = "module_table"
 """The name of what makes the table `architecture` of a module: `pg.make_spec(module=...)` asks for it."""
-
-
-def added_names() -> Mapping[str, Entry]:
-    """Return the entry point of each name; if several distributions have one, the first in alphabetical order."""
-    entries = sorted(scan()[0], key=lambda entry: entry.distribution, reverse=True)
-    return {entry.name: entry for entry in entries if entry.group == NAMES}
 
 
 def added_name(module: str, name: str) -> Any:
@@ -24,7 +17,7 @@ def added_name(module: str, name: str) -> Any:
     Raises:
         AttributeError: no distribution has the name.
     """
-    if (entry := added_names().get(name)) is not None:
+    if (entry := entries_of(NAMES).get(name)) is not None:
         return entry.load()
     missing = f": {how_to_install(OF_NAMES[name])}" if name in OF_NAMES else ""
     raise AttributeError(f"module {module!r} has no attribute {name!r}{missing}")

@@ -9,13 +9,15 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from itertools import chain
 from types import FunctionType, ModuleType
 from typing import TYPE_CHECKING, Any
 
 from attrs import frozen
+
+from petra_graph.errors import PluginError
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
@@ -61,6 +63,18 @@ class Entry:
 
         return entrypoints.EntryPoint.from_string(self.target, self.name).load()
 
+    def load_as(self, what: str) -> Any:
+        """Import the object that the entry point names; `what` it is in messages, as in "the verb".
+
+        Raises:
+            PluginError: it cannot be imported.
+        """
+        try:
+            return self.load()
+        except Exception as error:
+            message = f"{self.distribution}: {what} {self.name!r} ({self.target}) cannot be imported"
+            raise PluginError(f"{message}: {type(error).__name__}: {error}", "update it, or remove it") from error
+
 
 _NEED_TORCH = ("torch", "petra_graph.blocks", "petra_graph_conformance")
 NO_TORCH_REMEDY = "keep declarations in a module that imports petra_graph.plugins alone, and __init__ empty"
@@ -96,6 +110,12 @@ def scan(search: Iterable[str] | None = None) -> tuple[tuple[Entry, ...], tuple[
             return found, ()
     readable, unreadable = _with_importlib(folders)
     return tuple(chain.from_iterable(readable.values())), tuple(unreadable)
+
+
+def entries_of(group: str) -> Mapping[str, Entry]:
+    """Return the entry points of a group by name; if several distributions have one, the first in alphabetical order."""
+    entries = sorted(scan()[0], key=lambda entry: entry.distribution, reverse=True)
+    return {entry.name: entry for entry in entries if entry.group == group}
 
 
 def canonical(distribution: str) -> str:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Any
 
 from petra_graph.errors import SpecError
-from petra_graph.registry.discovery import JOINTS, scan
+from petra_graph.registry.discovery import JOINTS, entries_of
 from petra_graph.registry.first_party import OF_JOINTS, how_to_install
 
 
@@ -28,8 +28,9 @@ def joint(name: str, asked: str) -> Any:
 
     Raises:
         SpecError: no installed distribution does it.
+        PluginError: it cannot be imported.
     """
-    entries = [entry for entry in scan()[0] if (entry.group, entry.name) == (JOINTS, name)]
-    if not entries:
+    entry = entries_of(JOINTS).get(name)
+    if entry is None:
         raise SpecError(*not_installed(name, asked))
-    return min(entries, key=lambda entry: entry.distribution).load()
+    return entry.load_as("the joint")

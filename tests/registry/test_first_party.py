@@ -10,7 +10,7 @@ import pytest
 import petra_graph as pg
 from petra_graph.errors import SpecError
 from petra_graph.planning.check.check_spec import check_spec
-from petra_graph.registry import added_names, registry
+from petra_graph.registry import discovery, registry
 from petra_graph.registry.registry import discover
 from tests.support.runs import SPEC
 
@@ -57,7 +57,7 @@ def test_values_set_and_specs_made_in_code(write, core):
 
 
 def test_names(monkeypatch):
-    monkeypatch.setattr(added_names, "scan", lambda: ((), ()))
+    monkeypatch.setattr(discovery, "scan", lambda: ((), ()))
     with pytest.raises(AttributeError, match=re.escape(f"no attribute 'buffered': {INSTALL}")):
         pg.buffered(dict)
     with pytest.raises(SpecError, match=re.escape(INSTALL)):

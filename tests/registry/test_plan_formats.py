@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from petra_graph.cli.main import main
-from petra_graph.registry import discovery, plan_formats
+from petra_graph.registry import discovery
 from tests.support.runs import SPEC
 
 FORMAT = """\
@@ -38,7 +38,7 @@ def test_a_format_that_cannot_be_imported(install, spec, capsys, target):
 @pytest.mark.parametrize("form", ["html", "trace"])
 def test_a_format_of_ours_that_is_not_installed(monkeypatch, spec, capsys, form):
     entries = [entry for entry in discovery.scan()[0] if entry.distribution != "petra-graph-report"]
-    monkeypatch.setattr(plan_formats, "scan", lambda: (entries, ()))
+    monkeypatch.setattr(discovery, "scan", lambda: (entries, ()))
     assert main(["plan", spec, "--format", form]) == 2
     assert capsys.readouterr().err == (
         f"the format '{form}' of plans is not installed\n"

@@ -8,7 +8,7 @@ import petra_graph as pg
 from petra_graph.cli.main import main
 from petra_graph.kinds.listener import Listener
 from petra_graph.record.run_folders import LATEST
-from petra_graph.registry import added_names, discovery, joints, registry
+from petra_graph.registry import discovery, registry
 from petra_graph.training.training_run import run
 from tests.support.runs import SPEC, only_run
 
@@ -22,7 +22,7 @@ def without(monkeypatch):
     def hide():
         entries, unreadable = discovery.scan()
         left = tuple(entry for entry in entries if entry.distribution != "petra-graph-studies")
-        for module in (added_names, joints, registry):
+        for module in (discovery, registry):
             monkeypatch.setattr(module, "scan", lambda *_: (left, unreadable))
 
     return hide

@@ -16,7 +16,7 @@ from attrs import evolve, frozen
 
 from petra_graph.errors import Interrupted, Problem, RunFailed, SpecError
 from petra_graph.record.run_directory import create_run_directory, locked, write_text
-from petra_graph.registry.added_names import added_names
+from petra_graph.registry.discovery import NAMES, entries_of
 from petra_graph.spec.load_spec import Given, dump_to_change, load
 from petra_graph.spec.model import RunSpec, Spec
 from petra_graph.spec.source import STDIN
@@ -173,7 +173,7 @@ def continues_with(sweep: Sweep) -> str:
 
 def _reported(begun: Sequence[str], page: Path) -> dict[str, Any] | None:
     """Write the comparison; a damaged run among them has been named, and hinders no other."""
-    report_runs = added_names().get("report_runs")
+    report_runs = entries_of(NAMES).get("report_runs")
     try:
         return report_runs.load()(begun, page) if begun and report_runs else None
     except SpecError:
