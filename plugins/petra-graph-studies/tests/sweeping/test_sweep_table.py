@@ -130,6 +130,6 @@ def test_the_comparison_is_written_if_a_distribution_does_it(saved_run, tmp_path
     page = tmp_path / sweep_run.PAGE
     assert sweep_run._reported([str(saved_run)], page)["output"] == str(page)
     page.unlink()
-    monkeypatch.setattr(sweep_run, "added_names", dict)
+    monkeypatch.setattr(sweep_run, "entries_of", lambda group: {})
     assert sweep_run._reported([str(saved_run)], page) is None
     assert not page.exists()
