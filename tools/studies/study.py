@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 import os
-import signal
 import subprocess
 import sys
 import time
@@ -214,7 +213,7 @@ class Study:
             try:
                 code = running.wait(seconds)
             except subprocess.TimeoutExpired:
-                running.send_signal(signal.SIGINT)
+                running.terminate()  # SIGINT is ignored under nohup, and in the background of a shell
                 code = running.wait()
         click.echo(f"{case.name}: {'done' if code == 0 else f'exit code {code}'}", err=True)
         return case, code
