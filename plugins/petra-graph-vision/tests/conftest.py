@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import pickle
 import struct
 from pathlib import Path
@@ -10,6 +11,8 @@ from typing import ClassVar
 import numpy as np
 import pytest
 from PIL import Image
+
+from tests.conftest import here, install, saved_run, saved_runs, shared_folder, site, write  # noqa: F401
 
 TRAIN, TEST = 12, 5
 """Samples that each half of a written data set has."""
@@ -27,7 +30,7 @@ class Python2Pickler(pickle._Pickler):
 
 @pytest.fixture
 def write_pickle():
-    def write(path: Path, value, *, python2: bool = False):
+    def dump(path: Path, value, *, python2: bool = False):
         path.parent.mkdir(parents=True, exist_ok=True)
         with path.open("wb") as file:
             Python2Pickler(file, 2).dump(value) if python2 else pickle.dump(value, file)
@@ -35,7 +38,7 @@ def write_pickle():
             path.write_bytes(path.read_bytes().replace(b"cnumpy._core.", b"cnumpy.core."))
         return value
 
-    return write
+    return dump
 
 
 @pytest.fixture
@@ -95,8 +98,18 @@ def fashion_root(tmp_path):
 
 
 @pytest.fixture
+def gzip_files():
+    def compress(folder: Path, out: Path) -> Path:
+        for path in folder.iterdir():
+            (out / f"{path.name}.gz").write_bytes(gzip.compress(path.read_bytes()))
+        return out
+
+    return compress
+
+
+@pytest.fixture
 def write_images():
-    def write(root: Path, half: str, counts: dict[str, int], *, size=(40, 30), suffix=".jpg"):
+    def save(root: Path, half: str, counts: dict[str, int], *, size=(40, 30), suffix=".jpg"):
         generator = np.random.default_rng(len(half))
         for name, n in counts.items():
             (root / half / name).mkdir(parents=True, exist_ok=True)
@@ -104,7 +117,7 @@ def write_images():
                 pixels = generator.integers(0, 256, (size[1], size[0], 3), dtype=np.uint8)
                 Image.fromarray(pixels).save(root / half / name / f"{number:04}{suffix}")
 
-    return write
+    return save
 
 
 @pytest.fixture

@@ -10,8 +10,8 @@ import tracemalloc
 
 import numpy as np
 import pytest
+from petra_graph_vision.array_pickle import ArrayPickleError, read_array_pickle
 
-from petra_graph.catalog.datasets.array_pickle import ArrayPickleError, read_array_pickle
 from tests.support.processes import environment
 
 DTYPES = ["u1", "i1", "<i2", ">i4", "i8", "u8", "f2", ">f4", "f8", "?"]
@@ -118,7 +118,7 @@ def test_what_is_no_dictionary_is_refused(content, read):
 MUTATIONS = """
 import pickle, random, resource, sys, pathlib
 import numpy as np
-from petra_graph.catalog.datasets.array_pickle import ArrayPickleError, read_array_pickle
+from petra_graph_vision.array_pickle import ArrayPickleError, read_array_pickle
 
 resource.setrlimit(resource.RLIMIT_AS, (2**31, 2**31))
 path, count, dice = pathlib.Path(sys.argv[1]), int(sys.argv[2]), random.Random(int(sys.argv[3]))

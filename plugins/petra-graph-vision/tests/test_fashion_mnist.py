@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import gzip
-
 import numpy as np
 import pytest
+from petra_graph_vision.declared import FashionMnistOptions
+from petra_graph_vision.fashion_mnist import fashion_mnist
 
-from petra_graph.catalog.datasets.declared_datasets import FashionMnistOptions
-from petra_graph.catalog.datasets.fashion_mnist import fashion_mnist
 from petra_graph.errors import SpecError
 
 
@@ -19,12 +17,6 @@ def fetched(split):
 
 def opened(root):
     return fashion_mnist(FashionMnistOptions(root=str(root), crop_padding=0, flip=False))
-
-
-def gzipped(folder, out):
-    for path in folder.iterdir():
-        (out / f"{path.name}.gz").write_bytes(gzip.compress(path.read_bytes()))
-    return out
 
 
 LABELS = "train-labels-idx1-ubyte"
@@ -47,8 +39,8 @@ def test_the_samples_are_torchvisions(fashion_root, half):
     assert expected == fetched(getattr(opened(fashion_root), half))
 
 
-def test_reads_gzipped_files_in_root_itself(fashion_root, tmp_path_factory):
-    folder = gzipped(fashion_root / "FashionMNIST" / "raw", tmp_path_factory.mktemp("flat"))
+def test_reads_gzipped_files_in_root_itself(fashion_root, gzip_files, tmp_path_factory):
+    folder = gzip_files(fashion_root / "FashionMNIST" / "raw", tmp_path_factory.mktemp("flat"))
     assert fetched(opened(fashion_root).test) == fetched(opened(folder).test)
 
 
@@ -83,8 +75,8 @@ def test_a_broken_file_is_refused(message, file, content, fashion_root):
     assert message in came
 
 
-def test_a_broken_archive_is_refused(fashion_root, tmp_path_factory):
-    folder = gzipped(fashion_root / "FashionMNIST" / "raw", tmp_path_factory.mktemp("flat"))
+def test_a_broken_archive_is_refused(fashion_root, gzip_files, tmp_path_factory):
+    folder = gzip_files(fashion_root / "FashionMNIST" / "raw", tmp_path_factory.mktemp("flat"))
     path = folder / "train-images-idx3-ubyte.gz"
     path.write_bytes(path.read_bytes()[:-20])
     assert refused(folder).startswith(f"{path} cannot be read: ")

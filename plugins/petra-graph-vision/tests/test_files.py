@@ -5,13 +5,12 @@ from __future__ import annotations
 from hashlib import md5
 
 import pytest
+from petra_graph_vision.declared import Cifar10Options, FashionMnistOptions
+from petra_graph_vision.fashion_mnist import fashion_mnist
+from petra_graph_vision.files import check_official
+from petra_graph_vision.pickled_sets import cifar10
 
-from petra_graph.catalog.datasets.declared_datasets import Cifar10Options, FashionMnistOptions
-from petra_graph.catalog.datasets.fashion_mnist import fashion_mnist
-from petra_graph.catalog.datasets.files import check_official
-from petra_graph.catalog.datasets.pickled_sets import cifar10
 from petra_graph.errors import SpecError
-from tests.catalog.datasets.test_fashion_mnist import gzipped
 
 
 def digests(folder, names):
@@ -60,10 +59,10 @@ def test_cifar10(cifar10_root, monkeypatch):
         cifar10(Cifar10Options(root=str(cifar10_root)))
 
 
-def test_fashion_mnist(fashion_root, tmp_path_factory, monkeypatch):
+def test_fashion_mnist(fashion_root, gzip_files, tmp_path_factory, monkeypatch):
     from torchvision.datasets import FashionMNIST
 
-    folder = gzipped(fashion_root / "FashionMNIST" / "raw", tmp_path_factory.mktemp("flat"))
+    folder = gzip_files(fashion_root / "FashionMNIST" / "raw", tmp_path_factory.mktemp("flat"))
     names = [name for name, _ in FashionMNIST.resources]
     published = digests(folder, names)
     fashion_mnist(FashionMnistOptions(root=str(folder)))

@@ -9,10 +9,10 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from petra_graph_vision.declared import IMAGE_FOLDER, ImageFolderOptions, ImageNetOptions
+from petra_graph_vision.folder_sets import image_folder, imagenet, random_box, random_view
 from PIL import Image
 
-from petra_graph.catalog.datasets.declared_datasets import IMAGE_FOLDER, ImageFolderOptions, ImageNetOptions
-from petra_graph.catalog.datasets.folder_sets import image_folder, imagenet, random_box, random_view
 from petra_graph.errors import RunFailed, SpecError
 from petra_graph.record.run_directory import write_text
 

@@ -15,13 +15,12 @@ import numpy as np
 from attrs import evolve, frozen
 from numpy.typing import NDArray
 from PIL import Image
-from torchvision.transforms.v2.functional import center_crop, resize
 
-from petra_graph.catalog.datasets.files import ROOT, class_folders, file_error
 from petra_graph.errors import Problem, RunFailed, SpecError
-from petra_graph.image_files import SUFFIXES, decode, read_size
+from petra_graph.image_files import SUFFIXES, decode, read_size, resize_and_crop
 from petra_graph.units import listed, plural
 from petra_graph.visible_files import visible_files
+from petra_graph_vision.files import ROOT, class_folders, file_error
 
 _SHOWN = 10
 """Files that are named where many cannot be decoded."""
@@ -44,7 +43,7 @@ class ClassFolders:
         return evolve(self, files=files, targets=self.targets[chosen])
 
 
-def scan(folder: Path, *, classes: int | None, hint: str) -> ClassFolders:
+def scan_folder(folder: Path, *, classes: int | None, hint: str) -> ClassFolders:
     """Return the images below `folder`.
 
     Args:
@@ -77,11 +76,11 @@ def scan_splits(
     """Return the images of both splits.
 
     Raises:
-        SpecError: as for `scan`, or the splits have different classes.
+        SpecError: as for `scan_folder`, or the splits have different classes.
     """
     if not root.is_dir():
         raise file_error(f"{root} is not a folder", hint)
-    splits = scan(root / train, classes=classes, hint=hint), scan(root / test, classes=classes, hint=hint)
+    splits = scan_folder(root / train, classes=classes, hint=hint), scan_folder(root / test, classes=classes, hint=hint)
     if odd := sorted(set(splits[0].classes) ^ set(splits[1].classes)):
         message = f"{root / train} and {root / test} must have the same classes (only one has {listed(odd)})"
         raise file_error(message, hint)
@@ -122,12 +121,14 @@ def try_headers(*splits: ClassFolders) -> None:
         raise SpecError(problems)
 
 
-def fitted(image: Image.Image, size: int, *, shorter: int | None = None) -> NDArray[np.uint8]:
+def centre(image: Image.Image, size: int, *, shorter: int | None = None) -> NDArray[np.uint8]:
     """Return an image resized by its shorter side to `shorter` (default: `size`), cropped at the centre: [size, size, 3]."""
-    return np.asarray(center_crop(resize(image, [shorter or size]), [size]))
+    shorter = shorter or size
+    width, height = (int(shorter * side / min(image.size)) for side in image.size)
+    return np.asarray(resize_and_crop(image, (width, height), (size, size)))
 
 
-def decoded(
+def decode_all(
     files: Sequence[str], indices: NDArray[np.intp], size: int, view: Callable[[Image.Image, int], NDArray[np.uint8]]
 ) -> NDArray[np.uint8]:
     """Return the files of some indices as pixels [n, size, size, 3]; `view` makes the pixels of (image, index)."""
@@ -147,4 +148,6 @@ class ImageFiles:
     """The shorter side before the crop; None: `size`."""
 
     def __getitem__(self, indices: NDArray[np.intp]) -> NDArray[np.uint8]:
-        return decoded(self.files, indices, self.size, lambda image, _: fitted(image, self.size, shorter=self.shorter))
+        return decode_all(
+            self.files, indices, self.size, lambda image, _: centre(image, self.size, shorter=self.shorter)
+        )

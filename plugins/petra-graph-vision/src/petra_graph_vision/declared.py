@@ -1,7 +1,4 @@
-"""The data sets that come with the package, as declarations.
-
-Decision: this module has names, options and facts alone, without torch or numpy, so that the check of a specification
-imports neither; the code that opens files is in one module for each format.
+"""The data sets of this package, as declarations without torch or numpy: what checks a specification imports neither.
 
 Every augmentation default is the one of the paper's recipe (PETRA, section 4: horizontal flip, random crop); means and
 standard deviations are those of each training set, a channel each, in [0, 1].
@@ -10,13 +7,12 @@ standard deviations are those of each training set, a channel each, in [0, 1].
 from __future__ import annotations
 
 from contextlib import suppress
-from functools import cached_property
+from pathlib import Path
 from statistics import median_low
-from typing import Any, Literal
+from typing import Any
 
 from attrs import evolve, frozen
 
-from petra_graph.catalog.datasets.files import class_folders, expanded
 from petra_graph.plugins import (
     AtLeast,
     AtMost,
@@ -28,6 +24,7 @@ from petra_graph.plugins import (
     LessThan,
     option,
 )
+from petra_graph_vision.files import class_folders, expanded
 
 
 def _root(layout: str) -> Any:
@@ -183,65 +180,6 @@ class ImageFolderOptions:
 
 
 @frozen(kw_only=True)
-class DigitsOptions:
-    """Split, augmentation and normalisation of scikit-learn's 1797 digits; there are no files."""
-
-    test_share: float = option(
-        "share of each class that is kept for the test; the run's seed does not change the choice",
-        default=0.2,
-        validator=[GreaterThan(0), LessThan(1)],
-    )
-    crop_padding: int = _crop_padding(0)
-    mean: tuple[float, ...] = _mean(0.3053)
-    std: tuple[float, ...] = _std(0.3760)
-
-
-@frozen(kw_only=True)
-class RandomOptions:
-    """The shape, type and number of the samples; no augmentation and no files."""
-
-    shape: tuple[int, ...] = option(
-        "shape of one sample", default=(3, 32, 32), validator=[Length(at_least=1), Each(AtLeast(1))]
-    )
-    dtype: Literal["uint8", "int64", "float32", "float64"] = option(
-        "element type; floats are standard normal", default="uint8"
-    )
-    levels: int = option("integer samples lie in 0 .. levels - 1", default=256, validator=AtLeast(1))
-    classes: int = option("targets lie in 0 .. classes - 1", default=10, validator=AtLeast(1))
-    target_shape: tuple[int, ...] = option(
-        "shape of one target: [] for a class a sample, [8] for a class each token of eight",
-        default=(),
-        validator=Each(AtLeast(1)),
-    )
-    train: int = option("training samples", default=4096, unit="samples", validator=AtLeast(1))
-    test: int = option("test samples", default=512, unit="samples", validator=AtLeast(1))
-
-    def __attrs_post_init__(self) -> None:
-        if self.dtype == "uint8" and self.levels > 256:  # noqa: PLR2004  the values of uint8
-            raise ValueError(f'levels must be at most 256 where dtype is "uint8" (got {self.levels})')
-
-
-@frozen(kw_only=True)
-class TorchOptions:
-    """Samples (x, y) of map-style torch Datasets. A call opens them already when the specification is checked, and reads one sample."""
-
-    train: str = option('training Dataset, or a function or class that makes it, as "my_file:make_train"', is_code=True)
-    test: str = option("test Dataset, in the same way", is_code=True)
-    classes: int | tuple[str, ...] | None = option(
-        "number of classes, or their names; default: y is no class, as in regression",
-        default=None,
-        validator=[AtLeast(1), Length(at_least=1)],
-    )
-
-    @cached_property
-    def opened(self) -> Any:
-        """The DataSet, opened once: a Dataset may read files, and its facts follow from a sample of it."""
-        from petra_graph.catalog.datasets.torch_datasets import opened
-
-        return opened(self)
-
-
-@frozen(kw_only=True)
 class _Images:
     """The facts of uint8 images of one size, as a function of the options."""
 
@@ -263,7 +201,7 @@ class _Images:
         )
 
 
-def _with_classes(options: ImageFolderOptions) -> ImageFolderOptions:
+def _count_classes(options: ImageFolderOptions) -> ImageFolderOptions:
     """Return the options with the number of class folders, if it is not given.
 
     Raises:
@@ -275,58 +213,48 @@ def _with_classes(options: ImageFolderOptions) -> ImageFolderOptions:
     return evolve(options, classes=len(class_folders(folder, classes=None, hint=options.layout)))
 
 
-def _suggested(options: ImageFolderOptions) -> ImageFolderOptions:
+def _suggest(options: ImageFolderOptions) -> ImageFolderOptions:
     """Return the options of the images found: their size, and a share for the test where root holds the class folders themselves."""
-    from petra_graph.image_files import read_sizes
+    from petra_graph.image_files import SUFFIXES, read_size
+    from petra_graph.visible_files import visible_files
 
     root = expanded(options.root)
     with suppress(OSError):  # whoever opens the folders says so
         if not any((root / split).is_dir() for split in (options.train, options.test)):
             options = evolve(options, test_share=options.test_share or _SHARE)
-        shorter = [min(size) for size in read_sizes(root, _MEASURED)]
-        options = evolve(options, size=min(median_low(shorter), _LARGEST)) if shorter else options
+
+        files = sorted(file for file in visible_files(root) if Path(file).suffix.lower() in SUFFIXES)
+        shorter = []
+        for file in files[:: max(1, len(files) // _MEASURED)]:
+            with suppress(ValueError):
+                shorter.append(min(read_size(file)))
+        if shorter:
+            options = evolve(options, size=min(median_low(shorter), _LARGEST))
     return options
 
 
-def _random_facts(options: RandomOptions) -> DataFacts:
-    return DataFacts(
-        shape=options.shape, dtype=options.dtype, classes=options.classes, target_shape=options.target_shape
-    )
-
-
-def _of_imagenet(options: ImageNetOptions) -> int | None:
-    """Return the published number; folders of other classes have another."""
-    return IMAGENET_TRAINING if options.classes == IMAGENET_CLASSES else None
-
-
-def _torch_facts(options: TorchOptions) -> DataFacts:
-    facts: DataFacts = options.opened.facts
-    return facts
-
-
-_HERE = "petra_graph.catalog.datasets"
 _SHARE, _LARGEST, _MEASURED = 0.2, 224, 100
-"""What a new spec has for a folder of images: the share for the test, the greatest size, and how many images are measured."""
+"""What a new spec has for a folder of images: the share for the test, the greatest size, and how many images are measured, spread over all."""
 IMAGENET_TRAINING, IMAGENET_CLASSES = 1_281_167, 1000
 
 CIFAR10 = DataSetDeclaration(
     summary="CIFAR-10: 60,000 images 3x32x32 of 10 classes, in its python (pickle) files.",
     options=Cifar10Options,
-    build=f"{_HERE}.pickled_sets:cifar10",
+    build="petra_graph_vision.pickled_sets:cifar10",
     training_samples=lambda _: 50_000,
     facts=_Images(channels=3, size=32, classes=10, names="airplane automobile bird cat deer dog frog horse ship truck"),
 )
 CIFAR100 = DataSetDeclaration(
     summary="CIFAR-100: 60,000 images 3x32x32 of 100 classes, in its python (pickle) files.",
     options=Cifar100Options,
-    build=f"{_HERE}.pickled_sets:cifar100",
+    build="petra_graph_vision.pickled_sets:cifar100",
     training_samples=lambda _: 50_000,
     facts=_Images(channels=3, size=32, classes=100),
 )
 FASHION_MNIST = DataSetDeclaration(
     summary="Fashion-MNIST: 70,000 grey images 1x28x28 of 10 classes, in its idx (ubyte) files.",
     options=FashionMnistOptions,
-    build=f"{_HERE}.fashion_mnist:fashion_mnist",
+    build="petra_graph_vision.fashion_mnist:fashion_mnist",
     training_samples=lambda _: 60_000,
     facts=_Images(
         channels=1,
@@ -338,44 +266,24 @@ FASHION_MNIST = DataSetDeclaration(
 IMAGENET = DataSetDeclaration(
     summary="ImageNet (ILSVRC 2012) as folders of JPEG files, a folder a class.",
     options=ImageNetOptions,
-    build=f"{_HERE}.folder_sets:imagenet",
-    training_samples=_of_imagenet,
-    read=f"{_HERE}.folder_sets:read_image",
+    build="petra_graph_vision.folder_sets:imagenet",
+    training_samples=lambda options: IMAGENET_TRAINING if options.classes == IMAGENET_CLASSES else None,
+    read="petra_graph_vision.folder_sets:read_image",
     facts=_Images(channels=3),
 )
 IMAGENET32 = DataSetDeclaration(
     summary="Downsampled ImageNet: 1,331,167 images 3x32x32 of 1000 classes, in its pickled batches.",
     options=ImageNet32Options,
-    build=f"{_HERE}.pickled_sets:imagenet32",
+    build="petra_graph_vision.pickled_sets:imagenet32",
     training_samples=lambda _: IMAGENET_TRAINING,
     facts=_Images(channels=3, size=32, classes=1000),
 )
 IMAGE_FOLDER = DataSetDeclaration(
     summary="Any images in folders, a folder a class, brought to one size.",
     options=ImageFolderOptions,
-    build=f"{_HERE}.folder_sets:image_folder",
-    completed=_with_classes,
-    suggested=_suggested,
-    read=f"{_HERE}.folder_sets:read_image",
+    build="petra_graph_vision.folder_sets:image_folder",
+    completed=_count_classes,
+    suggested=_suggest,
+    read="petra_graph_vision.folder_sets:read_image",
     facts=_Images(channels=3),
-)
-DIGITS = DataSetDeclaration(
-    summary="Handwritten digits of scikit-learn: 1,797 grey images 1x8x8 of 10 classes, real and offline.",
-    options=DigitsOptions,
-    build=f"{_HERE}.generated:digits",
-    training_samples=lambda _: 1_438,
-    facts=_Images(channels=1, size=8, classes=10),
-)
-RANDOM = DataSetDeclaration(
-    summary="Noise with random targets, for benchmarks and dry runs: nothing can be learnt from it.",
-    options=RandomOptions,
-    build=f"{_HERE}.generated:noise",
-    training_samples=lambda options: options.train,
-    facts=_random_facts,
-)
-TORCH = DataSetDeclaration(
-    summary="Your own torch Datasets with samples (x, y), named as code.",
-    options=TorchOptions,
-    build=f"{_HERE}.torch_datasets:torch_data_set",
-    facts=_torch_facts,
 )

@@ -20,10 +20,10 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from petra_graph.catalog.datasets.declared_datasets import FASHION_MNIST, FashionMnistOptions
-from petra_graph.catalog.datasets.files import check_official, expanded, file_error, find_folder
 from petra_graph.catalog.datasets.splits import image_data_set
 from petra_graph.plugins import DataSet
+from petra_graph_vision.declared import FASHION_MNIST, FashionMnistOptions
+from petra_graph_vision.files import check_official, expanded, file_error, find_folder
 
 _SPLITS = (
     ("train-images-idx3-ubyte", "train-labels-idx1-ubyte"),

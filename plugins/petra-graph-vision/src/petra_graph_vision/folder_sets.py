@@ -24,20 +24,7 @@ import torch
 from attrs import define, evolve
 from numpy.typing import NDArray
 from PIL import Image
-from torchvision.transforms.v2.functional import resized_crop
 
-from petra_graph.catalog.datasets.declared_datasets import IMAGE_FOLDER, IMAGENET, ImageFolderOptions, ImageNetOptions
-from petra_graph.catalog.datasets.files import expanded, file_error
-from petra_graph.catalog.datasets.folders import (
-    ClassFolders,
-    ImageFiles,
-    decoded,
-    fitted,
-    open_rgb,
-    scan,
-    scan_splits,
-    try_headers,
-)
 from petra_graph.catalog.datasets.splits import (
     ImageSplit,
     LabelledSplit,
@@ -50,6 +37,18 @@ from petra_graph.catalog.datasets.splits import (
 from petra_graph.errors import RunFailed, SpecError
 from petra_graph.plugins import DataSet
 from petra_graph.units import listed
+from petra_graph_vision.class_folders import (
+    ClassFolders,
+    ImageFiles,
+    centre,
+    decode_all,
+    open_rgb,
+    scan_folder,
+    scan_splits,
+    try_headers,
+)
+from petra_graph_vision.declared import IMAGE_FOLDER, IMAGENET, ImageFolderOptions, ImageNetOptions
+from petra_graph_vision.files import expanded, file_error
 
 _PERMUTATION = 2406
 """Of the images that are kept for the test; the run's seed does not change the choice."""
@@ -65,7 +64,7 @@ def image_folder(options: ImageFolderOptions) -> DataSet:
     if options.test_share is None:
         train, test = scan_splits(root, options.train, options.test, classes=classes, hint=hint)
     else:
-        every = scan(root, classes=classes, hint=hint)
+        every = scan_folder(root, classes=classes, hint=hint)
         if single := [every.classes[at] for at in np.flatnonzero(np.bincount(every.targets) == 1)]:
             raise file_error(
                 f"{root} has classes of one image, which none is left to train with: {listed(single)}", hint
@@ -101,7 +100,7 @@ def read_image(options: ImageFolderOptions | ImageNetOptions, path: Path) -> tor
         RunFailed: it cannot be decoded.
     """
     shorter = options.resize if isinstance(options, ImageNetOptions) else None
-    return as_images(fitted(open_rgb(str(path)), options.size, shorter=shorter)[np.newaxis].copy())[0]
+    return as_images(centre(open_rgb(str(path)), options.size, shorter=shorter)[np.newaxis].copy())[0]
 
 
 _SAMPLE = 2
@@ -113,9 +112,8 @@ _ATTEMPTS = 10
 
 def random_view(image: Image.Image, options: ImageNetOptions, generator: np.random.Generator) -> NDArray[np.uint8]:
     """Return a random crop, resized and mirrored with probability 1/2: [size, size, 3]."""
-    left, top, right, bottom = random_box(image.width, image.height, options.least_area, generator)
-    size = [options.size, options.size]
-    pixels = np.asarray(resized_crop(image, top, left, bottom - top, right - left, size))
+    box = random_box(image.width, image.height, options.least_area, generator)
+    pixels = np.asarray(image.crop(box).resize((options.size, options.size), Image.Resampling.BILINEAR))
     return pixels[:, ::-1] if options.flip and generator.random() < 0.5 else pixels  # noqa: PLR2004  a fair coin
 
 
@@ -154,7 +152,7 @@ class RandomViews(LabelledSplit):
         def view(image: Image.Image, index: int) -> NDArray[np.uint8]:
             return random_view(image, self.options, np.random.default_rng([seed, epoch, _SAMPLE, index]))
 
-        return as_images(decoded(self.files, indices, self.options.size, view)), self.fetch_targets(indices)
+        return as_images(decode_all(self.files, indices, self.options.size, view)), self.fetch_targets(indices)
 
 
 def imagenet(options: ImageNetOptions) -> DataSet:

@@ -22,8 +22,10 @@ import numpy as np
 from attrs import frozen
 from numpy.typing import NDArray
 
-from petra_graph.catalog.datasets.array_pickle import ArrayPickleError, read_array_pickle
-from petra_graph.catalog.datasets.declared_datasets import (
+from petra_graph.catalog.datasets.splits import image_data_set
+from petra_graph.plugins import DataSet, DataSetDeclaration
+from petra_graph_vision.array_pickle import ArrayPickleError, read_array_pickle
+from petra_graph_vision.declared import (
     CIFAR10,
     CIFAR100,
     IMAGENET32,
@@ -31,9 +33,7 @@ from petra_graph.catalog.datasets.declared_datasets import (
     Cifar100Options,
     ImageNet32Options,
 )
-from petra_graph.catalog.datasets.files import check_official, expanded, file_error, find_folder
-from petra_graph.catalog.datasets.splits import image_data_set
-from petra_graph.plugins import DataSet, DataSetDeclaration
+from petra_graph_vision.files import check_official, expanded, file_error, find_folder
 
 _SIDE = 32
 """Height and width in pixels."""
