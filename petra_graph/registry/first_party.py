@@ -31,7 +31,7 @@ OF_PLAN_FORMATS: Mapping[str, str] = dict.fromkeys(("html", "trace"), _REPORT)
 """The distribution of each format of a plan."""
 OF_PLUGINS: Mapping[str, str] = {
     **dict.fromkeys(("architectures/module", "blocks/module", "blocks/module-head"), _MODULES),
-    **dict.fromkeys(("blocks/module-part", "blocks/module-part-head"), _MODULES),
+    **dict.fromkeys(("blocks/module-part", "blocks/module-part-head", "callbacks/dual-residual-schedule"), _MODULES),
     **dict.fromkeys(("datasets/cifar10", "datasets/cifar100", "datasets/fashion-mnist"), _VISION),
     **dict.fromkeys(("datasets/image-folder", "datasets/imagenet", "datasets/imagenet32"), _VISION),
 }

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from petra_graph.plugins import AtLeast, CallbackDeclaration, Each, GreaterThan, Length, LessThan, declares, option
+from petra_graph.plugins import AtLeast, CallbackDeclaration, Each, Length, LessThan, declares, option
 
 
 def _evaluated(_: object, __: object, value: str) -> None:
@@ -53,19 +53,4 @@ class PredictionsOptions:
         "positions in the test data, counted from 0; those that an evaluation does not reach are left out",
         default=(0, 1, 2, 3),
         validator=[Length(at_least=1), Each(AtLeast(0))],
-    )
-
-
-@declares(
-    CallbackDeclaration,
-    "petra_graph.catalog.callbacks.dual_residual_schedule:DualResidualSchedule",
-    changes="weights",
-)
-class DualResidualScheduleOptions:
-    """Moves alpha and beta of dual residual blocks linearly, from their first values to others."""
-
-    alpha: float = option("value of alpha at the end", default=0.3)
-    beta: float = option("value of beta at the end", default=0.7, validator=GreaterThan(0))
-    updates: int = option(
-        "updates of a stage over which they move; they stay afterwards", default=1000, validator=AtLeast(1)
     )

@@ -8,7 +8,7 @@ from petra_graph.plugins import LoggerDeclaration, declares, option
 
 JSONL = LoggerDeclaration(
     summary="The run's own `metrics.jsonl`, which is always written: alone in the list, it means no other logger.",
-    build="petra_graph.catalog.loggers.metrics_file:MetricsFile",
+    build="petra_graph.catalog.loggers.files:MetricsFile",
 )
 TENSORBOARD = LoggerDeclaration(
     summary="Scalars for TensorBoard, in `tensorboard/` of the run's directory.",
@@ -18,13 +18,13 @@ TENSORBOARD = LoggerDeclaration(
 )
 CSV = LoggerDeclaration(
     summary="`metrics.csv` in the run's directory: epoch, step, name, value.",
-    build="petra_graph.catalog.loggers.csv_file:CsvFile",
+    build="petra_graph.catalog.loggers.files:CsvFile",
 )
 
 
 @declares(
     LoggerDeclaration,
-    "petra_graph.catalog.loggers.mlflow_run:MlflowRun",
+    "petra_graph.catalog.loggers.trackers:MlflowRun",
     requires="mlflow",
     install="pip install 'petra-graph[mlflow]'",
 )
@@ -42,7 +42,7 @@ class MlflowOptions:
 
 @declares(
     LoggerDeclaration,
-    "petra_graph.catalog.loggers.wandb_run:WandbRun",
+    "petra_graph.catalog.loggers.trackers:WandbRun",
     requires="wandb",
     install="pip install 'petra-graph[wandb]'",
 )

@@ -21,21 +21,21 @@ class F1Options:
 F1 = MetricDeclaration(
     summary="F1 score of the predicted classes; a class that is neither a target nor predicted does not count.",
     options=F1Options,
-    build="petra_graph.catalog.metrics.of_classes:F1",
+    build="petra_graph.catalog.metrics.of_scores:F1",
     share=True,
 )
 MEAN_IOU = MetricDeclaration(
     summary="Mean over the classes of intersection over union, as of pixels; a class that is neither a target nor predicted does not count.",
-    build="petra_graph.catalog.metrics.of_classes:MeanIou",
+    build="petra_graph.catalog.metrics.of_scores:MeanIou",
     share=True,
 )
 AUC = MetricDeclaration(
     summary="Area under the ROC curve, each class against the rest, mean over the classes that divide the targets; keeps all outputs on the CPU.",
-    build="petra_graph.catalog.metrics.ranking:Auc",
+    build="petra_graph.catalog.metrics.of_scores:Auc",
     share=True,
 )
 PERPLEXITY = MetricDeclaration(
     summary="Exponential of the mean cross-entropy of the targets, as of tokens.",
-    build="petra_graph.catalog.metrics.perplexity:Perplexity",
+    build="petra_graph.catalog.metrics.of_scores:Perplexity",
     better="lower",
 )

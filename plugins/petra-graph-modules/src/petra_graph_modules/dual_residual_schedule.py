@@ -11,8 +11,8 @@ import torch
 from torch import Tensor
 
 from petra_graph.blocks.couplings.residual_chain import COEFFICIENTS
-from petra_graph.catalog.callbacks.declared_callbacks import DualResidualScheduleOptions
 from petra_graph.plugins import Callback, Companion
+from petra_graph_modules.declared import DualResidualScheduleOptions
 
 
 class DualResidualSchedule(Callback):
@@ -24,12 +24,11 @@ class DualResidualSchedule(Callback):
     def at_stage(self, parameters: Mapping[str, Tensor]) -> Companion | None:
         """Return what moves the coefficients of a stage."""
         ends = {"alpha": self.options.alpha, "beta": self.options.beta}
-        moved = {name: (tensor, ends[name.rpartition("/")[2]]) for name, tensor in parameters.items() if _moves(name)}
+        moved = {}
+        for name, tensor in parameters.items():
+            if (coefficient := name.rpartition("/")[2]) in COEFFICIENTS:
+                moved[name] = tensor, ends[coefficient]
         return _Moving(moved, self.options.updates) if moved else None
-
-
-def _moves(name: str) -> bool:
-    return name.rpartition("/")[2] in COEFFICIENTS
 
 
 class _Moving(Companion):
@@ -42,7 +41,7 @@ class _Moving(Companion):
 
     @torch.no_grad()
     def updated(self, updates: int) -> None:
-        """Move to where the coefficients are after so many updates."""
+        """Move to where the coefficients are after this number of updates."""
         share = min(1.0, updates / self.updates)
         for name, (tensor, end) in self.moved.items():
             tensor.copy_(self.begun[name] * (1.0 - share) + end * share)
@@ -52,5 +51,5 @@ class _Moving(Companion):
         return self.begun
 
     def restore(self, tensors: Mapping[str, Tensor]) -> None:
-        """Go on from where they began."""
+        """Continue from where they began."""
         self.begun = dict(tensors)

@@ -1,6 +1,6 @@
-"""Events as rows of `metrics.csv`: epoch, step, name, value; a value that is not finite is empty.
+"""Events in files of the run's directory: `metrics.jsonl`, which a run writes itself before any logger is called, and `metrics.csv`.
 
-A resumed run writes the file again from `metrics.jsonl`, which ends at the checkpoint: so its rows are those lines, also where
+A resumed run writes `metrics.csv` again from `metrics.jsonl`, which ends at the checkpoint: so its rows are those lines, also if
 the logger was added in between.
 """
 
@@ -20,8 +20,18 @@ from petra_graph.plugins import NoOptions, RunInfo
 _COLUMNS = ("epoch", "step", "name", "value")
 
 
+class MetricsFile:
+    """Names `metrics.jsonl` in a list of loggers; there is nothing left to do."""
+
+    def __init__(self, _: NoOptions, __: RunInfo) -> None: ...
+
+    def record(self, *, epoch: int, step: int, values: Mapping[str, float]) -> None: ...
+
+    def close(self) -> None: ...
+
+
 class CsvFile:
-    """Rows, each there before the next event."""
+    """Rows of `metrics.csv`: epoch, step, name, value; a value that is not finite is empty. Each is there before the next event."""
 
     def __init__(self, _: NoOptions, run: RunInfo) -> None:
         self._path = run.directory / "metrics.csv"
