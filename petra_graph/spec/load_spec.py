@@ -16,7 +16,7 @@ from typing import Any
 from attrs import frozen
 
 from petra_graph.errors import Path, Problem, SpecError, Where, shown
-from petra_graph.spec.class_names import named
+from petra_graph.spec.class_names import toml_values
 from petra_graph.spec.format_versions import FORMAT, format_problem
 from petra_graph.spec.keys import LONGEST_NAME
 from petra_graph.spec.located_paths import with_located_paths
@@ -85,7 +85,7 @@ def load_values(values: Mapping[str, Any], spec_class: type[Spec] = Spec) -> Loa
     """
     import tomli_w
 
-    text = tomli_w.dumps(named(values, ""))
+    text = tomli_w.dumps(toml_values(values, ""))
     return _structured(source_layers(parse_source(text, IN_CODE)), (), "run", spec_class)
 
 

@@ -16,8 +16,7 @@ from attrs.validators import instance_of
 
 from petra_graph.spec.bounds import AtLeast, AtMost, Each, GreaterThan, Length
 from petra_graph.spec.intervals import IsInterval
-from petra_graph.spec.keys import documented, file_name, key, options, required, sizes, table, tables
-from petra_graph.spec.largest_values import (
+from petra_graph.spec.keys import (
     LARGEST_SEED,
     LEAST_RATE,
     MOST_DEPTH,
@@ -29,6 +28,14 @@ from petra_graph.spec.largest_values import (
     MOST_SAMPLES,
     MOST_SECONDS,
     MOST_WINDOW,
+    documented,
+    file_name,
+    key,
+    options,
+    required,
+    sizes,
+    table,
+    tables,
 )
 
 Kind = Literal["reversible", "buffered", "head"]

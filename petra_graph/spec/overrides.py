@@ -20,9 +20,9 @@ import attrs
 from attrs import frozen
 
 from petra_graph.errors import Path, Problem, SpecError, Where, kind_of, shown, suggestion
-from petra_graph.spec.class_names import named
+from petra_graph.spec.class_names import toml_values
 from petra_graph.spec.format_versions import format_problem
-from petra_graph.spec.largest_values import MOST_LEVELS
+from petra_graph.spec.keys import MOST_LEVELS
 from petra_graph.spec.source import LONG_INTEGER, TOO_DEEP, Source, has_long_key, levels, long_integers
 from petra_graph.spec.value_layers import OWNED, Layers, paths, plugin_name
 
@@ -133,7 +133,7 @@ def assignments(changes: Mapping[str, Any] | None) -> list[str]:
         return []
     if not isinstance(changes, Mapping):
         raise TypeError(f'changes are values by key, as in {{"run.epochs": 3}} (got {kind_of(changes)})')
-    return [Change(f"{key}={shown(named(value, key))}") for key, value in changes.items()]
+    return [Change(f"{key}={shown(toml_values(value, key))}") for key, value in changes.items()]
 
 
 def apply_overrides(layers: Layers, texts: Iterable[str]) -> tuple[Layers, tuple[Problem, ...]]:

@@ -18,7 +18,7 @@ from typing import Any
 from attrs import evolve, field, frozen
 
 from petra_graph.errors import Path, Problem, SpecError, Where, shown
-from petra_graph.spec.largest_values import MOST_LEVELS
+from petra_graph.spec.keys import MOST_LEVELS
 from petra_graph.spec.positions import Span, find_spans
 from petra_graph.spec.regular_file import open_regular
 

@@ -19,19 +19,17 @@ from typing import Any, NoReturn, get_args, get_origin
 
 import attrs
 
-from petra_graph.errors import USUAL_KEYS, Problem
+from petra_graph.errors import Problem
 from petra_graph.spec.bounds import OutOfBounds
 from petra_graph.spec.error_messages import (
     RawValue,
     mismatch,
     missing_key,
-    no_table,
     out_of_bounds,
     refused_table,
     refused_value,
     unknown_key,
 )
-from petra_graph.spec.headers import headers_by_key
 from petra_graph.spec.value_types import describe, is_list, is_literal, is_mapping, is_union, item_types, members
 
 
@@ -49,13 +47,6 @@ class Mismatch(Unreadable):
 
     def __init__(self, value: RawValue, expected: str, allowed: tuple[Any, ...] = ()) -> None:
         super().__init__([mismatch(value, expected, allowed)], allowed)
-
-
-class NoTable(Mismatch):
-    """A value is in the place of a table."""
-
-    def __init__(self, value: RawValue, cls: type | None = None, fitting: tuple[str, Any] | None = None) -> None:
-        Unreadable.__init__(self, [no_table(value, cls, fitting)])
 
 
 def read(value: RawValue, kind: Any) -> Any:
@@ -104,7 +95,7 @@ def _read_list(value: RawValue, kind: Any) -> Any:
 
 def _read_mapping(value: RawValue, kind: Any) -> dict[str, Any]:
     if not isinstance(value.raw, Mapping):
-        raise NoTable(value)
+        raise Mismatch(value, describe(kind))
     item_type = get_args(kind)[1]
     return dict(zip(value.raw, _read_items((value.item(key), item_type) for key in value.raw), strict=True))
 
@@ -141,7 +132,7 @@ def _read_class(value: RawValue, cls: type) -> Any:
     attrs.resolve_types(cls)
     fields = {attribute.name: attribute for attribute in attrs.fields(cls) if attribute.init}
     if not isinstance(value.raw, Mapping):
-        raise NoTable(value, cls, _fitting(value, fields.values()))
+        raise Mismatch(value, describe(cls))
     unknown = [key for key in value.raw if key not in fields]
     # A misspelt key was meant to be one of these, which therefore is not missing.
     misspelt = {close for key in unknown for close in get_close_matches(key, fields, n=1)}
@@ -155,26 +146,13 @@ def _read_class(value: RawValue, cls: type) -> Any:
                 problems += error.problems
         elif attribute.default is attrs.NOTHING and name not in misspelt:
             problems.append(missing_key(value, attribute))
-    problems += [unknown_key(value, key, fields, headers_by_key().get(USUAL_KEYS.get(key, key), ())) for key in unknown]
+    problems += [unknown_key(value, key, fields) for key in unknown]
     if problems:
         raise Unreadable(problems)
     try:
         return cls(**arguments)
     except Exception as error:  # a plugin's own check may raise anything
         raise Unreadable([refused_table(value, error)]) from error
-
-
-def _fitting(value: RawValue, fields: Iterable[attrs.Attribute[Any]]) -> tuple[str, Any] | None:
-    """Return the key of a table that a value fits, if the value is in the place of the table; a required key is likelier."""
-    raw = value.raw[0] if isinstance(value.raw, list) and len(value.raw) == 1 else value.raw
-    for attribute in sorted(fields, key=lambda attribute: attribute.default is not attrs.NOTHING):
-        for candidate in (value.raw, raw):
-            try:
-                _read_field(RawValue(path=(attribute.name,), raw=candidate), attribute)
-            except Unreadable:
-                continue
-            return attribute.name, candidate
-    return None
 
 
 def _read_field(value: RawValue, attribute: attrs.Attribute[Any]) -> Any:

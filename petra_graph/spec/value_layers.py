@@ -84,8 +84,10 @@ def source_layers(source: Source) -> Layers:
 
 def merge(below: Layers, above: Layers) -> Layers:
     """Return `above` laid over `below`."""
-    base = _without_other_networks(below.values, above.values)
-    base = {name: _without_owned(name, value, above.values.get(name)) for name, value in base.items()}
+    base = {name: _without_owned(name, value, above.values.get(name)) for name, value in below.values.items()}
+    for given, other in (("graph", "architecture"), ("architecture", "graph")):
+        if given in above.values:
+            base.pop(other, None)
     values = _merged(base, above.values)
     origins = {path: above.origins.get(path) or below.origins[path] for path in paths(values)}
     sources = {id(source): source for source in (*above.sources, *below.sources)}  # a file may be extended twice
@@ -116,12 +118,6 @@ def _merged(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any
         base = values.get(key)
         values[key] = _merged(base, value) if isinstance(value, Mapping) and isinstance(base, Mapping) else value
     return values
-
-
-def _without_other_networks(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
-    others = {"graph": "architecture", "architecture": "graph"}
-    dropped = {other for given, other in others.items() if given in above}
-    return {key: value for key, value in below.items() if key not in dropped}
 
 
 def _without_owned(name: str, below: Any, above: Any) -> Any:

@@ -46,8 +46,7 @@ from petra_graph.registry.first_party import OF_TABLES, how_to_install, or_missi
 from petra_graph.registry.joints import not_installed
 from petra_graph.registry.local_plugins import code_problem, missing_module
 from petra_graph.registry.registry import Registry, discover
-from petra_graph.spec.keys import IS_CODE, keys_with
-from petra_graph.spec.largest_values import NODES
+from petra_graph.spec.keys import IS_CODE, NODES, keys_with
 from petra_graph.spec.load_spec import Given, LoadedSpec, load
 from petra_graph.spec.located_paths import located_options
 from petra_graph.spec.model import InputSpec, MetricSpec, NodeSpec, PluginSpec, RequestedSchedule

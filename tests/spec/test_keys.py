@@ -6,7 +6,7 @@ import pytest
 
 from petra_graph.errors import SpecError
 from petra_graph.planning.check.check_spec import check_spec
-from petra_graph.spec.largest_values import NODES
+from petra_graph.spec.keys import NODES
 from petra_graph.spec.load_spec import default_name
 from tests.support import ROOT
 
