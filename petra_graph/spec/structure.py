@@ -14,9 +14,10 @@ from attrs import field, frozen
 from petra_graph.errors import Path, Problem, shown
 from petra_graph.spec.error_messages import RawValue
 from petra_graph.spec.format_versions import without_removed
-from petra_graph.spec.model import InputSpec, NodeSpec, PartitionSpec, PrecisionSpec, Spec, plugin_lists
+from petra_graph.spec.model import InputSpec, NodeSpec, PrecisionSpec, Spec
+from petra_graph.spec.partition import PartitionSpec
 from petra_graph.spec.strict_values import Unreadable, read
-from petra_graph.spec.value_layers import NAMED_TABLES, plugin_name
+from petra_graph.spec.value_layers import NAMED_TABLES, plugin_lists, plugin_name
 
 T = TypeVar("T")
 

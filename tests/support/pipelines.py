@@ -44,12 +44,12 @@ from petra_graph.spec.model import (
     MethodSpec,
     NodeSpec,
     OptimizerSpec,
-    PartitionSpec,
     PrecisionSpec,
     RequestedSchedule,
-    RunSpec,
     Spec,
 )
+from petra_graph.spec.partition import PartitionSpec
+from petra_graph.spec.run_tables import RunSpec
 from petra_graph.training.stage_assembly import Training, executors
 
 BLOCKS: dict[str, BlockDeclaration] = {
