@@ -15,7 +15,7 @@ from typing import Any
 
 from attrs import field, frozen
 
-from petra_graph.errors import PetraGraphError, PluginError, Problem
+from petra_graph.errors import PetraGraphError, PluginError, Problem, SpecError
 
 _PACKAGE = str(Path(__file__).parents[1])
 _MACHINERY = ("<frozen", pkgutil.__file__, importlib.__file__, str(Path(__file__).parent))
@@ -117,6 +117,19 @@ def resolve_location(location: str, failure: str) -> Any:
     """
     with author_code(failure):
         return pkgutil.resolve_name(location)
+
+
+def named_code(option: str, location: str) -> Any:
+    """Return what an option names; what importing its module raises is left to the caller's caller, which names the line.
+
+    Raises:
+        SpecError: there is no such module, or it has no such attribute.
+    """
+    try:
+        return pkgutil.resolve_name(location)
+    except (ImportError, AttributeError, ValueError) as error:
+        hint = 'write "module:attribute", of a module that can be imported'
+        raise SpecError(Problem(message=f"there is no {location}: {error}", hint=hint, path=(option,))) from error
 
 
 def find_location(location: str, failure: str) -> None:

@@ -87,9 +87,9 @@ class TorchOptions:
     @cached_property
     def opened(self) -> Any:
         """The DataSet, opened once: a Dataset may read files, and its facts follow from a sample of it."""
-        from petra_graph.catalog.datasets.torch_datasets import opened
+        from petra_graph.catalog.datasets.torch_datasets import open_datasets
 
-        return opened(self)
+        return open_datasets(self)
 
 
 _HERE = "petra_graph.catalog.datasets"

@@ -30,7 +30,8 @@ from petra_graph.graph.node_graph import NodeGraph
 from petra_graph.kinds.architecture import expand
 from petra_graph.kinds.block import BLOCK, BlockDeclaration
 from petra_graph.kinds.correction import CORRECTION, DELAY, ONCE_OPTIONS, Corrected
-from petra_graph.kinds.data_set import DataFacts, completed_options, declared_facts, declared_samples
+from petra_graph.kinds.data_set import DataFacts
+from petra_graph.kinds.declared_data import completed_options, declared_facts, declared_samples
 from petra_graph.kinds.graph_pass import GRAPH_PASS, GraphPassDeclaration
 from petra_graph.kinds.logger import LOGGER, missing_package
 from petra_graph.kinds.optimizer import OPTIMIZER
