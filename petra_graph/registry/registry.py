@@ -246,8 +246,7 @@ def _declaration(entry: Entry, kind: PluginKind) -> Declaration:
         raise PluginError(attrs.evolve(one, hint=one.hint + again) for one in error.problems) from error.__cause__
 
     broken = f"{plugin} is broken: {entry.target!r}"
-    upgrade, mend = f"upgrade {entry.distribution}", remedy(entry.distribution)
-    return read_declaration(kind, named, entry.target, names=(plugin, broken), upgrade=upgrade, mend=mend)
+    return read_declaration(kind, named, entry.target, names=(plugin, broken), distribution=entry.distribution)
 
 
 def _added(entry: Entry, known: Sequence[PluginKind]) -> PluginKind:

@@ -146,7 +146,10 @@ def _extended(source: Source, path: str, above: tuple[str, ...], known: dict[str
     chain = (*above, os.path.realpath(path))
     bases: list[Layers] = []
     names, wrong = _names(source)
-    problems = [*_of_another_format(source), *_below_headers(source), *wrong]
+    problems = [*_below_headers(source), *wrong]
+    if "format" in source.values:
+        problem = format_problem(source.values["format"], source.where(("format",)), source.values)
+        problems += [] if problem is None else [problem]
     for name, where in names:
         try:
             base = _base(path, name, where, chain, known)
@@ -178,13 +181,6 @@ def _base(path: str, name: str, where: Where, chain: tuple[str, ...], known: dic
         raise SpecError(Problem(message=message, hint=hint, where=where))
     known[key] = _extended(read_source(base, given=False), base, chain, known)
     return known[key]
-
-
-def _of_another_format(source: Source) -> list[Problem]:
-    if "format" not in source.values:
-        return []
-    problem = format_problem(source.values["format"], source.where(("format",)), source.values)
-    return [] if problem is None else [problem]
 
 
 def _below_headers(source: Source) -> list[Problem]:

@@ -117,6 +117,7 @@ def _salvage(cls: type, value: Any) -> Any:
     """Return a table read without its wrong keys, which are reported already; None where it then names no plugin."""
     if not isinstance(value, Mapping):
         return None
+    part: Any
     part, problems = structure_as(cls, value, ())
     if part is not None:
         return part
