@@ -97,7 +97,9 @@ class author_code:  # noqa: N801  it is used like a function: `with author_code(
     def __exit__(self, _kind: object, raised: BaseException | None, _traceback: object) -> None:
         if raised is None or isinstance(raised, KeyboardInterrupt | PetraGraphError):
             return
-        if self.training and (not isinstance(raised, Exception) or _out_of_memory(raised)):
+        # torch has an OutOfMemoryError of its own, on a GPU
+        is_memory = isinstance(raised, MemoryError) or type(raised).__name__ == "OutOfMemoryError"
+        if self.training and (is_memory or not isinstance(raised, Exception)):
             return
         raise self.error(blamed(self.failure if isinstance(self.failure, str) else self.failure(), raised)) from raised
 
@@ -142,7 +144,3 @@ def find_location(location: str, failure: str) -> None:
     with author_code(failure):
         if importlib.util.find_spec(module) is None:
             raise ModuleNotFoundError(f"No module named {module!r}", name=module)
-
-
-def _out_of_memory(error: BaseException) -> bool:
-    return isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError"  # torch's own, on a GPU

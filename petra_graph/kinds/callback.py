@@ -180,10 +180,6 @@ def misnamed(callback: Callback) -> Iterator[tuple[str, str]]:
             yield name, meant
 
 
-def _fits(value: object) -> bool:
-    return isinstance(value, type) and issubclass(value, Callback) and value is not Callback and takes(1)(value)
-
-
 def _declared(callback: Any, _: str) -> Mapping[str, Any]:
     stated = ("changes", "reads_weights")
     return {field: getattr(callback, field) for field in stated if hasattr(callback, field)}
@@ -196,7 +192,9 @@ CALLBACK = PluginKind(
     several=True,
     declaration=CallbackDeclaration,
     form=Form(
-        fits=_fits,
+        fits=lambda value: (
+            isinstance(value, type) and issubclass(value, Callback) and value is not Callback and takes(1)(value)
+        ),
         having="class that is a Callback",
         otherwise="is not a subclass of petra_graph.plugins.Callback that is built as cls(options)",
         hint="subclass petra_graph.plugins.Callback; or name an instance of CallbackDeclaration",

@@ -270,19 +270,11 @@ def _built_faults(plugin: Plugin, arguments: Sequence[Any], built: Any) -> Itera
     fault = facts_fault(built.facts)
     if fault:
         yield f"its facts {fault}"
-    yield from _contradictions(cast(DataSetDeclaration, plugin.declaration).facts(arguments[0]), built.facts)
-
-
-def _contradictions(declared: DataFacts, opened: DataFacts) -> Iterator[str]:
-    """Yield where an opened data set contradicts its declaration; what the declaration leaves open may be anything."""
+    declared = cast(DataSetDeclaration, plugin.declaration).facts(arguments[0])
     for one in attrs.fields(DataFacts):
-        said, found = getattr(declared, one.name), getattr(opened, one.name)
-        if said is not None and said != found:
+        said, found = getattr(declared, one.name), getattr(built.facts, one.name)
+        if said is not None and said != found:  # what the declaration leaves open may be anything
             yield f"its declaration says {one.name} = {shown(said)}, and its files {shown(found)}"
-
-
-def _declares_itself(value: object) -> bool:
-    return isinstance(value, type) and isinstance(getattr(value, "facts", None), DataFacts)
 
 
 def _declared(data: Any, name: str) -> Mapping[str, Any]:
@@ -297,7 +289,7 @@ DATA_SET = PluginKind(
     table="data",
     declaration=DataSetDeclaration,
     form=Form(
-        fits=_declares_itself,
+        fits=lambda value: isinstance(value, type) and isinstance(getattr(value, "facts", None), DataFacts),
         having="class with `facts`, as data sets are",
         otherwise="is not a class with `facts`, a DataFacts of its samples",
         hint="give it `facts = DataFacts(...)`, and the attributes `train` and `test` where it is built; or name a torch Dataset as an "

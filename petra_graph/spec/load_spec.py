@@ -15,7 +15,7 @@ from typing import Any
 
 from attrs import frozen
 
-from petra_graph.errors import Path, Problem, SpecError, Where, shown
+from petra_graph.errors import Problem, SpecError, Where, shown
 from petra_graph.spec.class_names import toml_values
 from petra_graph.spec.format_versions import FORMAT, format_problem
 from petra_graph.spec.keys import LONGEST_NAME
@@ -188,20 +188,15 @@ def _below_headers(source: Source) -> list[Problem]:
 
     What the files that it names would have given is missing then, and no further problem says more.
     """
-    return [
-        Problem(
-            message=f"extends stands below {_header(path[:-1])}, and so belongs to that table",
-            hint="write it at the top of the file, above the first [table]",
-            where=source.where(path, at_key=True),
-        )
-        for path in paths(source.values)
-        if len(path) > 1 and path[-1] == "extends" and "options" not in path
-    ]
-
-
-def _header(path: Path) -> str:
-    keys = ".".join(key for key in path if isinstance(key, str))
-    return f"[[{keys}]]" if isinstance(path[-1], int) else f"[{keys}]"
+    problems = []
+    for path in paths(source.values):
+        if len(path) > 1 and path[-1] == "extends" and "options" not in path:
+            keys = ".".join(key for key in path[:-1] if isinstance(key, str))
+            header = f"[[{keys}]]" if isinstance(path[-2], int) else f"[{keys}]"
+            message = f"extends stands below {header}, and so belongs to that table"
+            hint = "write it at the top of the file, above the first [table]"
+            problems.append(Problem(message=message, hint=hint, where=source.where(path, at_key=True)))
+    return problems
 
 
 def _names(source: Source) -> tuple[list[tuple[str, Where]], list[Problem]]:

@@ -49,55 +49,41 @@ class Mismatch(Unreadable):
         super().__init__([mismatch(value, expected, allowed)], allowed)
 
 
-def read(value: RawValue, kind: Any) -> Any:
+def read(value: RawValue, kind: Any) -> Any:  # noqa: C901, PLR0911  one case a form of type
     """Return a TOML value as a value of this type.
 
     Raises:
         Unreadable: the value, or an item inside it, does not have its type, or a validator refuses it.
     """
+    raw = value.raw
     if kind is Any:
-        return value.raw
+        return raw
     if is_union(kind):
         return _read_union(value, kind)
     if is_literal(kind):
-        return _read_literal(value, kind)
+        allowed = get_args(kind)
+        for item in allowed:
+            if type(item) is type(raw) and item == raw:
+                return item
+        raise Mismatch(value, describe(kind), allowed)
     if is_list(kind):
-        return _read_list(value, kind)
+        types = item_types(kind, len(raw)) if isinstance(raw, list | tuple) else None
+        if types is None:
+            raise Mismatch(value, describe(kind))
+        items = _read_items((value.item(index), item_type) for index, item_type in enumerate(types))
+        return items if get_origin(kind) is list else tuple(items)
     if is_mapping(kind):
-        return _read_mapping(value, kind)
-    return _read_class(value, kind) if attrs.has(kind) else _read_simple(value, kind)
-
-
-def _read_simple(value: RawValue, kind: type) -> Any:
-    accepted = (int, float) if kind is float else (kind,)
-    if type(value.raw) not in accepted:
+        if not isinstance(raw, Mapping):
+            raise Mismatch(value, describe(kind))
+        item_type = get_args(kind)[1]
+        return dict(zip(raw, _read_items((value.item(key), item_type) for key in raw), strict=True))
+    if attrs.has(kind):
+        return _read_class(value, kind)
+    if type(raw) not in ((int, float) if kind is float else (kind,)):
         raise Mismatch(value, describe(kind))
-    if kind is float and not math.isfinite(value.raw):
+    if kind is float and not math.isfinite(raw):
         raise Mismatch(value, "a finite number")
-    return kind(value.raw)
-
-
-def _read_literal(value: RawValue, kind: Any) -> Any:
-    allowed = get_args(kind)
-    for item in allowed:
-        if type(item) is type(value.raw) and item == value.raw:
-            return item
-    raise Mismatch(value, describe(kind), allowed)
-
-
-def _read_list(value: RawValue, kind: Any) -> Any:
-    types = item_types(kind, len(value.raw)) if isinstance(value.raw, list | tuple) else None
-    if types is None:
-        raise Mismatch(value, describe(kind))
-    items = _read_items((value.item(index), item_type) for index, item_type in enumerate(types))
-    return items if get_origin(kind) is list else tuple(items)
-
-
-def _read_mapping(value: RawValue, kind: Any) -> dict[str, Any]:
-    if not isinstance(value.raw, Mapping):
-        raise Mismatch(value, describe(kind))
-    item_type = get_args(kind)[1]
-    return dict(zip(value.raw, _read_items((value.item(key), item_type) for key in value.raw), strict=True))
+    return kind(raw)
 
 
 def _read_items(entries: Iterable[tuple[RawValue, Any]]) -> list[Any]:
