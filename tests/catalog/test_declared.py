@@ -11,9 +11,9 @@ from typing import Literal, get_args, get_origin, get_type_hints
 import attrs
 import pytest
 
+from petra_graph.catalog import declared as losses
 from petra_graph.catalog import lr_schedules
 from petra_graph.catalog.datasets import declared_datasets as datasets
-from petra_graph.catalog.losses import declared_losses as losses
 from petra_graph.catalog.optimizers import declared_optimizers as optimizers
 from petra_graph.kinds.block import BLOCK
 from petra_graph.kinds.data_set import DataFacts
@@ -22,12 +22,9 @@ from petra_graph.registry.registry import discover
 MODULES = [
     "datasets.declared_datasets",
     "optimizers.declared_optimizers",
-    "losses.declared_losses",
     "lr_schedules",
     "architectures",
-    "metrics.declared_metrics",
-    "loggers.declared_loggers",
-    "callbacks.declared_callbacks",
+    "declared",
 ]
 REGISTRY = discover().only(["petra-graph"])
 DECLARATIONS = [

@@ -21,7 +21,7 @@ for name in (
     "petra_graph.catalog.datasets.declared_datasets",
     "petra_graph.catalog.datasets.generated",
     "petra_graph.catalog.loggers.tensorboard",
-    "petra_graph.catalog.losses.functions",
+    "petra_graph.catalog.losses",
     "petra_graph.catalog.optimizers.torch_optimizers",
     "petra_graph.cli.main",
     "petra_graph.cli.run",

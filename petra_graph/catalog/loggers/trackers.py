@@ -11,7 +11,7 @@ import secrets
 import time
 from collections.abc import Mapping
 
-from petra_graph.catalog.loggers.declared_loggers import MlflowOptions, WandbOptions
+from petra_graph.catalog.declared import MlflowOptions, WandbOptions
 from petra_graph.plugins import RunInfo
 from petra_graph.spec.value_types import flat
 

@@ -9,8 +9,8 @@ import torch
 from torch.nn import functional
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from petra_graph.catalog.losses.declared_losses import CrossEntropyOptions
-from petra_graph.catalog.losses.functions import CrossEntropy, MeanSquaredError
+from petra_graph.catalog.declared import CrossEntropyOptions
+from petra_graph.catalog.losses import CrossEntropy, MeanSquaredError
 from petra_graph.kinds.declaration import NoOptions
 
 PLAIN = CrossEntropy(CrossEntropyOptions())

@@ -8,7 +8,7 @@ import torch
 from attrs import frozen
 from torch.nn import functional
 
-from petra_graph.catalog.losses.declared_losses import CrossEntropyOptions
+from petra_graph.catalog.declared import CrossEntropyOptions
 from petra_graph.plugins import NoOptions
 
 _PASSED_OVER = -100

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch.nn import functional
 
-from petra_graph.catalog.metrics.declared_metrics import F1Options
+from petra_graph.catalog.declared import F1Options
 from petra_graph.plugins import NoOptions
 
 _PASSED_OVER = -100
