@@ -121,7 +121,7 @@ def __getattr__(name: str) -> Any:
     from importlib import import_module
 
     if name not in __all__:
-        from petra_graph.registry.added_names import added_name
+        from petra_graph.registry.joints import added_name
 
         return added_name(__name__, name)
     return getattr(import_module(_ELSEWHERE.get(name, "petra_graph.api")), name)

@@ -14,14 +14,12 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
 from PIL import Image, UnidentifiedImageError
 from PIL.ExifTags import Base
-
-from petra_graph.visible_files import visible_files
 
 SUFFIXES = frozenset({".bmp", ".gif", ".jpeg", ".jpg", ".pgm", ".png", ".ppm", ".tif", ".tiff", ".webp"})
 _DECODERS = ("JPEG", "PNG", "BMP", "GIF", "PPM", "TIFF", "WEBP")
@@ -53,20 +51,6 @@ def read_size(file: str | Path) -> tuple[int, int]:
         return image.size
 
 
-def read_sizes(folder: Path, most: int) -> list[tuple[int, int]]:
-    """Return the sizes of some images below a folder, spread over all in the order of their names; files that cannot be read are left out.
-
-    Raises:
-        OSError: a folder cannot be read.
-    """
-    files = sorted(file for file in visible_files(folder) if Path(file).suffix.lower() in SUFFIXES)
-    sizes = []
-    for file in files[:: max(1, len(files) // most)]:
-        with suppress(ValueError):
-            sizes.append(read_size(file))
-    return sizes
-
-
 def decode(file: str | Path, mode: str = "RGB") -> Image.Image:
     """Return the first picture of a file in one of PIL's modes of eight bits.
 
@@ -77,6 +61,12 @@ def decode(file: str | Path, mode: str = "RGB") -> Image.Image:
         image.load()
         turn, pixels = _turn(image), eight_bits(image)
         return (pixels if turn is None else pixels.transpose(turn)).convert(mode)
+
+
+def resize_and_crop(image: Image.Image, resized: tuple[int, int], size: tuple[int, int]) -> Image.Image:
+    """Return an image resized to a width and height, and cropped at the centre to others, as torchvision does both."""
+    left, top = (round((side - part) / 2) for side, part in zip(resized, size, strict=True))
+    return image.resize(resized, Image.Resampling.BILINEAR).crop((left, top, left + size[0], top + size[1]))
 
 
 def eight_bits(image: Image.Image) -> Image.Image:

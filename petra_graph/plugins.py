@@ -32,6 +32,7 @@ every kind: `petra-graph check` and `petra_graph_conformance`. The guide is plug
 from petra_graph.errors import Problem as Problem
 from petra_graph.errors import SpecError as SpecError
 from petra_graph.kinds.architecture import ArchitectureDeclaration as ArchitectureDeclaration
+from petra_graph.kinds.author_code import named_code as named_code
 from petra_graph.kinds.block import BlockDeclaration as BlockDeclaration
 from petra_graph.kinds.callback import Callback as Callback
 from petra_graph.kinds.callback import CallbackDeclaration as CallbackDeclaration
@@ -61,7 +62,6 @@ from petra_graph.kinds.metric import Metric as Metric
 from petra_graph.kinds.metric import MetricDeclaration as MetricDeclaration
 from petra_graph.kinds.metric import Scale as Scale
 from petra_graph.kinds.metric import scale_of as scale_of
-from petra_graph.kinds.named_code import named_code as named_code
 from petra_graph.kinds.optimizer import BuildOptimizer as BuildOptimizer
 from petra_graph.kinds.optimizer import OptimizerDeclaration as OptimizerDeclaration
 from petra_graph.kinds.optimizer import ParameterGroups as ParameterGroups

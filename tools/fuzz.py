@@ -134,8 +134,8 @@ def plans(dice: random.Random) -> tuple[Made, Read]:
 
 def pickles(dice: random.Random) -> tuple[Made, Read]:
     import numpy as np
+    from petra_graph_vision.array_pickle import ArrayPickleError, read_array_pickle
 
-    from petra_graph.catalog.datasets.array_pickle import ArrayPickleError, read_array_pickle
     from petra_graph.errors import SpecError
 
     entry = {"data": np.arange(24, dtype=np.uint8).reshape(2, 12), "labels": [1, np.int64(2)], "mean": np.ones(3)}
@@ -151,7 +151,7 @@ def pickles(dice: random.Random) -> tuple[Made, Read]:
 
 
 def idx(dice: random.Random) -> tuple[Made, Read]:
-    from petra_graph.catalog.datasets.fashion_mnist import read_idx
+    from petra_graph_vision.fashion_mnist import read_idx
 
     plain = bytes([0, 0, 8, 3]) + struct.pack(">III", 2, 3, 4) + bytes(24)
     packed = gzip.compress(plain)
@@ -166,9 +166,8 @@ def idx(dice: random.Random) -> tuple[Made, Read]:
 
 
 def images(dice: random.Random) -> tuple[Made, Read]:
+    from petra_graph_vision.class_folders import centre, open_rgb
     from PIL import Image
-
-    from petra_graph.catalog.datasets.folders import fitted, open_rgb
 
     whole, exif = [], Image.Exif()
     exif[274] = 6
@@ -178,7 +177,7 @@ def images(dice: random.Random) -> tuple[Made, Read]:
         written = io.BytesIO()
         noise.convert(mode).save(written, form, **({"exif": exif} if form in {"PNG", "JPEG", "TIFF", "WEBP"} else {}))
         whole.append(written.getvalue())
-    return (damaged(dice, dice.choice(whole)) for _ in iter(int, 1)), lambda path: fitted(open_rgb(str(path)), 16)
+    return (damaged(dice, dice.choice(whole)) for _ in iter(int, 1)), lambda path: centre(open_rgb(str(path)), 16)
 
 
 def profiles(dice: random.Random) -> tuple[Made, Read]:

@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from petra_graph_vision.class_folders import ClassFolders, ImageFiles, scan_splits
 
-from petra_graph.catalog.datasets.folders import ClassFolders, ImageFiles, scan_splits
 from petra_graph.errors import PetraGraphError
 
 _BATCHES = 5

@@ -23,7 +23,7 @@ class PlanView:
 
     def html(self) -> str:
         """Return the plan as one page that needs no other file; petra-graph-report writes it."""
-        from petra_graph.registry.plan_formats import writer_of
+        from petra_graph.registry.joints import writer_of
 
         return writer_of("html")(self.document)
 

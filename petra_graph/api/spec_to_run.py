@@ -55,8 +55,8 @@ def make_spec(nodes: Sequence[Mapping[str, Any]] | None = None, *, module: Any =
         SpecError: keys or values are wrong; the error has all problems. Plugins are checked when the specification is planned or run.
     """
     from petra_graph.errors import SpecError
-    from petra_graph.registry.added_names import MODULE_TABLE, added_name
     from petra_graph.registry.first_party import OF_NAMES, how_to_install, or_missing
+    from petra_graph.registry.joints import MODULE_TABLE, added_name
     from petra_graph.registry.registry import discover
     from petra_graph.spec.load_spec import load_values
 

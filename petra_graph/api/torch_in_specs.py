@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from petra_graph.errors import kind_of
-from petra_graph.spec.class_names import name_of
+from petra_graph.spec.class_names import find_name
 
 
 def from_torch(train: Any, test: Any, *, classes: int | Sequence[str] | None = None, **more: Any) -> dict[str, Any]:
@@ -26,7 +26,7 @@ def from_torch(train: Any, test: Any, *, classes: int | Sequence[str] | None = N
     Raises:
         SpecError: a Dataset has no name by which a run finds it again. What is wrong with it is told when the run is planned.
     """
-    options = {"train": name_of(train), "test": name_of(test), "classes": classes}
+    options = {"train": find_name(train), "test": find_name(test), "classes": classes}
     return {"name": "torch", "options": options, **more}
 
 

@@ -14,7 +14,8 @@ from attrs import frozen
 
 from petra_graph.errors import Problem, SpecError, shown, suggestion
 from petra_graph.kinds.all_kinds import KINDS
-from petra_graph.kinds.data_set import DataSetDeclaration, completed_options, declared_facts, suggested_options
+from petra_graph.kinds.data_set import DataSetDeclaration
+from petra_graph.kinds.declared_data import completed_options, declared_facts, suggested_options
 from petra_graph.kinds.plugin import FIRST_PARTY, Plugin, read_options
 from petra_graph.planning.check.check_spec import check_spec
 from petra_graph.planning.check.checked_spec import CheckedSpec

@@ -157,7 +157,7 @@ def _with_key(error: click.ClickException) -> click.ClickException:
     if all(parameter.name != "overrides" for parameter in error.ctx.command.params):
         return error
     from petra_graph.errors import USUAL_KEYS
-    from petra_graph.spec.headers import headers_by_key
+    from petra_graph.spec.error_messages import headers_by_key
 
     name, headers = error.option_name.lstrip("-").replace("-", "_"), headers_by_key()
     name = USUAL_KEYS.get(name, name)

@@ -126,7 +126,7 @@ def _form(given: str | None, tables: list[str], parts: dict[str, bool], *, as_js
         raise click.UsageError(f"--json is --format json: leave out --format {given}, or --json.")
     form = "json" if as_json else given or "text"
     if form not in {"text", "json"}:
-        from petra_graph.registry.plan_formats import writer_of
+        from petra_graph.registry.joints import writer_of
 
         writer_of(form)
     if tables == ["--expand"] and form != "text":
@@ -150,7 +150,7 @@ def _shown(document: Any, form: str, output: Path | None, *, stages: bool, verbo
 def _written(document: Any, form: str) -> str:
     if form == "json":
         return json_text(document)
-    from petra_graph.registry.plan_formats import writer_of
+    from petra_graph.registry.joints import writer_of
 
     return writer_of(form)(document)
 

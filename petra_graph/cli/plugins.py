@@ -48,7 +48,7 @@ def list_plugins(group: str | None, as_json: bool) -> None:
 
 def _tell_of_damage(registry: Registry) -> Registry:
     """Say on stderr whose entry points cannot be read, lie in groups that do not exist, or add kinds that are broken."""
-    for problem in (*(misplaced.problem for misplaced in registry.misplaced), *registry.broken_kinds):
+    for problem in (*(misplaced for _, misplaced in registry.misplaced), *registry.broken_kinds):
         echo(str(problem), err=True)
     for distribution in registry.unreadable:
         echo(f"{distribution}: its entry points cannot be read\n    help: reinstall it, or remove it", err=True)

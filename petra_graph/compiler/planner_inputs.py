@@ -27,7 +27,8 @@ from petra_graph.program.placement import Partition
 from petra_graph.program.schedule import Policy
 from petra_graph.program.stage_bytes import StageBytes
 from petra_graph.program.stage_program import StageProgram
-from petra_graph.spec.model import PrecisionSpec, Products, RequestedSchedule, Spec, Transport
+from petra_graph.spec.model import PrecisionSpec, Products, RequestedSchedule, Spec
+from petra_graph.spec.run_tables import Transport
 
 
 @frozen(kw_only=True)

@@ -19,14 +19,8 @@ from petra_graph.program.placement import Partition
 from petra_graph.program.schedule import schedule_text
 from petra_graph.program.stage_program import StageProgram
 from petra_graph.spec.intervals import interval
-from petra_graph.spec.model import (
-    ClipSpec,
-    MethodSpec,
-    PartitionSpec,
-    PrecisionSpec,
-    RequestedSchedule,
-    Spec,
-)
+from petra_graph.spec.model import ClipSpec, MethodSpec, PrecisionSpec, RequestedSchedule, Spec
+from petra_graph.spec.partition import PartitionSpec
 from petra_graph.units import noun, plural
 
 _DATA_PARALLEL = {"ddp", "dp", "fsdp", "data-parallel"}

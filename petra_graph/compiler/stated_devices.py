@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from petra_graph.program.device_types import DEVICE_TYPES, OPERATION_SECONDS, DeviceType, Link
-from petra_graph.spec.model import DeviceSpec, PartitionSpec
+from petra_graph.spec.partition import DeviceSpec, PartitionSpec
 from petra_graph.units import byte_count
 
 

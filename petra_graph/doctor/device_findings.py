@@ -20,11 +20,15 @@ _SECONDS = 180.0
 """The longest that importing torch may take."""
 _PROBE = """
 import json, sys
-import torch, torchvision
-from torchvision.ops import nms
-nms(torch.zeros(1, 4), torch.zeros(1), 0.5)
+import torch
+try:
+    import torchvision
+    from torchvision.ops import nms
+    nms(torch.zeros(1, 4), torch.zeros(1), 0.5)
+except ModuleNotFoundError:
+    torchvision = None
 found = {
-    "torch": torch.__version__, "torchvision": torchvision.__version__, "threads": torch.get_num_threads(),
+    "torch": torch.__version__, "torchvision": torchvision and torchvision.__version__, "threads": torch.get_num_threads(),
     "cuda": torch.version.cuda, "hip": torch.version.hip, "distributed": torch.distributed.is_available(), "gpus": [], "error": "",
 }
 if found["distributed"]:
@@ -72,7 +76,8 @@ def examine_devices(
         yield finding("torch", "broken", fault, remedy=remedy)
         return
     kind = f"CUDA {found['cuda']}" if found["cuda"] else f"ROCm {found['hip']}" if found["hip"] else "CPU only"
-    text = f"{found['torch']} ({kind}) and torchvision {found['torchvision']}, {plural(found['threads'], 'thread')}"
+    vision = f" and torchvision {found['torchvision']}" if found["torchvision"] else ""
+    text = f"{found['torch']} ({kind}){vision}, {plural(found['threads'], 'thread')}"
     yield finding("torch", "ok", text)
     yield _distributed(found)
     if found.get("gloo"):

@@ -36,9 +36,8 @@ def examine_plugins(
     yield from _distributions(registry)
     for name in registry.unreadable:
         yield finding(name, "broken", "its entry points cannot be read", remedy="reinstall it, or remove it")
-    for one in registry.misplaced:
-        problem = one.problem
-        yield finding(one.entry.distribution, "broken", problem.message, remedy=problem.hint)
+    for entry, problem in registry.misplaced:
+        yield finding(entry.distribution, "broken", problem.message, remedy=problem.hint)
     for problem in registry.broken_kinds:
         yield finding("kinds", "broken", problem.message, remedy=problem.hint)
     yield from _taken(registry)

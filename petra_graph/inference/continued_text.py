@@ -16,7 +16,7 @@ from petra_graph.inference.sampling_options import SamplingOptions
 from petra_graph.inference.saved_run import SavedRun
 from petra_graph.inference.trained_network import Network
 from petra_graph.kinds.author_code import author_code
-from petra_graph.kinds.data_set import codec_of
+from petra_graph.kinds.declared_data import codec_of
 from petra_graph.kinds.tensor_trees import main
 
 

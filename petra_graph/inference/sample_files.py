@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from petra_graph.errors import Problem, RunFailed, SpecError
-from petra_graph.image_files import SUFFIXES, decode
+from petra_graph.image_files import SUFFIXES, decode, resize_and_crop
 from petra_graph.kinds.author_code import author_code, resolve_location
 from petra_graph.kinds.data_set import DataFacts, DataSetDeclaration
 from petra_graph.planning.check.checked_spec import ConfiguredPlugin
@@ -127,8 +127,6 @@ def _read(file: str, data: ConfiguredPlugin, facts: DataFacts) -> Samples:
 
 
 def _image(path: Path, file: str, facts: DataFacts) -> Samples:
-    from torchvision.transforms.v2.functional import center_crop, pil_to_tensor, resize
-
     if len(facts.shape) != 3 or facts.dtype != "uint8" or facts.shape[0] not in _MODES:  # noqa: PLR2004
         raise SpecError(
             f"{file} is an image, and the network reads {facts.dtype} {list(facts.shape)}", "give arrays (.npy)"
@@ -139,11 +137,10 @@ def _image(path: Path, file: str, facts: DataFacts) -> Samples:
     if picture.size != (width, height):
         note = f"resized and cropped from {picture.width} x {picture.height}"
         scale = max(height / picture.height, width / picture.width)
-        picture = resize(
-            picture, [max(height, round(picture.height * scale)), max(width, round(picture.width * scale))]
-        )
-        picture = center_crop(picture, [height, width])
-    return Samples(name=file, values=pil_to_tensor(picture).unsqueeze(0), note=note)
+        resized = max(width, round(picture.width * scale)), max(height, round(picture.height * scale))
+        picture = resize_and_crop(picture, resized, (width, height))
+    pixels = torch.from_numpy(np.array(picture)).view(1, height, width, channels)
+    return Samples(name=file, values=pixels.permute(0, 3, 1, 2), note=note)
 
 
 def _array(array: NDArray[np.generic], file: str, facts: DataFacts) -> Tensor:

@@ -32,17 +32,14 @@ def expand(plugin: Plugin, options: Any, facts: DataFacts) -> tuple[NodeSpec, ..
     build = load(plugin)
     with author_code(f"{plugin.owned} cannot be written out as nodes"):
         made = build(options, facts)
-    plugin.refuse(_nodes_fault(made))
-    return tuple(made)
-
-
-def _nodes_fault(made: Any) -> str:
     if not isinstance(made, tuple | list):
-        return f"its build returns {described(made)}, not a tuple of NodeSpec"
+        raise plugin.broken(f"its build returns {described(made)}, not a tuple of NodeSpec")
     if not made:
-        return "its build returns no node"
-    others = [node for node in made if not isinstance(node, NodeSpec)]
-    return f"its build returns {described(others[0])} among its nodes, not a NodeSpec" if others else ""
+        raise plugin.broken("its build returns no node")
+    for node in made:
+        if not isinstance(node, NodeSpec):
+            raise plugin.broken(f"its build returns {described(node)} among its nodes, not a NodeSpec")
+    return tuple(made)
 
 
 ARCHITECTURE = PluginKind(

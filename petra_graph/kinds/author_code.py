@@ -15,7 +15,7 @@ from typing import Any
 
 from attrs import field, frozen
 
-from petra_graph.errors import PetraGraphError, PluginError, Problem
+from petra_graph.errors import PetraGraphError, PluginError, Problem, SpecError
 
 _PACKAGE = str(Path(__file__).parents[1])
 _MACHINERY = ("<frozen", pkgutil.__file__, importlib.__file__, str(Path(__file__).parent))
@@ -97,7 +97,9 @@ class author_code:  # noqa: N801  it is used like a function: `with author_code(
     def __exit__(self, _kind: object, raised: BaseException | None, _traceback: object) -> None:
         if raised is None or isinstance(raised, KeyboardInterrupt | PetraGraphError):
             return
-        if self.training and (not isinstance(raised, Exception) or _out_of_memory(raised)):
+        # torch has an OutOfMemoryError of its own, on a GPU
+        is_memory = isinstance(raised, MemoryError) or type(raised).__name__ == "OutOfMemoryError"
+        if self.training and (is_memory or not isinstance(raised, Exception)):
             return
         raise self.error(blamed(self.failure if isinstance(self.failure, str) else self.failure(), raised)) from raised
 
@@ -119,6 +121,19 @@ def resolve_location(location: str, failure: str) -> Any:
         return pkgutil.resolve_name(location)
 
 
+def named_code(option: str, location: str) -> Any:
+    """Return what an option names; what importing its module raises is left to the caller's caller, which names the line.
+
+    Raises:
+        SpecError: there is no such module, or it has no such attribute.
+    """
+    try:
+        return pkgutil.resolve_name(location)
+    except (ImportError, AttributeError, ValueError) as error:
+        hint = 'write "module:attribute", of a module that can be imported'
+        raise SpecError(Problem(message=f"there is no {location}: {error}", hint=hint, path=(option,))) from error
+
+
 def find_location(location: str, failure: str) -> None:
     """Look whether there is a module as "module:attribute" names it, and import only the packages around it.
 
@@ -129,7 +144,3 @@ def find_location(location: str, failure: str) -> None:
     with author_code(failure):
         if importlib.util.find_spec(module) is None:
             raise ModuleNotFoundError(f"No module named {module!r}", name=module)
-
-
-def _out_of_memory(error: BaseException) -> bool:
-    return isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError"  # torch's own, on a GPU

@@ -16,20 +16,17 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any, Literal, cast, get_args
 
-from attrs import define, field, frozen
+from attrs import frozen
 
-from petra_graph.errors import PluginError, shown
 from petra_graph.kinds.declaration import Declaration, described, expect_among
 from petra_graph.kinds.expected_calls import call_faults, calls_of, public_methods
 from petra_graph.kinds.listener import Listener
 from petra_graph.kinds.plugin import Plugin
 from petra_graph.kinds.plugin_kind import Form, PluginKind, takes
 from petra_graph.kinds.tensor_trees import Tree
-from petra_graph.units import listed
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -166,60 +163,6 @@ _ALIKE = 0.8
 """How similar a method that nothing calls is to the one that is likely meant."""
 
 
-@define(eq=False)
-class ReadOnly:
-    """Tensors of stages that a callback of a run may read: where it writes to one, the call says so.
-
-    A write moves a tensor's version, which every call compares. One through `.data` does not, so that the first call of each
-    method compares the values, too.
-    """
-
-    plugin: Plugin
-    tensors: Mapping[str, Tensor]
-    """By their names in the file of weights."""
-    _seen: set[str] = field(factory=set, init=False)
-    """The methods that have been called."""
-
-    @contextmanager
-    def during(self, method: str, given: Mapping[str, Tensor]) -> Iterator[None]:
-        """Call a method, with tensors that are `given` to it alone.
-
-        Raises:
-            PluginError: it wrote to a tensor.
-        """
-        tensors, values = {**self.tensors, **given}, method not in self._seen
-        self._seen.add(method)
-        before = [_mark(tensor, values=values) for tensor in tensors.values()]
-        yield
-        pairs = zip(tensors.items(), before, strict=True)
-        written = [shown(name) for (name, tensor), mark in pairs if _mark(tensor, values=values) != mark]
-        if written:
-            declared = cast(CallbackDeclaration, self.plugin.declaration).changes
-            found = f'its {method} wrote to {listed(written)}, and its declaration says changes = "{declared}"'
-            raise PluginError(f"{self.plugin.owned} breaks a promise (changes): {found}", _COPY)
-
-
-_COPY = 'copy what is to be changed, as in parameter.detach().clone(); a companion may write where changes = "weights"'
-
-
-def _mark(tensor: Tensor, *, values: bool) -> tuple[int | None, ...]:
-    """Return what tells whether a tensor, or its gradient, has been written to."""
-    import torch
-
-    gradient = tensor.grad if tensor.is_leaf else None
-    versions = tensor._version, None if gradient is None else gradient._version  # noqa: SLF001  torch has no public name
-    if not values:
-        return tensor.data_ptr(), *versions
-    if tensor.is_cuda:
-        torch.cuda.synchronize(tensor.device)  # an update may be under way
-    words = tensor.detach().reshape(-1).view(getattr(torch, _WORDS[tensor.itemsize]))
-    return tensor.data_ptr(), *versions, int(words.sum(dtype=torch.int64))
-
-
-_WORDS = {1: "uint8", 2: "int16", 4: "int32", 8: "int64", 16: "int64"}
-"""Integers of a tensor's bits, by the bytes of an element."""
-
-
 def misnamed(callback: Callback) -> Iterator[tuple[str, str]]:
     """Yield methods that nothing calls, each with the name that is likely meant, or "".
 
@@ -237,10 +180,6 @@ def misnamed(callback: Callback) -> Iterator[tuple[str, str]]:
             yield name, meant
 
 
-def _fits(value: object) -> bool:
-    return isinstance(value, type) and issubclass(value, Callback) and value is not Callback and takes(1)(value)
-
-
 def _declared(callback: Any, _: str) -> Mapping[str, Any]:
     stated = ("changes", "reads_weights")
     return {field: getattr(callback, field) for field in stated if hasattr(callback, field)}
@@ -253,7 +192,9 @@ CALLBACK = PluginKind(
     several=True,
     declaration=CallbackDeclaration,
     form=Form(
-        fits=_fits,
+        fits=lambda value: (
+            isinstance(value, type) and issubclass(value, Callback) and value is not Callback and takes(1)(value)
+        ),
         having="class that is a Callback",
         otherwise="is not a subclass of petra_graph.plugins.Callback that is built as cls(options)",
         hint="subclass petra_graph.plugins.Callback; or name an instance of CallbackDeclaration",

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol, cast, get_args
 import attrs
 from attrs import field, frozen
 
-from petra_graph.errors import SpecError, shown
-from petra_graph.kinds.author_code import author_code, resolve_location
+from petra_graph.errors import shown
 from petra_graph.kinds.declaration import LOCATION, Declaration, described
 from petra_graph.kinds.expected_calls import ExpectedCall, call_faults
 from petra_graph.kinds.plugin import Plugin
@@ -252,83 +251,6 @@ class DataSet(Protocol):
         """The declaration's facts, completed from the files."""
 
 
-def declared_facts(plugin: Plugin, options: Any) -> DataFacts:
-    """Return the facts that a data set's declaration gives.
-
-    Raises:
-        PluginError: its function failed, or did not return facts that samples could have.
-    """
-    declaration = cast(DataSetDeclaration, plugin.declaration)
-    with author_code(f"{plugin.owned} cannot say what its samples are"):
-        facts = declaration.facts(options)
-    if fault := facts_fault(facts):
-        raise plugin.broken(f"the facts of its declaration {fault}")
-    return facts
-
-
-def completed_options(plugin: Plugin, options: Any) -> Any:
-    """Return a data set's options, where what only its files tell is filled in.
-
-    Raises:
-        SpecError: files are missing; paths count from the options.
-        PluginError: its function failed, or did not return such options.
-    """
-    return _changed_options(plugin, options, "completed", "complete its options")
-
-
-def suggested_options(plugin: Plugin, options: Any) -> Any:
-    """Return a data set's options as its files suggest them; errors as of `completed_options`."""
-    return _changed_options(plugin, options, "suggested", "suggest options")
-
-
-def _changed_options(plugin: Plugin, options: Any, name: str, act: str) -> Any:
-    change = getattr(plugin.declaration, name)
-    if change is None:
-        return options
-    with author_code(f"{plugin.owned} cannot {act}"):
-        found = change(options)
-    if not isinstance(found, type(options)):
-        raise plugin.broken(f"`{name}` of its declaration returns {described(found)}, not its options")
-    return found
-
-
-def codec_of(plugin: Plugin, options: Any, facts: DataFacts) -> TextCodec:
-    """Return the codec of a data set's text; `facts` are those of the opened data set.
-
-    Raises:
-        SpecError: its samples are not text.
-        PluginError: its function failed.
-    """
-    location = cast(DataSetDeclaration, plugin.declaration).codec
-    if location is None:
-        raise SpecError(
-            f"{plugin} is not text: it does not say how a text becomes tokens",
-            "use a run of a network that was trained on text",
-        )
-    make = resolve_location(location, f"{plugin.owned} cannot read text")
-    with author_code(f"{plugin.owned} cannot read text"):
-        codec: TextCodec = make(options, facts)
-    return codec
-
-
-def declared_samples(plugin: Plugin, options: Any) -> int | None:
-    """Return the number of training samples that a data set's declaration gives; None where it does not say.
-
-    Raises:
-        PluginError: its function failed, or did not return a number.
-    """
-    count = cast(DataSetDeclaration, plugin.declaration).training_samples
-    if count is None:
-        return None
-    with author_code(f"{plugin.owned} cannot say how many samples it has"):
-        found = _plain(count(options))
-    if found is not None and (not isinstance(found, int) or found < 0):
-        raise plugin.broken(
-            f"`training_samples` of its declaration returns {described(found)}, not a number of samples"
-        )
-    return found
-
-
 def _built_faults(plugin: Plugin, arguments: Sequence[Any], built: Any) -> Iterator[str]:
     for name in ("train", "test", "facts"):
         if not hasattr(built, name):
@@ -348,19 +270,11 @@ def _built_faults(plugin: Plugin, arguments: Sequence[Any], built: Any) -> Itera
     fault = facts_fault(built.facts)
     if fault:
         yield f"its facts {fault}"
-    yield from _contradictions(cast(DataSetDeclaration, plugin.declaration).facts(arguments[0]), built.facts)
-
-
-def _contradictions(declared: DataFacts, opened: DataFacts) -> Iterator[str]:
-    """Yield where an opened data set contradicts its declaration; what the declaration leaves open may be anything."""
+    declared = cast(DataSetDeclaration, plugin.declaration).facts(arguments[0])
     for one in attrs.fields(DataFacts):
-        said, found = getattr(declared, one.name), getattr(opened, one.name)
-        if said is not None and said != found:
+        said, found = getattr(declared, one.name), getattr(built.facts, one.name)
+        if said is not None and said != found:  # what the declaration leaves open may be anything
             yield f"its declaration says {one.name} = {shown(said)}, and its files {shown(found)}"
-
-
-def _declares_itself(value: object) -> bool:
-    return isinstance(value, type) and isinstance(getattr(value, "facts", None), DataFacts)
 
 
 def _declared(data: Any, name: str) -> Mapping[str, Any]:
@@ -375,7 +289,7 @@ DATA_SET = PluginKind(
     table="data",
     declaration=DataSetDeclaration,
     form=Form(
-        fits=_declares_itself,
+        fits=lambda value: isinstance(value, type) and isinstance(getattr(value, "facts", None), DataFacts),
         having="class with `facts`, as data sets are",
         otherwise="is not a class with `facts`, a DataFacts of its samples",
         hint="give it `facts = DataFacts(...)`, and the attributes `train` and `test` where it is built; or name a torch Dataset as an "

@@ -117,11 +117,6 @@ def rate_ratios(optimizer: torch.optim.Optimizer, base: float) -> tuple[float, .
     return tuple(ratio(group.get("lr", base)) for group in optimizer.param_groups)
 
 
-def has_staleness(optimizer: torch.optim.Optimizer) -> bool:
-    """Whether a group has the key "staleness", which then has the delay of the update at every step."""
-    return any("staleness" in group for group in optimizer.param_groups)
-
-
 def set_rates(optimizer: torch.optim.Optimizer, rate: float, ratios: Iterable[float], staleness: float) -> None:
     """Give each group its multiple of a learning rate, and the delay of the update in updates where it has the key "staleness".
 
@@ -193,12 +188,12 @@ def evaluated_weights_fault(parameter: Tensor, weights: Any) -> str:
 
     if not isinstance(weights, torch.Tensor):
         return f"its evaluated_weights returns {described(weights)}, not a tensor"
-    came, wanted = (f"{list(one.shape)} in {_name_of(one.dtype)}" for one in (weights, parameter))
+    came, wanted = _form(weights), _form(parameter)
     return "" if came == wanted else f"its evaluated_weights returns {came} for a parameter {wanted}"
 
 
-def _name_of(dtype: torch.dtype) -> str:
-    return str(dtype).removeprefix("torch.")
+def _form(tensor: Tensor) -> str:
+    return f"{list(tensor.shape)} in {str(tensor.dtype).removeprefix('torch.')}"
 
 
 def predicts(optimizer: torch.optim.Optimizer | None) -> bool:
@@ -213,7 +208,9 @@ def estimates(optimizer: torch.optim.Optimizer | None) -> bool:
 
 def needs_delays(optimizer: torch.optim.Optimizer | None) -> bool:
     """Whether the executor counts the delays of a stage: for the "staleness" of groups, for predictions, or for estimates."""
-    return optimizer is not None and (has_staleness(optimizer) or predicts(optimizer) or estimates(optimizer))
+    if optimizer is None:
+        return False
+    return predicts(optimizer) or estimates(optimizer) or any("staleness" in group for group in optimizer.param_groups)
 
 
 def asks_for_delay(plugin: Plugin, options: Any) -> bool:
@@ -243,7 +240,7 @@ def weights_of_delay_fault(method: str, parameters: Sequence[Tensor], answer: An
         seen.add(id(parameter))
         if not isinstance(weights, torch.Tensor):
             return f"{said} {described(weights)} for a parameter, not a tensor"
-        came, wanted = (f"{list(one.shape)} in {_name_of(one.dtype)} on {one.device}" for one in (weights, parameter))
+        came, wanted = (f"{_form(one)} on {one.device}" for one in (weights, parameter))
         if came != wanted:
             return f"{said} {came} for a parameter {wanted}"
     own = {one.untyped_storage().data_ptr() for one in parameters if one.numel()}

@@ -16,6 +16,8 @@ from petra_graph.spec.structure import structure_as
 
 FIRST_PARTY = "petra-graph"
 """The distribution of the catalog."""
+_TRIED = (FIRST_PARTY, "petra-graph-vision")
+"""The distributions whose plugins are tried by this project's tests, and by no run."""
 
 
 @frozen(kw_only=True)
@@ -46,7 +48,7 @@ class Plugin:
 
     @property
     def is_first_party(self) -> bool:
-        return self.distribution == FIRST_PARTY
+        return self.distribution in _TRIED
 
     def broken(self, fault: str, hint: str = "") -> PluginError:
         """Return the error that the plugin breaks the contract of its kind."""

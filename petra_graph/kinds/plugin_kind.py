@@ -117,11 +117,16 @@ def called(
         stage: whether the code may have one more parameter, `stage`.
     """
     names, methods = arguments.split(", "), tuple(methods)
+
+    def likely(code: Any) -> bool:
+        written = {name for cls in code.__mro__ for name in vars(cls)} if isinstance(code, type) else set(methods)
+        return _parameters(code)[: len(names)] == names and written.issuperset(methods)
+
     return Form(
         fits=takes(len(names), stage=stage),
         having=f"class or function ({arguments})",
         otherwise=f"is not a class or function that is called as ({arguments})",
-        likely=lambda code: _parameters(code)[: len(names)] == names and _has(code, methods),
+        likely=likely,
         stage_after=len(names) if stage else None,
         hint=f"write a function or class ({arguments}) -> {result}{more}; or name an instance of {contract.__name__}",
     )
@@ -130,12 +135,6 @@ def called(
 def _parameters(code: Any) -> list[str]:
     """Return the names of the parameters of a class or function that `takes` some."""
     return list(inspect.signature(code).parameters)
-
-
-def _has(code: Any, methods: Iterable[str]) -> bool:
-    if not isinstance(code, type):
-        return True
-    return all(any(method in vars(cls) for cls in code.__mro__) for method in methods)
 
 
 def asks_for_stage(code: Any, count: int) -> bool:

@@ -14,7 +14,7 @@ from typing import Literal, NamedTuple
 from attrs import frozen
 
 from petra_graph.program.message_layout import MessageLayout, aligned
-from petra_graph.spec.model import Transport
+from petra_graph.spec.run_tables import Transport
 
 Direction = Literal["forward", "backward"]
 """Also the operation at whose end a message leaves, and the one that reads it."""

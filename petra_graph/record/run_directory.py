@@ -37,7 +37,7 @@ from petra_graph.spec.regular_file import open_regular
 
 PLAN, TIMELINE, SCALES = "plan.json", "timeline.json", "metrics.json"
 _MOMENT_SECONDS = 0.02
-_PACKAGES = ("petra-graph", "torch", "torchvision", "numpy", "networkx")
+_PACKAGES = ("petra-graph", "torch", "numpy", "networkx")
 
 
 def create_run_directory(parent: str, name: str) -> Path:

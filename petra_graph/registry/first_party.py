@@ -12,8 +12,8 @@ from attrs import evolve
 
 from petra_graph.errors import Problem
 
-_CONFORMANCE, _DELAY, _MODULES, _REPORT, _STUDIES = (
-    f"petra-graph-{name}" for name in ("conformance", "delay", "modules", "report", "studies")
+_CONFORMANCE, _DELAY, _MODULES, _REPORT, _STUDIES, _VISION = (
+    f"petra-graph-{name}" for name in ("conformance", "delay", "modules", "report", "studies", "vision")
 )
 OF_VERBS: Mapping[str, str] = {"check": _CONFORMANCE, "report": _REPORT}
 """The distribution of each verb of the command line."""
@@ -29,10 +29,12 @@ OF_JOINTS: Mapping[str, str] = dict.fromkeys(("probe", "sweep", "vary"), _STUDIE
 """The distribution of each joint."""
 OF_PLAN_FORMATS: Mapping[str, str] = dict.fromkeys(("html", "trace"), _REPORT)
 """The distribution of each format of a plan."""
-OF_PLUGINS: Mapping[str, str] = dict.fromkeys(
-    ("architectures/module", "blocks/module", "blocks/module-head", "blocks/module-part", "blocks/module-part-head"),
-    _MODULES,
-)
+OF_PLUGINS: Mapping[str, str] = {
+    **dict.fromkeys(("architectures/module", "blocks/module", "blocks/module-head"), _MODULES),
+    **dict.fromkeys(("blocks/module-part", "blocks/module-part-head", "callbacks/dual-residual-schedule"), _MODULES),
+    **dict.fromkeys(("datasets/cifar10", "datasets/cifar100", "datasets/fashion-mnist"), _VISION),
+    **dict.fromkeys(("datasets/image-folder", "datasets/imagenet", "datasets/imagenet32"), _VISION),
+}
 """The distribution of each plugin, by the name under which `petra-graph check` takes it."""
 
 

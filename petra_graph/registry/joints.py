@@ -1,17 +1,25 @@
-"""Work that the core hands to another distribution when a command or a specification asks for it: entry points of the group `petra_graph.joints`.
+"""What other distributions do and have for the core, by entry points, and which of ours has what is missing.
 
-sweep    `run --sweep`, `--seeds`, and a sweep that is resumed
-vary     `plan --vary`
-probe    the table `[probe]`: a `training.run_probe.RunProbe`
+joint    work that the core hands over when a command or a specification asks for it, of the group `petra_graph.joints`:
+         sweep    `run --sweep`, `--seeds`, and a sweep that is resumed
+         vary     `plan --vary`
+         probe    the table `[probe]`: a `training.run_probe.RunProbe`
+name     an attribute of the package `petra_graph`, of the group `petra_graph.names`
+format   of plans, of the group `petra_graph.plan_formats`
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from petra_graph.errors import SpecError
-from petra_graph.registry.discovery import JOINTS, entries_of
-from petra_graph.registry.first_party import OF_JOINTS, how_to_install
+from petra_graph.registry.discovery import JOINTS, NAMES, PLAN_FORMATS, entries_of
+from petra_graph.registry.first_party import OF_JOINTS, OF_NAMES, OF_PLAN_FORMATS, how_to_install
+
+MODULE_TABLE = "module_table"
+"""The name of what makes the table `architecture` of a module: `pg.make_spec(module=...)` asks for it."""
+WriteDocument = Callable[[Mapping[str, Any]], str]
 
 
 def not_installed(name: str, asked: str) -> tuple[str, str]:
@@ -34,3 +42,31 @@ def joint(name: str, asked: str) -> Any:
     if entry is None:
         raise SpecError(*not_installed(name, asked))
     return entry.load_as("the joint")
+
+
+def added_name(module: str, name: str) -> Any:
+    """Import what a name of the package stands for.
+
+    Raises:
+        AttributeError: no distribution has the name.
+    """
+    if (entry := entries_of(NAMES).get(name)) is not None:
+        return entry.load()
+    missing = f": {how_to_install(OF_NAMES[name])}" if name in OF_NAMES else ""
+    raise AttributeError(f"module {module!r} has no attribute {name!r}{missing}")
+
+
+def writer_of(form: str) -> WriteDocument:
+    """Import what writes a format of plans.
+
+    Raises:
+        SpecError: no distribution has the format.
+        PluginError: it cannot be imported.
+    """
+    entries = entries_of(PLAN_FORMATS)
+    if (entry := entries.get(form)) is None:
+        if form in OF_PLAN_FORMATS:
+            raise SpecError(f"the format {form!r} of plans is not installed", how_to_install(OF_PLAN_FORMATS[form]))
+        raise SpecError(f"there is no format {form!r} of plans", f"allowed: {', '.join(['text', 'json', *entries])}")
+    found: WriteDocument = entry.load_as("the format")
+    return found

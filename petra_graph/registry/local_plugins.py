@@ -18,7 +18,7 @@ from typing import Any
 from attrs import evolve
 
 from petra_graph.errors import PluginError, Problem, SpecError, shown, suggestion
-from petra_graph.kinds.author_code import author_code
+from petra_graph.kinds.author_code import author_code, remedy
 from petra_graph.kinds.declaration import Declaration, api_fault, api_remedy, stated_by
 from petra_graph.kinds.plugin_kind import PluginKind
 
@@ -82,14 +82,33 @@ def resolve_local(kind: PluginKind, name: str, folders: Sequence[str]) -> Declar
     """
     plugin = f"{kind.noun} {shown(name)}"
     value = _attribute(kind, name, folders)
+    return read_declaration(kind, value, name, names=(plugin, plugin))
+
+
+def read_declaration(
+    kind: PluginKind, value: Any, location: str, *, names: tuple[str, str], distribution: str = ""
+) -> Declaration:
+    """Return the declaration that a value is or has, or that follows from code.
+
+    Args:
+        value: what the location names, "module:attribute".
+        names: the plugin in messages, and the subject of its faults.
+        distribution: that has it; "" for a local plugin.
+
+    Raises:
+        PluginError: it is not a plugin of this kind.
+    """
+    plugin, subject = names
     with author_code(f"{plugin} cannot be read"):
-        declaration = kind.declared_by(value, name)
+        declaration = kind.declared_by(value, location)
         other = api_fault(declaration)
-        fault = other or kind.fault_of(declaration)
+        fault = "" if other else kind.fault_of(declaration)
     if other:
-        raise PluginError(f"{plugin} {other}", api_remedy(declaration, _MEND))
+        upgrade = f"upgrade {distribution}" if distribution else _MEND
+        raise PluginError(f"{plugin} {other}", api_remedy(declaration, upgrade))
     if fault:
-        raise PluginError(f"{plugin} {fault}", _MEND if isinstance(stated_by(value), Declaration) else kind.form.hint)
+        mend = remedy(distribution) if distribution else _MEND
+        raise PluginError(f"{subject} {fault}", mend if isinstance(stated_by(value), Declaration) else kind.form.hint)
     return declaration  # type: ignore[no-any-return]  # without a fault, it is one
 
 

@@ -78,7 +78,6 @@ LIKELY_LENGTHS = (3, 1, 2, 4)
 
 def snippet(plugin: Plugin) -> str:
     """Return TOML that names the plugin; options with defaults are comments in it."""
-    table, head = _head(plugin)
     lines = []
     for option in list_options(plugin):
         if option.required:
@@ -87,6 +86,12 @@ def snippet(plugin: Plugin) -> str:
             lines.append(f"# {option.name} = {shown(option.default)}")
     if plugin.kind is GRAPH_PASS:
         return "\n".join([f"[{plugin.name}]", *lines])
+    if plugin.kind.table:
+        table = plugin.kind.table
+        head = [f"[[{table}]]" if plugin.kind.several else f"[{table}]", f"name = {shown(plugin.name)}"]
+    else:
+        table, plain = "graph.node", plugin.name.rpartition(":")[2]
+        head = ["[[graph.node]]", f"name = {shown(plain)}", f"block = {shown(plugin.name)}"]
     return "\n".join([*head, *([f"[{table}.options]", *lines] if lines else [])])
 
 
@@ -106,20 +111,11 @@ _SMALL: Any = {**LIKELY, int: (4, *LIKELY[int])}
 def _example(plugin: Plugin, name: str, likely: Mapping[Any, tuple[Any, ...]] = LIKELY) -> Any:
     """Return a value that the option's type and validator accept; the first candidate where they accept none."""
     candidates = list(_candidates(attrs.fields_dict(plugin.declaration.options)[name].type, likely))
-    return next((value for value in candidates if _accepts(plugin, name, value)), candidates[0])
-
-
-def _head(plugin: Plugin) -> tuple[str, list[str]]:
-    table = plugin.kind.table
-    if not table:
-        plain = plugin.name.rpartition(":")[2]
-        return "graph.node", ["[[graph.node]]", f"name = {shown(plain)}", f"block = {shown(plugin.name)}"]
-    return table, [f"[[{table}]]" if plugin.kind.several else f"[{table}]", f"name = {shown(plugin.name)}"]
-
-
-def _accepts(plugin: Plugin, name: str, value: Any) -> bool:
-    _, problems = read_options(plugin, {name: value}, ())
-    return not any(problem.path[:1] == (name,) for problem in problems)
+    for value in candidates:
+        _, problems = read_options(plugin, {name: value}, ())
+        if not any(problem.path[:1] == (name,) for problem in problems):
+            return value
+    return candidates[0]
 
 
 def _candidates(kind: Any, likely: Mapping[Any, tuple[Any, ...]]) -> Iterator[Any]:

@@ -16,40 +16,15 @@ from petra_graph.errors import PetraGraphError, PluginError, Problem, SpecError,
 from petra_graph.kinds.all_kinds import GROUP, KINDS
 from petra_graph.kinds.author_code import author_code, remedy
 from petra_graph.kinds.correction import CORRECTION
-from petra_graph.kinds.declaration import Declaration, api_fault, api_remedy
+from petra_graph.kinds.declaration import Declaration
 from petra_graph.kinds.graph_pass import GRAPH_PASS
 from petra_graph.kinds.plugin import Plugin, label
 from petra_graph.kinds.plugin_kind import PluginKind
 from petra_graph.registry.discovery import NOT_PLUGINS, Entry, after_prefix, canonical, importers_of_torch, scan
 from petra_graph.registry.first_party import OF_PLUGINS, how_to_install
-from petra_graph.registry.local_plugins import is_local, resolve_local
+from petra_graph.registry.local_plugins import is_local, read_declaration, resolve_local
 from petra_graph.spec.model import OfPlugins, Spec, with_tables
 
-
-@frozen(kw_only=True)
-class Misplaced:
-    """An entry point in a group that does not exist, so that nothing finds it."""
-
-    entry: Entry
-    meant: str | None
-    """The group that has almost this name."""
-    allowed: Sequence[str]
-
-    @property
-    def problem(self) -> Problem:
-        """The entry point, for the author of its distribution."""
-        entry = self.entry
-        message = f"{entry.distribution} registers {shown(entry.name)} in the entry-point group {shown(entry.group)}, which does not exist"
-        right = (
-            f"its author must write {shown(self.meant)}"
-            if self.meant
-            else f"allowed: {', '.join(sorted(self.allowed))}"
-        )
-        return Problem(message=message, hint=right)
-
-
-_READ_AT_ONCE = 60
-"""Names in one hint."""
 _CLOSE = 0.75
 """How similar a misspelt group and the one that is meant must be, for difflib."""
 
@@ -132,16 +107,23 @@ class Registry:
         return name if owner is None else f"{owner}:{name}"
 
     @property
-    def misplaced(self) -> tuple[Misplaced, ...]:
-        """The entry points in groups that are not ours, though their names are almost those of ours."""
+    def misplaced(self) -> tuple[tuple[Entry, Problem], ...]:
+        """The entry points in groups that do not exist, though their names are almost those of ours, each with its problem."""
         known = {GROUP, CORRECTION.group, *NOT_PLUGINS, *(kind.group for kind in self.kinds)}
-        groups = {entry.group for entry in self.entries} - known
-        meant = {group: _meant(group, known) for group in groups}
-        return tuple(
-            Misplaced(entry=entry, meant=meant[entry.group], allowed=sorted(known))
-            for entry in self.entries
-            if meant.get(entry.group) or (entry.group in groups and entry.group.startswith("petra_graph."))
-        )
+        found = []
+        for entry in self.entries:
+            if entry.group in known:
+                continue
+            plain = {group.removeprefix("petra_graph."): group for group in known}
+            close = get_close_matches(after_prefix(entry.group), plain, n=1, cutoff=_CLOSE)
+            if not close and not entry.group.startswith("petra_graph."):
+                continue
+            hint = (
+                f"its author must write {shown(plain[close[0]])}" if close else f"allowed: {', '.join(sorted(known))}"
+            )
+            message = f"{entry.distribution} registers {shown(entry.name)} in the entry-point group {shown(entry.group)}, which does not exist"
+            found.append((entry, Problem(message=message, hint=hint)))
+        return tuple(found)
 
     def only(self, distributions: Iterable[str]) -> Registry:
         """Return a registry of these distributions alone."""
@@ -167,7 +149,7 @@ class Registry:
             declaration = resolve_local(kind, name, self.folders)
             return Plugin(kind=kind, name=name, distribution="", declaration=declaration)
         entry = self.find(kind, name)
-        declaration = _checked_declaration(entry, kind)
+        declaration = _declaration(entry, kind)
         return Plugin(kind=kind, name=name, distribution=entry.distribution, declaration=declaration)
 
     def resolve_and_watch(self, kind: PluginKind, name: str) -> tuple[Plugin, str]:
@@ -207,15 +189,6 @@ class Registry:
             raise PluginError(_ambiguous(kind, matches, name))
         return matches[0]
 
-    def _suggestion(self, kind: PluginKind, name: str) -> str:
-        """Return the likeliest name with all names, or with the command that lists them where they are many."""
-        names = self.names(kind)
-        if len(names) <= _READ_AT_ONCE:
-            return suggestion(name, names)
-        close = get_close_matches(name, names, n=3)
-        meant = f"did you mean {' or '.join(map(repr, close))}? " if close else ""
-        return f"{meant}`petra-graph list {kind.short}` shows all {len(names)}"
-
     def _missing(self, kind: PluginKind, name: str) -> Problem:
         """Return the problem of a run's plugin that is not installed; that of its package, where all of the package is missing."""
         package = self.made_with[label(kind, name)]
@@ -226,21 +199,13 @@ class Registry:
         return Problem(message=f"{owner} {why}", hint=f"install {package}", where=Where(file="the run's plugins"))
 
     def _unknown(self, kind: PluginKind, name: str) -> Problem:
-        hint = self._suggestion(kind, name)
-        plain = name.rpartition(":")[2]
-        for one in self.misplaced:
-            if one.entry.name == plain and one.meant in {kind.group, None}:
-                hint += f"; {one.problem.message}: {one.problem.hint}"
+        hint = suggestion(name, self.names(kind))
+        for entry, problem in self.misplaced:
+            if entry.name == name.rpartition(":")[2] and kind.group in problem.hint:
+                hint += f"; {problem.message}: {problem.hint}"
         if self.unreadable:
             hint += f"; entry points that could not be read: {', '.join(self.unreadable)}"
         return Problem(message=f"unknown {kind.noun} {shown(name)}", hint=hint)
-
-
-def _meant(group: str, known: Iterable[str]) -> str | None:
-    """Return the group that has almost this name."""
-    plain = {one.removeprefix("petra_graph."): one for one in known}
-    close = get_close_matches(after_prefix(group), plain, n=1, cutoff=_CLOSE)
-    return plain[close[0]] if close else None
 
 
 def discover(search: Iterable[str] | None = None) -> Registry:
@@ -258,39 +223,30 @@ def _ambiguous(kind: PluginKind, matches: list[Entry], name: str) -> Problem:
     return Problem(message=f"{plugin} is in {len(owners)} distributions: {', '.join(owners)}", hint=hint)
 
 
-def _checked_declaration(entry: Entry, kind: PluginKind) -> Declaration:
+def _declaration(entry: Entry, kind: PluginKind) -> Declaration:
     """Return the declaration of an entry point, checked against the contract of its kind.
 
     Raises:
         PluginError: the declaration cannot be loaded, or breaks the contract.
     """
     plugin = f"{kind.noun} {shown(entry.name)} of {entry.distribution}"
+    module, _, attribute = entry.target.partition(":")
     try:
         with author_code(f"{plugin} cannot be loaded from {entry.target!r}"):
             named = entry.load()
     except PluginError as error:
-        if not _is_gone(entry, error.__cause__):
-            raise
+        match error.__cause__:  # what is there no more, as after a renaming
+            case ModuleNotFoundError(name=str(missing)) if f"{module}.".startswith(f"{missing}."):
+                pass
+            case AttributeError(name=missing) if missing == attribute.partition(".")[0]:
+                pass
+            case _:
+                raise
         again = f"; install {entry.distribution} again if its entry points have changed"
         raise PluginError(attrs.evolve(one, hint=one.hint + again) for one in error.problems) from error.__cause__
-    with author_code(f"{plugin} cannot be read"):
-        declaration = kind.declared_by(named, entry.target)
-        other = api_fault(declaration)
-        fault = "" if other else kind.fault_of(declaration)
-    if other:
-        raise PluginError(f"{plugin} {other}", api_remedy(declaration, f"upgrade {entry.distribution}"))
-    if fault:
-        hint = remedy(entry.distribution) if isinstance(declaration, Declaration) else kind.form.hint
-        raise PluginError(f"{plugin} is broken: {entry.target!r} {fault}", hint)
-    return declaration  # type: ignore[no-any-return]  # without a fault, it is one
 
-
-def _is_gone(entry: Entry, cause: BaseException | None) -> bool:
-    """Return whether an import failed because the module or attribute does not exist, as after a renaming."""
-    module, _, attribute = entry.target.partition(":")
-    if isinstance(cause, ModuleNotFoundError):
-        return cause.name is not None and f"{module}.".startswith(f"{cause.name}.")
-    return isinstance(cause, AttributeError) and cause.name == attribute.partition(".")[0]
+    broken = f"{plugin} is broken: {entry.target!r}"
+    return read_declaration(kind, named, entry.target, names=(plugin, broken), distribution=entry.distribution)
 
 
 def _added(entry: Entry, known: Sequence[PluginKind]) -> PluginKind:

@@ -18,7 +18,7 @@ _OPTIMIZER = (
 _VALUES = "values are texts, numbers, booleans, lists and mappings"
 
 
-def named(value: Any, key: str) -> Any:
+def toml_values(value: Any, key: str) -> Any:
     """Return values as TOML has them: classes and functions by their names, paths as texts, and None left out.
 
     Args:
@@ -37,9 +37,9 @@ def named(value: Any, key: str) -> Any:
         if wrong:
             raise SpecError(f"{key or 'the specification'} cannot have the key {wrong[0]!r}", "keys are texts")
         inside = f"{key}." if key else ""
-        return {name: named(item, f"{inside}{name}") for name, item in value.items() if item is not None}
+        return {name: toml_values(item, f"{inside}{name}") for name, item in value.items() if item is not None}
     if isinstance(value, list | tuple):
-        return [named(item, f"{key}.{index}") for index, item in enumerate(value)]
+        return [toml_values(item, f"{key}.{index}") for index, item in enumerate(value)]
     if isinstance(value, PurePath):
         return str(value)
     if [*long_integers(value)]:
@@ -64,7 +64,7 @@ def _no_value(value: Any, key: str) -> SpecError:
     return SpecError(f"{key} cannot be {kind_of(value)}", hint)
 
 
-def name_of(value: Any) -> str:
+def find_name(value: Any) -> str:
     """Return "module:attribute" of a class or function, or of an object at the top level of a module that is imported.
 
     Raises:

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import re
 import shlex
-import tomllib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from datetime import date, time
-from functools import reduce
-from typing import Any
+from functools import cache, reduce
+from typing import Any, get_args
 
 import attrs
 from attrs import field, frozen
@@ -16,7 +15,8 @@ from attrs import field, frozen
 from petra_graph.errors import USUAL_KEYS, Path, Problem, shown, shown_key, suggestion
 from petra_graph.spec.bounds import Fault
 from petra_graph.spec.format_versions import what_became_of
-from petra_graph.spec.value_types import flat, plain
+from petra_graph.spec.model import Spec
+from petra_graph.spec.value_types import flat, is_list, members, plain
 
 LONGEST_SHOWN = 60
 NAMED_NETWORK = "[graph] lists nodes; a network with a name is [architecture]"
@@ -44,8 +44,7 @@ class RawValue:
         """Return the name of this table, or of the one at `path`: `[optimizer.clip]`, or a given name of it or around it."""
         path = self.path if path is None else path
         for length in range(len(path), 0, -1):
-            name = self.names.get(path[:length])
-            if name:
+            if name := self.names.get(path[:length]):
                 rest = ".".join(str(part) for part in path[length:])
                 return f"{rest} of {name}" if rest else name
         return f"[{'.'.join(str(part) for part in path)}]" if path else "the specification"
@@ -65,18 +64,7 @@ class RawValue:
 def mismatch(value: RawValue, expected: str, allowed: tuple[Any, ...]) -> Problem:
     """Return the problem of a value that is not `expected`; `allowed` are the values of its literal types."""
     message = f"{value.name()} must be {expected} (got {_brief(value.raw)})"
-    return _with_hint(value, message, _hint(value, expected, allowed))
-
-
-def no_table(value: RawValue, cls: type | None, fitting: tuple[str, Any] | None) -> Problem:
-    """Return the problem of a value in the place of a table.
-
-    Args:
-        cls: of the table; None: keys with values of any kind, as options are.
-        fitting: the key of the table that the value would do for, with the value; None: there is none.
-    """
-    message = f"{value.name()} must be a table (got {_brief(value.raw)})"
-    return _with_hint(value, message, _table_hint(value, cls, fitting))
+    return _with_hint(value, message, *_hint(value, expected, allowed))
 
 
 def out_of_bounds(value: RawValue, fault: Fault) -> Problem:
@@ -84,7 +72,7 @@ def out_of_bounds(value: RawValue, fault: Fault) -> Problem:
     at = reduce(RawValue.item, fault.path, value)
     empty = isinstance(at.raw, str | list) and not at.raw
     message = f"{at.name()} {fault.rule}" if empty else f"{at.name()} {fault.rule} (got {_brief(at.raw)})"
-    return _with_hint(at, message, _hint(at, "", fault.allowed))
+    return _with_hint(at, message, *_hint(at, "", fault.allowed))
 
 
 def refused_value(value: RawValue, error: Exception) -> Problem:
@@ -108,111 +96,86 @@ def missing_key(table: RawValue, attribute: attrs.Attribute[Any]) -> Problem:
     name = attribute.name
     path = (*table.path, name)
     is_table = isinstance(attribute.type, type) and attrs.has(attribute.type)
-    message = (
-        f"[{'.'.join(str(part) for part in path)}] is missing"
-        if is_table
-        else f"{name} is missing in {table.table_name()}"
-    )
+    header = f"[{'.'.join(str(part) for part in path)}]"
+    message = f"{header} is missing" if is_table else f"{name} is missing in {table.table_name()}"
     meaning = attribute.metadata.get("help", "")
     hint = "one [[graph.node]] for each" if path == ("graph", "node") else f"{name}: {meaning}" if meaning else ""
     return Problem(message=message, hint=hint, path=path)
 
 
-def unknown_key(table: RawValue, key: str, allowed: Iterable[str], elsewhere: Sequence[str] = ()) -> Problem:
-    """Return the problem of a key that the table does not have; `elsewhere` are the headers of tables that have it."""
+def unknown_key(table: RawValue, key: str, allowed: Iterable[str]) -> Problem:
+    """Return the problem of a key that the table does not have."""
     message = f"unknown key {shown(key)} in {table.table_name()}"
     path = (*table.path, key)
     became = what_became_of(path)
     hint = became or suggestion(key, allowed)
+    usual = USUAL_KEYS.get(key, key)
     if table.path == ("graph",) and key in {"name", "options"}:
         hint = NAMED_NETWORK
-    elif not table.path and USUAL_KEYS.get(key, key) == "lr":
+    elif not table.path and usual == "lr":
         hint = "lr is an option of the optimizer: optimizer.options.lr"
-    elif elsewhere and not became:
-        hint = f"{USUAL_KEYS.get(key, key)} is a key of {', '.join(elsewhere)}"
+    elif usual in headers_by_key() and not became:
+        hint = f"{usual} is a key of {', '.join(headers_by_key()[usual])}"
     return Problem(message=message, hint=hint, path=path, at_key=True)
 
 
-@frozen(kw_only=True)
-class _Hint:
-    """What to write in place of a value."""
-
-    words: str = ""
-    """Which end where the value begins."""
-    keys: tuple[str, ...] = ()
-    """Below the value's own; the value is that of the last one."""
-    text: str | None = None
-    """The value, as TOML; None: the words say it all."""
-
-
-def _with_hint(value: RawValue, message: str, hint: _Hint) -> Problem:
-    """Return a problem with its hint, as a file has it and as a shell does."""
-    if hint.text is None:
-        return Problem(message=message, hint=hint.words, path=value.path)
-    path = (*value.path, *hint.keys)
-    key = f"{path[-1]} = " if isinstance(path[-1], str) else ""  # an item of an array has none
-    dotted = ".".join(shown_key(str(part)) for part in path)
-    words = "for example " if hint.keys else hint.words
+def _with_hint(value: RawValue, message: str, words: str, text: str = "") -> Problem:
+    """Return a problem with its hint, as a file has it and as a shell does: `words`, then the value as TOML where there is a `text`."""
+    if not text:
+        return Problem(message=message, hint=words, path=value.path)
+    key = f"{value.path[-1]} = " if isinstance(value.path[-1], str) else ""  # an item of an array has none
+    dotted = ".".join(shown_key(str(part)) for part in value.path)
     return Problem(
         message=message,
-        hint=f"{hint.words}{key}{hint.text}",
-        set_hint=f"{words}--set {shlex.quote(f'{dotted}={hint.text}')}",
+        hint=f"{words}{key}{text}",
+        set_hint=f"{words}--set {shlex.quote(f'{dotted}={text}')}",
         path=value.path,
     )
 
 
-def _hint(value: RawValue, expected: str, allowed: tuple[Any, ...]) -> _Hint:  # noqa: PLR0911  one case a hint
-    """Return what to write for a mismatch; nothing where the intention is unclear."""
-    raw, path = value.raw, value.path
+def _hint(value: RawValue, expected: str, allowed: tuple[Any, ...]) -> tuple[str, ...]:  # noqa: PLR0911  one case a hint
+    """Return the words of a hint, and the value that they end with if there is one; no words if the intention is unclear."""
+    raw, dotted = value.raw, ".".join(map(str, value.path))
     if allowed and isinstance(raw, str):
         hint = suggestion(raw, [item for item in allowed if isinstance(item, str)])
-        return _Hint(words=hint if "did you mean" in hint else "")
+        return (hint if "did you mean" in hint else "",)
     if isinstance(raw, str) and re.fullmatch(WITHOUT_QUOTES.get(expected, "(?!)"), raw):
-        return _Hint(words="write it without quotes: ", text=raw)
-    if isinstance(raw, str) and expected == "true or false" and raw.lower() in {"true", "false"}:
-        return _Hint(words="write it without quotes, in small letters: ", text=raw.lower())
+        return "write it without quotes: ", raw
     if expected == "a string" and isinstance(raw, bool | int | float | date | time):
-        return _Hint(words="write it in quotes: ", text=shown(shown(raw)))
+        return "write it in quotes: ", shown(shown(raw))
     if expected == "a list of tables":
-        return _Hint(words=f"one [[{'.'.join(str(part) for part in path)}]] for each")
+        return (f"one [[{dotted}]] for each",)
     if expected.startswith("a list of") and not isinstance(raw, list | dict):
-        return _Hint(words="write it in brackets: ", text=f"[{shown(raw)}]")
-    if isinstance(raw, Mapping) and allowed and path:
-        quoted = ", ".join(f"{shown(name)} = {text}" for name, text in flat(raw, str(path[-1])))
-        return _Hint(words=f"a name with a dot in it stands in quotes: {quoted}")
-    return _Hint()
+        return "write it in brackets: ", f"[{shown(raw)}]"
+    if expected == "a table" and isinstance(raw, list) and all(isinstance(item, Mapping) for item in raw):
+        return (f"single brackets make a table: [{dotted}]",)
+    if expected == "a table" and value.path:
+        return (NAMED_NETWORK,) if value.path == ("graph",) else ("write its keys in braces: ", "{ KEY = VALUE }")
+    if isinstance(raw, Mapping) and allowed and value.path:
+        quoted = ", ".join(f"{shown(name)} = {text}" for name, text in flat(raw, str(value.path[-1])))
+        return (f"a name with a dot in it stands in quotes: {quoted}",)
+    return ("",)
 
 
-def _table_hint(value: RawValue, cls: type | None, fitting: tuple[str, Any] | None) -> _Hint:
-    raw, path = value.raw, value.path
-    dotted = ".".join(str(part) for part in path)
-    if isinstance(raw, list) and raw and all(isinstance(item, Mapping) for item in raw):
-        return _Hint(words=f"single brackets make a table: [{dotted}]")
-    if cls is None:
-        pairs = _assignments(raw)
-        return _Hint(words="options are a table: ", text=pairs or "{ KEY = VALUE }")
-    if fitting is None and path == ("graph",):
-        return _Hint(words=f"{NAMED_NETWORK} with ", keys=("name",), text=shown(raw))
-    if fitting is not None:
-        return _Hint(words=f"for example [{dotted}] with ", keys=(fitting[0],), text=shown(fitting[1]))
-    return _Hint()
+@cache
+def headers_by_key() -> Mapping[str, tuple[str, ...]]:
+    """Return the header of every table that has a key, by the key: "[run]", "[[graph.node]]", "the top of the file"."""
+    found: dict[str, tuple[str, ...]] = dict.fromkeys(("extends", "format"), ("the top of the file",))
+    for header, key in _keys(Spec, "", "the top of the file"):
+        found[key] = (*found.get(key, ()), header)
+    return found
 
 
-def _assignments(raw: Any) -> str:
-    """Return the table that a text such as "depth=18" or a list of such texts means; "" where it means none."""
-    texts = [raw] if isinstance(raw, str) else raw
-    if not isinstance(texts, list) or not all(isinstance(text, str) for text in texts):
-        return ""
-    found: dict[str, Any] = {}
-    for text in (part for given in texts for part in given.split(",")):
-        try:
-            found |= tomllib.loads(text)
-        except ValueError:
-            key, equals, word = (part.strip() for part in text.partition("="))
-            if not equals or not re.fullmatch(r"[\w-]+", key):
-                return ""
-            found[key] = word
-    return shown(found) if found else ""
+def _keys(cls: type, dotted: str, header: str) -> Iterator[tuple[str, str]]:
+    """Yield the keys of a table, and of the tables within it, each after the header of its table."""
+    for attribute in attrs.fields(attrs.resolve_types(cls)):
+        yield header, attribute.name
+        name = f"{dotted}.{attribute.name}" if dotted else attribute.name
+        for kind in members(attribute.type):
+            if attrs.has(kind):
+                yield from _keys(kind, name, f"[{name}]")
+            elif is_list(kind) and attrs.has(get_args(kind)[0]):
+                yield from _keys(get_args(kind)[0], name, f"[[{name}]]")
 
 
 def _brief(value: Any) -> str:

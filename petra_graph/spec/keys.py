@@ -1,5 +1,6 @@
-"""The keys of a table: their declaration, and the validators of their values.
+"""The keys of a table: their declaration, the validators of their values, and the largest values that they may have.
 
+Each largest value is far beyond use, so that a digit too many fails at once: `repeat = 100000000` would fill the memory before any message.
 `petra-graph schema` shows the metadata `help` and `unit` of a key.
 """
 
@@ -12,12 +13,34 @@ import attrs
 from attrs import field
 
 from petra_graph.errors import shown
-from petra_graph.spec.bounds import All
+from petra_graph.spec.bounds import All, AtLeast, AtMost
 from petra_graph.units import byte_count
 
 T = TypeVar("T")
 LONGEST_NAME = 200
 """Bytes: file systems have 255 for a name, and a run's directory adds its time and a random part."""
+NODES = 20_000
+"""Nodes of a network: the planner's work and the page of a plan grow with them."""
+MOST_LEVELS = 100
+"""Tables and arrays in one another, before a specification is compared with its keys."""
+MOST_NODES = AtMost(NODES)
+MOST_DEVICES = AtMost(10_000)
+MOST_WINDOW = AtMost(4_096)
+"""Micro-batches of a window: the planner walks through three windows, operation by operation."""
+MOST_DEPTH = AtMost(1_000_000)
+"""Micro-batches in flight."""
+MOST_SAMPLES = AtMost(2**24)
+"""Of a batch."""
+MOST_PROCESSES = AtMost(4_096)
+"""Processes or threads of one machine."""
+MOST_EPOCHS = AtMost(10**9)
+MOST_MICRO_BATCHES = AtMost(10**9)
+MOST_SECONDS = AtMost(10**9)
+"""Thirty years."""
+LEAST_RATE = AtLeast(10**8)
+"""Of a device, a second: less is a number in units of 10**9 or 10**12, as data sheets have them."""
+LARGEST_SEED = AtMost(2**63 - 1)
+"""What torch's generators take."""
 IS_PATH, IS_CODE = "is_path", "is_code"
 """In the metadata of a key whose value names a file or a folder, or code as "module:attribute"."""
 

@@ -15,8 +15,8 @@ from typing import Any
 
 from attrs import frozen
 
-from petra_graph.errors import Path, Problem, SpecError, Where, shown
-from petra_graph.spec.class_names import named
+from petra_graph.errors import Problem, SpecError, Where, shown
+from petra_graph.spec.class_names import toml_values
 from petra_graph.spec.format_versions import FORMAT, format_problem
 from petra_graph.spec.keys import LONGEST_NAME
 from petra_graph.spec.located_paths import with_located_paths
@@ -85,7 +85,7 @@ def load_values(values: Mapping[str, Any], spec_class: type[Spec] = Spec) -> Loa
     """
     import tomli_w
 
-    text = tomli_w.dumps(named(values, ""))
+    text = tomli_w.dumps(toml_values(values, ""))
     return _structured(source_layers(parse_source(text, IN_CODE)), (), "run", spec_class)
 
 
@@ -146,7 +146,10 @@ def _extended(source: Source, path: str, above: tuple[str, ...], known: dict[str
     chain = (*above, os.path.realpath(path))
     bases: list[Layers] = []
     names, wrong = _names(source)
-    problems = [*_of_another_format(source), *_below_headers(source), *wrong]
+    problems = [*_below_headers(source), *wrong]
+    if "format" in source.values:
+        problem = format_problem(source.values["format"], source.where(("format",)), source.values)
+        problems += [] if problem is None else [problem]
     for name, where in names:
         try:
             base = _base(path, name, where, chain, known)
@@ -180,32 +183,20 @@ def _base(path: str, name: str, where: Where, chain: tuple[str, ...], known: dic
     return known[key]
 
 
-def _of_another_format(source: Source) -> list[Problem]:
-    if "format" not in source.values:
-        return []
-    problem = format_problem(source.values["format"], source.where(("format",)), source.values)
-    return [] if problem is None else [problem]
-
-
 def _below_headers(source: Source) -> list[Problem]:
     """Return the problem of each `extends` that stands below a table's header, and so belongs to that table.
 
     What the files that it names would have given is missing then, and no further problem says more.
     """
-    return [
-        Problem(
-            message=f"extends stands below {_header(path[:-1])}, and so belongs to that table",
-            hint="write it at the top of the file, above the first [table]",
-            where=source.where(path, at_key=True),
-        )
-        for path in paths(source.values)
-        if len(path) > 1 and path[-1] == "extends" and "options" not in path
-    ]
-
-
-def _header(path: Path) -> str:
-    keys = ".".join(key for key in path if isinstance(key, str))
-    return f"[[{keys}]]" if isinstance(path[-1], int) else f"[{keys}]"
+    problems = []
+    for path in paths(source.values):
+        if len(path) > 1 and path[-1] == "extends" and "options" not in path:
+            keys = ".".join(key for key in path[:-1] if isinstance(key, str))
+            header = f"[[{keys}]]" if isinstance(path[-2], int) else f"[{keys}]"
+            message = f"extends stands below {header}, and so belongs to that table"
+            hint = "write it at the top of the file, above the first [table]"
+            problems.append(Problem(message=message, hint=hint, where=source.where(path, at_key=True)))
+    return problems
 
 
 def _names(source: Source) -> tuple[list[tuple[str, Where]], list[Problem]]:

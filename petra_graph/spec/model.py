@@ -6,30 +6,30 @@ here they are plain mappings, and each plugin's own `Options` class checks them 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from functools import lru_cache
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
 import attrs
 from attrs import frozen
-from attrs.validators import instance_of
 
 from petra_graph.spec.bounds import AtLeast, AtMost, Each, GreaterThan, Length
-from petra_graph.spec.intervals import IsInterval
-from petra_graph.spec.keys import documented, file_name, key, options, required, sizes, table, tables
-from petra_graph.spec.largest_values import (
-    LARGEST_SEED,
-    LEAST_RATE,
+from petra_graph.spec.keys import (
     MOST_DEPTH,
-    MOST_DEVICES,
     MOST_EPOCHS,
-    MOST_MICRO_BATCHES,
     MOST_NODES,
     MOST_PROCESSES,
     MOST_SAMPLES,
-    MOST_SECONDS,
     MOST_WINDOW,
+    documented,
+    file_name,
+    key,
+    options,
+    required,
+    table,
 )
+from petra_graph.spec.partition import PartitionSpec
+from petra_graph.spec.run_tables import CheckpointSpec, InitSpec, ProbeSpec, RunSpec
 
 Kind = Literal["reversible", "buffered", "head"]
 ScheduleName = Literal["lockstep", "1f1b", "sequential", "fill-drain"]
@@ -46,10 +46,9 @@ Uses = Literal["current", "stored"]
 Flush = Literal["drain", "window"]
 Dtype = Literal["uint8", "int64", "float32", "float64"]
 StoredDtype = Literal["as-streams", "float32", "bfloat16", "float16", "int8"]
-Products = Literal["float64", "ieee", "tf32", "bfloat16"]
 """The type of floating-point tensors in a buffer or channel, where it is smaller than their own."""
-Transport = Literal["auto", "process-group", "nccl"]
-Scheduling = Literal["auto", "arrival", "static"]
+Products = Literal["float64", "ieee", "tf32", "bfloat16"]
+"""The arithmetic of convolutions and matrix products on a GPU."""
 
 
 @documented
@@ -132,114 +131,6 @@ class MethodSpec:
         False,
         "`keep` may have nodes of delayed stages keep their graphs, together with the parameters of the forward, which their backward then uses",
     )
-
-
-@documented
-@frozen(kw_only=True)
-class FlopsSpec:
-    """Floating-point operations a second, dense, as a data sheet has them."""
-
-    float32: float = required("in float32, without TF32", unit="FLOP/s", validator=LEAST_RATE)
-    tf32: float | None = key(
-        None, "in TF32; default: half of bfloat16's, at least float32's", unit="FLOP/s", validator=LEAST_RATE
-    )
-    bfloat16: float | None = key(None, "in bfloat16; default: float32's", unit="FLOP/s", validator=LEAST_RATE)
-    float64: float | None = key(None, "in float64; default: half of float32's", unit="FLOP/s", validator=LEAST_RATE)
-
-
-@documented
-@frozen(kw_only=True)
-class DeviceSpec:
-    """A device type that no data sheet here has; `device_type` may name it."""
-
-    kind: Literal["cuda", "cpu"] = key("cuda", "a GPU, or a core of a CPU")
-    memory: str = required('memory, as in "24GiB"', validator=sizes)
-    flops: FlopsSpec = required("rate of arithmetic by type")
-    memory_bandwidth: float = required("bandwidth of its memory", unit="bytes a second", validator=LEAST_RATE)
-    link_latency: float = key(
-        1e-5, "latency to its neighbour in the same machine", unit="seconds", validator=[AtLeast(0), MOST_SECONDS]
-    )
-    link_bandwidth: float = key(
-        32e9,
-        "bandwidth to its neighbour in the same machine, one way; default: PCIe 4.0 of 16 lanes",
-        unit="bytes a second",
-        validator=GreaterThan(0),
-    )
-    operation_seconds: float | None = key(
-        None,
-        "what the host takes for an operation of torch, however small its tensors are; default: measured beside one H100, or on one CPU",
-        unit="seconds",
-        validator=[AtLeast(0), MOST_SECONDS],
-    )
-
-
-@documented
-@frozen(kw_only=True)
-class PartitionSpec:
-    """Stages of nodes, and devices of stages."""
-
-    stages: Literal["per-block", "auto"] | int | tuple[tuple[str, ...], ...] = key(
-        "per-block",
-        'one stage a node ("per-block"), the number of stages to cut by cost, or each stage as a list of node names; "auto": the '
-        "fewest stages, on at most the given devices, that come within 5 % of the throughput of the best number",
-        validator=[AtLeast(1), MOST_NODES],
-    )
-    strategy: Literal["balanced", "memory"] = key(
-        "balanced", "minimum that the placement seeks: the slowest device's time, or the fullest device's memory"
-    )
-    profile: str | None = key(
-        None,
-        "file of times that `petra-graph profile` measured, for cuts and predictions; default: estimates",
-        is_path=True,
-    )
-    devices: int | tuple[str, ...] = key(
-        1, 'number of devices, or names: ["cuda:0", "cpu"]', validator=[AtLeast(1), MOST_DEVICES, Length(at_least=1)]
-    )
-    order: Literal["searched", "listed"] = key(
-        "searched",
-        "order of unlike devices in the pipeline: the one that is best for the strategy, or the listed one; devices that are "
-        "listed one a stage are as listed",
-    )
-    replicas: Literal["auto"] | int = key(
-        1,
-        "copies of the pipeline, each with processes and rows of a micro-batch of its own; "
-        '"auto": as many as are fastest, which share `devices` and `data.batch` equally',
-        validator=[AtLeast(1), MOST_DEVICES],
-    )
-    untie: bool = key(
-        False,
-        "nodes of several stages that share a parameter each update a copy of their own, equal at the start, which is another model; "
-        "otherwise they are refused",
-    )
-    sync_batch_norm: bool = key(
-        False, "batch normalisation over all replicas' rows, which each layer waits for; else over each replica's own"
-    )
-    device_type: str | tuple[str, ...] | None = key(
-        None, "device type that plans assume, one for all devices or one each; default: this machine's"
-    )
-    device: Mapping[str, DeviceSpec] = tables("device types of your own, by the names that device_type gives them")
-    memory: str | tuple[str, ...] | None = key(
-        None,
-        'memory limit of a device, as in "40GiB", one for all or one each, at most what it has; default: what it has',
-        validator=sizes,
-    )
-    link_latency: float | None = key(
-        None,
-        "latency between devices, for plans; default: the device type's",
-        unit="seconds",
-        validator=[AtLeast(0), MOST_SECONDS],
-    )
-    link_bandwidth: float | None = key(
-        None,
-        "bandwidth between devices, for plans; default: the device type's",
-        unit="bytes a second",
-        validator=GreaterThan(0),
-    )
-
-    @property
-    def pipelines(self) -> int:
-        """The number of replicas; 1 where it is still to be decided."""
-        return 1 if self.replicas == "auto" else self.replicas
 
 
 @documented
@@ -347,141 +238,6 @@ class DataSpec(PluginSpec):
         return self.evaluation_batch or self.batch
 
 
-@documented
-@frozen(kw_only=True)
-class RunSpec:
-    """Length, seed, processes and directory of a run."""
-
-    epochs: int = key(1, "passes over the training data", validator=[AtLeast(1), MOST_EPOCHS])
-    seed: int = key(0, "seed of every random number", validator=[AtLeast(0), LARGEST_SEED])
-    threads: int = key(
-        1,
-        "CPU threads of a stage executor; the last bits of results depend on it",
-        validator=[AtLeast(1), MOST_PROCESSES],
-    )
-    evaluate_every: int = key(
-        1, "evaluate after every n-th epoch and the last", unit="epochs", validator=[AtLeast(1), MOST_EPOCHS]
-    )
-    log_every: int = key(
-        50, "record the training loss every n micro-batches", validator=[AtLeast(1), MOST_MICRO_BATCHES]
-    )
-    micro_batches: int | None = key(
-        None,
-        "most micro-batches of an epoch, the first of its order; default: all",
-        validator=[AtLeast(1), MOST_MICRO_BATCHES],
-    )
-    evaluation_batches: int | None = key(
-        None,
-        "most batches of an evaluation, of samples that are spread over the data, the same in all runs; default: all",
-        validator=[AtLeast(1), MOST_MICRO_BATCHES],
-    )
-    overfit: bool = key(
-        False,
-        "every epoch has the micro-batches of the first one, and an evaluation reads their samples, not the test data",
-    )
-    self_check: bool = key(
-        True,
-        "try plugins of other packages in this network before it trains, if petra-graph-conformance is installed, see whether loss, metrics "
-        "and `checkpoint.best` fit head and data, and observe the first passes of every block for random "
-        "numbers that no seed fixes and for state that its recomputation would advance, and the first updates of every stage for "
-        "parameters that nothing trains; no result depends on it",
-    )
-    compile: bool = key(
-        False,
-        "compile what blocks compute in training, by torch.compile; takes up to minutes before the training, and changes the last bits of "
-        "results",
-    )
-    cuda_graphs: Literal["auto", "off"] = key(
-        "off",
-        '"auto": record the passes of segments as CUDA graphs where that can be, say once where it cannot, and replay them; results keep '
-        "their bits. A plan does not count the graphs' memory",
-    )
-    directory: str = key(
-        "runs",
-        "parent of the run directories; relative to the working directory, wherever the specification lies",
-        validator=[instance_of(str), Length(at_least=1)],
-    )
-    watchdog: float = key(
-        300.0,
-        "longest time of one operation of a stage, after which a run of several processes fails",
-        unit="seconds",
-        validator=[GreaterThan(0), MOST_SECONDS],
-    )
-    transport: Transport = key(
-        "auto",
-        'channels between processes: "auto" uses shared memory within a machine; "process-group" uses torch.distributed only; '
-        '"nccl" sends from GPU to GPU, and on CPUs gloo takes its place',
-    )
-    scheduling: Scheduling = key(
-        "auto",
-        'policy of the scheduler: "arrival" begins an operation when its messages have arrived, "static" follows the '
-        'plan\'s fixed order; "auto" is static on CUDA and with sync_batch_norm; no result depends on it',
-    )
-
-
-@documented
-@frozen(kw_only=True)
-class ProbeSpec:
-    """Samples of the gradients' fidelity, which `petra-graph report RUN --figure fidelity` draws."""
-
-    per_epoch: int = required(
-        "micro-batches of an epoch to probe (the paper: 15); each costs at most one plain forward and backward of the "
-        "network for each stage, and one more",
-        validator=[AtLeast(1), MOST_MICRO_BATCHES],
-    )
-
-
-@documented
-@frozen(kw_only=True)
-class InitSpec:
-    """Parameters and running statistics at the start."""
-
-    weights: str | None = key(
-        None,
-        "`weights.safetensors` of a run, a run's directory, or a `state_dict` with the names of the nodes' parameters "
-        "(safetensors or torch.save), to begin with; default: random, from the seed",
-        is_path=True,
-    )
-    reader: str | None = key(
-        None,
-        'function "module:attribute" of an installed package, (path) -> WeightFile, that reads `weights` of another format; '
-        "default: safetensors and torch.save are read",
-    )
-    strict: bool = key(True, "refuse a file in which anything is missing, or of another shape, or too much")
-    leave_out: tuple[str, ...] = key(
-        (),
-        "nodes and tensors of the network, or of the file, that the file is not asked for, by name or pattern: "
-        '"head", "*/alpha"',
-        validator=Each(Length(at_least=1)),
-    )
-
-
-@documented
-@frozen(kw_only=True)
-class CheckpointSpec:
-    """Checkpoints of a run, from which it continues as if nothing had happened; one is always written at an interruption."""
-
-    every: str | None = key(
-        None,
-        'interval between checkpoints, as in "1 epoch", "500 updates" or "10 min"; default: only at an interruption',
-        validator=IsInterval(),
-    )
-    keep: int = key(3, "latest checkpoints to keep", validator=[AtLeast(1), AtMost(1000)])
-    best: str | None = key(
-        None,
-        'metric of the evaluations, as in "test/top1", whose best checkpoint is kept in addition to the latest ones',
-    )
-    best_is: Literal["largest", "smallest"] | None = key(
-        None,
-        'which value of the metric is best; default: the smallest "test/loss", of a listed metric what it declares, '
-        "the largest of any other",
-    )
-    signal: Literal["SIGUSR1", "SIGUSR2"] | None = key(
-        None, "a further signal at which the run writes a checkpoint and stops, as batch systems send one beforehand"
-    )
-    asynchronous: bool = key(True, "write files while the training continues; no number depends on it")
-
-
 def _label(_: object, __: object, value: str | None) -> None:
     if value is None:
         return
@@ -565,21 +321,3 @@ def with_tables(added: tuple[tuple[str, Any, str], ...]) -> type[Spec]:
         name: attrs.field(default=None, type=type_, metadata={"help": text, "unit": ""}) for name, type_, text in added
     }
     return attrs.make_class("Spec", fields, bases=(Spec,), frozen=True, kw_only=True) if added else Spec
-
-
-def plugin_tables(spec_class: type[Spec]) -> Iterator[tuple[str, type[PluginSpec]]]:
-    """Yield the tables of a specification that name a plugin, each with its class."""
-    for field in attrs.fields(attrs.resolve_types(spec_class)):
-        of_field = get_args(field.type) or (field.type,)
-        if isinstance(of_field[0], type) and issubclass(of_field[0], PluginSpec):
-            yield field.name, of_field[0]
-
-
-def plugin_lists(spec_class: type[Spec]) -> dict[str, type[PluginSpec]]:
-    """Return the arrays of tables each of which names a plugin, with the class of their tables."""
-    found = {}
-    for field in attrs.fields(attrs.resolve_types(spec_class)):
-        item, *_ = (*get_args(next(iter(get_args(field.type)), None)), None)
-        if isinstance(item, type) and issubclass(item, PluginSpec):
-            found[field.name] = item
-    return found

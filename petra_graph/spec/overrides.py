@@ -11,7 +11,6 @@ before it; the order of `--set` on the command line must not decide which option
 from __future__ import annotations
 
 import re
-import shlex
 import tomllib
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -20,11 +19,13 @@ import attrs
 from attrs import frozen
 
 from petra_graph.errors import Path, Problem, SpecError, Where, kind_of, shown, suggestion
-from petra_graph.spec.class_names import named
+from petra_graph.spec.class_names import toml_values
 from petra_graph.spec.format_versions import format_problem
-from petra_graph.spec.largest_values import MOST_LEVELS
+from petra_graph.spec.keys import MOST_LEVELS
 from petra_graph.spec.source import LONG_INTEGER, TOO_DEEP, Source, has_long_key, levels, long_integers
 from petra_graph.spec.value_layers import OWNED, Layers, paths, plugin_name
+
+_QUOTES = 'texts in lists and tables need quotes, and the shell quotes around all: --set \'KEY=["a", "b"]\''
 
 
 @frozen(kw_only=True)
@@ -90,7 +91,7 @@ def parse_override(text: str) -> Override:
     except (ValueError, RecursionError) as error:
         if written[0] in "\"'[{":
             why = re.sub(r" \(at line \d+, column \d+\)$", "", str(error))
-            raise _refusal(text, f"{written} is not a TOML value: {why}", _quoted(key, written)) from None
+            raise _refusal(text, f"{written} is not a TOML value: {why}", _QUOTES) from None
         value = written
     if len(keys) + levels(value) > MOST_LEVELS:
         raise _refusal(text, TOO_DEEP)
@@ -111,17 +112,6 @@ def parse_overrides(texts: Iterable[str]) -> tuple[list[Override], list[Problem]
     return overrides, problems
 
 
-def _quoted(key: str, written: str) -> str:
-    """Return a hint with the bare words of a list or table in quotes, which a shell takes away; "" where that would not be a value either."""
-    bare = r"(?<=[\[,=])(\s*)(?!(?:true|false|inf|nan)\s*[,\]}])([^\W\d][\w:./~-]*)(?=\s*[,\]}])"
-    value = re.sub(bare, lambda found: f"{found[1]}{shown(found[2])}", written)
-    try:
-        tomllib.loads(f"value = {value}")
-    except (ValueError, RecursionError):
-        return ""
-    return f"texts in it need quotes, and the shell quotes around all: --set {shlex.quote(f'{key}={value}')}"
-
-
 def assignments(changes: Mapping[str, Any] | None) -> list[str]:
     """Return values by key as overrides; a class may be given in place of its name.
 
@@ -133,7 +123,7 @@ def assignments(changes: Mapping[str, Any] | None) -> list[str]:
         return []
     if not isinstance(changes, Mapping):
         raise TypeError(f'changes are values by key, as in {{"run.epochs": 3}} (got {kind_of(changes)})')
-    return [Change(f"{key}={shown(named(value, key))}") for key, value in changes.items()]
+    return [Change(f"{key}={shown(toml_values(value, key))}") for key, value in changes.items()]
 
 
 def apply_overrides(layers: Layers, texts: Iterable[str]) -> tuple[Layers, tuple[Problem, ...]]:

@@ -18,7 +18,8 @@ def open_regular(path: Path) -> BufferedReader:
     Raises:
         OSError: it cannot be opened, or is not a regular file.
     """
-    file = open(path, "rb", opener=_without_waiting)  # noqa: SIM115  pathlib's has no opener; the caller closes it
+    opener = lambda name, flags: os.open(name, flags | os.O_NONBLOCK)  # noqa: E731  a pipe would wait for a writer
+    file = open(path, "rb", opener=opener)  # noqa: SIM115  pathlib's has no opener; the caller closes it
     if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
         file.close()
         raise OSError(errno.EINVAL, "not a regular file")
@@ -36,7 +37,3 @@ def read_regular(path: Path, most_bytes: int = MOST_BYTES) -> bytes:
     if len(content) > most_bytes:
         raise OSError(errno.EFBIG, f"more than {most_bytes // 2**20} MiB")
     return content
-
-
-def _without_waiting(path: str, flags: int) -> int:
-    return os.open(path, flags | os.O_NONBLOCK)

@@ -18,7 +18,7 @@ from typing import Any
 from attrs import evolve, field, frozen
 
 from petra_graph.errors import Path, Problem, SpecError, Where, shown
-from petra_graph.spec.largest_values import MOST_LEVELS
+from petra_graph.spec.keys import MOST_LEVELS
 from petra_graph.spec.positions import Span, find_spans
 from petra_graph.spec.regular_file import open_regular
 
@@ -79,7 +79,11 @@ def read_source(path: str, *, given: bool = True) -> Source:
     """
     file = "<stdin>" if path == STDIN else path or "''"
     try:
-        content = sys.stdin.buffer.read(MOST_BYTES + 1) if path == STDIN else _content(_expanded(path), given=given)
+        if path == STDIN:
+            content = sys.stdin.buffer.read(MOST_BYTES + 1)
+        else:
+            with _expanded(path).open("rb") if given else open_regular(_expanded(path)) as opened:
+                content = opened.read(MOST_BYTES + 1)
     except (OSError, ValueError) as error:
         raise SpecError(_unreadable(file, error)) from None
     if len(content) > MOST_BYTES:
@@ -97,11 +101,6 @@ def read_source(path: str, *, given: bool = True) -> Source:
         hint = "a specification needs [data] and one of [graph] and [architecture]"
         raise SpecError(Problem(message=message, hint=hint, where=Where(file=file)))
     return parse_source(text, file, shows_lines=given or file.endswith(".toml"))
-
-
-def _content(file: FilePath, *, given: bool) -> bytes:
-    with file.open("rb") if given else open_regular(file) as opened:
-        return opened.read(MOST_BYTES + 1)
 
 
 def parse_source(text: str, file: str, *, shows_lines: bool = True) -> Source:

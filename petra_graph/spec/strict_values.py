@@ -19,19 +19,17 @@ from typing import Any, NoReturn, get_args, get_origin
 
 import attrs
 
-from petra_graph.errors import USUAL_KEYS, Problem
+from petra_graph.errors import Problem
 from petra_graph.spec.bounds import OutOfBounds
 from petra_graph.spec.error_messages import (
     RawValue,
     mismatch,
     missing_key,
-    no_table,
     out_of_bounds,
     refused_table,
     refused_value,
     unknown_key,
 )
-from petra_graph.spec.headers import headers_by_key
 from petra_graph.spec.value_types import describe, is_list, is_literal, is_mapping, is_union, item_types, members
 
 
@@ -51,62 +49,41 @@ class Mismatch(Unreadable):
         super().__init__([mismatch(value, expected, allowed)], allowed)
 
 
-class NoTable(Mismatch):
-    """A value is in the place of a table."""
-
-    def __init__(self, value: RawValue, cls: type | None = None, fitting: tuple[str, Any] | None = None) -> None:
-        Unreadable.__init__(self, [no_table(value, cls, fitting)])
-
-
-def read(value: RawValue, kind: Any) -> Any:
+def read(value: RawValue, kind: Any) -> Any:  # noqa: C901, PLR0911  one case a form of type
     """Return a TOML value as a value of this type.
 
     Raises:
         Unreadable: the value, or an item inside it, does not have its type, or a validator refuses it.
     """
+    raw = value.raw
     if kind is Any:
-        return value.raw
+        return raw
     if is_union(kind):
         return _read_union(value, kind)
     if is_literal(kind):
-        return _read_literal(value, kind)
+        allowed = get_args(kind)
+        for item in allowed:
+            if type(item) is type(raw) and item == raw:
+                return item
+        raise Mismatch(value, describe(kind), allowed)
     if is_list(kind):
-        return _read_list(value, kind)
+        types = item_types(kind, len(raw)) if isinstance(raw, list | tuple) else None
+        if types is None:
+            raise Mismatch(value, describe(kind))
+        items = _read_items((value.item(index), item_type) for index, item_type in enumerate(types))
+        return items if get_origin(kind) is list else tuple(items)
     if is_mapping(kind):
-        return _read_mapping(value, kind)
-    return _read_class(value, kind) if attrs.has(kind) else _read_simple(value, kind)
-
-
-def _read_simple(value: RawValue, kind: type) -> Any:
-    accepted = (int, float) if kind is float else (kind,)
-    if type(value.raw) not in accepted:
+        if not isinstance(raw, Mapping):
+            raise Mismatch(value, describe(kind))
+        item_type = get_args(kind)[1]
+        return dict(zip(raw, _read_items((value.item(key), item_type) for key in raw), strict=True))
+    if attrs.has(kind):
+        return _read_class(value, kind)
+    if type(raw) not in ((int, float) if kind is float else (kind,)):
         raise Mismatch(value, describe(kind))
-    if kind is float and not math.isfinite(value.raw):
+    if kind is float and not math.isfinite(raw):
         raise Mismatch(value, "a finite number")
-    return kind(value.raw)
-
-
-def _read_literal(value: RawValue, kind: Any) -> Any:
-    allowed = get_args(kind)
-    for item in allowed:
-        if type(item) is type(value.raw) and item == value.raw:
-            return item
-    raise Mismatch(value, describe(kind), allowed)
-
-
-def _read_list(value: RawValue, kind: Any) -> Any:
-    types = item_types(kind, len(value.raw)) if isinstance(value.raw, list | tuple) else None
-    if types is None:
-        raise Mismatch(value, describe(kind))
-    items = _read_items((value.item(index), item_type) for index, item_type in enumerate(types))
-    return items if get_origin(kind) is list else tuple(items)
-
-
-def _read_mapping(value: RawValue, kind: Any) -> dict[str, Any]:
-    if not isinstance(value.raw, Mapping):
-        raise NoTable(value)
-    item_type = get_args(kind)[1]
-    return dict(zip(value.raw, _read_items((value.item(key), item_type) for key in value.raw), strict=True))
+    return kind(raw)
 
 
 def _read_items(entries: Iterable[tuple[RawValue, Any]]) -> list[Any]:
@@ -141,7 +118,7 @@ def _read_class(value: RawValue, cls: type) -> Any:
     attrs.resolve_types(cls)
     fields = {attribute.name: attribute for attribute in attrs.fields(cls) if attribute.init}
     if not isinstance(value.raw, Mapping):
-        raise NoTable(value, cls, _fitting(value, fields.values()))
+        raise Mismatch(value, describe(cls))
     unknown = [key for key in value.raw if key not in fields]
     # A misspelt key was meant to be one of these, which therefore is not missing.
     misspelt = {close for key in unknown for close in get_close_matches(key, fields, n=1)}
@@ -155,26 +132,13 @@ def _read_class(value: RawValue, cls: type) -> Any:
                 problems += error.problems
         elif attribute.default is attrs.NOTHING and name not in misspelt:
             problems.append(missing_key(value, attribute))
-    problems += [unknown_key(value, key, fields, headers_by_key().get(USUAL_KEYS.get(key, key), ())) for key in unknown]
+    problems += [unknown_key(value, key, fields) for key in unknown]
     if problems:
         raise Unreadable(problems)
     try:
         return cls(**arguments)
     except Exception as error:  # a plugin's own check may raise anything
         raise Unreadable([refused_table(value, error)]) from error
-
-
-def _fitting(value: RawValue, fields: Iterable[attrs.Attribute[Any]]) -> tuple[str, Any] | None:
-    """Return the key of a table that a value fits, if the value is in the place of the table; a required key is likelier."""
-    raw = value.raw[0] if isinstance(value.raw, list) and len(value.raw) == 1 else value.raw
-    for attribute in sorted(fields, key=lambda attribute: attribute.default is not attrs.NOTHING):
-        for candidate in (value.raw, raw):
-            try:
-                _read_field(RawValue(path=(attribute.name,), raw=candidate), attribute)
-            except Unreadable:
-                continue
-            return attribute.name, candidate
-    return None
 
 
 def _read_field(value: RawValue, attribute: attrs.Attribute[Any]) -> Any:

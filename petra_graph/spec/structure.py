@@ -7,18 +7,17 @@ their options and the graph.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from difflib import get_close_matches
 from typing import Any, TypeVar
 
-import attrs
 from attrs import field, frozen
 
 from petra_graph.errors import Path, Problem, shown
 from petra_graph.spec.error_messages import RawValue
 from petra_graph.spec.format_versions import without_removed
-from petra_graph.spec.model import InputSpec, NodeSpec, PartitionSpec, PrecisionSpec, Spec, plugin_lists
+from petra_graph.spec.model import InputSpec, NodeSpec, PrecisionSpec, Spec
+from petra_graph.spec.partition import PartitionSpec
 from petra_graph.spec.strict_values import Unreadable, read
-from petra_graph.spec.value_layers import NAMED_TABLES, plugin_name
+from petra_graph.spec.value_layers import NAMED_TABLES, plugin_lists, plugin_name
 
 T = TypeVar("T")
 
@@ -88,17 +87,10 @@ def _network(values: Mapping[str, Any]) -> tuple[Problem, ...]:
         message = "both [graph] and [architecture] are given"
         hint = "[architecture] makes a list of nodes; keep one of the two"
         return (Problem(message=message, hint=hint, path=("architecture",), at_key=True),)
-    if "graph" not in values and "architecture" not in values and not _misspelt_network(values):
+    if "graph" not in values and "architecture" not in values:
         hint = '[architecture] with name = "revnet", or one [[graph.node]] for each node'
         return (Problem(message="neither [graph] nor [architecture] is given", hint=hint),)
     return ()
-
-
-def _misspelt_network(values: Mapping[str, Any]) -> bool:
-    """Return whether an unknown key, itself a problem, was meant to be one of the two tables."""
-    tables = [attribute.name for attribute in attrs.fields(Spec)]
-    likely = {close for key in values if key not in tables for close in get_close_matches(key, tables, n=1)}
-    return bool(likely & {"graph", "architecture"})
 
 
 def _nodes(values: Mapping[str, Any]) -> list[Path]:
@@ -123,8 +115,11 @@ def _at(value: Any, path: Path) -> Any:
 
 def _salvage(cls: type, value: Any) -> Any:
     """Return a table read without its wrong keys, which are reported already; None where it then names no plugin."""
+    if not isinstance(value, Mapping):
+        return None
+    part: Any
     part, problems = structure_as(cls, value, ())
-    if part is not None or not isinstance(value, Mapping):
+    if part is not None:
         return part
     wrong = {problem.path[0] for problem in problems if problem.path}
     misspelt = any(problem.at_key for problem in problems) and not value.keys() & {"name", "block"}

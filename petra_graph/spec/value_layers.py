@@ -15,14 +15,33 @@ layers below it.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any
+from typing import Any, get_args
 
 import attrs
 from attrs import frozen
 
 from petra_graph.errors import Path, Problem, Where
-from petra_graph.spec.model import MethodSpec, PluginSpec, Spec, plugin_lists, plugin_tables
+from petra_graph.spec.model import MethodSpec, PluginSpec, Spec
 from petra_graph.spec.source import Source
+
+
+def plugin_tables(spec_class: type[Spec]) -> Iterator[tuple[str, type[PluginSpec]]]:
+    """Yield the tables of a specification that name a plugin, each with its class."""
+    for field in attrs.fields(attrs.resolve_types(spec_class)):
+        of_field = get_args(field.type) or (field.type,)
+        if isinstance(of_field[0], type) and issubclass(of_field[0], PluginSpec):
+            yield field.name, of_field[0]
+
+
+def plugin_lists(spec_class: type[Spec]) -> dict[str, type[PluginSpec]]:
+    """Return the arrays of tables each of which names a plugin, with the class of their tables."""
+    found = {}
+    for field in attrs.fields(attrs.resolve_types(spec_class)):
+        item, *_ = (*get_args(next(iter(get_args(field.type)), None)), None)
+        if isinstance(item, type) and issubclass(item, PluginSpec):
+            found[field.name] = item
+    return found
+
 
 PLUGIN_TABLES: Mapping[str, type[PluginSpec]] = dict(plugin_tables(Spec))
 """The tables that name a plugin."""
@@ -84,8 +103,10 @@ def source_layers(source: Source) -> Layers:
 
 def merge(below: Layers, above: Layers) -> Layers:
     """Return `above` laid over `below`."""
-    base = _without_other_networks(below.values, above.values)
-    base = {name: _without_owned(name, value, above.values.get(name)) for name, value in base.items()}
+    base = {name: _without_owned(name, value, above.values.get(name)) for name, value in below.values.items()}
+    for given, other in (("graph", "architecture"), ("architecture", "graph")):
+        if given in above.values:
+            base.pop(other, None)
     values = _merged(base, above.values)
     origins = {path: above.origins.get(path) or below.origins[path] for path in paths(values)}
     sources = {id(source): source for source in (*above.sources, *below.sources)}  # a file may be extended twice
@@ -116,12 +137,6 @@ def _merged(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any
         base = values.get(key)
         values[key] = _merged(base, value) if isinstance(value, Mapping) and isinstance(base, Mapping) else value
     return values
-
-
-def _without_other_networks(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
-    others = {"graph": "architecture", "architecture": "graph"}
-    dropped = {other for given, other in others.items() if given in above}
-    return {key: value for key, value in below.items() if key not in dropped}
 
 
 def _without_owned(name: str, below: Any, above: Any) -> Any:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import types
 from collections.abc import Iterator, Mapping, Sequence
-from enum import Enum
-from pathlib import PurePath
 from typing import Any, Literal, Union, get_args, get_origin
 
 import attrs
@@ -102,18 +100,12 @@ class NoTomlType(TypeError):
     def __init__(self, kind: Any, path: tuple[str, ...] = ()) -> None:
         is_class = isinstance(kind, type) and get_origin(kind) is None
         named = f"{kind.__module__}.{kind.__qualname__}" if is_class else repr(kind)
-        instead = next((text for base, text in _INSTEAD.items() if is_class and issubclass(kind, base)), "")
         field = f"`{'.'.join(path)}` is of type {named}; " if path else f"{named} is not allowed; "
-        super().__init__(f"{field}allowed are {_ALLOWED}{instead}")
+        super().__init__(f"{field}allowed are {_ALLOWED}")
         self.kind, self.path = kind, path
 
 
 _ALLOWED = "bool, int, float, str, Literal, lists, tuples and dicts of these, unions of them, and attrs classes"
-_INSTEAD: Mapping[type, str] = {
-    PurePath: "; write str for a path, with option(..., is_path=True)",
-    Enum: "; write Literal with the values for an enumeration",
-}
-"""What to write for a type that TOML does not have, by its base."""
 
 
 def class_schema(cls: type, *, complete: bool) -> Schema:

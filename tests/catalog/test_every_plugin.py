@@ -1,4 +1,4 @@
-"""Every first-party plugin keeps every promise of its kind; blocks and data sets have files of their own for that."""
+"""Every first-party plugin keeps every promise of its kind; blocks have a file of their own for that."""
 
 from __future__ import annotations
 
@@ -10,8 +10,7 @@ from petra_graph.errors import SpecError
 from petra_graph.registry.registry import discover
 
 REGISTRY = discover().only(["petra-graph"])
-ELSEWHERE = {"blocks", "datasets"}
-ALL = [(kind.short, name) for kind in REGISTRY.kinds if kind.short not in ELSEWHERE for name in REGISTRY.names(kind)]
+ALL = [(kind.short, name) for kind in REGISTRY.kinds if kind.short != "blocks" for name in REGISTRY.names(kind)]
 OPTIONS = {
     "sgd": [
         {"weight_decay": 0.1},
@@ -36,8 +35,8 @@ OPTIONS = {
     "revnet": [{"depth": 50, "width": 0.25, "dropout": 0.1}],
     "f1": [{"average": "micro"}, {"average": "weighted"}],
     "ema": [{"every": 3}],
-    "dual-residual-schedule": [{"updates": 3}],
     "profiler": [{"first": 1, "last": 3}],
+    "digits": [{"crop_padding": 1}],
 }
 """Further options to try."""
 

@@ -10,7 +10,7 @@ from petra_graph.planning.machine.spec_devices import planned_devices
 from petra_graph.planning.plan_spec import Planner, plan
 from petra_graph.program.device_types import DEVICE_TYPES
 from petra_graph.spec.load_spec import dump, load
-from petra_graph.spec.model import DeviceSpec, FlopsSpec, PartitionSpec
+from petra_graph.spec.partition import DeviceSpec, FlopsSpec, PartitionSpec
 from tests.support.runs import SPEC
 
 OWN = """

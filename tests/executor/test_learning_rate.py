@@ -8,7 +8,8 @@ import pytest
 from petra_graph.executor.stage_update import horizon, learning_rate
 from petra_graph.kinds.lr_schedule import Horizon
 from petra_graph.kinds.stage_facts import DELAYED, UNDELAYED
-from petra_graph.spec.model import DataSpec, LrScheduleSpec, MethodSpec, RunSpec, Spec
+from petra_graph.spec.model import DataSpec, LrScheduleSpec, MethodSpec, Spec
+from petra_graph.spec.run_tables import RunSpec
 
 
 def spec(*, batch=64, accumulation=1, epochs=1, **schedule) -> Spec:

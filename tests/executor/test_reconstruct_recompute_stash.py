@@ -12,8 +12,8 @@ from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 
 from petra_graph.blocks import Buffered, Head, NoOptions
-from petra_graph.catalog.losses.declared_losses import CrossEntropyOptions
-from petra_graph.catalog.losses.functions import CrossEntropy
+from petra_graph.catalog.declared import CrossEntropyOptions
+from petra_graph.catalog.losses import CrossEntropy
 from petra_graph.executor.numerics import NumericsContext
 from petra_graph.executor.reconstruct_recompute_stash import HeadRunner, Recompute, Reconstruct, StashGraph
 from petra_graph.executor.stage_parameters import copied_parameters, parameter_leaves

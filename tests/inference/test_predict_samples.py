@@ -47,7 +47,7 @@ def test_a_file(trained, files, tmp_path, capsys):
 
 def test_a_loss_of_a_package_says_that_it_reads_logits(trained, files, write, capsys):
     write("mine.py", """
-        from petra_graph.catalog.losses.functions import CrossEntropy
+        from petra_graph.catalog.losses import CrossEntropy
         from petra_graph.plugins import LossDeclaration, declares
 
         @declares(LossDeclaration, "mine:Made", logits=True)

@@ -13,7 +13,8 @@ from attrs import frozen
 from petra_graph.errors import PluginError
 from petra_graph.kinds.architecture import ARCHITECTURE, expand
 from petra_graph.kinds.callback import CALLBACK
-from petra_graph.kinds.data_set import DATA_SET, declared_facts
+from petra_graph.kinds.data_set import DATA_SET
+from petra_graph.kinds.declared_data import declared_facts
 from petra_graph.kinds.logger import LOGGER
 from petra_graph.kinds.loss import LOSS
 from petra_graph.kinds.lr_schedule import LR_SCHEDULE

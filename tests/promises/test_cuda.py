@@ -8,8 +8,8 @@ import pytest
 import torch
 
 from petra_graph.catalog.blocks.residual import RevBasic, RevBasicOptions
-from petra_graph.catalog.losses.declared_losses import CrossEntropyOptions
-from petra_graph.catalog.losses.functions import CrossEntropy
+from petra_graph.catalog.declared import CrossEntropyOptions
+from petra_graph.catalog.losses import CrossEntropy
 from petra_graph.cli.main import main
 from petra_graph.executor.reconstruct_recompute_stash import Recompute
 from petra_graph.executor.stashed_inputs import ActivationStore, HostCopy, restore

@@ -22,7 +22,7 @@ def test_the_name_of_an_architecture_as_the_graph(validate):
         """\
 a.toml:1:9: graph must be a table (got "revnet")
     graph = "revnet"
-    help: [graph] lists nodes; a network with a name is [architecture] with name = "revnet"
+    help: [graph] lists nodes; a network with a name is [architecture]
 """,
     )
 
@@ -48,7 +48,7 @@ def test_options_as_a_text(validate):
         """\
 a.toml:5:11: options in [architecture] must be a table (got "depth=18")
     options = "depth=18"
-    help: options are a table: options = { depth = 18 }
+    help: write its keys in braces: options = { KEY = VALUE }
 """,
     )
 
@@ -59,7 +59,7 @@ def test_a_list_with_the_name_of_a_plugin(validate):
         """\
 a.toml:1:13: optimizer must be a table (got ["sgd"])
     optimizer = ["sgd"]
-    help: for example [optimizer] with name = "sgd"
+    help: write its keys in braces: optimizer = { KEY = VALUE }
 """,
     )
 
@@ -76,13 +76,12 @@ a.toml:24:1: method must be a table (got [{ name = "petra", schedule = "lockstep
 
 
 def test_a_number_in_place_of_a_table(validate):
-    """The one key that the table requires says what the number means."""
     assert validate(SPEC.replace("[[graph.node]]", "clip = 1.0\n[[graph.node]]", 1)) == (
         2,
         """\
 a.toml:8:8: clip in [optimizer] must be a table (got 1.0)
     clip = 1.0
-    help: for example [optimizer.clip] with limit = 1.0
+    help: write its keys in braces: clip = { KEY = VALUE }
 """,
     )
 
@@ -92,9 +91,9 @@ def test_a_number_in_place_of_a_table_on_the_command_line(validate):
         2,
         """\
 --set optimizer.clip=1.0: clip in [optimizer] must be a table (got 1.0)
-    help: for example --set optimizer.clip.limit=1.0
+    help: write its keys in braces: --set 'optimizer.clip={ KEY = VALUE }'
 --set checkpoint=1 epoch: checkpoint must be a table (got "1 epoch")
-    help: for example --set 'checkpoint.every="1 epoch"'
+    help: write its keys in braces: --set 'checkpoint={ KEY = VALUE }'
 2 problems
 """,
     )

@@ -10,7 +10,8 @@ from tests.support import ROOT
 
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 WORKFLOW = (ROOT / ".github" / "workflows" / "test.yml").read_text()
-LOWEST = dict(line.split(">=") for line in PROJECT["dependencies"])
+VISION = tomllib.loads((ROOT / "plugins" / "petra-graph-vision" / "pyproject.toml").read_text())["project"]
+LOWEST = dict(line.split(">=") for line in [*VISION["dependencies"], *PROJECT["dependencies"]])
 
 
 def in_workflow(key: str) -> list[str]:

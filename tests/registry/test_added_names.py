@@ -3,7 +3,7 @@
 import pytest
 
 import petra_graph
-from petra_graph.registry import added_names
+from petra_graph.registry import joints
 
 
 def test_a_name_of_another_distribution(install):
@@ -13,7 +13,7 @@ def test_a_name_of_another_distribution(install):
 
 
 def test_a_name_that_is_not_installed(monkeypatch):
-    monkeypatch.setattr(added_names, "OF_NAMES", {"draw": "petra-graph-draw"})
+    monkeypatch.setattr(joints, "OF_NAMES", {"draw": "petra-graph-draw"})
     with pytest.raises(AttributeError, match="no attribute 'draw': install petra-graph-draw: in a clone"):
         _ = petra_graph.draw
     with pytest.raises(AttributeError, match=r"no attribute 'paint'$"):

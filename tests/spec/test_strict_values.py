@@ -187,17 +187,16 @@ class Choice:
 
 
 @pytest.mark.parametrize(
-    ("cls", "named", "instead"),
+    ("cls", "named"),
     [
-        (Nested, "`inner.file` is of type pathlib.PurePosixPath; allowed are bool, int,", "is_path=True"),
-        (Choice, "Mode; allowed are bool, int,", "write Literal"),
+        (Nested, "`inner.file` is of type pathlib.PurePosixPath; allowed are bool, int,"),
+        (Choice, "Mode; allowed are bool, int,"),
     ],
 )
-def test_a_type_that_toml_does_not_have_is_named_with_its_option_and_what_to_write(cls, named, instead):
+def test_a_type_that_toml_does_not_have_is_named_with_its_option(cls, named):
     with pytest.raises(TypeError) as error:
         class_schema(cls, complete=True)
     assert named in str(error.value)
-    assert instead in str(error.value)
 
 
 def test_types_that_toml_cannot_write_are_refused_when_the_class_is_checked():

@@ -10,6 +10,7 @@ from petra_graph.spec.model import DataSpec, NodeSpec, OptimizerSpec, PluginSpec
 from petra_graph.spec.structure import structure
 from petra_graph.spec.value_layers import PLUGIN_TABLES
 
+NO_NETWORK = "neither [graph] nor [architecture] is given"
 BASE = """
 [data]
 name = "digits"
@@ -68,8 +69,11 @@ def kinds(annotation):
             ],
         ),
         (BASE + "[optimizr]\n", ['unknown key "optimizr" in the specification']),
-        ("[architectur]\nname = 'x'\n[data]\nname = 'x'", ['unknown key "architectur" in the specification']),
-        (BASE.replace("graph.", "grph."), ['unknown key "grph" in the specification']),
+        (
+            "[architectur]\nname = 'x'\n[data]\nname = 'x'",
+            ['unknown key "architectur" in the specification', NO_NETWORK],
+        ),
+        (BASE.replace("graph.", "grph."), ['unknown key "grph" in the specification', NO_NETWORK]),
         (BASE + "[optimizer.clip]\n", ["limit is missing in [optimizer.clip]"]),
         ("data = 'digits'\n[architecture]\nname = 'x'", ['data must be a table (got "digits")']),
     ],
@@ -103,7 +107,7 @@ def test_names_that_are_allowed(name):
 
 def test_a_table_by_its_name_alone_is_an_understandable_mistake():
     [problem] = structured("data = 'digits'\n[architecture]\nname = 'x'").problems
-    assert problem.hint == 'for example [data] with name = "digits"'
+    assert problem.hint == "write its keys in braces: data = { KEY = VALUE }"
 
 
 def test_readable_tables_are_there_beside_problems():

@@ -44,12 +44,12 @@ from petra_graph.spec.model import (
     MethodSpec,
     NodeSpec,
     OptimizerSpec,
-    PartitionSpec,
     PrecisionSpec,
     RequestedSchedule,
-    RunSpec,
     Spec,
 )
+from petra_graph.spec.partition import PartitionSpec
+from petra_graph.spec.run_tables import RunSpec
 from petra_graph.training.stage_assembly import Training, executors
 
 BLOCKS: dict[str, BlockDeclaration] = {
@@ -292,8 +292,8 @@ def plain_network(built: Pipeline) -> tuple[dict[str, Block], Callable[[torch.Te
 
 
 def training(optimizer: str, rate: Callable[[int], float], options: dict[str, Any]) -> Training:
-    from petra_graph.catalog.losses.declared_losses import CrossEntropyOptions
-    from petra_graph.catalog.losses.functions import CrossEntropy
+    from petra_graph.catalog.declared import CrossEntropyOptions
+    from petra_graph.catalog.losses import CrossEntropy
 
     delay = {key: options[key] for key in ONCE_OPTIONS if key in options}
     options = {key: value for key, value in options.items() if key not in delay}

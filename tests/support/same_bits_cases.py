@@ -32,7 +32,8 @@ from petra_graph.runtime.control.world import World
 from petra_graph.runtime.scheduler.process_context import ProcessContext
 from petra_graph.runtime.scheduler.scheduler import Scheduler
 from petra_graph.runtime.transport.process_channels import open_channels
-from petra_graph.spec.model import ClipSpec, Transport
+from petra_graph.spec.model import ClipSpec
+from petra_graph.spec.run_tables import Transport
 from tests.support.pairwise import Factors, pairwise
 from tests.support.pipelines import BRANCHES, CLASSES, Pipeline, node, pipeline
 

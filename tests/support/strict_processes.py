@@ -22,7 +22,7 @@ from petra_graph.runtime.control.waker import Waker
 from petra_graph.runtime.control.world import World
 from petra_graph.runtime.transport.local_channel import LocalChannel
 from petra_graph.runtime.transport.process_channels import PeerLost, ProcessChannels
-from petra_graph.spec.model import Transport
+from petra_graph.spec.run_tables import Transport
 from petra_graph.training.processes import one_of_several
 from tests.support.strict_transport import Posted, StrictReceiver, StrictSender
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import numpy as np
+from petra_graph_vision.declared import Cifar10Options, ImageFolderOptions
+from petra_graph_vision.folder_sets import image_folder
+from petra_graph_vision.pickled_sets import cifar10
 from PIL import Image
 
-from petra_graph.catalog.datasets.declared_datasets import Cifar10Options, ImageFolderOptions
-from petra_graph.catalog.datasets.folder_sets import image_folder
-from petra_graph.catalog.datasets.pickled_sets import cifar10
 from tools.make_cifar10_batches import main
 
 

@@ -21,7 +21,6 @@ from petra_graph_delay.corrected_optimizer import corrected
 from petra_graph_delay.declared import DelayOptions
 from torch import nn
 
-from petra_graph.catalog.optimizers.builders import adam, muon, nadam, sgd, soap
 from petra_graph.catalog.optimizers.declared_optimizers import (
     AdamOptions,
     AdamWOptions,
@@ -30,6 +29,9 @@ from petra_graph.catalog.optimizers.declared_optimizers import (
     SgdOptions,
     SoapOptions,
 )
+from petra_graph.catalog.optimizers.muon import muon
+from petra_graph.catalog.optimizers.soap import soap
+from petra_graph.catalog.optimizers.torch_optimizers import adam, nadam, sgd
 from petra_graph.kinds.optimizer import EARLIER, PREDICTED, ParameterGroups
 from petra_graph.runtime.control.keep_freed_memory import keep_freed_memory
 

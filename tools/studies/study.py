@@ -28,7 +28,8 @@ from petra_graph.record.checkpoint import repaired
 from petra_graph.record.run_directory import environment
 from petra_graph.record.run_folders import run_directories
 from petra_graph.spec.load_spec import load
-from petra_graph.spec.model import CheckpointSpec, Spec
+from petra_graph.spec.model import Spec
+from petra_graph.spec.run_tables import CheckpointSpec
 from petra_graph.training.prepared_run import prepare
 from petra_graph.training.record.resolved_spec import resolved
 

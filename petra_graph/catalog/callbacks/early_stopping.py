@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from petra_graph.catalog.callbacks.declared_callbacks import EarlyStoppingOptions
+from petra_graph.catalog.declared import EarlyStoppingOptions
 from petra_graph.errors import RunFailed, suggestion
 from petra_graph.plugins import Callback, EpochEnded, Scale, Started, scale_of
 

@@ -14,7 +14,7 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor
 
-from petra_graph.catalog.callbacks.declared_callbacks import EmaOptions
+from petra_graph.catalog.declared import EmaOptions
 from petra_graph.plugins import Callback, Companion
 
 

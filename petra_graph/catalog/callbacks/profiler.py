@@ -12,7 +12,7 @@ from pathlib import Path
 
 import torch
 
-from petra_graph.catalog.callbacks.declared_callbacks import ProfilerOptions
+from petra_graph.catalog.declared import ProfilerOptions
 from petra_graph.errors import cannot_write
 from petra_graph.plugins import Callback, Started
 

@@ -1,7 +1,8 @@
 """Splits over any store of equally sized uint8 images, whose training batches are cropped or flipped at random.
 
-A store, such as a numpy array or `folders.ImageFiles`, returns the pixels [n, H, W, C] of an array of sample indices,
-freshly allocated. A batch is a view [n, C, H, W] of the same memory, which is torch's channels-last format.
+A store, such as a numpy array, returns the pixels [n, H, W, C] of an array of sample indices, freshly allocated. A batch is a view
+[n, C, H, W] of the same memory, which is torch's channels-last format. Data sets of other distributions may use these splits, too, as
+those of petra-graph-vision do.
 
 Decision: the crops and flips of an epoch are drawn at once, as a table indexed by sample. So the augmentation of a
 sample depends on (seed, epoch, index) alone, not on the order of fetches or on the process; and a batch costs three

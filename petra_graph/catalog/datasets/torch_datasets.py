@@ -55,11 +55,11 @@ def torch_data_set(options: TorchOptions) -> DataSet:
     return data
 
 
-def opened(options: TorchOptions) -> DataSet:
+def open_datasets(options: TorchOptions) -> DataSet:
     """Open both Datasets and read the first sample of each; errors as of `torch_data_set`."""
-    train, test = (_dataset(name, getattr(options, name)) for name in ("train", "test"))
-    facts = _facts(*_first("train", train), options.classes)
-    _first("test", test)
+    train, test = (_make_dataset(name, getattr(options, name)) for name in ("train", "test"))
+    facts = _facts(*_read_first("train", train), options.classes)
+    _read_first("test", test)
     return OpenedDataSet(
         train=TorchSplit(dataset=train, facts=facts, part="training"),
         test=TorchSplit(dataset=test, facts=facts, part="test"),
@@ -89,18 +89,18 @@ class TorchSplit:
         with as_they_were():
             rows = [self._sample(int(index), random_key(*at, index)) for index in indices]
         samples, targets = zip(*rows, strict=True)
-        return torch.stack(samples), _stacked(targets)
+        return torch.stack(samples), _stack(targets)
 
     def _sample(self, index: int, key: int) -> tuple[Tensor, Any]:
         seed_all(key)
         sample = self.dataset[index]
         try:
-            x, y = _tensors(sample)
+            x, y = _read_sample(sample)
         except ValueError as error:
             raise RunFailed(f"sample {index} of the {self.part} data: {error}", _PAIR) from None
         facts = self.facts
         declared = {"x": (facts.shape, facts.dtype)} | {f"y{at}": one for at, one in facts.targets.items()}
-        given = {"x": x} | {f"y{at}": one for at, one in _named(y)}
+        given = {"x": x} | {f"y{at}": one for at, one in _named_targets(y)}
         hint = "let __getitem__ return one shape and type: crop, resize or pad"
         if given.keys() != declared.keys():
             message = f"sample {index} of the {self.part} data has {', '.join(given)}"
@@ -108,7 +108,7 @@ class TorchSplit:
         for name, (shape, dtype) in declared.items():
             found = given[name]
             if (tuple(found.shape), found.dtype) != (shape, getattr(torch, dtype)):
-                message = f"{name} of sample {index} of the {self.part} data is {_shown(found)}"
+                message = f"{name} of sample {index} of the {self.part} data is {_form(found)}"
                 raise RunFailed(f"{message}, and that of training sample 0 is {dtype} {list(shape)}", hint)
         return x, y
 
@@ -116,7 +116,7 @@ class TorchSplit:
 _PAIR = "return (x, y) from __getitem__, each a tensor, an array, a number or a PIL image; y may be several of them, in a tuple or a dictionary"
 
 
-def _stacked(targets: Sequence[Any]) -> Any:
+def _stack(targets: Sequence[Any]) -> Any:
     first = targets[0]
     if isinstance(first, Tensor):
         return torch.stack(tuple(targets))
@@ -125,7 +125,7 @@ def _stacked(targets: Sequence[Any]) -> Any:
     return tuple(map(torch.stack, zip(*targets, strict=True)))
 
 
-def _named(target: Any) -> Iterator[tuple[str, Tensor]]:
+def _named_targets(target: Any) -> Iterator[tuple[str, Tensor]]:
     """Yield the tensors of a target by their places, as `DataFacts.targets` names them."""
     if isinstance(target, Tensor):
         yield "", target
@@ -135,7 +135,7 @@ def _named(target: Any) -> Iterator[tuple[str, Tensor]]:
         yield from ((f"[{at}]", one) for at, one in enumerate(target))
 
 
-def _dataset(option: str, location: str) -> Any:
+def _make_dataset(option: str, location: str) -> Any:
     """Return the Dataset that an option names, made where it names a class or a function."""
     found = named_code(option, location)
     indexed = hasattr(found, "__getitem__") and not isinstance(found, type)
@@ -154,14 +154,14 @@ def _dataset(option: str, location: str) -> Any:
     return dataset
 
 
-def _first(option: str, dataset: Any) -> tuple[Tensor, Any]:
+def _read_first(option: str, dataset: Any) -> tuple[Tensor, Any]:
     """Return the first sample.
 
     Raises:
         SpecError: it is not (x, y), or reading it draws from a generator that the Dataset holds.
     """
-    held = list(_held(dataset, "", _DEPTH, set()))
-    before = [_state(generator) for _, generator in held]
+    held = list(_find_generators(dataset, "", _DEPTH, set()))
+    before = [_state_of(generator) for _, generator in held]
     with as_they_were():
         seed_all(0)
         try:
@@ -169,20 +169,20 @@ def _first(option: str, dataset: Any) -> tuple[Tensor, Any]:
         except Exception as error:
             raised = RuntimeError(f"sample 0 of `{option}`: {type(error).__name__}: {error}")
             raise raised.with_traceback(error.__traceback__) from error  # the line stays the author's
-    moved = [path for (path, one), state in zip(held, before, strict=True) if _state(one) != state]
+    moved = [path for (path, one), state in zip(held, before, strict=True) if _state_of(one) != state]
     if moved:
         message = f"the Dataset draws from a generator of its own, `{moved[0]}`: a sample would depend on those read before it"
         hint = "draw from random, np.random or torch without a generator: they are seeded for each sample, by seed, epoch and index"
         raise SpecError(Problem(message=message, hint=hint, path=(option,)))
     try:
-        return _tensors(sample)
+        return _read_sample(sample)
     except ValueError as error:
         raise SpecError(Problem(message=f"sample 0: {error}", hint=_PAIR, path=(option,))) from None
 
 
 def _facts(x: Tensor, y: Any, classes: int | Sequence[str] | None) -> DataFacts:
     if classes is not None and not (isinstance(y, Tensor) and y.dtype == torch.int64):
-        came = ", ".join(f"{at} {_shown(one)}".lstrip() for at, one in _named(y))
+        came = ", ".join(f"{at} {_form(one)}".lstrip() for at, one in _named_targets(y))
         message = f"classes are counted by integers, and y of sample 0 is {came}"
         hint = "return an integer as y, or leave `classes` out where y is no class"
         raise SpecError(Problem(message=message, hint=hint, path=("classes",)))
@@ -204,7 +204,7 @@ def _each(function: Callable[[Any], Any], target: Any) -> Any:
     return tuple(map(function, target)) if isinstance(target, tuple | list) else function(target)
 
 
-def _tensors(sample: Any) -> tuple[Tensor, Any]:
+def _read_sample(sample: Any) -> tuple[Tensor, Any]:
     """Return a sample's tensors, of types that data sets have.
 
     Raises:
@@ -229,7 +229,7 @@ def _target(value: Any) -> Tensor:
 def _tensor(name: str, value: Any) -> Tensor:
     image = sys.modules.get("PIL.Image")
     if image is not None and isinstance(value, image.Image):
-        return _of_image(name, value)
+        return _image_tensor(name, value)
     if isinstance(value, np.ndarray):
         value = np.array(value)  # a copy, which may be written to
     if not isinstance(value, Tensor | np.ndarray | np.generic | int | float):
@@ -240,11 +240,11 @@ def _tensor(name: str, value: Any) -> Tensor:
         raise ValueError(f"{name}: {error}") from None
     tensor = tensor.to(_WIDENED.get(tensor.dtype, tensor.dtype))
     if tensor.dtype not in _TYPES:
-        raise ValueError(f"{name} is {_shown(tensor)}")
+        raise ValueError(f"{name} is {_form(tensor)}")
     return tensor
 
 
-def _of_image(name: str, image: Any) -> Tensor:
+def _image_tensor(name: str, image: Any) -> Tensor:
     """Return a PIL image as float32 [channels, height, width] in [0, 1]."""
     from petra_graph.image_files import eight_bits
 
@@ -261,11 +261,11 @@ def _name(tensor: Tensor) -> Any:
     return str(tensor.dtype).removeprefix("torch.")
 
 
-def _shown(tensor: Tensor) -> str:
+def _form(tensor: Tensor) -> str:
     return f"{_name(tensor)} {list(tensor.shape)}"
 
 
-def _held(value: Any, path: str, depth: int, seen: set[int]) -> Iterator[tuple[str, Any]]:
+def _find_generators(value: Any, path: str, depth: int, seen: set[int]) -> Iterator[tuple[str, Any]]:
     """Yield the generators within a Dataset, in attributes of attributes and in short lists, each with its path."""
     if isinstance(value, _GENERATORS):
         yield path, value
@@ -274,10 +274,10 @@ def _held(value: Any, path: str, depth: int, seen: set[int]) -> Iterator[tuple[s
         inside = value if isinstance(value, dict | list | tuple) else getattr(value, "__dict__", {})
         if len(inside) <= _ITEMS:
             for key, item in inside.items() if isinstance(inside, dict) else enumerate(inside):
-                yield from _held(item, f"{path}.{key}".removeprefix("."), depth - 1, seen)
+                yield from _find_generators(item, f"{path}.{key}".removeprefix("."), depth - 1, seen)
 
 
-def _state(generator: Any) -> bytes:
+def _state_of(generator: Any) -> bytes:
     return (
         generator.get_state().numpy().tobytes() if isinstance(generator, torch.Generator) else pickle.dumps(generator)
     )

@@ -19,7 +19,7 @@ from petra_graph.plugins import (
     option,
 )
 
-_BUILDERS = "petra_graph.catalog.optimizers.builders"
+_HERE = "petra_graph.catalog.optimizers"
 _LARGEST = AtMost(1e30)
 """Of a factor of steps: some products of a larger one have no place in float32."""
 LARGEST_BETA1 = 0.99
@@ -61,7 +61,7 @@ def _nesterov() -> Any:
     return option("look ahead along the momentum, which must be above 0", default=True)
 
 
-@declares(OptimizerDeclaration, f"{_BUILDERS}:sgd")
+@declares(OptimizerDeclaration, f"{_HERE}.torch_optimizers:sgd")
 class SgdOptions:
     """Stochastic gradient descent with (Nesterov) momentum."""
 
@@ -74,7 +74,7 @@ class SgdOptions:
         _expect_nesterov(self)
 
 
-@declares(OptimizerDeclaration, f"{_BUILDERS}:adam")
+@declares(OptimizerDeclaration, f"{_HERE}.torch_optimizers:adam")
 class AdamOptions:
     """Adam, weight decay added to the gradient.
 
@@ -87,7 +87,7 @@ class AdamOptions:
     weight_decay: float = _weight_decay(0.0)
 
 
-@declares(OptimizerDeclaration, f"{_BUILDERS}:adam")
+@declares(OptimizerDeclaration, f"{_HERE}.torch_optimizers:adam")
 class AdamWOptions(AdamOptions):
     """Adam with decoupled weight decay.
 
@@ -97,7 +97,7 @@ class AdamWOptions(AdamOptions):
     weight_decay: float = _weight_decay(0.01)
 
 
-@declares(OptimizerDeclaration, f"{_BUILDERS}:nadam")
+@declares(OptimizerDeclaration, f"{_HERE}.torch_optimizers:nadam")
 class NadamOptions:
     """Adam with Nesterov momentum and decoupled weight decay.
 
@@ -122,7 +122,7 @@ class NadamOptions:
             )
 
 
-@declares(OptimizerDeclaration, f"{_BUILDERS}:lars")
+@declares(OptimizerDeclaration, f"{_HERE}.lars:lars")
 class LarsOptions:
     """Momentum with a learning rate for each tensor, in proportion to its norm, for large batches.
 
@@ -137,7 +137,7 @@ class LarsOptions:
     weight_decay: float = _weight_decay(0.0)
 
 
-@declares(OptimizerDeclaration, f"{_BUILDERS}:muon")
+@declares(OptimizerDeclaration, f"{_HERE}.muon:muon")
 class MuonOptions:
     """Orthogonal momentum for the matrices within the network, and AdamW for embeddings, heads and vectors.
 
@@ -162,7 +162,7 @@ class MuonOptions:
         _expect_nesterov(self)
 
 
-@declares(OptimizerDeclaration, f"{_BUILDERS}:soap")
+@declares(OptimizerDeclaration, f"{_HERE}.soap:soap")
 class SoapOptions:
     """Adam in the eigenbases of the mean G G' and G' G of matrices and kernels, and AdamW for vectors.
 

@@ -25,7 +25,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from petra_graph.catalog.optimizers.matrix_optimizer import MatrixOptimizer
+from petra_graph.catalog.optimizers.declared_optimizers import MuonOptions
+from petra_graph.catalog.optimizers.matrix_optimizer import MatrixOptimizer, groups_with_matrices
+from petra_graph.plugins import ParameterGroups
 
 _A, _B, _C = 3.4445, -4.7750, 2.0315
 _SMALLEST_NORM = 1e-7
@@ -66,3 +68,18 @@ def adjusted(how: str, rows: int, columns: int) -> float:
     if how == "original":
         return float(max(1, rows / columns) ** 0.5)
     return float(0.2 * max(rows, columns) ** 0.5)
+
+
+def muon(groups: ParameterGroups, options: MuonOptions) -> torch.optim.Optimizer:
+    """Build `Muon`."""
+    parameters = groups_with_matrices(
+        groups,
+        groups.hidden_matrices(),
+        weight_decay=options.weight_decay,
+        momentum=options.momentum,
+        ahead=float(options.nesterov),
+        ns_steps=options.ns_steps,
+        adjust_lr=options.adjust_lr,
+    )
+    first, second = options.betas
+    return Muon(parameters, lr=options.lr, betas=(first, second), eps=options.eps, decoupled_weight_decay=True)

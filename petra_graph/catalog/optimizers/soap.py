@@ -20,12 +20,15 @@ and the memory of the second step, which plans count for all later ones too, is 
 
 from __future__ import annotations
 
+from math import inf
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from petra_graph.catalog.optimizers.matrix_optimizer import MatrixOptimizer
+from petra_graph.catalog.optimizers.declared_optimizers import SoapOptions
+from petra_graph.catalog.optimizers.matrix_optimizer import MatrixOptimizer, groups_with_matrices
+from petra_graph.plugins import ParameterGroups
 
 # p parameter, g gradient, in functions of a state as a matrix, wd weight decay
 
@@ -51,9 +54,8 @@ class Soap(MatrixOptimizer):
         for side, own in _sides(g):
             if len(own) <= group["max_precond_dim"]:
                 state[side] = (own @ own.T).mul_(1 - group["betas"][1])
-                finite = state[side].nan_to_num(
-                    0.0, 0.0, 0.0
-                )  # The loss tells what is wrong; eigh would blame the optimizer.
+                # The loss tells what is wrong; eigh would blame the optimizer.
+                finite = state[side].nan_to_num(0.0, 0.0, 0.0)
                 # Contiguous, as a checkpoint restores it: the layout of a factor changes the bits of its products.
                 state[_basis(side)] = torch.linalg.eigh(finite).eigenvectors.flip(1).contiguous()
 
@@ -106,3 +108,17 @@ def _refresh(state: dict[str, Any]) -> None:
         order = (basis * powered).sum(0).argsort(descending=True, stable=True)
         basis.copy_(torch.linalg.qr(powered[:, order]).Q)
         state["exp_avg_sq"].copy_(state["exp_avg_sq"].index_select(dim, order))
+
+
+def soap(groups: ParameterGroups, options: SoapOptions) -> torch.optim.Optimizer:
+    """Build `Soap`; a matrix whose sides are both too long for a basis is AdamW's."""
+    shortest = {id(one): min(one.flatten(1).shape) for one in groups.decayed if one.dim() > 1}
+    parameters = groups_with_matrices(
+        groups,
+        [one for one in groups.decayed if shortest.get(id(one), inf) <= options.max_precond_dim],
+        weight_decay=options.weight_decay,
+        precondition_frequency=options.precondition_frequency,
+        max_precond_dim=options.max_precond_dim,
+    )
+    first, second = options.betas
+    return Soap(parameters, lr=options.lr, betas=(first, second), eps=options.eps, decoupled_weight_decay=True)

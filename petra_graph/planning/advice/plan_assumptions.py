@@ -10,7 +10,8 @@ from math import ceil
 from petra_graph.compiler.memory_and_time import Prediction
 from petra_graph.compiler.planner_inputs import PlannerInputs
 from petra_graph.program.device_types import EFFICIENCY, Link
-from petra_graph.spec.model import PartitionSpec, PrecisionSpec, Spec
+from petra_graph.spec.model import PrecisionSpec, Spec
+from petra_graph.spec.partition import PartitionSpec
 from petra_graph.units import DECIMAL, memory, plural, seconds
 
 CPU_RATIO = (0.6, 2.9)

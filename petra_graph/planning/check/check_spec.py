@@ -30,7 +30,8 @@ from petra_graph.graph.node_graph import NodeGraph
 from petra_graph.kinds.architecture import expand
 from petra_graph.kinds.block import BLOCK, BlockDeclaration
 from petra_graph.kinds.correction import CORRECTION, DELAY, ONCE_OPTIONS, Corrected
-from petra_graph.kinds.data_set import DataFacts, completed_options, declared_facts, declared_samples
+from petra_graph.kinds.data_set import DataFacts
+from petra_graph.kinds.declared_data import completed_options, declared_facts, declared_samples
 from petra_graph.kinds.graph_pass import GRAPH_PASS, GraphPassDeclaration
 from petra_graph.kinds.logger import LOGGER, missing_package
 from petra_graph.kinds.optimizer import OPTIMIZER
@@ -46,8 +47,7 @@ from petra_graph.registry.first_party import OF_TABLES, how_to_install, or_missi
 from petra_graph.registry.joints import not_installed
 from petra_graph.registry.local_plugins import code_problem, missing_module
 from petra_graph.registry.registry import Registry, discover
-from petra_graph.spec.keys import IS_CODE, keys_with
-from petra_graph.spec.largest_values import NODES
+from petra_graph.spec.keys import IS_CODE, NODES, keys_with
 from petra_graph.spec.load_spec import Given, LoadedSpec, load
 from petra_graph.spec.located_paths import located_options
 from petra_graph.spec.model import InputSpec, MetricSpec, NodeSpec, PluginSpec, RequestedSchedule

@@ -18,7 +18,7 @@ from petra_graph.kinds.stage_facts import steady_staleness
 from petra_graph.planning.network.measure_network import MeasuredNetwork
 from petra_graph.planning.place.place_network import place_as_planned
 from petra_graph.program.device_types import Device
-from petra_graph.spec.largest_values import MOST_WINDOW
+from petra_graph.spec.keys import MOST_WINDOW
 from petra_graph.units import noun, plural
 
 

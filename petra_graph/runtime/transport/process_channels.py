@@ -23,7 +23,7 @@ from petra_graph.runtime.transport.local_channel import LocalChannel
 from petra_graph.runtime.transport.process_group_channel import Peer, ProcessGroupReceiver, ProcessGroupSender
 from petra_graph.runtime.transport.shared_memory_channel import SharedMemoryReceiver, SharedMemorySender
 from petra_graph.runtime.transport.slots import Slots
-from petra_graph.spec.model import Transport
+from petra_graph.spec.run_tables import Transport
 
 PeerLost = Callable[[str, int, Exception], None]
 """Called with a channel, the rank of its other end, and what torch raised, where that rank does not answer."""

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from petra_graph.kinds.metric import Scale, scale_of
 from petra_graph.record.checkpoint import Damaged, numbers, read_manifest
-from petra_graph.spec.model import CheckpointSpec
+from petra_graph.spec.run_tables import CheckpointSpec
 
 
 def kept(directory: Path, spec: CheckpointSpec, scales: Mapping[str, Scale]) -> list[int]:

@@ -23,7 +23,7 @@ from petra_graph.kinds.author_code import author_code, resolve_location
 from petra_graph.measure.node_shapes import build_to_look_at
 from petra_graph.planning.network.measure_network import MeasuredNetwork
 from petra_graph.record.weights import SEPARATOR, WEIGHTS, UnreadableWeights, WeightFile, is_named, open_weights
-from petra_graph.spec.model import InitSpec
+from petra_graph.spec.run_tables import InitSpec
 from petra_graph.units import listed, plural
 
 _PATH = ("init", "weights")

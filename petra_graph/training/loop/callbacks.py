@@ -22,7 +22,6 @@ from petra_graph.kinds.callback import (
     Callback,
     CallbackDeclaration,
     Companion,
-    ReadOnly,
     companion_fault,
     misnamed,
     stops_fault,
@@ -31,6 +30,7 @@ from petra_graph.kinds.listener import EpochEnded, Listener, Started
 from petra_graph.kinds.plugin import Plugin
 from petra_graph.kinds.tensor_trees import Tree, named_leaves
 from petra_graph.planning.check.checked_spec import ConfiguredPlugin
+from petra_graph.training.loop.read_only_tensors import ReadOnly
 
 _STATE = "return None, numbers, texts, lists, and tables with texts as keys; tensors are kept by a companion, in its own `state`"
 

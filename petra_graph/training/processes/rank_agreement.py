@@ -20,7 +20,7 @@ from petra_graph.training.record.resolved_spec import resolved
 
 _SHOWN = 12
 """The number of digits that are kept of a digest."""
-LIBRARIES = ("petra-graph", "torch", "torchvision", "numpy")
+LIBRARIES = ("petra-graph", "torch", "numpy")
 """The libraries on whose versions the bits depend."""
 
 

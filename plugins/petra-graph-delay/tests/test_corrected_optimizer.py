@@ -11,8 +11,8 @@ from petra_graph_delay.declared import DelayOptions
 from petra_graph_delay.spike_compensation import Spike
 from stepping import expect_same, made, set_delay, step
 
-from petra_graph.catalog.optimizers.builders import muon
 from petra_graph.catalog.optimizers.declared_optimizers import MuonOptions
+from petra_graph.catalog.optimizers.muon import muon
 from petra_graph.errors import SpecError
 from petra_graph.kinds.optimizer import ParameterGroups, rate_ratios
 

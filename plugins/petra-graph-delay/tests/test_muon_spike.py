@@ -9,8 +9,9 @@ from petra_graph_delay.spike_compensation import Spike
 from stepping import made, set_delay, step
 from torch import nn
 
-from petra_graph.catalog.optimizers.builders import adam, muon
 from petra_graph.catalog.optimizers.declared_optimizers import AdamWOptions, MuonOptions
+from petra_graph.catalog.optimizers.muon import muon
+from petra_graph.catalog.optimizers.torch_optimizers import adam
 from petra_graph.kinds.optimizer import ParameterGroups
 
 ROUGH = 2**-4

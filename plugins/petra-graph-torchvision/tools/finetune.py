@@ -18,9 +18,9 @@ from typing import Any
 import click
 import torch
 from chain import Chain
+from petra_graph_vision.fashion_mnist import read_idx
 
 import petra_graph
-from petra_graph.catalog.datasets.fashion_mnist import read_idx
 from petra_graph.record.run_directory import environment
 from petra_graph.training.prepared_run import prepare
 

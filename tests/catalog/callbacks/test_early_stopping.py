@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from petra_graph.catalog.callbacks.declared_callbacks import EarlyStoppingOptions
 from petra_graph.catalog.callbacks.early_stopping import EarlyStopping
+from petra_graph.catalog.declared import EarlyStoppingOptions
 from petra_graph.cli.main import main
 from petra_graph.errors import RunFailed
 from petra_graph.kinds.listener import EpochEnded, Listener

@@ -6,8 +6,8 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from petra_graph.catalog.callbacks.declared_callbacks import EmaOptions
 from petra_graph.catalog.callbacks.ema import Averages
+from petra_graph.catalog.declared import EmaOptions
 from petra_graph.cli.main import main
 from petra_graph.kinds.listener import Listener
 from petra_graph.training.training_run import run

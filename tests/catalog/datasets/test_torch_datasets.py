@@ -16,7 +16,8 @@ from torch.utils.data import DataLoader, Dataset, IterableDataset, Subset, Tenso
 from petra_graph.catalog.datasets.declared_datasets import TORCH, TorchOptions
 from petra_graph.errors import PluginError, RunFailed, SpecError
 from petra_graph.kinds.checked_samples import CheckedData
-from petra_graph.kinds.data_set import DATA_SET, declared_facts
+from petra_graph.kinds.data_set import DATA_SET
+from petra_graph.kinds.declared_data import declared_facts
 from petra_graph.kinds.generators import states
 from tests.support.kit import kept
 

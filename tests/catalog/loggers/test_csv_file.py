@@ -8,7 +8,7 @@ from collections import deque
 
 import pytest
 
-from petra_graph.catalog.loggers.csv_file import CsvFile
+from petra_graph.catalog.loggers.files import CsvFile
 from petra_graph.errors import RunFailed
 from petra_graph.kinds.declaration import NoOptions
 from petra_graph.kinds.logger import RunInfo

@@ -9,10 +9,10 @@ import pytest
 import torch
 from torch import nn
 
-from petra_graph.catalog.optimizers.builders import adam, muon
 from petra_graph.catalog.optimizers.declared_optimizers import AdamWOptions, MuonOptions
 from petra_graph.catalog.optimizers.matrix_optimizer import MATRICES
-from petra_graph.catalog.optimizers.muon import adjusted, orthogonal
+from petra_graph.catalog.optimizers.muon import adjusted, muon, orthogonal
+from petra_graph.catalog.optimizers.torch_optimizers import adam
 from petra_graph.kinds.optimizer import ParameterGroups
 
 ROUNDING = 1e-12

@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 import torch
 
-from petra_graph.catalog.optimizers.builders import adam, lars, muon, nadam, sgd, soap
 from petra_graph.catalog.optimizers.declared_optimizers import (
     AdamOptions,
     AdamWOptions,
@@ -19,6 +18,10 @@ from petra_graph.catalog.optimizers.declared_optimizers import (
     SgdOptions,
     SoapOptions,
 )
+from petra_graph.catalog.optimizers.lars import lars
+from petra_graph.catalog.optimizers.muon import muon
+from petra_graph.catalog.optimizers.soap import soap
+from petra_graph.catalog.optimizers.torch_optimizers import adam, nadam, sgd
 from petra_graph.kinds.optimizer import ParameterGroups
 
 ROUNDING = 1e-12

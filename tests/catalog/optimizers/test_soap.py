@@ -9,8 +9,9 @@ import pytest
 import torch
 from torch import nn
 
-from petra_graph.catalog.optimizers.builders import adam, soap
 from petra_graph.catalog.optimizers.declared_optimizers import AdamWOptions, SoapOptions
+from petra_graph.catalog.optimizers.soap import soap
+from petra_graph.catalog.optimizers.torch_optimizers import adam
 from petra_graph.kinds.optimizer import ParameterGroups
 
 ROUNDING = 1e-9

@@ -11,7 +11,7 @@ from petra_graph.planning.machine.gpu_type import gpu_type
 from petra_graph.planning.machine.spec_devices import planned_devices, present_devices
 from petra_graph.planning.plan_spec import plan
 from petra_graph.program.device_types import DEVICE_TYPES
-from petra_graph.spec.model import PartitionSpec
+from petra_graph.spec.partition import PartitionSpec
 from tests.support.runs import SPEC
 
 GIB = 2**30

@@ -12,7 +12,8 @@ from petra_graph_conformance import DataSetTrial
 from petra_graph_conformance.examined_promises import examine
 
 from petra_graph.errors import PluginError
-from petra_graph.kinds.data_set import completed_options, facts_fault, suggested_options
+from petra_graph.kinds.data_set import facts_fault
+from petra_graph.kinds.declared_data import completed_options, suggested_options
 from petra_graph.plugins import DataFacts, DataSetDeclaration
 from tests.support.kit import importable, kept
 from tests.support.plugin_of_each_kind import FACTS, Data, Split, TestSplit, broken, declared

@@ -1,4 +1,4 @@
-"""The blocks and the architecture as declarations; the module does not import torch."""
+"""The blocks, the architecture and the callback as declarations; the module does not import torch."""
 
 from __future__ import annotations
 
@@ -7,7 +7,18 @@ from typing import Any
 
 from attrs import asdict, frozen
 
-from petra_graph.plugins import ArchitectureDeclaration, BlockDeclaration, DataFacts, Kind, NodeSpec, option
+from petra_graph.plugins import (
+    ArchitectureDeclaration,
+    AtLeast,
+    BlockDeclaration,
+    CallbackDeclaration,
+    DataFacts,
+    GreaterThan,
+    Kind,
+    NodeSpec,
+    declares,
+    option,
+)
 
 
 @frozen(kw_only=True)
@@ -99,3 +110,18 @@ NETWORK = ArchitectureDeclaration(
     options=ModuleNetworkOptions,
     build=f"{__name__}:module_nodes",
 )
+
+
+@declares(
+    CallbackDeclaration,
+    "petra_graph_modules.dual_residual_schedule:DualResidualSchedule",
+    changes="weights",
+)
+class DualResidualScheduleOptions:
+    """Moves alpha and beta of dual residual blocks linearly, from their first values to others."""
+
+    alpha: float = option("value of alpha at the end", default=0.3)
+    beta: float = option("value of beta at the end", default=0.7, validator=GreaterThan(0))
+    updates: int = option(
+        "updates of a stage over which they move; they stay afterwards", default=1000, validator=AtLeast(1)
+    )

@@ -18,7 +18,8 @@ from petra_graph.errors import Interrupted, Problem, RunFailed, SpecError
 from petra_graph.record.run_directory import create_run_directory, locked, write_text
 from petra_graph.registry.discovery import NAMES, entries_of
 from petra_graph.spec.load_spec import Given, dump_to_change, load
-from petra_graph.spec.model import RunSpec, Spec
+from petra_graph.spec.model import Spec
+from petra_graph.spec.run_tables import RunSpec
 from petra_graph.spec.source import STDIN
 from petra_graph_studies.sweeping.combinations import Axis, Combination, combinations, seed_axis
 from petra_graph_studies.sweeping.member_processes import MemberProcesses

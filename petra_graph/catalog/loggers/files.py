@@ -1,0 +1,68 @@
+"""Events in files of the run's directory: `metrics.jsonl`, which a run writes itself before any logger is called, and `metrics.csv`.
+
+A resumed run writes `metrics.csv` again from `metrics.jsonl`, which ends at the checkpoint: so its rows are those lines, also if
+the logger was added in between.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import math
+import os
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from petra_graph.errors import cannot_write
+from petra_graph.plugins import NoOptions, RunInfo
+
+_COLUMNS = ("epoch", "step", "name", "value")
+
+
+class MetricsFile:
+    """Names `metrics.jsonl` in a list of loggers; there is nothing left to do."""
+
+    def __init__(self, _: NoOptions, __: RunInfo) -> None: ...
+
+    def record(self, *, epoch: int, step: int, values: Mapping[str, float]) -> None: ...
+
+    def close(self) -> None: ...
+
+
+class CsvFile:
+    """Rows of `metrics.csv`: epoch, step, name, value; a value that is not finite is empty. Each is there before the next event."""
+
+    def __init__(self, _: NoOptions, run: RunInfo) -> None:
+        self._path = run.directory / "metrics.csv"
+        try:
+            self._file = self._path.open("wb", buffering=0)
+            self._write([_COLUMNS])
+            with (run.directory / "metrics.jsonl").open(encoding="utf-8") as lines:
+                events = (json.loads(line) for line in lines)
+                self._write([event[column] for column in _COLUMNS] for event in events)
+        except OSError as error:
+            raise cannot_write(self._path, error) from error
+
+    def record(self, *, epoch: int, step: int, values: Mapping[str, float]) -> None:
+        """Append a row for each value.
+
+        Raises:
+            RunFailed: the disk refuses; the file then ends with a whole row.
+        """
+        end = self._file.seek(0, os.SEEK_END)
+        try:
+            self._write([epoch, step, name, value if math.isfinite(value) else None] for name, value in values.items())
+        except OSError as error:
+            self._file.truncate(end)
+            raise cannot_write(self._path, error) from error
+
+    def close(self) -> None:
+        self._file.close()
+
+    def _write(self, rows: Iterable[Iterable[Any]]) -> None:
+        text = io.StringIO()
+        csv.writer(text, lineterminator="\n").writerows(rows)
+        content = text.getvalue().encode()
+        while content:  # the system may take a part
+            content = content[self._file.write(content) :]

@@ -1,0 +1,112 @@
+"""The losses as functions of an output, with their counts for evaluation."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import torch
+from attrs import frozen
+from torch.nn import functional
+
+from petra_graph.catalog.declared import CrossEntropyOptions
+from petra_graph.plugins import NoOptions
+
+_PASSED_OVER = -100
+
+
+_CLASSES_LAST = (
+    "cross-entropy reads classes from the second dimension, [n, classes, *], and they are in the last: "
+    "end the network with .movedim(-1, 1)"
+)
+
+
+@frozen
+class CrossEntropy:
+    """Mean of the cross-entropy of logits [n, classes, *] against class indices, int64 [n, *].
+
+    Targets of -100 are passed over: a sample's weight is the share of its other targets.
+    """
+
+    options: CrossEntropyOptions
+
+    def __call__(self, output: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
+        """Return the mean loss over the targets that are not passed over, in float32 or wider."""
+        output, smoothing = widened(output), self.options.label_smoothing
+        if target.dim() == 1 or not output.is_cuda:
+            try:
+                return functional.cross_entropy(output, target, label_smoothing=smoothing)
+            except RuntimeError as error:
+                if output.shape[:-1] == target.shape:
+                    raise ValueError(_CLASSES_LAST) from error
+                raise
+        # On a GPU torch adds up several targets a sample in any order, and refuses to where runs are to have the same bits.
+        each = functional.cross_entropy(output, target, label_smoothing=smoothing, reduction="none")
+        return each.sum() / (target != _PASSED_OVER).sum()
+
+    def target_weight(self, target: torch.Tensor) -> float:
+        """Return the sum over the samples of their shares of targets that are not passed over."""
+        return float((target.numpy() != _PASSED_OVER).sum()) / max(1, target[0].numel())
+
+    target_count = target_weight
+
+    def metrics(self, output: torch.Tensor, target: torch.Tensor) -> Mapping[str, torch.Tensor]:
+        """Return the counts "top1" and, of more than five classes, "top5" of the targets that are not passed over."""
+        return correct(output, target)
+
+
+@frozen
+class MeanSquaredError:
+    """Mean of the squared differences over all elements, and so over samples.
+
+    Targets are of the output's shape, or class indices int64 [n] against outputs [n, classes], which mean one-hot
+    vectors.
+    """
+
+    options: NoOptions
+
+    def __call__(self, output: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
+        """Return the mean loss, in float32 or wider.
+
+        Raises:
+            ValueError: the shapes do not fit.
+        """
+        output = widened(output)
+        if _are_classes(output, target):
+            target = functional.one_hot(target, output.shape[1])
+        if output.shape != target.shape:  # torch would broadcast
+            shapes = f"output {list(output.shape)}, target {list(target.shape)}"
+            raise ValueError(f"mean-squared-error needs an output and a target of one shape (got {shapes})")
+        return functional.mse_loss(output, target.to(output.dtype))
+
+    def metrics(self, output: torch.Tensor, target: torch.Tensor) -> Mapping[str, torch.Tensor]:
+        """Return the counts "top1" and, of more than five classes, "top5" where targets are classes, else nothing."""
+        return correct(output, target) if _are_classes(output, target) else {}
+
+
+def _are_classes(output: torch.Tensor, target: torch.Tensor) -> bool:
+    return not target.is_floating_point() and target.ndim == output.ndim - 1 == 1
+
+
+_MOST = 5
+
+
+def correct(output: torch.Tensor, target: torch.Tensor) -> Mapping[str, torch.Tensor]:
+    """Return the counts of samples whose target is the largest output ("top1"), or among the five largest ("top5") of more than five.
+
+    Args:
+        output: [n, classes, *].
+        target: class indices, int64 [n, *]; a sample with several of them counts with the share of its hits.
+
+    Returns:
+        Scalars without a graph: int64, or float64 where a sample has several targets.
+    """
+    ranked = output.detach().topk(min(_MOST, output.shape[1]), dim=1).indices
+    hits = ranked == target.unsqueeze(1)
+    found = {"top1": hits[:, 0].sum(), **({"top5": hits.sum()} if output.shape[1] > _MOST else {})}
+    each = target[0].numel()
+    return found if target.dim() == 1 else {name: count.double() / each for name, count in found.items()}
+
+
+def widened(output: torch.Tensor) -> torch.Tensor:
+    """Return float64 as it is and any narrower type as float32: a mean over samples in bfloat16 keeps three digits."""
+    return output if output.dtype == torch.float64 else output.float()

@@ -1,1 +1,0 @@
-"""Metrics over a whole evaluation."""

@@ -1,0 +1,159 @@
+"""The tables of a specification about the run: its length, its beginning, its checkpoints and its probe."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from attrs import frozen
+from attrs.validators import instance_of
+
+from petra_graph.spec.bounds import AtLeast, AtMost, Each, GreaterThan, Length
+from petra_graph.spec.intervals import IsInterval
+from petra_graph.spec.keys import (
+    LARGEST_SEED,
+    MOST_EPOCHS,
+    MOST_MICRO_BATCHES,
+    MOST_PROCESSES,
+    MOST_SECONDS,
+    documented,
+    key,
+    required,
+)
+
+Transport = Literal["auto", "process-group", "nccl"]
+Scheduling = Literal["auto", "arrival", "static"]
+
+
+@documented
+@frozen(kw_only=True)
+class RunSpec:
+    """Length, seed, processes and directory of a run."""
+
+    epochs: int = key(1, "passes over the training data", validator=[AtLeast(1), MOST_EPOCHS])
+    seed: int = key(0, "seed of every random number", validator=[AtLeast(0), LARGEST_SEED])
+    threads: int = key(
+        1,
+        "CPU threads of a stage executor; the last bits of results depend on it",
+        validator=[AtLeast(1), MOST_PROCESSES],
+    )
+    evaluate_every: int = key(
+        1, "evaluate after every n-th epoch and the last", unit="epochs", validator=[AtLeast(1), MOST_EPOCHS]
+    )
+    log_every: int = key(
+        50, "record the training loss every n micro-batches", validator=[AtLeast(1), MOST_MICRO_BATCHES]
+    )
+    micro_batches: int | None = key(
+        None,
+        "most micro-batches of an epoch, the first of its order; default: all",
+        validator=[AtLeast(1), MOST_MICRO_BATCHES],
+    )
+    evaluation_batches: int | None = key(
+        None,
+        "most batches of an evaluation, of samples that are spread over the data, the same in all runs; default: all",
+        validator=[AtLeast(1), MOST_MICRO_BATCHES],
+    )
+    overfit: bool = key(
+        False,
+        "every epoch has the micro-batches of the first one, and an evaluation reads their samples, not the test data",
+    )
+    self_check: bool = key(
+        True,
+        "try plugins of other packages in this network before it trains, if petra-graph-conformance is installed, see whether loss, metrics "
+        "and `checkpoint.best` fit head and data, and observe the first passes of every block for random "
+        "numbers that no seed fixes and for state that its recomputation would advance, and the first updates of every stage for "
+        "parameters that nothing trains; no result depends on it",
+    )
+    compile: bool = key(
+        False,
+        "compile what blocks compute in training, by torch.compile; takes up to minutes before the training, and changes the last bits of "
+        "results",
+    )
+    cuda_graphs: Literal["auto", "off"] = key(
+        "off",
+        '"auto": record the passes of segments as CUDA graphs where that can be, say once where it cannot, and replay them; results keep '
+        "their bits. A plan does not count the graphs' memory",
+    )
+    directory: str = key(
+        "runs",
+        "parent of the run directories; relative to the working directory, wherever the specification lies",
+        validator=[instance_of(str), Length(at_least=1)],
+    )
+    watchdog: float = key(
+        300.0,
+        "longest time of one operation of a stage, after which a run of several processes fails",
+        unit="seconds",
+        validator=[GreaterThan(0), MOST_SECONDS],
+    )
+    transport: Transport = key(
+        "auto",
+        'channels between processes: "auto" uses shared memory within a machine; "process-group" uses torch.distributed only; '
+        '"nccl" sends from GPU to GPU, and on CPUs gloo takes its place',
+    )
+    scheduling: Scheduling = key(
+        "auto",
+        'policy of the scheduler: "arrival" begins an operation when its messages have arrived, "static" follows the '
+        'plan\'s fixed order; "auto" is static on CUDA and with sync_batch_norm; no result depends on it',
+    )
+
+
+@documented
+@frozen(kw_only=True)
+class ProbeSpec:
+    """Samples of the gradients' fidelity, which `petra-graph report RUN --figure fidelity` draws."""
+
+    per_epoch: int = required(
+        "micro-batches of an epoch to probe (the paper: 15); each costs at most one plain forward and backward of the "
+        "network for each stage, and one more",
+        validator=[AtLeast(1), MOST_MICRO_BATCHES],
+    )
+
+
+@documented
+@frozen(kw_only=True)
+class InitSpec:
+    """Parameters and running statistics at the start."""
+
+    weights: str | None = key(
+        None,
+        "`weights.safetensors` of a run, a run's directory, or a `state_dict` with the names of the nodes' parameters "
+        "(safetensors or torch.save), to begin with; default: random, from the seed",
+        is_path=True,
+    )
+    reader: str | None = key(
+        None,
+        'function "module:attribute" of an installed package, (path) -> WeightFile, that reads `weights` of another format; '
+        "default: safetensors and torch.save are read",
+    )
+    strict: bool = key(True, "refuse a file in which anything is missing, or of another shape, or too much")
+    leave_out: tuple[str, ...] = key(
+        (),
+        "nodes and tensors of the network, or of the file, that the file is not asked for, by name or pattern: "
+        '"head", "*/alpha"',
+        validator=Each(Length(at_least=1)),
+    )
+
+
+@documented
+@frozen(kw_only=True)
+class CheckpointSpec:
+    """Checkpoints of a run, from which it continues as if nothing had happened; one is always written at an interruption."""
+
+    every: str | None = key(
+        None,
+        'interval between checkpoints, as in "1 epoch", "500 updates" or "10 min"; default: only at an interruption',
+        validator=IsInterval(),
+    )
+    keep: int = key(3, "latest checkpoints to keep", validator=[AtLeast(1), AtMost(1000)])
+    best: str | None = key(
+        None,
+        'metric of the evaluations, as in "test/top1", whose best checkpoint is kept in addition to the latest ones',
+    )
+    best_is: Literal["largest", "smallest"] | None = key(
+        None,
+        'which value of the metric is best; default: the smallest "test/loss", of a listed metric what it declares, '
+        "the largest of any other",
+    )
+    signal: Literal["SIGUSR1", "SIGUSR2"] | None = key(
+        None, "a further signal at which the run writes a checkpoint and stops, as batch systems send one beforehand"
+    )
+    asynchronous: bool = key(True, "write files while the training continues; no number depends on it")

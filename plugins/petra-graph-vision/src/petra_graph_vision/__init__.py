@@ -1,0 +1,1 @@
+"""Data sets of image files; this module imports nothing."""

@@ -1,0 +1,229 @@
+"""Folders of images: `image-folder` and `imagenet`."""
+
+from __future__ import annotations
+
+import os
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from petra_graph_vision.declared import IMAGE_FOLDER, ImageFolderOptions, ImageNetOptions
+from petra_graph_vision.folder_sets import image_folder, imagenet, random_box, random_view
+from PIL import Image
+
+from petra_graph.errors import RunFailed, SpecError
+from petra_graph.record.run_directory import write_text
+
+
+def opened(root, **options):
+    return image_folder(ImageFolderOptions(root=str(root), **({"size": 16} | options)))
+
+
+def refused(root, build=opened, **options):
+    with pytest.raises(SpecError) as caught:
+        build(root, **options)
+    (problem,) = caught.value.problems
+    assert problem.path == ("root",)
+    return problem
+
+
+def imagenet_opened(root, **options):
+    return imagenet(ImageNetOptions(root=str(root), **options))
+
+
+def test_classes_are_numbered_by_name(folder_root):
+    data = opened(folder_root)
+    assert (data.facts.classes, data.train.targets.tolist()) == (2, [0] * 7 + [1] * 5)
+
+
+def test_class_folders_without_a_split_are_split_the_same_in_every_run(folder_root):
+    data = opened(folder_root / "train", test_share=0.25)
+    assert (data.train.targets.tolist(), data.test.targets.tolist()) == ([0] * 5 + [1] * 4, [0] * 2 + [1])
+    files = [data.train.pixels.files, data.test.pixels.files]
+    assert not set(files[0]) & set(files[1])
+    again = opened(folder_root / "train", test_share=0.25)
+    assert [again.train.pixels.files, again.test.pixels.files] == files
+    for file in sorted((folder_root / "train" / "dog").iterdir())[1:]:
+        file.unlink()
+    problem = refused(folder_root / "train", test_share=0.25)
+    assert "has classes of one image, which none is left to train with: dog" in problem.message
+
+
+def test_classes_are_counted_unless_they_are_given(folder_root):
+    def classes(**options):
+        given = ImageFolderOptions(root=str(folder_root), **({"size": 16} | options))
+        return IMAGE_FOLDER.completed(given).classes
+
+    assert (classes(), classes(classes=7), classes(test_share=0.5, train="none")) == (2, 7, 2)
+    with pytest.raises(SpecError, match="none is not a folder"):
+        classes(train="none")
+
+
+def test_the_cache_changes_no_pixel(folder_root):
+    kept, decoded = opened(folder_root, cache=True), opened(folder_root, cache=False)
+    for half in ("train", "test"):
+        indices = np.arange(5)
+        one, other = (getattr(data, half).fetch(indices, seed=4, epoch=2) for data in (kept, decoded))
+        assert torch.equal(one[0], other[0])
+
+
+def test_images_of_the_right_size_are_unchanged(tmp_path, write_images):
+    for half in ("train", "test"):
+        write_images(tmp_path, half, {"a": 1, "b": 1}, size=(16, 16), suffix=".png")
+    expected = np.asarray(Image.open(tmp_path / "test" / "a" / "0000.png"))
+    images, _ = opened(tmp_path).test.fetch(np.array([0]), seed=0, epoch=0)
+    np.testing.assert_array_equal(expected, images[0].permute(1, 2, 0))
+
+
+@pytest.mark.parametrize("size", [(40, 30), (30, 40), (33, 100)])
+def test_evaluation_resizes_and_crops_as_torchvision(size, tmp_path, write_images):
+    for half in ("train", "val"):
+        write_images(tmp_path, half, {"a": 1, "b": 1}, size=size, suffix=".png")
+    image = Image.open(tmp_path / "val" / "a" / "0000.png")
+    from torchvision import transforms
+
+    usual = transforms.Compose([transforms.Resize(20), transforms.CenterCrop(16), transforms.PILToTensor()])
+    images, _ = imagenet_opened(tmp_path, classes=2, size=16, resize=20).test.fetch(np.array([0]), seed=0, epoch=0)
+    assert torch.equal(usual(image), images[0])
+
+
+def test_images_of_sixteen_bits_differ_as_their_values_do(tmp_path, write_images):
+    """Those of two classes, one dark and one bright, were white."""
+    write_images(tmp_path, "train", {"a": 1, "b": 1})
+    for name, value in (("a", 1_000), ("b", 40_000)):
+        (tmp_path / "test" / name).mkdir(parents=True)
+        Image.fromarray(np.full((16, 16), value, np.uint16)).save(tmp_path / "test" / name / "0.png")
+    images, _ = opened(tmp_path).test.fetch(np.arange(2), seed=0, epoch=0)
+    assert [image.unique().tolist() for image in images] == [[4], [156]]
+
+
+def test_other_files_and_hidden_folders_are_passed_over(folder_root):
+    (folder_root / "train" / ".cache").mkdir()
+    (folder_root / "train" / "cat" / "notes.txt").write_text("no image")
+    (folder_root / "train" / "cat" / "._0000.jpg").write_bytes(b"added by macOS")
+    assert len(opened(folder_root).train) == 12
+
+
+def test_missing_folders_are_named_with_a_remedy(tmp_path):
+    problem = refused(tmp_path / "nowhere")
+    assert problem.message == f"{tmp_path}/nowhere is not a folder"
+    assert problem.hint == (
+        'root must hold train/ and test/ with a folder of images a class each; set options "train" and "test" '
+        'for other names, or "test_share" if root itself holds the class folders'
+    )
+    problem = refused(tmp_path, imagenet_opened)
+    assert problem.message == f"{tmp_path}/train is not a folder"
+    assert problem.hint.startswith("root must hold train/ and val/ with a folder of images for each of 1000 classes")
+
+
+def test_another_number_of_classes_is_refused(folder_root):
+    assert refused(folder_root, classes=3).message == f"{folder_root}/train must hold 3 class folders (got 2: cat, dog)"
+    (folder_root / "test" / "emu").mkdir()
+    (folder_root / "test" / "emu" / "0.png").write_bytes(b"")
+    assert refused(folder_root).message.endswith("must have the same classes (only one has emu)")
+
+
+def test_a_class_without_images_is_refused(folder_root):
+    (folder_root / "train" / "emu").mkdir()
+    assert refused(folder_root).message == f"{folder_root}/train has classes without images: emu"
+
+
+@pytest.mark.parametrize("content", [b"", b"not an image", None])
+def test_a_broken_image_is_named(content, folder_root):
+    """What a header does not tell, decoding does."""
+    data, path = opened(folder_root), folder_root / "train" / "cat" / "0003.jpg"
+    path.write_bytes(path.read_bytes()[:-400] if content is None else content)
+    with pytest.raises(RunFailed, match=f"{path} cannot be decoded"):
+        data.train.fetch(np.arange(5), seed=0, epoch=0)
+    assert refused(folder_root, cache=True).message.startswith(f"{path} cannot be decoded")
+
+
+@pytest.mark.parametrize("cache", [False, True])
+def test_every_file_that_is_no_image_is_named_before_the_training(cache, folder_root):
+    """An evaluation failed at the first of them, in its middle; 8 empty ones of 16 passed the dry run."""
+    broken = [folder_root / half / name for half, name in (("train", "cat/0001.jpg"), ("test", "dog/0002.jpg"))]
+    for path in broken:
+        path.write_bytes(b"")
+    with pytest.raises(SpecError) as caught:
+        opened(folder_root, cache=cache)
+    assert [one.message for one in caught.value.problems] == [
+        f"{path} cannot be decoded: it is empty" for path in broken
+    ]
+    for path in (folder_root / "train").glob("*/*.jpg"):
+        path.write_bytes(b"")
+    with pytest.raises(SpecError) as caught:
+        opened(folder_root)
+    assert [len(caught.value.problems), caught.value.problems[-1].message] == [11, "3 more files cannot be decoded"]
+
+
+def test_a_single_class_is_refused(tmp_path, write_images):
+    """The bound of `classes` was broken by our own count of the folders, which was called a fault of the plugin."""
+    write_images(tmp_path, "train", {"cat": 2})
+    assert refused(tmp_path).message == f"{tmp_path}/train must hold at least two class folders (got 1: cat)"
+
+
+@given(
+    width=st.integers(1, 700),
+    height=st.integers(1, 700),
+    least_area=st.sampled_from([0.08, 0.5, 1.0]),
+    seed=st.integers(0, 100),
+)
+def test_a_random_box_lies_in_the_image_and_has_the_shape_allowed(width, height, least_area, seed):
+    left, top, right, bottom = random_box(width, height, least_area, np.random.default_rng(seed))
+    assert 0 <= left < right <= width
+    assert 0 <= top < bottom <= height
+    w, h = right - left, bottom - top
+    assert 3 / 4 * (h - 1) - 1 <= w <= 4 / 3 * (h + 1) + 1  # whole pixels
+    fits = 3 / 4 <= width / height <= 4 / 3
+    if fits:
+        assert w * h >= least_area * 0.7 * width * height - (width + height)
+
+
+def test_the_training_view_is_the_box_resized(folder_root):
+    image = Image.open(folder_root / "train" / "cat" / "0000.jpg")
+    box = random_box(*image.size, 0.08, np.random.default_rng(5))
+    expected = np.asarray(image.crop(box).resize((16, 16), Image.Resampling.BILINEAR))
+    options = ImageNetOptions(root=".", size=16, least_area=0.08, flip=False)
+    np.testing.assert_array_equal(expected, random_view(image, options, np.random.default_rng(5)))
+
+
+def test_half_of_the_training_views_are_mirrored():
+    image = Image.fromarray(np.array([[0, 255]] * 2, np.uint8)).convert("RGB")
+    options = ImageNetOptions(root=".", size=2, least_area=1.0, flip=True)
+    left = [random_view(image, options, np.random.default_rng([seed, 1]))[0, 0, 0] > 127 for seed in range(400)]
+    assert 0.4 < np.mean(left) < 0.6
+
+
+def test_a_long_thin_image_takes_no_memory(folder_root):
+    """Resized by its shorter side, a PNG of 1 x 60,000,000 pixels asked for terabytes, and no message named it."""
+    path = folder_root / "test" / "cat" / "0000.png"
+    Image.new("RGB", (1, 60_000)).save(path)
+    message = refused(folder_root).message
+    assert message == f"{path} cannot be decoded: 1 x 60000 pixels, and 100 : 1 is the longest shape"
+
+
+def test_a_pipe_among_the_images_is_none(folder_root):
+    os.mkfifo(folder_root / "train" / "cat" / "pipe.jpg")
+    assert len(opened(folder_root, cache=True).train) == 12
+
+
+def test_a_folder_that_cannot_be_read_is_named(folder_root, monkeypatch):
+    scandir = os.scandir
+
+    def denied(folder):
+        if folder == f"{folder_root}/train/dog":
+            raise PermissionError(13, "Permission denied", folder)
+        return scandir(folder)
+
+    monkeypatch.setattr(os, "scandir", denied)
+    assert refused(folder_root).message == f"{folder_root}/train/dog cannot be read: Permission denied"
+
+
+def test_a_broken_image_whose_name_is_no_text(folder_root):
+    (folder_root / "test" / "cat" / os.fsdecode(b"\xff.png")).write_bytes(b"no image")
+    with pytest.raises(SpecError) as caught:
+        opened(folder_root)
+    write_text(folder_root / "failure.txt", str(caught.value))
+    assert "\\udcff.png cannot be decoded" in (folder_root / "failure.txt").read_text()

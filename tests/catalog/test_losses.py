@@ -1,0 +1,149 @@
+"""Losses and counts against values written out by hand."""
+
+from __future__ import annotations
+
+from math import exp, log
+
+import pytest
+import torch
+from torch.nn import functional
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from petra_graph.catalog.declared import CrossEntropyOptions
+from petra_graph.catalog.losses import CrossEntropy, MeanSquaredError
+from petra_graph.kinds.declaration import NoOptions
+
+PLAIN = CrossEntropy(CrossEntropyOptions())
+SQUARED = MeanSquaredError(NoOptions())
+BOTH = pytest.mark.parametrize("loss", [PLAIN, SQUARED], ids=["cross-entropy", "mean-squared-error"])
+
+
+def test_cross_entropy_is_the_mean_over_samples():
+    logits = torch.tensor([[0.0, 0.0], [0.0, 2.0]], dtype=torch.float64)
+    expected = (log(2) + log(1 + exp(-2))) / 2
+    assert PLAIN(logits, torch.tensor([0, 1])).item() == pytest.approx(expected)
+
+
+def test_classes_in_the_last_dimension_are_named():
+    """torch says "Expected target size [2, 7], got [2, 5]" to every language model that is written in it."""
+    tokens = torch.zeros(2, 5, dtype=torch.int64)
+    with pytest.raises(ValueError, match=r"end the network with \.movedim\(-1, 1\)"):
+        PLAIN(torch.zeros(2, 5, 7), tokens)
+    assert PLAIN(torch.zeros(2, 5, 7).movedim(-1, 1), tokens).item() == pytest.approx(log(7))
+
+
+@pytest.mark.parametrize("smoothing", [0.0, 0.1])
+@pytest.mark.parametrize("passed_over", [0, 2])
+def test_targets_are_passed_over_and_bits_are_torchs(smoothing, passed_over):
+    generator = torch.Generator().manual_seed(0)
+    output = torch.randn(3, 5, 7, generator=generator).requires_grad_()
+    target = torch.randint(5, (3, 7), generator=generator)
+    target[:passed_over] = target[2, 3] = -100
+    losses = CrossEntropy(CrossEntropyOptions(label_smoothing=smoothing))
+    loss = losses(output, target)
+    (gradient,) = torch.autograd.grad(loss, output)
+    assert losses.target_weight(target) == pytest.approx(3 - passed_over - 1 / 7)
+    expected = functional.cross_entropy(output, target, label_smoothing=smoothing)
+    assert torch.equal(loss, expected)
+    assert torch.equal(gradient, torch.autograd.grad(expected, output)[0])
+
+
+class OpsOfAGpu(TorchDispatchMode):
+    """Refuses what CUDA's deterministic algorithms refuse."""
+
+    def __torch_dispatch__(self, function, types, arguments=(), keywords=None):
+        assert function._schema.name != "aten::nll_loss2d_forward" or arguments[3] == 0, "its mean adds in any order"
+        return function(*arguments, **(keywords or {}))
+
+
+@pytest.mark.parametrize("smoothing", [0.0, 0.1])
+@pytest.mark.parametrize("passed_over", [0, 2, 3])
+def test_several_targets_on_a_gpu(smoothing, passed_over, monkeypatch):
+    """Torch refuses the mean there, so a network with targets for each position or pixel ended at its first loss."""
+    generator = torch.Generator().manual_seed(0)
+    output = torch.randn(3, 5, 7, dtype=torch.float64, generator=generator).requires_grad_()
+    target = torch.randint(5, (3, 7), generator=generator)
+    target[:passed_over] = target[2, 3] = -100
+    losses = CrossEntropy(CrossEntropyOptions(label_smoothing=smoothing))
+    expected = losses(output, target)
+    (differentiated,) = torch.autograd.grad(expected, output)
+    monkeypatch.setattr(torch.Tensor, "is_cuda", True)
+    with OpsOfAGpu():
+        loss = losses(output, target)
+        (gradient,) = torch.autograd.grad(loss, output)
+    torch.testing.assert_close(loss, expected, equal_nan=True)
+    torch.testing.assert_close(gradient, differentiated, equal_nan=True)
+
+
+def test_label_smoothing_spreads_its_share_over_all_classes():
+    logits = torch.tensor([[0.0, 2.0]], dtype=torch.float64)
+    right, wrong = log(1 + exp(-2)), log(1 + exp(2))
+    smoothed = CrossEntropy(CrossEntropyOptions(label_smoothing=0.2))
+    assert smoothed(logits, torch.tensor([1])).item() == pytest.approx(0.9 * right + 0.1 * wrong)
+
+
+def test_mean_squared_error_takes_targets_of_the_outputs_shape():
+    output = torch.tensor([[1.0, 2.0], [3.0, 4.0]])
+    assert SQUARED(output, torch.tensor([[0.0, 2.0], [3.0, 2.0]])).item() == (1 + 0 + 0 + 4) / 4
+
+
+def test_mean_squared_error_takes_classes_as_one_hot():
+    output = torch.tensor([[1.0, 2.0], [3.0, 4.0]])
+    assert SQUARED(output, torch.tensor([0, 1])).item() == (0 + 4 + 9 + 9) / 4
+
+
+def test_mean_squared_error_refuses_to_broadcast():
+    with pytest.raises(ValueError, match=r"one shape \(got output \[2, 1\], target \[2\]\)"):
+        SQUARED(torch.zeros(2, 1), torch.zeros(2))
+
+
+@BOTH
+def test_counts_of_top1_and_top5(loss):
+    ranks = torch.tensor([0, 1, 4, 5])  # of the target, among 7 classes
+    output = torch.arange(7.0).flip(0).repeat(4, 1)
+    assert {name: value.item() for name, value in loss.metrics(output, ranks).items()} == {"top1": 1, "top5": 3}
+
+
+@BOTH
+def test_five_classes_have_no_top5_which_would_be_all_samples(loss):
+    counts = loss.metrics(torch.eye(5), torch.tensor([0, 1, 0, 3, 3]))
+    assert {name: value.item() for name, value in counts.items()} == {"top1": 3}
+
+
+@BOTH
+def test_counts_add_up_whatever_the_batch_and_carry_no_graph(loss):
+    output, target = torch.randn(64, 10, generator=torch.Generator().manual_seed(0)), torch.arange(64) % 10
+    output.requires_grad_()
+    whole = loss.metrics(output, target)
+    halves = [loss.metrics(output[part], target[part]) for part in (slice(0, 30), slice(30, 64))]
+    for name, value in whole.items():
+        assert value.item() == sum(half[name].item() for half in halves)
+        assert not value.requires_grad
+
+
+def test_no_counts_where_targets_are_not_classes():
+    assert SQUARED.metrics(torch.zeros(2, 3), torch.zeros(2, 3)) == {}
+
+
+@BOTH
+@pytest.mark.parametrize(
+    ("computed", "given"),
+    [(torch.float64, torch.float64), (torch.float32, torch.float32), (torch.float32, torch.bfloat16)],
+)
+def test_loss_is_computed_in_float32_or_wider_and_differentiates(loss, computed, given):
+    output = torch.randn(8, 10, generator=torch.Generator().manual_seed(0)).to(given).requires_grad_()
+    value = loss(output, torch.arange(8))
+    value.backward()
+    assert (computed, given, True) == (value.dtype, output.grad.dtype, bool(output.grad.isfinite().all()))
+    assert value.shape == ()
+
+
+def test_a_sample_with_several_targets_counts_with_the_share_of_its_hits():
+    """Segmentation targets under cross-entropy gave "top1 6189.06 %"."""
+    loss = PLAIN
+    output = torch.arange(7.0).flip(0).view(7, 1).repeat(2, 1, 4) / 100
+    output[0, 1], output[1, 2, :3] = 1.0, 1.0
+    target = torch.tensor([[1, 1, 1, 1], [2, 2, 0, 1]])
+    assert loss.metrics(output, target)["top1"].item() == 1 + 2 / 4
+    assert loss.metrics(output, target)["top5"].item() == 2.0
+    assert loss(output, target).item() == pytest.approx(torch.nn.functional.cross_entropy(output, target).item())
