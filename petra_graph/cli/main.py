@@ -37,13 +37,10 @@ VERBS = {
     "plan": "Show stages, memory, staleness and speed before anything runs.",
     "profile": "Time a spec's nodes on the real device, for plans.",
     "evaluate": "Evaluate a run's network on data.",
-    "predict": "Print a run's predictions for files.",
-    "export": "Write a run's network for other programs.",
     "runs": "List runs: status, best metric, age.",
     "validate": "Check specs: keys, types, plugins, options, graph.",
     "list": "List the installed plugins.",
     "show": "Show a plugin's options and a snippet to paste.",
-    "new": "Start a package of plugins, or a spec.",
     "doctor": "Examine the environment: versions, devices, plugins.",
     "schema": "Print the JSON schema of specs, for editors.",
 }

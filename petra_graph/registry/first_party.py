@@ -12,10 +12,16 @@ from attrs import evolve
 
 from petra_graph.errors import Problem
 
-_CONFORMANCE, _DELAY, _MODULES, _REPORT, _STUDIES = (
-    f"petra-graph-{name}" for name in ("conformance", "delay", "modules", "report", "studies")
+_AUTHORING, _CONFORMANCE, _DELAY, _EXPORT, _MODULES, _REPORT, _STUDIES = (
+    f"petra-graph-{name}" for name in ("authoring", "conformance", "delay", "export", "modules", "report", "studies")
 )
-OF_VERBS: Mapping[str, str] = {"check": _CONFORMANCE, "report": _REPORT}
+OF_VERBS: Mapping[str, str] = {
+    "check": _CONFORMANCE,
+    "export": _EXPORT,
+    "new": _AUTHORING,
+    "predict": _EXPORT,
+    "report": _REPORT,
+}
 """The distribution of each verb of the command line."""
 OF_TABLES: Mapping[str, str] = {"conversion": _MODULES, "finetune": _MODULES, "optimizer.delay": _DELAY}
 """The distribution of each table of a spec."""
@@ -23,9 +29,13 @@ OF_NAMES: Mapping[str, str] = {
     **dict.fromkeys(("buffered", "head", "module_table"), _MODULES),
     "report_runs": _REPORT,
     **dict.fromkeys(("Sweep", "sweep", "vary"), _STUDIES),
+    **dict.fromkeys(("export", "predict", "sample"), _EXPORT),
 }
 """The distribution of each name of the package `petra_graph`."""
-OF_JOINTS: Mapping[str, str] = dict.fromkeys(("probe", "sweep", "vary"), _STUDIES)
+OF_JOINTS: Mapping[str, str] = {
+    **dict.fromkeys(("probe", "sweep", "vary"), _STUDIES),
+    **dict.fromkeys(("export", "predict", "sample"), _EXPORT),
+}
 """The distribution of each joint."""
 OF_PLAN_FORMATS: Mapping[str, str] = dict.fromkeys(("html", "trace"), _REPORT)
 """The distribution of each format of a plan."""

@@ -3,6 +3,7 @@
 sweep    `run --sweep`, `--seeds`, and a sweep that is resumed
 vary     `plan --vary`
 probe    the table `[probe]`: a `training.run_probe.RunProbe`
+export   `petra_graph.Run.export`; so with `predict` and `sample`
 """
 
 from __future__ import annotations

@@ -6,9 +6,9 @@ import json
 import re
 
 import pytest
+from petra_graph_authoring.new_package import examples
+from petra_graph_authoring.package_parts import PARTS, common_test, part_files
 
-from petra_graph.authoring.new_package import examples
-from petra_graph.authoring.package_parts import PARTS, common_test, part_files
 from petra_graph.cli.main import main
 from tests.support import ROOT
 from tests.support.pages import Page

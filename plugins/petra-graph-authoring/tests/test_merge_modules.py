@@ -1,6 +1,6 @@
 """Several parts of one module become one module."""
 
-from petra_graph.authoring.new_package import merged
+from petra_graph_authoring.new_package import merged
 
 FIRST = """import torch
 from attrs import frozen

@@ -7,9 +7,9 @@ import re
 import tomllib
 
 import pytest
+from petra_graph_authoring.new_package import new_package
+from petra_graph_authoring.package_parts import PARTS
 
-from petra_graph.authoring.new_package import new_package
-from petra_graph.authoring.package_parts import PARTS
 from petra_graph.cli.main import main
 from petra_graph.errors import SpecError
 from petra_graph.registry.registry import discover

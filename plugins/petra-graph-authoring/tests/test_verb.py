@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import re
+import subprocess
+import sys
 
 import pytest
 from PIL import Image
 
+from petra_graph.cli import plugin_verbs
 from petra_graph.cli.main import main
+from petra_graph.registry.discovery import scan
 
 
 def test_a_package(here, capsys):
@@ -44,6 +48,27 @@ def test_nothing_is_overwritten(here, write, capsys, there):
     assert (here / name).read_text() == "mine"
     assert main(["new", "spec", name]) == 2
     assert (here / name).read_text() == "mine"
+
+
+def test_without_this_distribution(monkeypatch, capsys):
+    entries = tuple(entry for entry in scan()[0] if entry.distribution != "petra-graph-authoring")
+    monkeypatch.setattr(plugin_verbs, "scan", lambda: (entries, ()))
+    assert main(["new", "spec", "a.toml"]) == 2
+    said = "The verb 'new' is not installed: install petra-graph-authoring: in a clone of petra-graph, "
+    assert said + "`pip install ./plugins/petra-graph-authoring`." in capsys.readouterr().err
+
+
+@pytest.mark.processes
+@pytest.mark.parametrize(
+    ("words", "imported"), [("plugin a-new-loss --loss", "['attrs']"), ("spec a-new.toml", "['attrs', 'networkx']")]
+)
+def test_what_is_imported(here, words, imported):
+    code = (
+        "import sys; from petra_graph.cli.main import main; assert main(['new', *sys.argv[1:]]) == 0; "
+        "print([m for m in ('torch', 'numpy', 'attrs', 'networkx') if m in sys.modules])"
+    )
+    command = [sys.executable, "-c", code, *words.split()]
+    assert subprocess.run(command, capture_output=True, text=True, check=True).stdout.endswith(f"{imported}\n")
 
 
 def test_no_kind(here, capsys):

@@ -12,17 +12,17 @@ import numpy as np
 import onnxruntime
 import pytest
 import torch
+from petra_graph_export import export_network as exports
+from petra_graph_export import onnx_program
+from petra_graph_export.export_network import export_network
 from safetensors import safe_open
 from torch.nn.utils.parametrizations import orthogonal
 from torch.nn.utils.parametrize import is_parametrized
 
 from petra_graph.cli.main import main
 from petra_graph.errors import RunFailed, SpecError
-from petra_graph.inference import export_network as exports
-from petra_graph.inference import onnx_program
 from petra_graph.inference.evaluate_run import first_samples
 from petra_graph.inference.evaluate_run import opened as opened_data
-from petra_graph.inference.export_network import export
 from petra_graph.inference.saved_run import SavedRun
 from petra_graph.version import __version__
 from tests.support.runs import SPEC, only_run, summary_of
@@ -88,7 +88,7 @@ def test_a_program_for_onnx_with_any_batch(trained, expected):
 def test_a_program_for_onnx_says_how_it_normalises_and_what_classes_are_called(opened, tmp_path):
     facts = attrs.evolve(opened.facts, mean=(0.5, 0.4, 0.3), std=(0.2,) * 3, class_names=tuple("abcdefghij"))
     run = attrs.evolve(opened, facts=facts)
-    export(run, run.load()[0], "onnx", tmp_path / "net.onnx")
+    export_network(run, run.load()[0], "onnx", tmp_path / "net.onnx")
     said = onnxruntime.InferenceSession(tmp_path / "net.onnx").get_modelmeta().custom_metadata_map
     assert json.loads(said["class_names"]) == list("abcdefghij")
     assert json.loads(said["normalisation"]) == {"divided_by": 255, "mean": [0.5, 0.4, 0.3], "std": [0.2] * 3}
@@ -125,13 +125,13 @@ def digits():
 def test_outputs_that_differ_are_a_failure(opened, tmp_path, monkeypatch):
     monkeypatch.setattr(exports, "_tolerance", lambda *_: -1.0)
     with pytest.raises(RunFailed, match="its outputs differ from the network's by"):
-        export(opened, opened.load()[0], "torch-export", tmp_path / "net.pt2")
+        export_network(opened, opened.load()[0], "torch-export", tmp_path / "net.pt2")
 
 
 def test_without_onnx(opened, tmp_path, monkeypatch):
     monkeypatch.setattr(onnx_program.importlib.util, "find_spec", lambda _: None)
     with pytest.raises(SpecError, match="ONNX needs onnx, which is not installed"):
-        export(opened, opened.load()[0], "onnx", tmp_path / "net.onnx")
+        export_network(opened, opened.load()[0], "onnx", tmp_path / "net.onnx")
 
 
 def test_a_network_that_cannot_be_followed(opened, tmp_path):
@@ -139,7 +139,7 @@ def test_a_network_that_cannot_be_followed(opened, tmp_path):
     block = network.block("layer.0")
     block.residual = lambda x: x * float(x.sum())
     with pytest.raises(RunFailed, match="the network cannot be written as torch-export: "):
-        export(opened, network, "torch-export", tmp_path / "net.pt2")
+        export_network(opened, network, "torch-export", tmp_path / "net.pt2")
     assert not list(tmp_path.iterdir())
 
 
@@ -149,7 +149,7 @@ def test_an_operation_without_a_form_in_onnx_is_named(opened, tmp_path):
     with pytest.raises(
         RunFailed, match=r"^the network cannot be written as onnx: ONNX has no operation prims\.bessel_i0\n"
     ) as caught:
-        export(opened, network, "onnx", tmp_path / "net.onnx")
+        export_network(opened, network, "onnx", tmp_path / "net.onnx")
     assert "torch-export" in caught.value.problems[0].hint
 
 
@@ -157,10 +157,10 @@ def test_a_parametrized_layer_has_a_form_in_onnx(opened, tmp_path):
     network = opened.load()[0]
     head = next(one for one in network.block("head").modules() if isinstance(one, torch.nn.Linear))
     orthogonal(head)
-    assert export(opened, network, "onnx", tmp_path / "net.onnx").samples == 40
+    assert export_network(opened, network, "onnx", tmp_path / "net.onnx").samples == 40
     assert is_parametrized(head)
 
 
 def test_a_single_test_sample(trained, tmp_path):
     run = SavedRun.open(trained, ["data.options.test=1"])
-    assert export(run, run.load()[0], "torch-export", tmp_path / "net.pt2").samples == 1
+    assert export_network(run, run.load()[0], "torch-export", tmp_path / "net.pt2").samples == 1

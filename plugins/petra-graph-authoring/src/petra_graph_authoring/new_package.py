@@ -13,15 +13,17 @@ from tokenize import NAME, generate_tokens
 
 from attrs import frozen
 
-from petra_graph.authoring.package_parts import DECLARED, EXAMPLES, KIND_OF, PARTS, Names, Part, common_test, part_files
 from petra_graph.errors import SpecError, shown
+from petra_graph.kinds.all_kinds import KINDS
 from petra_graph.registry.registry import Registry
+from petra_graph_authoring.package_parts import DECLARED, EXAMPLES, PARTS, Names, Part, common_test, part_files
 
 _DOCSTRINGS = {
     DECLARED: "What the plugins are and which options they have, without torch.",
     **dict(part.module for part in PARTS if part.module is not None),
 }
 _PREFIX = "petra-graph-"
+_KINDS = {kind.short: kind for kind in KINDS}
 _WIDTH = 100
 """Of a line of imports in a new module."""
 
@@ -90,10 +92,10 @@ class NewPackage:
             "[project.optional-dependencies]",
             'test = ["petra-graph[digits]", "petra-graph-conformance>=0.1", "pytest>=8.3"]',
         ]
-        for kind in dict.fromkeys(KIND_OF[part.kind] for part in self.parts):
+        for kind in dict.fromkeys(_KINDS[part.group] for part in self.parts):
             lines += ["", f'[project.entry-points."{kind.group}"]']
             for part in self.parts:
-                if KIND_OF[part.kind] is kind:
+                if _KINDS[part.group] is kind:
                     name = self.plugins[part.kind]
                     lines.append(f'{name} = "{self.module}.{self.renamed(part.entry)}"')
         return "\n".join(lines) + "\n"
@@ -131,7 +133,7 @@ class NewPackage:
             if part.kind not in self.plugins:
                 yield from filter(None, [part.without])
                 continue
-            kind = KIND_OF[part.kind]
+            kind = _KINDS[part.group]
             header = f"[[{kind.table}]]" if kind.several else f"[{kind.table}]"
             lines = [header, f"name = {shown(self.plugins[part.kind])}"]
             yield "\n".join([*lines, f"options = {{ {part.options} }}"] if part.options else lines)
@@ -208,9 +210,9 @@ def _refuse_taken(package: NewPackage, registry: Registry) -> None:
         raise SpecError(f"a module called {shown(package.module)} can be imported already", hint)
     for part in package.parts:
         name = package.plugins[part.kind]
-        owners = [one for one in registry.entries if one.group == KIND_OF[part.kind].group and one.name == name]
+        owners = [one for one in registry.entries if one.group == _KINDS[part.group].group and one.name == name]
         if owners:
-            message = f"{KIND_OF[part.kind].short} have a plugin {shown(name)} already, of {owners[0].distribution}"
+            message = f"{_KINDS[part.group].short} have a plugin {shown(name)} already, of {owners[0].distribution}"
             raise SpecError(message, f"{hint}: specs would have to write {shown(f'{package.distribution}:{name}')}")
     texts = {part.kind: "\n".join(part_files(part).values()) for part in package.parts}
     words = {word for text in texts.values() for word in _names(text)}

@@ -12,17 +12,6 @@ from importlib.resources import files
 
 from attrs import frozen
 
-from petra_graph.kinds.architecture import ARCHITECTURE
-from petra_graph.kinds.block import BLOCK
-from petra_graph.kinds.callback import CALLBACK
-from petra_graph.kinds.data_set import DATA_SET
-from petra_graph.kinds.logger import LOGGER
-from petra_graph.kinds.loss import LOSS
-from petra_graph.kinds.lr_schedule import LR_SCHEDULE
-from petra_graph.kinds.metric import METRIC
-from petra_graph.kinds.optimizer import OPTIMIZER
-from petra_graph.kinds.plugin_kind import PluginKind
-
 EXAMPLES = "petra-graph-examples"
 """The distribution that the parts are written as."""
 DECLARED = "declared.py"
@@ -33,7 +22,7 @@ class Part:
     """A working plugin that `petra-graph new plugin` writes, and that the guide shows.
 
     Attributes:
-        of: the kind of the plugin.
+        group: of its entry point, without "petra_graph."
         kind: as in `--KIND`; its files are in the folder of that name, with underscores.
         summary: for the help of the command line.
         example: the plugin's name, as the part is written.
@@ -45,7 +34,7 @@ class Part:
         without: the table of the example specification in a package without this part.
     """
 
-    of: PluginKind
+    group: str
     kind: str
     summary: str
     example: str
@@ -59,7 +48,7 @@ class Part:
 
 PARTS: Sequence[Part] = (
     Part(
-        of=BLOCK,
+        group="blocks",
         kind="block",
         summary="a reversible block: an additive coupling",
         example="rev-tanh",
@@ -69,7 +58,7 @@ PARTS: Sequence[Part] = (
         stand_in="rev-basic",
     ),
     Part(
-        of=BLOCK,
+        group="blocks",
         kind="buffered-block",
         summary="a block that may change shapes, whose input is stored",
         example="image-patches",
@@ -79,7 +68,7 @@ PARTS: Sequence[Part] = (
         stand_in="conv-stem",
     ),
     Part(
-        of=BLOCK,
+        group="blocks",
         kind="head-block",
         summary="a last block, whose output the loss reads",
         example="mean-head",
@@ -89,7 +78,7 @@ PARTS: Sequence[Part] = (
         stand_in="pool-linear",
     ),
     Part(
-        of=ARCHITECTURE,
+        group="architectures",
         kind="architecture",
         summary="a network by name",
         example="tanh-net",
@@ -98,7 +87,7 @@ PARTS: Sequence[Part] = (
         options="blocks = 2, channels = 8",
     ),
     Part(
-        of=OPTIMIZER,
+        group="optimizers",
         kind="optimizer",
         summary="an optimizer",
         example="sign-descent",
@@ -109,7 +98,7 @@ PARTS: Sequence[Part] = (
         without='[optimizer]\nname = "sgd"\noptions = { lr = 0.05, weight_decay = 1e-4 }',
     ),
     Part(
-        of=LR_SCHEDULE,
+        group="lr_schedules",
         kind="lr-schedule",
         summary="a learning-rate schedule",
         example="inverse-root",
@@ -118,7 +107,7 @@ PARTS: Sequence[Part] = (
         module=("schedule.py", "The learning-rate schedule."),
     ),
     Part(
-        of=LOSS,
+        group="losses",
         kind="loss",
         summary="a loss with its metrics",
         example="wide-margin",
@@ -128,7 +117,7 @@ PARTS: Sequence[Part] = (
         options="margin = 1.0",
     ),
     Part(
-        of=METRIC,
+        group="metrics",
         kind="metric",
         summary="a metric over a whole evaluation",
         example="worst-class",
@@ -138,7 +127,7 @@ PARTS: Sequence[Part] = (
         options="least = 2",
     ),
     Part(
-        of=DATA_SET,
+        group="datasets",
         kind="dataset",
         summary="a data set",
         example="noisy-stripes",
@@ -148,7 +137,7 @@ PARTS: Sequence[Part] = (
         options="samples = 512",
     ),
     Part(
-        of=LOGGER,
+        group="loggers",
         kind="logger",
         summary="a place for a run's values",
         example="text-lines",
@@ -157,7 +146,7 @@ PARTS: Sequence[Part] = (
         module=("logger.py", "The logger."),
     ),
     Part(
-        of=CALLBACK,
+        group="callbacks",
         kind="callback",
         summary="an observer of a run, which may end it",
         example="time-limit",
@@ -168,7 +157,6 @@ PARTS: Sequence[Part] = (
     ),
 )
 """In the order of the guide."""
-KIND_OF: Mapping[str, PluginKind] = {part.kind: part.of for part in PARTS}
 
 
 def part_files(part: Part) -> Mapping[str, str]:

@@ -9,9 +9,9 @@ from typing import Any
 import attrs
 import click
 
-from petra_graph.authoring.package_parts import PARTS
 from petra_graph.cli.options_and_output import echo, json_text, set_option
 from petra_graph.errors import SpecError
+from petra_graph_authoring.package_parts import PARTS
 
 
 @click.group(subcommand_metavar="WHAT [ARGUMENTS]...")
@@ -34,8 +34,8 @@ def plugin(name: str, **chosen: bool) -> None:
     It installs, its tests pass, and its example trains: change the code from there. Its plugin is called NAME, without
     "petra-graph-"; several are called NAME-block, NAME-loss and so on.
     """
-    from petra_graph.authoring.new_package import new_package, next_steps
     from petra_graph.registry.registry import discover
+    from petra_graph_authoring.new_package import new_package, next_steps
 
     kinds = [part.kind for part in PARTS if chosen[part.kind.replace("-", "_")]]
     if not kinds:
@@ -65,8 +65,8 @@ def spec(file: Path, root: str | None, overrides: tuple[str, ...], **names: str)
     NAME is a plugin of `petra-graph list`, or module:attribute in a module on Python's path or beside FILE. Required options
     get likely values, which you may have to change. If the data set's files are there, they say how many classes and samples there are.
     """
-    from petra_graph.authoring.new_spec import Choice, new_spec
     from petra_graph.registry.registry import discover
+    from petra_graph_authoring.new_spec import Choice, new_spec
 
     refuse_existing(file)
     if root is not None:

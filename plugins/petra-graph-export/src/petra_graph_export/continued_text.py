@@ -12,12 +12,12 @@ from torch import Tensor
 
 from petra_graph.errors import SpecError
 from petra_graph.inference.evaluate_run import on
-from petra_graph.inference.sampling_options import SamplingOptions
 from petra_graph.inference.saved_run import SavedRun
 from petra_graph.inference.trained_network import Network
 from petra_graph.kinds.author_code import author_code
 from petra_graph.kinds.data_set import codec_of
 from petra_graph.kinds.tensor_trees import main
+from petra_graph_export.sampling_options import SamplingOptions
 
 
 def continued_text(run: SavedRun, network: Network, options: SamplingOptions, device: str = "cpu") -> str:

@@ -41,13 +41,13 @@ from petra_graph.errors import PetraGraphError, RunFailed
 from petra_graph.executor.numerics import Normalisation
 from petra_graph.graph.node_graph import INPUT
 from petra_graph.inference.evaluate_run import first_samples
-from petra_graph.inference.exported_tensors import INSTEAD, exported_tensors
-from petra_graph.inference.onnx_program import need_onnx, open_onnx, save_onnx
 from petra_graph.inference.saved_run import SavedRun
 from petra_graph.inference.trained_network import Network
 from petra_graph.kinds.tensor_trees import main
 from petra_graph.record.run_directory import make_folder_of, write_whole
 from petra_graph.spec.load_spec import dump
+from petra_graph_export.exported_tensors import INSTEAD, exported_tensors
+from petra_graph_export.onnx_program import need_onnx, open_onnx, save_onnx
 
 Format = Literal["safetensors", "torch-export", "onnx"]
 SUFFIXES: Mapping[Format, str] = {"safetensors": ".safetensors", "torch-export": ".pt2", "onnx": ".onnx"}
@@ -108,7 +108,7 @@ class Portable(nn.Module):
         return streams[network.graph.head][0]
 
 
-def export(run: SavedRun, network: Network, form: Format, file: Path) -> Exported:
+def export_network(run: SavedRun, network: Network, form: Format, file: Path) -> Exported:
     """Write a network, and compare what was written with it: on the run's test samples or, without them, on random ones.
 
     Args:

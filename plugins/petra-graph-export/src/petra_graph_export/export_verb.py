@@ -18,10 +18,10 @@ from petra_graph.cli.options_and_output import (
 from petra_graph.cli.torch_import import import_torch
 
 if TYPE_CHECKING:
-    from petra_graph.inference.export_network import Format
+    from petra_graph_export.export_network import Format
 
 
-@click.command()
+@click.command(short_help="Write a run's network for other programs.")
 @click.argument("run", metavar="RUN")
 @click.option(
     "--format",
@@ -43,15 +43,14 @@ def export(*, run: str, form: str, weights: str | None, output: Path | None, as_
     import_torch()
     import attrs
 
-    from petra_graph.inference.export_network import SUFFIXES
-    from petra_graph.inference.export_network import export as exported
     from petra_graph.inference.saved_run import SavedRun
+    from petra_graph_export.export_network import SUFFIXES, export_network
 
     chosen = cast("Format", form)
     opened = SavedRun.open(run)
     warn_of_changes(opened.changed)
     network, _ = opened.load(weights)
-    found = exported(opened, network, chosen, output or opened.directory / f"network{SUFFIXES[chosen]}")
+    found = export_network(opened, network, chosen, output or opened.directory / f"network{SUFFIXES[chosen]}")
     if as_json:
         record: dict[str, Any] = attrs.asdict(found) | {"file": str(found.file)}
         print_json(record)

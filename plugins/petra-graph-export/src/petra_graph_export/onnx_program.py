@@ -21,10 +21,10 @@ import torch
 from torch import Tensor
 
 from petra_graph.errors import SpecError
-from petra_graph.inference.predict_samples import gives_classes
 from petra_graph.inference.saved_run import SavedRun
 from petra_graph.kinds.data_set import DataFacts
 from petra_graph.version import __version__
+from petra_graph_export.predict_samples import gives_classes
 
 _OPSET = 18
 _IMAGE = ["channels", "height", "width"]
@@ -80,7 +80,7 @@ def _normalisation(facts: DataFacts) -> dict[str, Any]:
 def need_onnx() -> None:
     missing = [name for name in ("onnx", "onnxscript") if importlib.util.find_spec(name) is None]
     if missing:
-        raise SpecError(f"ONNX needs {missing[0]}, which is not installed", "pip install 'petra-graph[onnx]'")
+        raise SpecError(f"ONNX needs {missing[0]}, which is not installed", "pip install 'petra-graph-export[onnx]'")
 
 
 def open_onnx(file: Path) -> Callable[[Tensor], Tensor] | None:

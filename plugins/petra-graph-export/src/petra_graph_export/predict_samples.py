@@ -10,10 +10,10 @@ from attrs import frozen
 from torch import Tensor
 
 from petra_graph.inference.evaluate_run import on
-from petra_graph.inference.sample_files import Samples, batches
 from petra_graph.inference.saved_run import SavedRun
 from petra_graph.inference.trained_network import Network
 from petra_graph.kinds.tensor_trees import main
+from petra_graph_export.sample_files import Samples, batches
 
 
 @frozen(kw_only=True)
@@ -56,7 +56,7 @@ class Prediction:
         return found | ({"note": self.note} if self.note else {})
 
 
-def predict(
+def predict_samples(
     run: SavedRun,
     network: Network,
     samples: list[Samples],
@@ -111,7 +111,7 @@ def gives_classes(run: SavedRun) -> bool:
 
 
 def scored(run: SavedRun, network: Network, samples: list[Samples], device: str) -> Iterator[Scored]:
-    """Yield each sample's scores in order, a batch after the other; errors as of `predict`."""
+    """Yield each sample's scores in order, a batch after the other; errors as of `predict_samples`."""
     places = ((file, index) for file in samples for index in range(len(file.values)))
     with on(network, device):
         for part in batches(samples, run.spec.data.test_batch):

@@ -24,28 +24,14 @@ from petra_graph.cli.options_and_output import (
     weights_option,
 )
 from petra_graph.cli.torch_import import import_torch
-from petra_graph.inference.sampling_options import SamplingOptions, read_sampling_options
 from petra_graph.units import percent
 
 if TYPE_CHECKING:
-    from petra_graph.inference.predict_samples import ClassScore, Prediction
-    from petra_graph.inference.prediction_files import Form, Written
-
-_TYPES = {"prompt": ("TEXT", str), "temperature": ("T", float)}
+    from petra_graph_export.predict_samples import ClassScore, Prediction
+    from petra_graph_export.prediction_files import Form, Written
 
 
-def _sampling_options(command: Any) -> Any:
-    """Add an option for each field of `SamplingOptions`, whose defaults and bounds stay there."""
-    for field in reversed(attrs.fields(SamplingOptions)):
-        metavar, kind = _TYPES.get(field.name, ("N", int))
-        meaning = field.metadata["help"][:1].upper() + field.metadata["help"][1:]
-        default = f" Default: {field.default}." if field.default is not None and field.name != "prompt" else ""
-        name = f"--{field.name.replace('_', '-')}"
-        command = click.option(name, type=kind, metavar=metavar, help=f"{meaning}.{default}")(command)
-    return command
-
-
-@click.command()
+@click.command(short_help="Print a run's predictions for files.")
 @click.argument("run", metavar="RUN")
 @click.argument("files", nargs=-1, metavar="FILES...")
 @set_option
@@ -73,7 +59,16 @@ def _sampling_options(command: Any) -> Any:
     help="Write to a file; or, as png or npy, one file for each sample to a folder (a PATH without suffix).",
 )
 @json_option
-@_sampling_options
+@click.option("--prompt", metavar="TEXT", help="Text to continue.")
+@click.option("--tokens", type=int, metavar="N", help="Length of the continuation. Default: 200.")
+@click.option(
+    "--temperature",
+    type=float,
+    metavar="T",
+    help="Divides the logits; 0: always the likeliest token. Default: 0.8.",
+)
+@click.option("--top-k", type=int, metavar="N", help="Draw from this many of the likeliest tokens; default: all.")
+@click.option("--seed", type=int, metavar="N", help="Seed of the draws. Default: 0.")
 def predict(
     *,
     run: str,
@@ -105,11 +100,12 @@ def predict(
     if files and given:
         raise click.UsageError(f"--{next(iter(given)).replace('_', '-')} is for a text, and FILES are given.")
     import_torch()
-    from petra_graph.inference.continued_text import continued_text
-    from petra_graph.inference.predict_samples import predict as predicted
-    from petra_graph.inference.prediction_files import write_predictions
-    from petra_graph.inference.sample_files import read_samples
     from petra_graph.inference.saved_run import SavedRun
+    from petra_graph_export.continued_text import continued_text
+    from petra_graph_export.predict_samples import predict_samples
+    from petra_graph_export.prediction_files import write_predictions
+    from petra_graph_export.sample_files import read_samples
+    from petra_graph_export.sampling_options import read_sampling_options
 
     form = _form(form, output, as_json=as_json, of_text=bool(given))
     chosen = read_sampling_options(given) if given else None
@@ -128,7 +124,7 @@ def predict(
         written = write_predictions(opened, network, samples, output, cast("Form", form), top=top, device=device)
         print_table([_written_row(one) for one in written])
         return
-    found = predicted(opened, network, samples, top=top, device=device)
+    found = predict_samples(opened, network, samples, top=top, device=device)
     if form == "json":
         _write(json_text([prediction.record() for prediction in found]), output)
     elif form == "csv":

@@ -19,11 +19,11 @@ from PIL import Image
 from torch import Tensor
 
 from petra_graph.errors import Problem, SpecError
-from petra_graph.inference.predict_samples import ClassScore, Scored, best_classes, gives_classes, scored
-from petra_graph.inference.sample_files import Samples
 from petra_graph.inference.saved_run import SavedRun
 from petra_graph.inference.trained_network import Network
 from petra_graph.record.run_directory import make_folder_of, write_whole
+from petra_graph_export.predict_samples import ClassScore, Scored, best_classes, gives_classes, scored
+from petra_graph_export.sample_files import Samples
 
 Form = Literal["png", "npy"]
 _COLOURS = 256
