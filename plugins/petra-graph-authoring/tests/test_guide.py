@@ -6,7 +6,7 @@ import json
 import re
 
 import pytest
-from petra_graph_authoring.new_package import examples
+from petra_graph_authoring.new_package import example_package
 from petra_graph_authoring.package_parts import PARTS, common_test, part_files
 
 from petra_graph.cli.main import main
@@ -34,7 +34,7 @@ def test_each_file_of_a_part_is_a_listing():
 
 
 def test_the_files_around_them_too():
-    files = examples().files()
+    files = example_package().files()
     for name in ("pyproject.toml", "example.toml"):
         assert listings(name) == [files[name].strip("\n")]
     assert listings("tests/test_declared.py") == [common_test().strip("\n")]
@@ -55,7 +55,7 @@ def test_there_is_no_other_file():
         "auxiliary.py",
         "auxiliary.toml",
     }
-    assert {name.removeprefix("# ") for name in named} - alone == set(examples().files()) - {
+    assert {name.removeprefix("# ") for name in named} - alone == set(example_package().files()) - {
         "README.md",
         "src/petra_graph_examples/__init__.py",
     }

@@ -1,6 +1,6 @@
 """Several parts of one module become one module."""
 
-from petra_graph_authoring.new_package import merged
+from petra_graph_authoring.new_package import merge_modules
 
 FIRST = """import torch
 from attrs import frozen
@@ -21,7 +21,7 @@ def f():
 
 
 def test_imports_are_together_and_once():
-    assert merged([FIRST, SECOND, "C = 3\n"], "Two parts.", own="mine") == (
+    assert merge_modules([FIRST, SECOND, "C = 3\n"], "Two parts.", own="mine") == (
         '''\
 """Two parts."""
 
@@ -48,5 +48,5 @@ C = 3
 
 def test_a_long_import_has_a_line_a_name():
     names = [f"name_{number:02}" for number in range(12)]
-    text = merged([f"from somewhere import {', '.join(names)}\n"], "Long.", own="mine")
+    text = merge_modules([f"from somewhere import {', '.join(names)}\n"], "Long.", own="mine")
     assert text == '"""Long."""\n\nfrom somewhere import (\n' + "".join(f"    {name},\n" for name in names) + ")\n"

@@ -126,12 +126,6 @@ def test_every_file_is_python_or_toml():
         ),
         ("class", "loss", '"class" would be a word of Python\'s own in the code\n    help: choose another name'),
         ("none", "loss", '"none" would be a word of Python\'s own in the code\n    help: choose another name'),
-        (
-            "additive-coupling",
-            "block",
-            '"additive-coupling" would be AdditiveCoupling in the code, which has that name already',
-        ),
-        ("head", "head-block", '"head" would be Head in the code, which has that name already'),
     ],
 )
 def test_a_name_that_cannot_be(name, kind, message):

@@ -33,20 +33,7 @@ _CLASSES = 10
 """In place of a number that only the folders tell; a run compares it with them."""
 _UPDATES, _LEAST = 4, 4
 """The fewest updates of an epoch, and the least batch, with which a small data set is trained: batch normalisation needs several samples."""
-_KIND_OF = {kind.table: kind for kind in KINDS if kind.table and not kind.several}
-_NAMES = {f"{table}.name" for table in _KIND_OF}
-"""The keys that a `Choice` has."""
-
-
-@frozen(kw_only=True)
-class Choice:
-    """The plugins of a new specification, by their names."""
-
-    architecture: str = "revnet"
-    data: str = "digits"
-    optimizer: str = "sgd"
-    lr_schedule: str = "cosine"
-    loss: str = "cross-entropy"
+_KINDS = {kind.table: kind for kind in KINDS if kind.table and not kind.several}
 
 
 @frozen(kw_only=True)
@@ -55,15 +42,17 @@ class NewSpec:
 
     text: str
     found: str = ""
-    """What its data set's files hold, in words; "": they are not there yet."""
+    """What its data set's files hold, in words; "" if they are not there yet."""
     open_keys: tuple[str, ...] = ()
     """Keys of its data set that only its user knows, and that were not given."""
 
 
-def new_spec(name: str, choice: Choice, registry: Registry, overrides: Iterable[str] = ()) -> NewSpec:
+def new_spec(name: str, names: Mapping[str, str], registry: Registry, overrides: Iterable[str] = ()) -> NewSpec:
     """Return a specification. If the folder of its data set is given and there, the files say how many classes and samples there are.
 
     Args:
+        name: of the specification.
+        names: of its plugins, by their tables.
         registry: the installed plugins, and the folders of modules.
         overrides: `--set` assignments, of keys that it has a line for.
 
@@ -72,46 +61,45 @@ def new_spec(name: str, choice: Choice, registry: Registry, overrides: Iterable[
         PluginError: a plugin cannot be loaded.
     """
     plugins = {}
-    for field in attrs.fields(Choice):
-        kind, plugin = _KIND_OF[field.name], getattr(choice, field.name)
-        meant = registry.within(kind, plugin, [FIRST_PARTY]) if plugin == field.default else plugin
-        plugins[field.name] = registry.resolve(kind, meant)
+    for table, plugin in names.items():
+        kind = _KINDS[table]
+        plugins[table] = registry.resolve(kind, registry.within(kind, plugin, [FIRST_PARTY]))
+    data = plugins["data"]
     given = [parse_override(text) for text in overrides]
-    folders = {f"data.options.{key}" for key in path_keys(plugins["data"].declaration.options)}
+    folders = {f"data.options.{key}" for key in path_keys(data.declaration.options)}
     paths = {".".join(one.keys): Path(str(one.value)).expanduser() for one in given if ".".join(one.keys) in folders}
     there = bool(paths) and all(path.exists() for path in paths.values())
     chosen = {one.keys[-1]: one.value for one in given if one.keys[:2] == ("data", "options")}
-    suggested = _suggested(plugins["data"], chosen) if there else {}
-    tables = _tables(name, plugins, {**_of_data(plugins["data"], given, there=there), **suggested})
+    suggested = _read_suggestions(data, chosen) if there else {}
+
+    tables = _write_tables(name, plugins, {**_likely_data(data, given, there=there), **suggested})
     lines = [line for table in tables for line in ("", *table)][1:]
-    text = "\n".join(_assigned(lines, given, plugins)) + "\n"
-    checked = _checked(text, registry)
+    text = _set_values(lines, given, plugins)
+    checked = _check(text, registry)
     if not there:
         active = {f"data.options.{line.partition(' ')[0]}" for line in text.splitlines()}
         return NewSpec(text=text, open_keys=tuple(sorted((folders & active) - paths.keys())))
+
     with _without_lines():
-        data = checked.data.build()
-    samples, classes = len(data.train), data.facts.classes
-    of = "" if classes is None else f" of {classes} {noun(classes, 'class', 'es')}"
-    batch = _fitting(samples, checked.spec.method.accumulation)
+        opened = checked.data.build()
+    samples, classes = len(opened.train), opened.facts.classes
+    batch = _fitting_batch(samples, checked.spec.method.accumulation)
     if batch < checked.spec.data.batch and not any(one.keys == ("data", "batch") for one in given):
-        given.append(parse_override(f"data.batch={batch}"))
-        text = "\n".join(_assigned(lines, given, plugins)) + "\n"
-    follows = ", ".join(f"{key} = {shown(value)}" for key, value in suggested.items())
-    return NewSpec(
-        text=text,
-        found=f"{plural(samples, 'training sample')}{of}, {plural(len(data.test), 'test sample')}"
-        + (f"; from the files: {follows}" if follows else ""),
-    )
+        text = _set_values(lines, [*given, parse_override(f"data.batch={batch}")], plugins)
+    of = "" if classes is None else f" of {classes} {noun(classes, 'class', 'es')}"
+    found = f"{plural(samples, 'training sample')}{of}, {plural(len(opened.test), 'test sample')}"
+    if suggested:
+        found += f"; from the files: {', '.join(f'{key} = {shown(value)}' for key, value in suggested.items())}"
+    return NewSpec(text=text, found=found)
 
 
-def _fitting(samples: int, accumulation: int) -> int:
+def _fitting_batch(samples: int, accumulation: int) -> int:
     """Return the largest power of two of which an epoch has enough micro-batches for several updates, or the least useful batch."""
     most = max(min(_LEAST, samples), samples // (_UPDATES * accumulation))
     return 1 << (most.bit_length() - 1)
 
 
-def _checked(text: str, registry: Registry) -> CheckedSpec:
+def _check(text: str, registry: Registry) -> CheckedSpec:
     loaded = load_values(tomllib.loads(text), registry.spec_class)
     with _without_lines():
         if loaded.spec is None or loaded.problems:
@@ -128,8 +116,8 @@ def _without_lines() -> Iterator[None]:
         raise SpecError(Problem(message=one.message, hint=one.hint) for one in error.problems) from None
 
 
-def _suggested(data: Plugin, chosen: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the options that the files suggest and nobody chose."""
+def _read_suggestions(data: Plugin, chosen: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the options that the data set's files suggest, without those that the user has chosen."""
     options, problems = read_options(data, {**likely_options(data), **chosen}, ())
     if problems or options is None:
         return {}  # they are reported with all others
@@ -141,8 +129,8 @@ def _suggested(data: Plugin, chosen: Mapping[str, Any]) -> dict[str, Any]:
     return suggested
 
 
-def _of_data(data: Plugin, given: Sequence[Override], *, there: bool) -> Mapping[str, Any]:
-    """Return likely options of a data set; with a number of classes where only its folders tell it and are not there, since networks need one."""
+def _likely_data(data: Plugin, given: Sequence[Override], *, there: bool) -> Mapping[str, Any]:
+    """Return likely options of a data set; with a number of classes if only its folders tell it and are not there, since networks need one."""
     likely = likely_options(data)
     counted = there and cast(DataSetDeclaration, data.declaration).completed is not None
     counted = counted or any(one.keys[-1] == "classes" for one in given)
@@ -152,32 +140,32 @@ def _of_data(data: Plugin, given: Sequence[Override], *, there: bool) -> Mapping
     return {"classes": _CLASSES, **likely} if declared_facts(data, options).classes is None else likely
 
 
-def _assigned(lines: Sequence[str], given: Sequence[Override], plugins: Mapping[str, Plugin]) -> list[str]:
-    """Return the lines with the values that overrides assign.
+def _set_values(lines: Sequence[str], given: Sequence[Override], plugins: Mapping[str, Plugin]) -> str:
+    """Return the lines as a text, with the values that overrides assign.
 
     Raises:
         SpecError: no line has this key.
     """
+    names = {f"{table}.name" for table in plugins}
     written, at, table = list(lines), dict[str, int](), ""
     for index, line in enumerate(lines):
         if header := re.match(r"\[([\w.]+)\]", line):
             table = f"{header[1]}."
-        elif (line_of := re.match(r"(?:# )?(\w+) = ", line)) and f"{table}{line_of[1]}" not in _NAMES:
+        elif (line_of := re.match(r"(?:# )?(\w+) = ", line)) and f"{table}{line_of[1]}" not in names:
             at[f"{table}{line_of[1]}"] = index
     files = {f"{table}.options.{key}" for table in plugins for key in path_keys(plugins[table].declaration.options)}
     for override in given:
         key = ".".join(override.keys)
         if key not in at:
             hint = f"plugins are chosen with --{key.partition('.')[0].replace('_', '-')}"
-            raise SpecError(f"a new spec has no key {key} to set", hint if key in _NAMES else suggestion(key, at))
+            raise SpecError(f"a new spec has no key {key} to set", hint if key in names else suggestion(key, at))
         value = absolute(override.value) if key in files and isinstance(override.value, str) else override.value
         _, _, comment = written[at[key]].rpartition("  # ")
         written[at[key]] = _line(f"{override.keys[-1]} = {shown(value)}", comment)
-    return written
+    return "\n".join(written) + "\n"
 
 
-def _tables(name: str, plugins: Mapping[str, Plugin], of_data: Mapping[str, Any]) -> Iterator[list[str]]:
-    """Yield the tables, as lines."""
+def _write_tables(name: str, plugins: Mapping[str, Plugin], of_data: Mapping[str, Any]) -> Iterator[list[str]]:
     yield [
         f"# {plugins['architecture'].name} on {plugins['data'].name}, trained with PETRA. Lines that begin with # are defaults.",
         "# `petra-graph plan FILE` shows stages, memory and speed, `petra-graph run FILE --dry-run` checks everything,",
@@ -185,8 +173,8 @@ def _tables(name: str, plugins: Mapping[str, Plugin], of_data: Mapping[str, Any]
         f"format = {FORMAT}",
         f"name = {shown(name)}",
     ]
-    yield _plugin("architecture", plugins["architecture"])
-    yield _plugin(
+    yield _write_plugin("architecture", plugins["architecture"])
+    yield _write_plugin(
         "data",
         plugins["data"],
         _line("batch = 64", "samples of a micro-batch"),
@@ -201,20 +189,20 @@ def _tables(name: str, plugins: Mapping[str, Plugin], of_data: Mapping[str, Any]
         _line("accumulation = 4", "micro-batches that are averaged into one update; more: less delay"),
     ]
     with_sgd = plugins["optimizer"].distribution == FIRST_PARTY and plugins["optimizer"].name.endswith("sgd")
-    yield _plugin(
+    yield _write_plugin(
         "optimizer",
         plugins["optimizer"],
         _line('# clip = { by = "norm", limit = 1.0 }', "of a stage's gradients; default: none"),
         '# late gradients cost "muon" the least',
         given={"lr": 0.1, "weight_decay": 5e-4} if with_sgd else {},
     )
-    yield _plugin(
+    yield _write_plugin(
         "lr_schedule",
         plugins["lr_schedule"],
         _line("warmup_epochs = 1", "epochs over which the rate rises"),
         *([_line('scaling = "goyal"', "the rate is multiplied by batch * accumulation / 256")] if with_sgd else []),
     )
-    yield _plugin("loss", plugins["loss"])
+    yield _write_plugin("loss", plugins["loss"])
     yield [
         "[run]",
         _line("epochs = 10", "passes over the training data"),
@@ -233,17 +221,17 @@ def _tables(name: str, plugins: Mapping[str, Plugin], of_data: Mapping[str, Any]
     ]
 
 
-def _plugin(table: str, plugin: Plugin, *keys: str, given: Mapping[str, Any] | None = None) -> list[str]:
+def _write_plugin(table: str, plugin: Plugin, *keys: str, given: Mapping[str, Any] | None = None) -> list[str]:
     """Return the table of a plugin: its name and keys, then its options, those with defaults as comments."""
     values = {**small_options(plugin), **(given or {})}
     paths = path_keys(plugin.declaration.options)
     values |= {key: _ROOT for key in paths if key in values}
     lines = [f"[{table}]", _line(f"name = {shown(plugin.name)}", plugin.declaration.summary), *keys]
-    options = [_option(option, values) for option in list_options(plugin)]
+    options = [_write_option(option, values) for option in list_options(plugin)]
     return [*lines, *([f"[{table}.options]", *options] if options else [])]
 
 
-def _option(option: Option, values: Mapping[str, Any]) -> str:
+def _write_option(option: Option, values: Mapping[str, Any]) -> str:
     unit = f" ({option.unit})" if option.unit else ""
     limits = f"; {option.limits}" if option.limits else ""
     about = f"{option.help}{unit}{limits}"

@@ -28,7 +28,6 @@ class Part:
         example: the plugin's name, as the part is written.
         suffix: what tells the plugin's name from the others of one package.
         entry: what its entry point names, as the part is written, in the package: "declared:RevTanh".
-        module: the file of its code, if that is not the declaration's own, and what that file is; None: the code has no file of its own.
         stand_in: a first-party block with the same options, in a package without this part.
         options: of the plugin in the example specification, in TOML.
         without: the table of the example specification in a package without this part.
@@ -40,7 +39,6 @@ class Part:
     example: str
     suffix: str
     entry: str
-    module: tuple[str, str] | None = None
     stand_in: str = ""
     options: str = ""
     without: str = ""
@@ -54,7 +52,6 @@ PARTS: Sequence[Part] = (
         example="rev-tanh",
         suffix="block",
         entry="declared:RevTanh",
-        module=("blocks.py", "The blocks, imported when a network is built."),
         stand_in="rev-basic",
     ),
     Part(
@@ -64,7 +61,6 @@ PARTS: Sequence[Part] = (
         example="image-patches",
         suffix="stem",
         entry="declared:ImagePatches",
-        module=("blocks.py", "The blocks, imported when a network is built."),
         stand_in="conv-stem",
     ),
     Part(
@@ -74,7 +70,6 @@ PARTS: Sequence[Part] = (
         example="mean-head",
         suffix="head",
         entry="declared:MeanHead",
-        module=("blocks.py", "The blocks, imported when a network is built."),
         stand_in="pool-linear",
     ),
     Part(
@@ -93,7 +88,6 @@ PARTS: Sequence[Part] = (
         example="sign-descent",
         suffix="optimizer",
         entry="declared:SignDescent",
-        module=("optimizer.py", "The optimizer."),
         options="lr = 0.01, weight_decay = 1e-4",
         without='[optimizer]\nname = "sgd"\noptions = { lr = 0.05, weight_decay = 1e-4 }',
     ),
@@ -104,7 +98,6 @@ PARTS: Sequence[Part] = (
         example="inverse-root",
         suffix="schedule",
         entry="schedule:inverse_root",
-        module=("schedule.py", "The learning-rate schedule."),
     ),
     Part(
         group="losses",
@@ -113,7 +106,6 @@ PARTS: Sequence[Part] = (
         example="wide-margin",
         suffix="loss",
         entry="declared:WideMargin",
-        module=("loss.py", "The loss."),
         options="margin = 1.0",
     ),
     Part(
@@ -123,7 +115,6 @@ PARTS: Sequence[Part] = (
         example="worst-class",
         suffix="metric",
         entry="declared:WorstClass",
-        module=("metric.py", "The metric."),
         options="least = 2",
     ),
     Part(
@@ -133,7 +124,6 @@ PARTS: Sequence[Part] = (
         example="noisy-stripes",
         suffix="data",
         entry="declared:NoisyStripes",
-        module=("data.py", "The data set."),
         options="samples = 512",
     ),
     Part(
@@ -143,7 +133,6 @@ PARTS: Sequence[Part] = (
         example="text-lines",
         suffix="logger",
         entry="logger:TextLines",
-        module=("logger.py", "The logger."),
     ),
     Part(
         group="callbacks",
@@ -152,7 +141,6 @@ PARTS: Sequence[Part] = (
         example="time-limit",
         suffix="callback",
         entry="callback:TimeLimit",
-        module=("callback.py", "The callback."),
         options="seconds = 600.0",
     ),
 )
@@ -162,35 +150,10 @@ PARTS: Sequence[Part] = (
 def part_files(part: Part) -> Mapping[str, str]:
     """Return a part's files by name, its options first."""
     folder = files(__package__) / "parts" / part.kind.replace("-", "_")
-    found = {one.name: one.read_text("utf-8") for one in folder.iterdir() if one.name.endswith(".py")}
-    return {name: found[name] for name in sorted(found, key=lambda name: (name != DECLARED, name))}
-
-
-@frozen(kw_only=True)
-class Names:
-    """The forms of a plugin's name."""
-
-    plain: str
-    """In a specification: "rev-tanh"."""
-    snake: str
-    camel: str
-
-    @classmethod
-    def of(cls, plain: str) -> Names:
-        """Return the forms of a name in small letters, digits and hyphens."""
-        words = plain.split("-")
-        camel = "".join(word[:1].upper() + word[1:] for word in words)
-        return cls(plain=plain, snake="_".join(words), camel=camel)
-
-    def replaced(self, text: str, new: Names) -> str:
-        """Return a text with another name in all its forms."""
-        for old, by in zip(self.forms, new.forms, strict=True):
-            text = text.replace(old, by)
-        return text
-
-    @property
-    def forms(self) -> Sequence[str]:
-        return (self.plain, self.camel, self.snake)
+    names = [one.name for one in folder.iterdir() if one.name.endswith(".py")]
+    return {
+        name: (folder / name).read_text("utf-8") for name in sorted(names, key=lambda name: (name != DECLARED, name))
+    }
 
 
 def common_test() -> str:

@@ -66,7 +66,7 @@ def spec(file: Path, root: str | None, overrides: tuple[str, ...], **names: str)
     get likely values, which you may have to change. If the data set's files are there, they say how many classes and samples there are.
     """
     from petra_graph.registry.registry import discover
-    from petra_graph_authoring.new_spec import Choice, new_spec
+    from petra_graph_authoring.new_spec import new_spec
 
     refuse_existing(file)
     if root is not None:
@@ -74,7 +74,7 @@ def spec(file: Path, root: str | None, overrides: tuple[str, ...], **names: str)
     registry = discover()
     beside = str(file.absolute().parent)
     registry = attrs.evolve(registry, folders=tuple(dict.fromkeys((beside, *registry.folders))))
-    made = new_spec(file.stem, Choice(**names), registry, overrides)
+    made = new_spec(file.stem, names, registry, overrides)
     write_new({file: made.text})
     echo(f"{file}{made.found and f': {made.found}'}\n\nnext:")
     if made.open_keys:
