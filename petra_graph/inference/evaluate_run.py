@@ -5,10 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, nullcontext
 
-import numpy as np
 import torch
 from attrs import frozen
-from torch import Tensor
 
 from petra_graph.errors import RunFailed, SpecError
 from petra_graph.executor.reconstruct_recompute_stash import HeadResult
@@ -72,7 +70,7 @@ def evaluate(run: SavedRun, *, which: str | None = None, split: str = "test", de
         RunFailed: the network cannot be run, or a sample cannot be read.
     """
     network, source = run.load(which)
-    data = opened(run)
+    data = open_data(run)
     spec, meters = run.spec, Meters(run.network.loss.plugin.owned)
     loss, metrics = run.network.loss.build(), MetricsOfEvaluation.of(run.network.metrics)
     whole = data.test if split == "test" else data.train
@@ -90,7 +88,7 @@ def evaluate(run: SavedRun, *, which: str | None = None, split: str = "test", de
     )
     torch.set_num_threads(spec.run.threads)
     ended = nullcontext() if loaders is None else loaders.at_work()
-    with on(network, device), ended, closing(iter(batches)) as source_of_batches:
+    with computing_on(network, device), ended, closing(iter(batches)) as source_of_batches:
         for samples, targets in source_of_batches:
             output, beside = network(samples.to(device)), mapped(lambda one: one.to(device), targets)
             meters.add(_result(loss, output, beside))
@@ -124,7 +122,7 @@ def _result(loss: Loss, output: Tree, target: Tree) -> HeadResult:
     return HeadResult(micro_batch=0, loss=value, metrics=metrics, samples=samples, weight=weight, counted=counted)
 
 
-def opened(run: SavedRun) -> CheckedData:
+def open_data(run: SavedRun) -> CheckedData:
     """Open a run's data set, whose samples are checked as in training.
 
     Raises:
@@ -141,21 +139,9 @@ def opened(run: SavedRun) -> CheckedData:
     return data
 
 
-def first_samples(run: SavedRun, most: int) -> Tensor:
-    """Return the first test samples of a run's data, [n, *shape].
-
-    Raises:
-        SpecError: the data is not here.
-        RunFailed: a sample cannot be read.
-    """
-    split = opened(run).test
-    samples, _ = split.fetch(np.arange(min(most, len(split))), seed=run.spec.run.seed, epoch=0)
-    return samples
-
-
 @contextmanager
-def on(network: Network, device: str) -> Iterator[None]:
-    """Compute on a device, without gradients; what torch refuses is a failed run.
+def computing_on(network: Network, device: str) -> Iterator[None]:
+    """Compute on a device, without gradients; if torch refuses, the run has failed.
 
     Raises:
         SpecError: there is no such device.

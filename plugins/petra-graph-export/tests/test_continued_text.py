@@ -8,7 +8,7 @@ import attrs
 import click
 import pytest
 import torch
-from petra_graph_export.continued_text import sampled
+from petra_graph_export.continued_text import draw_tokens
 from petra_graph_export.predict_verb import predict
 from petra_graph_export.sampling_options import SamplingOptions, read_sampling_options
 
@@ -24,7 +24,7 @@ def network(tokens):
 
 
 def drawn(**options):
-    return sampled(network, [0, 1], 4, SamplingOptions(**options))
+    return draw_tokens(network, [0, 1], 4, SamplingOptions(**options))
 
 
 def test_the_likeliest_token_always_the_likeliest_two_and_each_by_its_share():

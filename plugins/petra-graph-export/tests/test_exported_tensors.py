@@ -12,7 +12,7 @@ from torch.nn import functional
 
 import petra_graph as pg
 from petra_graph.errors import RunFailed
-from petra_graph.inference.evaluate_run import opened
+from petra_graph.inference.evaluate_run import open_data
 from petra_graph.inference.saved_run import SavedRun
 
 ROWS = {"name": "random", "batch": 16}
@@ -60,7 +60,7 @@ def test_a_layer_that_is_called_twice_has_one_adapter_as_in_plain_torch(here):
     after = load_file(run.directory / "weights.safetensors")
     a, b = (begun[f"middle/middle.lora_{one}.weight"].requires_grad_() for one in "AB")
     state = {name.partition("/")[2]: value for name, value in begun.items() if "lora" not in name}
-    x, target = opened(SavedRun.open(run.directory)).train.fetch(range(16), seed=0, epoch=0)
+    x, target = open_data(SavedRun.open(run.directory)).train.fetch(range(16), seed=0, epoch=0)
     for _ in range(4):
         own = {**state, "middle.weight": state["middle.weight"] + 2 * b @ a}
         loss = functional.cross_entropy(torch.func.functional_call(Repeated(), own, x), target)

@@ -7,9 +7,9 @@ import json
 import numpy as np
 import pytest
 import torch
+from petra_graph_export.export_network import first_samples
 
 from petra_graph.cli.main import main
-from petra_graph.inference.evaluate_run import first_samples
 
 
 @pytest.fixture

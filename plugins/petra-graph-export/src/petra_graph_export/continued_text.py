@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from petra_graph.errors import SpecError
-from petra_graph.inference.evaluate_run import on
+from petra_graph.inference.evaluate_run import computing_on
 from petra_graph.inference.saved_run import SavedRun
 from petra_graph.inference.trained_network import Network
 from petra_graph.kinds.author_code import author_code
@@ -40,13 +40,13 @@ def continued_text(run: SavedRun, network: Network, options: SamplingOptions, de
         )
     with author_code(f"{data.plugin.owned} cannot encode the prompt"):
         prompt = list(codec.encode(options.prompt))
-    with on(network, device):
-        tokens = sampled(lambda window: main(network(window.to(device))), prompt, facts.shape[0], options)
+    with computing_on(network, device):
+        tokens = draw_tokens(lambda window: main(network(window.to(device))), prompt, facts.shape[0], options)
     with author_code(f"{data.plugin.owned} cannot decode tokens"):
         return codec.decode(tokens)
 
 
-def sampled(
+def draw_tokens(
     network: Callable[[Tensor], Tensor], prompt: Sequence[int], context: int, options: SamplingOptions
 ) -> list[int]:
     """Return the prompt's tokens and `options.tokens` more; the draws move no global generator.
@@ -59,11 +59,11 @@ def sampled(
     tokens = list(prompt)
     for _ in range(options.tokens):
         logits = network(torch.tensor([tokens[-context:]]))[0, :, -1]
-        tokens.append(_drawn(logits.double().cpu(), options, generator))
+        tokens.append(_draw_token(logits.double().cpu(), options, generator))
     return tokens
 
 
-def _drawn(logits: Tensor, options: SamplingOptions, generator: torch.Generator) -> int:
+def _draw_token(logits: Tensor, options: SamplingOptions, generator: torch.Generator) -> int:
     """Draw one token from logits [classes]."""
     if not options.temperature:
         return int(logits.argmax())

@@ -29,6 +29,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Literal
 
+import numpy as np
 import torch
 from attrs import asdict, frozen
 from safetensors.torch import save_file
@@ -40,13 +41,13 @@ from petra_graph.blocks.grid import grid
 from petra_graph.errors import PetraGraphError, RunFailed
 from petra_graph.executor.numerics import Normalisation
 from petra_graph.graph.node_graph import INPUT
-from petra_graph.inference.evaluate_run import first_samples
+from petra_graph.inference.evaluate_run import open_data
 from petra_graph.inference.saved_run import SavedRun
 from petra_graph.inference.trained_network import Network
 from petra_graph.kinds.tensor_trees import main
 from petra_graph.record.run_directory import make_folder_of, write_whole
 from petra_graph.spec.load_spec import dump
-from petra_graph_export.exported_tensors import INSTEAD, exported_tensors
+from petra_graph_export.exported_tensors import INSTEAD, collect_tensors
 from petra_graph_export.onnx_program import need_onnx, open_onnx, save_onnx
 
 Format = Literal["safetensors", "torch-export", "onnx"]
@@ -127,7 +128,7 @@ def export_network(run: SavedRun, network: Network, form: Format, file: Path) ->
         return _export_tensors(run, network, merged, file)
     if form == "onnx":
         need_onnx()
-    chosen, note = _samples(run)
+    chosen, note = _samples_to_compare(run)
     portable = Portable(merged).eval()
     try:
         _compute_parametrized(portable)
@@ -141,11 +142,11 @@ def export_network(run: SavedRun, network: Network, form: Format, file: Path) ->
                 write_whole(file, lambda path: save_onnx(run, program, path))
     except (RuntimeError, ValueError, NotImplementedError, TypeError) as error:
         raise RunFailed(f"the network cannot be written as {form}: {_reason(error)}", _HINTS[form]) from error
-    compared = [chosen, chosen[:, : (chosen.shape[1] + 1) // 2]] if _shortens(run, program) else [chosen]
+    compared = [chosen, chosen[:, : (chosen.shape[1] + 1) // 2]] if _reads_shorter_windows(run, program) else [chosen]
     run_program = open_onnx(file) if form == "onnx" else torch.export.load(file).module()
     if run_program is None:
         return Exported(file=file, samples=0, note="not compared: onnxruntime is not installed")
-    difference, tolerance = _compared(
+    difference, tolerance = _compare(
         network, run_program, compared, f"{file} is written", "please report it, with the spec"
     )
     return Exported(file=file, samples=len(chosen), difference=difference, tolerance=tolerance, note=note)
@@ -165,7 +166,7 @@ def _compute_parametrized(network: nn.Module) -> None:
 
 
 @torch.no_grad()
-def _compared(
+def _compare(
     network: Network, program: Callable[[Tensor], Tensor], batches: Sequence[Tensor], done: str, hint: str
 ) -> tuple[float, float]:
     """Return the largest difference of any output, and the tolerance.
@@ -205,12 +206,12 @@ def _tolerance(network: Network, expected: Tensor) -> float:
 
 
 def _export_tensors(run: SavedRun, network: Network, merged: Network, file: Path) -> Exported:
-    tensors, own = exported_tensors(merged)
+    tensors, own = collect_tensors(merged)
     made = Exported(file=file, samples=0)
     if own is not None:
-        chosen, note = _samples(run)
+        chosen, note = _samples_to_compare(run)
         done = "nothing is written: the network's own class loads the tensors"
-        difference, tolerance = _compared(network, own, [chosen], done, INSTEAD)
+        difference, tolerance = _compare(network, own, [chosen], done, INSTEAD)
         made = Exported(file=file, samples=len(chosen), difference=difference, tolerance=tolerance, note=note)
     metadata = {"format": "pt", "spec": dump(run.spec), "samples": json.dumps(asdict(run.facts))}
     write_whole(file, lambda path: save_file(dict(tensors), path, metadata))
@@ -222,22 +223,34 @@ def _save_program(program: torch.export.ExportedProgram, path: Path) -> None:
         torch.export.save(program, opened)
 
 
-def _shortens(run: SavedRun, program: torch.export.ExportedProgram) -> bool:
+def _reads_shorter_windows(run: SavedRun, program: torch.export.ExportedProgram) -> bool:
     """Whether a program reads shorter windows of tokens than the network was trained on."""
     *_, samples = (node for node in program.graph.nodes if node.op == "placeholder")
     return run.facts.of_tokens and run.facts.shape[0] > 1 and not isinstance(samples.meta["val"].shape[1], int)
 
 
-def _samples(run: SavedRun) -> tuple[Tensor, str]:
+def _samples_to_compare(run: SavedRun) -> tuple[Tensor, str]:
     """Return samples for the comparison, and why they are random if they are."""
     try:
         return first_samples(run, _COMPARED), ""
     except PetraGraphError as error:
         why = error.problems[0].message
-        return _random(run), f"compared with random samples, as the run's data cannot be read: {why}"
+        return _random_samples(run), f"compared with random samples, as the run's data cannot be read: {why}"
 
 
-def _random(run: SavedRun) -> Tensor:
+def first_samples(run: SavedRun, most: int) -> Tensor:
+    """Return the first test samples of a run's data, [n, *shape].
+
+    Raises:
+        SpecError: the data is not here.
+        RunFailed: a sample cannot be read.
+    """
+    split = open_data(run).test
+    samples, _ = split.fetch(np.arange(min(most, len(split))), seed=run.spec.run.seed, epoch=0)
+    return samples
+
+
+def _random_samples(run: SavedRun) -> Tensor:
     """Return samples of the network's type and shape, the same each time."""
     facts, generator = run.facts, torch.Generator().manual_seed(0)
     shape = (_TRACED * 4, *facts.shape)

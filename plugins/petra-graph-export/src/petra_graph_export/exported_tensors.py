@@ -21,7 +21,7 @@ _LISTED = 5
 INSTEAD = "torch-export and onnx write what was trained, and weights.safetensors in the run's directory has the tensors by node"
 
 
-def exported_tensors(network: Network) -> tuple[Mapping[str, Tensor], Callable[[Tensor], Tensor] | None]:
+def collect_tensors(network: Network) -> tuple[Mapping[str, Tensor], Callable[[Tensor], Tensor] | None]:
     """Return tensors by their names in a file, and what the network's own class computes with them; None where it has no such class.
 
     Raises:

@@ -12,7 +12,7 @@ from petra_graph.api.finished_run import Run, open_run, refuse_other_words
 from petra_graph_export.continued_text import continued_text
 from petra_graph_export.export_network import SUFFIXES, Exported, Format, export_network
 from petra_graph_export.predict_samples import Prediction, predict_samples
-from petra_graph_export.sample_files import read_samples, samples_of
+from petra_graph_export.sample_files import read_samples, samples_from_array
 from petra_graph_export.sampling_options import read_sampling_options
 
 
@@ -42,7 +42,7 @@ def predict(
     if isinstance(samples, Sequence):
         found = read_samples([str(file) for file in samples], opened.network.data, opened.facts)
     else:
-        found = [samples_of(samples, opened.facts)]
+        found = [samples_from_array(samples, opened.facts)]
     return predict_samples(opened, opened.load(weights)[0], found, top=top, device=device)
 
 

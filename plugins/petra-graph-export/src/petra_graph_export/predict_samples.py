@@ -9,7 +9,7 @@ import numpy as np
 from attrs import frozen
 from torch import Tensor
 
-from petra_graph.inference.evaluate_run import on
+from petra_graph.inference.evaluate_run import computing_on
 from petra_graph.inference.saved_run import SavedRun
 from petra_graph.inference.trained_network import Network
 from petra_graph.kinds.tensor_trees import main
@@ -86,7 +86,7 @@ def predict_samples(
             output=tuple(one.output[there].flatten().tolist()),
             note=one.file.note,
         )
-        for one in scored(run, network, samples, device)
+        for one in score_samples(run, network, samples, device)
         for position in np.ndindex(*facts.target_shape if of_classes else ())
         for there in [(slice(None), *position) if of_classes else ()]
     ]
@@ -110,10 +110,10 @@ def gives_classes(run: SavedRun) -> bool:
     return run.facts.classes is not None and tuple(shape[1:]) == run.facts.target_shape
 
 
-def scored(run: SavedRun, network: Network, samples: list[Samples], device: str) -> Iterator[Scored]:
+def score_samples(run: SavedRun, network: Network, samples: list[Samples], device: str) -> Iterator[Scored]:
     """Yield each sample's scores in order, a batch after the other; errors as of `predict_samples`."""
     places = ((file, index) for file in samples for index in range(len(file.values)))
-    with on(network, device):
+    with computing_on(network, device):
         for part in batches(samples, run.spec.data.test_batch):
             outputs = main(network(part.to(device))).cpu()
             scores = outputs.float().softmax(dim=1) if run.classes_are_probable else outputs

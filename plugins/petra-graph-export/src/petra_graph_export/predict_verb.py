@@ -107,7 +107,7 @@ def predict(
     from petra_graph_export.sample_files import read_samples
     from petra_graph_export.sampling_options import read_sampling_options
 
-    form = _form(form, output, as_json=as_json, of_text=bool(given))
+    form = _choose_form(form, output, as_json=as_json, of_text=bool(given))
     chosen = read_sampling_options(given) if given else None
     if batch is not None:
         overrides = (*overrides, f"data.evaluation_batch={batch}")
@@ -122,13 +122,13 @@ def predict(
     if form in {"png", "npy"}:
         assert output is not None
         written = write_predictions(opened, network, samples, output, cast("Form", form), top=top, device=device)
-        print_table([_written_row(one) for one in written])
+        print_table([_row_of_file(one) for one in written])
         return
     found = predict_samples(opened, network, samples, top=top, device=device)
     if form == "json":
         _write(json_text([prediction.record() for prediction in found]), output)
     elif form == "csv":
-        _write(_csv(found), output)
+        _write(_csv_text(found), output)
     else:
         rows = [_row(prediction, probable=opened.classes_are_probable) for prediction in found]
         if output is None:
@@ -137,7 +137,7 @@ def predict(
             _write(table_text(rows, ANY_WIDTH).rstrip("\n"), output)
 
 
-def _form(given: str | None, output: Path | None, *, as_json: bool, of_text: bool) -> str:
+def _choose_form(given: str | None, output: Path | None, *, as_json: bool, of_text: bool) -> str:
     """Return the form of the output, which follows from its path where no option gives it."""
     folder = output is not None and (output.is_dir() or (not output.suffix and not output.exists()))
     if as_json and given not in {None, "json"}:
@@ -163,7 +163,7 @@ def _write(text: str, output: Path | None) -> None:
     echo(text if output is None else str(output))
 
 
-def _csv(found: list[Prediction]) -> str:
+def _csv_text(found: list[Prediction]) -> str:
     """Return a row for each class of a prediction, the likeliest first, or for each value."""
     text = io.StringIO()
     table = csv.writer(text, lineterminator="\n")
@@ -183,7 +183,7 @@ def _row(prediction: Prediction, *, probable: bool) -> list[str]:
     return [_sample(prediction) + position, values, prediction.note]
 
 
-def _written_row(one: Written) -> list[str]:
+def _row_of_file(one: Written) -> list[str]:
     return [_sample(one), str(one.written), _scores(one.best, probable=True), one.note]
 
 

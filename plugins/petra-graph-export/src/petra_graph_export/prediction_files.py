@@ -22,7 +22,7 @@ from petra_graph.errors import Problem, SpecError
 from petra_graph.inference.saved_run import SavedRun
 from petra_graph.inference.trained_network import Network
 from petra_graph.record.run_directory import make_folder_of, write_whole
-from petra_graph_export.predict_samples import ClassScore, Scored, best_classes, gives_classes, scored
+from petra_graph_export.predict_samples import ClassScore, Scored, best_classes, gives_classes, score_samples
 from petra_graph_export.sample_files import Samples
 
 Form = Literal["png", "npy"]
@@ -61,9 +61,9 @@ def write_predictions(
     """
     if form == "png":
         _expect_images(run)
-    targets = _targets(samples, folder, form)
+    targets = _name_files(samples, folder, form)
     found = []
-    for one in scored(run, network, samples, device):
+    for one in score_samples(run, network, samples, device):
         target = targets[one.file.name, one.index]
         make_folder_of(target)
         best, note = (_write_image if form == "png" else _write_array)(run, one, target, top)
@@ -88,7 +88,7 @@ def _expect_images(run: SavedRun) -> None:
         )
 
 
-def _targets(samples: list[Samples], folder: Path, form: str) -> dict[tuple[str, int], Path]:
+def _name_files(samples: list[Samples], folder: Path, form: str) -> dict[tuple[str, int], Path]:
     """Return the file of each sample's prediction, by its own file and index."""
     targets: dict[tuple[str, int], Path] = {}
     owners: dict[Path, str] = {}
@@ -133,12 +133,12 @@ def _write_image(run: SavedRun, one: Scored, target: Path, top: int) -> tuple[tu
         values = one.scores.float()
         outside = 1 - float(((values >= 0) & (values <= 1)).float().mean())
         note = f"{outside:.1%} of the values are outside 0 .. 1, and clipped" if outside else ""
-        image = Image.fromarray(_pixels(values))
+        image = Image.fromarray(_to_pixels(values))
     write_whole(target, lambda path: image.save(path, "PNG"))
     return best, note
 
 
-def _pixels(values: Tensor) -> NDArray[np.uint8]:
+def _to_pixels(values: Tensor) -> NDArray[np.uint8]:
     """Return values [h, w], [1, h, w] or [3, h, w] in 0 .. 1 as the pixels of an image."""
     pixels: NDArray[Any] = (values.nan_to_num().clamp(0, 1) * 255).round().byte().numpy()
     if pixels.ndim == _MAP:

@@ -55,23 +55,23 @@ def read_samples(files: list[str], data: ConfiguredPlugin, facts: DataFacts) -> 
     """
     found, problems = [], list[Problem]()
     for given in files:
-        with _gathering(problems, given):
-            for file, place in _listed(given):
-                with _gathering(problems, file):
-                    found.append(evolve(_read(file, data, facts), place=place))
+        with _collecting(problems, given):
+            for file, place in _list_files(given):
+                with _collecting(problems, file):
+                    found.append(evolve(_read_file(file, data, facts), place=place))
     if problems:
         raise SpecError(problems)
     return found
 
 
-def samples_of(values: NDArray[np.generic] | Tensor, facts: DataFacts) -> Samples:
+def samples_from_array(values: NDArray[np.generic] | Tensor, facts: DataFacts) -> Samples:
     """Return an array's samples.
 
     Raises:
         SpecError: the network cannot read them.
     """
     name = "the array"
-    return Samples(name=name, values=_array(np.asarray(values), name, facts))
+    return Samples(name=name, values=_convert_array(np.asarray(values), name, facts))
 
 
 def batches(samples: list[Samples], size: int) -> Iterator[Tensor]:
@@ -82,7 +82,7 @@ def batches(samples: list[Samples], size: int) -> Iterator[Tensor]:
 
 
 @contextmanager
-def _gathering(problems: list[Problem], file: str) -> Iterator[None]:
+def _collecting(problems: list[Problem], file: str) -> Iterator[None]:
     """Add why a file cannot be read to the problems."""
     try:
         yield
@@ -93,14 +93,14 @@ def _gathering(problems: list[Problem], file: str) -> Iterator[None]:
         problems.append(Problem(message=f"{named or file} cannot be read: {reason or error}"))
 
 
-def _listed(file: str) -> list[tuple[str, Path]]:
+def _list_files(file: str) -> list[tuple[str, Path]]:
     """Return a file, or those of a folder, each with its place; a folder without files is itself in the list."""
     folder = Path(file).expanduser()
     places = sorted(Path(one).relative_to(folder) for one in visible_files(folder)) if folder.is_dir() else []
     return [(str(Path(file, place)), place) for place in places] or [(file, Path(folder.name))]
 
 
-def _read(file: str, data: ConfiguredPlugin, facts: DataFacts) -> Samples:
+def _read_file(file: str, data: ConfiguredPlugin, facts: DataFacts) -> Samples:
     declaration, path = data.plugin.declaration, Path(file).expanduser()
     assert isinstance(declaration, DataSetDeclaration)
     if path.is_dir():
@@ -112,21 +112,21 @@ def _read(file: str, data: ConfiguredPlugin, facts: DataFacts) -> Samples:
     if path.suffix.lower() == ".npy":
         with path.open("rb") as opened:
             array = np.lib.format.read_array(opened, allow_pickle=False)
-        return Samples(name=file, values=_array(array, file, facts))
+        return Samples(name=file, values=_convert_array(array, file, facts))
     if declaration.read is not None:
         read = resolve_location(declaration.read, f"{data.plugin} cannot read files")
         with author_code(f"{data.plugin} cannot read {file}"):
             values = read(data.options, path)
-        return Samples(name=file, values=_checked(values, file, facts))
+        return Samples(name=file, values=_check_samples(values, file, facts))
     if path.suffix.lower() in SUFFIXES:
-        return _image(path, file, facts)
+        return _read_image(path, file, facts)
     raise SpecError(
         f"{file} is neither an image nor an array (.npy), and {data.plugin} does not say how it is read",
         "its declaration may name a function with `read`",
     )
 
 
-def _image(path: Path, file: str, facts: DataFacts) -> Samples:
+def _read_image(path: Path, file: str, facts: DataFacts) -> Samples:
     from torchvision.transforms.v2.functional import center_crop, pil_to_tensor, resize
 
     if len(facts.shape) != 3 or facts.dtype != "uint8" or facts.shape[0] not in _MODES:  # noqa: PLR2004
@@ -146,7 +146,7 @@ def _image(path: Path, file: str, facts: DataFacts) -> Samples:
     return Samples(name=file, values=pil_to_tensor(picture).unsqueeze(0), note=note)
 
 
-def _array(array: NDArray[np.generic], file: str, facts: DataFacts) -> Tensor:
+def _convert_array(array: NDArray[np.generic], file: str, facts: DataFacts) -> Tensor:
     wanted = np.dtype(facts.dtype)
     if not np.can_cast(array.dtype, wanted, "same_kind"):
         # Integers of a wider type, as most programs write them, may well be in the range.
@@ -156,10 +156,10 @@ def _array(array: NDArray[np.generic], file: str, facts: DataFacts) -> Tensor:
                 f"{file} has values of type {array.dtype}, and the network reads {facts.dtype}",
                 "images are uint8 from 0 to 255: the network itself normalises them" if facts.dtype == "uint8" else "",
             )
-    return _checked(torch.from_numpy(np.ascontiguousarray(array, dtype=wanted)), file, facts)
+    return _check_samples(torch.from_numpy(np.ascontiguousarray(array, dtype=wanted)), file, facts)
 
 
-def _checked(values: object, file: str, facts: DataFacts) -> Tensor:
+def _check_samples(values: object, file: str, facts: DataFacts) -> Tensor:
     """Return samples [n, *shape] of the type that the network reads."""
     if isinstance(values, Tensor) and str(values.dtype) == f"torch.{facts.dtype}":
         if tuple(values.shape) == facts.shape:
