@@ -122,7 +122,8 @@ def evaluate(
     from petra_graph.inference.saved_run import SavedRun
     from petra_graph.spec.overrides import assignments
 
-    refuse_other_words("split", split, ("test", "train"))
+    if split not in {"test", "train"}:
+        raise SpecError(f"split cannot be {split!r}", suggestion(str(split), ("test", "train")))
     with threads_as_before():
         opened = SavedRun.open(directory_of(run), assignments(changes))
         found = evaluated(opened, which=weights, split=split, device=device)
@@ -140,7 +141,7 @@ def open_run(run: Run | str | Path) -> SavedRun:
 
 
 def _warn_of_changes(changed: Sequence[str]) -> None:
-    """Warn of what of a run's code and data is not as it was in its training."""
+    """Warn of code and data of a run that are not as they were in its training."""
     for text in changed:
         warnings.warn(f"changed since the training: {text}", stacklevel=2)
 
@@ -156,12 +157,6 @@ def directory_of(run: Run | str | Path) -> str | Path:
     if isinstance(run, str | Path):
         return run
     raise TypeError(f'a run, its directory or "latest" is wanted (got {kind_of(run)})')
-
-
-def refuse_other_words(what: str, value: str, allowed: Sequence[str]) -> None:
-    """Raise a SpecError if a word is not allowed."""
-    if value not in allowed:
-        raise SpecError(f"{what} cannot be {value!r}", suggestion(str(value), allowed))
 
 
 @contextmanager

@@ -8,7 +8,8 @@ from pathlib import Path
 import numpy as np
 from torch import Tensor
 
-from petra_graph.api.finished_run import Run, open_run, refuse_other_words
+from petra_graph.api.finished_run import Run, open_run
+from petra_graph.errors import SpecError, suggestion
 from petra_graph_export.continued_text import continued_text
 from petra_graph_export.export_network import SUFFIXES, Exported, Format, export_network
 from petra_graph_export.predict_samples import Prediction, predict_samples
@@ -85,7 +86,8 @@ def export(
         SpecError: the run does not exist, or a package is not installed.
         RunFailed: the network cannot be written in this form, or what was written has other outputs.
     """
-    refuse_other_words("form", form, list(SUFFIXES))
+    if form not in SUFFIXES:
+        raise SpecError(f"form cannot be {form!r}", suggestion(str(form), list(SUFFIXES)))
     opened = open_run(run)
     target = opened.directory / f"network{SUFFIXES[form]}" if file is None else Path(file)
     return export_network(opened, opened.load(weights)[0], form, target)
