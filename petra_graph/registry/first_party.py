@@ -6,7 +6,7 @@ entry points alone.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from attrs import evolve
 
@@ -44,6 +44,8 @@ OF_PLUGINS: Mapping[str, str] = dict.fromkeys(
     _MODULES,
 )
 """The distribution of each plugin, by the name under which `petra-graph check` takes it."""
+_NEEDED_BY: Mapping[str, Sequence[str]] = {_STUDIES: [_REPORT]}
+"""The other distributions of `plugins/` that one needs."""
 
 
 def or_missing(problem: Problem) -> Problem:
@@ -55,4 +57,5 @@ def or_missing(problem: Problem) -> Problem:
 
 
 def how_to_install(distribution: str) -> str:
-    return f"install {distribution}: in a clone of petra-graph, `pip install ./plugins/{distribution}`"
+    folders = " ".join(f"./plugins/{name}" for name in (*_NEEDED_BY.get(distribution, ()), distribution))
+    return f"install {distribution}: in a clone of petra-graph, `pip install {folders}`"

@@ -17,7 +17,7 @@ from petra_graph.record.run_directory import is_locked
 from petra_graph.record.run_folders import began, is_swept, run_directories
 from petra_graph.record.run_history import read_history
 from petra_graph.report.metric_text import metric_text
-from petra_graph.report.run.run_groups import differing, flat, in_words
+from petra_graph.report.run.spec_differences import find_differences, flatten, in_words
 from petra_graph.spec.overrides import Condition, parse_overrides
 from petra_graph.units import age, plural
 
@@ -91,7 +91,7 @@ def _chosen(
 def _values(directory: Path, run: RecordedRun | Exception) -> Mapping[str, Any]:
     if isinstance(run, Exception):
         return {"status": "running" if is_locked(directory) else "damaged"}
-    return {**dict(flat(run.resolved)), "status": run.status}
+    return {**dict(flatten(run.resolved)), "status": run.status}
 
 
 def _add_differences(records: Sequence[dict[str, Any]], runs: Sequence[RecordedRun]) -> None:
@@ -101,7 +101,7 @@ def _add_differences(records: Sequence[dict[str, Any]], runs: Sequence[RecordedR
         by_name.setdefault(run.name, []).append(run)
     own: dict[str, dict[str, str]] = {}
     for alike in by_name.values():
-        rows = differing([run.resolved for run in alike], _NOT_SHOWN)
+        rows = find_differences([run.resolved for run in alike], _NOT_SHOWN)
         for place, run in enumerate(alike):
             own[str(run.directory)] = {key: values[place] for key, values in rows.items()}
     for record in records:

@@ -7,7 +7,6 @@ import json
 import shutil
 
 import pytest
-from petra_graph_studies.sweeping import sweep_run
 from petra_graph_studies.sweeping.combinations import axes_of_texts, combinations, seed_axis
 from petra_graph_studies.sweeping.sweep_folder import Member, Sweep
 from petra_graph_studies.sweeping.sweep_progress import SweepProgress, progress_table
@@ -124,12 +123,3 @@ def test_a_sweep_that_is_damaged_or_none(sweep, here):
     (sweep.folder / "sweep.json").write_text('{"spec": "small.toml"}')
     with pytest.raises(SpecError, match=r"sweep\.json is damaged: .*working_directory"):
         Sweep.read(sweep.folder)
-
-
-def test_the_comparison_is_written_if_a_distribution_does_it(saved_run, tmp_path, monkeypatch):
-    page = tmp_path / sweep_run.PAGE
-    assert sweep_run._reported([str(saved_run)], page)["output"] == str(page)
-    page.unlink()
-    monkeypatch.setattr(sweep_run, "entries_of", lambda group: {})
-    assert sweep_run._reported([str(saved_run)], page) is None
-    assert not page.exists()

@@ -16,7 +16,6 @@ from attrs import evolve, frozen
 
 from petra_graph.errors import Interrupted, Problem, RunFailed, SpecError
 from petra_graph.record.run_directory import create_run_directory, locked, write_text
-from petra_graph.registry.discovery import NAMES, entries_of
 from petra_graph.spec.load_spec import Given, dump_to_change, load
 from petra_graph.spec.model import RunSpec, Spec
 from petra_graph.spec.source import STDIN
@@ -25,8 +24,6 @@ from petra_graph_studies.sweeping.member_processes import MemberProcesses
 from petra_graph_studies.sweeping.prepare_sweep import PreparedGroup, prepare_groups
 from petra_graph_studies.sweeping.sweep_folder import Member, Sweep
 from petra_graph_studies.sweeping.sweep_progress import SweepProgress, sweep_progress
-
-PAGE = "report.html"
 
 PAGE = "report.html"
 
@@ -40,7 +37,7 @@ class SweepResult:
     """Why runs ended that are not done; those that a request to stop has ended are not among them."""
     interrupted: Interrupted | None
     report: dict[str, Any] | None
-    """What `petra-graph report --json` prints of the runs that have begun; None where none has, or without petra-graph-report."""
+    """What `petra-graph report --json` prints of the runs that have begun; None if none has."""
 
 
 @frozen(kw_only=True)
@@ -173,9 +170,10 @@ def continues_with(sweep: Sweep) -> str:
 
 def _reported(begun: Sequence[str], page: Path) -> dict[str, Any] | None:
     """Write the comparison; a damaged run among them has been named, and hinders no other."""
-    report_runs = entries_of(NAMES).get("report_runs")
+    from petra_graph_report.run.report_file import report_runs  # it imports matplotlib
+
     try:
-        return report_runs.load()(begun, page) if begun and report_runs else None
+        return report_runs(begun, page) if begun else None
     except SpecError:
         return None
 

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from statistics import fmean, stdev
 from typing import Any
 
 from attrs import evolve, frozen
 
-from petra_graph.errors import shown
 from petra_graph.record.recorded_run import RecordedRun
 from petra_graph.report.metric_text import NO_SCALES, Scales, is_share
+from petra_graph.report.run.spec_differences import find_differences, flatten, in_words
 
 _OWN = ("name", "run.seed", "run.directory")
 """Keys in which repeated runs may differ."""
@@ -82,7 +82,7 @@ def _number(value: float, unit: str) -> str:
     return f"{value:,.0f}" if abs(value) >= 10 * _WHOLE else f"{value:.4g}"
 
 
-def grouped(runs: Sequence[RecordedRun]) -> list[RunGroup]:
+def group_runs(runs: Sequence[RecordedRun]) -> list[RunGroup]:
     """Return the runs that differ in their seed alone together, in the order of their first runs.
 
     A group's name is what differs from the other groups, as in "lr=0.1", or a letter where that is too long.
@@ -91,36 +91,18 @@ def grouped(runs: Sequence[RecordedRun]) -> list[RunGroup]:
     for run in runs:
         found.setdefault(_identity(run.resolved), []).append(run)
     groups = [RunGroup(name=letter(place), runs=members) for place, members in enumerate(found.values())]
-    names = in_words(_telling(differences(groups)))
+    names = in_words(_leave_out_derived(differences(groups)))
     if not names or max(map(len, names)) > _LONGEST_NAME:
         return groups
     return [evolve(group, name=name) for group, name in zip(groups, names, strict=True)]
 
 
-def _telling(rows: Mapping[str, Sequence[str]]) -> Mapping[str, Sequence[str]]:
+def _leave_out_derived(rows: Mapping[str, Sequence[str]]) -> Mapping[str, Sequence[str]]:
     """Return the rows without keys that another method or plugin brings with it, where the others tell groups apart."""
     named = {key.removesuffix("name") for key in rows if key.endswith(".name")}
     fewer = {key: row for key, row in rows.items() if key.endswith(".name") or not key.startswith(tuple(named))}
     columns = [len(set(zip(*each.values(), strict=True))) for each in (fewer, rows)]
     return fewer if columns[0] == columns[1] else rows
-
-
-def in_words(rows: Mapping[str, Sequence[str]]) -> list[str]:
-    """Return what differs, as `differences` has it, for each group or run: "lr=0.1, batch=64"."""
-    last = [_short(key) for key in rows]
-    heads = [short if last.count(short) == 1 else key for key, short in zip(rows, last, strict=True)]
-    return [
-        ", ".join(f"{head}={value.strip(chr(34))}" for head, value in zip(heads, values, strict=True))
-        for values in zip(*rows.values(), strict=True)
-    ]
-
-
-def _short(key: str) -> str:
-    """Return the last part of a key that says something: "method" of method.name, "layer.0" of method.keep.layer.0."""
-    parts = key.split(".")
-    if parts[-1].isdecimal():
-        return ".".join(parts[-2:])
-    return parts[-2] if parts[-1] == "name" and len(parts) > 1 else parts[-1]
 
 
 def letter(place: int) -> str:
@@ -131,41 +113,20 @@ def letter(place: int) -> str:
 
 def differences(groups: Sequence[RunGroup]) -> dict[str, list[str]]:
     """Return the keys in which groups differ, each with its values as TOML in the order of groups; "-" where it is absent."""
-    return differing([group.runs[0].resolved for group in groups], _OWN)
+    return find_differences([group.runs[0].resolved for group in groups], _OWN)
 
 
-def differing(resolved: Sequence[Mapping[str, Any]], but: Collection[str]) -> dict[str, list[str]]:
-    """Return the keys in which specifications differ, except some, with their values as TOML."""
-    specs = [dict(flat(each)) for each in resolved]
-    keys = dict.fromkeys(key for spec in specs for key in spec if key not in but)
-    rows = {key: [shown(spec[key]) if key in spec else "-" for spec in specs] for key in keys}
-    return {key: row for key, row in rows.items() if len(set(row)) > 1}
-
-
-def final(group: RunGroup, metric: str) -> Spread | None:
+def final_spread(group: RunGroup, metric: str) -> Spread | None:
     """Return the spread of a metric's latest values."""
     values = [value for run in group.by_seed if (value := run.last(metric)) is not None]
     return Spread.of(values) if values else None
 
 
-def best(group: RunGroup) -> tuple[str, Spread] | None:
+def best_spread(group: RunGroup) -> tuple[str, Spread] | None:
     """Return the metric by which the runs are judged, and the spread of their best values."""
     found = [run.best for run in group.by_seed if run.best is not None]
     return (found[0].metric, Spread.of([best.value for best in found])) if found else None
 
 
 def _identity(resolved: Mapping[str, Any]) -> str:
-    return json.dumps([(key, value) for key, value in sorted(flat(resolved)) if key not in _OWN], default=str)
-
-
-def flat(table: Mapping[str, Any], path: str = "") -> Iterator[tuple[str, Any]]:
-    """Yield a table's values with their dotted keys; nodes of the graph by their names."""
-    for key, value in table.items():
-        name = f"{path}{key}"
-        if isinstance(value, Mapping):
-            yield from flat(value, f"{name}.")
-        elif name == "graph.node":
-            for node in value:
-                yield from flat(node, f"{name}.{node.get('name')}.")
-        else:
-            yield name, value
+    return json.dumps([(key, value) for key, value in sorted(flatten(resolved)) if key not in _OWN], default=str)
