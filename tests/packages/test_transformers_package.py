@@ -18,5 +18,4 @@ OURS = {
 
 def test_it_installs_passes_its_tests_and_uninstalls(tmp_path):
     source = copied("petra-graph-transformers", tmp_path)
-    names = {"spec": "gpt_tinyshakespeare.toml", "architecture": "gpt", "beside": "petra-graph-export"}
-    expect_it_installs_and_uninstalls(source, tmp_path, OURS, **names)
+    expect_it_installs_and_uninstalls(source, tmp_path, OURS, spec="gpt_tinyshakespeare.toml", architecture="gpt")

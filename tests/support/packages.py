@@ -24,7 +24,6 @@ def expect_it_installs_and_uninstalls(
     *,
     spec: str,
     architecture: str,
-    beside: str,
 ) -> None:
     """Install a package beside the core, run its tests except long ones, and uninstall it; nothing of it is left.
 
@@ -34,10 +33,8 @@ def expect_it_installs_and_uninstalls(
         plugins: all that it registers, by group.
         spec: in its folder `specs`.
         architecture: the spec's, which is unknown without the package.
-        beside: a package of plugins/ that it needs.
     """
     made = environment(folder, editable=True)
-    made.install(copied(beside, folder))
     before = _files(folder)
     made.install(source)
     assert _plugins_of(made, source.name) == {(group, name) for group, names in plugins.items() for name in names}
