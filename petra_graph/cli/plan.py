@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import os
-import shutil
 import sys
 from pathlib import Path
 from typing import Any
 
 import click
 
-from petra_graph.cli.options_and_output import echo, json_option, json_text, output_option, set_option
+from petra_graph.cli.options_and_output import echo, json_option, json_text, output_option, output_width, set_option
 from petra_graph.cli.torch_import import import_torch
 
-_PIPED_WIDTH = 80
+_PIPED_WIDTH, _LEAST_WIDTH = 80, 60
 
 
 @click.command()
@@ -182,9 +181,9 @@ def _compared(found: Any, form: str, output: Path | None, *, verbose: bool) -> s
 
 def _screen(output: Path | None) -> dict[str, Any]:
     """Return the width and the colours of a text for the terminal or a file."""
-    on_screen = output is None and sys.stdout.isatty()
-    width = shutil.get_terminal_size().columns if on_screen else _PIPED_WIDTH
-    return {"width": max(60, width), "colour": on_screen and "NO_COLOR" not in os.environ}
+    width = _PIPED_WIDTH if output is not None else output_width(_PIPED_WIDTH)
+    colour = output is None and sys.stdout.isatty() and "NO_COLOR" not in os.environ
+    return {"width": max(_LEAST_WIDTH, width), "colour": colour}
 
 
 def _write(text: str, output: Path | None) -> None:

@@ -11,6 +11,7 @@ from petra_graph_studies.sweeping.combinations import axes_of_texts, combination
 from petra_graph_studies.sweeping.sweep_folder import Member, Sweep
 from petra_graph_studies.sweeping.sweep_progress import SweepProgress, progress_table
 from petra_graph_studies.sweeping.sweep_table import counts, sweep_table
+from rich.console import ConsoleDimensions
 
 from petra_graph.errors import SpecError
 from petra_graph.report.text_tables import render
@@ -77,10 +78,14 @@ def test_where_the_smallest_value_is_best(sweep):
 
 def test_what_a_terminal_shows_meanwhile(sweep):
     running = [sweep.members[4].folder]
-    rows = render([progress_table(sweep.members, running, 24)], width=80, colour=False).splitlines()
+    rows = render(
+        [progress_table(sweep.members, running, ConsoleDimensions(80, 24))], width=80, colour=False
+    ).splitlines()
     assert [row.split()[2] for row in rows[2:8]] == ["done", "waiting", "done", "done", "starting", "waiting"]
     assert rows[-1] == "6 runs: 3 done, 1 running, 2 waiting"
-    few = render([progress_table(sweep.members, running, 7)], width=80, colour=False).splitlines()
+    few = render(
+        [progress_table(sweep.members, running, ConsoleDimensions(80, 7))], width=80, colour=False
+    ).splitlines()
     assert [row.split(",")[0] for row in few[2:4]] == ["lr=0.3", "lr=0.1"], "what runs is shown before all others"
     assert few[-1].endswith("… 4 more")
 

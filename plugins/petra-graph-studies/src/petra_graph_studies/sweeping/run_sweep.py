@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import os
-import shutil
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 
 import click
 
-from petra_graph.cli.options_and_output import ANY_WIDTH, echo, print_json, print_table
+from petra_graph.cli.options_and_output import echo, output_width, print_json, print_table
 from petra_graph.errors import RunFailed
 from petra_graph.record.run_folders import is_sweep
 from petra_graph.units import listed, plural
@@ -113,8 +111,7 @@ def _carry_out(planned: Sweep, *, as_json: bool) -> None:
         ]
         print_json({"directory": str(planned.folder), "members": members, **(ended.report or {})})
     else:
-        width = shutil.get_terminal_size().columns if sys.stdout.isatty() else ANY_WIDTH
-        echo(f"{sweep_table(planned, width)}{counts(statuses)}")
+        echo(f"{sweep_table(planned, output_width())}{counts(statuses)}")
         if ended.report is not None:
             echo(f"comparison: {ended.report['output']}")
         if ended.interrupted is not None:
