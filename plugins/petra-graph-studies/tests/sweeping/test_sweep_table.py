@@ -10,7 +10,7 @@ import pytest
 from petra_graph_studies.sweeping.combinations import axes_of_texts, combinations, seed_axis
 from petra_graph_studies.sweeping.sweep_folder import Member, Sweep
 from petra_graph_studies.sweeping.sweep_progress import SweepProgress, progress_table
-from petra_graph_studies.sweeping.sweep_table import counts, sweep_table
+from petra_graph_studies.sweeping.sweep_table import count_statuses, sweep_table
 from rich.console import ConsoleDimensions
 
 from petra_graph.errors import SpecError
@@ -112,7 +112,7 @@ def test_a_line_for_each_run_that_has_ended(sweep):
 
 
 def test_counts():
-    assert counts(["done", "waiting", "done"]) == "3 runs: 2 done, 1 waiting"
+    assert count_statuses(["done", "waiting", "done"]) == "3 runs: 2 done, 1 waiting"
 
 
 def test_a_sweep_is_read_as_it_was_written(sweep):

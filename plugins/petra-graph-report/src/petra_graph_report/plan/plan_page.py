@@ -24,7 +24,7 @@ from petra_graph.report.text_tables import (
     text_column,
 )
 from petra_graph.units import one_line, plural
-from petra_graph_report.pages import rendered
+from petra_graph_report.pages import render_page
 from petra_graph_report.plan.comparison_page import comparison_page
 from petra_graph_report.plan.graph import graph_drawing
 from petra_graph_report.plan.plan_blocks import DEVICE_COLOURS, PART_COLOURS, device_colours
@@ -47,7 +47,7 @@ def plan_page(document: Document) -> str:
     repeat = len(devices) > len(DEVICE_COLOURS)
     shared = any(len(device["stages"]) > 1 for device in document["devices"])
     simulated = bool(document["timeline"])
-    return rendered(
+    return render_page(
         "plan.html",
         name=name,
         network=network.removeprefix(f"{name}: "),

@@ -12,7 +12,7 @@ from petra_graph.report.metric_text import final_metrics, metric_text
 from petra_graph.report.plan.short_labels import schedule_label
 from petra_graph.report.text_tables import Column, name_column, text_column
 from petra_graph.units import NOTHING, PLAIN, plural
-from petra_graph_report.pages import Part, rendered_parts
+from petra_graph_report.pages import Part, render_parts
 from petra_graph_report.run.run_curves import comparison_charts
 from petra_graph_report.run.run_groups import RunGroup, Spread, best_spread, differences, final_spread, group_runs
 
@@ -42,7 +42,7 @@ def runs_page(runs: Sequence[RecordedRun]) -> str:
         Part(name="runs", tables=[("", _runs(groups))]),
     ]
     title = f"{plural(len(runs), 'run')} in {plural(len(groups), 'group')}"
-    return rendered_parts(title, parts, about="Runs of one group differ in their seed alone.", state=_under_way(runs))
+    return render_parts(title, parts, about="Runs of one group differ in their seed alone.", state=_under_way(runs))
 
 
 def runs_record(runs: Sequence[RecordedRun]) -> dict[str, Any]:

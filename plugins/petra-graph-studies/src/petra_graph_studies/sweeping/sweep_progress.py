@@ -21,7 +21,7 @@ from petra_graph.report.metric_text import final_metrics, metric_text
 from petra_graph.report.text_tables import name_column, table
 from petra_graph.units import NOTHING, left_out
 from petra_graph_studies.sweeping.sweep_folder import Member, Sweep
-from petra_graph_studies.sweeping.sweep_table import counts
+from petra_graph_studies.sweeping.sweep_table import count_statuses
 
 _REFRESH_SECONDS = 1.0
 _LINES_AROUND = 5
@@ -114,7 +114,7 @@ def progress_table(members: Sequence[Member], running: Collection[Path], termina
     left = terminal.width - sum(column.width + 2 for column in columns)
     made = table([name_column("run", names, max(_NARROW, min(_WIDE, left))), *columns])
     more = "" if len(shown) == len(members) else f"; {left_out(len(members) - len(shown))}"
-    made.caption, made.caption_justify = Text(counts(statuses) + more), "left"
+    made.caption, made.caption_justify = Text(count_statuses(statuses) + more), "left"
     return made
 
 

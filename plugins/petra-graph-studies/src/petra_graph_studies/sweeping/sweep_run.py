@@ -104,7 +104,7 @@ class Described:
         return sweep
 
 
-def resumed(folder: Path, at_once: int | None = None) -> Sweep:
+def reopen_sweep(folder: Path, at_once: int | None = None) -> Sweep:
     """Return a sweep that can be continued.
 
     Args:
@@ -156,11 +156,14 @@ def carry_out(sweep: Sweep, progress: SweepProgress | None = None) -> SweepResul
             progress.stop()
         interrupted = Interrupted(processes.asked[0], sweep.folder) if processes.asked else None
         begun = [str(directory) for member in sweep.members if (directory := member.directory) is not None]
-        report = _reported(begun, sweep.folder / PAGE)
+        report = _write_comparison(begun, sweep.folder / PAGE)
     failed = [member for member in left if member.status() != "done" and member.folder in processes.codes]
     of_themselves = [member for member in failed if interrupted is None or member.status() == "failed"]
     return SweepResult(
-        sweep=sweep, failed=tuple(_failure(sweep, one) for one in of_themselves), interrupted=interrupted, report=report
+        sweep=sweep,
+        failed=tuple(_describe_failure(sweep, one) for one in of_themselves),
+        interrupted=interrupted,
+        report=report,
     )
 
 
@@ -168,7 +171,7 @@ def continues_with(sweep: Sweep) -> str:
     return f"petra-graph run --resume {shlex.quote(str(sweep.folder))}"
 
 
-def _reported(begun: Sequence[str], page: Path) -> dict[str, Any] | None:
+def _write_comparison(begun: Sequence[str], page: Path) -> dict[str, Any] | None:
     """Write the comparison; a damaged run among them has been named, and hinders no other."""
     from petra_graph_report.run.report_file import report_runs  # it imports matplotlib
 
@@ -178,7 +181,7 @@ def _reported(begun: Sequence[str], page: Path) -> dict[str, Any] | None:
         return None
 
 
-def _failure(sweep: Sweep, member: Member) -> Problem:
+def _describe_failure(sweep: Sweep, member: Member) -> Problem:
     return Problem(
         message=f"{member.words}: {member.status() if member.status() != 'waiting' else 'failed'}: {member.failure()}",
         hint=f"its output is in {member.output}; `{continues_with(sweep)}` tries again",

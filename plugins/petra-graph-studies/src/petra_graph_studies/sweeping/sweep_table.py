@@ -50,7 +50,7 @@ def sweep_table(sweep: Sweep, width: int) -> str:
         return "no run is done\n"
     columns = [
         name_column("combination", [group.name for group in groups], _WIDE),
-        Column(head="runs", cells=[_runs(result) for result in found]),
+        Column(head="runs", cells=[_count_runs(result) for result in found]),
     ]
     judged = best_spread(groups[0])
     if judged is not None:
@@ -68,7 +68,7 @@ def _how_to_read(metric: str, runs: Sequence[RecordedRun]) -> str:
     return f"The best is first, by {metric}: the {which} value of each run's evaluations{spread}."
 
 
-def _runs(result: Result) -> str:
+def _count_runs(result: Result) -> str:
     done = len(result.group.runs)
     return str(done) if done == result.planned else f"{done} of {result.planned}"
 
@@ -96,7 +96,7 @@ def _rank(result: Result) -> tuple[bool, float]:
     return False, found[1].mean if one.smallest else -found[1].mean
 
 
-def counts(statuses: Sequence[str]) -> str:
+def count_statuses(statuses: Sequence[str]) -> str:
     """Write how many runs have each status: "7 done, 2 running, 3 waiting"."""
     known = ("done", "running", "interrupted", "killed", "failed", "damaged", "waiting")
     words = [f"{statuses.count(status)} {status}" for status in known if status in statuses]
