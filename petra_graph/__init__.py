@@ -67,14 +67,11 @@ if TYPE_CHECKING:
         PlanView,
         Run,
         evaluate,
-        export,
         from_torch,
         load,
         load_spec,
         make_spec,
         plan,
-        predict,
-        sample,
         train,
     )
     from petra_graph.autograd import reversible
@@ -93,15 +90,12 @@ __all__ = [
     "Spec",
     "SpecError",
     "evaluate",
-    "export",
     "from_torch",
     "load",
     "load_spec",
     "make_spec",
     "plan",
-    "predict",
     "reversible",
-    "sample",
     "train",
 ]
 _ELSEWHERE = {

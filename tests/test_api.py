@@ -182,9 +182,8 @@ def test_torch_things_that_a_run_could_not_find_again(call, reason):
 
 
 def test_words_that_are_not_allowed(file):
-    for call in (lambda: pg.evaluate("latest", split="tests"), lambda: pg.export("latest", "onx")):
-        with pytest.raises(SpecError, match=r"did you mean '(test|onnx)'"):
-            call()
+    with pytest.raises(SpecError, match="did you mean 'test'"):
+        pg.evaluate("latest", split="tests")
 
 
 def test_problems_of_a_spec_made_in_code_are_all_told():
@@ -256,8 +255,6 @@ def test_threads_are_as_before(file):
 def test_a_network_and_data_of_own_classes(here):
     run = pg.train(of_own_classes())
     assert run.evaluate().means == run.summary["test"]
-    left, right = run.predict(np.array([[-3, 0], [3, 0]], np.float32), top=1)
-    assert [left.best[0].name, right.best[0].name] == ["left", "right"]
     again = pg.train(of_own_classes(), {"run.epochs": 1, "checkpoint.every": "1 epoch"})
     assert weights_bytes(pg.train(resume=again, changes={"run.epochs": 2}).directory) == weights_bytes(run.directory)
 

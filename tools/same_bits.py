@@ -46,7 +46,7 @@ RENAMED = {
     },
 }
 """Keys of same_bits.toml, and their spelling in a schema that does not have them."""
-DISTRIBUTIONS = ("conformance", "delay", "modules", "report", "studies", "vision")
+DISTRIBUTIONS = ("authoring", "conformance", "delay", "export", "modules", "report", "studies", "vision")
 """Those of plugins/ that are installed beside the core, where a commit has them."""
 SCHEDULING = "run.scheduling"
 TIMES = frozenset({"samples_per_second"})

@@ -9,14 +9,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from petra_graph.errors import SpecError, kind_of, suggestion
+from petra_graph.registry.joints import joint
 
 if TYPE_CHECKING:
-    import numpy as np
     import torch
 
     from petra_graph.inference.evaluate_run import Evaluation
-    from petra_graph.inference.export_network import Exported, Format
-    from petra_graph.inference.predict_samples import Prediction
     from petra_graph.inference.saved_run import SavedRun
     from petra_graph.inference.trained_network import Network
 
@@ -63,19 +61,17 @@ class Run:
         """Evaluate the network, as `petra_graph.evaluate`."""
         return evaluate(self, changes, **options)
 
-    def predict(
-        self, samples: str | Path | Sequence[str | Path] | np.ndarray | torch.Tensor, **options: Any
-    ) -> list[Prediction]:
+    def predict(self, samples: Any, **options: Any) -> list[Any]:
         """Ask the network about samples, as `petra_graph.predict`."""
-        return predict(self, samples, **options)
+        return list(joint("predict", "Run.predict")(self, samples, **options))
 
     def sample(self, **options: Any) -> str:
         """Continue a text, as `petra_graph.sample`."""
-        return sample(self, **options)
+        return str(joint("sample", "Run.sample")(self, **options))
 
-    def export(self, form: Format, file: str | Path | None = None, **options: Any) -> Exported:
+    def export(self, form: str, file: str | Path | None = None, **options: Any) -> Any:
         """Write the network for other programs, as `petra_graph.export`."""
-        return export(self, form, file, **options)
+        return joint("export", "Run.export")(self, form, file, **options)
 
     def __repr__(self) -> str:
         from petra_graph.report.progress import summary_lines
@@ -98,7 +94,7 @@ def load(run: Run | str | Path, *, weights: str | Mapping[str, torch.Tensor] | N
         SpecError: the run does not exist, or does not have these weights.
         PluginError: a block of the run is not installed.
     """
-    return _opened(run).load(weights)[0]
+    return open_run(run).load(weights)[0]
 
 
 def evaluate(
@@ -126,7 +122,8 @@ def evaluate(
     from petra_graph.inference.saved_run import SavedRun
     from petra_graph.spec.overrides import assignments
 
-    _choice("split", split, ("test", "train"))
+    if split not in {"test", "train"}:
+        raise SpecError(f"split cannot be {split!r}", suggestion(str(split), ("test", "train")))
     with threads_as_before():
         opened = SavedRun.open(directory_of(run), assignments(changes))
         found = evaluated(opened, which=weights, split=split, device=device)
@@ -134,91 +131,8 @@ def evaluate(
     return found
 
 
-def predict(
-    run: Run | str | Path,
-    samples: str | Path | Sequence[str | Path] | np.ndarray | torch.Tensor,
-    *,
-    top: int = 3,
-    weights: str | None = None,
-    device: str = "cpu",
-) -> list[Prediction]:
-    """Ask a run's network about samples; where each has a class at several positions, a prediction is of one position.
-
-    Args:
-        run: or its directory, or "latest".
-        samples: a file or several (images, .npy, or what the data set reads), or an array [n, *shape] or [*shape] in the data set's type.
-        top: the number of classes for each prediction.
-        weights: as for `load`.
-        device: where to compute.
-
-    Raises:
-        SpecError: the run or the device does not exist, or files or arrays are not samples; the error names all of them.
-    """
-    from petra_graph.inference.predict_samples import predict as predicted
-    from petra_graph.inference.sample_files import read_samples, samples_of
-
-    opened = _opened(run)
-    if isinstance(samples, str | Path):
-        samples = [samples]
-    if isinstance(samples, Sequence):
-        found = read_samples([str(file) for file in samples], opened.network.data, opened.facts)
-    else:
-        found = [samples_of(samples, opened.facts)]
-    return predicted(opened, opened.load(weights)[0], found, top=top, device=device)
-
-
-def sample(
-    run: Run | str | Path,
-    *,
-    weights: str | Mapping[str, torch.Tensor] | None = None,
-    device: str = "cpu",
-    **options: Any,
-) -> str:
-    """Continue a text by a network of next tokens; the same options give the same text.
-
-    Args:
-        run: trained on a data set of text, or its directory, or "latest".
-        weights: as for `load`.
-        device: where to compute.
-        options: `prompt`, `tokens`, `temperature`, `top_k` and `seed`, as `petra-graph predict --help` explains them.
-
-    Raises:
-        SpecError: the run does not exist or was not trained on text, an option is wrong, or some of the prompt has no token.
-        RunFailed: the network cannot be run.
-    """
-    from petra_graph.inference.continued_text import continued_text
-    from petra_graph.inference.sampling_options import read_sampling_options
-
-    chosen = read_sampling_options(options)
-    opened = _opened(run)
-    return continued_text(opened, opened.load(weights)[0], chosen, device)
-
-
-def export(
-    run: Run | str | Path, form: Format, file: str | Path | None = None, *, weights: str | None = None
-) -> Exported:
-    """Write a run's network for other programs, and compare what was written with the network.
-
-    Args:
-        run: or its directory, or "latest".
-        form: "safetensors", "torch-export" or "onnx".
-        file: to write; None: `network` in the run's directory, with the form's suffix.
-        weights: as for `load`.
-
-    Raises:
-        SpecError: the run does not exist, or a package is not installed.
-        RunFailed: the network cannot be written in this form, or what was written has other outputs.
-    """
-    from petra_graph.inference.export_network import SUFFIXES
-    from petra_graph.inference.export_network import export as exported
-
-    _choice("form", form, list(SUFFIXES))
-    opened = _opened(run)
-    target = Path(file) if file is not None else opened.directory / f"network{SUFFIXES[form]}"
-    return exported(opened, opened.load(weights)[0], form, target)
-
-
-def _opened(run: Run | str | Path) -> SavedRun:
+def open_run(run: Run | str | Path) -> SavedRun:
+    """Open a run, and warn of what has changed since its training."""
     from petra_graph.inference.saved_run import SavedRun
 
     opened = SavedRun.open(directory_of(run))
@@ -227,7 +141,7 @@ def _opened(run: Run | str | Path) -> SavedRun:
 
 
 def _warn_of_changes(changed: Sequence[str]) -> None:
-    """Warn of what of a run's code and data is not as it was in its training."""
+    """Warn of code and data of a run that are not as they were in its training."""
     for text in changed:
         warnings.warn(f"changed since the training: {text}", stacklevel=2)
 
@@ -243,16 +157,6 @@ def directory_of(run: Run | str | Path) -> str | Path:
     if isinstance(run, str | Path):
         return run
     raise TypeError(f'a run, its directory or "latest" is wanted (got {kind_of(run)})')
-
-
-def _choice(what: str, value: str, allowed: Sequence[str]) -> None:
-    """Refuse a word that is not allowed.
-
-    Raises:
-        SpecError: the message has the words that are allowed.
-    """
-    if value not in allowed:
-        raise SpecError(f"{what} cannot be {value!r}", suggestion(str(value), allowed))
 
 
 @contextmanager

@@ -140,7 +140,7 @@ def train(
             raise SpecError(f"{directory} is a sweep", f'continue it with pg.sweep(resume="{directory}")')
         chosen = str(directory / "resolved.toml")
     if processes > 1:
-        return Run(_on_processes(chosen, overrides, processes, directory, plan))
+        return Run(_train_on_processes(chosen, overrides, processes, directory, plan))
     with threads_as_before():
         result = run(chosen, overrides, listener or progress(), directory, _saved(plan))
     assert result.summary is not None, "this process records"
@@ -155,7 +155,7 @@ def _saved(plan: PlanView | str | Path | None) -> SavedPlan | None:
     return SavedPlan(plan.document, "the given plan") if isinstance(plan, PlanView) else SavedPlan.read(str(plan))
 
 
-def _on_processes(
+def _train_on_processes(
     chosen: Spec | str,
     overrides: Sequence[str],
     processes: int,

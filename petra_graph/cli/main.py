@@ -37,13 +37,10 @@ VERBS = {
     "plan": "Show stages, memory, staleness and speed before anything runs.",
     "profile": "Time a spec's nodes on the real device, for plans.",
     "evaluate": "Evaluate a run's network on data.",
-    "predict": "Print a run's predictions for files.",
-    "export": "Write a run's network for other programs.",
     "runs": "List runs: status, best metric, age.",
     "validate": "Check specs: keys, types, plugins, options, graph.",
     "list": "List the installed plugins.",
     "show": "Show a plugin's options and a snippet to paste.",
-    "new": "Start a package of plugins, or a spec.",
     "doctor": "Examine the environment: versions, devices, plugins.",
     "schema": "Print the JSON schema of specs, for editors.",
 }
@@ -131,7 +128,7 @@ def _run(arguments: list[str] | None) -> int:
         code = cli.main(args=arguments, prog_name="petra-graph", standalone_mode=False)
         sys.stdout.flush()
     except click.ClickException as error:
-        _show(_with_key(error))
+        _print_usage(_add_key_hint(error))
         return error.exit_code
     except click.Abort:
         return 130
@@ -139,18 +136,18 @@ def _run(arguments: list[str] | None) -> int:
         if error.errno == errno.ENAMETOOLONG:  # of a path that the user wrote, wherever it is looked at first
             from petra_graph.errors import SpecError
 
-            return _reported(SpecError(f"{error.filename} cannot be a file: {error.strerror}"))
+            return _report_error(SpecError(f"{error.filename} cannot be a file: {error.strerror}"))
         if error.errno != errno.ENOSPC:
             raise
         sys.stderr.write(f"cannot write the output: {error.strerror}\n")
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
     except Exception as error:  # noqa: BLE001  only petra-graph's own errors stay here
-        return _reported(error)
+        return _report_error(error)
     return code if isinstance(code, int) else 0
 
 
-def _with_key(error: click.ClickException) -> click.ClickException:
+def _add_key_hint(error: click.ClickException) -> click.ClickException:
     """Return an error; where an option that does not exist is a key of the spec, with how that is set."""
     if not isinstance(error, click.NoSuchOption) or error.ctx is None:
         return error
@@ -170,7 +167,7 @@ def _with_key(error: click.ClickException) -> click.ClickException:
     return click.UsageError(f"No such option {error.option_name!r}: it is a key of the spec, {how}.", error.ctx)
 
 
-def _show(error: click.ClickException) -> None:
+def _print_usage(error: click.ClickException) -> None:
     """Print a wrong usage to stderr, what was typed included."""
     from petra_graph.errors import printable
 
@@ -179,21 +176,21 @@ def _show(error: click.ClickException) -> None:
     sys.stderr.write(printable(text.getvalue()))
 
 
-def _reported(error: Exception) -> int:
+def _report_error(error: Exception) -> int:
     """Print an error that a user can mend and return its exit code; raise any other error again."""
     from petra_graph.errors import FailedOnAnotherProcess, Interrupted, PetraGraphError
 
     if isinstance(error, Interrupted | FailedOnAnotherProcess):
         return error.exit_code
     if not isinstance(error, PetraGraphError):
-        error = _damaged(error)
+        error = _explain_damage(error)
     from petra_graph.cli.options_and_output import print_problems
 
     print_problems(error.problems)
     return error.exit_code
 
 
-def _damaged(error: Exception) -> PetraGraphError:
+def _explain_damage(error: Exception) -> PetraGraphError:
     """Return an error about distributions whose entry points cannot be read, if reading these has failed, or raise it again.
 
     networkx and torch read all entry points when they are imported.

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shutil
-import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -56,10 +55,14 @@ def json_text(value: Any) -> str:
 def print_table(rows: Sequence[Sequence[str]], indent: int = 0) -> None:
     """Print rows in aligned columns; empty columns are left out.
 
-    A terminal breaks the last column's cells within their column; in a pipe, a row is a line.
+    On a terminal, the last column's cells are broken within their column; in a pipe, a row is a line.
     """
-    width = shutil.get_terminal_size().columns if sys.stdout.isatty() else ANY_WIDTH
-    click.echo(table_text(rows, width, indent), nl=False)
+    click.echo(table_text(rows, output_width(), indent), nl=False)
+
+
+def output_width(in_a_pipe: int = ANY_WIDTH) -> int:
+    """Return the characters of a line of stdout: what COLUMNS says, or else the terminal, or else `in_a_pipe`."""
+    return shutil.get_terminal_size((in_a_pipe, 24)).columns
 
 
 def table_text(rows: Sequence[Sequence[str]], width: int, indent: int = 0) -> str:

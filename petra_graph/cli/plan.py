@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import os
-import shutil
 import sys
 from pathlib import Path
 from typing import Any
 
 import click
 
-from petra_graph.cli.options_and_output import echo, json_option, json_text, output_option, set_option
+from petra_graph.cli.options_and_output import echo, json_option, json_text, output_option, output_width, set_option
 from petra_graph.cli.torch_import import import_torch
 
-_PIPED_WIDTH = 80
+_PIPED_WIDTH, _LEAST_WIDTH = 80, 60
 
 
 @click.command()
@@ -84,13 +83,13 @@ def plan(
     if len(tables) > 1:
         raise click.UsageError(f"{tables[0]} and {tables[1]} are different tables: give one of them.")
     parts = {"stages": stages, "verbose": verbose}
-    form = _form(form, tables, parts, as_json=as_json)
+    form = _choose_form(form, tables, parts, as_json=as_json)
     if Path(spec).suffix == ".json":
         if tables or overrides or profile is not None or overlap:
             raise click.UsageError("A saved plan is shown as it is: leave out the other options.")
         from petra_graph.planning.place.saved_plan import SavedPlan
 
-        _write(_shown(SavedPlan.read(spec).document, form, output, **parts), output)
+        _write(_plan_text(SavedPlan.read(spec).document, form, output, **parts), output)
         return
     import_torch()
     from petra_graph.planning.plan_spec import Planner
@@ -98,8 +97,10 @@ def plan(
     if profile is not None:
         overrides = (*overrides, f"partition.profile={json_text(profile)}")
     if varied:
-        text = _varied(spec, overrides, varied, form, output, overlap=overlap, methods=compare, verbose=verbose)
-        _write(text, output)
+        from petra_graph.registry.joints import joint
+
+        found = joint("vary", "--vary")(spec, overrides, varied, overlap=overlap, methods=compare)
+        _write(_table_text(found, form, output, verbose=verbose), output)
         return
     planner = Planner(spec, overrides, overlap=overlap)
     if expand:
@@ -113,14 +114,14 @@ def plan(
 
         counts = None if scale is None else comparisons.device_counts(scale)
         found = comparisons.compare(planner) if counts is None else comparisons.scale(planner, counts)
-        text = _compared(found, form, output, verbose=verbose)
+        text = _table_text(found, form, output, verbose=verbose)
     else:
         document = planner.plan().document(with_timeline=form != "text")
-        text = _shown(document, form, output, **parts)
+        text = _plan_text(document, form, output, **parts)
     _write(text, output)
 
 
-def _form(given: str | None, tables: list[str], parts: dict[str, bool], *, as_json: bool) -> str:
+def _choose_form(given: str | None, tables: list[str], parts: dict[str, bool], *, as_json: bool) -> str:
     """Return the form of the output, which `--json` names as well as `--format` does."""
     if as_json and given not in {None, "json"}:
         raise click.UsageError(f"--json is --format json: leave out --format {given}, or --json.")
@@ -139,15 +140,15 @@ def _form(given: str | None, tables: list[str], parts: dict[str, bool], *, as_js
     return form
 
 
-def _shown(document: Any, form: str, output: Path | None, *, stages: bool, verbose: bool) -> str:
+def _plan_text(document: Any, form: str, output: Path | None, *, stages: bool, verbose: bool) -> str:
     if form == "text":
         from petra_graph.report.plan.plan_on_terminal import plan_text
 
         return plan_text(document, stages=stages, verbose=verbose, **_screen(output))
-    return _written(document, form)
+    return _format_document(document, form)
 
 
-def _written(document: Any, form: str) -> str:
+def _format_document(document: Any, form: str) -> str:
     if form == "json":
         return json_text(document)
     from petra_graph.registry.joints import writer_of
@@ -155,26 +156,9 @@ def _written(document: Any, form: str) -> str:
     return writer_of(form)(document)
 
 
-def _varied(
-    spec: str,
-    overrides: tuple[str, ...],
-    varied: tuple[str, ...],
-    form: str,
-    output: Path | None,
-    *,
-    overlap: bool,
-    methods: bool,
-    verbose: bool,
-) -> str:
-    from petra_graph.registry.joints import joint
-
-    found = joint("vary", "--vary")(spec, overrides, varied, overlap=overlap, methods=methods)
-    return _compared(found, form, output, verbose=verbose)
-
-
-def _compared(found: Any, form: str, output: Path | None, *, verbose: bool) -> str:
+def _table_text(found: Any, form: str, output: Path | None, *, verbose: bool) -> str:
     if form != "text":
-        return _written(found, form)
+        return _format_document(found, form)
     from petra_graph.report.plan.plan_comparison import comparison_of, comparison_text
 
     return comparison_text(comparison_of(found), verbose=verbose, **_screen(output))
@@ -182,9 +166,9 @@ def _compared(found: Any, form: str, output: Path | None, *, verbose: bool) -> s
 
 def _screen(output: Path | None) -> dict[str, Any]:
     """Return the width and the colours of a text for the terminal or a file."""
-    on_screen = output is None and sys.stdout.isatty()
-    width = shutil.get_terminal_size().columns if on_screen else _PIPED_WIDTH
-    return {"width": max(60, width), "colour": on_screen and "NO_COLOR" not in os.environ}
+    width = _PIPED_WIDTH if output is not None else output_width(_PIPED_WIDTH)
+    colour = output is None and sys.stdout.isatty() and "NO_COLOR" not in os.environ
+    return {"width": max(_LEAST_WIDTH, width), "colour": colour}
 
 
 def _write(text: str, output: Path | None) -> None:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import os
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
@@ -105,7 +105,7 @@ def run(
     if max_restarts and processes == 1:
         raise click.UsageError("--max-restarts needs --processes: this process cannot outlive itself.")
     own = overrides
-    overrides = (*_trial(resume, overfit, fast_dev_run=fast_dev_run), *overrides)
+    overrides = (*_trial_keys(resume, overfit, fast_dev_run=fast_dev_run), *overrides)
     os.environ.setdefault(
         "KINETO_LOG_LEVEL", "99"
     )  # torch's profiler would report on itself; read when torch is imported
@@ -113,7 +113,7 @@ def run(
         # When a process ends, torch would log each lost connection with its C++ stack; it reads this when imported.
         os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
     begins = bool(sweeps or seeds)
-    directory = None if resume is None or begins else _resumed(resume, overrides)
+    directory = None if resume is None or begins else _find_resumed(resume, overrides)
     if begins or at_once or (directory is not None and is_sweep(directory)):
         from petra_graph.registry.joints import joint
 
@@ -140,7 +140,7 @@ def run(
     assert spec is not None
     import_torch()
     if dry_run:
-        _dry_run(spec, overrides, processes, plan, as_json=as_json)
+        _print_outline(spec, overrides, processes, plan, as_json=as_json)
     elif processes > 1:
         from petra_graph.training.processes.launched_processes import run_on_processes
 
@@ -152,7 +152,7 @@ def run(
         _train(spec, overrides, directory, plan, as_json=as_json)
 
 
-def _resumed(resume: str, overrides: Sequence[str]) -> Path:
+def _find_resumed(resume: str, overrides: Sequence[str]) -> Path:
     """Return the run or sweep to continue, and name an unfinished one that `latest` passes over."""
     from petra_graph.training.checkpoints.resumption import directory_of
 
@@ -165,7 +165,7 @@ def _resumed(resume: str, overrides: Sequence[str]) -> Path:
     return directory
 
 
-def _trial(resume: str | None, overfit: int | None, *, fast_dev_run: bool) -> tuple[str, ...]:
+def _trial_keys(resume: str | None, overfit: int | None, *, fast_dev_run: bool) -> tuple[str, ...]:
     """Return the keys that the flags of a trial set; those of `--set` come after them, and win."""
     if fast_dev_run and overfit is not None:
         raise click.UsageError("Give --fast-dev-run or --overfit, not both.")
@@ -176,12 +176,12 @@ def _trial(resume: str | None, overfit: int | None, *, fast_dev_run: bool) -> tu
     return () if overfit is None else (f"run.micro_batches={overfit}", "run.overfit=true")
 
 
-def _dry_run(spec: str, overrides: Sequence[str], processes: int, plan: str | None, *, as_json: bool) -> None:
+def _print_outline(spec: str, overrides: Sequence[str], processes: int, plan: str | None, *, as_json: bool) -> None:
     from petra_graph.training.graph_pass_notes import graph_pass_notes
     from petra_graph.training.prepared_run import advice, outline, prepare
     from petra_graph.training.record.run_record import known
 
-    prepared = prepare(spec, overrides, processes, saved=_saved(plan))
+    prepared = prepare(spec, overrides, processes, saved=_read_plan(plan))
     figures = outline(prepared)
     notes = [*prepared.notes, *graph_pass_notes(prepared)]
     warnings = [*known(prepared, processes), *advice(prepared)]
@@ -198,7 +198,7 @@ def _train(spec: str, overrides: Sequence[str], directory: Path | None, plan: st
     from petra_graph.training.training_run import run as train
 
     try:
-        result = train(spec, overrides, progress(), directory, _saved(plan))
+        result = train(spec, overrides, progress(), directory, _read_plan(plan))
     except RunFailed as error:
         if as_json and error.summary is not None:
             print_json(error.summary)
@@ -209,22 +209,18 @@ def _train(spec: str, overrides: Sequence[str], directory: Path | None, plan: st
         else:
             echo("\n".join(summary_lines(result.summary)))
             if plan is not None:
-                echo(_beside_plan(result.summary))
+                from petra_graph.planning.place.saved_plan import SavedPlan
+                from petra_graph.report.run.planned_and_measured import comparison_text
+
+                document = SavedPlan.read(result.summary["directory"]).document
+                echo(comparison_text(document, result.summary))
     if result.interrupted is not None:
         raise result.interrupted
 
 
-def _saved(plan: str | None) -> SavedPlan | None:
+def _read_plan(plan: str | None) -> SavedPlan | None:
     if plan is None:
         return None
     from petra_graph.planning.place.saved_plan import SavedPlan
 
     return SavedPlan.read(plan)
-
-
-def _beside_plan(summary: Mapping[str, Any]) -> str:
-    """Return the tables of what the stages took and what the plan said."""
-    from petra_graph.planning.place.saved_plan import SavedPlan
-    from petra_graph.report.run.planned_and_measured import comparison_text
-
-    return comparison_text(SavedPlan.read(summary["directory"]).document, summary)

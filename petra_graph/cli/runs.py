@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
-import sys
 import textwrap
 from collections.abc import Sequence
 from pathlib import Path
@@ -11,7 +9,7 @@ from typing import Literal
 
 import click
 
-from petra_graph.cli.options_and_output import ANY_WIDTH, echo, json_option, print_json, print_table, table_text
+from petra_graph.cli.options_and_output import ANY_WIDTH, echo, json_option, output_width, print_json, table_text
 
 
 @click.command()
@@ -44,20 +42,25 @@ def runs(folder: Path | None, order: Literal["age", "metric"], *, where: tuple[s
     records = [] if none_yet else run_records(chosen, order, where=where)
     if as_json:
         print_json(records)
-    elif records and sys.stdout.isatty():
-        _print(rows(records))
     elif records:
-        print_table(rows(records))
+        _print(rows(records), output_width())
     else:
         such = f" with {' and '.join(where)}" if where else ": `petra-graph run SPEC` makes one"
         echo(f"no runs in {chosen}{such}")
 
 
-def _print(table: Sequence[Sequence[str]]) -> None:
-    """Print a table on a terminal, the last cell of a row in lines of its own below it."""
-    width = shutil.get_terminal_size().columns
+def _print(table: Sequence[Sequence[str]], width: int) -> None:
+    """Print a table; if a row is too long for a line, its last cell is below it, and its name above it if it must be."""
+    whole = table_text(table, ANY_WIDTH).splitlines()
+    if max(map(len, whole)) <= width:
+        echo("\n".join(whole))
+        return
     lines = table_text([row[:-1] for row in table], ANY_WIDTH).splitlines()
+    if alone := max(map(len, lines)) > width:
+        lines = table_text([row[1:-1] for row in table], ANY_WIDTH, indent=4).splitlines()
     for line, row in zip(lines, table, strict=True):
+        if alone:
+            echo(row[0])
         echo(line.rstrip())
         for below in textwrap.wrap(row[-1], max(20, width - 4)):
             echo(f"    {below}")

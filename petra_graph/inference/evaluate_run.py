@@ -5,10 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, nullcontext
 
-import numpy as np
 import torch
 from attrs import frozen
-from torch import Tensor
 
 from petra_graph.errors import RunFailed, SpecError
 from petra_graph.executor.reconstruct_recompute_stash import HeadResult
@@ -72,15 +70,13 @@ def evaluate(run: SavedRun, *, which: str | None = None, split: str = "test", de
         RunFailed: the network cannot be run, or a sample cannot be read.
     """
     network, source = run.load(which)
-    data = opened(run)
-    spec, meters = run.spec, Meters(run.network.loss.plugin.owned)
-    loss, metrics = run.network.loss.build(), MetricsOfEvaluation.of(run.network.metrics)
+    data, spec = open_data(run), run.spec
+    changed_keys = [parse_override(text).keys for text in run.overrides]
     whole = data.test if split == "test" else data.train
+    limit = spec.run.evaluation_batches if ("run", "evaluation_batches") in changed_keys else None
     loaders = Loaders(spec.data.workers, (whole,)) if spec.data.workers else None
-    limit = spec.run.evaluation_batches if run.sets("run", "evaluation_batches") else None
-    chosen = spread_part(whole, limit, spec.data.test_batch)
     batches = MicroBatches(
-        split=chosen,
+        split=spread_part(whole, limit, spec.data.test_batch),
         batch=spec.data.test_batch,
         seed=spec.run.seed,
         epoch=0,
@@ -88,22 +84,25 @@ def evaluate(run: SavedRun, *, which: str | None = None, split: str = "test", de
         shuffle=False,
         drop_last=False,
     )
+
+    loss, metrics = run.network.loss.build(), MetricsOfEvaluation.of(run.network.metrics)
+    meters = Meters(run.network.loss.plugin.owned)
     torch.set_num_threads(spec.run.threads)
     ended = nullcontext() if loaders is None else loaders.at_work()
-    with on(network, device), ended, closing(iter(batches)) as source_of_batches:
+    with computing_on(network, device), ended, closing(iter(batches)) as source_of_batches:
         for samples, targets in source_of_batches:
             output, beside = network(samples.to(device)), mapped(lambda one: one.to(device), targets)
-            meters.add(_result(loss, output, beside))
+            meters.add(_measure(loss, output, beside))
             metrics.update(main(output), beside)
     meters.expect_targets(f"{split} data")
+
     means = meters.means()
     values, others = defined(metrics.values(means))
-    means = {**means, **values}
-    own = not any(parse_override(text).keys[0] == "data" for text in run.overrides)
+    own = not any(keys[0] == "data" for keys in changed_keys)
     return Evaluation(
         samples=meters.samples,
         of=len(whole),
-        means=means,
+        means={**means, **values},
         weights=source,
         split=split,
         undefined=others,
@@ -111,7 +110,7 @@ def evaluate(run: SavedRun, *, which: str | None = None, split: str = "test", de
     )
 
 
-def _result(loss: Loss, output: Tree, target: Tree) -> HeadResult:
+def _measure(loss: Loss, output: Tree, target: Tree) -> HeadResult:
     on_cpu = mapped(lambda one: one.cpu(), target)
     with author_code("the loss gives no weight"):
         weight = target_weight(loss, on_cpu)
@@ -124,7 +123,7 @@ def _result(loss: Loss, output: Tree, target: Tree) -> HeadResult:
     return HeadResult(micro_batch=0, loss=value, metrics=metrics, samples=samples, weight=weight, counted=counted)
 
 
-def opened(run: SavedRun) -> CheckedData:
+def open_data(run: SavedRun) -> CheckedData:
     """Open a run's data set, whose samples are checked as in training.
 
     Raises:
@@ -134,28 +133,16 @@ def opened(run: SavedRun) -> CheckedData:
     here, there = data.facts, run.facts
     if (here.shape, here.dtype) != (there.shape, there.dtype):
         raise SpecError(
-            f"the run's network reads samples {_sample(there.shape, there.dtype)}, and the data has "
-            f"{_sample(here.shape, here.dtype)}",
+            f"the run's network reads samples {there.dtype} {list(there.shape)}, and the data has "
+            f"{here.dtype} {list(here.shape)}",
             "name the data that the run was trained on, or other data of that shape",
         )
     return data
 
 
-def first_samples(run: SavedRun, most: int) -> Tensor:
-    """Return the first test samples of a run's data, [n, *shape].
-
-    Raises:
-        SpecError: the data is not here.
-        RunFailed: a sample cannot be read.
-    """
-    split = opened(run).test
-    samples, _ = split.fetch(np.arange(min(most, len(split))), seed=run.spec.run.seed, epoch=0)
-    return samples
-
-
 @contextmanager
-def on(network: Network, device: str) -> Iterator[None]:
-    """Compute on a device, without gradients; what torch refuses is a failed run.
+def computing_on(network: Network, device: str) -> Iterator[None]:
+    """Compute on a device, without gradients; if torch refuses, the run has failed.
 
     Raises:
         SpecError: there is no such device.
@@ -172,7 +159,3 @@ def on(network: Network, device: str) -> Iterator[None]:
             yield
     except RuntimeError as error:
         raise RunFailed(f"the network cannot be run: {error}") from error
-
-
-def _sample(shape: tuple[int, ...], dtype: str) -> str:
-    return f"{dtype} [{', '.join(map(str, shape))}]"

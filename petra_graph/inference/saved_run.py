@@ -64,10 +64,10 @@ class SavedRun:
         resolved = directory / "resolved.toml"
         if not resolved.is_file():
             raise SpecError(f"{directory} has no resolved.toml", "give the directory of a run that has begun to train")
-        stored = _facts(directory)
+        stored = _read_facts(directory)
         # Of the run's own data the facts are known: it need not be here, which a torch Dataset would have to be.
         known = None if any(parse_override(text).keys[0] == "data" for text in overrides) else stored
-        checked = check_spec(str(resolved), overrides, import_local=True, folders=_folders(directory), facts=known)
+        checked = check_spec(str(resolved), overrides, import_local=True, folders=_find_folders(directory), facts=known)
         network = measure(checked)
         return cls(
             directory=directory,
@@ -76,9 +76,6 @@ class SavedRun:
             overrides=overrides,
             changed=changed(written(directory), code_of(network)),
         )
-
-    def sets(self, *keys: str) -> bool:
-        return any(parse_override(text).keys == keys for text in self.overrides)
 
     @property
     def spec(self) -> Spec:
@@ -100,14 +97,14 @@ class SavedRun:
         Raises:
             SpecError: there are none, they are damaged, or they are of another network.
         """
-        weights, source = (which, "what was given") if isinstance(which, Mapping) else self._weights(which)
+        weights, source = (which, "what was given") if isinstance(which, Mapping) else self._read_weights(which)
         network = Network.of(self.network, self.facts)
         network.load_weights(weights, source)
         return network.eval(), source
 
-    def _weights(self, which: str | None) -> tuple[Mapping[str, Tensor], str]:
+    def _read_weights(self, which: str | None) -> tuple[Mapping[str, Tensor], str]:
         named = [self.directory / (WEIGHTS if which is None else which)]
-        if which is not None and not self._cuts(which):
+        if which is not None and not self._find_cuts(which):
             named.append(Path(which).expanduser())
         if file := next((path for path in named if path.is_file()), None):
             try:
@@ -115,15 +112,23 @@ class SavedRun:
                     return {name: opened.read(name) for name in opened.shapes}, str(file)
             except UnreadableWeights as error:
                 raise SpecError(str(error), 'or use those of a checkpoint: "latest"') from None
-        for at in self._cuts(which):
+        for at in self._find_cuts(which):
             try:
                 return checkpoint.read_weights(self.directory, at), str(checkpoint.folder_of(self.directory, at))
             except Damaged as damage:
                 if which not in {None, LATEST}:
                     raise SpecError(f"the checkpoint before forward {at} is not used: {damage}") from None
-        raise self._no_weights(which)
+        why = ": its [checkpoint] has no `best`" if which == BEST and self.spec.checkpoint.best is None else ""
+        numbers = ", ".join(map(str, sorted(checkpoint.numbers(self.directory))))
+        raise SpecError(
+            f"{self.directory} has no weights{'' if which is None else f' {which!r}'}{why}",
+            f"allowed: latest, or the number of a checkpoint ({numbers}), or the path of a file; default: those at the run's end"
+            if numbers
+            else "give a file's path, or nothing: a run writes weights at its end and when it is stopped, and checkpoints where [checkpoint] "
+            "has `every`",
+        )
 
-    def _cuts(self, which: str | None) -> list[int]:
+    def _find_cuts(self, which: str | None) -> list[int]:
         found = checkpoint.numbers(self.directory)
         if which in {None, LATEST}:
             return found
@@ -131,17 +136,6 @@ class SavedRun:
             return best(self.directory, self.spec.checkpoint, self.network.scales)
         path = Path(which).expanduser().resolve()
         return [at for at in found if str(at) == which or checkpoint.folder_of(self.directory, at).resolve() == path]
-
-    def _no_weights(self, which: str | None) -> SpecError:
-        why = ": its [checkpoint] has no `best`" if which == BEST and self.spec.checkpoint.best is None else ""
-        numbers = ", ".join(map(str, sorted(checkpoint.numbers(self.directory))))
-        return SpecError(
-            f"{self.directory} has no weights{'' if which is None else f' {which!r}'}{why}",
-            f"allowed: latest, or the number of a checkpoint ({numbers}), or the path of a file; default: those at the run's end"
-            if numbers
-            else "give a file's path, or nothing: a run writes weights at its end and when it is stopped, and checkpoints where [checkpoint] "
-            "has `every`",
-        )
 
 
 _FACTS = {
@@ -157,17 +151,20 @@ _FACTS = {
 """The shape of `data.json`."""
 
 
-def _contradicts(stored: Mapping[str, Any]) -> str:
-    """Return what is wrong with the channels' normalisation, "" where nothing is."""
+def _read_facts(directory: Path) -> DataFacts | None:
+    """Return the facts of the data that the run was trained on; None if it wrote none."""
+    path = directory / "data.json"
+    stored: Mapping[str, Any] = read_json(path, dict, _FACTS) or {}
+    if not stored:
+        return None
     mean, std, shape = stored.get("mean"), stored.get("std"), stored.get("shape") or [0]
-    right = mean is None or std is None or len(mean) == len(std) == shape[0]
-    return "" if right else "mean and std are not those of the channels"
-
-
-def _folders(directory: Path) -> list[str]:
-    """Return where modules of the run's own blocks may lie: the folders of its specification's files."""
-    folders = (read_json(directory / "env.json", dict) or {}).get("folders")
-    return [folder for folder in folders if isinstance(folder, str)] if isinstance(folders, list) else []
+    if mean is not None and std is not None and not len(mean) == len(std) == shape[0]:
+        message = f"{path} is damaged: mean and std are not those of the channels"
+        raise SpecError(message, "restore it from a copy, or remove it")
+    try:
+        return DataFacts(**{key: _tuples(value) for key, value in stored.items()})
+    except TypeError:
+        raise SpecError(f"{path} has other keys than this version: {', '.join(stored)}") from None
 
 
 def _tuples(value: Any) -> Any:
@@ -176,16 +173,7 @@ def _tuples(value: Any) -> Any:
     return tuple(map(_tuples, value)) if isinstance(value, list) else value
 
 
-def _facts(directory: Path) -> DataFacts | None:
-    """Return the facts of the data that the run was trained on; None where it wrote none."""
-    path = directory / "data.json"
-    stored: Mapping[str, Any] = read_json(path, dict, _FACTS) or {}
-    if fault := _contradicts(stored):
-        raise SpecError(f"{path} is damaged: {fault}", "restore it from a copy, or remove it")
-    if not stored:
-        return None
-    try:
-        values: dict[str, Any] = {key: _tuples(value) for key, value in stored.items()}
-        return DataFacts(**values)
-    except TypeError:
-        raise SpecError(f"{directory / 'data.json'} has other keys than this version: {', '.join(stored)}") from None
+def _find_folders(directory: Path) -> list[str]:
+    """Return where modules of the run's own blocks may lie: the folders of its specification's files."""
+    folders = (read_json(directory / "env.json", dict) or {}).get("folders")
+    return [folder for folder in folders if isinstance(folder, str)] if isinstance(folders, list) else []

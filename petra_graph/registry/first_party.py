@@ -6,16 +6,23 @@ entry points alone.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from attrs import evolve
 
 from petra_graph.errors import Problem
 
-_CONFORMANCE, _DELAY, _MODULES, _REPORT, _STUDIES, _VISION = (
-    f"petra-graph-{name}" for name in ("conformance", "delay", "modules", "report", "studies", "vision")
+_AUTHORING, _CONFORMANCE, _DELAY, _EXPORT, _MODULES, _REPORT, _STUDIES, _VISION = (
+    f"petra-graph-{name}"
+    for name in ("authoring", "conformance", "delay", "export", "modules", "report", "studies", "vision")
 )
-OF_VERBS: Mapping[str, str] = {"check": _CONFORMANCE, "report": _REPORT}
+OF_VERBS: Mapping[str, str] = {
+    "check": _CONFORMANCE,
+    "export": _EXPORT,
+    "new": _AUTHORING,
+    "predict": _EXPORT,
+    "report": _REPORT,
+}
 """The distribution of each verb of the command line."""
 OF_TABLES: Mapping[str, str] = {"conversion": _MODULES, "finetune": _MODULES, "optimizer.delay": _DELAY}
 """The distribution of each table of a spec."""
@@ -23,9 +30,13 @@ OF_NAMES: Mapping[str, str] = {
     **dict.fromkeys(("buffered", "head", "module_table"), _MODULES),
     "report_runs": _REPORT,
     **dict.fromkeys(("Sweep", "sweep", "vary"), _STUDIES),
+    **dict.fromkeys(("export", "predict", "sample"), _EXPORT),
 }
 """The distribution of each name of the package `petra_graph`."""
-OF_JOINTS: Mapping[str, str] = dict.fromkeys(("probe", "sweep", "vary"), _STUDIES)
+OF_JOINTS: Mapping[str, str] = {
+    **dict.fromkeys(("probe", "sweep", "vary"), _STUDIES),
+    **dict.fromkeys(("export", "predict", "sample"), _EXPORT),
+}
 """The distribution of each joint."""
 OF_PLAN_FORMATS: Mapping[str, str] = dict.fromkeys(("html", "trace"), _REPORT)
 """The distribution of each format of a plan."""
@@ -36,6 +47,8 @@ OF_PLUGINS: Mapping[str, str] = {
     **dict.fromkeys(("datasets/image-folder", "datasets/imagenet", "datasets/imagenet32"), _VISION),
 }
 """The distribution of each plugin, by the name under which `petra-graph check` takes it."""
+_NEEDED_BY: Mapping[str, Sequence[str]] = {_STUDIES: [_REPORT]}
+"""The other distributions of `plugins/` that one needs."""
 
 
 def or_missing(problem: Problem) -> Problem:
@@ -47,4 +60,5 @@ def or_missing(problem: Problem) -> Problem:
 
 
 def how_to_install(distribution: str) -> str:
-    return f"install {distribution}: in a clone of petra-graph, `pip install ./plugins/{distribution}`"
+    folders = " ".join(f"./plugins/{name}" for name in (*_NEEDED_BY.get(distribution, ()), distribution))
+    return f"install {distribution}: in a clone of petra-graph, `pip install {folders}`"

@@ -5,22 +5,27 @@ Progress goes to stderr.
 
 from __future__ import annotations
 
+import re
 import shlex
 import sys
+import textwrap
 import time
 from collections.abc import Callable, Mapping
 from typing import Any, TextIO
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn
+from rich.table import Column
 
 from petra_graph.errors import printable
 from petra_graph.kinds.listener import EpochEnded, Listener, Started
 from petra_graph.kinds.metric import scales_in
 from petra_graph.report.metric_text import numbers, tested
-from petra_graph.units import clock, noun, plural, rate
+from petra_graph.units import bounded, clock, noun, plural, rate
 
 _REFRESH_SECONDS = 0.2
+_NARROW = 100
+"""Columns of a terminal on which the bar is short."""
 _LINE_SECONDS = 60.0
 """The seconds between the lines of a log within an epoch: a few hundred lines a night."""
 
@@ -84,10 +89,11 @@ class LiveProgress(PlainProgress):
     def __init__(self, stream: TextIO, clock: Callable[[], float] = time.monotonic) -> None:
         super().__init__(stream, clock)
         self._console = Console(force_jupyter=False, file=stream)
+        self._bar_width = 24 if self._console.width > _NARROW else 10
         self._bar = Progress(
             TextColumn("{task.description}"),
-            BarColumn(bar_width=24),
-            MofNCompleteColumn(),
+            BarColumn(bar_width=self._bar_width),
+            MofNCompleteColumn(table_column=Column(no_wrap=True)),
             TextColumn("{task.fields[numbers]}", markup=False),
             console=self._console,
             transient=True,
@@ -108,8 +114,12 @@ class LiveProgress(PlainProgress):
         elif now - self._written < _REFRESH_SECONDS and micro_batches < run.micro_batches:
             return
         self._written = now
-        text = f"{numbers(means)}  {self._pace.text(now, epoch, micro_batches)}"
-        self._bar.update(self._epoch, completed=micro_batches, numbers=printable(text))
+        pace, loss = self._pace.text(now, epoch, micro_batches), {key: means[key] for key in means if key == "loss"}
+        counted = f"epoch {epoch}/{run.epochs} {micro_batches}/{run.micro_batches} "
+        left = self._console.width - len(counted) - self._bar_width - 2
+        texts = [printable(f"{numbers(shown)}  {pace}") for shown in (means, loss)]
+        text = next((text for text in texts if len(text) <= left), pace)
+        self._bar.update(self._epoch, completed=micro_batches, numbers=bounded(text, max(1, left)))
 
     def evaluating(self, epoch: int) -> None:
         if self._epoch is not None:
@@ -127,8 +137,9 @@ class LiveProgress(PlainProgress):
         self._bar.stop()
 
     def _print(self, text: str) -> None:
-        """Write lines as they are; where one is too long, the terminal breaks it."""
-        self._console.print(printable(text), highlight=False, markup=False, soft_wrap=True)
+        for line in text.splitlines():
+            fitted = _fit(printable(line), self._console.width)
+            self._console.print(fitted, highlight=False, markup=False, soft_wrap=True)
 
 
 class _Pace:
@@ -163,6 +174,27 @@ def heading(run: Started) -> str:
         + "".join(f"\n{text}" for text in run.notes)
         + "".join(f"\nwarning: {text}" for text in run.warnings)
     )
+
+
+def _fit(line: str, width: int) -> str:
+    """Break a line that is too long before its parts, or else between words; a path stays whole."""
+    if len(line) <= width:
+        return line
+    lines: list[str] = []
+    for part in re.split(r" {3}(?=[a-z])", line):
+        if lines and len(lines[-1]) + 3 + len(part) <= width:
+            lines[-1] += f"   {part}"
+        else:
+            indent = " " * 4 if lines else ""
+            lines += textwrap.wrap(
+                part,
+                width,
+                initial_indent=indent,
+                subsequent_indent=" " * 4,
+                break_long_words=False,
+                break_on_hyphens=False,
+            )
+    return "\n".join(lines)
 
 
 def _resumed(run: Started) -> str:

@@ -9,7 +9,7 @@ import pytest
 from petra_graph.cli.doctor import exit_code
 from petra_graph.cli.main import main
 from petra_graph.doctor import device_findings, environment_findings, plugin_findings
-from petra_graph.doctor.finding import Finding
+from petra_graph.doctor.environment_findings import Finding
 
 FINE = Finding(area="environment", name="python", status="ok", found="3.13")
 ABSENT = Finding(area="devices", name="cuda", status="absent", found="no GPU")

@@ -17,17 +17,17 @@ run [SPEC] --set --sweep --seeds --at-once --resume --processes --max-restarts -
 plan SPEC --set --profile --overlap --compare --scale --vary --expand --format --stages --verbose --output --json
 profile SPEC --set --output --micro-batches --json
 evaluate RUN --set --weights --split --device --json
-predict RUN [FILES...] --set --weights --top --batch --device --format --output --json --prompt --tokens --temperature --top-k --seed
-export RUN --format --weights --output --json
 runs [FOLDER] --sort --where --json
 validate SPECS... --set --json
 list [GROUP] --json
 show PLUGIN --json
-new plugin NAME --block --buffered-block --head-block --architecture --optimizer --lr-schedule --loss --metric --dataset --logger --callback
-new spec FILE --architecture --data --optimizer --lr-schedule --loss --root --set
 doctor --json
 schema --distribution
 check NAMES... --set --inputs --tokens --output --targets --facts --json
+export RUN --format --weights --output --json
+new plugin NAME --block --buffered-block --head-block --architecture --optimizer --lr-schedule --loss --metric --dataset --logger --callback
+new spec FILE --architecture --data --optimizer --lr-schedule --loss --root --set
+predict RUN [FILES...] --set --weights --top --batch --device --format --output --json --prompt --tokens --temperature --top-k --seed
 report RUNS... --figure --output --json
 """
 
@@ -79,16 +79,16 @@ Verbs:
   plan      Show stages, memory, staleness and speed before anything runs.
   profile   Time a spec's nodes on the real device, for plans.
   evaluate  Evaluate a run's network on data.
-  predict   Print a run's predictions for files.
-  export    Write a run's network for other programs.
   runs      List runs: status, best metric, age.
   validate  Check specs: keys, types, plugins, options, graph.
   list      List the installed plugins.
   show      Show a plugin's options and a snippet to paste.
-  new       Start a package of plugins, or a spec.
   doctor    Examine the environment: versions, devices, plugins.
   schema    Print the JSON schema of specs, for editors.
   check     Check that plugins keep their promises.
+  export    Write a run's network for other programs.
+  new       Start a package of plugins, or a spec.
+  predict   Print a run's predictions for files.
   report    Write a page about a run, or compare several.
 """
     )
@@ -105,7 +105,7 @@ def test_version(capsys):
         (["validat"], "Error: No such verb 'validat'. Did you mean 'validate'?\n"),
         (
             ["xyz"],
-            "Error: No such verb 'xyz'. Verbs: run, plan, profile, evaluate, predict, export, runs, validate, list, show, new, doctor, schema, check, report.\n",
+            "Error: No such verb 'xyz'. Verbs: run, plan, profile, evaluate, runs, validate, list, show, doctor, schema, check, export, new, predict, report.\n",
         ),
         (["train", "a.toml"], "Error: No such verb 'train'. Did you mean 'run'?\n"),
         (["run", "--epochs", "3"], "'--epochs': it is a key of the spec, --set run.epochs=VALUE.\n"),
@@ -242,12 +242,3 @@ def program(*arguments):
 def test_what_is_imported(monkeypatch, arguments, imported):
     monkeypatch.chdir(ROOT)
     assert program(*arguments) == imported
-
-
-@pytest.mark.processes
-@pytest.mark.parametrize(
-    ("arguments", "imported"),
-    [(["plugin", "a-new-loss", "--loss"], "0 ['attrs']"), (["spec", "a-new.toml"], "0 ['attrs', 'networkx']")],
-)
-def test_what_is_imported_to_write_something_new(here, arguments, imported):
-    assert program("new", *arguments) == imported

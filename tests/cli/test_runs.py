@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-import sys
+import re
 
 from petra_graph.cli.main import main
 
@@ -17,14 +17,18 @@ def test_a_table(saved_runs, capsys):
     assert {row.split()[1] for row in rows} == {"done"}
 
 
-def test_a_terminal_of_80_columns(saved_runs, capsys, monkeypatch):
-    monkeypatch.setenv("COLUMNS", "80")
-    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
-    assert main(["runs", str(saved_runs["first"].parent)]) == 0
-    lines = capsys.readouterr().out.splitlines()
-    assert max(map(len, lines)) <= 80
-    row = next(place for place, line in enumerate(lines) if line.startswith(saved_runs["second"].name))
-    assert lines[row + 1].startswith("    seed=2")
+def test_lines_of_few_columns(saved_runs, capsys, monkeypatch):
+    second = saved_runs["second"]
+    for columns, below in (
+        (80, "{name}  .* s  seed=2"),
+        (70, "{name} .*\n    seed=2"),
+        (40, "{name}\n    done .*\n    seed=2"),
+    ):
+        monkeypatch.setenv("COLUMNS", str(columns))
+        assert main(["runs", str(second.parent)]) == 0
+        printed = capsys.readouterr().out
+        assert max(map(len, printed.splitlines())) <= columns
+        assert re.search(below.format(name=second.name), printed)
 
 
 def test_json(saved_runs, capsys):

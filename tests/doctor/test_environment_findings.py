@@ -76,11 +76,3 @@ def test_a_folder_in_which_no_run_can_be_written(monkeypatch):
     monkeypatch.setattr(environment_findings, "TemporaryFile", refuse)
     (finding,) = [one for one in examine_environment([], {}) if one.name == "folder"]
     assert (finding.status, finding.found) == ("warning", "runs cannot be written: Permission denied")
-
-
-def test_petra_graph_that_is_not_installed(monkeypatch):
-    def nothing(name):
-        raise metadata.PackageNotFoundError(name)
-
-    monkeypatch.setattr(environment_findings.metadata, "requires", nothing)
-    assert [one.name for one in examine_environment(None, {}) if one.status == "warning"] == ["installation"]

@@ -90,50 +90,6 @@ def test_entry_points_that_cannot_be_read(install, findings):
     assert findings() == [("aaa-broken", "broken", "its entry points cannot be read", "reinstall it, or remove it")]
 
 
-def test_code_that_another_file_hides(install, findings, site, tmp_path, monkeypatch):
-    info = install("my-blocks", "[petra_graph.blocks]\nmine = hidden_blocks:B\n", hidden_blocks="B = 1")
-    (info / "RECORD").write_text("hidden_blocks.py,,\n")
-    assert findings() == []
-    before = tmp_path / "before"
-    before.mkdir()
-    (before / "hidden_blocks.py").write_text("B = 2")
-    monkeypatch.syspath_prepend(str(before))
-    assert findings() == [
-        (
-            "my-blocks",
-            "warning",
-            f"its module 'hidden_blocks' is hidden by {before}/hidden_blocks.py, which Python finds first",
-            f"rename or remove {before}/hidden_blocks.py, or take its folder from PYTHONPATH",
-        )
-    ]
-
-
-def test_a_distribution_that_is_installed_twice(install, findings, site, tmp_path, monkeypatch):
-    install("my-blocks", "[petra_graph.blocks]\nmine = a:b\n")
-    older = tmp_path / "older" / "my_blocks-0.5.dist-info"
-    older.mkdir(parents=True)
-    (older / "METADATA").write_text("Metadata-Version: 2.1\nName: My_Blocks\nVersion: 0.5\n")
-    monkeypatch.setattr("sys.path", [*os.sys.path, str(tmp_path / "older")])
-    assert findings() == [
-        (
-            "my-blocks",
-            "warning",
-            f"is installed more than once: 1.0 in {site} and 0.5 in {tmp_path}/older; the first one counts",
-            "pip uninstall my-blocks, as often as it is there, and install it once",
-        )
-    ]
-
-
-def test_a_distribution_that_is_installed_for_editing(install, findings, tmp_path, monkeypatch):
-    """setuptools leaves metadata beside the sources, which a warning took for a second installation."""
-    install("my-blocks", "[petra_graph.blocks]\nmine = a:b\n")
-    left = tmp_path / "src" / "my_blocks.egg-info"
-    left.mkdir(parents=True)
-    (left / "PKG-INFO").write_text("Metadata-Version: 2.1\nName: my-blocks\nVersion: 1.0\n")
-    monkeypatch.setattr("sys.path", [*os.sys.path, str(left.parent)])
-    assert findings() == []
-
-
 def test_petra_graph_without_its_own_plugins():
     found = list(examine_plugins(discover([]), lambda _, __: []))
     assert [(one.name, one.status, one.found) for one in found] == [

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pytest
 import torch
+from safetensors.torch import load_file
 
 from petra_graph.errors import SpecError
-from petra_graph.inference.evaluate_run import first_samples
+from petra_graph.inference.evaluate_run import open_data
 from petra_graph.inference.trained_network import Network
 
 
@@ -21,13 +22,13 @@ def test_nodes_have_their_names(network):
 
 
 def test_images_are_normalised_inside(opened, network):
-    samples = first_samples(opened, 4)
+    samples = open_data(opened).test.fetch(range(4), seed=0, epoch=0)[0]
     scaled = samples.float() / 255
     assert torch.equal(network(samples), network(scaled))
 
 
 def test_it_trains_on_in_anyones_loop(opened, network):
-    samples, targets = first_samples(opened, 8), torch.arange(8)
+    samples, targets = open_data(opened).test.fetch(range(8), seed=0, epoch=0)[0], torch.arange(8)
     optimizer = torch.optim.SGD(network.train().parameters(), lr=0.05)
     losses = []
     for _ in range(5):
@@ -42,7 +43,7 @@ def test_it_trains_on_in_anyones_loop(opened, network):
 
 def test_weights_of_another_network_are_refused_and_each_is_named(opened):
     network = Network.of(opened.network, opened.facts)
-    weights = opened._weights(None)[0]
+    weights = load_file(opened.directory / "weights.safetensors")
     others = {key: value for key, value in weights.items() if not key.startswith("head/")}
     others["stem/conv.weight"] = torch.zeros(1)
     with pytest.raises(SpecError) as caught:

@@ -22,7 +22,7 @@ PLUGIN = ROOT / "plugins" / "petra-graph-convnext"
 STEM = f"petra_graph-{__version__}"
 
 pytestmark = pytest.mark.slow
-PACKAGES = ("conformance", "delay", "modules", "report", "studies", "vision")
+PACKAGES = ("authoring", "conformance", "delay", "export", "modules", "report", "studies", "vision")
 """The distributions of plugins/ that are installed beside the core."""
 
 

@@ -11,7 +11,7 @@ import torch
 
 from petra_graph.api.finished_run import Run
 from petra_graph.cli.main import main
-from petra_graph.inference.evaluate_run import evaluate, opened
+from petra_graph.inference.evaluate_run import evaluate, open_data
 from petra_graph.inference.saved_run import SavedRun
 from petra_graph.kinds.listener import Listener
 from petra_graph.record import checkpoint
@@ -42,7 +42,7 @@ def test_they_are_scikit_learns_of_the_networks_own_outputs(write):
     assert main(["run", write("small.toml", SPEC + METRICS)]) == 0
     saved = SavedRun.open("latest")
     network, _ = saved.load()
-    test = opened(saved).test
+    test = open_data(saved).test
     samples, targets = test.fetch(range(len(test)), seed=0, epoch=0)
     with torch.no_grad():
         output = network(samples).double()

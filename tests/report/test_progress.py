@@ -6,7 +6,6 @@ import io
 import os
 import pty
 import re
-import termios
 import threading
 from pathlib import Path
 
@@ -168,7 +167,6 @@ class Terminal:
 
     def __init__(self) -> None:
         self.master, slave = pty.openpty()
-        termios.tcsetwinsize(slave, (24, 132))
         self.stream = os.fdopen(slave, "w")
         self._written = b""
         self._reader = threading.Thread(target=self._read, daemon=True)
@@ -192,7 +190,8 @@ class Terminal:
 @pytest.fixture
 def terminal(monkeypatch):
     monkeypatch.setenv("TERM", "xterm-256color")
-    for name in ("NO_COLOR", "FORCE_COLOR", "COLUMNS", "LINES", "TTY_COMPATIBLE", "TTY_INTERACTIVE"):
+    monkeypatch.setenv("COLUMNS", "132")  # the width of stderr, which this terminal is not
+    for name in ("NO_COLOR", "FORCE_COLOR", "LINES", "TTY_COMPATIBLE", "TTY_INTERACTIVE"):
         monkeypatch.delenv(name, raising=False)
     return Terminal()
 
@@ -230,6 +229,24 @@ def test_a_terminal_gets_a_bar_and_is_left_as_it_was(terminal):
     assert written.count(CURSOR_OFF) == written.count(CURSOR_ON) == 1
     assert written.rindex(CURSOR_ON) > written.rindex(CURSOR_OFF)
     assert shown(written) == [HEADING, "run directory: runs/x[red]y", LINE]
+
+
+@pytest.mark.parametrize("columns", [60, 80])
+def test_a_narrow_terminal_gets_lines_that_fit_and_a_whole_counter(terminal, monkeypatch, columns):
+    monkeypatch.setenv("COLUMNS", str(columns))
+    listener = progress(terminal.stream)
+    observe(listener, listener._bar.refresh)
+    plain = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", terminal.close())
+    frames = [line for line in re.split(r"[\r\n]+", plain) if "epoch 3" in line]
+    assert len(frames) > 2
+    assert all(re.search(r" \d+/44( |$)", frame) for frame in frames), frames
+    assert max(map(len, re.split(r"[\r\n]+", plain))) <= columns
+    epoch = [
+        "epoch  3/10   train loss 0.5123 top1 81.25 % top5 99.00 %",
+        "    test loss 0.2500 top1 90.00 % top5 100.00 %",
+    ]
+    last = "   lr 0.05   12,346 samples/s"
+    assert "\r\n".join([*epoch, f" {last}"] if columns == 60 else [epoch[0], epoch[1] + last]) in plain
 
 
 def test_a_run_that_ends_within_an_epoch_leaves_the_terminal_as_it_was(terminal):

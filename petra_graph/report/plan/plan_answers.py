@@ -46,7 +46,7 @@ def answers(document: Document, assumptions: str = "") -> list[Answer]:
         _speed(document),
         _staleness(document),
         _change(document),
-        _sure(document, assumptions),
+        _certainty(document, assumptions),
     ]
 
 
@@ -117,20 +117,19 @@ def _change(document: Document) -> Answer:
     return Answer("change", text, (f"{which} says why",))
 
 
-def _sure(document: Document, assumptions: str) -> Answer:
+def _certainty(document: Document, assumptions: str) -> Answer:
     sure, said = document.get("certainty") or {}, (assumptions,) if assumptions else ()
     low, high, faster = (sure.get(key) for key in ("tick_low_seconds", "tick_high_seconds", "faster_cut"))
     if low is None or high is None:
-        return Answer("how sure", _source(document), said)
+        lines = (one_line(text) for text in document["assumptions"])
+        clauses = (text.removeprefix(_TIMES).partition(", ")[0] for text in lines if text.startswith(_TIMES))
+        return Answer("how sure", next(clauses, "unknown"), said)
     cut = (
-        ()
+        ""
         if faster is None
-        else (f"another cut may be {percent(faster, 0)} faster" if faster else "the cut stays the best",)
+        else f"another cut may be {percent(faster, 0)} faster"
+        if faster
+        else "the cut stays the best"
     )
-    return Answer("how sure", f"a profile: {seconds(low)} to {seconds(high)} a micro-batch", (*cut, *said))
-
-
-def _source(document: Document) -> str:
-    """Return where the times are from: the first clause of the assumption that says it."""
-    said = (one_line(text) for text in document["assumptions"])
-    return next((text.removeprefix(_TIMES).partition(", ")[0] for text in said if text.startswith(_TIMES)), "unknown")
+    profile = f"a profile: {seconds(low)} to {seconds(high)} a micro-batch"
+    return Answer("how sure", profile, (*filter(None, [cut]), *said))

@@ -46,11 +46,11 @@ class Comparison:
 def comparison_of(document: Document) -> Comparison:
     """Return what `plan --compare`, `plan --scale` or `plan --vary` found as a comparison."""
     if "varied" in document:
-        return _varied(document)
-    return _methods(document) if "micro_batch" in document else _device_counts(document)
+        return _compare_values(document)
+    return _compare_methods(document) if "micro_batch" in document else _compare_counts(document)
 
 
-def _methods(comparison: Document) -> Comparison:
+def _compare_methods(comparison: Document) -> Comparison:
     """Return the costs of each method on one network and the same devices; the best that fits is marked in a column.
 
     Memory is a share of that of `pipedream` under `lockstep`, the paper's first row.
@@ -62,21 +62,21 @@ def _methods(comparison: Document) -> Comparison:
     fits = values.get("fits") or [None] * len(rows)
     time = text_tables.number_column("a micro-\nbatch", units.SECONDS, values["seconds_per_micro_batch"], "work")
     memories = [
-        text_tables.number_column(f"{head}", units.BINARY, values[key], "memory", unit)
+        text_tables.number_column(head, units.BINARY, values[key], "memory", unit)
         for head, key in (("memory\ntotal", "memory_total"), ("peak\ndevice", "memory_peak"))
     ]
     columns = [
         Column(head="method, schedule", cells=names, left=True),
-        _marked(memories[0], values["memory_total"], fits),
-        _marked(memories[1], values["memory_peak"], fits),
+        _mark_best(memories[0], values["memory_total"], fits),
+        _mark_best(memories[1], values["memory_peak"], fits),
         *([_fits_column(fits)] if False in fits else []),
-        text_tables.text_column("of\npipe-\ndream's", values["saving"], "memory", _remaining),
+        text_tables.text_column("of\npipe-\ndream's", values["saving"], "memory", _rest),
         text_tables.number_column("paper's\ncount", units.DECIMAL, values["paper_total"], "paper"),
-        text_tables.text_column("of\npipe-\ndream's", values["paper_saving"], "paper", _remaining),
+        text_tables.text_column("of\npipe-\ndream's", values["paper_saving"], "paper", _rest),
         text_tables.text_column("stale\nupdates", values["staleness"], "staleness", number),
         text_tables.number_column("sent", units.BINARY, values["channel_bytes"], "work"),
         text_tables.number_column("work", units.FLOPS, values["flops"], "work"),
-        _marked(time, values["seconds_per_micro_batch"], fits),
+        _mark_best(time, values["seconds_per_micro_batch"], fits),
         text_tables.text_column("speed-up", values["speedup"], "work", factor),
     ]
     title = f"{one_line(comparison['name'])}: methods compared, micro-batch {comparison['micro_batch']}"
@@ -87,11 +87,11 @@ def _methods(comparison: Document) -> Comparison:
         *_best("fastest", usable, "speedup", lambda value: f"{factor(value)} {over}".rstrip()),
         *_best("smallest", usable, "memory_peak", lambda value: f"{memory(value)} on the fullest device"),
     ]
-    return evolve(_of_rows(title, columns, comparison), answers=answers)
+    return evolve(_make_comparison(title, columns, comparison), answers=answers)
 
 
 def _fit(fits: Sequence[bool | None]) -> Iterator[Answer]:
-    """Say how many methods fit; nothing where the memory of devices is not known."""
+    """Say how many methods fit; nothing if the memory of devices is not known."""
     if any(fit is not None for fit in fits):
         many = fits.count(True)
         more = () if many == len(fits) else ("the notes say why the others do not",)
@@ -111,11 +111,11 @@ def _best(
         yield Answer(question, best, ("all of them",) if alike else (*first[:_NAMED], *others))
 
 
-def _remaining(saving: float) -> str:
+def _rest(saving: float) -> str:
     return percent(1 - saving)
 
 
-def _device_counts(scaling: Document) -> Comparison:
+def _compare_counts(scaling: Document) -> Comparison:
     """Return the throughput and the costs of a network on more and more devices."""
     rows = scaling["rows"]
     values = {key: [row[key] for row in rows] for key in rows[0]}
@@ -133,10 +133,10 @@ def _device_counts(scaling: Document) -> Comparison:
         text_tables.text_column("stale\nupdates", values["staleness"], "cost", number),
         text_tables.number_column("busiest\nlink", units.BINARY, values["bytes_per_link"], "cost"),
     ]
-    return _of_rows(f"{one_line(scaling['name'])}: throughput by number of devices", columns, scaling)
+    return _make_comparison(f"{one_line(scaling['name'])}: throughput by number of devices", columns, scaling)
 
 
-def _marked(column: Column, values: Sequence[float | None], fits: Sequence[bool | None]) -> Column:
+def _mark_best(column: Column, values: Sequence[float | None], fits: Sequence[bool | None]) -> Column:
     """Return a column of numbers whose least one that fits is marked, unless all look the same."""
     cells = dict(zip(values, column.cells, strict=True))
     usable = [value for value, fit in zip(values, fits, strict=True) if value is not None and fit is not False]
@@ -155,7 +155,7 @@ def _fits_column(fits: Sequence[bool | None]) -> Column:
     )
 
 
-def _varied(document: Document) -> Comparison:
+def _compare_values(document: Document) -> Comparison:
     """Return the plans of all combinations of some values; a combination that is refused says so where a plan has its throughput."""
     rows = document["rows"]
     values = {key: [row[key] for row in rows] for key in rows[0]}
@@ -175,19 +175,19 @@ def _varied(document: Document) -> Comparison:
         text_tables.text_column("stale\nupdates", values["staleness"], "cost", number),
     ]
     title = f"{one_line(document['name'])}: plans of {', '.join(document['varied'])}"
-    found = _of_rows(title, columns, document, values["name"])
+    found = _make_comparison(title, columns, document, values["name"])
     if "methods" not in document:
         return found
-    methods = _methods(document["methods"])
+    methods = _compare_methods(document["methods"])
     notes = [("notes on methods", lines) for _, lines in methods.notes]
     return evolve(found, tables=[*found.tables, ("methods", methods.tables[0][1])], notes=[*found.notes, *notes])
 
 
 def method_names(rows: Iterable[Document]) -> list[str]:
-    return [f"{row['method']}, {schedule_label(row['schedule'])}{_kept(row.get('keep'))}" for row in rows]
+    return [f"{row['method']}, {schedule_label(row['schedule'])}{_keep_text(row.get('keep'))}" for row in rows]
 
 
-def _kept(keep: Any) -> str:
+def _keep_text(keep: Any) -> str:
     return "" if keep is None else ", keep auto" if keep == "auto" else ", keep as listed"
 
 
@@ -196,7 +196,7 @@ def _text(value: Any) -> str:
     return value if isinstance(value, str) else shown(value)
 
 
-def _of_rows(
+def _make_comparison(
     title: str, columns: Sequence[Column], document: Document, names: Sequence[str] | None = None
 ) -> Comparison:
     named = zip(names or columns[0].cells, document["rows"], strict=True)
@@ -219,11 +219,11 @@ def comparison_text(comparison: Comparison, *, width: int, colour: bool = False,
         colour: write ANSI escapes.
         verbose: write the assumptions too.
     """
-    parts = chain(_rows_text(comparison, width), assumption_lines(comparison.assumptions, verbose=verbose))
+    parts = chain(_comparison_parts(comparison, width), assumption_lines(comparison.assumptions, verbose=verbose))
     return text_tables.render(parts, width=width, colour=colour)
 
 
-def _rows_text(comparison: Comparison, width: int) -> Iterator[RenderableType]:
+def _comparison_parts(comparison: Comparison, width: int) -> Iterator[RenderableType]:
     yield Text(comparison.title, "bold")
     if comparison.answers:
         yield text_tables.worded((answer.question, str(answer)) for answer in comparison.answers)

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from petra_graph import units
 from petra_graph.program.plan_document import Document
 from petra_graph.report.plan.plan_contents import MEMORY_PARTS, RARE_PARTS, bytes_by_part, parts_held
-from petra_graph.report.plan.short_labels import nodes_label, ranges_label, schedule_label, shapes_label
+from petra_graph.report.plan.short_labels import nodes_label, ranges_label, schedule_label
 from petra_graph.report.text_tables import Column, bar, direction_columns, name_column, number_column, text_column
 
 Pairs = list[tuple[str, str]]
@@ -95,35 +95,6 @@ def device_columns(document: Document, name_width: int, bar_cells: int) -> list[
     return columns
 
 
-def node_columns(document: Document, width: int) -> list[Column]:
-    """Return a node's kind, block and stage, its inputs and outputs, its parameters and its work."""
-    nodes = document["nodes"]
-    return [
-        name_column("node", (node["name"] for node in nodes), width),
-        name_column("kind", (node["kind"] for node in nodes), width),
-        name_column("block", (node["block"] for node in nodes), width),
-        text_column("stage", (node["stage"] for node in nodes)),
-        text_column("keeps", (node.get("keeps") for node in nodes)),
-        name_column("reads", (", ".join(node["inputs"]) for node in nodes), width),
-        name_column("outputs", map(shapes_label, nodes), width),
-        number_column("parameters", units.COUNT_WORDS, [node["parameters"] for node in nodes]),
-        *direction_columns("{}", units.FLOPS, [node["flops"] for node in nodes]),
-    ]
-
-
-def edge_columns(document: Document, width: int) -> list[Column]:
-    """Return an edge's ends, the bytes of a micro-batch, and its channel's capacity and transport."""
-    edges = document["edges"]
-    return [
-        name_column("from", (edge["producer"] for edge in edges), width),
-        name_column("to", (edge["consumer"] for edge in edges), width),
-        *direction_columns("{}", units.BINARY, edges, keys="{}_bytes"),
-        name_column("between stages", ("yes" if edge["cut"] else "no" for edge in edges), width),
-        text_column("capacity", (edge["capacity"] for edge in edges)),
-        text_column("transport", (edge.get("transport") for edge in edges)),
-    ]
-
-
 def title_lines(document: Document) -> tuple[str, str]:
     """Return a line on the network, and a line on its training."""
     kinds = Counter(node["kind"] for node in document["nodes"])
@@ -135,9 +106,11 @@ def title_lines(document: Document) -> tuple[str, str]:
         f"{units.count(parameters)} parameters"
         + (f", {units.count(trained)} of them trained" if trained < parameters else "")
     )
+    samples = document.get("samples_per_update")
+    update = "" if samples is None else f", {samples:,} samples an update"
     training = (
         f"{document['method']}, schedule {schedule_label(document['schedule'])}, accumulation "
-        f"{document['accumulation']}, micro-batch {document['micro_batch']}{_of_update(document)}: "
+        f"{document['accumulation']}, micro-batch {document['micro_batch']}{update}: "
         f"{units.plural(len(document['stages']), 'stage')} on {units.plural(len(document['devices']), 'device')}"
     )
     if document.get("replicas", 1) > 1:
@@ -146,11 +119,13 @@ def title_lines(document: Document) -> tuple[str, str]:
 
 
 def delay_line(document: Document) -> str:
-    """Return which plugins know the delay of their stage, and that delay in each stage; "" where none does."""
+    """Return which plugins know the delay of their stage, and that delay in each stage; "" if none does."""
     if not (plugins := document.get("delay_aware")):
         return ""
     late = (units.number(stage["staleness"]) for stage in document["stages"])
-    return f"{' and '.join(plugins)} {'knows' if len(plugins) == 1 else 'know'} the delay of {'its' if len(plugins) == 1 else 'their'} stage, in updates while the pipeline is full: {units.listed(late, _DELAYS)}"
+    know = "knows the delay of its" if len(plugins) == 1 else "know the delay of their"
+    who = " and ".join(plugins)
+    return f"{who} {know} stage, in updates while the pipeline is full: {units.listed(late, _DELAYS)}"
 
 
 def keeps_line(document: Document) -> str:
@@ -160,11 +135,6 @@ def keeps_line(document: Document) -> str:
         return ""
     ways = {keeps: [node["name"] for node in nodes if node["keeps"] == keeps] for keeps in (n["keeps"] for n in nodes)}
     return f"nodes keep {'; '.join(f'{keeps}: {nodes_label(names)}' for keeps, names in ways.items())}"
-
-
-def _of_update(document: Document) -> str:
-    samples = document.get("samples_per_update")
-    return "" if samples is None else f", {samples:,} samples an update"
 
 
 def totals(document: Document) -> list[tuple[str, Pairs]]:

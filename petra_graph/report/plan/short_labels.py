@@ -54,11 +54,6 @@ def schedule_label(schedule: str | Sequence[int]) -> str:
     return schedule_text(tuple(schedule[:_DEPTHS])) + ", …" * (len(schedule) > _DEPTHS)
 
 
-def shapes_label(node: Document) -> str:
-    """Return the shapes of a node's outputs: 64x56x56, 64x56x56."""
-    return ", ".join("x".join(map(str, shape)) for shape in node["outputs"])
-
-
 def graph_lines(nodes: Sequence[Document]) -> list[str]:
     """Return the graph in words, a run of nodes that each read the node before to a line; of many lines, the first ones.
 
@@ -66,13 +61,12 @@ def graph_lines(nodes: Sequence[Document]) -> list[str]:
     right.0 reads stem
     join reads left.2, right.0 → body.0-1
     """
-    lines = [_line(run) for run in runs(nodes, lambda node, after: list(after["inputs"]) == [node["name"]])]
+    lines = []
+    for run in runs(nodes, lambda node, after: list(after["inputs"]) == [node["name"]]):
+        names = [node["name"] for node in run]
+        if inputs := run[0]["inputs"]:
+            reading = one_line(f"{names[0]} reads {', '.join(inputs)}")
+            lines.append(" → ".join(filter(None, [reading, nodes_label(names[1:], " → ")])))
+        else:
+            lines.append(nodes_label(names, " → "))
     return lines if len(lines) <= _LINES else [*lines[:_LINES], left_out(len(lines) - _LINES, "lines")]
-
-
-def _line(run: Sequence[Document]) -> str:
-    names = [node["name"] for node in run]
-    if inputs := run[0]["inputs"]:
-        reading = one_line(f"{names[0]} reads {', '.join(inputs)}")
-        return " → ".join([reading, *filter(None, [nodes_label(names[1:], " → ")])])
-    return nodes_label(names, " → ")

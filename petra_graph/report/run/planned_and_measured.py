@@ -44,7 +44,7 @@ class StageSeconds:
         )
 
     def each(self, verb: str) -> float | None:
-        """Return the mean seconds of an operation; None where it was not measured."""
+        """Return the mean seconds of an operation; None if it was not measured."""
         return self.seconds[verb] / self.operations[verb] if self.operations.get(verb) else None
 
     @property
@@ -60,16 +60,15 @@ class StageSeconds:
 
 
 def processes_of(summary: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
-    """Return the processes' figures in a summary; () where the run did not come to its end."""
+    """Return the processes' figures in a summary; () if the run did not come to its end."""
     found: Sequence[Mapping[str, Any]] = (summary.get("measured") or {}).get("processes", ())
     return found
 
 
 def stage_tables(plan: Document, summary: Mapping[str, Any]) -> Iterator[tuple[str, list[Column]]]:
     """Yield the stages as planned, and their operations' seconds as planned and measured: a title and columns each."""
-    stages, processes = plan["stages"], processes_of(summary)
+    stages = plan["stages"]
     index = text_column("stage", [stage["index"] for stage in stages])
-    totals = [stage["bytes"]["total"] for stage in stages]
     yield (
         "as planned",
         [
@@ -79,61 +78,51 @@ def stage_tables(plan: Document, summary: Mapping[str, Any]) -> Iterator[tuple[s
             text_column("depth", [stage["depth"] for stage in stages]),
             text_column("staleness\nupdates", [stage["staleness"] for stage in stages], write=units.number),
             number_column("parameters", units.COUNT_WORDS, [stage["parameters"] for stage in stages]),
-            number_column("memory", units.BINARY, totals),
+            number_column("memory", units.BINARY, [stage["bytes"]["total"] for stage in stages]),
         ],
     )
-    found = [StageSeconds.of(stage["index"], processes) for stage in stages]
-    if any(each.seconds for each in found):
-        yield "planned and measured", [index, *_seconds(stages, found), *_rates(plan, found)]
+    found = [StageSeconds.of(stage["index"], processes_of(summary)) for stage in stages]
+    if not any(each.seconds for each in found):
+        return
 
-
-def _seconds(stages: Sequence[Document], found: Sequence[StageSeconds]) -> Iterator[Column]:
     planned = {verb: [stage["seconds"][verb] for stage in stages] for verb in ("forward", "backward")}
     measured = {verb: [each.each(verb) for each in found] for verb in _VERBS}
     every = [value for values in (*planned.values(), *measured.values()) for value in values if value is not None]
-    unit = units.SECONDS.column(every)
+    unit = units.SECONDS.column(every)  # numbers that are compared have one unit
+    columns = [index]
     for verb in _VERBS:
         if verb in planned:
-            yield number_column(f"{verb}\nplanned", units.SECONDS, planned[verb], unit=unit)
-        yield number_column(f"{verb}\nmeasured", units.SECONDS, measured[verb], unit=unit)
-
-
-def _rates(plan: Document, found: Sequence[StageSeconds]) -> Iterator[Column]:
-    yield text_column("busy\nmeasured", [each.busy for each in found], write=units.percent)
-    yield text_column(
-        "samples in a\nbusy second", [each.rate(plan["micro_batch"]) for each in found], write=units.PLAIN.text
-    )
+            columns.append(number_column(f"{verb}\nplanned", units.SECONDS, planned[verb], unit=unit))
+        columns.append(number_column(f"{verb}\nmeasured", units.SECONDS, measured[verb], unit=unit))
+    rates = [each.rate(plan["micro_batch"]) for each in found]
+    columns.append(text_column("busy\nmeasured", [each.busy for each in found], write=units.percent))
+    columns.append(text_column("samples in a\nbusy second", rates, write=units.PLAIN.text))
+    yield "planned and measured", columns
 
 
 def process_columns(plan: Document | None, summary: Mapping[str, Any]) -> list[Column] | None:
-    """Return each process's memory as planned and measured; None where nothing was measured."""
+    """Return each process's memory as planned and measured; None if nothing was measured."""
     processes = processes_of(summary)
     if not processes:
         return None
     hosted = [[stage["stage"] for stage in process["stages"]] for process in processes]
     sizes = {stage["index"]: stage["bytes"]["total"] for stage in plan["stages"]} if plan else {}
-    planned = [sum(sizes[index] for index in own if index in sizes) or None for own in hosted]
-    peaks = [process["peak_bytes"] for process in processes]
-    before = [process["peak_bytes_before"] for process in processes]
-    grown = [peak - start for peak, start in zip(peaks, before, strict=True)]
-    devices = [process["cuda_peak_bytes"] for process in processes]
-    columns = [
+    memory = {"planned\nfor its stages": [sum(sizes.get(index, 0) for index in own) or None for own in hosted]}
+    if any(process["cuda_peak_bytes"] for process in processes):
+        memory["CUDA peak\nmeasured"] = [sum(one["cuda_peak_bytes"].values()) or None for one in processes]
+    memory["growth since before\nits stages were built"] = [
+        process["peak_bytes"] - process["peak_bytes_before"] for process in processes
+    ]
+    memory["peak of the\nwhole process"] = [process["peak_bytes"] for process in processes]
+    return [
         text_column("process", [process["rank"] for process in processes]),
         name_column("stages", map(ranges_label, hosted), _NODES_WIDTH),
-        _bytes("planned\nfor its stages", planned),
+        *(text_column(head, values, write=units.memory) for head, values in memory.items()),
     ]
-    if any(devices):
-        columns.append(_bytes("CUDA peak\nmeasured", [sum(of_process.values()) or None for of_process in devices]))
-    grown_head = "growth since before\nits stages were built"
-    return [*columns, _bytes(grown_head, grown), _bytes("peak of the\nwhole process", peaks)]
-
-
-def _bytes(head: str, values: Sequence[int | None]) -> Column:
-    return text_column(head, values, write=units.memory)
 
 
 def compared(plan: Document, processes: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Return each stage's seconds, and each process's bytes, as planned and as measured, as JSON; null where nothing was measured."""
+    """Return each stage's seconds, and each process's bytes, as planned and as measured, as JSON; null if nothing was measured."""
     stages = []
     for stage in plan["stages"]:
         found, planned = StageSeconds.of(stage["index"], processes), stage["seconds"]
@@ -151,6 +140,6 @@ def compared(plan: Document, processes: Sequence[Mapping[str, Any]]) -> dict[str
 
 def comparison_text(plan: Document, summary: Mapping[str, Any]) -> str:
     """Write each stage's seconds and each process's memory, as planned and as measured, as text."""
-    measured = [columns for _, columns in list(stage_tables(plan, summary))[1:]]
-    measured += [columns] if (columns := process_columns(plan, summary)) else []
-    return render((part for columns in measured for part in (Text(), table(columns))), width=_ANY_WIDTH, colour=False)
+    tables = [columns for title, columns in stage_tables(plan, summary) if title != "as planned"]
+    tables += [columns] if (columns := process_columns(plan, summary)) else []
+    return render((part for columns in tables for part in (Text(), table(columns))), width=_ANY_WIDTH, colour=False)

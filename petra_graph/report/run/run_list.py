@@ -17,7 +17,7 @@ from petra_graph.record.run_directory import is_locked
 from petra_graph.record.run_folders import began, is_swept, run_directories
 from petra_graph.record.run_history import read_history
 from petra_graph.report.metric_text import metric_text
-from petra_graph.report.run.run_groups import differing, flat, in_words
+from petra_graph.report.run.spec_differences import find_differences, flatten, in_words
 from petra_graph.spec.overrides import Condition, parse_overrides
 from petra_graph.units import age, plural
 
@@ -41,8 +41,8 @@ def run_records(
         SpecError: the folder does not exist, or no run there has such a key.
     """
     now = now or datetime.now(UTC)
-    found = _chosen({directory: _read(directory) for directory in run_directories(folder)}, where)
-    records = [_record(directory, run, now) for directory, run in found.items()]
+    found = _choose({directory: _read(directory) for directory in run_directories(folder)}, where)
+    records = [_make_record(directory, run, now) for directory, run in found.items()]
     _add_differences(records, [run for run in found.values() if isinstance(run, RecordedRun)])
     records.sort(key=lambda record: (record["age_seconds"], record["run"]))
     if order == "metric":
@@ -62,7 +62,7 @@ def _read(directory: Path) -> RecordedRun | Exception:
         return error
 
 
-def _chosen(
+def _choose(
     found: Mapping[Path, RecordedRun | Exception], where: Iterable[str]
 ) -> Mapping[Path, RecordedRun | Exception]:
     """Return the runs that meet all conditions.
@@ -91,7 +91,7 @@ def _chosen(
 def _values(directory: Path, run: RecordedRun | Exception) -> Mapping[str, Any]:
     if isinstance(run, Exception):
         return {"status": "running" if is_locked(directory) else "damaged"}
-    return {**dict(flat(run.resolved)), "status": run.status}
+    return {**dict(flatten(run.resolved)), "status": run.status}
 
 
 def _add_differences(records: Sequence[dict[str, Any]], runs: Sequence[RecordedRun]) -> None:
@@ -101,14 +101,14 @@ def _add_differences(records: Sequence[dict[str, Any]], runs: Sequence[RecordedR
         by_name.setdefault(run.name, []).append(run)
     own: dict[str, dict[str, str]] = {}
     for alike in by_name.values():
-        rows = differing([run.resolved for run in alike], _NOT_SHOWN)
+        rows = find_differences([run.resolved for run in alike], _NOT_SHOWN)
         for place, run in enumerate(alike):
             own[str(run.directory)] = {key: values[place] for key, values in rows.items()}
     for record in records:
         record["differs"] = own.get(record["directory"], {})
 
 
-def _record(directory: Path, run: RecordedRun | Exception, now: datetime) -> dict[str, Any]:
+def _make_record(directory: Path, run: RecordedRun | Exception, now: datetime) -> dict[str, Any]:
     start = began(directory)
     name = "/".join(directory.parts[-3:-1]) if is_swept(directory) else directory.name
     record: dict[str, Any] = {"run": name, "directory": str(directory), "name": None, "status": "damaged"}
@@ -127,37 +127,26 @@ def _record(directory: Path, run: RecordedRun | Exception, now: datetime) -> dic
 
 
 def _row(record: dict[str, Any]) -> Sequence[str]:
-    best, epochs = record["best"], record["epochs"]
+    best, value = record["best"], "-"
+    if best is not None:
+        value = metric_text(best["metric"], best["value"], scales_in(record["metrics"])).removeprefix("test/")
+    differs = in_words({key: [one] for key, one in record["differs"].items() if not key.startswith("graph.")})
+    if any(key.startswith("graph.") for key in record["differs"]):
+        differs.append("another network")
+    more = [
+        ", ".join(differs),
+        "changed when resumed" if record["changed"] else "",
+        plural(len(record["checkpoints"]), "checkpoint") if record["checkpoints"] else "",
+        (record["problem"] or "").partition("\n")[0],
+    ]
     return (
         record["run"],
         record["status"],
-        "-" if epochs is None else f"{epochs}/{record['planned_epochs']}",
-        "-"
-        if best is None
-        else metric_text(best["metric"], best["value"], scales_in(record["metrics"])).removeprefix("test/"),
+        "-" if record["epochs"] is None else f"{record['epochs']}/{record['planned_epochs']}",
+        value,
         age(record["age_seconds"]),
-        "; ".join(
-            filter(
-                None,
-                [
-                    _differs(record["differs"]),
-                    "changed when resumed" * bool(record["changed"]),
-                    _saved(record),
-                    (record["problem"] or "").partition("\n")[0],
-                ],
-            )
-        ),
+        "; ".join(filter(None, more)),
     )
-
-
-def _differs(values: Mapping[str, str]) -> str:
-    words = in_words({key: [value] for key, value in values.items() if not key.startswith("graph.")})
-    others = any(key.startswith("graph.") for key in values)
-    return ", ".join([*words, *["another network"] * others])
-
-
-def _saved(record: Mapping[str, Any]) -> str:
-    return plural(len(record["checkpoints"]), "checkpoint") if record["checkpoints"] else ""
 
 
 def _rank(record: dict[str, Any]) -> tuple[str, float]:

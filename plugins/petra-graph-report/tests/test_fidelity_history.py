@@ -6,7 +6,7 @@ import json
 
 import pytest
 from petra_graph_report.fidelity_figures import _by_stage, draw_over_stages, draw_over_training, report_fidelity
-from petra_graph_report.fidelity_history import Point, fidelity_history, smoothed
+from petra_graph_report.fidelity_history import Point, fidelity_history, smooth
 from PIL import Image
 
 from petra_graph.errors import SpecError
@@ -110,9 +110,9 @@ def test_epochs_to_look_at(history, epochs, drops, chosen):
 
 def test_rolling_means():
     points = [Point(epoch=1, at=0.0, value=value) for value in (0.0, 3.0, 6.0, 0.0)]
-    assert smoothed(points, 1) == [0.0, 3.0, 6.0, 0.0]
-    assert smoothed(points, 3) == [1.5, 3.0, 3.0, 3.0]
-    assert smoothed(points, 2) == [1.5, 4.5, 3.0, 0.0]
+    assert smooth(points, 1) == [0.0, 3.0, 6.0, 0.0]
+    assert smooth(points, 3) == [1.5, 3.0, 3.0, 3.0]
+    assert smooth(points, 2) == [1.5, 4.5, 3.0, 0.0]
 
 
 def test_numbers(history, tmp_path):

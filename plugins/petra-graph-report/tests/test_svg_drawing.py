@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from petra_graph_report.svg_drawing import drawn, fill_boxes, inks
+from petra_graph_report.svg_drawing import draw_svg, fill_boxes, inks
 
 from tests.support.html_page import Page
 
@@ -15,7 +15,7 @@ def of(text: str, label: str = "a drawing"):
         axis.text(0.5, 0.5, text, color=inks()["soft"])
         fill_boxes(axis, [(0, 0, 0.2, 0.2), (0.4, 0, 0.2, 0.2)], inks()["forward"])
 
-    return drawn(draw, 200, 100, label)
+    return draw_svg(draw, 200, 100, label)
 
 
 def test_colours_are_the_pages():

@@ -12,7 +12,7 @@ from petra_graph.registry import discovery, registry
 from petra_graph.training.training_run import run
 from tests.support.runs import SPEC, only_run
 
-INSTALL = "install petra-graph-studies: in a clone of petra-graph, `pip install ./plugins/petra-graph-studies`"
+INSTALL = "install petra-graph-studies: in a clone of petra-graph, `pip install ./plugins/petra-graph-report ./plugins/petra-graph-studies`"
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ from attrs import frozen
 from markupsafe import Markup
 
 from petra_graph.units import Units, bounded, one_line
-from petra_graph_report.svg_drawing import SIZE, drawn, fill_boxes, inks
+from petra_graph_report.svg_drawing import SIZE, draw_svg, fill_boxes, inks
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -95,7 +95,7 @@ def bars(rows: Sequence[Bar], units: Units, label: str, widest: float = 640.0) -
             if row.limit is not None and row.limit <= span:
                 axis.plot([row.limit / size] * 2, [at - 0.5, at + 0.5], color=inks()["bad"], linewidth=2, clip_on=False)
 
-    return drawn(draw, left + widest + right, height, label)
+    return draw_svg(draw, left + widest + right, height, label)
 
 
 def _fill(axis: Axes, rows: Sequence[Bar], size: float) -> None:

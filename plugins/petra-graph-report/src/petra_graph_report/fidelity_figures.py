@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from petra_graph.record.run_directory import write_whole
-from petra_graph_report.fidelity_history import FidelityHistory, fidelity_history, smoothed
+from petra_graph_report.fidelity_history import FidelityHistory, fidelity_history, smooth
 
 _DELAYED, _END_TO_END, _BOTH = "#1b6ca8", "#c8553d", "#7d7d7d"
 _COLOURS = "plasma"
@@ -80,7 +80,7 @@ def draw_over_training(history: FidelityHistory, path: Path) -> None:
             for stage, points in history.points.get(quantity, {}).items():
                 times = [point.at for point in points]
                 faint = {"linewidth": 1.0, "alpha": 0.75} if dash == "--" else {"linewidth": 1.5}
-                axis.plot(times, smoothed(points, history.window), dash, color=colours[stage], **faint)
+                axis.plot(times, smooth(points, history.window), dash, color=colours[stage], **faint)
         _finish(axis, title)
         for epoch in history.drops:
             axis.axvline(epoch - 0.5 if history.averaged else epoch - 1, color="#999999", linewidth=0.8, linestyle=":")

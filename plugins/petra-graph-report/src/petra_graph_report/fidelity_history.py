@@ -135,7 +135,7 @@ def fidelity_history(run: Path) -> FidelityHistory:
     )
 
 
-def smoothed(points: Sequence[Point], window: int) -> list[float]:
+def smooth(points: Sequence[Point], window: int) -> list[float]:
     """Return the rolling mean of values over `window` points around each; over fewer at the ends."""
     before, after = (window - 1) // 2, window // 2
     values = [point.value for point in points]

@@ -14,7 +14,7 @@ from attrs import frozen
 from markupsafe import Markup
 
 from petra_graph.units import COUNTS, bounded, one_line, percent
-from petra_graph_report.svg_drawing import DASHES, SERIES, SIZE, drawn, inks
+from petra_graph_report.svg_drawing import DASHES, SERIES, SIZE, draw_svg, inks
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -90,7 +90,7 @@ class Chart:
                 labelspacing=(_LEGEND_LINE - SIZE * 1.2) / SIZE,
             )
 
-        return drawn(draw, _WIDTH, height, f"{self.title}: {', '.join(labels)}")
+        return draw_svg(draw, _WIDTH, height, f"{self.title}: {', '.join(labels)}")
 
     @property
     def notes(self) -> str:

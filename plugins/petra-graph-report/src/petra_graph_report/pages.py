@@ -33,12 +33,12 @@ class Part:
     lines: Sequence[str] = ()
 
 
-def rendered(template: str, **values: Any) -> str:
+def render_page(template: str, **values: Any) -> str:
     """Return a page; its texts are `values`, where drawings are markup."""
     return _environment().get_template(template).render(values)
 
 
-def rendered_parts(title: str, parts: Sequence[Part], **values: Any) -> str:
+def render_parts(title: str, parts: Sequence[Part], **values: Any) -> str:
     """Return the page of several plans or runs.
 
     Args:
@@ -48,7 +48,7 @@ def rendered_parts(title: str, parts: Sequence[Part], **values: Any) -> str:
     """
     held = [part for part in parts if part.drawings or part.charts or part.tables or part.lines]
     absent = {"about": "", "answers": (), "state": (), "assumptions": (), "predicted": False}
-    return rendered("several.html", title=title, parts=held, **(absent | values))
+    return render_page("several.html", title=title, parts=held, **(absent | values))
 
 
 @cache

@@ -39,7 +39,7 @@ def inks() -> Mapping[str, str]:
     return dict(re.findall(r"--([\w-]+): (#[0-9a-f]{6})", sheet.partition("@media")[0]))
 
 
-def drawn(draw: Callable[[Figure], None], width: float, height: float, label: str) -> Markup:
+def draw_svg(draw: Callable[[Figure], None], width: float, height: float, label: str) -> Markup:
     """Return what `draw` puts on a figure as an svg element.
 
     Args:

@@ -7,7 +7,7 @@ import os
 import re
 
 import pytest
-from petra_graph_report.run.run_curves import mean_over_runs, thinned
+from petra_graph_report.run.run_curves import mean_over_runs, thin_out
 from petra_graph_report.run.run_page import run_page
 from petra_graph_report.run.runs_page import runs_page
 
@@ -85,8 +85,8 @@ def test_curves_go_as_far_as_all_runs_of_a_group_came(saved_runs):
 
 def test_many_points_are_thinned_in_a_band():
     points = [(float(x), float(x % 2)) for x in range(10)]
-    assert thinned(points, 10) == (points, ())
-    means, band = thinned(points, 5)
+    assert thin_out(points, 10) == (points, ())
+    means, band = thin_out(points, 5)
     assert means == [(float(x), 0.5) for x in (1, 3, 5, 7, 9)]
     assert band[0] == (1.0, 0.0, 1.0)
 

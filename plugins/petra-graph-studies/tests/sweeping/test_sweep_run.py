@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from petra_graph_studies.sweeping.sweep_folder import Sweep
-from petra_graph_studies.sweeping.sweep_run import resumed
+from petra_graph_studies.sweeping.sweep_run import reopen_sweep
 
 import petra_graph as pg
 from petra_graph.cli.main import main
@@ -155,7 +155,7 @@ def test_ctrl_c_ends_all_runs_and_says_how_to_continue(spec):
     assert "Traceback" not in process.said
     directory = sweep_of().members[0].directory
     assert list((directory / "checkpoints").iterdir())
-    assert [resumed(folder).at_once, resumed(folder, 3).at_once] == [2, 3]
+    assert [reopen_sweep(folder).at_once, reopen_sweep(folder, 3).at_once] == [2, 3]
     (spec / "shared.toml").write_text(ENDLESS.replace("hidden = 12", "hidden = 11"))
     for name in (str(folder), "latest"):
         code, said = swept("run", "--resume", name)

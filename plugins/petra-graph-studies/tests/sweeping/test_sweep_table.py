@@ -7,11 +7,11 @@ import json
 import shutil
 
 import pytest
-from petra_graph_studies.sweeping import sweep_run
 from petra_graph_studies.sweeping.combinations import axes_of_texts, combinations, seed_axis
 from petra_graph_studies.sweeping.sweep_folder import Member, Sweep
 from petra_graph_studies.sweeping.sweep_progress import SweepProgress, progress_table
-from petra_graph_studies.sweeping.sweep_table import counts, sweep_table
+from petra_graph_studies.sweeping.sweep_table import count_statuses, sweep_table
+from rich.console import ConsoleDimensions
 
 from petra_graph.errors import SpecError
 from petra_graph.report.text_tables import render
@@ -78,10 +78,14 @@ def test_where_the_smallest_value_is_best(sweep):
 
 def test_what_a_terminal_shows_meanwhile(sweep):
     running = [sweep.members[4].folder]
-    rows = render([progress_table(sweep.members, running, 24)], width=80, colour=False).splitlines()
+    rows = render(
+        [progress_table(sweep.members, running, ConsoleDimensions(80, 24))], width=80, colour=False
+    ).splitlines()
     assert [row.split()[2] for row in rows[2:8]] == ["done", "waiting", "done", "done", "starting", "waiting"]
     assert rows[-1] == "6 runs: 3 done, 1 running, 2 waiting"
-    few = render([progress_table(sweep.members, running, 7)], width=80, colour=False).splitlines()
+    few = render(
+        [progress_table(sweep.members, running, ConsoleDimensions(80, 7))], width=80, colour=False
+    ).splitlines()
     assert [row.split(",")[0] for row in few[2:4]] == ["lr=0.3", "lr=0.1"], "what runs is shown before all others"
     assert few[-1].endswith("… 4 more")
 
@@ -108,7 +112,7 @@ def test_a_line_for_each_run_that_has_ended(sweep):
 
 
 def test_counts():
-    assert counts(["done", "waiting", "done"]) == "3 runs: 2 done, 1 waiting"
+    assert count_statuses(["done", "waiting", "done"]) == "3 runs: 2 done, 1 waiting"
 
 
 def test_a_sweep_is_read_as_it_was_written(sweep):
@@ -124,12 +128,3 @@ def test_a_sweep_that_is_damaged_or_none(sweep, here):
     (sweep.folder / "sweep.json").write_text('{"spec": "small.toml"}')
     with pytest.raises(SpecError, match=r"sweep\.json is damaged: .*working_directory"):
         Sweep.read(sweep.folder)
-
-
-def test_the_comparison_is_written_if_a_distribution_does_it(saved_run, tmp_path, monkeypatch):
-    page = tmp_path / sweep_run.PAGE
-    assert sweep_run._reported([str(saved_run)], page)["output"] == str(page)
-    page.unlink()
-    monkeypatch.setattr(sweep_run, "entries_of", lambda group: {})
-    assert sweep_run._reported([str(saved_run)], page) is None
-    assert not page.exists()

@@ -16,7 +16,7 @@ from petra_graph.report.plan.plan_comparison import comparison_of, method_names
 from petra_graph.units import bounded
 from petra_graph_report.bar_chart import Bar, bars
 from petra_graph_report.line_chart import Chart, Line
-from petra_graph_report.pages import Part, rendered_parts
+from petra_graph_report.pages import Part, render_parts
 from petra_graph_report.svg_drawing import inks
 
 _BAR_PIXELS = 380
@@ -33,7 +33,7 @@ def comparison_page(document: Document) -> str:
         Part(name="table", tables=found.tables),
         *(Part(name=title, lines=lines) for title, lines in found.notes),
     ]
-    return rendered_parts(found.title, parts, answers=found.answers, assumptions=found.assumptions, predicted=True)
+    return render_parts(found.title, parts, answers=found.answers, assumptions=found.assumptions, predicted=True)
 
 
 def _method_bars(document: Document) -> Iterator[tuple[str, Markup]]:

@@ -20,7 +20,7 @@ from markupsafe import Markup
 from petra_graph.program.plan_document import Document
 from petra_graph.units import bounded, memory, one_line
 from petra_graph_report.plan.plan_blocks import device_colours
-from petra_graph_report.svg_drawing import drawn, inks
+from petra_graph_report.svg_drawing import draw_svg, inks
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -97,7 +97,7 @@ def graph_drawing(document: Document) -> Markup:
         _draw_edges(axis, document, placed, width)
         _draw_boxes(axis, document, placed)
 
-    return drawn(draw, width, height, "graph of nodes")
+    return draw_svg(draw, width, height, "graph of nodes")
 
 
 def _draw_boxes(axis: Axes, document: Document, placed: Mapping[str, Position]) -> None:

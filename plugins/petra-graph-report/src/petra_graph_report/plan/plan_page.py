@@ -5,20 +5,26 @@ The page's own policy forbids fetching, so that a hostile name cannot make it fe
 
 from __future__ import annotations
 
+from petra_graph import units
 from petra_graph.program.plan_document import Document
 from petra_graph.report.plan.plan_answers import answers
 from petra_graph.report.plan.plan_contents import parts_held
 from petra_graph.report.plan.plan_tables import (
     device_columns,
-    edge_columns,
-    node_columns,
     stage_columns,
     title_lines,
     totals,
 )
-from petra_graph.report.text_tables import pair_columns
+from petra_graph.report.text_tables import (
+    Column,
+    direction_columns,
+    name_column,
+    number_column,
+    pair_columns,
+    text_column,
+)
 from petra_graph.units import one_line, plural
-from petra_graph_report.pages import rendered
+from petra_graph_report.pages import render_page
 from petra_graph_report.plan.comparison_page import comparison_page
 from petra_graph_report.plan.graph import graph_drawing
 from petra_graph_report.plan.plan_blocks import DEVICE_COLOURS, PART_COLOURS, device_colours
@@ -41,7 +47,7 @@ def plan_page(document: Document) -> str:
     repeat = len(devices) > len(DEVICE_COLOURS)
     shared = any(len(device["stages"]) > 1 for device in document["devices"])
     simulated = bool(document["timeline"])
-    return rendered(
+    return render_page(
         "plan.html",
         name=name,
         network=network.removeprefix(f"{name}: "),
@@ -62,8 +68,8 @@ def plan_page(document: Document) -> str:
         tables=[
             ("Stages", stage_columns(document, _WIDE), True),
             ("Devices", device_columns(document, _WIDE, bar_cells=0), True),
-            ("Nodes", node_columns(document, _WIDE), False),
-            ("Edges", edge_columns(document, _WIDE), False),
+            ("Nodes", _node_columns(document), False),
+            ("Edges", _edge_columns(document), False),
         ],
     )
 
@@ -71,3 +77,33 @@ def plan_page(document: Document) -> str:
 def part_legend(document: Document) -> list[tuple[str, str]]:
     """Return the parts of memory that any stage has, with their colours."""
     return [(part.name, PART_COLOURS[part.key]) for part in parts_held(stage["bytes"] for stage in document["stages"])]
+
+
+def _node_columns(document: Document) -> list[Column]:
+    """Return a node's kind, block and stage, its inputs and outputs, its parameters and its work."""
+    nodes = document["nodes"]
+    shapes = [", ".join("x".join(map(str, shape)) for shape in node["outputs"]) for node in nodes]
+    return [
+        name_column("node", (node["name"] for node in nodes), _WIDE),
+        name_column("kind", (node["kind"] for node in nodes), _WIDE),
+        name_column("block", (node["block"] for node in nodes), _WIDE),
+        text_column("stage", (node["stage"] for node in nodes)),
+        text_column("keeps", (node.get("keeps") for node in nodes)),
+        name_column("reads", (", ".join(node["inputs"]) for node in nodes), _WIDE),
+        name_column("outputs", shapes, _WIDE),
+        number_column("parameters", units.COUNT_WORDS, [node["parameters"] for node in nodes]),
+        *direction_columns("{}", units.FLOPS, [node["flops"] for node in nodes]),
+    ]
+
+
+def _edge_columns(document: Document) -> list[Column]:
+    """Return an edge's ends, the bytes of a micro-batch, and its channel's capacity and transport."""
+    edges = document["edges"]
+    return [
+        name_column("from", (edge["producer"] for edge in edges), _WIDE),
+        name_column("to", (edge["consumer"] for edge in edges), _WIDE),
+        *direction_columns("{}", units.BINARY, edges, keys="{}_bytes"),
+        name_column("between stages", ("yes" if edge["cut"] else "no" for edge in edges), _WIDE),
+        text_column("capacity", (edge["capacity"] for edge in edges)),
+        text_column("transport", (edge.get("transport") for edge in edges)),
+    ]

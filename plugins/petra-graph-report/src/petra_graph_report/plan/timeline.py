@@ -18,7 +18,7 @@ from petra_graph.report.plan.short_labels import nodes_label, ranges_label, runs
 from petra_graph.units import BINARY, noun, seconds
 from petra_graph_report.bar_chart import LETTER, MANY, Bar, bars, row_names
 from petra_graph_report.plan.plan_blocks import PART_COLOURS, block_label, end_of, overlapping
-from petra_graph_report.svg_drawing import drawn, fill_boxes, inks
+from petra_graph_report.svg_drawing import draw_svg, fill_boxes, inks
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -121,21 +121,21 @@ def _timeline(document: Document, span: tuple[float, float], width: float, row: 
                 shown = [one for one in mine if one["end"] > start and one["start"] < end]
                 low = at + 0.04 + (0.46 if halves and verb != "forward" else 0)
                 tall = 0.92 / (1 + halves)
-                found = _joined(shown, _JOINED * pixel) if joined else _spans(shown)
+                found = _join(shown, _JOINED * pixel) if joined else _spans(shown)
                 boxes += [(x, low, max(to, x + 0.5 * pixel) - x, tall) for x, to in _within(found, span)]
                 if labelled and verb != "update" and row * tall >= _SIZE:
                     _write(axis, shown, span, low + tall / 2, pixel)
             fill_boxes(axis, boxes, inks()[verb], "none" if joined else inks()["ground"])
 
     label = f"timeline from {seconds(start)} to {seconds(end)}"
-    return drawn(draw, left + width + right, height, label)
+    return draw_svg(draw, left + width + right, height, label)
 
 
 def _spans(blocks: Iterable[Document]) -> list[tuple[float, float]]:
     return [(block["start"], block["end"]) for block in blocks]
 
 
-def _joined(blocks: Iterable[Document], gap: float) -> list[tuple[float, float]]:
+def _join(blocks: Iterable[Document], gap: float) -> list[tuple[float, float]]:
     """Return the spans of blocks, those with less than `gap` between them as one."""
     found = runs(_spans(blocks), lambda span, after: after[0] - span[1] < gap)
     return [(run[0][0], run[-1][1]) for run in found]

@@ -32,7 +32,7 @@ def report_runs(names: Sequence[str], output: Path | None = None) -> dict[str, A
         SpecError: one is not a run's directory, or is damaged; the error has all problems.
         RunFailed: the file cannot be written.
     """
-    directories = {path.resolve(): path for name in names for path in _named(name)}
+    directories = {path.resolve(): path for name in names for path in _find_directories(name)}
     runs, problems = list[RecordedRun](), list[Problem]()
     for directory in directories.values():
         try:
@@ -49,7 +49,7 @@ def report_runs(names: Sequence[str], output: Path | None = None) -> dict[str, A
     return record if single is not None else record | runs_record(runs)
 
 
-def _named(name: str) -> list[Path]:
+def _find_directories(name: str) -> list[Path]:
     path = find_run(name)
     return (run_directories(path) if is_sweep(path) else []) or [path]
 

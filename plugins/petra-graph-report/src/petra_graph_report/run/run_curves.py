@@ -13,8 +13,8 @@ from statistics import fmean
 from petra_graph.record.metrics import quantity_and_stage
 from petra_graph.record.recorded_run import Point, RecordedRun
 from petra_graph.report.metric_text import is_share
-from petra_graph.report.run.run_groups import RunGroup
 from petra_graph_report.line_chart import Chart, Line, Values
+from petra_graph_report.run.run_groups import RunGroup
 
 _MOST_POINTS = 300
 _DECADES = 30.0
@@ -28,7 +28,7 @@ def run_charts(run: RecordedRun) -> list[Chart]:
     """Return the charts of one run: its means over epochs, and its micro-batches."""
     one = [RunGroup(name="", runs=[run])]
     charts = [_over_epochs(name, [*_parts(one, name)], is_share(name, run.scales)) for name in _metrics([run])]
-    return _drawable([*charts, *(_over_steps(run, name) for name in STEPS), _throughput(one)])
+    return _leave_out_empty([*charts, *(_over_steps(run, name) for name in STEPS), _throughput(one)])
 
 
 def comparison_charts(groups: Sequence[RunGroup]) -> list[Chart]:
@@ -40,7 +40,7 @@ def comparison_charts(groups: Sequence[RunGroup]) -> list[Chart]:
         for part in ("test", "train")
     ]
     rates = _over_epochs("learning rate", _lines(groups, "learning_rate"), share=False)
-    return _drawable([*charts, rates, _throughput(groups)])
+    return _leave_out_empty([*charts, rates, _throughput(groups)])
 
 
 def probe_charts(run: RecordedRun) -> list[Chart]:
@@ -64,7 +64,7 @@ def probe_charts(run: RecordedRun) -> list[Chart]:
         charts.append(Chart(title=title, lines=over_time, x_name="epoch", note=note, logarithmic_from=decades))
         note = "each stage's mean over the latest epoch"
         charts.append(Chart(title=f"{title}, by stage", lines=by_stage, x_name="stage", note=note))
-    return _drawable(charts)
+    return _leave_out_empty(charts)
 
 
 def by_epoch(points: Iterable[Point]) -> Mapping[int, float]:
@@ -119,14 +119,14 @@ def _over_steps(run: RecordedRun, metric: str) -> Chart:
     points = [(point.step, point.value) for point in run.metrics.get(metric, ())]
     if not points and metric == "train/learning_rate":
         points = [(point.step, point.value) for point in run.metrics.get("learning_rate", ())]
-    drawn, band = thinned(points)
+    drawn, band = thin_out(points)
     note = f"means of {-(-len(points) // _MOST_POINTS)} records; band: least to largest" if band else ""
     title = metric.partition("/")[2].replace("_", " ").replace("micro batch", "micro-batch")
     lines = [Line(name="", points=drawn, band=band)]
     return Chart(title=title, lines=lines, x_name="micro-batch", note=note, logarithmic_from=_decades(title))
 
 
-def thinned(points: Values, most: int = _MOST_POINTS) -> tuple[Values, Sequence[tuple[float, float, float]]]:
+def thin_out(points: Values, most: int = _MOST_POINTS) -> tuple[Values, Sequence[tuple[float, float, float]]]:
     """Return at most this number of points, each the mean of consecutive ones, and the band from their least to their largest."""
     if len(points) <= most:
         return points, ()
@@ -164,6 +164,6 @@ def _epoch_means(points: Iterable[Point]) -> Mapping[int, float]:
     return {epoch: fmean(point.value for point in each) for epoch, each in grouped}
 
 
-def _drawable(charts: Iterable[Chart]) -> list[Chart]:
+def _leave_out_empty(charts: Iterable[Chart]) -> list[Chart]:
     """Return the charts that have at least one point."""
     return [chart for chart in charts if any(line.points for line in chart.lines)]

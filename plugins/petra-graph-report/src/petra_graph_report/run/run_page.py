@@ -18,7 +18,7 @@ from petra_graph.report.run.planned_and_measured import process_columns, process
 from petra_graph.report.text_tables import Column, pair_columns, text_column
 from petra_graph.spec.regular_file import read_regular
 from petra_graph.units import NOTHING, PLAIN, duration, memory, one_line, percent, plural
-from petra_graph_report.pages import rendered
+from petra_graph_report.pages import render_page
 from petra_graph_report.plan.plan_page import part_legend
 from petra_graph_report.plan.timeline import full_timeline, stage_bars
 from petra_graph_report.run.measured_stages import measured_tables, stage_charts, stage_seconds
@@ -34,10 +34,10 @@ def run_page(run: RecordedRun) -> str:
     Raises:
         SpecError: a file of the run is damaged.
     """
-    plan = plan_of(run.directory)
+    plan = read_plan(run.directory)
     network, training = title_lines(plan) if plan else ("", "")
     name = one_line(run.name)
-    return rendered(
+    return render_page(
         "run.html",
         name=name,
         directory=str(run.directory),
@@ -69,7 +69,7 @@ def run_page(run: RecordedRun) -> str:
     )
 
 
-def plan_of(directory: Path) -> Document | None:
+def read_plan(directory: Path) -> Document | None:
     """Return the plan of a run, with the ticks of its timeline that were kept; None where it was not planned.
 
     Raises:

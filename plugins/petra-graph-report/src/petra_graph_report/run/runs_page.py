@@ -10,11 +10,11 @@ import attrs
 from petra_graph.record.recorded_run import RecordedRun
 from petra_graph.report.metric_text import final_metrics, metric_text
 from petra_graph.report.plan.short_labels import schedule_label
-from petra_graph.report.run.run_groups import RunGroup, Spread, best, differences, final, grouped
 from petra_graph.report.text_tables import Column, name_column, text_column
 from petra_graph.units import NOTHING, PLAIN, plural
-from petra_graph_report.pages import Part, rendered_parts
+from petra_graph_report.pages import Part, render_parts
 from petra_graph_report.run.run_curves import comparison_charts
+from petra_graph_report.run.run_groups import RunGroup, Spread, best_spread, differences, final_spread, group_runs
 
 _NOT_DONE = ("running", "failed", "killed", "interrupted")
 _SPREAD = (
@@ -29,7 +29,7 @@ _VALUE = 48
 
 def runs_page(runs: Sequence[RecordedRun]) -> str:
     """Write several runs as one page."""
-    groups = grouped(runs)
+    groups = group_runs(runs)
     differing = _differing(groups)
     several = any(len(group.runs) > 1 for group in groups)
     parts = [
@@ -42,22 +42,24 @@ def runs_page(runs: Sequence[RecordedRun]) -> str:
         Part(name="runs", tables=[("", _runs(groups))]),
     ]
     title = f"{plural(len(runs), 'run')} in {plural(len(groups), 'group')}"
-    return rendered_parts(title, parts, about="Runs of one group differ in their seed alone.", state=_under_way(runs))
+    return render_parts(title, parts, about="Runs of one group differ in their seed alone.", state=_under_way(runs))
 
 
 def runs_record(runs: Sequence[RecordedRun]) -> dict[str, Any]:
     """Return the comparison as JSON."""
-    groups = grouped(runs)
+    groups = group_runs(runs)
     return {
         "groups": [
             {
                 "group": group.name,
                 "runs": [str(run.directory) for run in group.runs],
-                "best": None if (found := best(group)) is None else {"metric": found[0], **attrs.asdict(found[1])},
+                "best": None
+                if (found := best_spread(group)) is None
+                else {"metric": found[0], **attrs.asdict(found[1])},
                 "final": {
                     metric: attrs.asdict(spread)
                     for metric in _final_metrics(group.runs)
-                    if (spread := final(group, metric))
+                    if (spread := final_spread(group, metric))
                 },
             }
             for group in groups
@@ -81,7 +83,7 @@ def _under_way(runs: Sequence[RecordedRun]) -> list[str]:
 
 def _groups(groups: Sequence[RunGroup]) -> list[Column]:
     metrics = _final_metrics([run for group in groups for run in group.runs])
-    found = [best(group) for group in groups]
+    found = [best_spread(group) for group in groups]
     judged = {each[0] for each in found if each}
     head = f"best {judged.pop()}" if len(judged) == 1 else "best"
     columns = [
@@ -92,7 +94,7 @@ def _groups(groups: Sequence[RunGroup]) -> list[Column]:
         text_column(head, [each and each[1].text(each[0], of.scales) for of, each in zip(groups, found, strict=True)]),
     ]
     for metric in metrics:
-        cells = [(spread := final(group, metric)) and spread.text(metric, group.scales) for group in groups]
+        cells = [(spread := final_spread(group, metric)) and spread.text(metric, group.scales) for group in groups]
         columns.append(text_column(f"final {metric}", cells))
     rates = [[run.rate for run in group.runs if run.rate] for group in groups]
     texts = [Spread.of(each).text("") if each else None for each in rates]

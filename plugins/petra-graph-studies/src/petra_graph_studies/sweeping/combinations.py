@@ -17,7 +17,7 @@ from typing import Any
 from attrs import evolve, frozen
 
 from petra_graph.errors import Problem, SpecError, Where, kind_of, shown
-from petra_graph.report.run.run_groups import in_words
+from petra_graph.report.run.spec_differences import in_words
 from petra_graph.spec.overrides import Override, assignments, parse_override
 
 _SEED = ("run", "seed")
@@ -78,9 +78,9 @@ def axes_of_texts(texts: Iterable[str], kind: type[Swept] = Swept) -> list[Axis]
     axes, problems = list[Axis](), list[Problem]()
     for text in texts:
         key, _, values = text.partition("=")
-        written = [kind(f"{key}={value}") for value in _parted(values)] if "=" in text else [kind(text)]
+        written = [kind(f"{key}={value}") for value in _split_values(values)] if "=" in text else [kind(text)]
         try:
-            axes.append(_axis(f"{kind.option} {text}", written))
+            axes.append(_make_axis(f"{kind.option} {text}", written))
         except SpecError as error:
             problems += error.problems
     if problems:
@@ -99,14 +99,14 @@ def axes_of_values(values: Mapping[str, Sequence[Any]]) -> list[Axis]:
         if not isinstance(several, Sequence) or isinstance(several, str) or not several:
             raise TypeError(f"the values of {key!r} are a list of at least one (got {kind_of(several)})")
     return [
-        _axis(f'values["{key}"]', [text for value in several for text in assignments({key: value})])
+        _make_axis(f'values["{key}"]', [text for value in several for text in assignments({key: value})])
         for key, several in values.items()
     ]
 
 
 def seed_axis(first: int, seeds: int) -> Axis:
     """Return the axis of the seeds first, first + 1, ..., first + seeds - 1."""
-    axis = _axis(f"--seeds {seeds}", [Swept(f"run.seed={first + place}") for place in range(seeds)])
+    axis = _make_axis(f"--seeds {seeds}", [Swept(f"run.seed={first + place}") for place in range(seeds)])
     return evolve(axis, continues=True)
 
 
@@ -124,9 +124,11 @@ def combinations(axes: Sequence[Axis], fixed: Iterable[str] = ()) -> list[Combin
         raise SpecError(problems)
     chosen = list(product(*(axis.values for axis in axes)))
     groups: dict[tuple[str, ...], int] = {}
-    names = _words(axes, chosen)
+    names = _name_combinations(axes, chosen)
     bare = [place for place, axis in enumerate(axes) if axis.keys != _SEED]
-    group_names = _words([axes[place] for place in bare], [[values[place] for place in bare] for values in chosen])
+    group_names = _name_combinations(
+        [axes[place] for place in bare], [[values[place] for place in bare] for values in chosen]
+    )
     found = []
     for place, (values, words, group_words) in enumerate(zip(chosen, names, group_names, strict=True), start=1):
         of_group = tuple(value.text for value in values if value.keys != _SEED)
@@ -143,7 +145,7 @@ def combinations(axes: Sequence[Axis], fixed: Iterable[str] = ()) -> list[Combin
     return found
 
 
-def _axis(given: str, texts: Iterable[str]) -> Axis:
+def _make_axis(given: str, texts: Iterable[str]) -> Axis:
     values: list[Override] = []
     for text in texts:
         try:
@@ -156,7 +158,7 @@ def _axis(given: str, texts: Iterable[str]) -> Axis:
     return Axis(given=given, values=tuple(values))
 
 
-def _parted(text: str) -> list[str]:
+def _split_values(text: str) -> list[str]:
     """Part values at the commas that are in no quotes, list or table."""
     parts, depth, begin = [], 0, 0
     for token in re.finditer(r'"(?:\\.|[^"\\])*"|\'[^\']*\'|[\[\]{},]', text):
@@ -186,6 +188,6 @@ def _at(given: str, message: str, hint: str) -> Problem:
     return Problem(message=message, hint=hint, where=Where(file=given))
 
 
-def _words(axes: Sequence[Axis], chosen: Sequence[Sequence[Override]]) -> list[str]:
+def _name_combinations(axes: Sequence[Axis], chosen: Sequence[Sequence[Override]]) -> list[str]:
     rows = {".".join(axis.keys): [shown(values[at].value) for values in chosen] for at, axis in enumerate(axes)}
     return in_words(rows) if rows else [""] * len(chosen)

@@ -60,13 +60,13 @@ def prepare_groups(
     groups = [list(members) for _, members in groupby(combinations, lambda one: one.group)]
     for first, *others in groups:
         try:
-            prepared.append(_prepared(given, overrides, first, processes))
+            prepared.append(_prepare_group(given, overrides, first, processes))
         except (SpecError, PluginError, NoFeasiblePlan) as error:
             found.append((first, error))
         loaded = [(other, load(given, [*overrides, *other.overrides])) for other in others]
         found += [(other, SpecError(one.problems)) for other, one in loaded if one.problems]
     if found:
-        raise _all_problems(found, len(groups))
+        raise _gather_problems(found, len(groups))
     _refuse_the_same([first for first, *_ in groups], prepared)
     return prepared
 
@@ -76,7 +76,7 @@ def identity(spec: Spec) -> str:
     return dump(evolve(spec, name="run", run=evolve(spec.run, directory="runs")))
 
 
-def _prepared(given: Given, overrides: Sequence[str], first: Combination, processes: int) -> PreparedGroup:
+def _prepare_group(given: Given, overrides: Sequence[str], first: Combination, processes: int) -> PreparedGroup:
     ready = prepare(given, [*overrides, *first.overrides], processes)
     spec = resolved(ready)
     of_any_seed = identity(evolve(spec, run=evolve(spec.run, seed=0)))
@@ -91,7 +91,7 @@ def _prepared(given: Given, overrides: Sequence[str], first: Combination, proces
     )
 
 
-def _all_problems(found: Sequence[tuple[Combination, PetraGraphError]], groups: int) -> PetraGraphError:
+def _gather_problems(found: Sequence[tuple[Combination, PetraGraphError]], groups: int) -> PetraGraphError:
     """Return one error with every problem once, and with the swept values that have it where not all have."""
     having: dict[Problem, list[Combination]] = {}
     for combination, error in found:

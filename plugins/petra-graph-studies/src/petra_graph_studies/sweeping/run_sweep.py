@@ -3,22 +3,20 @@
 from __future__ import annotations
 
 import os
-import shutil
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 
 import click
 
-from petra_graph.cli.options_and_output import ANY_WIDTH, echo, print_json, print_table
+from petra_graph.cli.options_and_output import echo, output_width, print_json, print_table
 from petra_graph.errors import RunFailed
 from petra_graph.record.run_folders import is_sweep
 from petra_graph.units import listed, plural
 from petra_graph_studies.sweeping.combinations import Combination, axes_of_texts
 from petra_graph_studies.sweeping.prepare_sweep import PreparedGroup
 from petra_graph_studies.sweeping.sweep_folder import Sweep
-from petra_graph_studies.sweeping.sweep_run import Described, carry_out, continues_with, resumed
-from petra_graph_studies.sweeping.sweep_table import counts, sweep_table
+from petra_graph_studies.sweeping.sweep_run import Described, carry_out, continues_with, reopen_sweep
+from petra_graph_studies.sweeping.sweep_table import count_statuses, sweep_table
 
 
 def sweep(
@@ -79,7 +77,7 @@ def _refuse_usage(resume: str | None, directory: Path | None, *, begins: bool, o
 
 
 def _resume(folder: Path, at_once: int | None, *, dry_run: bool, as_json: bool) -> None:
-    found = resumed(folder, at_once)
+    found = reopen_sweep(folder, at_once)
     if not dry_run:
         _carry_out(found, as_json=as_json)
     elif as_json:
@@ -113,8 +111,7 @@ def _carry_out(planned: Sweep, *, as_json: bool) -> None:
         ]
         print_json({"directory": str(planned.folder), "members": members, **(ended.report or {})})
     else:
-        width = shutil.get_terminal_size().columns if sys.stdout.isatty() else ANY_WIDTH
-        echo(f"{sweep_table(planned, width)}{counts(statuses)}")
+        echo(f"{sweep_table(planned, output_width())}{count_statuses(statuses)}")
         if ended.report is not None:
             echo(f"comparison: {ended.report['output']}")
         if ended.interrupted is not None:

@@ -38,9 +38,9 @@ class Sweep:
         return sweep_table(self._read(), width)
 
     def __repr__(self) -> str:
-        from petra_graph_studies.sweeping.sweep_table import counts
+        from petra_graph_studies.sweeping.sweep_table import count_statuses
 
-        statuses = counts([member.status() for member in self._read().members])
+        statuses = count_statuses([member.status() for member in self._read().members])
         return "\n".join([f"{self.table()}{statuses}", f"results: {self.directory}"])
 
     def _repr_html_(self) -> str:
@@ -82,7 +82,7 @@ def sweep(
     """
     from petra_graph.spec.overrides import assignments
     from petra_graph_studies.sweeping.combinations import axes_of_values
-    from petra_graph_studies.sweeping.sweep_run import Described, carry_out, resumed
+    from petra_graph_studies.sweeping.sweep_run import Described, carry_out, reopen_sweep
 
     if (spec is None) == (resume is None):
         raise TypeError("give a specification, or `resume`: a continued sweep keeps its specification")
@@ -93,7 +93,7 @@ def sweep(
         if resume is not None:
             if values or changes or seeds or processes > 1:
                 raise TypeError("a resumed sweep keeps its runs: with `resume`, give only `at_once`")
-            begun = resumed(resume.directory if isinstance(resume, Sweep) else Path(resume), at_once)
+            begun = reopen_sweep(resume.directory if isinstance(resume, Sweep) else Path(resume), at_once)
         else:
             if not values and seeds is None:
                 raise TypeError('give `values`, as in {"optimizer.options.lr": [0.1, 0.03]}, or `seeds`')

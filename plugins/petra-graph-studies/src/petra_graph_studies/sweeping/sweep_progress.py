@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 from typing import TextIO
 
-from rich.console import Console
+from rich.console import Console, ConsoleDimensions
 from rich.live import Live
 from rich.table import Table
 from rich.text import Text
@@ -21,13 +21,14 @@ from petra_graph.report.metric_text import final_metrics, metric_text
 from petra_graph.report.text_tables import name_column, table
 from petra_graph.units import NOTHING, left_out
 from petra_graph_studies.sweeping.sweep_folder import Member, Sweep
-from petra_graph_studies.sweeping.sweep_table import counts
+from petra_graph_studies.sweeping.sweep_table import count_statuses
 
 _REFRESH_SECONDS = 1.0
 _LINES_AROUND = 5
 """The lines of a terminal that are not rows: heads, the counts, and the prompt."""
 _LOSSES = ("train/micro_batch_loss", "train/loss")
-_WIDE = 44
+_WIDE, _NARROW = 44, 12
+"""Characters of a run's name: the most, and the fewest on a narrow terminal."""
 
 
 class SweepProgress:
@@ -72,7 +73,7 @@ class LiveSweepProgress(SweepProgress):
     def look(self, running: Collection[Path]) -> None:
         if self._clock() - self._drawn >= _REFRESH_SECONDS:
             self._drawn = self._clock()
-            self._live.update(progress_table(self._members, running, self._console.height), refresh=True)
+            self._live.update(progress_table(self._members, running, self._console.size), refresh=True)
 
     def stop(self) -> None:
         self._live.stop()
@@ -97,22 +98,23 @@ def ended_line(member: Member, code: int) -> str:
     if status != "done" or run is None:
         return f"{member.words}: {status if status != 'waiting' else 'failed'}: {member.failure().splitlines()[-1]}"
     value = "" if run.best is None else f"   best {metric_text(run.best.metric, run.best.value, run.scales)}"
-    return f"{member.words}: done{value}   {run.directory}"
+    return f"{member.words}: done{value}"
 
 
-def progress_table(members: Sequence[Member], running: Collection[Path], height: int) -> Table:
-    """Return the runs as a table that a terminal of this height can hold: the running ones first, then those that were last done."""
+def progress_table(members: Sequence[Member], running: Collection[Path], terminal: ConsoleDimensions) -> Table:
+    """Return the runs as a table that a terminal can hold: the running ones first, then those that were last done."""
     statuses = ["running" if member.folder in running else member.status() for member in members]
     order = sorted(range(len(members)), key=lambda place: (statuses[place] != "running", statuses[place] == "waiting"))
-    shown = order[: max(1, height - _LINES_AROUND)]
+    shown = order[: max(1, terminal.height - _LINES_AROUND)]
     rows = [_row(members[place], statuses[place]) for place in sorted(shown)]
+    names, *others = zip(*rows, strict=True)
     columns = [
-        name_column(head, cells, _WIDE)
-        for head, cells in zip(("run", "status", "epoch", "loss", "test"), zip(*rows, strict=True), strict=True)
+        name_column(head, cells, _WIDE) for head, cells in zip(("status", "epoch", "loss", "test"), others, strict=True)
     ]
-    made = table(columns)
+    left = terminal.width - sum(column.width + 2 for column in columns)
+    made = table([name_column("run", names, max(_NARROW, min(_WIDE, left))), *columns])
     more = "" if len(shown) == len(members) else f"; {left_out(len(members) - len(shown))}"
-    made.caption, made.caption_justify = Text(counts(statuses) + more), "left"
+    made.caption, made.caption_justify = Text(count_statuses(statuses) + more), "left"
     return made
 
 

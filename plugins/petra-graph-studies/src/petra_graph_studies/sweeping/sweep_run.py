@@ -16,7 +16,6 @@ from attrs import evolve, frozen
 
 from petra_graph.errors import Interrupted, Problem, RunFailed, SpecError
 from petra_graph.record.run_directory import create_run_directory, locked, write_text
-from petra_graph.registry.discovery import NAMES, entries_of
 from petra_graph.spec.load_spec import Given, dump_to_change, load
 from petra_graph.spec.model import Spec
 from petra_graph.spec.run_tables import RunSpec
@@ -26,8 +25,6 @@ from petra_graph_studies.sweeping.member_processes import MemberProcesses
 from petra_graph_studies.sweeping.prepare_sweep import PreparedGroup, prepare_groups
 from petra_graph_studies.sweeping.sweep_folder import Member, Sweep
 from petra_graph_studies.sweeping.sweep_progress import SweepProgress, sweep_progress
-
-PAGE = "report.html"
 
 PAGE = "report.html"
 
@@ -41,7 +38,7 @@ class SweepResult:
     """Why runs ended that are not done; those that a request to stop has ended are not among them."""
     interrupted: Interrupted | None
     report: dict[str, Any] | None
-    """What `petra-graph report --json` prints of the runs that have begun; None where none has, or without petra-graph-report."""
+    """What `petra-graph report --json` prints of the runs that have begun; None if none has."""
 
 
 @frozen(kw_only=True)
@@ -108,7 +105,7 @@ class Described:
         return sweep
 
 
-def resumed(folder: Path, at_once: int | None = None) -> Sweep:
+def reopen_sweep(folder: Path, at_once: int | None = None) -> Sweep:
     """Return a sweep that can be continued.
 
     Args:
@@ -160,11 +157,14 @@ def carry_out(sweep: Sweep, progress: SweepProgress | None = None) -> SweepResul
             progress.stop()
         interrupted = Interrupted(processes.asked[0], sweep.folder) if processes.asked else None
         begun = [str(directory) for member in sweep.members if (directory := member.directory) is not None]
-        report = _reported(begun, sweep.folder / PAGE)
+        report = _write_comparison(begun, sweep.folder / PAGE)
     failed = [member for member in left if member.status() != "done" and member.folder in processes.codes]
     of_themselves = [member for member in failed if interrupted is None or member.status() == "failed"]
     return SweepResult(
-        sweep=sweep, failed=tuple(_failure(sweep, one) for one in of_themselves), interrupted=interrupted, report=report
+        sweep=sweep,
+        failed=tuple(_describe_failure(sweep, one) for one in of_themselves),
+        interrupted=interrupted,
+        report=report,
     )
 
 
@@ -172,16 +172,17 @@ def continues_with(sweep: Sweep) -> str:
     return f"petra-graph run --resume {shlex.quote(str(sweep.folder))}"
 
 
-def _reported(begun: Sequence[str], page: Path) -> dict[str, Any] | None:
+def _write_comparison(begun: Sequence[str], page: Path) -> dict[str, Any] | None:
     """Write the comparison; a damaged run among them has been named, and hinders no other."""
-    report_runs = entries_of(NAMES).get("report_runs")
+    from petra_graph_report.run.report_file import report_runs  # it imports matplotlib
+
     try:
-        return report_runs.load()(begun, page) if begun and report_runs else None
+        return report_runs(begun, page) if begun else None
     except SpecError:
         return None
 
 
-def _failure(sweep: Sweep, member: Member) -> Problem:
+def _describe_failure(sweep: Sweep, member: Member) -> Problem:
     return Problem(
         message=f"{member.words}: {member.status() if member.status() != 'waiting' else 'failed'}: {member.failure()}",
         hint=f"its output is in {member.output}; `{continues_with(sweep)}` tries again",

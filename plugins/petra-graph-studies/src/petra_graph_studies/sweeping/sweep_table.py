@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from textwrap import fill
 
 from attrs import frozen
+from petra_graph_report.run.run_groups import RunGroup, best_spread, final_spread
 
 from petra_graph.record.recorded_run import RecordedRun
-from petra_graph.report.run.run_groups import RunGroup, best, final
 from petra_graph.report.text_tables import Column, name_column, packed, render, text_column
 from petra_graph.units import plural
 from petra_graph_studies.sweeping.sweep_folder import Sweep
@@ -50,9 +50,9 @@ def sweep_table(sweep: Sweep, width: int) -> str:
         return "no run is done\n"
     columns = [
         name_column("combination", [group.name for group in groups], _WIDE),
-        Column(head="runs", cells=[_runs(result) for result in found]),
+        Column(head="runs", cells=[_count_runs(result) for result in found]),
     ]
-    judged = best(groups[0])
+    judged = best_spread(groups[0])
     if judged is not None:
         columns += _spread_columns(f"best {judged[0]}", groups, judged[0], of_best=True)
     for metric in (name for name in _LOSSES if any(name in run.metrics for run in runs)):
@@ -68,14 +68,16 @@ def _how_to_read(metric: str, runs: Sequence[RecordedRun]) -> str:
     return f"The best is first, by {metric}: the {which} value of each run's evaluations{spread}."
 
 
-def _runs(result: Result) -> str:
+def _count_runs(result: Result) -> str:
     done = len(result.group.runs)
     return str(done) if done == result.planned else f"{done} of {result.planned}"
 
 
 def _spread_columns(head: str, groups: Sequence[RunGroup], metric: str, *, of_best: bool) -> list[Column]:
     """Return the column of means with deviations, and that of the range where there are several seeds."""
-    spreads = [(found := best(group)) and found[1] if of_best else final(group, metric) for group in groups]
+    spreads = [
+        (found := best_spread(group)) and found[1] if of_best else final_spread(group, metric) for group in groups
+    ]
     texts = [
         spread.text(metric, group.scales) if spread else None for spread, group in zip(spreads, groups, strict=True)
     ]
@@ -87,14 +89,14 @@ def _spread_columns(head: str, groups: Sequence[RunGroup], metric: str, *, of_be
 
 def _rank(result: Result) -> tuple[bool, float]:
     """Return what groups are sorted by: those with a value first, the best of them first."""
-    found = best(result.group)
+    found = best_spread(result.group)
     if found is None:
         return True, 0.0
     one = next(run.best for run in result.group.runs if run.best is not None)
     return False, found[1].mean if one.smallest else -found[1].mean
 
 
-def counts(statuses: Sequence[str]) -> str:
+def count_statuses(statuses: Sequence[str]) -> str:
     """Write how many runs have each status: "7 done, 2 running, 3 waiting"."""
     known = ("done", "running", "interrupted", "killed", "failed", "damaged", "waiting")
     words = [f"{statuses.count(status)} {status}" for status in known if status in statuses]

@@ -92,7 +92,7 @@ def vary(
             rows.append(_row(one, dict.fromkeys(_FIGURES) | {"note": why}, refused=True))
             continue
         plans.append(plan)
-        rows.append(_row(one, _planned(plan)))
+        rows.append(_row(one, {"stages": len(plan.prediction.programs), **figures(plan)}))
     if len(wrong) == len(rows):
         raise wrong[0]
     keys = [".".join(axis.keys) for axis in axes]
@@ -109,7 +109,3 @@ def vary(
 def _row(one: Combination, planned: dict[str, Any], *, refused: bool = False) -> Document:
     values = {".".join(value.keys): value.value for value in map(parse_override, one.overrides)}
     return {"name": one.words, "values": values, **planned, "refused": refused}
-
-
-def _planned(plan: Plan) -> dict[str, Any]:
-    return {"stages": len(plan.prediction.programs), **figures(plan)}

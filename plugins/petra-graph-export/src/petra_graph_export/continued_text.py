@@ -1,0 +1,73 @@
+"""A text continued by a network of next tokens, drawn token by token.
+
+Decision: each token is computed from the whole window before it. Keeping what attention has computed would need a block's own code.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import torch
+from torch import Tensor
+
+from petra_graph.errors import SpecError
+from petra_graph.inference.evaluate_run import computing_on
+from petra_graph.inference.saved_run import SavedRun
+from petra_graph.inference.trained_network import Network
+from petra_graph.kinds.author_code import author_code
+from petra_graph.kinds.declared_data import codec_of
+from petra_graph.kinds.tensor_trees import main
+from petra_graph_export.sampling_options import SamplingOptions
+
+
+def continued_text(run: SavedRun, network: Network, options: SamplingOptions, device: str = "cpu") -> str:
+    """Return the prompt and the text that follows it. The same options and seed give the same text on the same device.
+
+    Args:
+        network: of the run, in evaluation mode.
+
+    Raises:
+        SpecError: the run was not trained on text with a target for each token, or some of the prompt has no token.
+        RunFailed: the network cannot be run.
+    """
+    data, facts = run.network.data, run.facts
+    codec = codec_of(data.plugin, data.options, facts)
+    if not facts.of_tokens:
+        came = f"{facts.dtype} {list(facts.shape)} with targets {list(facts.target_shape)}"
+        raise SpecError(
+            f"the run's network does not continue a text: its samples are {came}",
+            "use a run that was trained on windows of tokens, with the next token as the target of each",
+        )
+    with author_code(f"{data.plugin.owned} cannot encode the prompt"):
+        prompt = list(codec.encode(options.prompt))
+    with computing_on(network, device):
+        tokens = draw_tokens(lambda window: main(network(window.to(device))), prompt, facts.shape[0], options)
+    with author_code(f"{data.plugin.owned} cannot decode tokens"):
+        return codec.decode(tokens)
+
+
+def draw_tokens(
+    network: Callable[[Tensor], Tensor], prompt: Sequence[int], context: int, options: SamplingOptions
+) -> list[int]:
+    """Return the prompt's tokens and `options.tokens` more; the draws move no global generator.
+
+    Args:
+        network: tokens, int64 [1, t], to logits [1, classes, t].
+        context: the largest t.
+    """
+    generator = torch.Generator().manual_seed(options.seed)
+    tokens = list(prompt)
+    for _ in range(options.tokens):
+        logits = network(torch.tensor([tokens[-context:]]))[0, :, -1]
+        tokens.append(_draw_token(logits.double().cpu(), options, generator))
+    return tokens
+
+
+def _draw_token(logits: Tensor, options: SamplingOptions, generator: torch.Generator) -> int:
+    """Draw one token from logits [classes]."""
+    if not options.temperature:
+        return int(logits.argmax())
+    if options.top_k is not None and options.top_k < len(logits):
+        least = logits.topk(options.top_k).values[-1]
+        logits = logits.masked_fill(logits < least, -torch.inf)
+    return int(torch.multinomial((logits / options.temperature).softmax(dim=0), 1, generator=generator))

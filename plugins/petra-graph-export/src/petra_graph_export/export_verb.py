@@ -1,0 +1,65 @@
+"""`petra-graph export`: a run's network for other programs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
+
+import click
+
+from petra_graph.cli.options_and_output import (
+    echo,
+    json_option,
+    output_option,
+    print_json,
+    warn_of_changes,
+    weights_option,
+)
+from petra_graph.cli.torch_import import import_torch
+
+if TYPE_CHECKING:
+    from petra_graph_export.export_network import Format
+
+
+@click.command(short_help="Write a run's network for other programs.")
+@click.argument("run", metavar="RUN")
+@click.option(
+    "--format",
+    "form",
+    type=click.Choice(["safetensors", "torch-export", "onnx"]),
+    required=True,
+    help="Only the tensors, or a program for torch or ONNX.",
+)
+@weights_option
+@output_option("Default: RUN/network, with a suffix.", metavar="FILE")
+@json_option
+def export(*, run: str, form: str, weights: str | None, output: Path | None, as_json: bool) -> None:
+    """Write RUN's network: RUN is a run's directory, or `latest`.
+
+    A program takes samples as they are in the data set, normalises them itself, and accepts batches of any size. An ONNX program
+    names its axes, and has class names and the normalisation in its metadata. The program's outputs are compared with the
+    network's on the first 1,000 test samples, or on random ones if the data is not here.
+    """
+    import_torch()
+    import attrs
+
+    from petra_graph.inference.saved_run import SavedRun
+    from petra_graph_export.export_network import SUFFIXES, export_network
+
+    chosen = cast("Format", form)
+    opened = SavedRun.open(run)
+    warn_of_changes(opened.changed)
+    network, _ = opened.load(weights)
+    found = export_network(opened, network, chosen, output or opened.directory / f"network{SUFFIXES[chosen]}")
+    if as_json:
+        record: dict[str, Any] = attrs.asdict(found) | {"file": str(found.file)}
+        print_json(record)
+        return
+    echo(str(found.file))
+    if found.difference is not None:
+        echo(
+            f"outputs differ from the network's by at most {found.difference:.2g} on {found.samples:,} samples "
+            f"(tolerance {found.tolerance:.2g})"
+        )
+    if found.note:
+        echo(found.note)

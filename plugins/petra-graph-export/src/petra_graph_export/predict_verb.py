@@ -1,0 +1,198 @@
+"""`petra-graph predict`: a run's network asked about files."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
+
+import attrs
+import click
+
+from petra_graph.cli.options_and_output import (
+    ANY_WIDTH,
+    device_option,
+    echo,
+    json_option,
+    json_text,
+    print_table,
+    set_option,
+    table_text,
+    warn_of_changes,
+    weights_option,
+)
+from petra_graph.cli.torch_import import import_torch
+from petra_graph.units import percent
+
+if TYPE_CHECKING:
+    from petra_graph_export.predict_samples import ClassScore, Prediction
+    from petra_graph_export.prediction_files import Form, Written
+
+
+@click.command(short_help="Print a run's predictions for files.")
+@click.argument("run", metavar="RUN")
+@click.argument("files", nargs=-1, metavar="FILES...")
+@set_option
+@weights_option
+@click.option(
+    "--top",
+    type=click.IntRange(min=1),
+    default=3,
+    show_default=True,
+    metavar="N",
+    help="Print at most N classes for each sample, the likeliest first.",
+)
+@click.option("--batch", type=click.IntRange(min=1), metavar="N", help="Samples at a time. Default: as in evaluations.")
+@device_option
+@click.option(
+    "--format",
+    "form",
+    type=click.Choice(["table", "json", "csv", "png", "npy"]),
+    help="Default: table; for FILE.csv csv, for other files json, for a folder png.",
+)
+@click.option(
+    "--output",
+    type=click.Path(path_type=Path),
+    metavar="PATH",
+    help="Write to a file; or, as png or npy, one file for each sample to a folder (a PATH without suffix).",
+)
+@json_option
+@click.option("--prompt", metavar="TEXT", help="Text to continue.")
+@click.option("--tokens", type=int, metavar="N", help="Length of the continuation. Default: 200.")
+@click.option(
+    "--temperature",
+    type=float,
+    metavar="T",
+    help="Divides the logits; 0: always the likeliest token. Default: 0.8.",
+)
+@click.option("--top-k", type=int, metavar="N", help="Draw from this many of the likeliest tokens; default: all.")
+@click.option("--seed", type=int, metavar="N", help="Seed of the draws. Default: 0.")
+def predict(
+    *,
+    run: str,
+    files: tuple[str, ...],
+    overrides: tuple[str, ...],
+    weights: str | None,
+    top: int,
+    batch: int | None,
+    device: str,
+    form: str | None,
+    output: Path | None,
+    as_json: bool,
+    **sampling: Any,
+) -> None:
+    """Print what RUN's network says about FILES: images, arrays (.npy), or what its data set reads.
+
+    RUN is a run's directory, or `latest`. Images are brought to the network's size and channels; an array holds one
+    sample or several; a folder means the files in it. Don't normalise the samples: the network does. If a sample has a class
+    at each of several positions, like the tokens of a text, each line is one position: FILE [SAMPLE] (POSITION).
+
+    A network that predicts a class, or one or three values, for each pixel writes images: use --output FOLDER. The pixels of a
+    class map are class numbers; values from 0 to 1 become black to white. Arrays (--format npy) hold the probabilities of all classes.
+
+    With --prompt instead of FILES, a network that predicts the next token continues the text; the same seed gives the same text.
+    """
+    given = {name: value for name, value in sampling.items() if value is not None}
+    if not files and "prompt" not in given:
+        raise click.UsageError("Missing argument 'FILES...', or the option '--prompt'.")
+    if files and given:
+        raise click.UsageError(f"--{next(iter(given)).replace('_', '-')} is for a text, and FILES are given.")
+    import_torch()
+    from petra_graph.inference.saved_run import SavedRun
+    from petra_graph_export.continued_text import continued_text
+    from petra_graph_export.predict_samples import predict_samples
+    from petra_graph_export.prediction_files import write_predictions
+    from petra_graph_export.sample_files import read_samples
+    from petra_graph_export.sampling_options import read_sampling_options
+
+    form = _choose_form(form, output, as_json=as_json, of_text=bool(given))
+    chosen = read_sampling_options(given) if given else None
+    if batch is not None:
+        overrides = (*overrides, f"data.evaluation_batch={batch}")
+    opened = SavedRun.open(run, overrides)
+    warn_of_changes(opened.changed)
+    if chosen is not None:
+        text = continued_text(opened, opened.load(weights)[0], chosen, device)
+        _write(json_text(attrs.asdict(chosen) | {"text": text}) if form == "json" else text, output)
+        return
+    samples = read_samples(list(files), opened.network.data, opened.facts)
+    network, _ = opened.load(weights)
+    if form in {"png", "npy"}:
+        assert output is not None
+        written = write_predictions(opened, network, samples, output, cast("Form", form), top=top, device=device)
+        print_table([_row_of_file(one) for one in written])
+        return
+    found = predict_samples(opened, network, samples, top=top, device=device)
+    if form == "json":
+        _write(json_text([prediction.record() for prediction in found]), output)
+    elif form == "csv":
+        _write(_csv_text(found), output)
+    else:
+        rows = [_row(prediction, probable=opened.classes_are_probable) for prediction in found]
+        if output is None:
+            print_table(rows)
+        else:
+            _write(table_text(rows, ANY_WIDTH).rstrip("\n"), output)
+
+
+def _choose_form(given: str | None, output: Path | None, *, as_json: bool, of_text: bool) -> str:
+    """Return the form of the output, which follows from its path where no option gives it."""
+    folder = output is not None and (output.is_dir() or (not output.suffix and not output.exists()))
+    if as_json and given not in {None, "json"}:
+        raise click.UsageError(f"--json is --format json: leave out --format {given}, or --json.")
+    if of_text and given not in {None, "table", "json"}:
+        raise click.UsageError(f"A text that is continued is written as text or json (got --format {given}).")
+    by_path = (
+        "table" if output is None or of_text else "png" if folder else "csv" if output.suffix == ".csv" else "json"
+    )
+    form = "json" if as_json else given or by_path
+    if form in {"png", "npy"} and not folder:
+        raise click.UsageError(f"--format {form} writes a file for each sample: give a folder with --output.")
+    if form not in {"png", "npy"} and output is not None and output.is_dir():
+        raise click.UsageError(f"--format {form} writes one file, and {output} is a folder.")
+    return form
+
+
+def _write(text: str, output: Path | None) -> None:
+    from petra_graph.record.run_directory import write_output
+
+    if output is not None:
+        write_output(output, text + "\n")
+    echo(text if output is None else str(output))
+
+
+def _csv_text(found: list[Prediction]) -> str:
+    """Return a row for each class of a prediction, the likeliest first, or for each value."""
+    text = io.StringIO()
+    table = csv.writer(text, lineterminator="\n")
+    of_classes = any(one.best for one in found)
+    table.writerow(
+        ["file", "index", "position", *(["class", "name", "score"] if of_classes else ["element", "output"])]
+    )
+    for one in found:
+        values = [(best.number, best.name, best.score) for best in one.best] or enumerate(one.output)
+        table.writerows([one.file, one.index, " ".join(map(str, one.position)), *value] for value in values)
+    return text.getvalue().rstrip("\n")
+
+
+def _row(prediction: Prediction, *, probable: bool) -> list[str]:
+    position = f" ({', '.join(map(str, prediction.position))})" if prediction.position else ""
+    values = _scores(prediction.best, probable=probable) or " ".join(f"{value:.6g}" for value in prediction.output)
+    return [_sample(prediction) + position, values, prediction.note]
+
+
+def _row_of_file(one: Written) -> list[str]:
+    return [_sample(one), str(one.written), _scores(one.best, probable=True), one.note]
+
+
+def _sample(one: Prediction | Written) -> str:
+    return one.file + (f" [{one.index}]" if one.index else "")
+
+
+def _scores(best: Iterable[ClassScore], *, probable: bool) -> str:
+    return ", ".join(
+        f"{one.number if one.name is None else one.name} " + (percent(one.score, 2) if probable else f"{one.score:.4g}")
+        for one in best
+    )

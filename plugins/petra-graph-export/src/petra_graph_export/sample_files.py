@@ -1,0 +1,171 @@
+"""Files as samples of a network: images, arrays, or whatever the data set itself reads.
+
+.png .jpg ...   decoded to the network's channels; resized by the shorter side, and cropped at the centre
+.npy            one sample [*shape], or several [n, *shape], in the data set's own type
+others          where the data set's declaration has `read`
+a folder        all files in it and below it, in the order of their names; hidden ones are left out
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+import torch
+from attrs import evolve, frozen
+from numpy.typing import NDArray
+from torch import Tensor
+
+from petra_graph.errors import Problem, RunFailed, SpecError
+from petra_graph.image_files import SUFFIXES, decode, resize_and_crop
+from petra_graph.kinds.author_code import author_code, resolve_location
+from petra_graph.kinds.data_set import DataFacts, DataSetDeclaration
+from petra_graph.planning.check.checked_spec import ConfiguredPlugin
+from petra_graph.visible_files import visible_files
+
+_MODES = {1: "L", 3: "RGB", 4: "RGBA"}
+"""PIL's modes by channels."""
+
+
+@frozen(kw_only=True)
+class Samples:
+    """The samples of one file."""
+
+    name: str
+    """The file, as the user gave it."""
+    values: Tensor
+    """[n, *shape], in the data set's type."""
+    place: Path = Path()
+    """The file's path within the folder that the user gave, or its name: where in a folder its predictions are written."""
+    note: str = ""
+    """What was done to them."""
+
+
+def read_samples(files: list[str], data: ConfiguredPlugin, facts: DataFacts) -> list[Samples]:
+    """Read files.
+
+    Args:
+        files: images, arrays, or what the data set reads; or folders of them.
+        data: the data set, whose declaration may read files.
+
+    Raises:
+        SpecError: files cannot be read as samples; all of them.
+    """
+    found, problems = [], list[Problem]()
+    for given in files:
+        with _collecting(problems, given):
+            for file, place in _list_files(given):
+                with _collecting(problems, file):
+                    found.append(evolve(_read_file(file, data, facts), place=place))
+    if problems:
+        raise SpecError(problems)
+    return found
+
+
+def samples_from_array(values: NDArray[np.generic] | Tensor, facts: DataFacts) -> Samples:
+    """Return an array's samples.
+
+    Raises:
+        SpecError: the network cannot read them.
+    """
+    name = "the array"
+    return Samples(name=name, values=_convert_array(np.asarray(values), name, facts))
+
+
+def batches(samples: list[Samples], size: int) -> Iterator[Tensor]:
+    """Yield all samples in order, in batches."""
+    values = torch.cat([one.values for one in samples])
+    for start in range(0, len(values), size):
+        yield values[start : start + size]
+
+
+@contextmanager
+def _collecting(problems: list[Problem], file: str) -> Iterator[None]:
+    """Add why a file cannot be read to the problems."""
+    try:
+        yield
+    except (SpecError, RunFailed) as error:
+        problems += error.problems
+    except (OSError, ValueError, SyntaxError, MemoryError) as error:
+        named, reason = getattr(error, "filename", None), getattr(error, "strerror", None)
+        problems.append(Problem(message=f"{named or file} cannot be read: {reason or error}"))
+
+
+def _list_files(file: str) -> list[tuple[str, Path]]:
+    """Return a file, or those of a folder, each with its place; a folder without files is itself in the list."""
+    folder = Path(file).expanduser()
+    places = sorted(Path(one).relative_to(folder) for one in visible_files(folder)) if folder.is_dir() else []
+    return [(str(Path(file, place)), place) for place in places] or [(file, Path(folder.name))]
+
+
+def _read_file(file: str, data: ConfiguredPlugin, facts: DataFacts) -> Samples:
+    declaration, path = data.plugin.declaration, Path(file).expanduser()
+    assert isinstance(declaration, DataSetDeclaration)
+    if path.is_dir():
+        raise SpecError(
+            f"the folder {file} has no files", "give a folder of images, arrays (.npy), or what the data set reads"
+        )
+    if not path.is_file():
+        raise SpecError(f"there is no file {file}", "give images, arrays (.npy), or what the data set reads")
+    if path.suffix.lower() == ".npy":
+        with path.open("rb") as opened:
+            array = np.lib.format.read_array(opened, allow_pickle=False)
+        return Samples(name=file, values=_convert_array(array, file, facts))
+    if declaration.read is not None:
+        read = resolve_location(declaration.read, f"{data.plugin} cannot read files")
+        with author_code(f"{data.plugin} cannot read {file}"):
+            values = read(data.options, path)
+        return Samples(name=file, values=_check_samples(values, file, facts))
+    if path.suffix.lower() in SUFFIXES:
+        return _read_image(path, file, facts)
+    raise SpecError(
+        f"{file} is neither an image nor an array (.npy), and {data.plugin} does not say how it is read",
+        "its declaration may name a function with `read`",
+    )
+
+
+def _read_image(path: Path, file: str, facts: DataFacts) -> Samples:
+    if len(facts.shape) != 3 or facts.dtype != "uint8" or facts.shape[0] not in _MODES:  # noqa: PLR2004
+        raise SpecError(
+            f"{file} is an image, and the network reads {facts.dtype} {list(facts.shape)}", "give arrays (.npy)"
+        )
+    channels, height, width = facts.shape
+    picture = decode(path, _MODES[channels])
+    note = ""
+    if picture.size != (width, height):
+        note = f"resized and cropped from {picture.width} x {picture.height}"
+        scale = max(height / picture.height, width / picture.width)
+        resized = max(width, round(picture.width * scale)), max(height, round(picture.height * scale))
+        picture = resize_and_crop(picture, resized, (width, height))
+    pixels = torch.from_numpy(np.array(picture)).view(1, height, width, channels)
+    return Samples(name=file, values=pixels.permute(0, 3, 1, 2), note=note)
+
+
+def _convert_array(array: NDArray[np.generic], file: str, facts: DataFacts) -> Tensor:
+    wanted = np.dtype(facts.dtype)
+    if not np.can_cast(array.dtype, wanted, "same_kind"):
+        # Integers of a wider type, as most programs write them, may well be in the range.
+        info = np.iinfo(wanted) if wanted.kind in "iu" and array.dtype.kind in "iu" else None
+        if info is None or (array.size and (array.min() < info.min or array.max() > info.max)):
+            raise SpecError(
+                f"{file} has values of type {array.dtype}, and the network reads {facts.dtype}",
+                "images are uint8 from 0 to 255: the network itself normalises them" if facts.dtype == "uint8" else "",
+            )
+    return _check_samples(torch.from_numpy(np.ascontiguousarray(array, dtype=wanted)), file, facts)
+
+
+def _check_samples(values: object, file: str, facts: DataFacts) -> Tensor:
+    """Return samples [n, *shape] of the type that the network reads."""
+    if isinstance(values, Tensor) and str(values.dtype) == f"torch.{facts.dtype}":
+        if tuple(values.shape) == facts.shape:
+            return values.unsqueeze(0)
+        if tuple(values.shape[1:]) == facts.shape and len(values):
+            return values
+    shape = list(values.shape) if isinstance(values, Tensor) else type(values).__name__
+    kind = f"{values.dtype} ".removeprefix("torch.") if isinstance(values, Tensor) else ""
+    raise SpecError(
+        f"{file} has {kind}{shape}, and the network reads {facts.dtype} {list(facts.shape)}",
+        "give one sample, or several with their number before the shape",
+    )

@@ -1,0 +1,92 @@
+"""Texts continued by networks of next tokens: what is drawn, and `petra-graph predict --prompt`."""
+
+from __future__ import annotations
+
+import json
+
+import attrs
+import click
+import pytest
+import torch
+from petra_graph_export.continued_text import draw_tokens
+from petra_graph_export.predict_verb import predict
+from petra_graph_export.sampling_options import SamplingOptions, read_sampling_options
+
+import petra_graph as pg
+from petra_graph.cli.main import main
+from petra_graph.errors import SpecError
+
+
+def network(tokens):
+    """The logits 0, 1, 2 for every token."""
+    assert tokens.shape[1] <= 4
+    return torch.arange(3.0)[None, :, None].expand(1, 3, tokens.shape[1])
+
+
+def drawn(**options):
+    return draw_tokens(network, [0, 1], 4, SamplingOptions(**options))
+
+
+def test_the_likeliest_token_always_the_likeliest_two_and_each_by_its_share():
+    assert drawn(tokens=5, temperature=0.0) == [0, 1, 2, 2, 2, 2, 2]
+    before = torch.get_rng_state()
+    assert set(drawn(tokens=200, top_k=2)[2:]) == {1, 2}
+    found = drawn(tokens=2000, temperature=1.0)
+    shares = torch.tensor(found[2:]).bincount(minlength=3) / 2000
+    torch.testing.assert_close(shares, torch.arange(3.0).softmax(0), rtol=0, atol=0.04)
+    assert torch.equal(torch.get_rng_state(), before)
+    assert drawn(tokens=2000, temperature=1.0) == found
+    assert drawn(tokens=2000, temperature=1.0, seed=1) != found
+
+
+def test_the_verb_has_the_same_options():
+    """It writes them out, since the help of the command line imports it and must be quick."""
+    options = {one.name: one.help for one in predict.params if isinstance(one, click.Option)}
+    for field in attrs.fields(SamplingOptions):
+        default = f" Default: {field.default}." if field.default is not None and field.name != "prompt" else ""
+        assert options[field.name].lower() == f"{field.metadata['help']}.{default}".lower()
+
+
+def test_a_run_continues_a_text(letters, capsys):
+    def said(*options):
+        capsys.readouterr()
+        assert main(["predict", "latest", "--prompt", "fg", *options]) == 0
+        return capsys.readouterr().out
+
+    assert said("--temperature", "0", "--tokens", "9") == "fghabcdefgh\n"
+    hot = ("--temperature", "9", "--tokens", "60")
+    assert said(*hot) == said(*hot) != said(*hot, "--seed", "1")
+    assert json.loads(said("--tokens", "3", "--json"))["text"].startswith("fg")
+    assert said("--tokens", "3", "--output", "text.txt") == "text.txt\n"
+    assert pg.sample("latest", prompt="fg", temperature=9, tokens=60) + "\n" == said(*hot)
+
+
+def test_a_text_that_has_no_tokens(letters, capsys):
+    capsys.readouterr()
+    assert main(["predict", "latest", "--prompt", "FG"]) == 2
+    assert "'FG' has other letters than a to h\n    help: write small letters" in capsys.readouterr().err
+
+
+def test_a_run_that_reads_images_continues_no_text(trained, capsys):
+    assert main(["predict", str(trained), "--prompt", "a"]) == 2
+    assert 'data set "random" is not text' in capsys.readouterr().err
+
+
+def test_all_wrong_options_are_named():
+    with pytest.raises(SpecError) as caught:
+        read_sampling_options({"tokens": 0, "temperature": -1.0, "topk": 3})
+    assert len(caught.value.problems) == 3
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ((), "Missing argument 'FILES...', or the option '--prompt'"),
+        (("--tokens", "3"), "Missing argument 'FILES...', or the option '--prompt'"),
+        (("a.npy", "--top-k", "3"), "--top-k is for a text, and FILES are given"),
+        (("--prompt", "a", "--tokens", "0"), "tokens"),
+    ],
+)
+def test_what_does_not_go_together(arguments, message, capsys):
+    assert main(["predict", "nowhere", *arguments]) == 2
+    assert message in capsys.readouterr().err

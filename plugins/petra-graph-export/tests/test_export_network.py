@@ -1,0 +1,165 @@
+"""Networks for other programs."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import tomllib
+
+import attrs
+import numpy as np
+import onnxruntime
+import pytest
+import torch
+from petra_graph_export import export_network as exports
+from petra_graph_export import onnx_program
+from petra_graph_export.export_network import export_network, first_samples
+from safetensors import safe_open
+from torch.nn.utils.parametrizations import orthogonal
+from torch.nn.utils.parametrize import is_parametrized
+
+from petra_graph.cli.main import main
+from petra_graph.errors import RunFailed, SpecError
+from petra_graph.inference.evaluate_run import open_data
+from petra_graph.inference.saved_run import SavedRun
+from petra_graph.version import __version__
+from tests.support.runs import SPEC, only_run, summary_of
+
+PLAIN_TORCH = """\
+import sys
+import numpy as np, torch
+assert "petra_graph" not in sys.modules
+program = torch.export.load(sys.argv[1]).module()
+np.save("outputs.npy", program(torch.from_numpy(np.load("samples.npy"))).detach().numpy())
+assert "petra_graph" not in sys.modules
+"""
+
+
+@pytest.fixture
+def expected(opened):
+    """Samples, and what the network says about them."""
+    samples, network = first_samples(opened, 11), opened.load()[0]
+    with torch.no_grad():
+        return samples, network(samples)
+
+
+def close(found, expected):
+    return torch.allclose(torch.as_tensor(found), expected, rtol=0, atol=1e-5)
+
+
+def test_tensors_with_what_samples_look_like(trained, opened, tmp_path):
+    assert main(["export", str(trained), "--format", "safetensors", "--output", str(tmp_path / "a.safetensors")]) == 0
+    with safe_open(tmp_path / "a.safetensors", framework="pt") as file:
+        state = opened.load()[0].block("layer.1").state_dict()
+        assert torch.equal(file.get_tensor("layer.1.first.0.weight"), state["first.0.weight"])
+        metadata = file.metadata()
+    assert json.loads(metadata["samples"])["shape"] == [3, 8, 6]
+    assert tomllib.loads(metadata["spec"])["data"]["name"] == "random"
+
+
+def test_a_program_for_plain_torch(trained, expected, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    assert main(["export", str(trained), "--format", "torch-export", "--output", "net.pt2"]) == 0
+    assert "on 40 samples" in capsys.readouterr().out
+    np.save("samples.npy", expected[0].numpy())
+    subprocess.run([sys.executable, "-c", PLAIN_TORCH, "net.pt2"], check=True, timeout=100)
+    assert close(np.load("outputs.npy"), expected[1])
+
+
+def test_a_program_for_onnx_with_any_batch(trained, expected):
+    assert main(["export", str(trained), "--format", "onnx"]) == 0
+    session = onnxruntime.InferenceSession(trained / "network.onnx")
+    for size in (1, 11):
+        (found,) = session.run(None, {"images": expected[0][:size].contiguous().numpy()})
+        assert close(found, expected[1][:size])
+    (images,), (logits,) = session.get_inputs(), session.get_outputs()
+    assert (images.name, images.shape) == ("images", ["batch", 3, 8, 6])
+    assert (logits.name, logits.shape) == ("logits", ["batch", 10])
+    said = session.get_modelmeta().custom_metadata_map
+    assert session.get_modelmeta().version == 1
+    assert json.loads(said["input_axes"]) == ["batch", "channels", "height", "width"]
+    assert json.loads(said["output_axes"]) == ["batch", "classes"]
+    assert json.loads(said["normalisation"]) == {"divided_by": 255}
+    assert (said["opset"], said["petra_graph_version"]) == ("18", __version__)
+
+
+def test_a_program_for_onnx_says_how_it_normalises_and_what_classes_are_called(opened, tmp_path):
+    facts = attrs.evolve(opened.facts, mean=(0.5, 0.4, 0.3), std=(0.2,) * 3, class_names=tuple("abcdefghij"))
+    run = attrs.evolve(opened, facts=facts)
+    export_network(run, run.load()[0], "onnx", tmp_path / "net.onnx")
+    said = onnxruntime.InferenceSession(tmp_path / "net.onnx").get_modelmeta().custom_metadata_map
+    assert json.loads(said["class_names"]) == list("abcdefghij")
+    assert json.loads(said["normalisation"]) == {"divided_by": 255, "mean": [0.5, 0.4, 0.3], "std": [0.2] * 3}
+
+
+def test_a_program_of_next_tokens_reads_shorter_windows(letters, capsys):
+    assert main(["export", "latest", "--format", "onnx", "--output", "net.onnx"]) == 0
+    session = onnxruntime.InferenceSession("net.onnx")
+    (tokens,), (outputs,) = session.get_inputs(), session.get_outputs()
+    assert (tokens.name, tokens.shape) == ("tokens", ["batch", "position"])
+    assert (outputs.name, outputs.shape) == ("logits", ["batch", 8, "position"])
+    assert json.loads(session.get_modelmeta().custom_metadata_map["output_axes"]) == ["batch", "classes", "position"]
+    network = SavedRun.open("latest").load()[0]
+    for shape in ((1, 3), (4, 5)):
+        some = torch.randint(8, shape)
+        with torch.no_grad():
+            assert close(session.run(None, {"tokens": some.numpy()})[0], network(some))
+
+
+def test_a_program_normalises_samples_itself(write):
+    assert main(["run", write("small.toml", SPEC), "--set", "run.epochs=1"]) == 0
+    assert main(["export", "latest", "--format", "torch-export", "--output", "net.pt2"]) == 0
+    samples, targets = digits()
+    outputs = torch.export.load("net.pt2").module()(samples)
+    found = torch.nn.functional.cross_entropy(outputs, targets).detach()
+    assert found.item() == pytest.approx(summary_of(only_run())["test"]["loss"], rel=1e-5)
+
+
+def digits():
+    test = open_data(SavedRun.open("latest")).test
+    return test.fetch(np.arange(len(test)), seed=0, epoch=0)
+
+
+def test_outputs_that_differ_are_a_failure(opened, tmp_path, monkeypatch):
+    monkeypatch.setattr(exports, "_tolerance", lambda *_: -1.0)
+    with pytest.raises(RunFailed, match="its outputs differ from the network's by"):
+        export_network(opened, opened.load()[0], "torch-export", tmp_path / "net.pt2")
+
+
+def test_without_onnx(opened, tmp_path, monkeypatch):
+    monkeypatch.setattr(onnx_program.importlib.util, "find_spec", lambda _: None)
+    with pytest.raises(SpecError, match="ONNX needs onnx, which is not installed"):
+        export_network(opened, opened.load()[0], "onnx", tmp_path / "net.onnx")
+
+
+def test_a_network_that_cannot_be_followed(opened, tmp_path):
+    network = opened.load()[0]
+    block = network.block("layer.0")
+    block.residual = lambda x: x * float(x.sum())
+    with pytest.raises(RunFailed, match="the network cannot be written as torch-export: "):
+        export_network(opened, network, "torch-export", tmp_path / "net.pt2")
+    assert not list(tmp_path.iterdir())
+
+
+def test_an_operation_without_a_form_in_onnx_is_named(opened, tmp_path):
+    network = opened.load()[0]
+    network.block("layer.0").residual = torch.special.i0
+    with pytest.raises(
+        RunFailed, match=r"^the network cannot be written as onnx: ONNX has no operation prims\.bessel_i0\n"
+    ) as caught:
+        export_network(opened, network, "onnx", tmp_path / "net.onnx")
+    assert "torch-export" in caught.value.problems[0].hint
+
+
+def test_a_parametrized_layer_has_a_form_in_onnx(opened, tmp_path):
+    network = opened.load()[0]
+    head = next(one for one in network.block("head").modules() if isinstance(one, torch.nn.Linear))
+    orthogonal(head)
+    assert export_network(opened, network, "onnx", tmp_path / "net.onnx").samples == 40
+    assert is_parametrized(head)
+
+
+def test_a_single_test_sample(trained, tmp_path):
+    run = SavedRun.open(trained, ["data.options.test=1"])
+    assert export_network(run, run.load()[0], "torch-export", tmp_path / "net.pt2").samples == 1

@@ -1,0 +1,156 @@
+"""Files as samples."""
+
+from __future__ import annotations
+
+from itertools import product
+
+import attrs
+import numpy as np
+import pytest
+import torch
+from petra_graph_export.sample_files import read_samples
+from PIL import Image
+
+from petra_graph.errors import SpecError
+from petra_graph.kinds.data_set import DATA_SET
+from petra_graph.kinds.plugin import build_plugin, read_options
+from petra_graph.planning.check.checked_spec import ConfiguredPlugin
+from petra_graph.registry.registry import discover
+from tests.support import ROOT
+
+PIXELS = np.arange(3 * 8 * 6, dtype=np.uint8).reshape(8, 6, 3)
+READER = """\
+import torch
+
+def read(options, path):
+    return torch.full((2, *options.shape), len(path.read_text()), dtype=torch.uint8)
+"""
+
+
+@pytest.fixture
+def read(opened, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    return lambda *files: read_samples(list(files), opened.network.data, opened.facts)
+
+
+def test_an_image_of_the_right_size_is_taken_as_it_is(read):
+    Image.fromarray(PIXELS).save("image.png")
+    (found,) = read("image.png")
+    assert found.note == ""
+    assert torch.equal(found.values, torch.from_numpy(PIXELS).permute(2, 0, 1).unsqueeze(0))
+
+
+@pytest.mark.parametrize("size", [(60, 40), (40, 60), (7, 9), (3, 3)])
+def test_others_are_resized_and_cropped(read, size):
+    Image.new("L", size, 100).save("image.jpg")
+    (found,) = read("image.jpg")
+    assert found.values.shape == (1, 3, 8, 6)
+    assert found.note == f"resized and cropped from {size[0]} x {size[1]}"
+    assert (found.values.float() - 100).abs().max() < 3, "grey became three channels"
+
+
+def test_pixels_are_those_of_an_image_folder(read):
+    """16 bits were clipped to white, and photos lay on their side."""
+    exif = Image.Exif()
+    exif[274] = 6
+    Image.fromarray(np.full((6, 8), 40_000, np.uint16)).save("image.png", exif=exif)
+    (found,) = read("image.png")
+    assert (found.note, found.values.unique().tolist()) == ("", [156])
+
+
+def test_arrays(read):
+    np.save("one.npy", PIXELS.transpose(2, 0, 1))
+    np.save("many.npy", np.stack([PIXELS.transpose(2, 0, 1)] * 3).astype(np.int64))
+    one, many = read("one.npy", "many.npy")
+    assert one.values.shape == (1, 3, 8, 6)
+    assert many.values.shape == (3, 3, 8, 6)
+    assert many.values.dtype == torch.uint8
+    assert torch.equal(many.values[2], one.values[0])
+
+
+@pytest.mark.parametrize(
+    ("array", "reason"),
+    [
+        (np.zeros((3, 8, 6)), "has values of type float64, and the network reads uint8"),
+        (np.full((3, 8, 6), 256), "has values of type int64, and the network reads uint8"),
+        (np.zeros((8, 6, 3), np.uint8), r"has uint8 \[8, 6, 3\], and the network reads uint8 \[3, 8, 6\]"),
+        (np.zeros((0, 3, 8, 6), np.uint8), r"has uint8 \[0, 3, 8, 6\]"),
+        (np.array([{}], dtype=object), "Object arrays cannot be loaded"),
+    ],
+)
+def test_arrays_that_are_no_samples(read, array, reason):
+    np.save("array.npy", array, allow_pickle=True)
+    with pytest.raises(SpecError, match=reason):
+        read("array.npy")
+
+
+def test_all_files_that_cannot_be_read_are_named(read, tmp_path):
+    (tmp_path / "broken.png").write_bytes(b"\x89PNG")
+    (tmp_path / "notes.txt").write_text("hello")
+    Image.new("L", (1000, 2)).save("long.png")
+    with pytest.raises(SpecError) as caught:
+        read("broken.png", "nowhere.png", "notes.txt", "long.png")
+    broken, nowhere, notes, long = (str(problem) for problem in caught.value.problems)
+    assert broken.startswith("broken.png cannot be read: ")
+    assert nowhere.startswith("there is no file nowhere.png")
+    assert notes.startswith('notes.txt is neither an image nor an array (.npy), and data set "random"')
+    assert long.startswith("long.png cannot be read: 1000 x 2 pixels")
+
+
+def test_a_folder_is_all_files_in_it(read, tmp_path):
+    (tmp_path / "all/b/.cache").mkdir(parents=True)
+    (tmp_path / "empty").mkdir()
+    for name in ("b/2.png", "a.png", "b/1.png", ".a.png", "b/.cache/3.png"):
+        Image.fromarray(PIXELS).save(tmp_path / "all" / name)
+    found = read("all", "all/a.png")
+    assert [one.name for one in found] == ["all/a.png", "all/b/1.png", "all/b/2.png", "all/a.png"]
+    assert [str(one.place) for one in found] == ["a.png", "b/1.png", "b/2.png", "a.png"]
+    (tmp_path / "all/c.txt").write_text("x")
+    (tmp_path / "all/d.png").write_text("x")
+    with pytest.raises(SpecError) as caught:
+        read("all", "empty")
+    text, image, empty = (problem.message for problem in caught.value.problems)
+    assert text.startswith("all/c.txt is neither an image nor an array")
+    assert image.startswith("all/d.png cannot be read")
+    assert empty == "the folder empty has no files"
+
+
+def test_the_digit_beside_the_specs_is_a_test_sample():
+    """README's command predicts it."""
+    plugin = discover().resolve(DATA_SET, "digits")
+    samples, targets = build_plugin(plugin, plugin.declaration.options()).test.fetch(np.array([3]), seed=0, epoch=0)
+    with Image.open(ROOT / "specs/digit.png") as image:
+        assert np.array_equal(np.array(image), samples[0, 0])
+    assert targets.tolist() == [3]
+
+
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [("image-folder", {"size": 20}), ("imagenet", {"size": 20, "resize": 26, "classes": 2})],
+)
+def test_an_image_is_read_as_the_test_split_reads_it(here, name, options):
+    generator = np.random.default_rng(0)
+    for split, label in product(("train", "val", "test"), ("one", "two")):
+        (here / "images" / split / label).mkdir(parents=True)
+        pixels = generator.integers(0, 256, (37, 53, 3), dtype=np.uint8)
+        Image.fromarray(pixels).save(here / "images" / split / label / "a.png")
+    plugin = discover().resolve(DATA_SET, name)
+    chosen, problems = read_options(plugin, {"root": "images", **options}, ())
+    assert problems == ()
+    data = build_plugin(plugin, chosen)
+    expected, _ = data.test.fetch(np.arange(2), seed=0, epoch=0)
+    split = "val" if name == "imagenet" else "test"
+    files = [f"images/{split}/{label}/a.png" for label in ("one", "two")]
+    found = read_samples(files, ConfiguredPlugin(plugin=plugin, options=chosen, path=()), data.facts)
+    assert torch.equal(torch.cat([one.values for one in found]), expected)
+
+
+def test_a_data_set_may_read_its_own_files(opened, write, here, monkeypatch):
+    write("my_reader.py", READER)
+    write("notes.txt", "hello")
+    monkeypatch.syspath_prepend(str(here))
+    data = opened.network.data
+    declaration = attrs.evolve(data.plugin.declaration, read="my_reader:read")
+    data = attrs.evolve(data, plugin=attrs.evolve(data.plugin, declaration=declaration))
+    (found,) = read_samples(["notes.txt"], data, opened.facts)
+    assert torch.equal(found.values, torch.full((2, 3, 8, 6), 5, dtype=torch.uint8))
