@@ -30,7 +30,8 @@ from petra_graph.errors import placed
 from petra_graph.executor.delayed_weights import DelayedWeights
 from petra_graph.executor.encoded_tensors import EncodedTensors, decode, encode, encodes, total
 from petra_graph.executor.numerics import NumericsContext
-from petra_graph.executor.reconstruct_recompute_stash import (
+from petra_graph.executor.recorded_operations import RecordedSegment, Recorder
+from petra_graph.executor.runners import (
     BodyRunner,
     HeadResult,
     HeadRunner,
@@ -39,7 +40,6 @@ from petra_graph.executor.reconstruct_recompute_stash import (
     Reconstruct,
     segment_runner,
 )
-from petra_graph.executor.recorded_operations import RecordedSegment, Recorder
 from petra_graph.executor.stage_observer import StageObserver, StageObservers
 from petra_graph.executor.stage_parameters import Parameters, ParameterVersions, copied_parameters
 from petra_graph.executor.stage_results import BackwardMessage, Forwarded, Replayed

@@ -8,7 +8,7 @@ from attrs import frozen
 from torch import Tensor
 
 from petra_graph.executor.encoded_tensors import EncodedTensors
-from petra_graph.executor.reconstruct_recompute_stash import HeadResult
+from petra_graph.executor.runners import HeadResult
 from petra_graph.program.channels import Edge
 
 

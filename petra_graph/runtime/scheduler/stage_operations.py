@@ -17,7 +17,7 @@ from attrs import frozen
 from torch import Tensor
 
 from petra_graph.executor.encoded_tensors import EncodedTensors, copied, payload
-from petra_graph.executor.reconstruct_recompute_stash import HeadResult
+from petra_graph.executor.runners import HeadResult
 from petra_graph.executor.stage_executor import StageExecutor
 from petra_graph.executor.stage_results import BackwardMessage
 from petra_graph.graph.node_graph import INPUT

@@ -15,7 +15,7 @@ from petra_graph.blocks import Buffered, Head, NoOptions
 from petra_graph.catalog.losses.declared_losses import CrossEntropyOptions
 from petra_graph.catalog.losses.functions import CrossEntropy
 from petra_graph.executor.numerics import NumericsContext
-from petra_graph.executor.reconstruct_recompute_stash import HeadRunner, Recompute, Reconstruct, StashGraph
+from petra_graph.executor.runners import HeadRunner, Recompute, Reconstruct, StashGraph
 from petra_graph.executor.stage_parameters import copied_parameters, parameter_leaves
 from petra_graph.program.weight_versions import WeightVersions
 from petra_graph.spec.model import PrecisionSpec
