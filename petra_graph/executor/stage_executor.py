@@ -19,30 +19,24 @@ from __future__ import annotations
 import warnings
 from collections import deque
 from collections.abc import Collection, Iterator, Mapping, MutableMapping
+from contextlib import nullcontext
 from functools import partial, reduce
 from typing import Any
 
 import torch
+from attrs import frozen
 from torch import Tensor
 
-from petra_graph.blocks import Block, Streams, frozen_statistics
+from petra_graph.blocks import Block, Streams
 from petra_graph.errors import placed
 from petra_graph.executor.delayed_weights import DelayedWeights
 from petra_graph.executor.encoded_tensors import EncodedTensors, decode, encode, encodes, total
+from petra_graph.executor.head import HeadResult, HeadRunner
 from petra_graph.executor.numerics import NumericsContext
 from petra_graph.executor.recorded_operations import RecordedSegment, Recorder
-from petra_graph.executor.runners import (
-    BodyRunner,
-    HeadResult,
-    HeadRunner,
-    InFlight,
-    Recompute,
-    Reconstruct,
-    segment_runner,
-)
+from petra_graph.executor.runners import BodyRunner, InFlight, Recompute, Reconstruct, SegmentRunner, StashGraph
 from petra_graph.executor.stage_observer import StageObserver, StageObservers
-from petra_graph.executor.stage_parameters import Parameters, ParameterVersions, copied_parameters
-from petra_graph.executor.stage_results import BackwardMessage, Forwarded, Replayed
+from petra_graph.executor.stage_parameters import ParameterVersions, copied_parameters
 from petra_graph.executor.stage_update import Updater
 from petra_graph.graph.node_graph import INPUT
 from petra_graph.kinds.callback import Companion
@@ -52,8 +46,31 @@ from petra_graph.kinds.tensor_trees import Tree
 from petra_graph.program.channels import Edge
 from petra_graph.program.stage_program import Segment, StageProgram
 from petra_graph.program.weight_versions import WeightVersions
+from petra_graph.spec.model import Keeps
 
+_BODY: Mapping[Keeps, type[BodyRunner]] = {"nothing": Reconstruct, "input": Recompute, "graph": StashGraph}
+_NOTHING = nullcontext()
 _OBSERVED = "replicas, the probe or a callback follow its operations"
+
+
+@frozen(kw_only=True)
+class Forwarded:
+    """The result of a stage's forward."""
+
+    sent: Mapping[Edge, EncodedTensors]
+    result: HeadResult | None
+    """From the stage that holds the head."""
+
+
+@frozen(kw_only=True)
+class BackwardMessage:
+    """The message that a consumer sends back along an edge (algorithm 1, lines 11 and 24)."""
+
+    gradients: EncodedTensors
+    activation: EncodedTensors | None
+    """The producer's output, for a producer that reconstructs from it."""
+    weight: float
+    """Of the micro-batch's targets: 1 where each of them counts for one (`HeadResult.weight`), by which the gradients are multiplied."""
 
 
 class StageExecutor:
@@ -98,9 +115,7 @@ class StageExecutor:
         """Of the head's micro-batches."""
         self._past_sums: deque[tuple[int, tuple[Tensor, ...]]] = deque(maxlen=2 * (read_interval - 1))
         """Those of micro-batches behind their backward, for as long as the head's loss may not have been read."""
-        self.runners = [
-            (segment, segment_runner(segment, modules, numerics, loss, self.versions)) for segment in program.segments
-        ]
+        self.runners = [(segment, self._runner(segment, loss)) for segment in program.segments]
         self._backwards = [
             (segment, runner, tuple(_returns(segment, self._inside))) for segment, runner in reversed(self.runners)
         ]
@@ -242,23 +257,17 @@ class StageExecutor:
         Raises:
             RunFailed: that norm is not finite.
         """
-        if self.observers:
-            with self.observers.update():
-                self._update(norm)
-        else:
-            self._update(norm)
+        with self.observers.update() if self.observers else _NOTHING:
+            if self.versions is not None:
+                self.versions.before_step()
+            if self._predicts:
+                self.predicted.drop()
+            if self._corrects:
+                self.earlier.drop()
+            with self._located:
+                self.updater.step(norm)
         for companion in self.companions.values():
             companion.updated(self.updater.updates)
-
-    def _update(self, norm: Tensor | None) -> None:
-        if self.versions is not None:
-            self.versions.before_step()
-        if self._predicts:
-            self.predicted.drop()
-        if self._corrects:
-            self.earlier.drop()
-        with self._located:
-            self.updater.step(norm)
 
     def check(self) -> None:
         """Read the norms and magnitudes that wait to be read.
@@ -276,34 +285,6 @@ class StageExecutor:
         with self._located:
             self.updater.drained()
 
-    def replay(
-        self,
-        micro_batch: int,
-        received: MutableMapping[Edge, EncodedTensors],
-        target: Tree | None,
-        parameters: Parameters,
-    ) -> Replayed:
-        """Run the forward of a training micro-batch with a graph and other parameters; it leaves no trace.
-
-        Args:
-            micro_batch: whose random numbers are drawn.
-            received: as in `forward`.
-            target: as in `forward`.
-            parameters: of all nodes; the graph ends in those that require gradients.
-        """
-        sent: dict[Edge, EncodedTensors] = {}
-        loss: Tensor | None = None
-        with torch.enable_grad(), frozen_statistics(*self.modules.values()):
-            for segment, runner in self.runners:
-                outputs = runner.run(micro_batch, _take(segment, received), parameters)
-                if isinstance(runner, HeadRunner):
-                    assert target is not None
-                    compared = runner.compare(micro_batch, runner.returned(outputs), target)
-                    loss = compared.loss * compared.share
-                else:
-                    self._hand_on(segment, outputs, received, sent)
-        return Replayed(sent=sent, loss=loss)
-
     def evaluate(self, received: MutableMapping[Edge, EncodedTensors], target: Tree | None) -> Forwarded:
         """Run the forward of an evaluation batch, with running statistics and nothing kept."""
         sent: dict[Edge, EncodedTensors] = {}
@@ -315,7 +296,9 @@ class StageExecutor:
                     assert target is not None
                     result = runner.eval_step(inputs, target)
                 else:
-                    self._hand_on(segment, runner.run(None, inputs), received, sent)
+                    outputs = runner.run(None, inputs)
+                    for edge in segment.outputs:
+                        (received if edge.consumer in self._inside else sent)[edge] = outputs
         return Forwarded(sent=sent, result=result)
 
     def sent_finite(self, micro_batch: int) -> bool:
@@ -328,16 +311,13 @@ class StageExecutor:
         for module in self.modules.values():
             module.train(mode)
 
-    def _hand_on(
-        self,
-        segment: Segment,
-        outputs: Streams,
-        received: MutableMapping[Edge, EncodedTensors],
-        sent: MutableMapping[Edge, EncodedTensors],
-    ) -> None:
-        """Add a segment's outputs to what this stage's segments receive, or to what the stage sends."""
-        for edge in segment.outputs:
-            (received if edge.consumer in self._inside else sent)[edge] = outputs
+    def _runner(self, segment: Segment, loss: Loss) -> SegmentRunner:
+        own = {name: self.modules[name] for name in segment.nodes}
+        reads_samples = any(entry.edge.producer == INPUT for entry in segment.inputs)
+        if segment.kind == "head":
+            return HeadRunner(own, self._numerics, reads_samples=reads_samples, loss=loss)
+        versions = self.versions if segment.backward == "stored" else None
+        return _BODY[segment.keeps](own, self._numerics, reads_samples=reads_samples, versions=versions)
 
     def _fetch(self) -> None:
         for runner in self._fetching:

@@ -11,7 +11,7 @@ from attrs import frozen
 from torch import Tensor
 
 from petra_graph.errors import RunFailed, SpecError
-from petra_graph.executor.runners import HeadResult
+from petra_graph.executor.head import HeadResult
 from petra_graph.inference.saved_run import SavedRun
 from petra_graph.inference.trained_network import Network
 from petra_graph.kinds.author_code import author_code

@@ -15,8 +15,9 @@ from torch.nn.utils.parametrizations import spectral_norm
 from petra_graph.blocks import AdditiveCoupling, Buffered, Head, NoOptions
 from petra_graph.errors import RunFailed
 from petra_graph.executor.first_passes import PASSES, FirstPasses
+from petra_graph.executor.head import HeadRunner
 from petra_graph.executor.numerics import NumericsContext
-from petra_graph.executor.runners import HeadRunner, Recompute, Reconstruct, StashGraph
+from petra_graph.executor.runners import Recompute, Reconstruct, StashGraph
 from petra_graph.spec.model import PrecisionSpec
 
 STREAM = (6,)
