@@ -29,10 +29,10 @@ from torch import Tensor
 
 from petra_graph.blocks import Block, Streams
 from petra_graph.errors import placed
-from petra_graph.executor.delayed_weights import DelayedWeights
 from petra_graph.executor.encoded_tensors import EncodedTensors, decode, encode, encodes, total
 from petra_graph.executor.head import HeadResult, HeadRunner
 from petra_graph.executor.numerics import NumericsContext
+from petra_graph.executor.optimizer_weights import DelayedWeights
 from petra_graph.executor.recorded_operations import RecordedSegment, Recorder
 from petra_graph.executor.runners import BodyRunner, InFlight, Recompute, Reconstruct, SegmentRunner, StashGraph
 from petra_graph.executor.stage_observer import StageObserver, StageObservers

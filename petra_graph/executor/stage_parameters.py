@@ -49,20 +49,6 @@ def _add(record: Contributions, parameter: nn.Parameter, gradient: Tensor) -> No
     record[parameter] = record[parameter] + gradient if parameter in record else gradient.detach().clone()
 
 
-@contextmanager
-def exchanged(values: Iterable[tuple[nn.Parameter, Tensor]]) -> Iterator[None]:
-    """Within the context, parameters have other memory; then they have their own again, so that not a bit of it changes."""
-    own: list[tuple[nn.Parameter, Tensor]] = []
-    try:
-        for parameter, value in values:
-            own.append((parameter, parameter.data))
-            parameter.data = value
-        yield
-    finally:
-        for parameter, data in reversed(own):  # nodes of a stage may share one
-            parameter.data = data
-
-
 Parameters = Mapping[str, Mapping[str, Tensor]]
 """By node, then by the parameter's name in its module."""
 

@@ -28,8 +28,8 @@ from torch import Tensor, nn
 
 from petra_graph.errors import RunFailed
 from petra_graph.executor.encoded_tensors import EncodedTensor, EncodedTensors
-from petra_graph.executor.evaluated_weights import evaluated_weights
 from petra_graph.executor.head import HeadRunner
+from petra_graph.executor.optimizer_weights import evaluated_weights
 from petra_graph.executor.runners import Recompute, SegmentRunner, StashGraph
 from petra_graph.executor.stage_executor import StageExecutor
 from petra_graph.executor.stashed_inputs import HostCopy
