@@ -25,9 +25,9 @@ update drops it, and a checkpoint does not hold it: it is made again from the sa
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from typing import TYPE_CHECKING
 
 import torch
 from attrs import define, field
@@ -58,19 +58,19 @@ def exchanged(values: Iterable[tuple[nn.Parameter, Tensor]]) -> Iterator[None]:
 
 @define(eq=False)
 class DelayedWeights:
-    """The answers of one stage's optimizer to one of the two questions."""
+    """The answers of one stage's optimizer to one of the first two questions."""
 
     updater: Updater
     method: str
     """Of the optimizer: `PREDICTED` or `EARLIER` of `kinds.optimizer`."""
-    located: AbstractContextManager[None] = field(factory=nullcontext)
+    located: AbstractContextManager[None]
     """Names the stage in problems."""
     _delay: int = field(default=0, init=False)
     """Of the answer that is held, in updates; 0: none is."""
     _weights: Sequence[tuple[nn.Parameter, Tensor]] = field(default=(), init=False)
 
     def of(self, micro_batch: int) -> AbstractContextManager[None]:
-        """Within the context, the stage's parameters have these values, if the optimizer has the method and the micro-batch is late.
+        """Within the context, the stage's parameters have these values, if the micro-batch is late.
 
         Args:
             micro_batch: counted from the run's start.
@@ -78,7 +78,13 @@ class DelayedWeights:
         Raises:
             PluginError: the optimizer failed, or returned something else than parameters with tensors like them.
         """
-        return exchanged(self._at(micro_batch)) if self.asks else nullcontext()
+        delay = self.delay_of(micro_batch)
+        if delay != self._delay:
+            self.drop()  # before another one takes memory
+        if delay and not self._delay:
+            with self.located:
+                self._weights, self._delay = self._ask(delay), delay
+        return exchanged(self._weights)
 
     def drop(self) -> None:
         """Forget the answer: the parameters change next."""
@@ -87,44 +93,27 @@ class DelayedWeights:
     def delay_of(self, micro_batch: int) -> int:
         """Return the delay in updates for which the optimizer is asked; 0: the pass has the stage's own parameters."""
         stage = self.updater.stage
-        return 0 if stage is None or self._ask is None else stage.staleness(micro_batch)
+        return 0 if stage is None else stage.staleness(micro_batch)
 
-    @property
-    def asks(self) -> bool:
-        """Whether the optimizer has the method, and the delays of the stage are known."""
-        return self.updater.stage is not None and self._ask is not None
-
-    @property
-    def _ask(self) -> Callable[[int], Any] | None:
-        return getattr(self.updater.optimizer, self.method, None)
-
-    def _at(self, micro_batch: int) -> Sequence[tuple[nn.Parameter, Tensor]]:
-        delay, ask = self.delay_of(micro_batch), self._ask
-        if delay != self._delay:
-            self.drop()  # before another one takes memory
-        if delay and not self._delay:
-            assert ask is not None
-            with self.located:
-                self._weights, self._delay = self._made(ask, delay), delay
-        return self._weights
-
-    def _made(self, ask: Callable[[int], Any], delay: int) -> Sequence[tuple[nn.Parameter, Tensor]]:
+    def _ask(self, delay: int) -> Sequence[tuple[nn.Parameter, Tensor]]:
         updater = self.updater
         with torch.no_grad(), author_code(f"{updater.owner} failed at {self.method}({delay})", training=True):
-            answer = ask(delay)
+            answer = getattr(updater.optimizer, self.method)(delay)
         if fault := weights_of_delay_fault(self.method, updater.parameters, answer):
             raise PluginError(
                 f"{updater.owner} is broken: {fault}",
                 "return a list of (parameter, tensor), each tensor like its parameter, with memory of its own",
             )
-        return [(parameter, _laid_out(weights.detach(), parameter)) for parameter, weights in answer]
-
-
-def _laid_out(weights: Tensor, parameter: nn.Parameter) -> Tensor:
-    """Return weights in the layout of their parameter, since kernels round differently in others."""
-    if weights.stride() == parameter.stride():
-        return weights
-    return torch.empty_like(parameter.data).copy_(weights)
+        # In the layout of the parameter, since kernels round differently in others.
+        return [
+            (
+                parameter,
+                weights.detach()
+                if weights.stride() == parameter.stride()
+                else torch.empty_like(parameter.data).copy_(weights.detach()),
+            )
+            for parameter, weights in answer
+        ]
 
 
 @contextmanager

@@ -5,32 +5,25 @@
 
 Edges inside the stage are dictionaries of a call; edges to other stages go through the caller. The executor knows no
 other stage, no device but its own, and no time.
-
-Decision: the stage that sends a training message encodes it (`precision.channel_dtype`), and the stage that receives it
-decodes it, both here, so that no runtime and no placement changes the bits; the cuts do, since edges inside a stage are
-not encoded. Neither are samples and targets, nor anything in an evaluation, whose result must not depend on the batch's
-size or on the cuts. Each message is encoded alone. A reversible producer reconstructs from the activation that its consumer
-returns, which has been encoded on the way there and again on the way back: from a consumer that stores its input the
-second time changes nothing (but an int8 scale's last bit), along a chain of reversible stages every hop adds its rounding.
 """
 
 from __future__ import annotations
 
 import warnings
 from collections import deque
-from collections.abc import Collection, Iterator, Mapping, MutableMapping
+from collections.abc import Mapping, MutableMapping
 from contextlib import nullcontext
-from functools import partial, reduce
+from functools import partial
 from typing import Any
 
 import torch
-from attrs import frozen
 from torch import Tensor
 
-from petra_graph.blocks import Block, Streams
+from petra_graph.blocks import Block
 from petra_graph.errors import placed
-from petra_graph.executor.encoded_tensors import EncodedTensors, decode, encode, encodes, total
+from petra_graph.executor.encoded_tensors import EncodedTensors, encode, encodes, total
 from petra_graph.executor.head import HeadResult, HeadRunner
+from petra_graph.executor.messages import BackwardMessage, Forwarded, join_messages, returned_edges, take_inputs
 from petra_graph.executor.numerics import NumericsContext
 from petra_graph.executor.optimizer_weights import DelayedWeights
 from petra_graph.executor.recorded_operations import RecordedSegment, Recorder
@@ -51,26 +44,6 @@ from petra_graph.spec.model import Keeps
 _BODY: Mapping[Keeps, type[BodyRunner]] = {"nothing": Reconstruct, "input": Recompute, "graph": StashGraph}
 _NOTHING = nullcontext()
 _OBSERVED = "replicas, the probe or a callback follow its operations"
-
-
-@frozen(kw_only=True)
-class Forwarded:
-    """The result of a stage's forward."""
-
-    sent: Mapping[Edge, EncodedTensors]
-    result: HeadResult | None
-    """From the stage that holds the head."""
-
-
-@frozen(kw_only=True)
-class BackwardMessage:
-    """The message that a consumer sends back along an edge (algorithm 1, lines 11 and 24)."""
-
-    gradients: EncodedTensors
-    activation: EncodedTensors | None
-    """The producer's output, for a producer that reconstructs from it."""
-    weight: float
-    """Of the micro-batch's targets: 1 where each of them counts for one (`HeadResult.weight`), by which the gradients are multiplied."""
 
 
 class StageExecutor:
@@ -97,13 +70,11 @@ class StageExecutor:
         self.updater = updater
         self._located = placed(f"stage {program.index} ({', '.join(program.nodes)})")
         """Names the stage in problems of its update."""
-        self.predicted = DelayedWeights(updater, PREDICTED, self._located)
-        self.earlier = DelayedWeights(updater, EARLIER, self._located)
-        self._predicts, self._corrects = self.predicted.asks, self.earlier.asks
-        self.precision = numerics.precision
+        self.predicted, self.earlier = self._delayed_weights(PREDICTED), self._delayed_weights(EARLIER)
         self._numerics = numerics
         self._inside = set(program.nodes)
-        self._encodes = encodes(self.precision.channel_dtype, numerics.dtype)
+        self._channel_dtype = numerics.precision.channel_dtype
+        self._encodes = encodes(self._channel_dtype, numerics.dtype)
         """Whether messages are other tensors than streams."""
         self.versions = _versions(program, modules)
         self.read_interval = read_interval
@@ -117,7 +88,8 @@ class StageExecutor:
         """Those of micro-batches behind their backward, for as long as the head's loss may not have been read."""
         self.runners = [(segment, self._runner(segment, loss)) for segment in program.segments]
         self._backwards = [
-            (segment, runner, tuple(_returns(segment, self._inside))) for segment, runner in reversed(self.runners)
+            (segment, runner, tuple(returned_edges(segment, self._inside)))
+            for segment, runner in reversed(self.runners)
         ]
         """From the last segment to the first, each with what it sends back."""
         self._fetching = [one for _, one in self.runners if isinstance(one, Recompute) and one.store.copies is not None]
@@ -140,7 +112,7 @@ class StageExecutor:
         """Record operations from now on, and replay them; return why that cannot be, "" where it can."""
         if self.observers:
             return _OBSERVED
-        if self.versions is not None or self._predicts or self._corrects:
+        if self.versions is not None or self.predicted is not None or self.earlier is not None:
             return "its passes have other parameters than the stage's own"
         if self._numerics.grid_bits is not None:
             return "the host checks the range of streams on a grid"
@@ -160,8 +132,11 @@ class StageExecutor:
             received: one entry an edge of `program.receives`; emptied, so that nothing outlives its use.
             target: the targets on the CPU, for the stage that holds the head.
         """
-        if self.observers or self._predicts:
-            with self.observers.forward(micro_batch, target), self.predicted.of(micro_batch):
+        if self.observers or self.predicted is not None:
+            with (
+                self.observers.forward(micro_batch, target),
+                _NOTHING if self.predicted is None else self.predicted.of(micro_batch),
+            ):
                 return self._forward(micro_batch, received, target)
         return self._forward(micro_batch, received, target)
 
@@ -174,14 +149,14 @@ class StageExecutor:
             self.versions.begin(micro_batch)
         for segment, runner in self.runners:
             plain = len(segment.inputs) == 1 and not self._encodes
-            inputs: Any = received.pop(segment.inputs[0].edge) if plain else _take(segment, received)
+            inputs: Any = received.pop(segment.inputs[0].edge) if plain else take_inputs(segment, received)
             for observer in self.observers:
                 observer.segment_forward(micro_batch, segment, inputs)
             if isinstance(runner, BodyRunner):
                 outputs = runner.forward(micro_batch, inputs)
                 for edge in segment.outputs:
                     inside = edge.consumer in self._inside
-                    message = outputs if inside or not self._encodes else encode(outputs, self.precision.channel_dtype)
+                    message = outputs if inside or not self._encodes else encode(outputs, self._channel_dtype)
                     (received if inside else sent)[edge] = message
                     del message
                 del outputs
@@ -210,8 +185,11 @@ class StageExecutor:
         Returns:
             A message for each edge of `program.receives` that comes from another stage.
         """
-        if self.observers or self._corrects:
-            with self.observers.backward(micro_batch), self.earlier.of(micro_batch):
+        if self.observers or self.earlier is not None:
+            with (
+                self.observers.backward(micro_batch),
+                _NOTHING if self.earlier is None else self.earlier.of(micro_batch),
+            ):
                 return self._backward(micro_batch, received)
         return self._backward(micro_batch, received)
 
@@ -232,19 +210,16 @@ class StageExecutor:
                 gradients, outputs = message.gradients, message.activation
                 del message
             else:
-                gradients, outputs = _joined([received.pop(edge) for edge in segment.outputs])
+                gradients, outputs = join_messages([received.pop(edge) for edge in segment.outputs])
             reverse = runner.backward(micro_batch, outputs, gradients)
             for observer in self.observers:
                 observer.segment_reconstructed(micro_batch, segment, reverse.inputs)
                 observer.segment_backward(micro_batch, segment)
             for edge, own, returns_activation, inside in returns:
-                returned: EncodedTensors = reverse.gradients[own]
-                activation: EncodedTensors | None = reverse.inputs[own] if returns_activation else None
+                returned, activation = reverse.gradients[own], reverse.inputs[own] if returns_activation else None
                 if self._encodes and not inside:
-                    returned = encode(reverse.gradients[own], self.precision.channel_dtype)
-                    activation = (
-                        encode(reverse.inputs[own], self.precision.channel_dtype) if returns_activation else None
-                    )
+                    returned = encode(returned, self._channel_dtype)
+                    activation = None if activation is None else encode(activation, self._channel_dtype)
                 message = BackwardMessage(gradients=returned, activation=activation, weight=weight)
                 (received if inside else sent)[edge] = message
         if self.versions is not None:
@@ -260,10 +235,8 @@ class StageExecutor:
         with self.observers.update() if self.observers else _NOTHING:
             if self.versions is not None:
                 self.versions.before_step()
-            if self._predicts:
-                self.predicted.drop()
-            if self._corrects:
-                self.earlier.drop()
+            for weights in filter(None, (self.predicted, self.earlier)):
+                weights.drop()
             with self._located:
                 self.updater.step(norm)
         for companion in self.companions.values():
@@ -291,7 +264,7 @@ class StageExecutor:
         result: HeadResult | None = None
         with torch.no_grad():
             for segment, runner in self.runners:
-                inputs = _take(segment, received)
+                inputs = take_inputs(segment, received)
                 if isinstance(runner, HeadRunner):
                     assert target is not None
                     result = runner.eval_step(inputs, target)
@@ -310,6 +283,11 @@ class StageExecutor:
         """Switch all modules between training and evaluation."""
         for module in self.modules.values():
             module.train(mode)
+
+    def _delayed_weights(self, method: str) -> DelayedWeights | None:
+        """Return what the stage's optimizer gives late passes; None if it does not, or needs no delays."""
+        asked = self.updater.stage is not None and getattr(self.updater.optimizer, method, None) is not None
+        return DelayedWeights(self.updater, method, self._located) if asked else None
 
     def _runner(self, segment: Segment, loss: Loss) -> SegmentRunner:
         own = {name: self.modules[name] for name in segment.nodes}
@@ -330,31 +308,3 @@ def _versions(program: StageProgram, modules: Mapping[str, Block]) -> ParameterV
     names = [name for segment in stored for name in segment.nodes]
     own = {name: modules[name] for name in names}
     return WeightVersions(partial(copied_parameters, own)) if own else None
-
-
-def _returns(segment: Segment, inside: Collection[str]) -> Iterator[tuple[Edge, slice, bool, bool]]:
-    """Yield where a segment sends something back: edge, streams, whether their producer reconstructs from them, and whether it is inside the stage."""
-    first = 0
-    for entry in segment.inputs:
-        own = slice(first, first := first + entry.streams)
-        if entry.edge.producer != INPUT:
-            yield entry.edge, own, entry.returns_activation, entry.edge.producer in inside
-
-
-def _take(segment: Segment, received: MutableMapping[Edge, EncodedTensors]) -> Streams:
-    streams: Streams = ()
-    for entry in segment.inputs:
-        streams += decode(received.pop(entry.edge))
-    return streams
-
-
-def _joined(messages: list[BackwardMessage]) -> tuple[Streams, Streams | None]:
-    """Sum the consumers' gradients, stream by stream, in declared order, () for the head; with the activation of the first that has one."""
-    gradients = [decode(message.gradients) for message in messages]
-    summed = (
-        gradients[0]
-        if len(gradients) == 1
-        else tuple(reduce(torch.add, parts) for parts in zip(*gradients, strict=True))
-    )
-    activation = next((message.activation for message in messages if message.activation is not None), None)
-    return summed, None if activation is None else decode(activation)
