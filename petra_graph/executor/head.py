@@ -16,7 +16,7 @@ from torch import Tensor
 
 from petra_graph.blocks import Head, Reversed, Streams
 from petra_graph.errors import placed
-from petra_graph.executor.encoded_tensors import total
+from petra_graph.executor.encoded_tensors import EncodedTensors, total
 from petra_graph.executor.runners import InFlight, SegmentRunner
 from petra_graph.kinds.loss import Loss, mean_loss, target_count, target_weight
 from petra_graph.kinds.tensor_trees import Tree, is_several, leaves, main, mapped
@@ -97,6 +97,11 @@ class HeadRunner(SegmentRunner):
     def backward(self, micro_batch: int, outputs: Streams | None, gradients: Streams) -> Reversed:
         """Return the gradients of the micro-batch's `forward_backward`."""
         return self.pending.take(micro_batch)
+
+    def kept(self) -> list[tuple[int, EncodedTensors]]:
+        """Return nothing: a cut falls where the head has nothing in flight."""
+        assert not self.pending
+        return []
 
     def eval_step(self, inputs: Streams, target: Tree) -> HeadResult:
         """Evaluate the head and the loss, without a graph."""

@@ -25,10 +25,11 @@ from torch import Tensor
 from torch.func import functional_call
 
 from petra_graph.blocks import Block, Reversed, Reversible, Streams, backpropagate, frozen_statistics, leaf
+from petra_graph.executor.encoded_tensors import EncodedTensors
 from petra_graph.executor.numerics import NumericsContext
 from petra_graph.executor.recorded_operations import RecordedSegment
 from petra_graph.executor.stage_parameters import Parameters, ParameterVersions, accumulate_grad, parameter_leaves
-from petra_graph.executor.stashed_inputs import ActivationStore, StashedInput, fetch, restore
+from petra_graph.executor.stashed_inputs import ActivationStore, StashedInput, as_encoded, fetch, restore
 
 T = TypeVar("T")
 
@@ -75,6 +76,14 @@ class SegmentRunner(ABC):
             outputs: the output streams, where this runner reconstructs; else None.
             gradients: the loss's gradient with respect to each output stream.
         """
+
+    def kept(self) -> list[tuple[int, EncodedTensors]]:
+        """Return what a checkpoint has of each micro-batch in flight: a reversible node keeps nothing."""
+        return []
+
+    def put_back(self, micro_batch: int, kept: EncodedTensors) -> None:
+        """Put back what `kept` returned, in the order of the micro-batches."""
+        raise AssertionError(f"nothing is kept of micro-batch {micro_batch}")
 
     def run(self, micro_batch: int | None, streams: Streams, parameters: Parameters | None = None) -> Streams:
         """Evaluate the modules in the mode that they are in.
@@ -215,6 +224,14 @@ class Recompute(BodyRunner):
         parameters = None if self.versions is None else self.older_parameters(micro_batch)
         return self.recompute(micro_batch, inputs, gradients, parameters)
 
+    def kept(self) -> list[tuple[int, EncodedTensors]]:
+        """Return the inputs as they wait."""
+        return [(micro_batch, as_encoded(stashed)) for micro_batch, stashed in self.buffer]
+
+    def put_back(self, micro_batch: int, kept: EncodedTensors) -> None:
+        """Let an input wait again."""
+        self.buffer.append((micro_batch, self.store.keep_encoded(kept)))
+
     def fetch(self) -> None:
         """Begin to bring back the input of the next backward."""
         if self.buffer:
@@ -233,22 +250,26 @@ class StashGraph(BodyRunner):
         self.graphs.append((micro_batch, graph))
         return tuple(map(Tensor.detach, graph.outputs))
 
-    def rebuild(self, micro_batch: int, inputs: Streams) -> None:
+    def backward(self, micro_batch: int, outputs: Streams | None, gradients: Streams) -> Reversed:
+        """Differentiate the stashed graph."""
+        graph = self.graphs.take(micro_batch)
+        found = self.differentiate(graph.outputs, gradients, graph.inputs, graph.parameters)
+        return Reversed(tuple(map(Tensor.detach, graph.inputs)), found)
+
+    def kept(self) -> list[tuple[int, EncodedTensors]]:
+        """Return the inputs of the graphs."""
+        return [(micro_batch, graph.inputs) for micro_batch, graph in self.graphs]
+
+    def put_back(self, micro_batch: int, kept: EncodedTensors) -> None:
         """Put the graph of a forward that another process has done, from its inputs and the parameters that it used."""
         with self.frozen:
-            self.graphs.append((micro_batch, self._graph(micro_batch, inputs)))
+            self.graphs.append((micro_batch, self._graph(micro_batch, cast(Streams, kept))))
 
     def _graph(self, micro_batch: int, inputs: Streams) -> _Graph:
         versions = self.versions
         parameters = None if versions is None else parameter_leaves(versions.copy_for(micro_batch), self.modules)
         leaves = self.leaves(inputs)
         return _Graph(leaves, self.run(micro_batch, leaves, parameters), parameters)
-
-    def backward(self, micro_batch: int, outputs: Streams | None, gradients: Streams) -> Reversed:
-        """Differentiate the stashed graph."""
-        graph = self.graphs.take(micro_batch)
-        found = self.differentiate(graph.outputs, gradients, graph.inputs, graph.parameters)
-        return Reversed(tuple(map(Tensor.detach, graph.inputs)), found)
 
 
 @frozen
