@@ -19,7 +19,7 @@ import torch
 from attrs import define, frozen
 from torch import Tensor
 
-from petra_graph.blocks.couplings.evaluated_function import owned
+from petra_graph.blocks.couplings.coupling import owned
 
 
 @define(eq=False)
