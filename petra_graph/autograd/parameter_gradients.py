@@ -24,7 +24,7 @@ from petra_graph.blocks.couplings.coupling import owned
 
 @define(eq=False)
 class ParameterGradients:
-    """What one backward of a block finds; `petra_graph.blocks.block_kinds.Differentiate`."""
+    """What one backward of a block finds; `petra_graph.blocks.differentiation.Differentiate`."""
 
     parameters: tuple[Tensor, ...]
     known: frozenset[int]

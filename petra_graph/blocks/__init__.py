@@ -28,8 +28,6 @@ from petra_graph.blocks.block_kinds import Shape as Shape
 from petra_graph.blocks.block_kinds import Streams as Streams
 from petra_graph.blocks.block_kinds import Undo as Undo
 from petra_graph.blocks.block_kinds import Undone as Undone
-from petra_graph.blocks.block_kinds import backpropagate as backpropagate
-from petra_graph.blocks.block_kinds import leaf as leaf
 from petra_graph.blocks.couplings.additive import Additive as Additive
 from petra_graph.blocks.couplings.additive import AdditiveCoupling as AdditiveCoupling
 from petra_graph.blocks.couplings.additive import TwoFunctionCoupling as TwoFunctionCoupling
@@ -51,6 +49,8 @@ from petra_graph.blocks.couplings.two_step import LeapfrogCoupling as LeapfrogCo
 from petra_graph.blocks.couplings.two_step import MidpointCoupling as MidpointCoupling
 from petra_graph.blocks.couplings.two_step import MomentumCoupling as MomentumCoupling
 from petra_graph.blocks.couplings.two_step import TwoStepCoupling as TwoStepCoupling
+from petra_graph.blocks.differentiation import backpropagate as backpropagate
+from petra_graph.blocks.differentiation import leaf as leaf
 from petra_graph.blocks.randomness import reseed as reseed
 from petra_graph.blocks.randomness import rng_scope as rng_scope
 from petra_graph.blocks.statistics import frozen_statistics as frozen_statistics

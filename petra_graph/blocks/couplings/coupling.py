@@ -27,7 +27,8 @@ import torch
 from attrs import frozen
 from torch import Tensor
 
-from petra_graph.blocks.block_kinds import Reversible, Streams, backpropagate, hookable, leaf
+from petra_graph.blocks.block_kinds import Reversible, Streams
+from petra_graph.blocks.differentiation import backpropagate, hookable, leaf
 from petra_graph.blocks.grid import grid_bits, rounded
 
 

@@ -19,8 +19,9 @@ import torch
 from attrs import frozen
 from torch import Tensor, nn
 
-from petra_graph.blocks.block_kinds import Reversible, Shape, Streams, Undo, Undone, without_autocast
+from petra_graph.blocks.block_kinds import Reversible, Shape, Streams, Undo, Undone
 from petra_graph.blocks.couplings.coupling import evaluate
+from petra_graph.blocks.differentiation import without_autocast
 from petra_graph.kinds.declaration import option
 from petra_graph.spec.bounds import AtLeast
 
