@@ -11,8 +11,8 @@ from __future__ import annotations
 
 import warnings
 from collections import deque
-from collections.abc import Mapping, MutableMapping
-from contextlib import nullcontext
+from collections.abc import Iterable, Mapping, MutableMapping
+from contextlib import AbstractContextManager, ExitStack, nullcontext
 from functools import partial
 from typing import Any
 
@@ -28,7 +28,7 @@ from petra_graph.executor.numerics import NumericsContext
 from petra_graph.executor.optimizer_weights import DelayedWeights
 from petra_graph.executor.recorded_operations import RecordedSegment, Recorder
 from petra_graph.executor.runners import BodyRunner, InFlight, Recompute, Reconstruct, SegmentRunner, StashGraph
-from petra_graph.executor.stage_observer import StageObserver, StageObservers
+from petra_graph.executor.stage_observer import StageObserver
 from petra_graph.executor.stage_parameters import ParameterVersions, copied_parameters
 from petra_graph.executor.stage_update import Updater
 from petra_graph.graph.node_graph import INPUT
@@ -94,8 +94,8 @@ class StageExecutor:
         """From the last segment to the first, each with what it sends back."""
         self._fetching = [one for _, one in self.runners if isinstance(one, Recompute) and one.store.copies is not None]
         """The runners whose inputs wait in host memory."""
-        self.observers = StageObservers()
-        """They see every operation."""
+        self.observers: list[StageObserver] = []
+        """They see every operation, in the order in which they came."""
         self.companions: dict[str, Companion] = {}
         """Of callbacks, by their names; they see every update."""
 
@@ -132,13 +132,12 @@ class StageExecutor:
             received: one entry an edge of `program.receives`; emptied, so that nothing outlives its use.
             target: the targets on the CPU, for the stage that holds the head.
         """
-        if self.observers or self.predicted is not None:
-            with (
-                self.observers.forward(micro_batch, target),
-                _NOTHING if self.predicted is None else self.predicted.of(micro_batch),
-            ):
-                return self._forward(micro_batch, received, target)
-        return self._forward(micro_batch, received, target)
+        if not self.observers and self.predicted is None:
+            return self._forward(micro_batch, received, target)
+        with _entered(observer.forward(micro_batch, target) for observer in self.observers) as around:
+            if self.predicted is not None:
+                around.enter_context(self.predicted.of(micro_batch))
+            return self._forward(micro_batch, received, target)
 
     def _forward(
         self, micro_batch: int, received: MutableMapping[Edge, EncodedTensors], target: Tree | None
@@ -185,13 +184,12 @@ class StageExecutor:
         Returns:
             A message for each edge of `program.receives` that comes from another stage.
         """
-        if self.observers or self.earlier is not None:
-            with (
-                self.observers.backward(micro_batch),
-                _NOTHING if self.earlier is None else self.earlier.of(micro_batch),
-            ):
-                return self._backward(micro_batch, received)
-        return self._backward(micro_batch, received)
+        if not self.observers and self.earlier is None:
+            return self._backward(micro_batch, received)
+        with _entered(observer.backward(micro_batch) for observer in self.observers) as around:
+            if self.earlier is not None:
+                around.enter_context(self.earlier.of(micro_batch))
+            return self._backward(micro_batch, received)
 
     def _backward(
         self, micro_batch: int, received: MutableMapping[Edge, BackwardMessage]
@@ -232,11 +230,13 @@ class StageExecutor:
         Raises:
             RunFailed: that norm is not finite.
         """
-        with self.observers.update() if self.observers else _NOTHING:
+        with _entered(observer.update() for observer in self.observers) if self.observers else _NOTHING:
             if self.versions is not None:
                 self.versions.before_step()
-            for weights in filter(None, (self.predicted, self.earlier)):
-                weights.drop()
+            if self.predicted is not None:
+                self.predicted.drop()
+            if self.earlier is not None:
+                self.earlier.drop()
             with self._located:
                 self.updater.step(norm)
         for companion in self.companions.values():
@@ -300,6 +300,14 @@ class StageExecutor:
     def _fetch(self) -> None:
         for runner in self._fetching:
             runner.fetch()
+
+
+def _entered(contexts: Iterable[AbstractContextManager[None]]) -> ExitStack:
+    """Enter all of these contexts; the returned one leaves them."""
+    with ExitStack() as entered:
+        for context in contexts:
+            entered.enter_context(context)
+        return entered.pop_all()
 
 
 def _versions(program: StageProgram, modules: Mapping[str, Block]) -> ParameterVersions | None:

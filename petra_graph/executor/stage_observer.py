@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from contextlib import AbstractContextManager, nullcontext
 
 from petra_graph.blocks import Streams
 from petra_graph.kinds.tensor_trees import Tree
@@ -36,24 +35,3 @@ class StageObserver:
 
     def segment_backward(self, micro_batch: int, segment: Segment) -> None:
         """Learn that the gradients of a segment's parameters are complete for this micro-batch."""
-
-
-class StageObservers(list[StageObserver]):
-    """All observers of one stage, in the order in which they came; an empty list is asked nothing."""
-
-    def forward(self, micro_batch: int, target: Tree | None) -> AbstractContextManager[None]:
-        return _entered([observer.forward(micro_batch, target) for observer in self])
-
-    def backward(self, micro_batch: int) -> AbstractContextManager[None]:
-        return _entered([observer.backward(micro_batch) for observer in self])
-
-    def update(self) -> AbstractContextManager[None]:
-        return _entered([observer.update() for observer in self])
-
-
-@contextmanager
-def _entered(contexts: list[AbstractContextManager[None]]) -> Iterator[None]:
-    with ExitStack() as stack:
-        for context in contexts:
-            stack.enter_context(context)
-        yield
