@@ -1,13 +1,13 @@
 """Forward and backward of a segment: one class for each way to keep the forward's input (PETRA section 3.3, algorithm 1).
 
-    class         forward of m                                  backward of m
-    Reconstruct   x = F(x'), keeps nothing                      x~' = F^-1(x~), differentiated there    equation (5); lines 8, 13
-    Recompute     the same; the input goes into a FIFO          F again from the stored input           lines 7 and 8, 15 and 16
-    StashGraph    x = F(x') with its graph, which is kept       the kept graph                          equations (1) to (3)
+    class         forward of m                              backward of m
+    Reconstruct   x_j = F(x_{j-1}), keeps nothing           differentiates at F^-1(x~_j)            equation (5); lines 8 and 13
+    Recompute     the same; x_{j-1} goes into a FIFO        runs F again at x_{j-1} from there      lines 7 and 8, 15 and 16
+    StashGraph    the same with a graph, which it keeps     differentiates that graph               equations (1) to (3)
 
-`forward` maps input streams to output streams. `backward` takes the gradient of the output (delta_{j+1}), and the output itself (x~_j) where
-the runner reconstructs from it; it returns the gradient of the input (delta_j), with the input for a producer that reconstructs. Parameter
-gradients (Delta_j) are added to `grad` (lines 17 and 18). `executor.head` has the last segment.
+F is the segment with its parameters, x its streams, x~ those that come back from its consumer. `backward` takes the gradient of x_j
+(delta_{j+1}), and x~_j where the runner reconstructs from it; it returns the gradient of x_{j-1} (delta_j), and x_{j-1} for a producer that
+reconstructs. Gradients of parameters (Delta_j) are added to `grad` (lines 17 and 18). The last segment is in `executor.head`.
 """
 
 from __future__ import annotations
@@ -153,8 +153,8 @@ class BodyRunner(SegmentRunner):
             return self.differentiate(outputs, tensors[count:], leaves, parameters)
 
         tensors = (*inputs, *gradients)
-        recorded = None if self.recorded is None else self.recorded.backward
-        return Reversed(inputs, differentiated(*tensors) if recorded is None else recorded(differentiated, tensors))
+        found = differentiated(*tensors) if self.recorded is None else self.recorded.backward(differentiated, tensors)
+        return Reversed(inputs, found)
 
     def older_parameters(self, micro_batch: int) -> Parameters | None:
         """Return the parameters that the backward must use, None where they are the modules' current ones."""
@@ -179,13 +179,13 @@ class Reconstruct(BodyRunner):
         count = len(outputs)
         name, module = self.reversible
 
-        def reversed_(*tensors: Tensor) -> Streams:
+        def reconstructed(*tensors: Tensor) -> Streams:
             with self.numerics.node(name, micro_batch):
                 found = module.reverse_vjp(tensors[:count], tensors[count:])
             return self.numerics.canonicalize((*found.inputs, *found.gradients))
 
         tensors = (*outputs, *gradients)
-        found = reversed_(*tensors) if self.recorded is None else self.recorded.backward(reversed_, tensors)
+        found = reconstructed(*tensors) if self.recorded is None else self.recorded.backward(reconstructed, tensors)
         return Reversed(found[: len(found) // 2], found[len(found) // 2 :])
 
     def invert(self, micro_batch: int, outputs: Streams) -> Streams:
