@@ -12,16 +12,18 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, MutableMapping
 from functools import reduce
+from typing import cast
 
 import torch
 from attrs import frozen
 
 from petra_graph.blocks import Streams
-from petra_graph.executor.encoded_tensors import EncodedTensors, decode
+from petra_graph.executor.encoded_tensors import EncodedTensors, decode, encode
 from petra_graph.executor.head import HeadResult
 from petra_graph.graph.node_graph import INPUT
 from petra_graph.program.channels import Edge
 from petra_graph.program.stage_program import Segment
+from petra_graph.spec.model import StoredDtype
 
 
 @frozen(kw_only=True)
@@ -42,6 +44,15 @@ class BackwardMessage:
     """The producer's output, for a producer that reconstructs from it."""
     weight: float
     """Of the micro-batch's targets: 1 where each of them counts for one (`HeadResult.weight`), by which the gradients are multiplied."""
+
+    def encoded(self, stored: StoredDtype) -> BackwardMessage:
+        """Return the message as it leaves the stage."""
+        gradients, activation = cast(Streams, self.gradients), cast(Streams | None, self.activation)
+        return BackwardMessage(
+            gradients=encode(gradients, stored),
+            activation=None if activation is None else encode(activation, stored),
+            weight=self.weight,
+        )
 
 
 def returned_edges(segment: Segment, inside: Collection[str]) -> Iterator[tuple[Edge, slice, bool, bool]]:

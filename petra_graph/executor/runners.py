@@ -106,6 +106,20 @@ class SegmentRunner(ABC):
                 streams = numerics.on_grid(name, module, streams)
         return streams
 
+    def run_without_graph(self, micro_batch: int, inputs: Streams) -> Streams:
+        """Evaluate the modules in training mode, without a graph or a change of running statistics."""
+
+        def evaluated(*streams: Tensor) -> Streams:
+            with torch.no_grad(), self.frozen:
+                return self.run(micro_batch, streams)
+
+        if self.watched:
+            with self.numerics.first_passes.frozen(self.modules):
+                outputs = evaluated(*inputs)
+            self.watched = self.numerics.first_passes.watch(self.modules)
+            return outputs
+        return evaluated(*inputs) if self.recorded is None else self.recorded.forward(evaluated, inputs)
+
     def leaves(self, inputs: Streams) -> Streams:
         """Cut inputs from their graphs; those from other nodes get a gradient, and samples of the data set none."""
         return tuple(map(Tensor.detach if self.reads_samples else leaf, inputs))
@@ -126,20 +140,6 @@ class BodyRunner(SegmentRunner):
     @abstractmethod
     def forward(self, micro_batch: int, inputs: Streams) -> Streams:
         """Run the segment on a training micro-batch; the outputs have no graph."""
-
-    def run_without_graph(self, micro_batch: int, inputs: Streams) -> Streams:
-        """Evaluate the modules in training mode, without a graph or a change of running statistics."""
-
-        def evaluated(*streams: Tensor) -> Streams:
-            with torch.no_grad(), self.frozen:
-                return self.run(micro_batch, streams)
-
-        if self.watched:
-            with self.numerics.first_passes.frozen(self.modules):
-                outputs = evaluated(*inputs)
-            self.watched = self.numerics.first_passes.watch(self.modules)
-            return outputs
-        return evaluated(*inputs) if self.recorded is None else self.recorded.forward(evaluated, inputs)
 
     def recompute(
         self, micro_batch: int, inputs: Streams, gradients: Streams, parameters: Parameters | None
@@ -165,7 +165,7 @@ class BodyRunner(SegmentRunner):
 class Reconstruct(BodyRunner):
     """A reversible node that reconstructs its input from its output, with the current parameters."""
 
-    forward = BodyRunner.run_without_graph
+    forward = SegmentRunner.run_without_graph
 
     def backward(self, micro_batch: int, outputs: Streams | None, gradients: Streams) -> Reversed:
         """Reconstruct, and differentiate there: equation (5), its second to fourth lines.

@@ -71,10 +71,10 @@ class StageExecutor:
         self._located = placed(f"stage {program.index} ({', '.join(program.nodes)})")
         """Names the stage in problems of its update."""
         self.predicted, self.earlier = self._delayed_weights(PREDICTED), self._delayed_weights(EARLIER)
+        self.precision = numerics.precision
         self._numerics = numerics
         self._inside = set(program.nodes)
-        self._channel_dtype = numerics.precision.channel_dtype
-        self._encodes = encodes(self._channel_dtype, numerics.dtype)
+        self._encodes = encodes(self.precision.channel_dtype, numerics.dtype)
         """Whether messages are other tensors than streams."""
         self.versions = _versions(program, modules)
         self.read_interval = read_interval
@@ -155,7 +155,7 @@ class StageExecutor:
                 outputs = runner.forward(micro_batch, inputs)
                 for edge in segment.outputs:
                     inside = edge.consumer in self._inside
-                    message = outputs if inside or not self._encodes else encode(outputs, self._channel_dtype)
+                    message = outputs if inside or not self._encodes else encode(outputs, self.precision.channel_dtype)
                     (received if inside else sent)[edge] = message
                     del message
                 del outputs
@@ -214,11 +214,13 @@ class StageExecutor:
                 observer.segment_reconstructed(micro_batch, segment, reverse.inputs)
                 observer.segment_backward(micro_batch, segment)
             for edge, own, returns_activation, inside in returns:
-                returned, activation = reverse.gradients[own], reverse.inputs[own] if returns_activation else None
+                message = BackwardMessage(
+                    gradients=reverse.gradients[own],
+                    activation=reverse.inputs[own] if returns_activation else None,
+                    weight=weight,
+                )
                 if self._encodes and not inside:
-                    returned = encode(returned, self._channel_dtype)
-                    activation = None if activation is None else encode(activation, self._channel_dtype)
-                message = BackwardMessage(gradients=returned, activation=activation, weight=weight)
+                    message = message.encoded(self.precision.channel_dtype)
                 (received if inside else sent)[edge] = message
         if self.versions is not None:
             self.versions.end(micro_batch)
