@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 from attrs import field, frozen
-from torch import Tensor, nn
+from torch import Tensor
 
 from petra_graph.blocks import Block, Head, Reversible, Streams
 from petra_graph.blocks.grid import grid, grid_limit, rounded
@@ -20,7 +20,6 @@ from petra_graph.blocks.randomness import Keyed, generators_of, random_key
 from petra_graph.errors import RunFailed
 from petra_graph.executor.deferred_reads import DeferredCheck
 from petra_graph.executor.first_passes import FirstPasses
-from petra_graph.executor.narrow_convolutions import pick_pixels_first
 from petra_graph.kinds.data_set import DataFacts
 from petra_graph.program.message_layout import IMAGE_DIMENSIONS, dense_strides
 from petra_graph.spec.model import PrecisionSpec
@@ -249,21 +248,3 @@ def largest_magnitude(streams: Streams) -> Tensor | float:
     """Return the largest absolute value in floating-point streams."""
     floating = [stream for stream in streams if stream.is_floating_point() and stream.numel()]
     return torch.stack([stream.detach().abs().amax() for stream in floating]).amax() if floating else 0.0
-
-
-def place(block: Block, numerics: NumericsContext) -> Block:
-    """Move a module to the stage's device, type and layout, in training mode.
-
-    Embeddings have dense gradients, whatever `sparse` says: so plans count them, and clipping, replicas and most optimizers take them.
-    """
-    for module in block.modules():
-        if isinstance(module, nn.Embedding | nn.EmbeddingBag):
-            module.sparse = False
-    block.to(device=numerics.device, dtype=numerics.dtype)
-    if numerics.precision.memory_format == "channels-last":
-        block.to(memory_format=torch.channels_last)
-        # On the meta device, plans count what a processor would do.
-        if numerics.device.type in {"cpu", "meta"} and numerics.dtype == torch.float32:
-            pick_pixels_first(block)
-    block.train()  # A block's own `train` may return nothing.
-    return block

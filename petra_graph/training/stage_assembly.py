@@ -16,7 +16,8 @@ from petra_graph.executor.deferred_reads import read_interval
 from petra_graph.executor.first_passes import FirstPasses
 from petra_graph.executor.first_steps import FirstSteps
 from petra_graph.executor.learning_rate import LearningRate
-from petra_graph.executor.numerics import Normalisation, NumericsContext, place
+from petra_graph.executor.numerics import Normalisation, NumericsContext
+from petra_graph.executor.place_block import place
 from petra_graph.executor.recorded_operations import CudaGraphs
 from petra_graph.executor.stage_executor import StageExecutor
 from petra_graph.executor.stage_update import Updater
