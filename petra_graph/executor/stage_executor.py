@@ -1,4 +1,4 @@
-"""One stage: forward, backward and update of its segments, following its program.
+"""One stage: forward, backward and update of its segments, following its program (PETRA algorithm 1, the worker of stage j).
 
     received --> [ segment ] --> [ segment ] --> sent          forward of m
     sent     <-- [ segment ] <-- [ segment ] <-- received      backward of m
@@ -11,9 +11,8 @@ from __future__ import annotations
 
 import warnings
 from collections import deque
-from collections.abc import Iterable, Mapping, MutableMapping
-from contextlib import AbstractContextManager, ExitStack, nullcontext
-from functools import partial
+from collections.abc import Mapping, MutableMapping
+from contextlib import nullcontext
 from typing import Any
 
 import torch
@@ -28,8 +27,8 @@ from petra_graph.executor.numerics import NumericsContext
 from petra_graph.executor.optimizer_weights import DelayedWeights
 from petra_graph.executor.recorded_operations import RecordedSegment, Recorder
 from petra_graph.executor.runners import BodyRunner, InFlight, Recompute, Reconstruct, SegmentRunner, StashGraph
-from petra_graph.executor.stage_observer import StageObserver
-from petra_graph.executor.stage_parameters import ParameterVersions, copied_parameters
+from petra_graph.executor.stage_observer import StageObserver, entered
+from petra_graph.executor.stage_parameters import stored_versions
 from petra_graph.executor.stage_update import Updater
 from petra_graph.graph.node_graph import INPUT
 from petra_graph.kinds.callback import Companion
@@ -38,7 +37,6 @@ from petra_graph.kinds.optimizer import EARLIER, PREDICTED
 from petra_graph.kinds.tensor_trees import Tree
 from petra_graph.program.channels import Edge
 from petra_graph.program.stage_program import Segment, StageProgram
-from petra_graph.program.weight_versions import WeightVersions
 from petra_graph.spec.model import Keeps
 
 _BODY: Mapping[Keeps, type[BodyRunner]] = {"nothing": Reconstruct, "input": Recompute, "graph": StashGraph}
@@ -76,7 +74,7 @@ class StageExecutor:
         self._inside = set(program.nodes)
         self._encodes = encodes(self.precision.channel_dtype, numerics.dtype)
         """Whether messages are other tensors than streams."""
-        self.versions = _versions(program, modules)
+        self.versions = stored_versions(program, modules)
         self.read_interval = read_interval
         self.reads_later = updater.deferred or numerics.deferred or updater.first_steps is not None
         """Whether `check` may have something to read."""
@@ -134,7 +132,7 @@ class StageExecutor:
         """
         if not self.observers and self.predicted is None:
             return self._forward(micro_batch, received, target)
-        with _entered(observer.forward(micro_batch, target) for observer in self.observers) as around:
+        with entered(observer.forward(micro_batch, target) for observer in self.observers) as around:
             if self.predicted is not None:
                 around.enter_context(self.predicted.of(micro_batch))
             return self._forward(micro_batch, received, target)
@@ -186,7 +184,7 @@ class StageExecutor:
         """
         if not self.observers and self.earlier is None:
             return self._backward(micro_batch, received)
-        with _entered(observer.backward(micro_batch) for observer in self.observers) as around:
+        with entered(observer.backward(micro_batch) for observer in self.observers) as around:
             if self.earlier is not None:
                 around.enter_context(self.earlier.of(micro_batch))
             return self._backward(micro_batch, received)
@@ -232,7 +230,7 @@ class StageExecutor:
         Raises:
             RunFailed: that norm is not finite.
         """
-        with _entered(observer.update() for observer in self.observers) if self.observers else _NOTHING:
+        with entered(observer.update() for observer in self.observers) if self.observers else _NOTHING:
             if self.versions is not None:
                 self.versions.before_step()
             if self.predicted is not None:
@@ -302,19 +300,3 @@ class StageExecutor:
     def _fetch(self) -> None:
         for runner in self._fetching:
             runner.fetch()
-
-
-def _entered(contexts: Iterable[AbstractContextManager[None]]) -> ExitStack:
-    """Enter all of these contexts; the returned one leaves them."""
-    with ExitStack() as entered:
-        for context in contexts:
-            entered.enter_context(context)
-        return entered.pop_all()
-
-
-def _versions(program: StageProgram, modules: Mapping[str, Block]) -> ParameterVersions | None:
-    """Return the versions of the parameters that a backward may need at an older version; None where none does."""
-    stored = [segment for segment in program.segments if segment.backward == "stored" and segment.kind != "head"]
-    names = [name for segment in stored for name in segment.nodes]
-    own = {name: modules[name] for name in names}
-    return WeightVersions(partial(copied_parameters, own)) if own else None

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Iterable
+from contextlib import AbstractContextManager, ExitStack, nullcontext
 
 from petra_graph.blocks import Streams
 from petra_graph.kinds.tensor_trees import Tree
@@ -35,3 +36,11 @@ class StageObserver:
 
     def segment_backward(self, micro_batch: int, segment: Segment) -> None:
         """Learn that the gradients of a segment's parameters are complete for this micro-batch."""
+
+
+def entered(contexts: Iterable[AbstractContextManager[None]]) -> ExitStack:
+    """Enter all of these contexts; the returned one leaves them."""
+    with ExitStack() as entered:
+        for context in contexts:
+            entered.enter_context(context)
+        return entered.pop_all()

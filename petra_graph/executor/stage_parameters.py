@@ -20,6 +20,7 @@ from functools import cache, partial
 import torch
 from torch import Tensor, nn
 
+from petra_graph.program.stage_program import StageProgram
 from petra_graph.program.weight_versions import WeightVersions
 
 Contributions = dict[nn.Parameter, Tensor]
@@ -90,3 +91,11 @@ def accumulate_grad(parameters: Parameters, modules: Mapping[str, nn.Module]) ->
                     _add(record, live[key], tensor.grad)
                 grad = live[key].grad
                 live[key].grad = tensor.grad if grad is None else grad.add_(tensor.grad)
+
+
+def stored_versions(program: StageProgram, modules: Mapping[str, nn.Module]) -> ParameterVersions | None:
+    """Return the versions of the parameters that a backward may need at an older version; None where none does."""
+    stored = [segment for segment in program.segments if segment.backward == "stored" and segment.kind != "head"]
+    names = [name for segment in stored for name in segment.nodes]
+    own = {name: modules[name] for name in names}
+    return WeightVersions(partial(copied_parameters, own)) if own else None
