@@ -19,7 +19,7 @@ from torch.nn.parameter import UninitializedParameter
 from torch.nn.utils import parametrize
 
 from petra_graph.autograd.parameter_gradients import ParameterGradients, call_hooks_once
-from petra_graph.blocks.block_kinds import differentiated_by
+from petra_graph.blocks.differentiation import differentiated_by
 
 
 @define(eq=False)

@@ -19,12 +19,12 @@ import torch
 from attrs import define, frozen
 from torch import Tensor
 
-from petra_graph.blocks.couplings.evaluated_function import owned
+from petra_graph.blocks.couplings.coupling import owned
 
 
 @define(eq=False)
 class ParameterGradients:
-    """What one backward of a block finds; `petra_graph.blocks.block_kinds.Differentiate`."""
+    """What one backward of a block finds; `petra_graph.blocks.differentiation.Differentiate`."""
 
     parameters: tuple[Tensor, ...]
     known: frozenset[int]

@@ -10,15 +10,7 @@ from torch import Tensor, nn
 
 from petra_graph.autograd.block_in_graph import Step
 from petra_graph.autograd.sequence_call import Arguments, SequenceCall, autocast_in_force, called_by_another, draw_key
-from petra_graph.autograd.wrapped_functions import (
-    COEFFICIENTS,
-    FUNCTIONS,
-    WRAPPERS,
-    CouplingName,
-    check_coefficient,
-    reads_arguments,
-    wrap,
-)
+from petra_graph.autograd.wrapped_functions import FUNCTIONS, WRAPPERS, CouplingName, wrap
 from petra_graph.blocks import Reversible, Streams
 from petra_graph.blocks.couplings.bdia import DEPTH_LIMIT, BdiaCoupling, ExactBdiaCoupling
 
@@ -62,16 +54,16 @@ def reversible(
     """
     if coupling not in WRAPPERS:
         raise ValueError(f'coupling must be one of {", ".join(WRAPPERS)} (got "{coupling}")')
-    unknown = sorted(set(coefficients) - set(COEFFICIENTS.get(coupling, ())))
-    if unknown:
-        allowed = ", ".join(COEFFICIENTS.get(coupling, ())) or "none"
+    wrapper = WRAPPERS[coupling]
+    if unknown := sorted(coefficients.keys() - {wrapper.coefficient}):
+        allowed = wrapper.coefficient or "none"
         raise TypeError(f'coupling "{coupling}" has the coefficients: {allowed} (got {", ".join(unknown)})')
     if split is not None and coupling in _NEWEST:
         raise ValueError(
             f'split halves the input for "additive" and "affine"; "{coupling}" couples a state with its past'
         )
     for name, value in coefficients.items():
-        check_coefficient(name, value)
+        wrapper.check(name, value)
     if isinstance(functions, nn.Module) and not isinstance(functions, Iterable):
         raise TypeError(f"functions must be several modules, one a block (got one, {type(functions).__name__})")
     blocks = [wrap(entry, coupling, coefficients) for entry in functions]
@@ -186,7 +178,7 @@ class ReversibleSequence(nn.ModuleList):
         undone = max(0, len(blocks) - max(0, self.keep_graphs)) if reconstructs and graph else 0
         call.last = undone - 1
         for index, block in enumerate(blocks):
-            read = differentiated if reads_arguments(block) else ()
+            read = differentiated if isinstance(block, FUNCTIONS) else ()
             if index < undone:
                 anchor = index == call.last or (self.anchor_every and (index + 1) % self.anchor_every == 0)
                 streams = Step.forward(block, index, call, streams, read, anchor=bool(anchor))

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from math import inf
 from types import MappingProxyType
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
+from attrs import frozen
 from torch import Tensor, nn
 
 from petra_graph.autograd.sequence_call import evaluated
@@ -95,61 +97,42 @@ class TwoFunctions(TwoFunctionCoupling):
         return evaluated(self.second, x, *differentiated)
 
 
-WRAPPERS: Mapping[str, type[_OneFunction]] = MappingProxyType(
+@frozen
+class Wrapper:
+    """How functions are coupled, and the coefficient that a caller may choose."""
+
+    block: type[_OneFunction]
+    coefficient: str = ""
+    least: float = 0.0
+    most: float = inf
+    """Between them, and not at 0, the coupling has an inverse."""
+
+    def check(self, name: str, value: float) -> None:
+        """Check that the coupling has an inverse with this coefficient.
+
+        Raises:
+            ValueError: it has none.
+        """
+        if not self.least <= value <= self.most or value == 0:
+            raise ValueError(f"{name} must lie in {self.least:g} .. {self.most:g} and not be 0 (got {value})")
+
+
+WRAPPERS: Mapping[CouplingName, Wrapper] = MappingProxyType(
     {
-        "additive": Additive,
-        "affine": Affine,
-        "midpoint": Midpoint,
-        "leapfrog": Leapfrog,
-        "momentum": Momentum,
-        "bdia": Bdia,
-        "exact-bdia": ExactBdia,
-    }
-)
-COEFFICIENTS: Mapping[str, tuple[str, ...]] = MappingProxyType(
-    {
-        "affine": ("log_scale_bound",),
-        "midpoint": ("step_size",),
-        "leapfrog": ("step_size",),
-        "momentum": ("momentum",),
-        "bdia": ("magnitude",),
-        "exact-bdia": ("quantum_bits",),
+        "additive": Wrapper(Additive),
+        "affine": Wrapper(Affine, "log_scale_bound"),
+        "midpoint": Wrapper(Midpoint, "step_size", least=-inf),
+        "leapfrog": Wrapper(Leapfrog, "step_size", least=-inf),
+        "momentum": Wrapper(Momentum, "momentum", most=1),
+        "bdia": Wrapper(Bdia, "magnitude", most=1),
+        "exact-bdia": Wrapper(ExactBdia, "quantum_bits", least=1, most=23),
     }
 )
 FUNCTIONS = (_OneFunction, TwoFunctions)
-"""Blocks of functions, which read a call's arguments; any other block reads streams alone."""
-assert set(WRAPPERS) == set(get_args(CouplingName))
+"""Blocks of functions, which read what a call gives beside the streams; any other block reads streams alone."""
 
 
-def reads_arguments(block: Reversible) -> bool:
-    """Whether a block reads what a call gives beside the streams."""
-    return isinstance(block, FUNCTIONS)
-
-
-def check_coefficient(name: str, value: float) -> None:
-    """Check that a coupling with this coefficient has an inverse.
-
-    Raises:
-        ValueError: it has none.
-    """
-    least, most = _RANGES[name]
-    if not least <= value <= most or value == 0:
-        raise ValueError(f"{name} must lie in {least:g} .. {most:g} and not be 0 (got {value})")
-
-
-_ANY = float("inf")
-_RANGES: Mapping[str, tuple[float, float]] = MappingProxyType(
-    {
-        "log_scale_bound": (0, _ANY),
-        "step_size": (-_ANY, _ANY),
-        "momentum": (0, 1),
-        "magnitude": (0, 1),
-        "quantum_bits": (1, 23),
-    }
-)
-
-
-def wrap(entry: object, coupling: str, coefficients: Mapping[str, float]) -> Reversible:
+def wrap(entry: object, coupling: CouplingName, coefficients: Mapping[str, float]) -> Reversible:
     """Return the block of one entry of a sequence: a function, a pair of them, or a reversible block as it is.
 
     Raises:
@@ -160,7 +143,7 @@ def wrap(entry: object, coupling: str, coefficients: Mapping[str, float]) -> Rev
         return entry
     plain_list = isinstance(entry, nn.ModuleList) and type(entry).forward is nn.ModuleList.forward
     if isinstance(entry, nn.Module) and not plain_list:  # a sequence made by `reversible` is a function as well
-        return WRAPPERS[coupling](entry, coefficients)
+        return WRAPPERS[coupling].block(entry, coefficients)
     parts = list(entry) if isinstance(entry, Sequence | nn.ModuleList) else []
     if len(parts) != 2 or not all(isinstance(part, nn.Module) for part in parts):  # noqa: PLR2004  F and G
         raise TypeError(

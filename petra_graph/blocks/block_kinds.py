@@ -5,119 +5,23 @@ code provides, and no code reads a flag.
 
 Streams are the tensors on an edge of the graph, batch dimension first. A block reads the streams of all its inputs in
 declared order and returns a tuple of streams; one that returns one stream may return the tensor.
-
-Every backward is a vector-Jacobian product by `backpropagate`. Parameter gradients are added to `grad` by autograd
-itself, which keeps the first of a window without a copy and adds the others in place; input gradients are returned.
 """
 
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
-from contextvars import ContextVar
-from functools import cache, partial
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any, ClassVar, Literal
 
 import torch
 from attrs import frozen
 from torch import Tensor, nn
-from torch.nn.modules.module import _has_any_global_hook
 
+from petra_graph.blocks.differentiation import backpropagate, hookable, leaf
 from petra_graph.blocks.randomness import reseed
 from petra_graph.blocks.statistics import frozen_statistics
 from petra_graph.kinds.declaration import NoOptions
-
-
-def leaf(stream: Tensor) -> Tensor:
-    """Cut `stream` from its graph; floating-point streams get a gradient, others (images, tokens) cannot have one."""
-    return stream.detach().requires_grad_(stream.is_floating_point())
-
-
-def hookable(leaves: Sequence[Tensor]) -> Sequence[Tensor]:
-    """Return leaves as a function is to read them: where hooks of all modules are set, as torch's counter of operations does, as views.
-
-    Torch refuses hooks of several tensors on the leaves that `torch.autograd.grad` is asked for.
-    """
-    if not _has_any_global_hook():  # type: ignore[no-untyped-call]
-        return leaves
-    return [one.view_as(one) if one.requires_grad else one for one in leaves]
-
-
-def backpropagate(
-    outputs: Sequence[Tensor], gradients: Sequence[Tensor], inputs: Sequence[Tensor]
-) -> tuple[Tensor, ...]:
-    """Differentiate `outputs`, weighted by `gradients`, with respect to the leaves `inputs` and all parameters.
-
-    Returns:
-        The gradient of each input that asks for one, zeros where nothing depends on it; for others an empty tensor,
-        which has no meaning and is never read.
-    """
-    reached: list[Tensor] = []
-    weights: list[Tensor] = []
-    for output, gradient in zip(outputs, gradients, strict=True):
-        if output.requires_grad:
-            reached.append(output)
-            weights.append(gradient)
-    if reached:
-        kind = reached[0].device.type
-        if _autocasts(kind) and torch.is_autocast_enabled(kind):
-            # Autocast belongs to the evaluation: float32 computations of a block are differentiated in float32.
-            with torch.autocast(kind, enabled=False):
-                return backpropagate(reached, weights, inputs)
-        differentiate = _differentiate.get()
-        if differentiate is not None:
-            found = iter(differentiate(reached, weights, [stream for stream in inputs if stream.requires_grad]))
-            return tuple(_gradient(one, next(found) if one.requires_grad else None) for one in inputs)
-        _run_backward(
-            tuple(reached),
-            tuple(weights),
-            False,
-            False,
-            (),
-            allow_unreachable=True,
-            accumulate_grad=True,
-        )
-    gradients = []
-    for stream in inputs:
-        gradients.append(stream.grad if stream.grad is not None else _gradient(stream, None))
-    return tuple(gradients)
-
-
-# What `torch.autograd.backward` calls, for as long as it takes to compare shapes in Python that the engine compares again;
-# Megatron-LM's pipeline calls it, too.
-_run_backward = torch.autograd.Variable._execution_engine.run_backward  # noqa: SLF001
-_autocasts = cache(torch.amp.is_autocast_available)
-
-
-Differentiate = Callable[[Sequence[Tensor], Sequence[Tensor], Sequence[Tensor]], Sequence[Tensor | None]]
-"""Outputs, their gradients, inputs -> the gradient of each input; None where nothing depends on it."""
-
-_differentiate: ContextVar[Differentiate | None] = ContextVar("petra_graph_differentiate", default=None)
-
-
-@contextmanager
-def differentiated_by(differentiate: Differentiate | None) -> Iterator[None]:
-    """Make `backpropagate` call `differentiate`, which disposes of the gradients of parameters itself; None: it adds to `grad`."""
-    token = _differentiate.set(differentiate)
-    try:
-        yield
-    finally:
-        _differentiate.reset(token)
-
-
-def without_autocast(device_type: str) -> AbstractContextManager[object]:
-    """Switch autocast off on a type of device, where it is on; the meta device has none."""
-    if not _autocasts(device_type) or not torch.is_autocast_enabled(device_type):
-        return nullcontext()
-    return torch.autocast(device_type, enabled=False)
-
-
-def _gradient(stream: Tensor, gradient: Tensor | None) -> Tensor:
-    if not stream.requires_grad:
-        return stream.new_empty(0)
-    return torch.zeros_like(stream) if gradient is None else gradient
-
 
 Shape = tuple[int, ...]
 """The shape of one stream without its batch dimension."""

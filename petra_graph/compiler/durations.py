@@ -1,6 +1,6 @@
 """Durations of nodes and stages, from a profile of the real device or from its data sheet.
 
-The operations of a segment for a micro-batch follow from what it keeps (see `executor.reconstruct_recompute_stash`):
+The operations of a segment for a micro-batch follow from what it keeps (see `executor.runners`):
 
     keeps     parameters   forward   backward
     nothing   current      forward   reverse           4 units where a forward is 1 and a backward 2

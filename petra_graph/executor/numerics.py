@@ -7,11 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from functools import lru_cache
+from functools import cached_property, lru_cache
+from typing import Any
 
 import torch
-from attrs import Factory, field, frozen
-from torch import Tensor, nn
+from attrs import field, frozen
+from torch import Tensor
 
 from petra_graph.blocks import Block, Head, Reversible, Streams
 from petra_graph.blocks.grid import grid, grid_limit, rounded
@@ -19,7 +20,6 @@ from petra_graph.blocks.randomness import Keyed, generators_of, random_key
 from petra_graph.errors import RunFailed
 from petra_graph.executor.deferred_reads import DeferredCheck
 from petra_graph.executor.first_passes import FirstPasses
-from petra_graph.executor.narrow_convolutions import pick_pixels_first
 from petra_graph.kinds.data_set import DataFacts
 from petra_graph.program.message_layout import IMAGE_DIMENSIONS, dense_strides
 from petra_graph.spec.model import PrecisionSpec
@@ -43,45 +43,22 @@ class Normalisation:
         return cls(mean=facts.mean, std=facts.std)
 
 
-class _Arithmetic:
-    """A context with autocast to bfloat16, and the grid of sums, as the precision says; not entered within itself.
+class _InTurn:
+    """Contexts as one, entered in order and left in the opposite one; not within itself."""
 
-    Autocast keeps no cast parameters: torch before 2.10 hands those cast by an inverse, which have no graph, to the
-    forward that is differentiated after it, and parameters then get no gradient.
-    """
-
-    def __init__(self, numerics: NumericsContext) -> None:
-        mixed, kind = numerics.precision.compute == "bfloat16", numerics.device.type
-        self._grid = grid(numerics.grid_bits)
-        self._autocast = torch.autocast(
-            "cpu" if kind == "meta" else kind, torch.bfloat16, enabled=mixed, cache_enabled=False
-        )
+    def __init__(self, *contexts: AbstractContextManager[Any]) -> None:
+        self._contexts = contexts
 
     def __enter__(self) -> None:
-        self._autocast.__enter__()  # type: ignore[no-untyped-call]
-        self._grid.__enter__()
+        for one in self._contexts:
+            one.__enter__()
 
     def __exit__(self, *raised: object) -> None:
-        self._grid.__exit__(*raised)
-        self._autocast.__exit__(*raised)
+        for one in reversed(self._contexts):
+            one.__exit__(*raised)
 
 
-class _Both:
-    """Two contexts as one."""
-
-    def __init__(self, outer: AbstractContextManager[None], inner: AbstractContextManager[None]) -> None:
-        self._outer, self._inner = outer, inner
-
-    def __enter__(self) -> None:
-        self._outer.__enter__()
-        self._inner.__enter__()
-
-    def __exit__(self, *raised: object) -> None:
-        self._inner.__exit__(*raised)  # type: ignore[arg-type]
-        self._outer.__exit__(*raised)  # type: ignore[arg-type]
-
-
-@frozen(kw_only=True)
+@frozen(kw_only=True, slots=False)
 class NumericsContext:
     """The numerics with which one stage evaluates its nodes.
 
@@ -96,65 +73,69 @@ class NumericsContext:
     normalisation: Normalisation | None = None
     deferred: bool = False
     """Whether the magnitudes of streams on a grid are read later, together (`deferred_reads`)."""
-    dtype: torch.dtype = field(
-        default=Factory(lambda self: STREAM_DTYPE[self.precision.compute], takes_self=True), init=False, eq=False
-    )
-    """Of floating-point streams and parameters."""
-    grid_bits: int | None = field(
-        default=Factory(
-            lambda self: self.precision.grid_bits if self.precision.streams == "grid" else None, takes_self=True
-        ),
-        init=False,
-        eq=False,
-    )
-    """The streams' grid is the multiples of 2^-grid_bits; None: no grid."""
-    _image_format: torch.memory_format = field(
-        default=Factory(
-            lambda self: (
-                torch.channels_last if self.precision.memory_format == "channels-last" else torch.contiguous_format
-            ),
-            takes_self=True,
-        ),
-        init=False,
-        eq=False,
-    )
-    _magnitudes: DeferredCheck[str] = field(
-        default=Factory(lambda self: DeferredCheck(self._on_grid), takes_self=True), init=False, eq=False
-    )
-    """By node."""
     first_passes: FirstPasses = field(factory=lambda: FirstPasses(passes=0), eq=False)
     """Observes the stage's nodes; the default observes nothing."""
     _keyed: dict[str, Keyed] = field(factory=dict, init=False, eq=False)
     """By node, or other part of the stage."""
-    _arithmetic: _Arithmetic = field(default=Factory(_Arithmetic, takes_self=True), init=False, eq=False)
-    _changes_arithmetic: bool = field(
-        default=Factory(
-            lambda self: self.precision.compute == "bfloat16" or self.grid_bits is not None, takes_self=True
-        ),
-        init=False,
-        eq=False,
-    )
-    """Whether a node computes otherwise than torch does without a context."""
-    _autocast_type: str = field(
-        default=Factory(lambda self: "cpu" if self.device.type == "meta" else self.device.type, takes_self=True),
-        init=False,
-        eq=False,
-    )
 
-    def node(self, name: str, micro_batch: int | None) -> AbstractContextManager[None]:
-        """Return a context with the random key and the arithmetic of node `name` on a training micro-batch; None: in an evaluation."""
+    @cached_property
+    def dtype(self) -> torch.dtype:
+        """Of floating-point streams and parameters."""
+        return STREAM_DTYPE[self.precision.compute]
+
+    @cached_property
+    def grid_bits(self) -> int | None:
+        """The streams' grid is the multiples of 2^-grid_bits; None: no grid."""
+        return self.precision.grid_bits if self.precision.streams == "grid" else None
+
+    @cached_property
+    def _image_format(self) -> torch.memory_format:
+        return torch.channels_last if self.precision.memory_format == "channels-last" else torch.contiguous_format
+
+    @cached_property
+    def _autocast_type(self) -> str:
+        return "cpu" if self.device.type == "meta" else self.device.type
+
+    @cached_property
+    def _changes_arithmetic(self) -> bool:
+        """Whether a node computes otherwise than torch does without a context."""
+        return self.precision.compute == "bfloat16" or self.grid_bits is not None
+
+    @cached_property
+    def _arithmetic(self) -> AbstractContextManager[Any]:
+        """Autocast as the precision says, and the grid if there is one.
+
+        Autocast keeps no cast parameters: torch before 2.10 hands those cast by an inverse, which have no graph, to the
+        forward that is differentiated after it, and parameters then get no gradient.
+        """
+        mixed = self.precision.compute == "bfloat16"
+        autocast = torch.autocast(self._autocast_type, torch.bfloat16, enabled=mixed, cache_enabled=False)
+        return autocast if self.grid_bits is None else _InTurn(autocast, grid(self.grid_bits))
+
+    @cached_property
+    def _magnitudes(self) -> DeferredCheck[str]:
+        """By node."""
+        bits = self.grid_bits
+        return DeferredCheck(lambda largest: bits is None or largest < grid_limit(self.dtype, bits))
+
+    def node(self, name: str, micro_batch: int | None) -> AbstractContextManager[Any]:
+        """Return a context with the random key and the arithmetic of node `name` on a training micro-batch; None: in an evaluation.
+
+        It has what the run has: in float32, the key alone.
+        """
         draws, first = self.draws(name, micro_batch), self.first_passes
-        observed = first.passes and name not in first.drawn
-        if not observed and not self._changes_arithmetic and not torch.is_autocast_enabled(self._autocast_type):
-            return draws
-        return self._node(draws, name) if observed else _Both(draws, self.arithmetic())
+        if first.passes and name not in first.drawn:
+            return self._observed(draws, name)
+        if self._changes_arithmetic or torch.is_autocast_enabled(self._autocast_type):
+            return _InTurn(draws, self.arithmetic())
+        return draws
 
     @contextmanager
-    def _node(self, draws: AbstractContextManager[None], name: str) -> Iterator[None]:
+    def _observed(self, draws: AbstractContextManager[None], name: str) -> Iterator[None]:
         with draws, self.arithmetic(), self.first_passes.drawing(name):
             yield
 
-    def arithmetic(self) -> AbstractContextManager[None]:
+    def arithmetic(self) -> AbstractContextManager[Any]:
         """Return a context with autocast to bfloat16, and the grid of sums, as the precision says; it changes nothing where nothing would differ."""
         changes = self._changes_arithmetic or torch.is_autocast_enabled(self._autocast_type)
         return self._arithmetic if changes else nullcontext()
@@ -164,12 +145,10 @@ class NumericsContext:
 
         All evaluation batches have one key, so that neither their number nor their size moves a generator.
         """
-        keyed = self._keyed.get(name) or self._new_key(name)
+        keyed = self._keyed.get(name)
+        if keyed is None:
+            keyed = self._keyed[name] = Keyed(0, generators_of(self.device))
         keyed.key = random_key(self.seed, name, "evaluation" if micro_batch is None else micro_batch, self.replica)
-        return keyed
-
-    def _new_key(self, name: str) -> Keyed:
-        keyed = self._keyed[name] = Keyed(0, generators_of(self.device))
         return keyed
 
     def canonicalize(self, streams: Sequence[Tensor]) -> Streams:
@@ -179,19 +158,8 @@ class NumericsContext:
             layout = images if stream.dim() == IMAGE_DIMENSIONS else torch.contiguous_format
             typed = stream.dtype == dtype or not stream.is_floating_point()
             as_they_are = typed and stream.is_contiguous(memory_format=layout) and 1 not in stream.shape
-            found.append(stream if as_they_are else self._canonical(stream))
+            found.append(stream if as_they_are else _canonical(stream, dtype, layout))
         return tuple(found)
-
-    def _canonical(self, stream: Tensor) -> Tensor:
-        if stream.is_floating_point():
-            stream = stream.to(self.dtype)
-        layout = self.memory_format(stream.dim())
-        dense = stream.contiguous(memory_format=layout)
-        if 1 not in dense.shape:
-            return dense
-        # Any stride is dense where a dimension has one element, and kernels are chosen by strides.
-        strides = dense_strides(tuple(dense.shape), channels_last=layout == torch.channels_last)
-        return dense if dense.stride() == strides else dense.as_strided(dense.shape, strides)
 
     def finalize(self, name: str, module: Block, streams: Sequence[Tensor]) -> Streams:
         """Canonicalize the outputs of a node; on a grid, round those that no coupling has rounded, and check the range.
@@ -239,9 +207,6 @@ class NumericsContext:
                 hint=f"lower precision.grid_bits ({bits}), or let a buffered node normalise the streams more often",
             )
 
-    def _on_grid(self, largest: float) -> bool:
-        return self.grid_bits is None or largest < grid_limit(self.dtype, self.grid_bits)
-
     def memory_format(self, dimensions: int) -> torch.memory_format:
         """Return the memory format of a stream with this number of dimensions, the batch's included."""
         return self._image_format if dimensions == IMAGE_DIMENSIONS else torch.contiguous_format
@@ -262,7 +227,16 @@ class NumericsContext:
             mean = constant(self.normalisation.mean, scaled.dtype, scaled.device).view(per_channel)
             std = constant(self.normalisation.std, scaled.dtype, scaled.device).view(per_channel)
             return scaled.sub_(mean).div_(std)
-        return self._canonical(sample)
+        return _canonical(sample, self.dtype, self.memory_format(sample.dim()))
+
+
+def _canonical(stream: Tensor, dtype: torch.dtype, layout: torch.memory_format) -> Tensor:
+    dense = (stream.to(dtype) if stream.is_floating_point() else stream).contiguous(memory_format=layout)
+    if 1 not in dense.shape:
+        return dense
+    # Any stride is dense where a dimension has one element, and kernels are chosen by strides.
+    strides = dense_strides(tuple(dense.shape), channels_last=layout == torch.channels_last)
+    return dense if dense.stride() == strides else dense.as_strided(dense.shape, strides)
 
 
 @lru_cache
@@ -274,21 +248,3 @@ def largest_magnitude(streams: Streams) -> Tensor | float:
     """Return the largest absolute value in floating-point streams."""
     floating = [stream for stream in streams if stream.is_floating_point() and stream.numel()]
     return torch.stack([stream.detach().abs().amax() for stream in floating]).amax() if floating else 0.0
-
-
-def place(block: Block, numerics: NumericsContext) -> Block:
-    """Move a module to the stage's device, type and layout, in training mode.
-
-    Embeddings have dense gradients, whatever `sparse` says: so plans count them, and clipping, replicas and most optimizers take them.
-    """
-    for module in block.modules():
-        if isinstance(module, nn.Embedding | nn.EmbeddingBag):
-            module.sparse = False
-    block.to(device=numerics.device, dtype=numerics.dtype)
-    if numerics.precision.memory_format == "channels-last":
-        block.to(memory_format=torch.channels_last)
-        # On the meta device, plans count what a processor would do.
-        if numerics.device.type in {"cpu", "meta"} and numerics.dtype == torch.float32:
-            pick_pixels_first(block)
-    block.train()  # A block's own `train` may return nothing.
-    return block

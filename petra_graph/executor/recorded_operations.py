@@ -104,9 +104,9 @@ class RecordedOperation:
                 own.copy_(parameter.grad)
                 parameter.grad = own
         kept = self._kept.get(first)
-        if kept is None:
-            kept = self._kept[first] = self._record(function, inputs)
-        if self.off or any(own.shape != one.shape for own, one in zip(kept.inputs, inputs, strict=True)):
+        if kept is None and (kept := self._record(function, inputs)) is not None:
+            self._kept[first] = kept
+        if kept is None or any(own.shape != one.shape for own, one in zip(kept.inputs, inputs, strict=True)):
             return function(*inputs)
         for own, one in zip(kept.inputs, inputs, strict=True):
             own.copy_(one)
@@ -123,7 +123,7 @@ class RecordedOperation:
             self._stay("it draws random numbers")
         return outputs
 
-    def _record(self, function: Callable[..., Streams], inputs: Streams) -> _Kept:
+    def _record(self, function: Callable[..., Streams], inputs: Streams) -> _Kept | None:
         before = [(parameter, parameter.grad) for parameter in self.gradients]
         static = tuple(torch.empty_like(one) for one in inputs)
         reached: list[nn.Parameter] = []
@@ -147,7 +147,7 @@ class RecordedOperation:
             for parameter, own in before:
                 parameter.grad = own
             self._stay(str(error).partition("\n")[0])
-            return _Kept(static, _Nothing(), reached)
+            return None
 
     def _stay(self, reason: str) -> None:
         self.off = reason
@@ -180,10 +180,3 @@ class _Kept:
     recording: Recording
     reached: Sequence[nn.Parameter]
     """Those to which it adds gradients."""
-
-
-class _Nothing:
-    outputs: Streams = ()
-
-    def replay(self) -> None:
-        """Do nothing."""

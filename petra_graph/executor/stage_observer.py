@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from collections.abc import Iterable
+from contextlib import AbstractContextManager, ExitStack, nullcontext
 
 from petra_graph.blocks import Streams
 from petra_graph.kinds.tensor_trees import Tree
@@ -38,22 +38,9 @@ class StageObserver:
         """Learn that the gradients of a segment's parameters are complete for this micro-batch."""
 
 
-class StageObservers(list[StageObserver]):
-    """All observers of one stage, in the order in which they came; an empty list is asked nothing."""
-
-    def forward(self, micro_batch: int, target: Tree | None) -> AbstractContextManager[None]:
-        return _entered([observer.forward(micro_batch, target) for observer in self])
-
-    def backward(self, micro_batch: int) -> AbstractContextManager[None]:
-        return _entered([observer.backward(micro_batch) for observer in self])
-
-    def update(self) -> AbstractContextManager[None]:
-        return _entered([observer.update() for observer in self])
-
-
-@contextmanager
-def _entered(contexts: list[AbstractContextManager[None]]) -> Iterator[None]:
-    with ExitStack() as stack:
+def entered(contexts: Iterable[AbstractContextManager[None]]) -> ExitStack:
+    """Enter all of these contexts; the returned one leaves them."""
+    with ExitStack() as entered:
         for context in contexts:
-            stack.enter_context(context)
-        yield
+            entered.enter_context(context)
+        return entered.pop_all()

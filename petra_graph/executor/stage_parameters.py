@@ -20,6 +20,7 @@ from functools import cache, partial
 import torch
 from torch import Tensor, nn
 
+from petra_graph.program.stage_program import StageProgram
 from petra_graph.program.weight_versions import WeightVersions
 
 Contributions = dict[nn.Parameter, Tensor]
@@ -47,20 +48,6 @@ def contributions(parameters: Iterable[nn.Parameter]) -> Iterator[Contributions]
 def _add(record: Contributions, parameter: nn.Parameter, gradient: Tensor) -> None:
     # Copied, since autograd may make this very tensor the parameter's `grad`, and add to it later.
     record[parameter] = record[parameter] + gradient if parameter in record else gradient.detach().clone()
-
-
-@contextmanager
-def exchanged(values: Iterable[tuple[nn.Parameter, Tensor]]) -> Iterator[None]:
-    """Within the context, parameters have other memory; then they have their own again, so that not a bit of it changes."""
-    own: list[tuple[nn.Parameter, Tensor]] = []
-    try:
-        for parameter, value in values:
-            own.append((parameter, parameter.data))
-            parameter.data = value
-        yield
-    finally:
-        for parameter, data in reversed(own):  # nodes of a stage may share one
-            parameter.data = data
 
 
 Parameters = Mapping[str, Mapping[str, Tensor]]
@@ -104,3 +91,11 @@ def accumulate_grad(parameters: Parameters, modules: Mapping[str, nn.Module]) ->
                     _add(record, live[key], tensor.grad)
                 grad = live[key].grad
                 live[key].grad = tensor.grad if grad is None else grad.add_(tensor.grad)
+
+
+def stored_versions(program: StageProgram, modules: Mapping[str, nn.Module]) -> ParameterVersions | None:
+    """Return the versions of the parameters that a backward may need at an older version; None where none does."""
+    stored = [segment for segment in program.segments if segment.backward == "stored" and segment.kind != "head"]
+    names = [name for segment in stored for name in segment.nodes]
+    own = {name: modules[name] for name in names}
+    return WeightVersions(partial(copied_parameters, own)) if own else None

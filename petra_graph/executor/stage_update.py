@@ -1,45 +1,30 @@
 """A stage's parameter update: average over the window, clip, set the learning rate, step.
 
 Gradients are summed in each parameter's `grad` by the backwards of a window, and divided once by its weight: the sum of
-its micro-batches' weights, and so its length where all their targets count. The learning rate is a function of a stage's own
-update count:
+its micro-batches' weights, and so its length where all their targets count (PETRA algorithm 1, lines 18 to 22).
 
-    lr(u) = base * goyal * warm-up(u) * factor(u) * by-delay(u),    u = 0, 1, ...
-
-where the factor is the same in all stages, unless the schedule asks for a stage's facts. warm-up(u) is (u+1)/W for u < W; by-delay(u)
-is the `delay_factor` of the stage, and 1 without `delay_epochs`. With
-`scaling = "goyal"`, goyal is batch * k * replicas / 256 (Goyal et al. 2017, https://arxiv.org/abs/1706.02677), else 1; no other
-module scales the rate.
-
-An optimizer may build groups with other rates than `base`: a group has the same multiple of lr(u) at every step. One that is built
+An optimizer may build groups with other rates than the stage's: a group has the same multiple of lr(u) at every step. One that is built
 with a "staleness" is given the delay of each update there.
 """
 
 from __future__ import annotations
 
 import math
-import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 import torch
 from attrs import Factory, define, evolve, field
 from torch import Tensor, nn
-from torch.nn.modules.batchnorm import _NormBase
-from torch.nn.modules.conv import _ConvNd
 
-from petra_graph.blocks import Block, Head
-from petra_graph.blocks.stated_parameters import stated
 from petra_graph.errors import RunFailed
 from petra_graph.executor.deferred_reads import DeferredCheck
-from petra_graph.executor.delay_factor import delay_factor
 from petra_graph.executor.first_steps import FirstSteps
+from petra_graph.executor.learning_rate import LearningRate
 from petra_graph.kinds.author_code import author_code
-from petra_graph.kinds.lr_schedule import Horizon
-from petra_graph.kinds.optimizer import ParameterGroups, set_rates
-from petra_graph.kinds.stage_facts import UNDELAYED, StageFacts
-from petra_graph.spec.model import ClipSpec, Spec
+from petra_graph.kinds.optimizer import set_rates
+from petra_graph.kinds.stage_facts import StageFacts
+from petra_graph.spec.model import ClipSpec
 
-GOYAL_BATCH = 256
 _SAME_SIZE = {
     torch.float32: torch.int32,
     torch.float64: torch.int64,
@@ -47,79 +32,6 @@ _SAME_SIZE = {
     torch.float16: torch.int16,
 }
 """Integers of as many bytes as a floating-point number."""
-
-LearningRate = Callable[[int], float]
-
-
-def horizon(spec: Spec, micro_batches_per_epoch: int) -> Horizon:
-    """Return a run's numbers of updates: an epoch makes ceil(micro-batches / k)."""
-    per_epoch = -(-micro_batches_per_epoch // spec.method.accumulation)
-    return Horizon(
-        updates=per_epoch * spec.run.epochs,
-        updates_per_epoch=per_epoch,
-        warmup_updates=round(spec.lr_schedule.warmup_epochs * per_epoch),
-    )
-
-
-def scaled_rate(spec: Spec, base: float) -> float:
-    """Return a base learning rate as `lr_schedule.scaling` has it: base * goyal."""
-    if spec.lr_schedule.scaling == "goyal":
-        return base * (spec.data.batch * spec.method.accumulation * spec.partition.pipelines / GOYAL_BATCH)
-    return base
-
-
-def learning_rate(
-    spec: Spec, base: float, factor: Callable[[int], float], horizon: Horizon, stage: StageFacts = UNDELAYED
-) -> LearningRate:
-    """Return lr(u) of a stage for a base learning rate and a schedule's factor."""
-    scale = scaled_rate(spec, base)
-    warmup = horizon.warmup_updates
-    annealed = round(spec.lr_schedule.delay_epochs * horizon.updates_per_epoch)
-
-    def rate(update: int) -> float:
-        ramp = (update + 1) / warmup if update < warmup else 1.0
-        full = scale * ramp * factor(update)
-        return full if update >= annealed else full * delay_factor(update, stage.staleness_of_update(update), annealed)
-
-    return rate
-
-
-def parameter_groups(modules: Iterable[Block]) -> ParameterGroups:
-    """Split trained parameters by whether weight decay applies: not to biases, normalisation parameters, and what a block names `undecayed`.
-
-    Goyal et al. 2017, section 5.3. Tables are the weights of `nn.Embedding`, those of a head, and what a block names `tables`.
-    """
-    modules = list(modules)
-    tables = {id(parameter) for block in modules for parameter in _tables(block)}
-    decayed: list[nn.Parameter] = []
-    undecayed: list[nn.Parameter] = []
-    seen: set[int] = set()
-    for block in modules:
-        named = {id(parameter) for parameter in stated(block, "undecayed").values()}
-        for module in block.modules():
-            normalises = _normalises(module)
-            for name, parameter in module.named_parameters(recurse=False):
-                if id(parameter) in seen or not parameter.requires_grad:  # two layers of a block may share one
-                    continue
-                seen.add(id(parameter))
-                exempt = normalises or name.endswith("bias") or id(parameter) in named
-                (undecayed if exempt else decayed).append(parameter)
-    return ParameterGroups(decayed=decayed, undecayed=undecayed, tables=[one for one in decayed if id(one) in tables])
-
-
-def _tables(block: nn.Module) -> Iterator[nn.Parameter]:
-    yield from stated(block, "tables").values()
-    for module in block.modules():
-        if isinstance(block, Head) or isinstance(module, nn.Embedding | nn.EmbeddingBag):
-            yield from module.parameters(recurse=False)
-
-
-def _normalises(module: nn.Module) -> bool:
-    """Whether a module is one of torch's normalisations, or an author's with a name like theirs: ScaleNorm, LayerNorm2d."""
-    if isinstance(module, _NormBase | nn.GroupNorm | nn.LayerNorm | nn.RMSNorm):
-        return True
-    named = re.search(r"Norm([123]d)?$", type(module).__name__) is not None
-    return named and not isinstance(module, _ConvNd | nn.Linear)
 
 
 def _as_built(updater: Updater) -> Sequence[Mapping[str, str]]:

@@ -104,6 +104,14 @@ def fetch(stashed: StashedInput) -> None:
         stashed.fetch()
 
 
+def as_encoded(stashed: StashedInput) -> EncodedTensors:
+    """Return an input as it waits, encoded or not, and wherever it is."""
+    if not isinstance(stashed, HostCopy):
+        return stashed
+    stashed.copies.synchronize()
+    return stashed.host
+
+
 def restore(stashed: StashedInput) -> Streams:
     """Return the streams; tensors that were neither encoded nor moved are the same."""
     return decode(stashed.recall() if isinstance(stashed, HostCopy) else stashed)

@@ -100,7 +100,7 @@ def block_declaration(plugin: Plugin | None) -> BlockDeclaration | None:
 
 @define(kw_only=True, eq=False)
 class NodeGraph:
-    """A directed acyclic graph of nodes that keeps every rule of `petra_graph.graph.graph_rules`."""
+    """A directed acyclic graph of nodes that keeps every rule of `petra_graph.graph.build_graph`."""
 
     nodes: Mapping[str, Node]
     """In declared order."""

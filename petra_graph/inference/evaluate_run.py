@@ -9,7 +9,7 @@ import torch
 from attrs import frozen
 
 from petra_graph.errors import RunFailed, SpecError
-from petra_graph.executor.reconstruct_recompute_stash import HeadResult
+from petra_graph.executor.head import HeadResult
 from petra_graph.inference.saved_run import SavedRun
 from petra_graph.inference.trained_network import Network
 from petra_graph.kinds.author_code import author_code

@@ -15,7 +15,8 @@ from torch import Tensor, nn
 
 from petra_graph.blocks import Block, Head, Streams
 from petra_graph.errors import Problem, SpecError
-from petra_graph.executor.numerics import Normalisation, NumericsContext, place
+from petra_graph.executor.numerics import Normalisation, NumericsContext
+from petra_graph.executor.place_block import place
 from petra_graph.graph.node_graph import INPUT, NodeGraph
 from petra_graph.kinds.data_set import DataFacts
 from petra_graph.kinds.tensor_trees import Tree

@@ -16,9 +16,9 @@ from torch import Tensor, nn
 
 from petra_graph.blocks import Block, Head, Reversible, Streams, frozen_statistics
 from petra_graph.blocks.grid import grid
+from petra_graph.executor.head import HeadRunner
 from petra_graph.executor.numerics import NumericsContext, largest_magnitude
-from petra_graph.executor.reconstruct_recompute_stash import (
-    HeadRunner,
+from petra_graph.executor.runners import (
     Recompute,
     Reconstruct,
     SegmentRunner,

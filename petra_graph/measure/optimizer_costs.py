@@ -18,8 +18,9 @@ import torch
 from torch import nn
 
 from petra_graph.blocks import Block
+from petra_graph.blocks.parameter_groups import parameter_groups
 from petra_graph.errors import PluginError
-from petra_graph.executor.stage_update import Updater, parameter_groups
+from petra_graph.executor.stage_update import Updater
 from petra_graph.kinds.author_code import author_code
 from petra_graph.kinds.optimizer import EARLIER, PREDICTED, ParameterGroups, needs_delays, rate_ratios
 from petra_graph.kinds.plugin import Builder

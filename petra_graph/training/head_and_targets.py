@@ -16,8 +16,9 @@ from torch import Tensor
 
 from petra_graph.blocks import Shape
 from petra_graph.errors import PluginError, Problem, RunFailed, SpecError, shown, suggestion
-from petra_graph.executor.numerics import Normalisation, NumericsContext, place
-from petra_graph.executor.reconstruct_recompute_stash import HeadRunner
+from petra_graph.executor.head import HeadRunner
+from petra_graph.executor.numerics import Normalisation, NumericsContext
+from petra_graph.executor.place_block import place
 from petra_graph.graph.node_graph import Node
 from petra_graph.kinds.checked_samples import CheckedSplit
 from petra_graph.kinds.data_set import zero_targets

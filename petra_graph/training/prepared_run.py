@@ -16,8 +16,8 @@ from attrs import evolve, field, frozen
 
 from petra_graph.compiler.planner_inputs import policy_of
 from petra_graph.compiler.spec_checks import replica_problems
+from petra_graph.executor.learning_rate import LearningRate, learning_rate
 from petra_graph.executor.stage_executor import StageExecutor
-from petra_graph.executor.stage_update import LearningRate, learning_rate
 from petra_graph.kinds.data_set import DataFacts
 from petra_graph.kinds.logger import load_logger, missing_package
 from petra_graph.kinds.loss import Loss

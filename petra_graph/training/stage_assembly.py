@@ -10,14 +10,17 @@ from typing import Any
 import torch
 from attrs import frozen
 
+from petra_graph.blocks.parameter_groups import parameter_groups
 from petra_graph.executor.compiled_functions import compile_functions
 from petra_graph.executor.deferred_reads import read_interval
 from petra_graph.executor.first_passes import FirstPasses
 from petra_graph.executor.first_steps import FirstSteps
-from petra_graph.executor.numerics import Normalisation, NumericsContext, place
+from petra_graph.executor.learning_rate import LearningRate
+from petra_graph.executor.numerics import Normalisation, NumericsContext
+from petra_graph.executor.place_block import place
 from petra_graph.executor.recorded_operations import CudaGraphs
 from petra_graph.executor.stage_executor import StageExecutor
-from petra_graph.executor.stage_update import LearningRate, Updater, parameter_groups
+from petra_graph.executor.stage_update import Updater
 from petra_graph.kinds.data_set import DataFacts
 from petra_graph.kinds.loss import Loss
 from petra_graph.kinds.optimizer import needs_delays, rate_ratios

@@ -13,7 +13,7 @@ from pathlib import Path
 from attrs import evolve, frozen
 
 from petra_graph.errors import Interrupted
-from petra_graph.executor.evaluated_weights import evaluating
+from petra_graph.executor.optimizer_weights import evaluating
 from petra_graph.kinds.listener import Listener
 from petra_graph.planning.place.saved_plan import SavedPlan
 from petra_graph.record.metrics import Metrics

@@ -15,8 +15,9 @@ from torch.nn.utils.parametrizations import spectral_norm
 from petra_graph.blocks import AdditiveCoupling, Buffered, Head, NoOptions
 from petra_graph.errors import RunFailed
 from petra_graph.executor.first_passes import PASSES, FirstPasses
+from petra_graph.executor.head import HeadRunner
 from petra_graph.executor.numerics import NumericsContext
-from petra_graph.executor.reconstruct_recompute_stash import HeadRunner, Recompute, Reconstruct, StashGraph
+from petra_graph.executor.runners import Recompute, Reconstruct, StashGraph
 from petra_graph.spec.model import PrecisionSpec
 
 STREAM = (6,)
@@ -259,7 +260,7 @@ def test_later_passes_are_not_observed(monkeypatch):
 
     monkeypatch.setattr(random, "getstate", refused)
     monkeypatch.setattr(nn.Module, "named_modules", refused)
-    monkeypatch.setattr("petra_graph.executor.reconstruct_recompute_stash.frozen_statistics", _nothing)
+    monkeypatch.setattr("petra_graph.executor.runners.frozen_statistics", _nothing)
     micro_batch(PASSES)
 
 

@@ -6,9 +6,10 @@ import pytest
 import torch
 from torch import nn
 
+from petra_graph.blocks.parameter_groups import parameter_groups
 from petra_graph.errors import PluginError, RunFailed
 from petra_graph.executor.first_steps import STEPS, FirstSteps
-from petra_graph.executor.stage_update import Updater, parameter_groups
+from petra_graph.executor.stage_update import Updater
 from petra_graph.kinds.optimizer import OPTIMIZER
 from petra_graph.kinds.plugin import build_plugin
 from petra_graph.registry.registry import discover

@@ -5,7 +5,7 @@ from __future__ import annotations
 import attrs
 import pytest
 
-from petra_graph.executor.stage_update import horizon, learning_rate
+from petra_graph.executor.learning_rate import delay_factor, horizon, learning_rate
 from petra_graph.kinds.lr_schedule import Horizon
 from petra_graph.kinds.stage_facts import DELAYED, UNDELAYED
 from petra_graph.spec.model import DataSpec, LrScheduleSpec, MethodSpec, Spec
@@ -106,3 +106,22 @@ def test_it_multiplies_what_scaling_warm_up_and_schedule_give():
 def test_without_it_the_rates_have_the_same_bits():
     given = spec(scaling="goyal", warmup_epochs=0.3)
     assert rates(given, 8, factor=lambda u: 1 / (3 + u), stage=LATE) == rates(given, 8, factor=lambda u: 1 / (3 + u))
+
+
+@pytest.mark.parametrize(
+    ("u", "delay", "annealed", "factor"),
+    [
+        (0, 4.0, 100, 1 / 4),  # the whole delay at first
+        (50, 4.0, 100, 1 / 2),
+        (75, 16.0, 100, 1 / 2),
+        (100, 4.0, 100, 1.0),  # and none from T on
+        (10**6, 4.0, 100, 1.0),
+        (0, 1.0, 100, 1.0),
+        (0, 0.25, 100, 1.0),  # a small delay never raises the rate
+        (0, 0.0, 100, 1.0),
+        (0, 2.5, 1, 0.4),  # a mean over a window need not be whole
+        (0, 4.0, 0, 1.0),
+    ],
+)
+def test_the_factor_by_delay(u, delay, annealed, factor):
+    assert delay_factor(u, delay, annealed) == pytest.approx(factor, rel=1e-12)

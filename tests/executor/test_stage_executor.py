@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from petra_graph.executor.stage_results import BackwardMessage
+from petra_graph.executor.messages import BackwardMessage
 from petra_graph.program.channels import Edge
 from tests.support.pipelines import CHAIN, SKIP, batches, pipeline
 

@@ -7,7 +7,8 @@ from types import SimpleNamespace
 import torch
 from torch import nn
 
-from petra_graph.executor.stage_state import SavedTensors, restore_window
+from petra_graph.executor.saved_tensors import SavedTensors
+from petra_graph.executor.stage_state import restore_window
 
 
 def test_the_means_of_all_nodes_count_alike():

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from petra_graph.executor.numerics import NumericsContext
-from petra_graph.executor.reconstruct_recompute_stash import Recompute
+from petra_graph.executor.runners import Recompute
 from petra_graph.executor.stashed_inputs import ActivationStore, HostCopy, fetch, restore
 from petra_graph.spec.model import PrecisionSpec
 from tests.support.pipelines import CHAIN, batches, pipeline

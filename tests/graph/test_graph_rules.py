@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from petra_graph.errors import Problem
-from petra_graph.graph import graph_rules
+from petra_graph.graph import build_graph as graph_rules
 from petra_graph.graph.build_graph import NodeInput, build_graph
 from petra_graph.spec.model import NodeSpec
 from tests.support.graph_strategies import networks

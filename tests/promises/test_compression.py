@@ -8,7 +8,7 @@ from torch.nn.functional import cross_entropy
 
 from petra_graph.errors import SpecError
 from petra_graph.executor.encoded_tensors import EncodedTensor, decode
-from petra_graph.executor.reconstruct_recompute_stash import Recompute
+from petra_graph.executor.runners import Recompute
 from petra_graph.training.training_run import run
 from tests.support.costs import encoded_bytes
 from tests.support.lockstep import recorded_gradients, run_by_clock

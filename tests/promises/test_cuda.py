@@ -11,7 +11,7 @@ from petra_graph.catalog.blocks.residual import RevBasic, RevBasicOptions
 from petra_graph.catalog.declared import CrossEntropyOptions
 from petra_graph.catalog.losses import CrossEntropy
 from petra_graph.cli.main import main
-from petra_graph.executor.reconstruct_recompute_stash import Recompute
+from petra_graph.executor.runners import Recompute
 from petra_graph.executor.stashed_inputs import ActivationStore, HostCopy, restore
 from petra_graph.runtime.scheduler.cut_recorder import restore_at_cut
 from petra_graph.training.stage_assembly import record

@@ -15,7 +15,7 @@ from petra_graph.blocks import Block, Streams
 from petra_graph.catalog.blocks import declared_blocks
 from petra_graph.compiler.lower import MessageTypes
 from petra_graph.compiler.spec_checks import check_method, check_precision
-from petra_graph.executor.reconstruct_recompute_stash import HeadResult
+from petra_graph.executor.head import HeadResult
 from petra_graph.executor.stage_executor import StageExecutor
 from petra_graph.graph.build_graph import NodeInput, build_graph
 from petra_graph.graph.node_graph import NodeGraph

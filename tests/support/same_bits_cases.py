@@ -21,7 +21,7 @@ from typing import Any, get_args
 import torch
 from attrs import field, frozen
 
-from petra_graph.executor.reconstruct_recompute_stash import HeadResult
+from petra_graph.executor.head import HeadResult
 from petra_graph.program.method import METHODS
 from petra_graph.program.schedule import Policy, Verb
 from petra_graph.runtime.control.rank_info import rank_info_from

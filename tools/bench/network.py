@@ -16,9 +16,9 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from petra_graph.blocks import Block, Streams
+from petra_graph.blocks.parameter_groups import parameter_groups
 from petra_graph.executor.numerics import NumericsContext
 from petra_graph.executor.stage_executor import StageExecutor
-from petra_graph.executor.stage_update import parameter_groups
 from petra_graph.graph.node_graph import INPUT, NodeGraph
 from petra_graph.kinds.plugin import load
 from petra_graph.measure.cost_table import Conditions, measure_costs

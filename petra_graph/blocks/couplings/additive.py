@@ -7,6 +7,8 @@
 The residual function's value is needed to reconstruct, and its graph to differentiate: one evaluation in the backward
 gives both (PETRA section 4.2; Gomez et al. 2017, https://arxiv.org/abs/1707.04585, algorithm 1). Rounding does not grow
 by the coupling itself: an error of t comes back as the same error of t.
+
+The paper's figure 2 has the swap form: (b) is `forward`, (c) is `inverse`. `undo_sum` is equation (4).
 """
 
 from __future__ import annotations
@@ -19,8 +21,7 @@ from typing import Any
 from torch import Tensor
 
 from petra_graph.blocks.block_kinds import Streams, Undo, Undone
-from petra_graph.blocks.couplings.coupling import Coupling
-from petra_graph.blocks.couplings.evaluated_function import added, evaluate, sums
+from petra_graph.blocks.couplings.coupling import Coupling, added, evaluate
 from petra_graph.blocks.randomness import rng_scope
 
 
@@ -48,19 +49,35 @@ class AdditiveCoupling(Additive):
 
     def reverse_steps(self) -> Sequence[Undo]:
         """Return the one step of F."""
-        return (partial(_residual_undone, self),)
+        return (partial(undo_sum, partial(added, self.residual), 0, 1),)
 
 
-def _residual_undone(block: AdditiveCoupling, outputs: Streams) -> Undone:
-    y, s, *context = outputs
-    evaluation = evaluate(partial(added, block.residual), s, *context)
+def undo_sum(
+    function: Callable[..., Tensor], at: int, to: int, outputs: Streams, b: float | Tensor | None = None
+) -> Undone:
+    """Undo y = b t + F(others) with one evaluation of F, where y is stream `at` after the step, and t stream `to` before it.
+
+        t = (y - F(others)) / b                                        the input
+        dt = b dy                                                      its gradient
+        d others = those after the step + (dF/d others)^T dy           and that of all that F reads
+
+    Args:
+        function: F of all other streams, in their order; autograd adds to the gradients of its parameters.
+        b: None for 1.
+    """
+    y, others = outputs[at], (*outputs[:at], *outputs[at + 1 :])
+    evaluation = evaluate(function, *others)
+
+    def inputs() -> Streams:
+        t = y - evaluation.outputs[0].detach()
+        return *others[:to], t if b is None else t / b, *others[to:]
 
     def vjp(gradients: Streams) -> Streams:
-        dy, ds, *passed = gradients
-        dx, *found = evaluation.vjp(dy)
-        return dx.add_(ds), dy, *(sums(found, passed) if passed else ())
+        dy = gradients[at]
+        found = evaluation.vjp((dy,), (*gradients[:at], *gradients[at + 1 :]))
+        return *found[:to], dy if b is None else dy * b, *found[to:]
 
-    return Undone(lambda: (s, y - evaluation.outputs[0].detach(), *context), vjp)
+    return Undone(inputs, vjp)
 
 
 class TwoFunctionCoupling(Additive):
@@ -88,7 +105,8 @@ class TwoFunctionCoupling(Additive):
 
     def reverse_steps(self) -> Sequence[Undo]:
         """Return the steps of G and of F."""
-        return partial(_g_undone, self), partial(_f_undone, self)
+        g, f = partial(_part_added, "g", self.g), partial(_part_added, "f", self.f)
+        return partial(undo_sum, g, 1, 1), partial(undo_sum, f, 0, 0)
 
 
 # A function and no method: authors subclass the couplings, and every name there is theirs to take.
@@ -97,27 +115,3 @@ class TwoFunctionCoupling(Additive):
 def _part_added(name: str, function: Callable[..., Tensor], x: Tensor, *context: Tensor) -> Tensor:
     with rng_scope(name):
         return added(function, x, *context)
-
-
-def _g_undone(block: TwoFunctionCoupling, outputs: Streams) -> Undone:
-    y1, y2, *context = outputs
-    evaluation = evaluate(partial(_part_added, "g", block.g), y1, *context)
-
-    def vjp(gradients: Streams) -> Streams:
-        dy1, dy2, *passed = gradients
-        through_g, *found = evaluation.vjp(dy2)
-        return through_g.add_(dy1), dy2, *sums(found, passed)
-
-    return Undone(lambda: (y1, y2 - evaluation.outputs[0].detach(), *context), vjp)
-
-
-def _f_undone(block: TwoFunctionCoupling, outputs: Streams) -> Undone:
-    y1, x2, *context = outputs
-    evaluation = evaluate(partial(_part_added, "f", block.f), x2, *context)
-
-    def vjp(gradients: Streams) -> Streams:
-        dx1, dy2, *passed = gradients
-        through_f, *found = evaluation.vjp(dx1)
-        return dx1, through_f.add_(dy2), *sums(found, passed)
-
-    return Undone(lambda: (y1 - evaluation.outputs[0].detach(), x2, *context), vjp)

@@ -17,8 +17,7 @@ import torch
 from torch import Tensor
 
 from petra_graph.blocks.block_kinds import Streams, Undo, Undone
-from petra_graph.blocks.couplings.coupling import Coupling
-from petra_graph.blocks.couplings.evaluated_function import evaluate, sums
+from petra_graph.blocks.couplings.coupling import Coupling, evaluate
 
 
 class AffineCoupling(Coupling):
@@ -61,9 +60,9 @@ def _undone(block: AffineCoupling, outputs: Streams) -> Undone:
     t = (y - shift) / scale
 
     def vjp(gradients: Streams) -> Streams:
-        dy, passed_x, *passed = gradients
-        dx, *found = evaluation.vjp(dy * t, dy)
-        return dx.add_(passed_x), dy * scale, *sums(found, passed)
+        dy, *passed = gradients
+        dx, *found = evaluation.vjp((dy * t, dy), passed)
+        return dx, dy * scale, *found
 
     return Undone(lambda: (x, t, *context), vjp)
 

@@ -19,9 +19,8 @@ from attrs import frozen
 from torch import Tensor
 
 from petra_graph.blocks.block_kinds import Streams, Undo, Undone
-from petra_graph.blocks.couplings.additive import Additive
-from petra_graph.blocks.couplings.coupling import Coupling
-from petra_graph.blocks.couplings.evaluated_function import evaluate, residual_value, sums
+from petra_graph.blocks.couplings.additive import Additive, undo_sum
+from petra_graph.blocks.couplings.coupling import Coupling, residual_value
 from petra_graph.blocks.couplings.two_step import Coefficients, TwoStepCoupling
 from petra_graph.blocks.grid import grid_bits, rounded
 
@@ -91,7 +90,8 @@ class ExactBdiaCoupling(Additive):
         """Return (x, previous, bits)."""
         _expect_training(self)
         step = _step(self, x)
-        return x, step.previous(following, step.increment(self, x, *context), bits), bits >> 1, *context
+        even = (following - step.increment(self, x, *context)) / step.g
+        return x, step.odd_again(even, bits), bits >> 1, *context
 
     def reverse_steps(self) -> Sequence[Undo]:
         """Return the one step of F; the rounding has the gradient of the identity."""
@@ -100,19 +100,14 @@ class ExactBdiaCoupling(Additive):
 
 
 def _exactly_undone(block: ExactBdiaCoupling, outputs: Streams) -> Undone:
-    following, x, bits, *context = outputs
-    step = _step(block, x)
-    evaluation = evaluate(partial(step.increment, block), x, *context)
+    step = _step(block, outputs[1])
+    undone = undo_sum(lambda x, _, *context: step.increment(block, x, *context), 0, 1, outputs, step.g)
 
-    def vjp(gradients: Streams) -> Streams:
-        d_following, passed_x, d_bits, *passed = gradients
-        dx, *found = evaluation.vjp(d_following)
-        return dx.add_(passed_x), d_following * step.g, d_bits, *sums(found, passed)
+    def inputs() -> Streams:
+        x, even, bits, *context = undone.inputs()
+        return x, step.odd_again(even, bits), bits >> 1, *context
 
-    return Undone(
-        lambda: (x, step.previous(following, evaluation.values[0], bits), bits >> 1, *context),
-        vjp,
-    )
+    return Undone(inputs, undone.vjp)
 
 
 DEPTH_LIMIT = 63
@@ -128,8 +123,9 @@ class _Step:
         value = residual_value(block.residual, x, *context)
         return rounded(x * (1.0 - self.g) + value * (1.0 + self.g), self.bits)
 
-    def previous(self, following: Tensor, increment: Tensor, bits: Tensor) -> Tensor:
-        return (following - increment) / self.g - (bits & 1) * 2.0**-self.bits
+    def odd_again(self, even: Tensor, bits: Tensor) -> Tensor:
+        """Return `previous` as it was before it was made even."""
+        return even - (bits & 1) * 2.0**-self.bits
 
 
 def _step(block: ExactBdiaCoupling, x: Tensor) -> _Step:

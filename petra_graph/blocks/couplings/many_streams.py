@@ -21,9 +21,8 @@ import torch
 from torch import Tensor
 
 from petra_graph.blocks.block_kinds import Shape, Streams, Undo, Undone
-from petra_graph.blocks.couplings.additive import Additive
-from petra_graph.blocks.couplings.coupling import Coupling
-from petra_graph.blocks.couplings.evaluated_function import added, evaluate, residual_value, scaled, sums
+from petra_graph.blocks.couplings.additive import Additive, undo_sum
+from petra_graph.blocks.couplings.coupling import Coupling, added, evaluate, residual_value, scaled
 from petra_graph.blocks.randomness import rng_scope
 
 
@@ -55,21 +54,7 @@ class RingCoupling(Additive):
 
     def reverse_steps(self) -> Sequence[Undo]:
         """Return the one step of F."""
-        return (partial(_ring_undone, self),)
-
-
-def _ring_undone(block: RingCoupling, outputs: Streams) -> Undone:
-    y, *read = outputs[: block.coupled]
-    context = outputs[block.coupled :]
-    evaluation = evaluate(partial(added, block.residual), *read, *context)
-
-    def vjp(gradients: Streams) -> Streams:
-        dy, *passed = gradients[: block.coupled]
-        found = sums(evaluation.vjp(dy), [*passed, *gradients[block.coupled :]])
-        split = len(read)
-        return *found[:split], dy, *found[split:]
-
-    return Undone(lambda: (*read, y - evaluation.values[0], *context), vjp)
+        return (partial(undo_sum, partial(added, self.residual), 0, self.coupled - 1),)
 
 
 class ColumnCoupling(Coupling):
@@ -137,12 +122,12 @@ def _level_undone(block: ColumnCoupling, index: int, outputs: Streams) -> Undone
 
     def vjp(gradients: Streams) -> Streams:
         d_levels, passed = list(gradients[: block.coupled]), gradients[block.coupled :]
-        found = list(evaluation.vjp(d_levels[index]))
+        neighbours = [at for at, stream in ((index - 1, below), (index + 1, above)) if stream is not None]
+        found = evaluation.vjp((d_levels[index],), (*(d_levels[at] for at in neighbours), *passed))
         d_levels[index] = _scaled_vjp(partial(block.scale, index), level, d_levels[index])
-        for neighbour, stream in ((index - 1, below), (index + 1, above)):
-            if stream is not None:
-                d_levels[neighbour] = found.pop(0).add_(d_levels[neighbour])
-        return *d_levels, *sums(found, passed)
+        for at, gradient in zip(neighbours, found, strict=False):
+            d_levels[at] = gradient
+        return *d_levels, *found[len(neighbours) :]
 
     return Undone(lambda: (*levels[:index], level, *levels[index + 1 :], *context), vjp)
 
@@ -169,4 +154,4 @@ def _scaled_vjp(scale: Callable[[], Tensor | float], stream: Tensor, gradient: T
     """Differentiate stream * scale(): return the stream's gradient; a parameter's is added to its own."""
     if not isinstance(scale(), Tensor):
         return scaled(gradient, scale())
-    return evaluate(lambda x: x * scale(), stream).vjp(gradient)[0]
+    return evaluate(lambda x: x * scale(), stream).vjp((gradient,))[0]

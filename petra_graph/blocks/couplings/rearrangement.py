@@ -19,8 +19,9 @@ import torch
 from attrs import frozen
 from torch import Tensor, nn
 
-from petra_graph.blocks.block_kinds import Reversible, Shape, Streams, Undo, Undone, without_autocast
-from petra_graph.blocks.couplings.evaluated_function import evaluate
+from petra_graph.blocks.block_kinds import Reversible, Shape, Streams, Undo, Undone
+from petra_graph.blocks.couplings.coupling import evaluate
+from petra_graph.blocks.differentiation import without_autocast
 from petra_graph.kinds.declaration import option
 from petra_graph.spec.bounds import AtLeast
 
@@ -145,7 +146,7 @@ def _rotated_back(block: OrthogonalMixing, outputs: Streams) -> Undone:
 
     def vjp(gradients: Streams) -> Streams:
         d_y = block.joined(gradients)
-        evaluation.vjp(torch.tensordot(_rows(d_y, dimension), _rows(x, dimension), ([0], [0])))
+        evaluation.vjp((torch.tensordot(_rows(d_y, dimension), _rows(x, dimension), ([0], [0])),))
         return block.parts(_rotated(d_y, rotation.T, dimension))
 
     return Undone(lambda: block.parts(x), vjp)

@@ -29,7 +29,7 @@ from torch import Tensor, nn
 
 from petra_graph.blocks.block_kinds import Reversible, Streams
 from petra_graph.blocks.couplings.additive import Additive
-from petra_graph.blocks.couplings.evaluated_function import added
+from petra_graph.blocks.couplings.coupling import added
 from petra_graph.blocks.couplings.two_step import Coefficients, TwoStepCoupling
 
 COEFFICIENTS = ("alpha", "beta")

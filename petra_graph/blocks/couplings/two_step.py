@@ -8,7 +8,7 @@
 | `MidpointCoupling` | 0 | 1 | 2h | Chang et al. 2018, https://arxiv.org/abs/1709.03698, the midpoint network, for x' = F(x) |
 | `LeapfrogCoupling` | 2 | -1 | h^2 | the same, the leapfrog network, for x'' = F(x) |
 | `BdiaCoupling` | 1 - g | g | 1 + g | Zhang et al. 2024, https://arxiv.org/abs/2407.09093 (`bdia`) |
-| `MomentumCoupling` | 1 + g | -g | 1 - g | in other variables (`momentum`) |
+| `MomentumCoupling` | 1 + g | -g | 1 - g | Sander et al. 2021, https://arxiv.org/abs/2102.07870, in other variables: a state and its velocity |
 
 Rounding: the inverse divides by b, so an error of the output grows by 1 / |b| a block. With |b| = 1 it stays, but for
 what a and F add: the leapfrog's grows linearly in depth, the midpoint's not at all where F is small.
@@ -27,9 +27,8 @@ from attrs import frozen
 from torch import Tensor
 
 from petra_graph.blocks.block_kinds import Streams, Undo, Undone
-from petra_graph.blocks.couplings.additive import Additive
-from petra_graph.blocks.couplings.coupling import Coupling
-from petra_graph.blocks.couplings.evaluated_function import evaluate, is_number, residual_value, scaled, sums
+from petra_graph.blocks.couplings.additive import Additive, undo_sum
+from petra_graph.blocks.couplings.coupling import Coupling, is_number, residual_value, scaled
 from petra_graph.blocks.grid import on_grid
 
 
@@ -64,7 +63,8 @@ class TwoStepCoupling(Coupling):
     def inverse(self, following: Tensor, x: Tensor, *context: Tensor) -> Streams:  # type: ignore[override]
         """Return (x, (following - a x - c F(x)) / b)."""
         step = self.coefficients(x)
-        return x, _divided(following - _increment(self, step, x, *context), step.b), *context
+        difference = following - _increment(self, step, x, *context)
+        return x, difference if is_number(step.b, 1.0) else difference / step.b, *context
 
     def reverse_steps(self) -> Sequence[Undo]:
         """Return the one step of F."""
@@ -72,16 +72,8 @@ class TwoStepCoupling(Coupling):
 
 
 def _undone(block: TwoStepCoupling, outputs: Streams) -> Undone:
-    following, x, *context = outputs
-    step = block.coefficients(x)
-    evaluation = evaluate(partial(_increment, block, step), x, *context)
-
-    def vjp(gradients: Streams) -> Streams:
-        d_following, passed_x, *passed = gradients
-        dx, *found = evaluation.vjp(d_following)
-        return dx.add_(passed_x), scaled(d_following, step.b), *sums(found, passed)
-
-    return Undone(lambda: (x, _divided(following - evaluation.values[0], step.b), *context), vjp)
+    step = block.coefficients(outputs[1])
+    return undo_sum(partial(_increment, block, step), 0, 1, outputs, None if is_number(step.b, 1.0) else step.b)
 
 
 def _increment(block: TwoStepCoupling, step: Coefficients, x: Tensor, *context: Tensor) -> Tensor:
@@ -89,10 +81,6 @@ def _increment(block: TwoStepCoupling, step: Coefficients, x: Tensor, *context: 
     value = residual_value(block.residual, x, *context)
     value = on_grid(value if is_number(step.c, 1.0) else value.to(x.dtype) * step.c, x)
     return value if is_number(step.a, 0.0) else scaled(x, step.a) + value
-
-
-def _divided(stream: Tensor, by: float | Tensor) -> Tensor:
-    return stream if is_number(by, 1.0) else stream / by
 
 
 class MidpointCoupling(TwoStepCoupling, Additive):
@@ -113,3 +101,53 @@ class LeapfrogCoupling(TwoStepCoupling, Additive):
     def coefficients(self, x: Tensor) -> Coefficients:
         """Return 2, -1, h^2."""
         return Coefficients(2.0, -1.0, self.step_size**2)
+
+
+class MomentumCoupling(Coupling):
+    """Momentum residual networks: the state moves by a velocity, which the residual function pulls.
+
+        v_{n+1} = g v_n + (1 - g) F(x_n)            x_n = x_{n+1} - v_{n+1}
+        x_{n+1} = x_n + v_{n+1}                     v_n = (v_{n+1} - (1 - g) F(x_n)) / g
+
+    The streams are (x, v); write `residual`. g is `momentum`, in (0, 1]. A residual network becomes one of these with its parameters unchanged,
+    and behaves like it as g goes to 0; the velocity begins with zero.
+
+    Rounding: the inverse divides by g, so an error of v grows by 1 / g a block, g^-L over L blocks: 38,000 for g = 0.9
+    and 100 blocks, where float32 keeps two digits of seven. Take g near 1 in deep stacks, or anchor.
+    """
+
+    momentum: float = 0.9
+
+    @abstractmethod
+    def residual(self, x: Tensor, *context: Any, **_: Any) -> Tensor:
+        """Return F(x), of x's shape."""
+
+    def forward(self, x: Tensor, v: Tensor, *context: Tensor) -> Streams:  # type: ignore[override]
+        """Return (x + v', v')."""
+        velocity = v * self.momentum + _pull(self, x, *context)
+        return x + velocity, velocity, *context
+
+    def inverse(self, y: Tensor, velocity: Tensor, *context: Tensor) -> Streams:  # type: ignore[override]
+        """Return (x, v)."""
+        x = y - velocity
+        return x, (velocity - _pull(self, x, *context)) / self.momentum, *context
+
+    def reverse_steps(self) -> Sequence[Undo]:
+        """Return the step of the state, and that of its velocity."""
+        return _state_undone, partial(undo_sum, partial(_pull, self), 1, 1, b=self.momentum)
+
+
+def _state_undone(outputs: Streams) -> Undone:
+    """Undo y = x + v'."""
+    y, velocity, *context = outputs
+
+    def vjp(gradients: Streams) -> Streams:
+        dy, d_velocity, *passed = gradients
+        return dy, dy + d_velocity, *passed
+
+    return Undone(lambda: (y - velocity, velocity, *context), vjp)
+
+
+def _pull(block: MomentumCoupling, x: Tensor, *context: Tensor) -> Tensor:
+    """Return (1 - g) F(x), in x's type."""
+    return residual_value(block.residual, x, *context).to(x.dtype) * (1.0 - block.momentum)

@@ -1,4 +1,4 @@
-"""The parameters that a late forward or backward has in place of a stage's own, in bytes: `executor.delayed_weights`, without tensors."""
+"""The parameters that a late forward or backward has in place of a stage's own, in bytes: `executor.optimizer_weights`, without tensors."""
 
 from __future__ import annotations
 

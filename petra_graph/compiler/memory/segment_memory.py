@@ -1,4 +1,4 @@
-"""The passes of one stage's segments in bytes: the operations of `executor.reconstruct_recompute_stash`, without tensors.
+"""The passes of one stage's segments in bytes: the operations of `executor.runners`, without tensors.
 
 Names and order are those of the segment runners, so that the two can be read side by side.
 """

@@ -13,7 +13,7 @@ from math import ceil, floor, inf, log10
 from attrs import evolve
 
 from petra_graph.errors import Problem, SpecError
-from petra_graph.executor.stage_update import scaled_rate
+from petra_graph.executor.learning_rate import scaled_rate
 from petra_graph.kinds.stage_facts import steady_staleness
 from petra_graph.planning.network.measure_network import MeasuredNetwork
 from petra_graph.planning.place.place_network import place_as_planned

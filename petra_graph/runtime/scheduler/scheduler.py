@@ -35,7 +35,7 @@ from attrs import evolve
 
 from petra_graph.errors import Interrupted
 from petra_graph.executor.encoded_tensors import EncodedTensors
-from petra_graph.executor.reconstruct_recompute_stash import HeadResult
+from petra_graph.executor.head import HeadResult
 from petra_graph.executor.stage_executor import StageExecutor
 from petra_graph.program.channels import ChannelKey
 from petra_graph.program.cut import Cut

@@ -17,9 +17,9 @@ from attrs import frozen
 from torch import Tensor
 
 from petra_graph.executor.encoded_tensors import EncodedTensors, copied, payload
-from petra_graph.executor.reconstruct_recompute_stash import HeadResult
+from petra_graph.executor.head import HeadResult
+from petra_graph.executor.messages import BackwardMessage
 from petra_graph.executor.stage_executor import StageExecutor
-from petra_graph.executor.stage_results import BackwardMessage
 from petra_graph.graph.node_graph import INPUT
 from petra_graph.kinds.tensor_trees import Tree
 from petra_graph.program.channels import Channel, ChannelKey, Edge

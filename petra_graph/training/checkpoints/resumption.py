@@ -19,8 +19,10 @@ from typing import Any
 from attrs import define, field
 
 from petra_graph.errors import Problem, SpecError
+from petra_graph.executor.optimizer_state import restore_groups
+from petra_graph.executor.saved_tensors import Facts, SavedTensors
 from petra_graph.executor.stage_executor import StageExecutor
-from petra_graph.executor.stage_state import Facts, SavedTensors, restore_groups, restore_nodes, restore_window
+from petra_graph.executor.stage_state import restore_nodes, restore_window
 from petra_graph.program.cut import Cut
 from petra_graph.record import checkpoint
 from petra_graph.record.checkpoint import Damaged, Manifest, StageFile
@@ -208,7 +210,7 @@ class Resumption:
                 if executor.program.holds_head:
                     meters = saved.facts.get("meters", meters)
             restore_nodes(executor, merged)
-            restore_groups(executor, groups)
+            restore_groups(executor.updater, groups)
             executor.updater.updates = updates
             if window:
                 restore_window(executor, parts)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from attrs import evolve, frozen
 
-from petra_graph.executor.stage_update import horizon
+from petra_graph.executor.learning_rate import horizon
 from petra_graph.kinds.checked_samples import CheckedData
 from petra_graph.kinds.lr_schedule import Horizon
 from petra_graph.planning.check.checked_spec import CheckedSpec

@@ -9,7 +9,7 @@ from attrs import evolve
 
 from petra_graph.errors import RunFailed
 from petra_graph.executor.deferred_reads import floats
-from petra_graph.executor.reconstruct_recompute_stash import HeadResult
+from petra_graph.executor.head import HeadResult
 from petra_graph.kinds.loss import expect_share
 from petra_graph.units import plural
 

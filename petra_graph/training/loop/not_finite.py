@@ -13,7 +13,7 @@ import torch
 from attrs import frozen
 
 from petra_graph.errors import Problem, RunFailed
-from petra_graph.executor.reconstruct_recompute_stash import HeadResult
+from petra_graph.executor.head import HeadResult
 from petra_graph.executor.stage_executor import StageExecutor
 from petra_graph.units import plural
 

@@ -14,8 +14,8 @@ from torch import Tensor
 
 from petra_graph.errors import Interrupted, RunFailed
 from petra_graph.executor.deferred_reads import MOST
-from petra_graph.executor.evaluated_weights import evaluating
-from petra_graph.executor.reconstruct_recompute_stash import HeadResult
+from petra_graph.executor.head import HeadResult
+from petra_graph.executor.optimizer_weights import evaluating
 from petra_graph.executor.stage_executor import StageExecutor
 from petra_graph.kinds.listener import EpochEnded, Listener
 from petra_graph.record.metrics import Metrics

@@ -7,7 +7,8 @@ import torch
 from attrs import evolve
 
 from petra_graph.errors import Interrupted, RunFailed
-from petra_graph.executor.reconstruct_recompute_stash import HeadRunner, Recompute, Reconstruct, StashGraph
+from petra_graph.executor.head import HeadRunner
+from petra_graph.executor.runners import Recompute, Reconstruct, StashGraph
 from petra_graph.spec.model import ClipSpec
 from petra_graph.training.loop.meters import Meters
 from tests.support.pipelines import (

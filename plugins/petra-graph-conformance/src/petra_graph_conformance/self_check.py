@@ -25,7 +25,7 @@ from attrs import evolve, field, frozen
 from torch import Tensor
 
 from petra_graph.errors import PluginError, Problem, RunFailed, at_path
-from petra_graph.executor.stage_update import learning_rate
+from petra_graph.executor.learning_rate import learning_rate
 from petra_graph.kinds.checked_samples import CheckedSplit
 from petra_graph.kinds.tensor_trees import Tree, main
 from petra_graph.planning.check.checked_spec import CheckedSpec

@@ -9,18 +9,18 @@ from collections.abc import Sequence
 
 from torch import Tensor
 
-from petra_graph.blocks import Shape, couplings
+from petra_graph import blocks
 from petra_graph.blocks.couplings.residual_chain import coefficient
 from petra_graph_torchvision.blocks import Piece
 from petra_graph_torchvision.declared import DualResidualOptions
 
 
-class DualResidualEntry(Piece, couplings.DualResidualEntry):
+class DualResidualEntry(Piece, blocks.DualResidualEntry):
     """The first block of a chain."""
 
     Options = DualResidualOptions
 
-    def __init__(self, inputs: Sequence[Shape], options: DualResidualOptions) -> None:
+    def __init__(self, inputs: Sequence[blocks.Shape], options: DualResidualOptions) -> None:
         super().__init__(inputs, options)
         self.alpha = coefficient(options.alpha)
 
@@ -29,12 +29,12 @@ class DualResidualEntry(Piece, couplings.DualResidualEntry):
         return self.piece(x)[0]
 
 
-class DualResidual(Piece, couplings.DualResidualStep):
+class DualResidual(Piece, blocks.DualResidualStep):
     """A further block of a chain."""
 
     Options = DualResidualOptions
 
-    def __init__(self, inputs: Sequence[Shape], options: DualResidualOptions) -> None:
+    def __init__(self, inputs: Sequence[blocks.Shape], options: DualResidualOptions) -> None:
         super().__init__(inputs, options)
         self.alpha, self.beta = coefficient(options.alpha), coefficient(options.beta)
 

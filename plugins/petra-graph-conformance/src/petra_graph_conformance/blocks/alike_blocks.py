@@ -8,8 +8,8 @@ import torch
 from torch import Tensor, nn
 
 from petra_graph.blocks import Block
+from petra_graph.blocks.parameter_groups import stated_fault
 from petra_graph.blocks.randomness import fork_rng, random_key
-from petra_graph.blocks.stated_parameters import stated_fault
 from petra_graph.blocks.tensor_faults import tensor_fault
 from petra_graph.kinds.generators import seeded, states
 from petra_graph_conformance.blocks.block_trial import NODE, Trial

@@ -17,7 +17,8 @@ from torch import Tensor
 
 from petra_graph.blocks import AdditiveCoupling, Block, Reversible, Shape, Streams, TwoFunctionCoupling
 from petra_graph.blocks.randomness import fork_rng, random_key
-from petra_graph.executor.numerics import NumericsContext, place
+from petra_graph.executor.numerics import NumericsContext
+from petra_graph.executor.place_block import place
 from petra_graph.kinds.block import BLOCK, BlockDeclaration
 from petra_graph.kinds.plugin import load
 from petra_graph.kinds.plugin_kind import PluginKind

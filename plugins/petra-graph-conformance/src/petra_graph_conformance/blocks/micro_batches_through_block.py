@@ -34,7 +34,8 @@ from petra_graph.blocks import (
     leaf,
 )
 from petra_graph.blocks.randomness import random_key
-from petra_graph.executor.reconstruct_recompute_stash import BodyRunner, HeadRunner, Recompute, Reconstruct
+from petra_graph.executor.head import HeadRunner
+from petra_graph.executor.runners import BodyRunner, Recompute, Reconstruct
 from petra_graph.kinds.tensor_trees import Tree, leaves
 from petra_graph.measure.tally import tensors
 from petra_graph_conformance.blocks.block_trial import NODE, Compute, Trial, normal

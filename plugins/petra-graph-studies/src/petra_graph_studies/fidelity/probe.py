@@ -226,7 +226,8 @@ class _ProbeObserver(StageObserver):
         probed = self._probe.probed.get(micro_batch)
         if probed is None:
             return
-        if self._executor.predicted.delay_of(micro_batch):
+        predicted = self._executor.predicted
+        if predicted is not None and predicted.delay_of(micro_batch):
             own = {name: self._executor.modules[name] for name in segment.nodes}
             probed.stages[self._index].predicted |= copied_parameters(own)
         if any(entry.edge.producer == INPUT for entry in segment.inputs):

@@ -8,11 +8,14 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
+from itertools import chain
+from typing import cast
 
 import torch
 from torch import Tensor, nn
 
-from petra_graph.executor.encoded_tensors import EncodedTensors
+from petra_graph.blocks import Streams, frozen_statistics
+from petra_graph.executor.head import HeadRunner
 from petra_graph.executor.stage_executor import StageExecutor
 from petra_graph.executor.stage_parameters import Parameters, copied_parameters
 from petra_graph.graph.node_graph import INPUT
@@ -40,15 +43,11 @@ def gradients(
         micro_batch: a training micro-batch, whose random numbers are drawn.
         stages: indices of `executors`; only the stages between them and the loss are differentiated.
     """
-    edges: dict[Edge, EncodedTensors] = {}
+    read = (edge for executor in executors for edge in executor.program.receives if edge.producer == INPUT)
+    edges: dict[Edge, Streams] = dict.fromkeys(read, (samples,))
     leaves: dict[tuple[int, nn.Parameter], Tensor] = {}
     loss: Tensor | None = None
     for index, executor in enumerate(executors):
-        device = torch.device(executor.program.device)
-        received = {
-            edge: moved((samples,) if edge.producer == INPUT else edges.pop(edge), device)
-            for edge in executor.program.receives
-        }
         detached = {
             name: {key: value.detach() for key, value in of_node.items()} for name, of_node in parameters[index].items()
         }
@@ -57,9 +56,7 @@ def gradients(
                 for key, live in module.named_parameters():
                     if live.requires_grad:
                         leaves[index, live] = detached[name][key].requires_grad_()
-        replayed = executor.replay(micro_batch, received, target if executor.program.holds_head else None, detached)
-        edges.update(replayed.sent)
-        loss = replayed.loss if replayed.loss is not None else loss
+        loss = _forward(executor, micro_batch, edges, target, detached)
     assert loss is not None
     found: dict[int, dict[nn.Parameter, Tensor]] = {index: {} for index in stages}
     if leaves and loss.requires_grad:
@@ -68,6 +65,34 @@ def gradients(
             if gradient is not None:
                 found[index][live] = gradient
     return found
+
+
+def _forward(
+    executor: StageExecutor,
+    micro_batch: int,
+    edges: dict[Edge, Streams],
+    target: Tree,
+    parameters: Parameters,
+) -> Tensor | None:
+    """Run the forward of a stage with a graph that ends in `parameters`; it leaves no trace.
+
+    Args:
+        edges: what earlier stages have sent; the stage takes what it reads, and adds what it sends.
+
+    Returns:
+        The loss of the stage that holds the head, times the share of the targets that count.
+    """
+    loss: Tensor | None = None
+    device = torch.device(executor.program.device)
+    with torch.enable_grad(), frozen_statistics(*executor.modules.values()):
+        for segment, runner in executor.runners:
+            read = chain.from_iterable(moved(edges.pop(entry.edge), device) for entry in segment.inputs)
+            outputs = runner.run(micro_batch, cast(Streams, tuple(read)), parameters)
+            edges |= dict.fromkeys(segment.outputs, outputs)
+            if isinstance(runner, HeadRunner):
+                compared = runner.compare(micro_batch, runner.returned(outputs), target)
+                loss = compared.loss * compared.share
+    return loss
 
 
 class Snapshots:

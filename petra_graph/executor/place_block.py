@@ -1,7 +1,7 @@
-"""Convolutions that oneDNN differentiates wrongly on processors without AVX-512, and another way to the same values.
+"""A block on its stage's device, in its type and layout; with a way around convolutions that oneDNN differentiates wrongly.
 
-Before a 1x1 convolution with a stride, oneDNN copies the pixels that it reads into a workspace. In float32 and channels-last, that has
-too little room for 2 to 7 channels: the gradient of the weights writes past its end, is wrong, or ends the process
+On processors without AVX-512, oneDNN copies the pixels that a 1x1 convolution with a stride reads into a workspace. In float32 and
+channels-last, that has too little room for 2 to 7 channels: the gradient of the weights writes past its end, is wrong, or ends the process
 (https://github.com/uxlfoundation/oneDNN/issues/6035). So the pixels are picked before the convolution, which is left without a stride.
 
 Decision: where AVX-512 is in use, convolutions stay as they are, since oneDNN takes sound kernels there, which give other last bits.
@@ -16,6 +16,9 @@ from functools import partial
 import torch
 from torch import Tensor, nn
 
+from petra_graph.blocks import Block
+from petra_graph.executor.numerics import NumericsContext
+
 _ROOM = 8
 """Channels from which the workspace is large enough."""
 _VARIABLES = ("ONEDNN_MAX_CPU_ISA", "DNNL_MAX_CPU_ISA")
@@ -23,8 +26,25 @@ _OTHERS = ("SSE", "AVX2")
 """What limits oneDNN to older instructions in these variables; "AVX" alone as well."""
 
 
-def pick_pixels_first(block: nn.Module) -> None:
-    """Let the convolutions of a block that are hit read the pixels of their stride."""
+def place(block: Block, numerics: NumericsContext) -> Block:
+    """Move a module to the stage's device, type and layout, in training mode.
+
+    Embeddings have dense gradients, whatever `sparse` says: so plans count them, and clipping, replicas and most optimizers take them.
+    """
+    for module in block.modules():
+        if isinstance(module, nn.Embedding | nn.EmbeddingBag):
+            module.sparse = False
+    block.to(device=numerics.device, dtype=numerics.dtype)
+    if numerics.precision.memory_format == "channels-last":
+        block.to(memory_format=torch.channels_last)
+        # On the meta device, plans count what a processor would do.
+        if numerics.device.type in {"cpu", "meta"} and numerics.dtype == torch.float32:
+            _pick_pixels_first(block)
+    block.train()  # A block's own `train` may return nothing.
+    return block
+
+
+def _pick_pixels_first(block: nn.Module) -> None:
     if _has_avx512():
         return
     for module in block.modules():

@@ -14,8 +14,9 @@ from torch.utils.flop_counter import FlopCounterMode
 from petra_graph.blocks import Buffered, Head, NoOptions
 from petra_graph.catalog.declared import CrossEntropyOptions
 from petra_graph.catalog.losses import CrossEntropy
+from petra_graph.executor.head import HeadRunner
 from petra_graph.executor.numerics import NumericsContext
-from petra_graph.executor.reconstruct_recompute_stash import HeadRunner, Recompute, Reconstruct, StashGraph
+from petra_graph.executor.runners import Recompute, Reconstruct, StashGraph
 from petra_graph.executor.stage_parameters import copied_parameters, parameter_leaves
 from petra_graph.program.weight_versions import WeightVersions
 from petra_graph.spec.model import PrecisionSpec

@@ -11,7 +11,8 @@ import torch
 from torch import nn
 
 from petra_graph.blocks import AdditiveCoupling, Buffered, NoOptions
-from petra_graph.executor.numerics import NumericsContext, place
+from petra_graph.executor.numerics import NumericsContext
+from petra_graph.executor.place_block import place
 from petra_graph.spec.model import PrecisionSpec
 
 CHANNELS, SIDE = 4, 8
@@ -73,7 +74,7 @@ def compare():
 def test_gradients_are_those_of_contiguous_streams():
     """Under the checks of glibc's allocator, which find what is written past a workspace."""
     checked = {"LD_PRELOAD": "libc_malloc_debug.so.0", "MALLOC_CHECK_": "3", "ONEDNN_MAX_CPU_ISA": "AVX2"}
-    code = "from tests.executor.test_narrow_convolutions import compare; compare()"
+    code = "from tests.executor.test_place_block import compare; compare()"
     done = subprocess.run(
         [sys.executable, "-c", code], env={**os.environ, **checked}, check=False, capture_output=True, text=True
     )

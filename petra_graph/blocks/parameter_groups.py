@@ -1,0 +1,85 @@
+"""Which parameters have no weight decay, and which are tables: by their modules, and by what blocks state in two attributes.
+
+    undecayed    no weight decay, beside biases and normalisations: a scale of its own, a token
+    tables       a row for each token, position or class, beside `nn.Embedding` and a head's weights: positions
+
+Both are patterns of names. Biases and normalisations have no decay as in Goyal et al. 2017, section 5.3.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from fnmatch import fnmatchcase
+from typing import Literal
+
+from torch import nn
+from torch.nn.modules.batchnorm import _NormBase
+from torch.nn.modules.conv import _ConvNd
+
+from petra_graph.blocks.block_kinds import Block, Head
+from petra_graph.kinds.optimizer import ParameterGroups
+
+
+def parameter_groups(modules: Iterable[Block]) -> ParameterGroups:
+    """Split trained parameters by whether weight decay applies: not to biases, normalisation parameters, and what a block names `undecayed`.
+
+    Goyal et al. 2017, section 5.3. Tables are the weights of `nn.Embedding`, those of a head, and what a block names `tables`.
+    """
+    modules = list(modules)
+    tables = {id(parameter) for block in modules for parameter in _tables(block)}
+    decayed: list[nn.Parameter] = []
+    undecayed: list[nn.Parameter] = []
+    seen: set[int] = set()
+    for block in modules:
+        named = {id(parameter) for parameter in stated(block, "undecayed").values()}
+        for module in block.modules():
+            normalises = _normalises(module)
+            for name, parameter in module.named_parameters(recurse=False):
+                if id(parameter) in seen or not parameter.requires_grad:  # two layers of a block may share one
+                    continue
+                seen.add(id(parameter))
+                exempt = normalises or name.endswith("bias") or id(parameter) in named
+                (undecayed if exempt else decayed).append(parameter)
+    return ParameterGroups(decayed=decayed, undecayed=undecayed, tables=[one for one in decayed if id(one) in tables])
+
+
+def _tables(block: nn.Module) -> Iterator[nn.Parameter]:
+    yield from stated(block, "tables").values()
+    for module in block.modules():
+        if isinstance(block, Head) or isinstance(module, nn.Embedding | nn.EmbeddingBag):
+            yield from module.parameters(recurse=False)
+
+
+def _normalises(module: nn.Module) -> bool:
+    """Whether a module is one of torch's normalisations, or an author's with a name like theirs: ScaleNorm, LayerNorm2d."""
+    if isinstance(module, _NormBase | nn.GroupNorm | nn.LayerNorm | nn.RMSNorm):
+        return True
+    named = re.search(r"Norm([123]d)?$", type(module).__name__) is not None
+    return named and not isinstance(module, _ConvNd | nn.Linear)
+
+
+ATTRIBUTES: tuple[Literal["undecayed"], Literal["tables"]] = ("undecayed", "tables")
+
+
+def stated(block: nn.Module, attribute: Literal["undecayed", "tables"]) -> Mapping[str, nn.Parameter]:
+    """Return the parameters that an attribute of a block names; one that two layers share has both names."""
+    patterns = getattr(block, attribute, ())
+    parameters = block.named_parameters(remove_duplicate=False)
+    return {name: one for name, one in parameters if any(fnmatchcase(name, pattern) for pattern in patterns)}
+
+
+def stated_fault(block: nn.Module) -> str:
+    """Return why an attribute of a block cannot be followed, in the words that end a sentence; "" where all can."""
+    return next(filter(None, (_fault(block, attribute) for attribute in ATTRIBUTES)), "")
+
+
+def _fault(block: nn.Module, attribute: str) -> str:
+    patterns = getattr(block, attribute, ())
+    if isinstance(patterns, str) or not all(isinstance(pattern, str) for pattern in patterns):
+        return f"has {attribute} = {patterns!r}, not a tuple of names of parameters"
+    names = [name for name, _ in block.named_parameters(remove_duplicate=False)]
+    for pattern in patterns:
+        if not any(fnmatchcase(name, pattern) for name in names):
+            return f"has no parameter {pattern!r}, which its `{attribute}` names; it has {', '.join(names) or 'none'}"
+    return ""

@@ -1,0 +1,282 @@
+"""Forward and backward of a segment: one class for each way to keep the forward's input (PETRA section 3.3, algorithm 1).
+
+    class         forward of m                              backward of m
+    Reconstruct   x_j = F(x_{j-1}), keeps nothing           differentiates at F^-1(x~_j)            equation (5); lines 8 and 13
+    Recompute     the same; x_{j-1} goes into a FIFO        runs F again at x_{j-1} from there      lines 7 and 8, 15 and 16
+    StashGraph    the same with a graph, which it keeps     differentiates that graph               equations (1) to (3)
+
+F is the segment with its parameters, x its streams, x~ those that come back from its consumer. `backward` takes the gradient of x_j
+(delta_{j+1}), and x~_j where the runner reconstructs from it; it returns the gradient of x_{j-1} (delta_j), and x_{j-1} for a producer that
+reconstructs. Gradients of parameters (Delta_j) are added to `grad` (lines 17 and 18). The last segment is in `executor.head`.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections import deque
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
+from functools import cached_property
+from typing import TypeVar, cast
+
+import torch
+from attrs import Factory, define, field, frozen
+from torch import Tensor
+from torch.func import functional_call
+
+from petra_graph.blocks import Block, Reversed, Reversible, Streams, backpropagate, frozen_statistics, leaf
+from petra_graph.executor.encoded_tensors import EncodedTensors
+from petra_graph.executor.numerics import NumericsContext
+from petra_graph.executor.recorded_operations import RecordedSegment
+from petra_graph.executor.stage_parameters import Parameters, ParameterVersions, accumulate_grad, parameter_leaves
+from petra_graph.executor.stashed_inputs import ActivationStore, StashedInput, as_encoded, fetch, restore
+
+T = TypeVar("T")
+
+
+class InFlight(deque[tuple[int, T]]):
+    """Values of the micro-batches between their forward and their backward, first in, first out."""
+
+    def take(self, micro_batch: int) -> T:
+        """Remove the value for the backward; both passes go in micro-batch order."""
+        oldest, value = self.popleft()
+        assert oldest == micro_batch, (oldest, micro_batch)
+        return value
+
+
+@define(eq=False, slots=False)
+class SegmentRunner(ABC):
+    """A segment's modules between their forward and their backward."""
+
+    modules: Mapping[str, Block]
+    """By node, in order."""
+    numerics: NumericsContext
+    reads_samples: bool = field(kw_only=True)
+    versions: ParameterVersions | None = field(default=None, kw_only=True)
+    """Set where the backward uses the forward's parameters."""
+
+    recorded: RecordedSegment | None = field(default=None, init=False)
+    """Set where operations are recorded."""
+    watched: bool = field(
+        default=Factory(lambda self: self.numerics.first_passes.watch(self.modules), takes_self=True), init=False
+    )
+    """Whether the next pass whose statistics are frozen is observed."""
+
+    @cached_property
+    def frozen(self) -> AbstractContextManager[None]:
+        """A context without updates of running statistics; asked for at work, when synchronised normalisations are in place."""
+        return frozen_statistics(*self.modules.values())
+
+    @abstractmethod
+    def backward(self, micro_batch: int, outputs: Streams | None, gradients: Streams) -> Reversed:
+        """Differentiate the segment at micro-batch `micro_batch`, the oldest one in flight.
+
+        Args:
+            micro_batch: counted from the run's start.
+            outputs: the output streams, where this runner reconstructs; else None.
+            gradients: the loss's gradient with respect to each output stream.
+        """
+
+    def kept(self) -> list[tuple[int, EncodedTensors]]:
+        """Return what a checkpoint has of each micro-batch in flight: a reversible node keeps nothing."""
+        return []
+
+    def put_back(self, micro_batch: int, kept: EncodedTensors) -> None:
+        """Put back what `kept` returned, in the order of the micro-batches."""
+        raise AssertionError(f"nothing is kept of micro-batch {micro_batch}")
+
+    def run(self, micro_batch: int | None, streams: Streams, parameters: Parameters | None = None) -> Streams:
+        """Evaluate the modules in the mode that they are in.
+
+        Args:
+            micro_batch: whose random numbers are drawn; None in an evaluation.
+            streams: the inputs.
+            parameters: to use in place of the modules' own.
+        """
+        numerics = self.numerics
+        if self.reads_samples:
+            streams = (numerics.prepare(streams[0]),)
+        for name, module in self.modules.items():
+            with numerics.node(name, micro_batch):
+                streams = (
+                    module(*streams) if parameters is None else functional_call(module, dict(parameters[name]), streams)
+                )
+            streams = numerics.canonicalize(streams)
+            if numerics.grid_bits is not None:
+                streams = numerics.on_grid(name, module, streams)
+        return streams
+
+    def run_without_graph(self, micro_batch: int, inputs: Streams) -> Streams:
+        """Evaluate the modules in training mode, without a graph or a change of running statistics."""
+
+        def evaluated(*streams: Tensor) -> Streams:
+            with torch.no_grad(), self.frozen:
+                return self.run(micro_batch, streams)
+
+        if self.watched:
+            with self.numerics.first_passes.frozen(self.modules):
+                outputs = evaluated(*inputs)
+            self.watched = self.numerics.first_passes.watch(self.modules)
+            return outputs
+        return evaluated(*inputs) if self.recorded is None else self.recorded.forward(evaluated, inputs)
+
+    def leaves(self, inputs: Streams) -> Streams:
+        """Cut inputs from their graphs; those from other nodes get a gradient, and samples of the data set none."""
+        return tuple(map(Tensor.detach if self.reads_samples else leaf, inputs))
+
+    def differentiate(
+        self, outputs: Sequence[Tensor], gradients: Streams, leaves: Streams, parameters: Parameters | None = None
+    ) -> Streams:
+        """Return the gradient of each leaf; those of `parameters`, where given, go to the modules' own."""
+        found = self.numerics.canonicalize(backpropagate(outputs, gradients, leaves))
+        if parameters is not None:
+            accumulate_grad(parameters, self.modules)
+        return found
+
+
+class BodyRunner(SegmentRunner):
+    """A segment that is not the head."""
+
+    @abstractmethod
+    def forward(self, micro_batch: int, inputs: Streams) -> Streams:
+        """Run the segment on a training micro-batch; the outputs have no graph."""
+
+    def recompute(
+        self, micro_batch: int, inputs: Streams, gradients: Streams, parameters: Parameters | None
+    ) -> Reversed:
+        """Run the modules again from their inputs, and differentiate."""
+        count = len(inputs)
+
+        def differentiated(*tensors: Tensor) -> Streams:
+            leaves = self.leaves(tensors[:count])
+            outputs = self.run(micro_batch, leaves, parameters)
+            return self.differentiate(outputs, tensors[count:], leaves, parameters)
+
+        tensors = (*inputs, *gradients)
+        found = differentiated(*tensors) if self.recorded is None else self.recorded.backward(differentiated, tensors)
+        return Reversed(inputs, found)
+
+    def older_parameters(self, micro_batch: int) -> Parameters | None:
+        """Return the parameters that the backward must use, None where they are the modules' current ones."""
+        older = None if self.versions is None else self.versions.older(micro_batch)
+        return None if older is None else parameter_leaves(older, self.modules)
+
+
+class Reconstruct(BodyRunner):
+    """A reversible node that reconstructs its input from its output, with the current parameters."""
+
+    forward = SegmentRunner.run_without_graph
+
+    def backward(self, micro_batch: int, outputs: Streams | None, gradients: Streams) -> Reversed:
+        """Reconstruct, and differentiate there: equation (5), its second to fourth lines.
+
+        Where the forward's parameters are older ones, invert, then recompute with those: 5 units, where petra has 4.
+        """
+        assert outputs is not None
+        parameters = None if self.versions is None else self.older_parameters(micro_batch)
+        if parameters is not None:
+            return self.recompute(micro_batch, self.invert(micro_batch, outputs), gradients, parameters)
+        count = len(outputs)
+        name, module = self.reversible
+
+        def reconstructed(*tensors: Tensor) -> Streams:
+            with self.numerics.node(name, micro_batch):
+                found = module.reverse_vjp(tensors[:count], tensors[count:])
+            return self.numerics.canonicalize((*found.inputs, *found.gradients))
+
+        tensors = (*outputs, *gradients)
+        found = reconstructed(*tensors) if self.recorded is None else self.recorded.backward(reconstructed, tensors)
+        return Reversed(found[: len(found) // 2], found[len(found) // 2 :])
+
+    def invert(self, micro_batch: int, outputs: Streams) -> Streams:
+        """Reconstruct the input alone, without a graph."""
+        name, module = self.reversible
+        observed = self.numerics.first_passes.frozen(self.modules)
+        with torch.no_grad(), self.frozen, observed, self.numerics.node(name, micro_batch):
+            return self.numerics.canonicalize(module.invert(*outputs))
+
+    @cached_property
+    def reversible(self) -> tuple[str, Reversible]:
+        """The node and its name."""
+        ((name, module),) = self.modules.items()
+        assert isinstance(module, Reversible)
+        return name, module
+
+
+@define(eq=False, slots=False)
+class Recompute(BodyRunner):
+    """Nodes whose input waits in a FIFO, and which run again in the backward."""
+
+    store: ActivationStore = field(
+        default=Factory(lambda runner: ActivationStore.of(runner.numerics), takes_self=True), init=False
+    )
+    buffer: InFlight[StashedInput] = field(factory=InFlight, init=False)
+
+    def forward(self, micro_batch: int, inputs: Streams) -> Streams:
+        """Run without a graph; the input goes into the FIFO."""
+        self.buffer.append((micro_batch, self.store.keep(inputs) if self.store.changes else inputs))
+        return self.run_without_graph(micro_batch, inputs)
+
+    def backward(self, micro_batch: int, outputs: Streams | None, gradients: Streams) -> Reversed:
+        """Run again, with the current parameters or those of the forward, and differentiate."""
+        kept = self.buffer.take(micro_batch)
+        inputs = restore(kept) if self.store.changes else cast(Streams, kept)
+        parameters = None if self.versions is None else self.older_parameters(micro_batch)
+        return self.recompute(micro_batch, inputs, gradients, parameters)
+
+    def kept(self) -> list[tuple[int, EncodedTensors]]:
+        """Return the inputs as they wait."""
+        return [(micro_batch, as_encoded(stashed)) for micro_batch, stashed in self.buffer]
+
+    def put_back(self, micro_batch: int, kept: EncodedTensors) -> None:
+        """Let an input wait again."""
+        self.buffer.append((micro_batch, self.store.keep_encoded(kept)))
+
+    def fetch(self) -> None:
+        """Begin to bring back the input of the next backward."""
+        if self.buffer:
+            fetch(self.buffer[0][1])
+
+
+@define(eq=False, slots=False)
+class StashGraph(BodyRunner):
+    """Nodes whose forward keeps its graph, as plain backpropagation does."""
+
+    graphs: InFlight[_Graph] = field(factory=InFlight, init=False)
+
+    def forward(self, micro_batch: int, inputs: Streams) -> Streams:
+        """Run with a graph; over a copy of the parameters, where an update may come before the backward."""
+        graph = self._graph(micro_batch, inputs)
+        self.graphs.append((micro_batch, graph))
+        return tuple(map(Tensor.detach, graph.outputs))
+
+    def backward(self, micro_batch: int, outputs: Streams | None, gradients: Streams) -> Reversed:
+        """Differentiate the stashed graph."""
+        graph = self.graphs.take(micro_batch)
+        found = self.differentiate(graph.outputs, gradients, graph.inputs, graph.parameters)
+        return Reversed(tuple(map(Tensor.detach, graph.inputs)), found)
+
+    def kept(self) -> list[tuple[int, EncodedTensors]]:
+        """Return the inputs of the graphs."""
+        return [(micro_batch, graph.inputs) for micro_batch, graph in self.graphs]
+
+    def put_back(self, micro_batch: int, kept: EncodedTensors) -> None:
+        """Put the graph of a forward that another process has done, from its inputs and the parameters that it used."""
+        with self.frozen:
+            self.graphs.append((micro_batch, self._graph(micro_batch, cast(Streams, kept))))
+
+    def _graph(self, micro_batch: int, inputs: Streams) -> _Graph:
+        versions = self.versions
+        parameters = None if versions is None else parameter_leaves(versions.copy_for(micro_batch), self.modules)
+        leaves = self.leaves(inputs)
+        return _Graph(leaves, self.run(micro_batch, leaves, parameters), parameters)
+
+
+@frozen
+class _Graph:
+    """A forward whose graph waits for its backward."""
+
+    inputs: Streams
+    outputs: Streams
+    parameters: Parameters | None
+    """The leaves that the graph ends in; None: the modules' own parameters."""
