@@ -21,8 +21,7 @@ from petra_graph.kinds.tensor_trees import Tree, main, mapped
 from petra_graph.report.metric_text import NO_SCALES, Scales, numbers
 from petra_graph.spec.overrides import parse_override
 from petra_graph.training.data.micro_batches import Loaders, MicroBatches, spread_part
-from petra_graph.training.loop.meters import Meters
-from petra_graph.training.loop.metrics_of_evaluation import MetricsOfEvaluation, defined
+from petra_graph.training.loop.meters import Meters, MetricsOfEvaluation, defined
 from petra_graph.training.record.digests import changed, split_of, written
 from petra_graph.units import noun
 

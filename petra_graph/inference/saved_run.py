@@ -28,7 +28,7 @@ from petra_graph.record.run_folders import LATEST, find_run, no_run
 from petra_graph.record.weights import WEIGHTS, UnreadableWeights, open_weights
 from petra_graph.spec.model import Spec
 from petra_graph.spec.overrides import parse_override
-from petra_graph.training.checkpoints.best_checkpoint import best
+from petra_graph.training.checkpoints.cut_plan import best
 from petra_graph.training.record.digests import changed, code_of, written
 
 BEST = "best"

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import closing
 from functools import cached_property
 from typing import Any
 
@@ -160,10 +159,10 @@ def prepare(
         SpecError, PluginError: all problems, located; PluginError where only plugins are at fault.
         NoFeasiblePlan: no placement keeps the devices' memory limits.
     """
-    with closing(reporter or StartReporter()) as says:
-        with says.step("checking the specification and its plugins"):
-            checked = check_spec(given, overrides, import_local=True, folders=resumed_in or ())
-        return prepare_checked(checked, says, processes, saved, begins=resumed_in is None)
+    reporter = reporter or StartReporter()
+    with reporter.step("checking the specification and its plugins"):
+        checked = check_spec(given, overrides, import_local=True, folders=resumed_in or ())
+    return prepare_checked(checked, reporter, processes, saved, begins=resumed_in is None)
 
 
 def prepare_checked(

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Sequence
-from contextlib import ExitStack, closing, nullcontext
+from contextlib import ExitStack, nullcontext
 from pathlib import Path
 
 from attrs import evolve, frozen
@@ -32,11 +32,10 @@ from petra_graph.training.loop.meters import Meters
 from petra_graph.training.loop.trainer import Trainer
 from petra_graph.training.loop.training_position import TrainingPosition
 from petra_graph.training.prepared_run import Prepared, fix_arithmetic, prepare
-from petra_graph.training.processes.host_of_all import HostOfAll
 from petra_graph.training.processes.one_of_several import OneOfSeveral
-from petra_graph.training.processes.run_process import RunProcess, RunSoFar
-from petra_graph.training.record.process_measurements import measured, peak_bytes
-from petra_graph.training.record.run_record import RunRecord, Summary, open_loggers
+from petra_graph.training.processes.run_process import HostOfAll, RunProcess, RunSoFar
+from petra_graph.training.record.run_record import RunRecord, open_loggers
+from petra_graph.training.record.run_summary import Summary, measure_process, peak_bytes
 
 
 @frozen(kw_only=True)
@@ -93,10 +92,10 @@ def run(
                 checkpoints.end(halted=interrupted is not None)
                 if metrics is not None:
                     metrics.close()
-                of_all = process.gather_measured(measured(trainer, process.rank, bytes_before))
+                of_all = process.gather_measured(measure_process(trainer, process.rank, bytes_before))
                 trainer.warnings.collect()
         status = "interrupted" if interrupted else "done"
-        summary = None if record is None else record.summarise(status, trainer, of_all)
+        summary = None if record is None else record.summarise(status, trainer.summary(), of_all)
         process.leave(interrupted=interrupted is not None)
     return RunResult(summary=summary, interrupted=interrupted)
 
@@ -123,8 +122,7 @@ def _prepare(
     fix_arithmetic(prepared)
     keep_freed_memory()
     if prepared.spec.run.compile:
-        with closing(process.start_reporter()) as reporter:
-            compile_ahead(prepared, process.own_programs(prepared), reporter)
+        compile_ahead(prepared, process.own_programs(prepared), process.start_reporter())
     return prepared
 
 
@@ -132,8 +130,7 @@ def _opened_record(
     process: RunProcess, prepared: Prepared, resumption: Resumption | None, release: ExitStack
 ) -> RunRecord | None:
     """Open the run's directory, in the process that records, and tell the others of it."""
-    process.so_far = process.open_directory(prepared, resumption)
-    process.share_directory()
+    process.open_directory(prepared, resumption)
     if (record := process.so_far.record) is not None:
         release.callback(record.release)
     return record

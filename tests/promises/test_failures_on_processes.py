@@ -91,7 +91,7 @@ LAST_MOMENT = """\
 import os, signal, time
 from petra_graph.catalog.blocks.residual import RevMlp
 from petra_graph.training.processes import one_of_several
-from petra_graph.training.processes.common_end import CommonEnd
+from petra_graph.training.processes.process_end import ProcessEnd
 
 class Last(RevMlp):
     pass
@@ -100,7 +100,7 @@ def end(*_):
     os.kill(os.getpid(), signal.{signal})
 
 if os.environ["RANK"] == "{victim}":
-    CommonEnd.{moment} = end
+    ProcessEnd.{moment} = end
 else:
     gathered = one_of_several.gathered
 

@@ -22,7 +22,7 @@ from petra_graph.training.prepared_run import Prepared
 from petra_graph.training.processes.rank_agreement import LIBRARIES
 from petra_graph.training.record.digests import changed, written
 from petra_graph.training.record.resolved_spec import resolved
-from petra_graph.training.record.run_record import Summary
+from petra_graph.training.record.run_summary import Summary
 from petra_graph.units import bounded, left_out
 
 _LISTED, _WIDTH = 5, 160

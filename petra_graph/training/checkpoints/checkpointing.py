@@ -27,9 +27,8 @@ from petra_graph.program.cut import Cut
 from petra_graph.record import checkpoint
 from petra_graph.record.checkpoint import Manifest, StageFile
 from petra_graph.runtime.scheduler.cut_recorder import CutRecorder
-from petra_graph.training.checkpoints.best_checkpoint import kept
 from petra_graph.training.checkpoints.checkpoint_writer import CheckpointWriter
-from petra_graph.training.checkpoints.cut_plan import CutPlan
+from petra_graph.training.checkpoints.cut_plan import CutPlan, which_stay
 from petra_graph.training.checkpoints.resumption import Resumption
 from petra_graph.training.loop.trainer import Trainer
 from petra_graph.training.processes.rank_agreement import LIBRARIES
@@ -183,7 +182,8 @@ class Checkpoints:
             files=sorted(found, key=lambda file: (file.replica, file.stage)),
         )
         checkpoint.finish(self.directory, manifest)
-        checkpoint.keep_only(self.directory, kept(self.directory, self._spec, self.trainer.prepared.checked.scales))
+        stay = which_stay(self.directory, self._spec, self.trainer.prepared.checked.scales)
+        checkpoint.keep_only(self.directory, stay)
 
     def _files_of(self, rank: int, at: int) -> list[StageFile]:
         """Return the files that another process has written; the watchdog knows when that process dies."""

@@ -1,14 +1,18 @@
-"""The forwards before which a run's checkpoints are cut, known to every process without any message between them."""
+"""The forwards before which a run's checkpoints are cut, known to every process without any message between them; which of them stay."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import lru_cache
+from pathlib import Path
 
 from attrs import frozen
 
+from petra_graph.kinds.metric import Scale, scale_of
 from petra_graph.program.cut import aligned
+from petra_graph.record.checkpoint import Damaged, numbers, read_manifest
 from petra_graph.spec.intervals import Interval, interval
-from petra_graph.spec.model import Flush
+from petra_graph.spec.model import CheckpointSpec, Flush
 from petra_graph.training.prepared_run import Prepared
 
 
@@ -73,3 +77,21 @@ def _cuts(plan: CutPlan, epoch: int) -> frozenset[int]:
             if (epoch * updates + done) % every.count == 0:
                 found.add(min(plan.allowed(at), start + plan.per_epoch))
     return frozenset(found)
+
+
+def which_stay(directory: Path, spec: CheckpointSpec, scales: Mapping[str, Scale]) -> list[int]:
+    """Return the cuts of the checkpoints that stay: the latest ones, and the best one."""
+    return numbers(directory)[: spec.keep] + ([] if spec.best is None else best(directory, spec, scales)[:1])
+
+
+def best(directory: Path, spec: CheckpointSpec, scales: Mapping[str, Scale]) -> list[int]:
+    """Return the cuts of the checkpoints that have the metric of `checkpoint.best`, the best first; of equals, the earliest."""
+    assert spec.best is not None
+    smallest = (spec.best_is or scale_of(spec.best, scales).largest_or_smallest) == "smallest"
+    values: dict[int, float] = {}
+    for at in reversed(numbers(directory)):
+        try:
+            values[at] = read_manifest(directory, at).metrics[spec.best]
+        except (Damaged, KeyError):
+            continue
+    return sorted(values, key=lambda at: values[at] if smallest else -values[at])

@@ -23,11 +23,9 @@ from petra_graph.record.weights import weights_of
 from petra_graph.runtime.scheduler.scheduler import Scheduler
 from petra_graph.training.data.micro_batches import require_finite_samples
 from petra_graph.training.loop.callbacks import Callbacks
-from petra_graph.training.loop.meters import Meters
-from petra_graph.training.loop.metrics_of_evaluation import MetricsOfEvaluation, defined
+from petra_graph.training.loop.meters import Meters, MetricsOfEvaluation, defined
 from petra_graph.training.loop.not_finite import NotFinite
-from petra_graph.training.loop.peers import Peers, Progress
-from petra_graph.training.loop.run_warnings import RunWarnings
+from petra_graph.training.loop.peers import Peers, RunWarnings
 from petra_graph.training.loop.training_position import TrainingPosition
 from petra_graph.training.prepared_run import Prepared
 from petra_graph.training.profiling.link_timing import wait_for
@@ -92,19 +90,22 @@ class Trainer:
         """Seconds of training in this process."""
         return self.position.seconds - self._before[1]
 
-    @property
-    def progress(self) -> Progress:
-        position = self.position
+    def summary(self) -> dict[str, Any]:
+        """Return what the run's summary says of the training so far."""
+        position, rate = self.position, self.position.micro_batches_per_second(self.first)
         tests = [report.test for report in position.epochs if report.test]
-        return Progress(
-            epochs=len(position.epochs),
-            micro_batches=position.micro_batches,
-            updates=self.updates,
-            train=position.train,
-            test=tests[-1] if tests else None,
-            seconds=position.seconds,
-            first=self.first,
-        )
+        return {
+            "epochs": len(position.epochs),
+            "micro_batches": position.micro_batches,
+            "updates": self.updates,
+            "train": dict(position.train) if position.train else None,
+            "test": dict(tests[-1]) if tests else None,
+            "seconds": {"training": round(position.seconds, 3), "first": round(self.first[1], 3)},
+            "samples_per_second": None if rate is None else round(rate * self.prepared.opened.batches.whole, 1),
+            "resumed_from": list(position.resumed_from),
+            **({"warnings": list(self.warnings.texts)} if self.warnings.texts else {}),
+            **({"stopped_early": self.stopped_early} if self.stopped_early else {}),
+        }
 
     def position_at(self, at: int) -> dict[str, Any]:
         """Return where the training is at the cut before forward `at`, as JSON; called when the head's stage comes to that cut."""
@@ -179,7 +180,7 @@ class Trainer:
         values |= {f"test/{name}": value for name, value in (report.test or {}).items()}
         values |= {"samples_per_second": report.samples_per_second, "learning_rate": report.learning_rate}
         self._record(epoch, position.micro_batches, values)
-        self.peers.publish(self.progress)
+        self.peers.publish(self.summary())
         self.warnings.collect()
         self.callbacks.epoch_ended(report)
         self.listener.epoch_ended(report)

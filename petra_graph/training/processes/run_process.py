@@ -1,27 +1,32 @@
-"""The process of a run: what a process that hosts all stages and one of several do each in their own way.
+"""The process of a run: what all of them can do, and the one that hosts all stages alone; `one_of_several` is the other kind.
 
-`HostOfAll` and `OneOfSeveral` implement it. What a run has by now is one value, which `run` hands on from step to step.
+What a run has by now is one value, which `training_run.run` hands on from step to step.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, NoReturn, Protocol
 
-from attrs import frozen
+from attrs import define, evolve, field, frozen
+from torch import Tensor
 
 from petra_graph.program.stage_program import StageProgram
 from petra_graph.runtime.control.run_store import RunStore
-from petra_graph.runtime.scheduler.process_context import Supervisor
+from petra_graph.runtime.control.start_up import REQUESTS
+from petra_graph.runtime.control.stop_signals import stop_requests
+from petra_graph.runtime.scheduler.process_context import ProcessContext, SingleProcess, Supervisor
 from petra_graph.runtime.scheduler.scheduler import Scheduler
 from petra_graph.spec.load_spec import Given
 from petra_graph.training.checkpoints.resumption import Resumption
-from petra_graph.training.loop.peers import Peers, Progress
+from petra_graph.training.loop.meters import Meters
+from petra_graph.training.loop.peers import Peers
 from petra_graph.training.loop.trainer import Trainer
 from petra_graph.training.prepared_run import Prepared
-from petra_graph.training.record.run_record import RunRecord
+from petra_graph.training.record.run_record import RunRecord, open_record
+from petra_graph.training.record.run_summary import UNTRAINED
 from petra_graph.training.start_reporter import StartReporter
 
 
@@ -41,9 +46,9 @@ class RunSoFar:
     trainer: Trainer | None = None
 
     @property
-    def trained(self) -> Trainer | Progress:
-        """How far the training came, as the process that records knows."""
-        return Progress() if self.trainer is None or self.record is None else self.trainer
+    def trained(self) -> Mapping[str, Any]:
+        """How far the training came, as the summary has it; known in the process that records."""
+        return UNTRAINED if self.trainer is None or self.record is None else self.trainer.summary()
 
 
 class RunProcess(Peers, Protocol):
@@ -80,12 +85,12 @@ class RunProcess(Peers, Protocol):
         """Return the run, of whose data this process reads its part; all processes have agreed on it."""
         ...
 
-    def open_directory(self, prepared: Prepared, resumption: Resumption | None) -> RunSoFar:
-        """Return the run with its directory: created by the process that records, or that of a resumed run."""
-        ...
+    def open_directory(self, prepared: Prepared, resumption: Resumption | None) -> None:
+        """Give the run its directory: the process that records creates one, or opens that of a resumed run, and tells the others.
 
-    def share_directory(self) -> None:
-        """Tell the other processes the directory, and whether this one sees it, as it must where checkpoints are written."""
+        Raises:
+            RunFailed: this process cannot see the directory, and checkpoints are to be written there.
+        """
 
     def own_programs(self, prepared: Prepared) -> Sequence[StageProgram]:
         """Return the programs of the stages of this process, on its devices; all processes call it at the same time."""
@@ -96,7 +101,7 @@ class RunProcess(Peers, Protocol):
         ...
 
     def checkpoint_store(self) -> RunStore | None:
-        """Return a connection for the thread that writes checkpoints; None where no other process has stages."""
+        """Return a connection for the thread that writes checkpoints; None if no other process has stages."""
         ...
 
     def blind(self) -> Sequence[str]:
@@ -109,3 +114,87 @@ class RunProcess(Peers, Protocol):
 
     def leave(self, *, interrupted: bool) -> None:
         """End together with the other processes, when everything is written."""
+
+
+@define
+class HostOfAll(RunProcess):
+    """A process that hosts all stages, and has no other process to tell anything."""
+
+    rank: int = 0
+    size: int = 1
+    supervisor: Supervisor = field(factory=SingleProcess)
+    so_far: RunSoFar = field(factory=RunSoFar)
+
+    @property
+    def records(self) -> bool:
+        return True
+
+    @contextmanager
+    def control(self) -> Iterator[None]:
+        try:
+            yield
+        except KeyboardInterrupt:
+            if self.so_far.record is not None:
+                self.so_far.record.summarise("interrupted", self.so_far.trained, weights=None)
+            raise
+        except Exception as error:
+            if self.so_far.record is None:
+                raise
+            failure = self.so_far.record.failed(error, self.so_far.trained)
+            if failure is error:
+                raise
+            raise failure from error
+
+    def stop_requests(self, more: Sequence[int]) -> AbstractContextManager[None]:
+        """As `RunProcess` promises; a second SIGINT stops at once."""
+        return stop_requests(self._stop, _stop_at_once, heard=(*REQUESTS, *more))
+
+    def _stop(self, signal_name: str) -> None:
+        self.supervisor.stop_signal = signal_name
+
+    def start_reporter(self) -> StartReporter:
+        return StartReporter()
+
+    def resumption(self, directory: Path | None, given: Given, overrides: Iterable[str]) -> Resumption | None:
+        return None if directory is None else Resumption.find(directory)
+
+    def join(self, prepared: Prepared) -> Prepared:
+        return prepared
+
+    def open_directory(self, prepared: Prepared, resumption: Resumption | None) -> None:
+        record = open_record(prepared, resumption)
+        self.so_far = evolve(self.so_far, record=record, directory=record.directory)
+
+    def own_programs(self, prepared: Prepared) -> Sequence[StageProgram]:
+        return prepared.programs
+
+    def build(self, prepared: Prepared) -> Scheduler:
+        context = ProcessContext(supervisor=self.supervisor, policy=prepared.policy, global_clip=prepared.global_clip)
+        return Scheduler(prepared.executors(), context=context)
+
+    def checkpoint_store(self) -> None:
+        return None
+
+    def blind(self) -> Sequence[str]:
+        return ()
+
+    def gather(self, name: str, own: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
+        return own
+
+    def gather_measured(self, own: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
+        return [own]
+
+    def leaders(self, name: str, own: str) -> str:
+        return own
+
+    def warnings(self) -> Sequence[str]:
+        return ()
+
+    def exchange_meters(self, epoch: int, meters: Meters) -> None: ...
+    def warn(self, texts: Sequence[str]) -> None: ...
+    def publish(self, trained: Mapping[str, Any]) -> None: ...
+    def leave(self, *, interrupted: bool) -> None: ...
+
+
+def _stop_at_once() -> NoReturn:
+    raise KeyboardInterrupt

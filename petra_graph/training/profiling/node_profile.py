@@ -17,7 +17,7 @@ import statistics
 import time
 from collections import defaultdict
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
-from contextlib import closing, suppress
+from contextlib import suppress
 from operator import attrgetter
 from pathlib import Path
 from typing import TypeVar
@@ -75,11 +75,11 @@ def profile(path: str, overrides: Iterable[str], micro_batches: int) -> Profile:
     checked = check_spec(path, overrides, import_local=True)
     partition = evolve(checked.spec.partition, stages="per-block", memory=None, profile=None, replicas=1)
     problems = ProblemCollector(loaded=checked.loaded)
-    with closing(StartReporter()) as reporter:
-        ready = prepare_checked(problems.require(checked.variant, evolve(checked.spec, partition=partition)), reporter)
-        fix_arithmetic(ready)
-        if ready.spec.run.compile:
-            compile_ahead(ready, ready.programs, reporter)
+    reporter = StartReporter()
+    ready = prepare_checked(problems.require(checked.variant, evolve(checked.spec, partition=partition)), reporter)
+    fix_arithmetic(ready)
+    if ready.spec.run.compile:
+        compile_ahead(ready, ready.programs, reporter)
     keep_freed_memory()
     trainings = timed_trainings(ready)
     for _ in range(-(-micro_batches // BURST)):
