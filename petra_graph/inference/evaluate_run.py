@@ -20,7 +20,8 @@ from petra_graph.kinds.loss import Loss, mean_loss, target_count, target_weight
 from petra_graph.kinds.tensor_trees import Tree, main, mapped
 from petra_graph.report.metric_text import NO_SCALES, Scales, numbers
 from petra_graph.spec.overrides import parse_override
-from petra_graph.training.data.micro_batches import Loaders, MicroBatches, spread_part
+from petra_graph.training.data.loader_processes import Loaders
+from petra_graph.training.data.micro_batches import MicroBatches, spread_rows
 from petra_graph.training.loop.meters import Meters, MetricsOfEvaluation, defined
 from petra_graph.training.record.digests import changed, split_of, written
 from petra_graph.units import noun
@@ -77,9 +78,9 @@ def evaluate(run: SavedRun, *, which: str | None = None, split: str = "test", de
     whole = data.test if split == "test" else data.train
     loaders = Loaders(spec.data.workers, (whole,)) if spec.data.workers else None
     limit = spec.run.evaluation_batches if run.sets("run", "evaluation_batches") else None
-    chosen = spread_part(whole, limit, spec.data.test_batch)
     batches = MicroBatches(
-        split=chosen,
+        split=whole,
+        rows=spread_rows(len(whole), None if limit is None else limit * spec.data.test_batch),
         batch=spec.data.test_batch,
         seed=spec.run.seed,
         epoch=0,
