@@ -43,8 +43,8 @@ from petra_graph.registry.joints import joint
 from petra_graph.spec.load_spec import Given
 from petra_graph.spec.model import Spec
 from petra_graph.training.before_run import try_before_run
-from petra_graph.training.checkpoints.initial_weights import InitialWeights, initial_weights
 from petra_graph.training.data.micro_batches import OpenedData, open_data
+from petra_graph.training.initial_weights import InitialWeights, initial_weights
 from petra_graph.training.loop.callbacks import NamedCallback, build_callbacks
 from petra_graph.training.record.digests import Digests, code_of, split_of
 from petra_graph.training.run_probe import RunProbe

@@ -189,7 +189,6 @@ def _build(
         meters=meters,
     )
     checkpoints = Checkpoints(process, trainer, resumption)
-    scheduler.cuts, scheduler.allowed_cut = checkpoints, checkpoints.plan.allowed
     process.so_far = evolve(process.so_far, trainer=trainer)
     if record is not None:
         listener.started(record.begins(resumption, [*notes, *checkpoints.notes]))

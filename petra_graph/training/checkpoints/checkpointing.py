@@ -4,7 +4,7 @@
     copies ------ a thread ----------------------------------------------->  a file for each stage
     files of all processes --- the process that records ------------------>  the manifest, and the checkpoint has its name
 
-A cut and its proof are in `program.cut`, what a stage holds in `executor.stage_state`, the files in `record.checkpoint`.
+A cut and its proof are in `program.cut`, what a stage holds in `executor.stage_state`, the files in `record.write_checkpoint`.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ from petra_graph.executor.stage_executor import StageExecutor
 from petra_graph.executor.stage_state import SavedTensors
 from petra_graph.program.channels import ChannelKey
 from petra_graph.program.cut import Cut
-from petra_graph.record import checkpoint
-from petra_graph.record.checkpoint import Manifest, StageFile
+from petra_graph.record import write_checkpoint
+from petra_graph.record.checkpoint import FORMAT, Manifest, StageFile
 from petra_graph.runtime.scheduler.cut_recorder import CutRecorder
 from petra_graph.training.checkpoints.checkpoint_writer import CheckpointWriter
 from petra_graph.training.checkpoints.cut_plan import CutPlan, which_stay
@@ -60,6 +60,9 @@ class Checkpoints:
         stages, waits = len(trainer.executors), not self._spec.asynchronous
         self._writer = CheckpointWriter(self._write, self._finish, stages=stages, waits=waits)
         self._recorder = CutRecorder(prepared.programs, self._writer.put)
+        trainer.scheduler.allowed_cut = self.plan.allowed
+        if self.plan.has_cuts:  # otherwise no operation asks for one
+            trainer.scheduler.cuts = self
 
     # --- called by the scheduler --------------------------------------------------------------------------------------
 
@@ -144,7 +147,7 @@ class Checkpoints:
     # --- the thread ---------------------------------------------------------------------------------------------------
 
     def _write(self, at: int, saved: SavedTensors) -> StageFile:
-        return checkpoint.write_stage(
+        return write_checkpoint.write_stage(
             self.directory,
             at=at,
             stage=saved.facts["index"],
@@ -164,13 +167,13 @@ class Checkpoints:
             if rank != self.process.rank:
                 found += self._files_of(rank, at)
         if not all(file.finite for file in found):  # the head will see it; the checkpoint before stays
-            checkpoint.discard(self.directory, at)
+            write_checkpoint.discard(self.directory, at)
             return
         assert position is not None
         reports = position["epochs"]
         tests = next((report["test"] for report in reversed(reports) if report["test"]), None) or {}
         manifest = Manifest(
-            format=checkpoint.FORMAT,
+            format=FORMAT,
             at=at,
             run=self.directory.name,
             versions={name: version(name) for name in LIBRARIES},
@@ -181,9 +184,9 @@ class Checkpoints:
             folders=self._folders,
             files=sorted(found, key=lambda file: (file.replica, file.stage)),
         )
-        checkpoint.finish(self.directory, manifest)
+        write_checkpoint.finish(self.directory, manifest)
         stay = which_stay(self.directory, self._spec, self.trainer.prepared.checked.scales)
-        checkpoint.keep_only(self.directory, stay)
+        write_checkpoint.keep_only(self.directory, stay)
 
     def _files_of(self, rank: int, at: int) -> list[StageFile]:
         """Return the files that another process has written; the watchdog knows when that process dies."""
@@ -192,7 +195,7 @@ class Checkpoints:
             time.sleep(_LOOK_SECONDS)
         files = [StageFile(**file) for file in published]
         for file in files:
-            if checkpoint.missing_file(self.directory, at, file):
+            if write_checkpoint.missing_file(self.directory, at, file):
                 raise RunFailed(
                     f"rank {rank} has written {file.name} of a checkpoint, and rank {self.process.rank} cannot see it in {self.directory}",
                     hint="set run.directory to a folder that all machines share",

@@ -45,11 +45,14 @@ class CutPlan:
             depth=max(program.depth for program in prepared.programs),
         )
 
+    @property
+    def has_cuts(self) -> bool:
+        """Whether there are cuts in a run that is not interrupted."""
+        return self.every is not None or self.evaluations is not None
+
     def due(self, at: int) -> bool:
         """Whether there is a cut before forward `at` that the specification fixes; intervals in seconds do not fix any."""
-        if at == 0 or (self.every is None and self.evaluations is None):
-            return False
-        return at in _cuts(self, (at - 1) // self.per_epoch)
+        return at > 0 and at in _cuts(self, (at - 1) // self.per_epoch)
 
     def allowed(self, at: int) -> int:
         """Return the first forward from `at` on before which there may be a cut."""

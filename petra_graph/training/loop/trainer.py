@@ -28,7 +28,7 @@ from petra_graph.training.loop.not_finite import NotFinite
 from petra_graph.training.loop.peers import Peers, RunWarnings
 from petra_graph.training.loop.training_position import TrainingPosition
 from petra_graph.training.prepared_run import Prepared
-from petra_graph.training.profiling.link_timing import wait_for
+from petra_graph.training.profiling.stopwatch import wait_for
 from petra_graph.training.run_probe import Begin
 
 
@@ -77,8 +77,10 @@ class Trainer:
 
     @property
     def observers(self) -> Sequence[Listener]:
-        """The callbacks, then the listener, in the process that records; () in another one."""
-        return () if self.metrics is None else (self.callbacks, self.listener)
+        """The callbacks, if there are any, then the listener, in the process that records; () in another one."""
+        if self.metrics is None:
+            return ()
+        return (self.callbacks, self.listener) if self.callbacks.callbacks else (self.listener,)
 
     @property
     def updates(self) -> int:
@@ -182,13 +184,13 @@ class Trainer:
         self._record(epoch, position.micro_batches, values)
         self.peers.publish(self.summary())
         self.warnings.collect()
-        self.callbacks.epoch_ended(report)
-        self.listener.epoch_ended(report)
+        for observer in self.observers:
+            observer.epoch_ended(report)
 
     def _train(self, epoch: int, at: int | None) -> Mapping[str, float]:
         position, meters, batches = self.position, self.meters, self.prepared.opened.epoch(epoch - 1)
         first, every = (epoch - 1) * len(batches), self.prepared.spec.run.log_every
-        interval, means = self.executors[-1].read_interval, meters.means()
+        interval, means, observers = self.executors[-1].read_interval, meters.means(), self.observers
         warm_at = self._before[0] + self._first_count
 
         def observe(result: HeadResult) -> None:
@@ -205,8 +207,8 @@ class Trainer:
             if logged:
                 step = {"train/micro_batch_loss": loss, "train/learning_rate": self._learning_rate()}
                 self._record(epoch, position.micro_batches, step)
-            self.callbacks.trained(epoch, done, means)
-            self.listener.trained(epoch, done, means)
+            for observer in observers:
+                observer.trained(epoch, done, means)
 
         micro_batches = range(first, first + len(batches))
         if at is not None:
@@ -256,8 +258,8 @@ class Trainer:
         return self.prepared.opened.batches.replica == 0 and (epoch % run.evaluate_every == 0 or epoch == run.epochs)
 
     def _evaluate(self, epoch: int) -> Mapping[str, float]:
-        self.callbacks.evaluating(epoch)
-        self.listener.evaluating(epoch)
+        for observer in self.observers:
+            observer.evaluating(epoch)
         meters, metrics = Meters(self.prepared.loss), MetricsOfEvaluation.of(self.prepared.checked.metrics)
         for number, result in enumerate(self.scheduler.evaluate(self.prepared.opened.test), start=1):
             meters.add(result)

@@ -37,8 +37,7 @@ from petra_graph.runtime.scheduler.stage_operations import MicroBatch
 from petra_graph.spec.model import Kind, MethodSpec, ScheduleName
 from petra_graph.training.compile_ahead import compile_ahead
 from petra_graph.training.prepared_run import Prepared, fix_arithmetic, prepare_checked
-from petra_graph.training.profiling.link_timing import timed_link
-from petra_graph.training.profiling.stopwatch import Stopwatch, Times
+from petra_graph.training.profiling.stopwatch import Stopwatch, Times, time_link
 from petra_graph.training.start_reporter import StartReporter
 
 WARM_UP = 3
@@ -124,7 +123,7 @@ def profile_of(ready: Prepared, trainings: Sequence[TimedTraining]) -> Profile:
         workspace=_merged(trainings, lambda watch, verb: watch.workspace[verb]) if on_gpu else {},
         sizes={name: (node.parameters, sum(node.output_bytes)) for name, node in costs.nodes.items()},
         outside=trainings[0].outside(),
-        link=timed_link(devices),
+        link=time_link(devices),
         wall_seconds=wall,
         cpu_seconds=None if on_gpu else cpu,
     )

@@ -6,6 +6,8 @@ import os
 import time
 import traceback
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
@@ -25,11 +27,10 @@ from petra_graph.errors import (
 )
 from petra_graph.kinds.listener import Started
 from petra_graph.kinds.logger import RunInfo
+from petra_graph.kinds.plugin import FIRST_PARTY, Plugin
 from petra_graph.program.plan_document import Document
 from petra_graph.program.schedule import schedule_text
-from petra_graph.record.checkpoint import drop_behind
 from petra_graph.record.metrics import Metrics, Position
-from petra_graph.record.plugin_packages import packages_of
 from petra_graph.record.run_directory import (
     SCALES,
     create_run_directory,
@@ -41,6 +42,7 @@ from petra_graph.record.run_directory import (
 )
 from petra_graph.record.run_history import ChangedResume, add_to_history
 from petra_graph.record.weights import SUMMARY, save_weights
+from petra_graph.record.write_checkpoint import drop_behind
 from petra_graph.spec.load_spec import dump
 from petra_graph.spec.model import Spec
 from petra_graph.spec.value_types import as_mapping
@@ -122,7 +124,7 @@ class RunRecord:
         if not (directory / "spec.toml").exists():
             write_text(directory / "spec.toml", prepared.checked.loaded.text)
         write_text(directory / "resolved.toml", dump(resolved(prepared)))
-        used = {"folders": prepared.checked.loaded.folders, "plugins": packages_of(prepared.checked.plugins)}
+        used = {"folders": prepared.checked.loaded.folders, "plugins": _packages_of(prepared.checked.plugins)}
         write_json(directory / "env.json", {**environment(), **used})
         write_json(directory / "data.json", attrs.asdict(prepared.facts))
         write_json(directory / DIGESTS_FILE, prepared.digests)
@@ -192,6 +194,17 @@ def open_record(prepared: Prepared, resumption: Resumption | None, processes: in
     spec = prepared.spec
     directory = create_run_directory(spec.run.directory, spec.name) if resumption is None else resumption.directory
     return RunRecord.of(directory, prepared, processes, lock(directory))
+
+
+def _packages_of(plugins: Iterable[Plugin]) -> Mapping[str, str]:
+    """Return the package and its version of each plugin that is not the first party's, by "blocks/NAME"."""
+    packages = {}
+    for plugin in plugins:
+        if plugin.distribution and plugin.distribution != FIRST_PARTY:
+            packages[plugin.label] = plugin.distribution
+            with suppress(PackageNotFoundError):
+                packages[plugin.label] += f" {version(plugin.distribution)}"
+    return dict(sorted(packages.items()))
 
 
 def open_loggers(prepared: Prepared, metrics: Metrics, since: Position | None) -> None:
