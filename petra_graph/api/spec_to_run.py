@@ -123,7 +123,7 @@ def train(
     from petra_graph.record.run_folders import is_sweep
     from petra_graph.report.progress import progress
     from petra_graph.spec.overrides import assignments
-    from petra_graph.training.checkpoints.resumption import directory_of as resumed
+    from petra_graph.training.checkpoints.resumption import directory_to_resume as resumed
     from petra_graph.training.training_run import run
 
     if (spec is None) == (resume is None):

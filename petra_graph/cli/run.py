@@ -154,9 +154,9 @@ def run(
 
 def _resumed(resume: str, overrides: Sequence[str]) -> Path:
     """Return the run or sweep to continue, and name an unfinished one that `latest` passes over."""
-    from petra_graph.training.checkpoints.resumption import directory_of
+    from petra_graph.training.checkpoints.resumption import directory_to_resume
 
-    directory = directory_of(resume, overrides)
+    directory = directory_to_resume(resume, overrides)
     if resume == LATEST and (other := left_unfinished(directory)):
         echo(
             f"{directory} is done; to continue {other.name}: petra-graph run --resume {shlex.quote(str(other))}",

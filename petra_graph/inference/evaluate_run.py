@@ -22,8 +22,8 @@ from petra_graph.report.metric_text import NO_SCALES, Scales, numbers
 from petra_graph.spec.overrides import parse_override
 from petra_graph.training.data.loader_processes import Loaders
 from petra_graph.training.data.micro_batches import MicroBatches, spread_rows
-from petra_graph.training.loop.meters import Meters, MetricsOfEvaluation, defined
-from petra_graph.training.record.digests import changed, split_of, written
+from petra_graph.training.loop.meters import Meters, MetricsOfEvaluation, split_undefined
+from petra_graph.training.record.digests import digest_split, list_changes, read_digests
 from petra_graph.units import noun
 
 
@@ -97,7 +97,7 @@ def evaluate(run: SavedRun, *, which: str | None = None, split: str = "test", de
             metrics.update(main(output), beside)
     meters.expect_targets(f"{split} data")
     means = meters.means()
-    values, others = defined(metrics.values(means))
+    values, others = split_undefined(metrics.values(means))
     means = {**means, **values}
     own = not any(parse_override(text).keys[0] == "data" for text in run.overrides)
     return Evaluation(
@@ -107,7 +107,7 @@ def evaluate(run: SavedRun, *, which: str | None = None, split: str = "test", de
         weights=source,
         split=split,
         undefined=others,
-        changed=[*run.changed, *(changed(written(run.directory), split_of(whole)) if own else ())],
+        changed=[*run.changed, *(list_changes(read_digests(run.directory), digest_split(whole)) if own else ())],
     )
 
 

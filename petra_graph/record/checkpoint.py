@@ -88,7 +88,7 @@ def folder_of(directory: Path, at: int) -> Path:
     return directory / FOLDER / f"{at:0{_DIGITS}d}"
 
 
-def repaired(directory: Path) -> list[int]:
+def repair(directory: Path) -> list[int]:
     """Return the cuts of a run's complete checkpoints, the latest first, once those have their names that a kill kept from them.
 
     A folder whose manifest is whole is complete. Nothing is repaired while a process writes the run.

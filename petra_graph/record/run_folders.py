@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from petra_graph.errors import SpecError
-from petra_graph.record.checkpoint import repaired
+from petra_graph.record.checkpoint import repair
 from petra_graph.spec.regular_file import read_regular
 
 LATEST = "latest"
@@ -56,7 +56,7 @@ def run_to_resume(name: str, parent: Path) -> Path:
         return directory
     if not directory.is_dir():
         raise no_run(name)
-    if not repaired(directory):
+    if not repair(directory):
         raise SpecError(
             f"{name} has no checkpoint", "runs write them where [checkpoint] has `every`, and when they are interrupted"
         )
@@ -115,7 +115,7 @@ def _runs_of(path: Path) -> list[Path]:
 
 
 def _resumable(parent: Path) -> list[Path]:
-    return [path for path in parent.glob("*") if path.is_dir() and (is_sweep(path) or repaired(path))]
+    return [path for path in parent.glob("*") if path.is_dir() and (is_sweep(path) or repair(path))]
 
 
 def _is_done(path: Path) -> bool:

@@ -77,7 +77,7 @@ def finish(directory: Path, manifest: Manifest) -> None:
         _sync(path)
         _sync(folder)
         old = named.with_name(f".{named.name}{_REMOVING}")
-        if named.exists():  # A kill between the two renames leaves the new one for `repaired`.
+        if named.exists():  # A kill between the two renames leaves the new one for `repair`.
             shutil.rmtree(old, ignore_errors=True)
             named.rename(old)
         folder.rename(named)

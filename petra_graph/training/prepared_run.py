@@ -46,7 +46,7 @@ from petra_graph.training.before_run import try_before_run
 from petra_graph.training.data.micro_batches import OpenedData, open_data
 from petra_graph.training.initial_weights import InitialWeights, initial_weights
 from petra_graph.training.loop.callbacks import NamedCallback, build_callbacks
-from petra_graph.training.record.digests import Digests, code_of, split_of
+from petra_graph.training.record.digests import Digests, digest_code, digest_split
 from petra_graph.training.run_probe import RunProbe
 from petra_graph.training.stage_assembly import Training, executors
 from petra_graph.training.start_reporter import StartReporter
@@ -91,7 +91,7 @@ class Prepared:
     def digests(self) -> Digests:
         """Those of the code and of the data."""
         data = self.opened.data
-        return {**code_of(self.checked), **split_of(data.train), **split_of(data.test)}
+        return {**digest_code(self.checked), **digest_split(data.train), **digest_split(data.test)}
 
     @property
     def loss(self) -> str:

@@ -27,7 +27,7 @@ from petra_graph.training.checkpoints.checkpointing import Checkpoints
 from petra_graph.training.checkpoints.resumption import Resumption
 from petra_graph.training.compile_ahead import compile_ahead
 from petra_graph.training.graph_pass_notes import graph_pass_notes
-from petra_graph.training.loop.callbacks import Callbacks, at_stages, kept_by_companions
+from petra_graph.training.loop.callbacks import Callbacks, attach_to_stages, companion_tensors
 from petra_graph.training.loop.meters import Meters
 from petra_graph.training.loop.trainer import Trainer
 from petra_graph.training.loop.training_position import TrainingPosition
@@ -167,7 +167,7 @@ def _build(
     record, scheduler = process.so_far.record, process.build(prepared)
     notes = [*prepared.notes, *notes]
     process.so_far = evolve(process.so_far, scheduler=scheduler)
-    callbacks = at_stages(prepared.callbacks, scheduler.executors, watched=prepared.spec.run.self_check)
+    callbacks = attach_to_stages(prepared.callbacks, scheduler.executors, watched=prepared.spec.run.self_check)
     position = TrainingPosition(micro_batches_per_epoch=len(prepared.opened.batches))
     meters = Meters(prepared.loss)
     if resumption is not None:
@@ -201,6 +201,6 @@ def _write_weights(process: RunProcess, trainer: Trainer) -> None:
     callbacks, record = trainer.callbacks, process.so_far.record
     with evaluating(trainer.executors):
         weights = process.gather("weights", trainer.weights())
-    kept = process.gather("callbacks", kept_by_companions(trainer.executors)) if callbacks.callbacks else {}
+    kept = process.gather("callbacks", companion_tensors(trainer.executors)) if callbacks.callbacks else {}
     if record is not None:
         record.write_weights({**callbacks.ended(weights, kept), WEIGHTS: weights})

@@ -105,7 +105,7 @@ def test_the_latest_comes_first_and_old_ones_go(tmp_path):
 def test_until_the_manifest_is_there_nothing_is_to_be_seen(tmp_path):
     write_checkpoint.write_stage(tmp_path, at=3, stage=1, replica=0, tensors={}, facts=FACTS)
     assert checkpoint.numbers(tmp_path) == []
-    assert checkpoint.repaired(tmp_path) == []
+    assert checkpoint.repair(tmp_path) == []
     write_checkpoint.drop_behind(tmp_path, 3)
     assert list((tmp_path / "checkpoints").iterdir()) == []
 
@@ -136,7 +136,7 @@ def test_a_kill_between_the_two_renames_loses_nothing(tmp_path, monkeypatch, ren
     with pytest.raises(Killed):
         write(tmp_path, 7, value=5.0)
     monkeypatch.undo()
-    assert checkpoint.repaired(tmp_path) == [7]
+    assert checkpoint.repair(tmp_path) == [7]
     assert read(tmp_path, 7)[0][0]["parameters/a/w"].tolist() == [1.0 if renames == 0 else 5.0] * 4
     write_checkpoint.drop_behind(tmp_path, 7)
     assert [path.name for path in (tmp_path / "checkpoints").iterdir()] == ["000000000007"]
@@ -146,8 +146,8 @@ def test_nothing_is_repaired_while_a_process_writes_the_run(tmp_path):
     write(tmp_path, 7)
     folder_of(tmp_path, 7).rename(tmp_path / "checkpoints" / ".000000000007.writing")
     with locked(tmp_path):
-        assert checkpoint.repaired(tmp_path) == []
-    assert checkpoint.repaired(tmp_path) == [7]
+        assert checkpoint.repair(tmp_path) == []
+    assert checkpoint.repair(tmp_path) == [7]
 
 
 def test_what_is_behind_is_dropped(tmp_path):

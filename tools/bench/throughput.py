@@ -33,7 +33,7 @@ from petra_graph.planning.plan_spec import Planner
 from petra_graph.record.profile_files import write_profile
 from petra_graph.runtime.scheduler.scheduler import Scheduler
 from petra_graph.training.prepared_run import Prepared, fix_arithmetic
-from petra_graph.training.profiling.node_profile import BURST, TimedTraining, endless, profile_of, timed_trainings
+from petra_graph.training.profiling.node_profile import BURST, TimedTraining, profile_of, repeat_epochs, timed_trainings
 from petra_graph.training.profiling.stopwatch import Stopwatch
 
 QUICKSTART, REVNET, DEEP = "quickstart", "a quarter of RevNet18, CIFAR-10's size", "24 narrow reversible blocks"
@@ -203,7 +203,7 @@ class _Pipeline:
     def __init__(self, case: Case) -> None:
         ready = prepared(case.spec, *case.overrides)
         fix_arithmetic(ready)
-        self.runtime, self.data = Scheduler(ready.executors()), endless(ready)
+        self.runtime, self.data = Scheduler(ready.executors()), repeat_epochs(ready)
         self.count = BURST + max(program.depth for program in ready.programs)
         self.done = 0
         self.seconds: list[float] = []

@@ -20,7 +20,7 @@ from petra_graph.spec.value_types import as_mapping, flat
 from petra_graph.training.checkpoints.resumption import Resumption
 from petra_graph.training.prepared_run import Prepared
 from petra_graph.training.processes.rank_agreement import LIBRARIES
-from petra_graph.training.record.digests import changed, written
+from petra_graph.training.record.digests import list_changes, read_digests
 from petra_graph.training.record.resolved_spec import resolved
 from petra_graph.training.record.run_summary import Summary
 from petra_graph.units import bounded, left_out
@@ -74,8 +74,8 @@ class ChangedSince:
             at=resumption.at,
             updates=position["updates"],
             values=values,
-            made_of=changed(written(directory), prepared.digests),
-            versions=changed(resumption.manifest.versions, {name: version(name) for name in LIBRARIES}),
+            made_of=list_changes(read_digests(directory), prepared.digests),
+            versions=list_changes(resumption.manifest.versions, {name: version(name) for name in LIBRARIES}),
             ended=ended,
             summary=summary if ended and whole else None,
         )
@@ -112,7 +112,7 @@ def changed_values(resumption: Resumption, prepared: Prepared) -> list[str]:
         return [f"{one.message} then" for one in loaded.problems]
     before, now = (dict(flat(as_mapping(spec))) for spec in (then, resolved(prepared)))
     keys = [key for key in dict.fromkeys([*before, *now]) if key != "run.directory"]
-    return changed(*({key: values.get(key, _UNSET) for key in keys} for values in (before, now)))
+    return list_changes(*({key: values.get(key, _UNSET) for key in keys} for values in (before, now)))
 
 
 def _of_callbacks(text: str) -> bool:

@@ -84,10 +84,10 @@ def _cuts(plan: CutPlan, epoch: int) -> frozenset[int]:
 
 def which_stay(directory: Path, spec: CheckpointSpec, scales: Mapping[str, Scale]) -> list[int]:
     """Return the cuts of the checkpoints that stay: the latest ones, and the best one."""
-    return numbers(directory)[: spec.keep] + ([] if spec.best is None else best(directory, spec, scales)[:1])
+    return numbers(directory)[: spec.keep] + ([] if spec.best is None else best_first(directory, spec, scales)[:1])
 
 
-def best(directory: Path, spec: CheckpointSpec, scales: Mapping[str, Scale]) -> list[int]:
+def best_first(directory: Path, spec: CheckpointSpec, scales: Mapping[str, Scale]) -> list[int]:
     """Return the cuts of the checkpoints that have the metric of `checkpoint.best`, the best first; of equals, the earliest."""
     assert spec.best is not None
     smallest = (spec.best_is or scale_of(spec.best, scales).largest_or_smallest) == "smallest"

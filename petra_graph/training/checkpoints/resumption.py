@@ -44,7 +44,7 @@ _UNFIT = (Damaged, LookupError, TypeError, ValueError, AttributeError, Assertion
 """The errors from facts and tensors that do not fit the stages here, although their digests are right."""
 
 
-def directory_of(resume: str, overrides: Iterable[str]) -> Path:
+def directory_to_resume(resume: str, overrides: Iterable[str]) -> Path:
     """Return the directory of the run to resume, or the folder of the sweep.
 
     Args:
@@ -81,7 +81,7 @@ class Resumption:
     def find(cls, directory: Path, at: int | None = None) -> Resumption:
         """Return the latest checkpoint that is whole, or the one before forward `at`, which another process has verified."""
         refused: list[str] = []
-        for number in checkpoint.repaired(directory) if at is None else [at]:
+        for number in checkpoint.repair(directory) if at is None else [at]:
             try:
                 manifest = checkpoint.read_manifest(directory, number)
                 if at is None:

@@ -136,7 +136,7 @@ class MetricsOfEvaluation:
         }
 
 
-def defined(values: Mapping[str, float]) -> tuple[Mapping[str, float], Sequence[str]]:
+def split_undefined(values: Mapping[str, float]) -> tuple[Mapping[str, float], Sequence[str]]:
     """Return the values that are finite, and the others in words: "auc is nan"."""
     others = [f"{name} is {value}" for name, value in values.items() if not math.isfinite(value)]
     return {name: value for name, value in values.items() if math.isfinite(value)}, others

@@ -23,7 +23,7 @@ from petra_graph.record.weights import weights_of
 from petra_graph.runtime.scheduler.scheduler import Scheduler
 from petra_graph.training.data.micro_batches import require_finite_samples
 from petra_graph.training.loop.callbacks import Callbacks
-from petra_graph.training.loop.meters import Meters, MetricsOfEvaluation, defined
+from petra_graph.training.loop.meters import Meters, MetricsOfEvaluation, split_undefined
 from petra_graph.training.loop.not_finite import NotFinite
 from petra_graph.training.loop.peers import Peers, RunWarnings
 from petra_graph.training.loop.training_position import TrainingPosition
@@ -276,7 +276,7 @@ class Trainer:
             raise NotFinite(self.executors, means["loss"], epoch)
         if not meters.samples:  # the head is in another process
             return means
-        values, others = defined(metrics.values(means))
+        values, others = split_undefined(metrics.values(means))
         for text in others:
             self.warnings.say(f"test/{text}, which is not recorded: the metric is undefined on these targets")
         return {**means, **values}

@@ -128,7 +128,7 @@ class OneOfSeveral(RunProcess):
             restarted = None if name is None or spec is None else run_directory(spec.run.directory, name)
             directory = restarted
         if world.rank == 0:
-            there = directory is not None and checkpoint.repaired(directory)
+            there = directory is not None and checkpoint.repair(directory)
             found = Resumption.find(directory) if directory is not None and there else None
             if found is None and restarted is not None:  # this attempt makes a directory of its own
                 shutil.rmtree(restarted, ignore_errors=True)

@@ -45,7 +45,7 @@ _READ, _BEGIN = 256, 65_536
 _INSTALLED = {"site-packages", "dist-packages"}
 
 
-def code_of(checked: CheckedSpec) -> Digests:
+def digest_code(checked: CheckedSpec) -> Digests:
     """Return the versions of the plugins' packages, and the digest of each module of no package; they have been imported."""
     packages = sorted({one.distribution for one in checked.plugins} - {"", FIRST_PARTY})
     found = {f"{name}'s version": version(name) for name in packages}
@@ -54,7 +54,7 @@ def code_of(checked: CheckedSpec) -> Digests:
     return found
 
 
-def split_of(split: CheckedSplit) -> Digests:
+def digest_split(split: CheckedSplit) -> Digests:
     """Return the digests of one split; what cannot be read has none, and whoever needs it says why."""
     part, count = split.part, len(split)
     found = {f"the number of {part} samples": f"{count:,}"}
@@ -78,12 +78,12 @@ def split_of(split: CheckedSplit) -> Digests:
     return found
 
 
-def written(directory: Path) -> Digests:
+def read_digests(directory: Path) -> Digests:
     """Return those that a run has written down; {} if it has not."""
     return read_json(directory / FILE, dict) or {}
 
 
-def changed(then: Mapping[str, str], now: Mapping[str, str]) -> list[str]:
+def list_changes(then: Mapping[str, str], now: Mapping[str, str]) -> list[str]:
     """Return what is not as it was, of what both know."""
     return [
         f"{name}: {before} then, {now[name]} now" for name, before in then.items() if now.get(name, before) != before

@@ -34,7 +34,7 @@ def resolved(prepared: Prepared) -> Spec:
     return attrs.evolve(
         spec,
         architecture=None,
-        graph=written_out(network.graph, prepared.facts),
+        graph=_graph_spec(network.graph, prepared.facts),
         method=attrs.evolve(
             spec.method,
             max_staleness=None,
@@ -90,20 +90,20 @@ def optimizer_of(prepared: Prepared) -> dict[str, Any]:
     return {"name": table.name, "options": as_mapping(table.options), **delay}
 
 
-def expanded(checked: CheckedSpec) -> Spec:
+def expand_architecture(checked: CheckedSpec) -> Spec:
     """Return the specification with its architecture written out as nodes, and nothing else decided."""
     spec = checked.spec
     return attrs.evolve(
         spec,
         architecture=None,
-        graph=written_out(checked.graph, checked.facts),
+        graph=_graph_spec(checked.graph, checked.facts),
         partition=attrs.evolve(spec.partition, profile=absolute(spec.partition.profile)),
         init=attrs.evolve(spec.init, weights=absolute(spec.init.weights)),
         data=_with_paths(spec.data, checked.data),
     )
 
 
-def written_out(graph: NodeGraph, facts: DataFacts) -> GraphSpec:
+def _graph_spec(graph: NodeGraph, facts: DataFacts) -> GraphSpec:
     return GraphSpec(
         input=InputSpec(shape=facts.shape, dtype=facts.dtype),
         node=tuple(

@@ -28,7 +28,7 @@ from petra_graph.record.run_history import read_history
 from petra_graph.record.weights import DIGESTS, WEIGHTS
 from petra_graph.report.run.planned_and_measured import compared
 from petra_graph.spec.model import Spec
-from petra_graph.training.checkpoints.cut_plan import best
+from petra_graph.training.checkpoints.cut_plan import best_first
 from petra_graph.training.loop.trainer import Trainer
 
 Summary = Mapping[str, Any]
@@ -124,7 +124,7 @@ def _figures(plan: Document, spec: Spec) -> Mapping[str, Any]:
 
 def _best(run: Started, spec: Spec) -> dict[str, Any] | None:
     """Return the best checkpoint's value of `checkpoint.best`, and its epoch; None: no evaluation has measured it."""
-    cuts, metric = best(run.directory, spec.checkpoint, run.metrics), spec.checkpoint.best
+    cuts, metric = best_first(run.directory, spec.checkpoint, run.metrics), spec.checkpoint.best
     if not cuts or metric is None:
         return None
     value = read_manifest(run.directory, cuts[0]).metrics[metric]
