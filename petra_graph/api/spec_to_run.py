@@ -168,7 +168,7 @@ def _on_processes(
 
     from petra_graph.errors import FailedOnAnotherProcess, Interrupted, RunFailed
     from petra_graph.spec.load_spec import dump_to_change
-    from petra_graph.training.processes.launched_processes import run_on_processes
+    from petra_graph.training.processes.launch_processes import run_on_processes
 
     with tempfile.TemporaryDirectory() as folder:
         if not isinstance(chosen, str):

@@ -142,7 +142,7 @@ def run(
     if dry_run:
         _dry_run(spec, overrides, processes, plan, as_json=as_json)
     elif processes > 1:
-        from petra_graph.training.processes.launched_processes import run_on_processes
+        from petra_graph.training.processes.launch_processes import run_on_processes
 
         flags = ["--json"] * as_json
         run_on_processes(

@@ -91,7 +91,7 @@ LAST_MOMENT = """\
 import os, signal, time
 from petra_graph.catalog.blocks.residual import RevMlp
 from petra_graph.training.processes import one_of_several
-from petra_graph.training.processes.process_end import ProcessEnd
+from petra_graph.training.processes.failure_or_end import ProcessEnd
 
 class Last(RevMlp):
     pass

@@ -45,14 +45,6 @@ def test_a_line_is_there_before_the_next_event(tmp_path):
     made.close()
 
 
-def test_lines_are_appended(tmp_path):
-    for step in (1, 2):
-        made = JsonLines(tmp_path / "m.jsonl")
-        made.record(epoch=1, step=step, name="x", value=1.0)
-        made.close()
-    assert [event["step"] for event in lines(tmp_path / "m.jsonl")] == [1, 2]
-
-
 def test_a_full_disk_leaves_whole_lines(tmp_path):
     """The line that no longer fitted was there by half, and no reader could read the file."""
     made = JsonLines(tmp_path / "m.jsonl")
@@ -75,13 +67,6 @@ def test_a_file_that_is_removed_meanwhile(tmp_path):
     with pytest.raises(
         RunFailed, match=f"cannot write {tmp_path}/run/m.jsonl: .*\n.*{tmp_path}/run has been removed since"
     ):
-        made.record(epoch=1, step=1, name="x", value=1.0)
-    made.close()
-
-
-def test_a_device_that_is_always_full():
-    made = JsonLines(Path("/dev/full"))
-    with pytest.raises(RunFailed, match="cannot write /dev/full: No space left on device"):
         made.record(epoch=1, step=1, name="x", value=1.0)
     made.close()
 

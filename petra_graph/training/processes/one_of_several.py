@@ -1,7 +1,7 @@
 """One process of a run on several.
 
 The process that hosts the head of the first replica makes the run directory, records, shows progress and saves the
-weights. Before anything is trained, every process compares its run with that of rank 0. A failure anywhere ends all processes (`process_end`).
+weights. Before anything is trained, every process compares its run with that of rank 0. A failure anywhere ends all processes (`failure_or_end`).
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from petra_graph.training.checkpoints.resumption import Resumption
 from petra_graph.training.data.micro_batches import Part
 from petra_graph.training.loop.meters import Meters
 from petra_graph.training.prepared_run import Prepared
-from petra_graph.training.processes.process_end import ProcessEnd
+from petra_graph.training.processes.failure_or_end import ProcessEnd
 from petra_graph.training.processes.rank_agreement import agree
 from petra_graph.training.processes.run_process import RunProcess, RunSoFar
 from petra_graph.training.record.run_record import open_record
@@ -119,19 +119,18 @@ class OneOfSeveral(RunProcess):
 
     def resumption(self, directory: Path | None, given: Given, overrides: Iterable[str]) -> Resumption | None:
         """As `RunProcess` promises: the checkpoint that rank 0 finds whole; a run that has stopped at a request does not begin again."""
-        world = self.world
-        if world.rank_info.restarts and world.launch.get("interrupted"):
+        world, restarts, begun = self.world, self.world.rank_info.restarts, None
+        if restarts and world.launch.get("interrupted"):
             raise Interrupted
-        restarted = None
-        if directory is None and world.rank_info.restarts:
+        if restarts and directory is None:
             name, spec = world.launch.get("directory"), load(given, overrides, discover().spec_class).spec
-            restarted = None if name is None or spec is None else run_directory(spec.run.directory, name)
-            directory = restarted
+            begun = None if name is None or spec is None else run_directory(spec.run.directory, name)
+            directory = begun
         if world.rank == 0:
             there = directory is not None and checkpoint.repair(directory)
             found = Resumption.find(directory) if directory is not None and there else None
-            if found is None and restarted is not None:  # this attempt makes a directory of its own
-                shutil.rmtree(restarted, ignore_errors=True)
+            if found is None and begun is not None:  # this attempt makes a directory of its own
+                shutil.rmtree(begun, ignore_errors=True)
             world.store.set("resume", [] if found is None else [found.directory.name, found.at])
             return found
         chosen = world.wait("resume")
@@ -234,7 +233,7 @@ class OneOfSeveral(RunProcess):
         return found
 
     def gather_measured(self, own: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
-        """As `RunProcess` promises; from here on nothing is needed of another process (`process_end`)."""
+        """As `RunProcess` promises; from here on nothing is needed of another process (`failure_or_end`)."""
         self.world.store.set(f"measured/{self.rank}", own)
         of_all = [self.world.wait(f"measured/{rank}") for rank in range(self.size)] if self.records else []
         if self.records:
