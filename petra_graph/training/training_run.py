@@ -33,7 +33,7 @@ from petra_graph.training.loop.trainer import Trainer
 from petra_graph.training.loop.training_position import TrainingPosition
 from petra_graph.training.prepared_run import Prepared, fix_arithmetic, prepare
 from petra_graph.training.processes.one_of_several import OneOfSeveral
-from petra_graph.training.processes.run_process import HostOfAll, RunProcess, RunSoFar
+from petra_graph.training.processes.run_process import RunProcess, RunSoFar
 from petra_graph.training.record.run_record import RunRecord, open_loggers
 from petra_graph.training.record.run_summary import Summary, measure_process, peak_bytes
 
@@ -68,7 +68,7 @@ def run(
         FailedOnAnotherProcess: another process raises one of these.
     """
     rank_info = rank_info_from(os.environ)
-    process: RunProcess = HostOfAll() if rank_info is None else OneOfSeveral(rank_info)
+    process = RunProcess() if rank_info is None else OneOfSeveral(rank_info)
     with ExitStack() as release, process.control():
         overrides = tuple(overrides)
         resumption = process.resumption(resume, given, overrides)

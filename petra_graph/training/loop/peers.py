@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 from attrs import define, field
 from torch import Tensor
@@ -12,26 +12,26 @@ from petra_graph.kinds.listener import Listener
 from petra_graph.training.loop.meters import Meters
 
 
-class Peers(Protocol):
-    """The other processes of a run; a run in one process has none."""
+class Peers:
+    """The other processes of a run. A run in one process has none, so here nothing is exchanged with any."""
 
     def exchange_meters(self, epoch: int, meters: Meters) -> None:
         """Merge the meters of other replicas' heads, or send this process's own."""
 
     def gather(self, name: str, own: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
         """Return the tensors of all stages in the process that records, under a name that is used once in a run."""
-        ...
+        return own
 
     def leaders(self, name: str, own: str) -> str:
         """Return a text of the process that records, under a name that is used once in a run."""
-        ...
+        return own
 
     def warn(self, texts: Sequence[str]) -> None:
         """Publish all warnings of this process so far, for the process that records."""
 
     def warnings(self) -> Sequence[str]:
         """Return the warnings that other processes have published, in the order of ranks."""
-        ...
+        return ()
 
     def publish(self, trained: Mapping[str, Any]) -> None:
         """Publish how far the training came, in case this process is killed."""

@@ -43,7 +43,7 @@ from petra_graph.training.loop.meters import Meters
 from petra_graph.training.prepared_run import Prepared
 from petra_graph.training.processes.failure_or_end import ProcessEnd
 from petra_graph.training.processes.rank_agreement import agree
-from petra_graph.training.processes.run_process import RunProcess, RunSoFar
+from petra_graph.training.processes.run_process import RunProcess
 from petra_graph.training.record.run_record import open_record
 from petra_graph.training.start_reporter import StartReporter
 
@@ -51,22 +51,18 @@ from petra_graph.training.start_reporter import StartReporter
 class OneOfSeveral(RunProcess):
     def __init__(self, rank_info: RankInfo) -> None:
         """Connect with the other processes, and return when all are there."""
+        super().__init__()
         # Streams that share a hardware queue wait for each other; CUDA reads it once, and has 8 queues without it and 32 at most.
         os.environ.setdefault("CUDA_DEVICE_MAX_CONNECTIONS", "32")
         self.world = World(rank_info)
         self.world.rendezvous()
         self.size, self.rank = self.world.size, self.world.rank
-        self.so_far = RunSoFar()
         self.waker = Waker()
-        self.watchdog = Watchdog(self.world, self.waker)
+        self.supervisor = self.watchdog = Watchdog(self.world, self.waker)
         self.world.check = self.watchdog.check
         started()
         self.end = ProcessEnd(self.world, self.watchdog)
         self.watchdog.on_stuck = lambda failure: self.end.end_at_once(failure, self.so_far)
-
-    @property
-    def supervisor(self) -> Watchdog:
-        return self.watchdog
 
     @property
     def records(self) -> bool:

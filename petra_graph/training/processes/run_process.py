@@ -1,4 +1,4 @@
-"""The process of a run: what all of them can do, and the one that hosts all stages alone; `one_of_several` is the other kind.
+"""The process of a run: the one that hosts all stages, of which `one_of_several` overrides whatever concerns the others.
 
 What a run has by now is one value, which `training_run.run` hands on from step to step.
 """
@@ -8,10 +8,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
-from typing import Any, NoReturn, Protocol
+from typing import Any, NoReturn
 
-from attrs import define, evolve, field, frozen
-from torch import Tensor
+from attrs import evolve, frozen
 
 from petra_graph.program.stage_program import StageProgram
 from petra_graph.runtime.control.run_store import RunStore
@@ -21,7 +20,6 @@ from petra_graph.runtime.scheduler.process_context import ProcessContext, Single
 from petra_graph.runtime.scheduler.scheduler import Scheduler
 from petra_graph.spec.load_spec import Given
 from petra_graph.training.checkpoints.resumption import Resumption
-from petra_graph.training.loop.meters import Meters
 from petra_graph.training.loop.peers import Peers
 from petra_graph.training.loop.trainer import Trainer
 from petra_graph.training.prepared_run import Prepared
@@ -51,86 +49,24 @@ class RunSoFar:
         return UNTRAINED if self.trainer is None or self.record is None else self.trainer.summary()
 
 
-class RunProcess(Peers, Protocol):
-    """This process of a run."""
+class RunProcess(Peers):
+    """The process of a run that hosts all stages, and has no other process to tell anything."""
 
-    rank: int
-    size: int
-    so_far: RunSoFar
-    """`run` hands on a new one after each step."""
+    rank, size = 0, 1
 
-    @property
-    def supervisor(self) -> Supervisor: ...
+    def __init__(self) -> None:
+        self.supervisor: Supervisor = SingleProcess()
+        self.so_far = RunSoFar()
+        """`run` hands on a new one after each step."""
 
     @property
     def records(self) -> bool:
         """Whether this process makes the run directory, and writes the manifests of checkpoints."""
-        ...
-
-    def control(self) -> AbstractContextManager[None]:
-        """Within the context, an error of any kind is recorded once there is a run directory, and ends all processes."""
-        ...
-
-    def stop_requests(self, more: Sequence[int]) -> AbstractContextManager[None]:
-        """Within the context, these signals and the usual ones stop all stages before one forward."""
-        ...
-
-    def start_reporter(self) -> StartReporter: ...
-
-    def resumption(self, directory: Path | None, given: Given, overrides: Iterable[str]) -> Resumption | None:
-        """Return the checkpoint from which a run is resumed; every process has the same one."""
-        ...
-
-    def join(self, prepared: Prepared) -> Prepared:
-        """Return the run, of whose data this process reads its part; all processes have agreed on it."""
-        ...
-
-    def open_directory(self, prepared: Prepared, resumption: Resumption | None) -> None:
-        """Give the run its directory: the process that records creates one, or opens that of a resumed run, and tells the others.
-
-        Raises:
-            RunFailed: this process cannot see the directory, and checkpoints are to be written there.
-        """
-
-    def own_programs(self, prepared: Prepared) -> Sequence[StageProgram]:
-        """Return the programs of the stages of this process, on its devices; all processes call it at the same time."""
-        ...
-
-    def build(self, prepared: Prepared) -> Scheduler:
-        """Build the stages of this process, and connect them with all others."""
-        ...
-
-    def checkpoint_store(self) -> RunStore | None:
-        """Return a connection for the thread that writes checkpoints; None if no other process has stages."""
-        ...
-
-    def blind(self) -> Sequence[str]:
-        """Return the processes that cannot see the run directory."""
-        ...
-
-    def gather_measured(self, own: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
-        """Return what all processes have measured, in the order of ranks; [] in a process that does not record."""
-        ...
-
-    def leave(self, *, interrupted: bool) -> None:
-        """End together with the other processes, when everything is written."""
-
-
-@define
-class HostOfAll(RunProcess):
-    """A process that hosts all stages, and has no other process to tell anything."""
-
-    rank: int = 0
-    size: int = 1
-    supervisor: Supervisor = field(factory=SingleProcess)
-    so_far: RunSoFar = field(factory=RunSoFar)
-
-    @property
-    def records(self) -> bool:
         return True
 
     @contextmanager
     def control(self) -> Iterator[None]:
+        """Within the context, an error of any kind is recorded once there is a run directory, and ends all processes."""
         try:
             yield
         except KeyboardInterrupt:
@@ -146,55 +82,56 @@ class HostOfAll(RunProcess):
             raise failure from error
 
     def stop_requests(self, more: Sequence[int]) -> AbstractContextManager[None]:
-        """As `RunProcess` promises; a second SIGINT stops at once."""
-        return stop_requests(self._stop, _stop_at_once, heard=(*REQUESTS, *more))
+        """Within the context, these signals and the usual ones stop all stages before one forward; a second SIGINT stops at once."""
 
-    def _stop(self, signal_name: str) -> None:
-        self.supervisor.stop_signal = signal_name
+        def stop(signal_name: str) -> None:
+            self.supervisor.stop_signal = signal_name
+
+        def stop_at_once() -> NoReturn:
+            raise KeyboardInterrupt
+
+        return stop_requests(stop, stop_at_once, heard=(*REQUESTS, *more))
 
     def start_reporter(self) -> StartReporter:
         return StartReporter()
 
     def resumption(self, directory: Path | None, given: Given, overrides: Iterable[str]) -> Resumption | None:
+        """Return the checkpoint from which a run is resumed; every process has the same one."""
         return None if directory is None else Resumption.find(directory)
 
     def join(self, prepared: Prepared) -> Prepared:
+        """Return the run, of whose data this process reads its part; all processes have agreed on it."""
         return prepared
 
     def open_directory(self, prepared: Prepared, resumption: Resumption | None) -> None:
+        """Give the run its directory: the process that records creates one, or opens that of a resumed run, and tells the others.
+
+        Raises:
+            RunFailed: this process cannot see the directory, and checkpoints are to be written there.
+        """
         record = open_record(prepared, resumption)
         self.so_far = evolve(self.so_far, record=record, directory=record.directory)
 
     def own_programs(self, prepared: Prepared) -> Sequence[StageProgram]:
+        """Return the programs of the stages of this process, on its devices; all processes call it at the same time."""
         return prepared.programs
 
     def build(self, prepared: Prepared) -> Scheduler:
+        """Build the stages of this process, and connect them with all others."""
         context = ProcessContext(supervisor=self.supervisor, policy=prepared.policy, global_clip=prepared.global_clip)
         return Scheduler(prepared.executors(), context=context)
 
-    def checkpoint_store(self) -> None:
+    def checkpoint_store(self) -> RunStore | None:
+        """Return a connection for the thread that writes checkpoints; None if no other process has stages."""
         return None
 
     def blind(self) -> Sequence[str]:
+        """Return the processes that cannot see the run directory."""
         return ()
-
-    def gather(self, name: str, own: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
-        return own
 
     def gather_measured(self, own: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
+        """Return what all processes have measured, in the order of ranks; [] in a process that does not record."""
         return [own]
 
-    def leaders(self, name: str, own: str) -> str:
-        return own
-
-    def warnings(self) -> Sequence[str]:
-        return ()
-
-    def exchange_meters(self, epoch: int, meters: Meters) -> None: ...
-    def warn(self, texts: Sequence[str]) -> None: ...
-    def publish(self, trained: Mapping[str, Any]) -> None: ...
-    def leave(self, *, interrupted: bool) -> None: ...
-
-
-def _stop_at_once() -> NoReturn:
-    raise KeyboardInterrupt
+    def leave(self, *, interrupted: bool) -> None:
+        """End together with the other processes, when everything is written."""
