@@ -24,7 +24,6 @@ from petra_graph.kinds.callback import (
     Companion,
     ReadOnly,
     companion_fault,
-    misnamed,
     stops_fault,
 )
 from petra_graph.kinds.listener import EpochEnded, Listener, Started
@@ -96,15 +95,6 @@ class NamedCallback:
 
 def build_callbacks(configured: Sequence[ConfiguredPlugin]) -> tuple[NamedCallback, ...]:
     return tuple(NamedCallback(plugin=one.plugin, callback=one.build()) for one in configured)
-
-
-def uncalled_methods(callbacks: Sequence[NamedCallback]) -> list[str]:
-    """Return a warning of each method that no run calls, though its author will have expected a call."""
-    return [
-        f'callback "{one.name}" defines `{name}`, which no run calls' + (f": call it `{meant}`" if meant else "")
-        for one in callbacks
-        for name, meant in misnamed(one.callback)
-    ]
 
 
 @define(eq=False)

@@ -15,12 +15,12 @@ from pathlib import Path
 from petra_graph.compiler.spec_checks import device_count
 from petra_graph.compiler.stated_devices import device_types
 from petra_graph.errors import PetraGraphError, shown
+from petra_graph.kinds.callback import misnamed
 from petra_graph.planning.place.saved_plan import SavedPlan
 from petra_graph.planning.predict.predict_plan import predict
 from petra_graph.program.plan_document import Document
 from petra_graph.record.run_directory import PLAN, TIMELINE, write_json, write_text
 from petra_graph.report.plan.plan_contents import ticks_once_full
-from petra_graph.training.loop.callbacks import uncalled_methods
 from petra_graph.training.prepared_run import Prepared, advice
 
 _MOST_DRAWN = 64
@@ -52,7 +52,10 @@ def write_plan(prepared: Prepared, directory: Path) -> Document | None:
 def start_warnings(prepared: Prepared, processes: int, plan: Document | None = None) -> Iterator[str]:
     """Yield the warnings of the self-check, of callbacks' methods that no run calls, of devices and cores that are not here, and of the plan."""
     yield from prepared.doubts
-    yield from uncalled_methods(prepared.callbacks)
+    for one in prepared.callbacks:
+        for name, meant in misnamed(one.callback):
+            more = f": call it `{meant}`" if meant else ""
+            yield f'callback "{one.name}" defines `{name}`, which no run calls{more}'
     yield from _absent_devices(prepared)
     here = int(os.environ.get("LOCAL_WORLD_SIZE", processes))
     need, cores = here * prepared.spec.run.threads, len(os.sched_getaffinity(0))
