@@ -152,7 +152,7 @@ def verify(directory: Path, manifest: Manifest) -> None:
                 raise Damaged(f"{file.name} has {size} bytes, and {file.bytes} were written")
             if sha256_of(path) != file.sha256:
                 raise Damaged(f"{file.name} is damaged, or of another moment: its digest is not the manifest's")
-            with _opened(directory, manifest.at, file):
+            with _open_stage(directory, manifest.at, file):
                 pass
         except OSError as error:
             raise Damaged(f"{file.name} cannot be read: {error.strerror or error}") from None
@@ -182,12 +182,12 @@ def read_stage(directory: Path, at: int, file: StageFile) -> tuple[dict[str, Ten
     Raises:
         Damaged: the file is not a stage's of this checkpoint.
     """
-    with _opened(directory, at, file) as (opened, facts):
+    with _open_stage(directory, at, file) as (opened, facts):
         return {name: opened.get_tensor(name) for name in opened.keys()}, facts  # noqa: SIM118  it is not a mapping
 
 
 @contextmanager
-def _opened(directory: Path, at: int, file: StageFile) -> Iterator[tuple[Any, dict[str, Any]]]:
+def _open_stage(directory: Path, at: int, file: StageFile) -> Iterator[tuple[Any, dict[str, Any]]]:
     """Open a stage's file, and read its facts."""
     try:
         with safe_open(folder_of(directory, at) / file.name, framework="pt") as opened:

@@ -50,7 +50,7 @@ class ChangedSince:
         """
         directory, position = resumption.directory, resumption.manifest.position
         summary = read_json(directory / "summary.json", dict) or {}
-        values, epochs = changed_values(resumption, prepared), prepared.spec.run.epochs
+        values, epochs = compare_values(resumption, prepared), prepared.spec.run.epochs
         of_callbacks = [text for text in values if text.startswith("callback")]
         ended, stopped = "", summary.get("stopped_early")
         if position["epoch"] > epochs and not position["evaluates"]:
@@ -76,14 +76,14 @@ class ChangedSince:
 
 def refuse_other(resumption: Resumption, prepared: Prepared) -> None:
     """Refuse a specification that is not the run's, where one was given again."""
-    if differ := changed_values(resumption, prepared):
+    if differ := compare_values(resumption, prepared):
         hint = "resume with `petra-graph run --resume RUN`, and name what differs with --set"
         raise SpecError(
             [Problem(message=f"the run to resume is another one: {text}", hint=hint) for text in differ[:3]]
         )
 
 
-def changed_values(resumption: Resumption, prepared: Prepared) -> list[str]:
+def compare_values(resumption: Resumption, prepared: Prepared) -> list[str]:
     """Return the values that are not those of the run's resolved specification; the folder of the results may differ."""
     loaded = load(str(resumption.directory / "resolved.toml"), (), type(prepared.spec))
     then = loaded.spec

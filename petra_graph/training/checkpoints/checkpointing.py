@@ -90,7 +90,7 @@ class Checkpoints:
 
     def reached(self, executor: StageExecutor, cut: Cut) -> None:
         """Copy the state of a stage at a cut."""
-        with self._held_up():
+        with self._hold_up():
             if not self._writer.admit(cut.at, executor.program.index):
                 return
             facts: dict[str, Any] = {"replica": self.trainer.prepared.opened.batches.replica}
@@ -102,11 +102,11 @@ class Checkpoints:
     def received(self, stage: int, key: ChannelKey, micro_batch: int, message: EncodedTensors) -> None:
         """Copy a message that was in flight at a cut which the stage has passed."""
         if self._recorder.awaits_messages(stage):
-            with self._held_up():
+            with self._hold_up():
                 self._recorder.received(stage, key, micro_batch, message)
 
     @contextmanager
-    def _held_up(self) -> Iterator[None]:
+    def _hold_up(self) -> Iterator[None]:
         """Count the time that the training is held up; the watchdog does not count it, since a slow disk is not a failure."""
         began, status = time.monotonic(), self.process.supervisor.status
         self.process.supervisor.status = None

@@ -22,7 +22,7 @@ class Peers:
         """Return the tensors of all stages in the process that records, under a name that is used once in a run."""
         return own
 
-    def leaders(self, name: str, own: str) -> str:
+    def text_of_recorder(self, name: str, own: str) -> str:
         """Return a text of the process that records, under a name that is used once in a run."""
         return own
 

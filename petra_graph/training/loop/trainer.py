@@ -146,7 +146,7 @@ class Trainer:
         """Whether a callback ends the training between two epochs, as the process that records knows."""
         if not self.callbacks.may_stop or self.position.epoch == 1:
             return False
-        reason = self.peers.leaders(f"stops/{self.position.epoch}", self.callbacks.stops())
+        reason = self.peers.text_of_recorder(f"stops/{self.position.epoch}", self.callbacks.stops())
         if reason:
             self.stopped_early = f"after epoch {self.position.epoch - 1}: {reason}"
         return bool(reason)

@@ -157,7 +157,7 @@ class ProcessEnd:
             with suppress(RunFailed, RuntimeError):
                 published = self.world.store.wait(f"states/{rank}", _ANSWER_SECONDS, f"rank {rank} does not answer")
                 states += [StageState(**{**state, "nodes": tuple(state["nodes"])}) for state in published]
-        problem = error.located(sorted(states, key=lambda state: state.index))
+        problem = error.locate(sorted(states, key=lambda state: state.index))
         return attrs.evolve(failure, problems=((problem.message, problem.hint),))
 
     def _conclude(

@@ -250,7 +250,7 @@ class OneOfSeveral(RunProcess):
         for other in range(1, self.size // len(set(ranks))):
             meters.merge(self.world.wait(f"meters/{epoch}/{other}"))
 
-    def leaders(self, name: str, own: str) -> str:
+    def text_of_recorder(self, name: str, own: str) -> str:
         if not self.records:
             return str(self.world.wait(name))
         self.world.store.set(name, own)

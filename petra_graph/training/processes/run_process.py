@@ -76,7 +76,7 @@ class RunProcess(Peers):
         except Exception as error:
             if self.so_far.record is None:
                 raise
-            failure = self.so_far.record.failed(error, self.so_far.trained)
+            failure = self.so_far.record.record_as_failure(error, self.so_far.trained)
             if failure is error:
                 raise
             raise failure from error

@@ -80,14 +80,14 @@ def profile(path: str, overrides: Iterable[str], micro_batches: int) -> Profile:
     if ready.spec.run.compile:
         compile_ahead(ready, ready.programs, reporter)
     keep_freed_memory()
-    trainings = timed_trainings(ready)
+    trainings = start_trainings(ready)
     for _ in range(-(-micro_batches // BURST)):
         for training in trainings:
             training.burst(BURST)
     return profile_of(ready, trainings)
 
 
-def timed_trainings(ready: Prepared) -> list[TimedTraining]:
+def start_trainings(ready: Prepared) -> list[TimedTraining]:
     """Return the trainings that time all operations, each warm."""
     trainings = [
         TimedTraining(_train_by(ready, method, schedule), operations) for method, schedule, operations in _TRAININGS

@@ -124,13 +124,13 @@ class Stopwatch(StageObserver):
         """Whether operations are weighed, and not timed: that takes the host longer."""
 
     def forward(self, micro_batch: int, target: Tree | None) -> AbstractContextManager[None]:
-        return self._measured("forward")
+        return self._measure("forward")
 
     def backward(self, micro_batch: int) -> AbstractContextManager[None]:
-        return self._measured("backward")
+        return self._measure("backward")
 
     def update(self) -> AbstractContextManager[None]:
-        return self._measured("update")
+        return self._measure("update")
 
     def spread(self, verb: Verb) -> Times:
         return Times.of(self.times[verb])
@@ -143,20 +143,20 @@ class Stopwatch(StageObserver):
         for times in (self.times, self.cpu_times, self.host_times):
             times.clear()
 
-    def _measured(self, verb: Verb) -> AbstractContextManager[None]:
+    def _measure(self, verb: Verb) -> AbstractContextManager[None]:
         if self.gpu is None:
-            return self._timed(verb)
-        return self._weighed(verb, self.gpu) if self.weighs else self._timed_beside(verb, self.gpu)
+            return self._time(verb)
+        return self._weigh(verb, self.gpu) if self.weighs else self._time_beside(verb, self.gpu)
 
     @contextmanager
-    def _timed(self, verb: Verb) -> Iterator[None]:
+    def _time(self, verb: Verb) -> Iterator[None]:
         began, cpu_began = time.perf_counter(), time.thread_time()
         yield
-        self._took(verb, time.perf_counter() - began, cpu_began)
+        self._note(verb, time.perf_counter() - began, cpu_began)
         self.inside += self.times[verb][-1]
 
     @contextmanager
-    def _timed_beside(self, verb: Verb, gpu: Gpu) -> Iterator[None]:
+    def _time_beside(self, verb: Verb, gpu: Gpu) -> Iterator[None]:
         entered = time.perf_counter()
         wait_for(self.device)
         gpu.sleep(min(_LONGEST, _SLEEP * statistics.median(self.host_times[verb] or [0.0])))
@@ -164,15 +164,15 @@ class Stopwatch(StageObserver):
         began, cpu_began = time.perf_counter(), time.thread_time()
         yield
         self.host_times[verb].append(time.perf_counter() - began)
-        self._took(verb, device_seconds(), cpu_began)
+        self._note(verb, device_seconds(), cpu_began)
         self.inside += time.perf_counter() - entered
 
-    def _took(self, verb: Verb, seconds: float, cpu_began: float) -> None:
+    def _note(self, verb: Verb, seconds: float, cpu_began: float) -> None:
         self.times[verb].append(seconds)
         self.cpu_times[verb].append(time.thread_time() - cpu_began)
 
     @contextmanager
-    def _weighed(self, verb: Verb, gpu: Gpu) -> Iterator[None]:
+    def _weigh(self, verb: Verb, gpu: Gpu) -> Iterator[None]:
         gpu.forget_peak()
         with _BetweenKernels(gpu) as between:
             yield

@@ -25,7 +25,7 @@ def resolved(prepared: Prepared) -> Spec:
     planned = [device.name for device in prepared.placement.devices]
     hosts = dict.fromkeys(stage.device for stage in prepared.placement.stages)
 
-    def of_each(given: str | tuple[str, ...] | None) -> str | tuple[str, ...] | None:
+    def in_pipeline_order(given: str | tuple[str, ...] | None) -> str | tuple[str, ...] | None:
         """Return the values of single devices in the order in which the pipeline goes through these."""
         if device_count(spec.partition) != len(set(devices)):
             return None  # The run has another number of devices.
@@ -49,8 +49,8 @@ def resolved(prepared: Prepared) -> Spec:
             spec.partition,
             stages=tuple(program.nodes for program in prepared.programs),
             devices=devices,  # one for each stage, so that nothing is left to be spread
-            device_type=of_each(spec.partition.device_type),
-            memory=of_each(spec.partition.memory),
+            device_type=in_pipeline_order(spec.partition.device_type),
+            memory=in_pipeline_order(spec.partition.memory),
             profile=absolute(spec.partition.profile),
         ),
         init=attrs.evolve(spec.init, weights=absolute(spec.init.weights)),

@@ -162,7 +162,7 @@ class RunRecord:
         write_json(self.directory / SUMMARY, summary)
         return summary
 
-    def failed(self, error: Exception, trained: Mapping[str, Any]) -> RunFailed:
+    def record_as_failure(self, error: Exception, trained: Mapping[str, Any]) -> RunFailed:
         """Return an error of any kind as a failed run, and write it down."""
         kind = RunFailedByPlugin if isinstance(error, PluginError) else RunFailed
         failure = error if isinstance(error, RunFailed) else kind(problems_of(error))

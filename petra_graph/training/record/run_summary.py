@@ -96,7 +96,7 @@ def summarise(
     if history:
         made["changed"] = [attrs.asdict(one) for one in history]
     if spec.checkpoint.best is not None:
-        made["best"] = _best(run, spec)
+        made["best"] = _best_checkpoint(run, spec)
     if measured is not None:
         made["measured"] = {"from_micro_batch": resumed_from[-1] if resumed_from else 0, "processes": measured}
         if plan is not None:
@@ -122,7 +122,7 @@ def _figures(plan: Document, spec: Spec) -> Mapping[str, Any]:
     }
 
 
-def _best(run: Started, spec: Spec) -> dict[str, Any] | None:
+def _best_checkpoint(run: Started, spec: Spec) -> dict[str, Any] | None:
     """Return the best checkpoint's value of `checkpoint.best`, and its epoch; None: no evaluation has measured it."""
     cuts, metric = best_first(run.directory, spec.checkpoint, run.metrics), spec.checkpoint.best
     if not cuts or metric is None:
