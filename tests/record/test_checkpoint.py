@@ -269,12 +269,6 @@ def test_a_run_directory_that_is_removed_does_not_come_back(tmp_path):
     assert not (tmp_path / "run").exists()
 
 
-def test_all_files_have_the_permissions_that_the_user_gives(tmp_path):
-    write(tmp_path, 7)
-    modes = {path.name: path.stat().st_mode for path in folder_of(tmp_path, 7).iterdir()}
-    assert len(set(modes.values())) == 1, modes
-
-
 def test_a_full_disk_leaves_the_checkpoint_before(tmp_path):
     write(tmp_path, 7)
     with small_files(64), pytest.raises(RunFailed, match="cannot write"):

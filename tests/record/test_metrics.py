@@ -129,14 +129,6 @@ def test_closing_does_not_hide_the_first_cause(tmp_path):
         failed()
 
 
-def test_closing_twice_does_nothing(tmp_path):
-    logger, made = FakeLogger(), Metrics(tmp_path)
-    made.add("mine", logger)
-    made.close()
-    made.close()
-    assert logger.closed == 1
-
-
 def test_a_probes_metrics_are_read_as_they_are_written():
     assert probe_metric("reconstruction_error", 3) == "probe/reconstruction_error/stage-03"
     assert quantity_and_stage("probe/reconstruction_error/stage-03") == ("reconstruction_error", 3)
