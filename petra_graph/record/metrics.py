@@ -100,12 +100,12 @@ class Metrics:
                 "name": name,
                 "value": value if math.isfinite(value) else None,
             }
-            self._append((json.dumps(event) + "\n").encode())
+            self._append(event)
         for name, logger in self._loggers:
             _run(name, partial(logger.record, epoch=epoch, step=step, values=values))
 
-    def _append(self, line: bytes) -> None:
-        end = self._file.tell()
+    def _append(self, event: Mapping[str, Any]) -> None:
+        line, end = (json.dumps(event) + "\n").encode(), self._file.tell()
         try:
             if not os.fstat(self._file.fileno()).st_nlink:  # it would take all events, and nobody would see them
                 raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT))
