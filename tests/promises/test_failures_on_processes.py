@@ -225,12 +225,9 @@ def test_specifications_that_differ(shared_folder):
     assert not Path("runs").exists()
 
 
-def test_more_processes_than_stages(shared_folder, capsys):
+def test_more_processes_than_stages(shared_folder, capfd):
     assert main([*RUN, "--processes", "5"]) == 2
-    assert "5 processes cannot share 4 stages\n    help: start at most 4" in capsys.readouterr().err
-    with ranks(*[RUN] * 5, hosted=False) as running:
-        assert ended(running) == [2] * 5
-    assert sum("5 processes cannot share 4 stages" in one.said for one in running) == 1
+    assert capfd.readouterr().err.count("5 processes cannot share 4 stages\n    help: start at most 4") == 1
 
 
 def test_a_port_in_use(shared_folder):
