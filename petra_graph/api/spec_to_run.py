@@ -123,7 +123,7 @@ def train(
     from petra_graph.record.run_folders import is_sweep
     from petra_graph.report.progress import progress
     from petra_graph.spec.overrides import assignments
-    from petra_graph.training.checkpoints.resumption import directory_of as resumed
+    from petra_graph.training.checkpoints.resumption import directory_to_resume as resumed
     from petra_graph.training.training_run import run
 
     if (spec is None) == (resume is None):
@@ -168,7 +168,7 @@ def _train_on_processes(
 
     from petra_graph.errors import FailedOnAnotherProcess, Interrupted, RunFailed
     from petra_graph.spec.load_spec import dump_to_change
-    from petra_graph.training.processes.launched_processes import run_on_processes
+    from petra_graph.training.processes.launch_processes import run_on_processes
 
     with tempfile.TemporaryDirectory() as folder:
         if not isinstance(chosen, str):

@@ -106,9 +106,9 @@ def plan(
     if expand:
         from petra_graph.errors import printable
         from petra_graph.spec.load_spec import dump_to_change
-        from petra_graph.training.record.resolved_spec import expanded
+        from petra_graph.training.record.resolved_spec import expand_architecture
 
-        text = printable(dump_to_change(expanded(planner.checked)))
+        text = printable(dump_to_change(expand_architecture(planner.checked)))
     elif compare or scale is not None:
         from petra_graph.planning import compare_plans as comparisons
 

@@ -142,7 +142,7 @@ def run(
     if dry_run:
         _print_outline(spec, overrides, processes, plan, as_json=as_json)
     elif processes > 1:
-        from petra_graph.training.processes.launched_processes import run_on_processes
+        from petra_graph.training.processes.launch_processes import run_on_processes
 
         flags = ["--json"] * as_json
         run_on_processes(
@@ -154,9 +154,9 @@ def run(
 
 def _find_resumed(resume: str, overrides: Sequence[str]) -> Path:
     """Return the run or sweep to continue, and name an unfinished one that `latest` passes over."""
-    from petra_graph.training.checkpoints.resumption import directory_of
+    from petra_graph.training.checkpoints.resumption import directory_to_resume
 
-    directory = directory_of(resume, overrides)
+    directory = directory_to_resume(resume, overrides)
     if resume == LATEST and (other := left_unfinished(directory)):
         echo(
             f"{directory} is done; to continue {other.name}: petra-graph run --resume {shlex.quote(str(other))}",
@@ -178,13 +178,13 @@ def _trial_keys(resume: str | None, overfit: int | None, *, fast_dev_run: bool) 
 
 def _print_outline(spec: str, overrides: Sequence[str], processes: int, plan: str | None, *, as_json: bool) -> None:
     from petra_graph.training.graph_pass_notes import graph_pass_notes
-    from petra_graph.training.prepared_run import advice, outline, prepare
-    from petra_graph.training.record.run_record import known
+    from petra_graph.training.prepared_run import outline, prepare
+    from petra_graph.training.record.plan_and_warnings import start_warnings
 
     prepared = prepare(spec, overrides, processes, saved=_read_plan(plan))
     figures = outline(prepared)
     notes = [*prepared.notes, *graph_pass_notes(prepared)]
-    warnings = [*known(prepared, processes), *advice(prepared)]
+    warnings = list(start_warnings(prepared, processes))
     if as_json:
         print_json({**figures, "notes": notes, "warnings": warnings})
         return

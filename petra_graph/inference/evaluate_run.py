@@ -18,10 +18,10 @@ from petra_graph.kinds.loss import Loss, mean_loss, target_count, target_weight
 from petra_graph.kinds.tensor_trees import Tree, main, mapped
 from petra_graph.report.metric_text import NO_SCALES, Scales, numbers
 from petra_graph.spec.overrides import parse_override
-from petra_graph.training.data.micro_batches import Loaders, MicroBatches, spread_part
-from petra_graph.training.loop.meters import Meters
-from petra_graph.training.loop.metrics_of_evaluation import MetricsOfEvaluation, defined
-from petra_graph.training.record.digests import changed, split_of, written
+from petra_graph.training.data.loader_processes import Loaders
+from petra_graph.training.data.micro_batches import MicroBatches, spread_rows
+from petra_graph.training.loop.meters import Meters, MetricsOfEvaluation, split_undefined
+from petra_graph.training.record.digests import digest_split, list_changes, read_digests
 from petra_graph.units import noun
 
 
@@ -76,7 +76,8 @@ def evaluate(run: SavedRun, *, which: str | None = None, split: str = "test", de
     limit = spec.run.evaluation_batches if ("run", "evaluation_batches") in changed_keys else None
     loaders = Loaders(spec.data.workers, (whole,)) if spec.data.workers else None
     batches = MicroBatches(
-        split=spread_part(whole, limit, spec.data.test_batch),
+        split=whole,
+        rows=spread_rows(len(whole), None if limit is None else limit * spec.data.test_batch),
         batch=spec.data.test_batch,
         seed=spec.run.seed,
         epoch=0,
@@ -97,7 +98,7 @@ def evaluate(run: SavedRun, *, which: str | None = None, split: str = "test", de
     meters.expect_targets(f"{split} data")
 
     means = meters.means()
-    values, others = defined(metrics.values(means))
+    values, others = split_undefined(metrics.values(means))
     own = not any(keys[0] == "data" for keys in changed_keys)
     return Evaluation(
         samples=meters.samples,
@@ -106,7 +107,7 @@ def evaluate(run: SavedRun, *, which: str | None = None, split: str = "test", de
         weights=source,
         split=split,
         undefined=others,
-        changed=[*run.changed, *(changed(written(run.directory), split_of(whole)) if own else ())],
+        changed=[*run.changed, *(list_changes(read_digests(run.directory), digest_split(whole)) if own else ())],
     )
 
 

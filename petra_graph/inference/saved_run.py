@@ -28,8 +28,8 @@ from petra_graph.record.run_folders import LATEST, find_run, no_run
 from petra_graph.record.weights import WEIGHTS, UnreadableWeights, open_weights
 from petra_graph.spec.model import Spec
 from petra_graph.spec.overrides import parse_override
-from petra_graph.training.checkpoints.best_checkpoint import best
-from petra_graph.training.record.digests import changed, code_of, written
+from petra_graph.training.checkpoints.cut_plan import best_first
+from petra_graph.training.record.digests import digest_code, list_changes, read_digests
 
 BEST = "best"
 
@@ -74,7 +74,7 @@ class SavedRun:
             network=network,
             facts=stored or checked.facts,
             overrides=overrides,
-            changed=changed(written(directory), code_of(network)),
+            changed=list_changes(read_digests(directory), digest_code(network)),
         )
 
     @property
@@ -133,7 +133,7 @@ class SavedRun:
         if which in {None, LATEST}:
             return found
         if which == BEST and self.spec.checkpoint.best is not None:
-            return best(self.directory, self.spec.checkpoint, self.network.scales)
+            return best_first(self.directory, self.spec.checkpoint, self.network.scales)
         path = Path(which).expanduser().resolve()
         return [at for at in found if str(at) == which or checkpoint.folder_of(self.directory, at).resolve() == path]
 

@@ -1,4 +1,4 @@
-"""Checkpoints as folders of a run's directory: whole, or not there.
+"""Checkpoints as folders of a run's directory: whole, or not there; `write_checkpoint` writes them.
 
     RUN/metrics.jsonl, resolved.toml         without which no run can be resumed; synced before a manifest refers to them
     RUN/checkpoints/000000001500/            the cut before forward 1500 (`program.cut`)
@@ -6,8 +6,7 @@
         stage-003.replica-1.safetensors      the same of another replica
         manifest.json                        position, versions, each file's size and digest, and its own; written last
 
-A folder is written under another name, each file with its own process's `fsync`, and renamed when its manifest is on the disk.
-Nothing in it is pickled. A reader checks the format, the versions, and every file's digest before it loads anything, so a file
+Nothing in them is pickled. A reader checks the format, the versions, and every file's digest before it loads anything, so a file
 that is damaged, missing, or of another moment is found.
 """
 
@@ -15,17 +14,15 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
-import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from attrs import asdict, frozen
+from attrs import frozen
 from safetensors import SafetensorError, safe_open
 
-from petra_graph.errors import RunFailed, SpecError, cannot_write
+from petra_graph.errors import RunFailed, SpecError
 from petra_graph.record.metrics import METRICS, read_events
 from petra_graph.record.run_directory import locked, sha256_of
 from petra_graph.spec.regular_file import read_regular
@@ -36,10 +33,10 @@ if TYPE_CHECKING:
 FORMAT = 3
 FOLDER = "checkpoints"
 _DIGITS = 12
-_MANIFEST = "manifest.json"
-_FACTS = "petra-graph"
-_DIGEST = "sha256"
-_WRITING, _REMOVING = ".writing", ".removing"
+MANIFEST = "manifest.json"
+FACTS = "petra-graph"
+DIGEST = "sha256"
+WRITING = ".writing"
 
 
 class Damaged(Exception):
@@ -91,88 +88,13 @@ def folder_of(directory: Path, at: int) -> Path:
     return directory / FOLDER / f"{at:0{_DIGITS}d}"
 
 
-def stage_file_name(stage: int, replica: int) -> str:
-    return f"stage-{stage:03d}{f'.replica-{replica}' * bool(replica)}.safetensors"
-
-
-def write_stage(
-    directory: Path, *, at: int, stage: int, replica: int, tensors: Mapping[str, Tensor], facts: Mapping[str, Any]
-) -> StageFile:
-    """Write a stage's file of a checkpoint that is not complete yet.
-
-    Raises:
-        RunFailed: the disk refuses.
-    """
-    from petra_graph.record.weights import save_weights  # Reports list a run's checkpoints without torch.
-
-    folder = _unfinished(directory, at)
-    name = stage_file_name(stage, replica)
-    path = folder / name
-    try:
-        for made in (folder.parent, folder):  # and not the run's directory, should it have been removed meanwhile
-            made.mkdir(exist_ok=True)
-        save_weights(path, tensors, {_FACTS: json.dumps({**facts, "at": at})})
-        _sync(path)
-        size, digest = path.stat().st_size, sha256_of(path)
-        return StageFile(name=name, stage=stage, replica=replica, bytes=size, sha256=digest, finite=_finite(tensors))
-    except OSError as error:
-        raise cannot_write(path, error) from error
-
-
-def finish(directory: Path, manifest: Manifest) -> None:
-    """Write the manifest, and give the checkpoint its name; the files of the run that it needs are on the disk before.
-
-    Raises:
-        RunFailed: the disk refuses, or a file is missing.
-    """
-    folder, named = _unfinished(directory, manifest.at), folder_of(directory, manifest.at)
-    path = folder / _MANIFEST
-    try:
-        for needed in (directory / METRICS, directory / "resolved.toml"):
-            if needed.exists():
-                _sync(needed)
-        _sync(directory)
-        values = asdict(manifest)
-        path.write_text(json.dumps({**values, _DIGEST: _digest_of(values)}, indent=2) + "\n", encoding="utf-8")
-        _sync(path)
-        _sync(folder)
-        old = named.with_name(f".{named.name}{_REMOVING}")
-        if named.exists():  # A kill between the two renames leaves the new one for `repaired`.
-            shutil.rmtree(old, ignore_errors=True)
-            named.rename(old)
-        folder.rename(named)
-        _sync(named.parent)
-        shutil.rmtree(old, ignore_errors=True)
-    except OSError as error:
-        raise cannot_write(path, error) from error
-
-
-def discard(directory: Path, at: int) -> None:
-    """Remove the files of a checkpoint that will not be completed."""
-    shutil.rmtree(_unfinished(directory, at), ignore_errors=True)
-
-
-def missing_file(directory: Path, at: int, file: StageFile) -> bool:
-    """Whether a file that a process has written cannot be seen here: its folder is not shared."""
-    path = _unfinished(directory, at) / file.name
-    return not path.is_file() or path.stat().st_size != file.bytes
-
-
-def keep_only(directory: Path, kept: Sequence[int]) -> None:
-    """Remove all other checkpoints; what cannot be removed stays."""
-    for at in numbers(directory):
-        if at not in kept:
-            with suppress(OSError):
-                _remove(folder_of(directory, at))
-
-
-def repaired(directory: Path) -> list[int]:
+def repair(directory: Path) -> list[int]:
     """Return the cuts of a run's complete checkpoints, the latest first, once those have their names that a kill kept from them.
 
     A folder whose manifest is whole is complete. Nothing is repaired while a process writes the run.
     """
     unfinished = [
-        (folder, folder.name[1:].removesuffix(_WRITING)) for folder in (directory / FOLDER).glob(f".*{_WRITING}")
+        (folder, folder.name[1:].removesuffix(WRITING)) for folder in (directory / FOLDER).glob(f".*{WRITING}")
     ]
     with suppress(RunFailed, OSError), locked(directory) if unfinished else nullcontext():
         for folder, at in unfinished:
@@ -181,16 +103,6 @@ def repaired(directory: Path) -> list[int]:
                     _manifest_in(folder, int(at))
                     folder.rename(folder.parent / at)
     return numbers(directory)
-
-
-def drop_behind(directory: Path, at: int) -> None:
-    """Remove the checkpoints behind that before forward `at`, from which the run is resumed, and half-written ones.
-
-    They are damaged, or of a future that the run may not take: its events end here.
-    """
-    keep_only(directory, [number for number in numbers(directory) if number <= at])
-    for folder in (directory / FOLDER).glob(".*"):
-        shutil.rmtree(folder, ignore_errors=True)
 
 
 def numbers(directory: Path) -> list[int]:
@@ -209,22 +121,20 @@ def read_manifest(directory: Path, at: int) -> Manifest:
 
 
 def _manifest_in(folder: Path, at: int) -> Manifest:
-    path = folder / _MANIFEST
+    path = folder / MANIFEST
     try:
         values = json.loads(read_regular(path).decode())
         if isinstance(values, dict) and values.get("format") != FORMAT:
             raise Damaged(f"its format is {values.get('format')!r}, and this petra-graph reads format {FORMAT}")
-        if values.pop(_DIGEST) != _digest_of(values):
-            raise Damaged(f"{_MANIFEST} is damaged: its digest is not its own")
+        if values.pop(DIGEST) != digest_of(values):
+            raise Damaged(f"{MANIFEST} is damaged: its digest is not its own")
         manifest = Manifest(**{**values, "files": [StageFile(**file) for file in values["files"]]})
     except OSError as error:
-        raise Damaged(f"{_MANIFEST} cannot be read: {error.strerror or error}") from None
+        raise Damaged(f"{MANIFEST} cannot be read: {error.strerror or error}") from None
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
-        raise Damaged(f"{_MANIFEST} is damaged: {type(error).__name__}: {error}") from None
+        raise Damaged(f"{MANIFEST} is damaged: {type(error).__name__}: {error}") from None
     if manifest.at != at:
-        raise Damaged(f"{_MANIFEST} is of forward {manifest.at}")
-    if others := [file.name for file in manifest.files if file.name != stage_file_name(file.stage, file.replica)]:
-        raise Damaged(f"{_MANIFEST} is damaged: it names a file {others[0]!r}")
+        raise Damaged(f"{MANIFEST} is of forward {manifest.at}")
     return manifest
 
 
@@ -242,7 +152,7 @@ def verify(directory: Path, manifest: Manifest) -> None:
                 raise Damaged(f"{file.name} has {size} bytes, and {file.bytes} were written")
             if sha256_of(path) != file.sha256:
                 raise Damaged(f"{file.name} is damaged, or of another moment: its digest is not the manifest's")
-            with _opened(directory, manifest.at, file):
+            with _open_stage(directory, manifest.at, file):
                 pass
         except OSError as error:
             raise Damaged(f"{file.name} cannot be read: {error.strerror or error}") from None
@@ -272,16 +182,16 @@ def read_stage(directory: Path, at: int, file: StageFile) -> tuple[dict[str, Ten
     Raises:
         Damaged: the file is not a stage's of this checkpoint.
     """
-    with _opened(directory, at, file) as (opened, facts):
+    with _open_stage(directory, at, file) as (opened, facts):
         return {name: opened.get_tensor(name) for name in opened.keys()}, facts  # noqa: SIM118  it is not a mapping
 
 
 @contextmanager
-def _opened(directory: Path, at: int, file: StageFile) -> Iterator[tuple[Any, dict[str, Any]]]:
+def _open_stage(directory: Path, at: int, file: StageFile) -> Iterator[tuple[Any, dict[str, Any]]]:
     """Open a stage's file, and read its facts."""
     try:
         with safe_open(folder_of(directory, at) / file.name, framework="pt") as opened:
-            facts = json.loads((opened.metadata() or {}).get(_FACTS, "{}"))
+            facts = json.loads((opened.metadata() or {}).get(FACTS, "{}"))
             if facts.get("at") != at or facts.get("index") != file.stage:
                 raise Damaged(f"{file.name} is of stage {facts.get('index')} before forward {facts.get('at')}")
             yield opened, facts
@@ -311,33 +221,6 @@ def read_weights(directory: Path, at: int) -> dict[str, Tensor]:
     return weights
 
 
-def _unfinished(directory: Path, at: int) -> Path:
-    named = folder_of(directory, at)
-    return named.with_name(f".{named.name}{_WRITING}")
-
-
-def _remove(folder: Path) -> None:
-    """Remove a checkpoint; at no time is a part of it to be seen."""
-    removed = folder.with_name(f".{folder.name}{_REMOVING}")
-    shutil.rmtree(removed, ignore_errors=True)
-    folder.rename(removed)
-    shutil.rmtree(removed, ignore_errors=True)
-
-
-def _digest_of(values: Mapping[str, Any]) -> str:
+def digest_of(values: Mapping[str, Any]) -> str:
     """Return the digest of a manifest's values, which JSON's readers and writers keep."""
     return hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()
-
-
-def _finite(tensors: Mapping[str, Tensor]) -> bool:
-    trained = (tensor for name, tensor in tensors.items() if name.startswith(("parameters/", "optimizer/")))
-    return all(bool(tensor.isfinite().all()) for tensor in trained if tensor.is_floating_point())
-
-
-def _sync(path: Path) -> None:
-    """Have the system write a file or a folder to the disk now."""
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

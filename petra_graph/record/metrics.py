@@ -48,46 +48,6 @@ _SHOWN, _LONGEST = 60, 2**16
 _PROBE_METRIC = re.compile(r"probe/(?P<quantity>\w+)/stage-(?P<stage>\d+)")
 
 
-class JsonLines:
-    """Events as lines of `metrics.jsonl`; values that are not finite become null."""
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        self._file = path.open("ab", buffering=0)
-
-    @property
-    def bytes(self) -> int:
-        return self._file.seek(0, os.SEEK_END)
-
-    def record(self, *, epoch: int, step: int, name: str, value: float) -> None:
-        """Append one event.
-
-        Raises:
-            RunFailed: the disk refuses; no part of the event is in the file.
-        """
-        event = {
-            "time": round(time.time(), 3),
-            "epoch": epoch,
-            "step": step,
-            "name": name,
-            "value": value if math.isfinite(value) else None,
-        }
-        line = (json.dumps(event) + "\n").encode()
-        end = self._file.tell()
-        try:
-            if not os.fstat(self._file.fileno()).st_nlink:  # it would take all events, and nobody would see them
-                raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT))
-            while line:  # the system may take a part
-                line = line[self._file.write(line) :]
-        except OSError as error:
-            with suppress(OSError):
-                self._file.truncate(end)
-            raise cannot_write(self._path, error) from error
-
-    def close(self) -> None:
-        self._file.close()
-
-
 @frozen(kw_only=True)
 class Position:
     """The end of a run's events at some moment."""
@@ -111,10 +71,10 @@ class Metrics:
             RunFailed: the disk refuses.
         """
         self.directory = directory
-        path = directory / METRICS
+        self._path = directory / METRICS
         if since is not None:
-            _cut_back(path, since)
-        self._lines = JsonLines(path)
+            _cut_back(self._path, since)
+        self._file = self._path.open("ab", buffering=0)
         self._loggers: list[tuple[str, Logger]] = []
 
     def add(self, name: str, logger: Logger) -> None:
@@ -123,19 +83,38 @@ class Metrics:
 
     @property
     def bytes(self) -> int:
-        return self._lines.bytes
+        return self._file.seek(0, os.SEEK_END)
 
     def record(self, *, epoch: int, step: int, values: Mapping[str, float]) -> None:
-        """Record values by name, such as "train/loss".
+        """Record values by name, such as "train/loss"; those that are not finite become null in the file.
 
         Raises:
-            RunFailed: the disk refuses, or a logger fails.
+            RunFailed: the disk refuses, and no part of an event is in the file; or a logger fails.
         """
         values = {name: float(value) for name, value in values.items()}
         for name, value in values.items():
-            self._lines.record(epoch=epoch, step=step, name=name, value=value)
+            event = {
+                "time": round(time.time(), 3),
+                "epoch": epoch,
+                "step": step,
+                "name": name,
+                "value": value if math.isfinite(value) else None,
+            }
+            self._append(event)
         for name, logger in self._loggers:
             _run(name, partial(logger.record, epoch=epoch, step=step, values=values))
+
+    def _append(self, event: Mapping[str, Any]) -> None:
+        line, end = (json.dumps(event) + "\n").encode(), self._file.tell()
+        try:
+            if not os.fstat(self._file.fileno()).st_nlink:  # it would take all events, and nobody would see them
+                raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT))
+            while line:  # the system may take a part
+                line = line[self._file.write(line) :]
+        except OSError as error:
+            with suppress(OSError):
+                self._file.truncate(end)
+            raise cannot_write(self._path, error) from error
 
     def close(self) -> None:
         """Close the file and the loggers; a second time does nothing.
@@ -147,7 +126,7 @@ class Metrics:
         with ExitStack() as closing:
             for name, logger in loggers:
                 closing.callback(_run, name, logger.close)
-            closing.callback(self._lines.close)
+            closing.callback(self._file.close)
 
     def __enter__(self) -> Self:
         return self

@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import tomllib
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from datetime import datetime
 from functools import cached_property
 from pathlib import Path
@@ -223,6 +224,16 @@ def read_json(path: Path, kind: type, shape: Any = None) -> Any | None:
     if shape is not None and (found := next(faults(value, shape, "the file"), None)):
         raise _damaged(path, ValueError(found))
     return value
+
+
+def plugin_packages(spec: object) -> Mapping[str, str]:
+    """Return the packages of the plugins of a run, by "blocks/NAME", if `spec` is its resolved specification; {} of any other one."""
+    if isinstance(spec, str) and Path(spec).name == "resolved.toml":
+        with suppress(SpecError):
+            written = (read_json(Path(spec).parent / "env.json", dict) or {}).get("plugins")
+            if isinstance(written, dict):
+                return {name: package for name, package in written.items() if isinstance(package, str)}
+    return {}
 
 
 def _damaged(path: Path, error: Exception) -> SpecError:

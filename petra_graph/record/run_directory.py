@@ -1,17 +1,6 @@
-"""A run's directory: one for each run, never shared, never half-written.
+"""A run's directory, runs/20260131T120000Z-NAME-3f9a1c: one for each run, never shared, no file of it half-written.
 
-runs/20260131T120000Z-NAME-3f9a1c/
-    spec.toml          as given
-    resolved.toml      with every default and choice written out; running it repeats the run, unless it has a history
-    env.json           versions, devices, command line
-    digests.json       of the code and the data
-    history.json       what was changed at which resume
-    metrics.jsonl      one event a line
-    metrics.json       of each listed metric, which values are better and whether they are shares
-    plan.json          the plan of what ran, if there is one: it was given, or costs have decided the placement
-    timeline.json      some ticks of its simulated timeline, once the pipeline is full
-    summary.json       how it ended, written last
-    weights.safetensors
+Its files are listed in petra_graph/README.md; the summary is written last.
 """
 
 from __future__ import annotations

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import json
 import re
-import stat
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 
-from petra_graph.errors import Problem, SpecError
-from petra_graph.record.checkpoint import repaired
+from petra_graph.errors import SpecError
+from petra_graph.record.checkpoint import repair
 from petra_graph.spec.regular_file import read_regular
 
 LATEST = "latest"
@@ -19,8 +18,6 @@ RUNS = "runs"
 SWEEP = "sweep.json"
 """The file of a sweep, in a folder whose folders hold a run each."""
 _STAMP = re.compile(r"(\d{8}T\d{6}Z)-.+")
-_APPENDED = {".jsonl", ".csv"}
-_OWN_FILE = "the run would write there: put a copy of the file in its place, or remove it"
 _FILES = ("resolved.toml", "metrics.jsonl", "summary.json", "plan.json")
 
 
@@ -59,24 +56,11 @@ def run_to_resume(name: str, parent: Path) -> Path:
         return directory
     if not directory.is_dir():
         raise no_run(name)
-    if not repaired(directory):
+    if not repair(directory):
         raise SpecError(
             f"{name} has no checkpoint", "runs write them where [checkpoint] has `every`, and when they are interrupted"
         )
-    _refuse_other_files(directory)
     return directory
-
-
-def _refuse_other_files(directory: Path) -> None:
-    """Refuse to continue a run if what it would write, remove or append to is a folder, a pipe, or a file that other folders have as well."""
-    files = [path for path in directory.iterdir() if path.suffix in {".toml", ".json", ".jsonl", ".txt", ".csv"}]
-    wrong = [path for path in files if not stat.S_ISREG(path.lstat().st_mode)]
-    shared = [path for path in files if path.suffix in _APPENDED and path.lstat().st_nlink > 1]
-    problems = [
-        Problem(message=f"{path} is not a file of its own", hint=_OWN_FILE) for path in sorted({*wrong, *shared})
-    ]
-    if problems:
-        raise SpecError(problems)
 
 
 def left_unfinished(chosen: Path) -> Path | None:
@@ -131,7 +115,7 @@ def _runs_of(path: Path) -> list[Path]:
 
 
 def _resumable(parent: Path) -> list[Path]:
-    return [path for path in parent.glob("*") if path.is_dir() and (is_sweep(path) or repaired(path))]
+    return [path for path in parent.glob("*") if path.is_dir() and (is_sweep(path) or repair(path))]
 
 
 def _is_done(path: Path) -> bool:

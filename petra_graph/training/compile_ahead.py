@@ -7,6 +7,7 @@ run and for other processes; what an interruption leaves half written there is n
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Sequence
 
 import torch
@@ -28,6 +29,7 @@ from petra_graph.training.start_reporter import StartReporter
 from petra_graph.units import listed, noun, one_line
 
 _WHOLE = "write it so that torch.compile(fullgraph=True) takes it, or leave out run.compile"
+_PATH = ("run", "compile")
 _IN_FLIGHT = 2
 """The second backward follows an update, so it uses older parameters where a stage stores them."""
 
@@ -41,43 +43,31 @@ def compile_ahead(prepared: Prepared, programs: Sequence[StageProgram], reporter
     Raises:
         SpecError: what is needed for it is not here, or nodes cannot be compiled: all of them, at `run.compile`.
     """
+    from torch._dynamo.exc import TorchDynamoException
+
     problems = ProblemCollector(loaded=prepared.checked.loaded)
     on_cpu = any(program.device == "cpu" for program in programs)
     if on_cpu and (missing := cpp_compiler.lacking()):
-        problems.add([_problem(f"{missing} is not here", f"{cpp_compiler.REMEDY}; or leave out run.compile")])
+        hint = f"{cpp_compiler.REMEDY}; or leave out run.compile"
+        problems.add([Problem(message=f"{missing} is not here", hint=hint, path=_PATH)])
         problems.raise_any()
     # Read here, since a run may not get as far as ending processes that load data.
     first = next(iter(evolve(prepared.opened.epoch(0), loaders=None)), None)
-    refused: dict[tuple[str, str], list[str]] = {}
+    refused: defaultdict[tuple[str, str], list[str]] = defaultdict(list)
+    """Nodes that cannot be compiled, by why and what to do."""
     for program in programs:
         with reporter.step(f"compiling stage {program.index} of {len(prepared.programs)}"):
-            found = _fault(prepared, program, first)
-        if found is not None:
-            nodes, *why = found
-            refused.setdefault((why[0], why[1]), []).extend(nodes)
+            try:
+                _train(prepared, program, first)
+            except DrawsRandomNumbers as error:
+                refused[error.why, error.remedy].append(error.node)
+            except TorchDynamoException as error:
+                refused[one_line(str(error).strip().partition("\n\n")[0]), _WHOLE].extend(program.nodes)
     for (fault, hint), nodes in refused.items():
         names = listed(f'"{name}"' for name in nodes)
-        problems.add([_problem(f"{noun(len(nodes), 'node')} {names} cannot be compiled: {fault}", hint)])
+        message = f"{noun(len(nodes), 'node')} {names} cannot be compiled: {fault}"
+        problems.add([Problem(message=message, hint=hint, path=_PATH)])
     problems.raise_any()
-
-
-def _problem(message: str, hint: str) -> Problem:
-    return Problem(message=message, hint=hint, path=("run", "compile"))
-
-
-def _fault(
-    prepared: Prepared, program: StageProgram, first: MicroBatch | None
-) -> tuple[Sequence[str], str, str] | None:
-    """Return nodes of a stage that cannot be compiled, why, and what to do; None: they are compiled."""
-    from torch._dynamo.exc import TorchDynamoException
-
-    try:
-        _train(prepared, program, first)
-    except DrawsRandomNumbers as error:
-        return (error.node,), error.why, error.remedy
-    except TorchDynamoException as error:
-        return program.nodes, one_line(str(error).strip().partition("\n\n")[0]), _WHOLE
-    return None
 
 
 def _train(prepared: Prepared, program: StageProgram, first: MicroBatch | None) -> None:

@@ -26,8 +26,8 @@ from petra_graph.kinds.loss import Loss
 from petra_graph.kinds.tensor_trees import Tree, main
 from petra_graph.measure.initial_blocks import initial_block
 from petra_graph.planning.network.measure_network import MeasuredNetwork
-from petra_graph.training.data.opened_data import OpenedData
-from petra_graph.training.loop.metrics_of_evaluation import MetricsOfEvaluation
+from petra_graph.training.data.micro_batches import OpenedData
+from petra_graph.training.loop.meters import MetricsOfEvaluation
 from petra_graph.training.streams_of_samples import streams_of_samples
 
 _SAMPLES = 2

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import closing
 from functools import cached_property
 from typing import Any
 
@@ -44,10 +43,10 @@ from petra_graph.registry.joints import joint
 from petra_graph.spec.load_spec import Given
 from petra_graph.spec.model import Spec
 from petra_graph.training.before_run import try_before_run
-from petra_graph.training.checkpoints.initial_weights import InitialWeights, initial_weights
-from petra_graph.training.data.opened_data import OpenedData, open_data
+from petra_graph.training.data.micro_batches import OpenedData, open_data
+from petra_graph.training.initial_weights import InitialWeights, initial_weights
 from petra_graph.training.loop.callbacks import NamedCallback, build_callbacks
-from petra_graph.training.record.digests import Digests, code_of, split_of
+from petra_graph.training.record.digests import Digests, digest_code, digest_split
 from petra_graph.training.run_probe import RunProbe
 from petra_graph.training.stage_assembly import Training, executors
 from petra_graph.training.start_reporter import StartReporter
@@ -92,7 +91,7 @@ class Prepared:
     def digests(self) -> Digests:
         """Those of the code and of the data."""
         data = self.opened.data
-        return {**code_of(self.checked), **split_of(data.train), **split_of(data.test)}
+        return {**digest_code(self.checked), **digest_split(data.train), **digest_split(data.test)}
 
     @property
     def loss(self) -> str:
@@ -160,10 +159,10 @@ def prepare(
         SpecError, PluginError: all problems, located; PluginError where only plugins are at fault.
         NoFeasiblePlan: no placement keeps the devices' memory limits.
     """
-    with closing(reporter or StartReporter()) as says:
-        with says.step("checking the specification and its plugins"):
-            checked = check_spec(given, overrides, import_local=True, folders=resumed_in or ())
-        return prepare_checked(checked, says, processes, saved, begins=resumed_in is None)
+    reporter = reporter or StartReporter()
+    with reporter.step("checking the specification and its plugins"):
+        checked = check_spec(given, overrides, import_local=True, folders=resumed_in or ())
+    return prepare_checked(checked, reporter, processes, saved, begins=resumed_in is None)
 
 
 def prepare_checked(

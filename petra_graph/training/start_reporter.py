@@ -1,17 +1,18 @@
-"""What a start is busy with, said where one step of it takes long, with the line of code that runs.
+"""What a start is busy with, printed if a step of it takes long, with the line of code that runs.
 
 A start runs code of other packages that no one has run in this network before: declarations, a data set's files, shapes, the
-self-check. Where that hangs, a thread says so; in a run of several processes the watchdog fails the run after `run.watchdog`
-where the self-check does, as it does for an operation of a stage.
+self-check. If that hangs, a thread says so; in a run of several processes the watchdog fails the run after `run.watchdog`
+if the self-check hangs, as it does for an operation of a stage.
 """
 
 from __future__ import annotations
 
 import sys
-import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
+from itertools import chain, repeat
+from threading import Event, Thread, get_ident
 from types import FrameType
 
 from petra_graph.errors import printable
@@ -19,32 +20,23 @@ from petra_graph.kinds.author_code import is_author_code
 from petra_graph.runtime.control.failure import StartStatus
 from petra_graph.runtime.control.watchdog import Watchdog
 
-_SAID_SECONDS = (5.0, 30.0)
-"""The seconds after which a step is said, and said again; afterwards it is said every `_AGAIN_SECONDS`."""
-_AGAIN_SECONDS = 60.0
-_LOOK_SECONDS = 0.25
-_OF_STEP = 3
-"""The number of calls from the function with the `with` statement to the step itself."""
+_SECONDS, _AGAIN_SECONDS = (5.0, 25.0), 60.0
+"""From the beginning of a step until it is printed, then until it is printed again, and between all further lines."""
 
 
 class StartReporter:
-    """Says which step of a start takes long.
+    """Prints which step of a start takes long.
 
     Args:
-        prefix: of what is said, such as the process's rank.
-        watchdog: of this process, where the run has several.
+        prefix: of each line, such as the process's rank.
+        watchdog: of this process, if the run has several.
         say: called with each line.
     """
 
     def __init__(
         self, prefix: str = "", watchdog: Watchdog | None = None, say: Callable[[str], None] | None = None
     ) -> None:
-        self._prefix = prefix
-        self._watchdog = watchdog
-        self._say = say or _to_stderr
-        self._step: StartStatus | None = None
-        self._closing = threading.Event()
-        self._thread: threading.Thread | None = None
+        self._prefix, self._watchdog, self._say = prefix, watchdog, say or _print
 
     @contextmanager
     def step(self, text: str, limit_seconds: float = float("inf"), *, ours: bool = False) -> Iterator[None]:
@@ -55,70 +47,39 @@ class StartReporter:
             limit_seconds: after which a watchdog fails the run.
             ours: whether the step runs this package's code: which line of a library it is at helps nobody.
         """
-        thread = threading.get_ident()
-        outside = _depth(sys._getframe()) - _OF_STEP  # noqa: SLF001  the calls around that of the context
+        thread, outside = get_ident(), sys._getframe(2).f_back  # noqa: SLF001  the caller of the function with the `with` statement
         status = StartStatus(text, time.monotonic(), limit_seconds, lambda: "" if ours else where(thread, outside))
-        self._show(status)
-        if self._thread is None:
-            self._thread = threading.Thread(target=self._look, name="start reporter", daemon=True)
-            self._thread.start()
+        ended = Event()
+        reporter = Thread(target=self._report, args=(status, ended), name="start reporter", daemon=True)
+        reporter.start()
+        if self._watchdog is not None:
+            self._watchdog.start = status
         try:
             yield
         finally:
-            self._show(None)
+            if self._watchdog is not None:
+                self._watchdog.start = None
+            ended.set()
+            reporter.join()
 
-    def close(self) -> None:
-        self._closing.set()
-        if self._thread is not None:
-            self._thread.join()
-            self._thread = None
-
-    def _show(self, status: StartStatus | None) -> None:
-        self._step = status
-        if self._watchdog is not None:
-            self._watchdog.start = status
-
-    def _look(self) -> None:
-        said: tuple[StartStatus | None, float] = (None, 0.0)
-        while not self._closing.wait(_LOOK_SECONDS):
-            step = self._step
-            if step is None:
-                continue
-            if step is not said[0]:
-                said = (step, _SAID_SECONDS[0])
-            seconds = time.monotonic() - step.since
-            if seconds >= said[1]:
-                at = step.where()
-                self._say(printable(f"{self._prefix}still {step.step} ({seconds:.0f} s){f', at {at}' if at else ''}"))
-                later = (again for again in _SAID_SECONDS if again > seconds)
-                said = (step, next(later, seconds + _AGAIN_SECONDS))
+    def _report(self, status: StartStatus, ended: Event) -> None:
+        for seconds in chain(_SECONDS, repeat(_AGAIN_SECONDS)):
+            if ended.wait(seconds):
+                return
+            at, took = status.where(), time.monotonic() - status.since
+            self._say(printable(f"{self._prefix}still {status.step} ({took:.0f} s){f', at {at}' if at else ''}"))
 
 
-def _depth(frame: FrameType | None) -> int:
-    depth = 0
-    while frame is not None:
-        depth, frame = depth + 1, frame.f_back
-    return depth
+def where(thread: int, outside: FrameType | None = None) -> str:
+    """Return the file and line where a thread is in an author's code, within the calls that `outside` has made; "" if it is in none."""
+    frame: FrameType | None = sys._current_frames().get(thread)  # noqa: SLF001  the documented way to see another thread's
+    while frame is not None and frame is not outside:
+        if is_author_code(frame.f_code.co_filename):
+            return f"{frame.f_code.co_filename}:{frame.f_lineno}"
+        frame = frame.f_back
+    return ""
 
 
-def _to_stderr(text: str) -> None:
+def _print(text: str) -> None:
     sys.stderr.write(f"{text}\n")
     sys.stderr.flush()
-
-
-def where(thread: int, outside: int = 0) -> str:
-    """Return the file and line where a thread is, in an author's code; "" where it is not in any.
-
-    Args:
-        thread: its identifier.
-        outside: how many of its outermost calls do not count.
-    """
-    frame: FrameType | None = sys._current_frames().get(thread)  # noqa: SLF001  the documented way to see another thread's
-    with suppress(AttributeError):  # the thread runs on, and a frame that it has left may be another object by now
-        for _ in range(_depth(frame) - outside):
-            assert frame is not None
-            file = frame.f_code.co_filename
-            if is_author_code(file):
-                return f"{file}:{frame.f_lineno}"
-            frame = frame.f_back
-    return ""

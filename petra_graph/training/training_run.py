@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Sequence
-from contextlib import ExitStack, closing, nullcontext
+from contextlib import ExitStack, nullcontext
 from pathlib import Path
 
 from attrs import evolve, frozen
@@ -27,16 +27,15 @@ from petra_graph.training.checkpoints.checkpointing import Checkpoints
 from petra_graph.training.checkpoints.resumption import Resumption
 from petra_graph.training.compile_ahead import compile_ahead
 from petra_graph.training.graph_pass_notes import graph_pass_notes
-from petra_graph.training.loop.callbacks import Callbacks, at_stages, kept_by_companions
+from petra_graph.training.loop.callbacks import Callbacks, attach_to_stages, companion_tensors
 from petra_graph.training.loop.meters import Meters
 from petra_graph.training.loop.trainer import Trainer
 from petra_graph.training.loop.training_position import TrainingPosition
 from petra_graph.training.prepared_run import Prepared, fix_arithmetic, prepare
-from petra_graph.training.processes.host_of_all import HostOfAll
 from petra_graph.training.processes.one_of_several import OneOfSeveral
 from petra_graph.training.processes.run_process import RunProcess, RunSoFar
-from petra_graph.training.record.process_measurements import measured, peak_bytes
-from petra_graph.training.record.run_record import RunRecord, Summary, open_loggers
+from petra_graph.training.record.run_record import RunRecord, open_loggers
+from petra_graph.training.record.run_summary import Summary, measure_process, peak_bytes
 
 
 @frozen(kw_only=True)
@@ -69,7 +68,7 @@ def run(
         FailedOnAnotherProcess: another process raises one of these.
     """
     rank_info = rank_info_from(os.environ)
-    process: RunProcess = HostOfAll() if rank_info is None else OneOfSeveral(rank_info)
+    process = RunProcess() if rank_info is None else OneOfSeveral(rank_info)
     with ExitStack() as release, process.control():
         overrides = tuple(overrides)
         resumption = process.resumption(resume, given, overrides)
@@ -93,10 +92,10 @@ def run(
                 checkpoints.end(halted=interrupted is not None)
                 if metrics is not None:
                     metrics.close()
-                of_all = process.gather_measured(measured(trainer, process.rank, bytes_before))
+                of_all = process.gather_measured(measure_process(trainer, process.rank, bytes_before))
                 trainer.warnings.collect()
         status = "interrupted" if interrupted else "done"
-        summary = None if record is None else record.summarise(status, trainer, of_all)
+        summary = None if record is None else record.summarise(status, trainer.summary(), of_all)
         process.leave(interrupted=interrupted is not None)
     return RunResult(summary=summary, interrupted=interrupted)
 
@@ -123,8 +122,7 @@ def _prepare(
     fix_arithmetic(prepared)
     keep_freed_memory()
     if prepared.spec.run.compile:
-        with closing(process.start_reporter()) as reporter:
-            compile_ahead(prepared, process.own_programs(prepared), reporter)
+        compile_ahead(prepared, process.own_programs(prepared), process.start_reporter())
     return prepared
 
 
@@ -132,8 +130,7 @@ def _opened_record(
     process: RunProcess, prepared: Prepared, resumption: Resumption | None, release: ExitStack
 ) -> RunRecord | None:
     """Open the run's directory, in the process that records, and tell the others of it."""
-    process.so_far = process.open_directory(prepared, resumption)
-    process.share_directory()
+    process.open_directory(prepared, resumption)
     if (record := process.so_far.record) is not None:
         release.callback(record.release)
     return record
@@ -170,7 +167,7 @@ def _build(
     record, scheduler = process.so_far.record, process.build(prepared)
     notes = [*prepared.notes, *notes]
     process.so_far = evolve(process.so_far, scheduler=scheduler)
-    callbacks = at_stages(prepared.callbacks, scheduler.executors, watched=prepared.spec.run.self_check)
+    callbacks = attach_to_stages(prepared.callbacks, scheduler.executors, watched=prepared.spec.run.self_check)
     position = TrainingPosition(micro_batches_per_epoch=len(prepared.opened.batches))
     meters = Meters(prepared.loss)
     if resumption is not None:
@@ -192,7 +189,6 @@ def _build(
         meters=meters,
     )
     checkpoints = Checkpoints(process, trainer, resumption)
-    scheduler.cuts, scheduler.allowed_cut = checkpoints, checkpoints.plan.allowed
     process.so_far = evolve(process.so_far, trainer=trainer)
     if record is not None:
         listener.started(record.begins(resumption, [*notes, *checkpoints.notes]))
@@ -205,6 +201,6 @@ def _write_weights(process: RunProcess, trainer: Trainer) -> None:
     callbacks, record = trainer.callbacks, process.so_far.record
     with evaluating(trainer.executors):
         weights = process.gather("weights", trainer.weights())
-    kept = process.gather("callbacks", kept_by_companions(trainer.executors)) if callbacks.callbacks else {}
+    kept = process.gather("callbacks", companion_tensors(trainer.executors)) if callbacks.callbacks else {}
     if record is not None:
         record.write_weights({**callbacks.ended(weights, kept), WEIGHTS: weights})

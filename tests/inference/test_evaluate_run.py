@@ -10,7 +10,7 @@ from petra_graph.cli.main import main
 from petra_graph.errors import SpecError
 from petra_graph.inference.evaluate_run import evaluate
 from petra_graph.inference.saved_run import SavedRun
-from petra_graph.training.data.micro_batches import spread_part
+from petra_graph.training.data.micro_batches import spread_rows
 from tests.support.runs import SPEC, only_run, summary_of
 
 
@@ -95,7 +95,7 @@ def test_a_part_of_the_data_is_spread_over_all_of_it(write, capsys):
     assert said.err.count("(16 of 359 samples)") == 2
     assert " (16 of 359 samples)\n" in said.out
     assert evaluate(SavedRun.open("latest", sets[1::2])).means == summary_of(only_run())["test"]
-    rows = spread_part(range(359), 2, 8).rows
+    rows = spread_rows(359, 16)
     assert rows.tolist() == sorted(rows.tolist())
     assert rows.min() < 60
     assert rows.max() >= 300

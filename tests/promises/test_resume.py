@@ -15,7 +15,7 @@ from petra_graph.catalog.optimizers.torch_optimizers import NAdam
 from petra_graph.cli.main import main
 from petra_graph.errors import RunFailed
 from petra_graph.kinds.listener import Listener
-from petra_graph.record import checkpoint
+from petra_graph.record import checkpoint, write_checkpoint
 from petra_graph.record.run_directory import lock
 from petra_graph.training.checkpoints.cut_plan import CutPlan
 from petra_graph.training.training_run import run
@@ -145,6 +145,7 @@ def test_every_cut(spec, uninterrupted, settings, monkeypatch):
     words = [word for setting in settings for word in ("--set", setting)]
     with monkeypatch.context() as everywhere:
         everywhere.setattr(CutPlan, "due", lambda plan, at: at > 0 and plan.allowed(at) == at)
+        everywhere.setattr(CutPlan, "has_cuts", True)
         assert main(["run", spec, *words, "--set", "checkpoint.keep=1000"]) == 0
     directory = only_run()
     same_run(whole, directory)
@@ -153,7 +154,7 @@ def test_every_cut(spec, uninterrupted, settings, monkeypatch):
     for at in cuts[1::17]:
         copied = Path("copies") / str(at)
         shutil.copytree(directory, copied)
-        checkpoint.keep_only(copied, [at])
+        write_checkpoint.keep_only(copied, [at])
         assert resume(copied, "--set", "checkpoint.keep=1") == 0
         same_run(whole, copied)
 
@@ -183,7 +184,7 @@ def test_a_time_between_checkpoints(spec, uninterrupted):
     whole = uninterrupted("run.epochs=4")
     run(spec, ["run.epochs=4", "checkpoint.every=0.005 s", "checkpoint.keep=1000"], Listener())
     assert len(checkpoint.numbers(only_run())) > 1
-    checkpoint.keep_only(only_run(), checkpoint.numbers(only_run())[1:])
+    write_checkpoint.keep_only(only_run(), checkpoint.numbers(only_run())[1:])
     assert resume() == 0
     same_run(whole, only_run())
 
@@ -291,7 +292,7 @@ def test_while_a_run_goes_on_it_has_no_summary(spec):
 
 def test_numbers_that_are_not_finite_are_in_no_checkpoint(spec, monkeypatch):
     """Where processes are far apart, a stage may pass a cut with ruined parameters before the head sees it."""
-    finite = checkpoint._finite
+    finite = write_checkpoint._finite
     spoilt = iter([False] * 4)  # of the second checkpoint's four stages
     written: list[bool] = []
 
@@ -299,7 +300,7 @@ def test_numbers_that_are_not_finite_are_in_no_checkpoint(spec, monkeypatch):
         written.append(finite(tensors) if len(written) < 4 else next(spoilt, True))
         return written[-1]
 
-    monkeypatch.setattr(checkpoint, "_finite", only_at_first)
+    monkeypatch.setattr(write_checkpoint, "_finite", only_at_first)
     run(spec, ["run.epochs=2", "checkpoint.every=1 epoch"], Listener())
     assert written == [True] * 4 + [False] * 4
     assert checkpoint.numbers(only_run()) == [MICRO_BATCHES]
@@ -367,7 +368,7 @@ def test_what_is_discarded_is_counted(spec, capsys, at, settings, discarded):
     with pytest.MonkeyPatch.context() as there:
         there.setattr(CutPlan, "due", lambda _, cut: cut == at)
         run(spec, ["method.accumulation=8", "run.epochs=1", "checkpoint.every=1 epoch"], Listener())
-    checkpoint.keep_only(only_run(), [at])
+    write_checkpoint.keep_only(only_run(), [at])
     assert resume("latest", *OTHERS, *settings) == 0
     assert f"the run discards {discarded} fills the pipeline again" in capsys.readouterr().err
 
@@ -577,7 +578,7 @@ def test_other_versions_are_told(spec, capsys):
         manifest = json.loads(path.read_text())
         del manifest["sha256"]
         manifest["versions"]["torch"] = "1.0"
-        path.write_text(json.dumps({**manifest, "sha256": checkpoint._digest_of(manifest)}))
+        path.write_text(json.dumps({**manifest, "sha256": checkpoint.digest_of(manifest)}))
     assert resume() == 0
     assert "of other versions, so the last bits may differ: torch 1.0 then" in capsys.readouterr().err
 
@@ -603,7 +604,7 @@ def in_its_method(split_backward: bool | list[str]) -> None:
         manifest = json.loads(path.read_text())
         del manifest["sha256"], manifest["pipeline"]["method"]["allow_stored"]
         manifest["pipeline"]["method"]["split_backward"] = split_backward
-        path.write_text(json.dumps({**manifest, "sha256": checkpoint._digest_of(manifest)}))
+        path.write_text(json.dumps({**manifest, "sha256": checkpoint.digest_of(manifest)}))
     resolved = only_run() / "resolved.toml"
     key = f"[method]\nsplit_backward = {json.dumps(split_backward)}\n"
     resolved.write_text(resolved.read_text().replace("[method]\n", key))

@@ -12,7 +12,7 @@ import torch
 from attrs import evolve
 
 from petra_graph.errors import RunFailed
-from petra_graph.record import checkpoint
+from petra_graph.record import checkpoint, write_checkpoint
 from petra_graph.record.checkpoint import FORMAT, Damaged, Manifest, folder_of
 from petra_graph.record.metrics import Metrics
 from petra_graph.record.run_directory import locked
@@ -44,7 +44,7 @@ POSITION = {
 
 def write(directory, at, value=1.0, stages=(1, 2)):
     files = [
-        checkpoint.write_stage(
+        write_checkpoint.write_stage(
             directory,
             at=at,
             stage=stage,
@@ -66,7 +66,7 @@ def write(directory, at, value=1.0, stages=(1, 2)):
         metrics={},
         files=files,
     )
-    checkpoint.finish(directory, manifest)
+    write_checkpoint.finish(directory, manifest)
     return manifest
 
 
@@ -89,7 +89,7 @@ def test_what_was_written_is_read(tmp_path):
 def test_whether_numbers_are_finite(tmp_path, name):
     """A block's buffer may hold an infinity for ever, as the mask of an attention does."""
     tensors = {name: torch.tensor([1.0, float("inf")]), "parameters/a/count": torch.tensor([1])}
-    file = checkpoint.write_stage(tmp_path, at=3, stage=1, replica=0, tensors=tensors, facts=FACTS)
+    file = write_checkpoint.write_stage(tmp_path, at=3, stage=1, replica=0, tensors=tensors, facts=FACTS)
     assert file.finite == name.startswith("buffers")
 
 
@@ -97,16 +97,16 @@ def test_the_latest_comes_first_and_old_ones_go(tmp_path):
     for at in (5, 100, 20):
         write(tmp_path, at)
     assert checkpoint.numbers(tmp_path) == [100, 20, 5]
-    checkpoint.keep_only(tmp_path, [100, 5])
+    write_checkpoint.keep_only(tmp_path, [100, 5])
     assert checkpoint.numbers(tmp_path) == [100, 5]
     assert {path.name for path in (tmp_path / "checkpoints").iterdir()} == {"000000000005", "000000000100"}
 
 
 def test_until_the_manifest_is_there_nothing_is_to_be_seen(tmp_path):
-    checkpoint.write_stage(tmp_path, at=3, stage=1, replica=0, tensors={}, facts=FACTS)
+    write_checkpoint.write_stage(tmp_path, at=3, stage=1, replica=0, tensors={}, facts=FACTS)
     assert checkpoint.numbers(tmp_path) == []
-    assert checkpoint.repaired(tmp_path) == []
-    checkpoint.drop_behind(tmp_path, 3)
+    assert checkpoint.repair(tmp_path) == []
+    write_checkpoint.drop_behind(tmp_path, 3)
     assert list((tmp_path / "checkpoints").iterdir()) == []
 
 
@@ -136,9 +136,9 @@ def test_a_kill_between_the_two_renames_loses_nothing(tmp_path, monkeypatch, ren
     with pytest.raises(Killed):
         write(tmp_path, 7, value=5.0)
     monkeypatch.undo()
-    assert checkpoint.repaired(tmp_path) == [7]
+    assert checkpoint.repair(tmp_path) == [7]
     assert read(tmp_path, 7)[0][0]["parameters/a/w"].tolist() == [1.0 if renames == 0 else 5.0] * 4
-    checkpoint.drop_behind(tmp_path, 7)
+    write_checkpoint.drop_behind(tmp_path, 7)
     assert [path.name for path in (tmp_path / "checkpoints").iterdir()] == ["000000000007"]
 
 
@@ -146,19 +146,19 @@ def test_nothing_is_repaired_while_a_process_writes_the_run(tmp_path):
     write(tmp_path, 7)
     folder_of(tmp_path, 7).rename(tmp_path / "checkpoints" / ".000000000007.writing")
     with locked(tmp_path):
-        assert checkpoint.repaired(tmp_path) == []
-    assert checkpoint.repaired(tmp_path) == [7]
+        assert checkpoint.repair(tmp_path) == []
+    assert checkpoint.repair(tmp_path) == [7]
 
 
 def test_what_is_behind_is_dropped(tmp_path):
     for at in (5, 7, 9):
         write(tmp_path, at)
-    checkpoint.drop_behind(tmp_path, 7)
+    write_checkpoint.drop_behind(tmp_path, 7)
     assert checkpoint.numbers(tmp_path) == [7, 5]
 
 
 def stage_file(directory, at=7, stage=1):
-    return folder_of(directory, at) / checkpoint.stage_file_name(stage, 0)
+    return folder_of(directory, at) / f"stage-{stage:03d}.safetensors"
 
 
 def bent(path, change):
@@ -186,7 +186,7 @@ def of_two_moments_with_its_digest(directory):
 def signed(path, values):
     """Write a manifest whose digest is right."""
     values.pop("sha256", None)
-    path.write_text(json.dumps({**values, "sha256": checkpoint._digest_of(values)}))
+    path.write_text(json.dumps({**values, "sha256": checkpoint.digest_of(values)}))
 
 
 def manifest_with(**values):
@@ -257,7 +257,7 @@ def test_what_a_checkpoint_needs_is_on_the_disk_before_its_manifest(tmp_path, mo
     for name in ("metrics.jsonl", "resolved.toml"):
         (tmp_path / name).touch()
     synced = []
-    monkeypatch.setattr(checkpoint, "_sync", lambda path: synced.append(path.name))
+    monkeypatch.setattr(write_checkpoint, "_sync", lambda path: synced.append(path.name))
     write(tmp_path, 7)
     of_the_run = ["metrics.jsonl", "resolved.toml", tmp_path.name]
     assert synced[2:] == [*of_the_run, "manifest.json", ".000000000007.writing", "checkpoints"]
@@ -267,12 +267,6 @@ def test_a_run_directory_that_is_removed_does_not_come_back(tmp_path):
     with pytest.raises(RunFailed, match=f"{tmp_path}/run has been removed since"):
         write(tmp_path / "run", 7)
     assert not (tmp_path / "run").exists()
-
-
-def test_all_files_have_the_permissions_that_the_user_gives(tmp_path):
-    write(tmp_path, 7)
-    modes = {path.name: path.stat().st_mode for path in folder_of(tmp_path, 7).iterdir()}
-    assert len(set(modes.values())) == 1, modes
 
 
 def test_a_full_disk_leaves_the_checkpoint_before(tmp_path):

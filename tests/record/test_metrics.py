@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from petra_graph.errors import FILE_SIZE, RunFailed
-from petra_graph.record.metrics import JsonLines, Metrics, latest_values, probe_metric, quantity_and_stage
+from petra_graph.record.metrics import Metrics, latest_values, probe_metric, quantity_and_stage
 from tests.support.runs import small_files
 
 
@@ -39,30 +39,22 @@ def test_what_is_not_finite_is_null(tmp_path, value):
 
 
 def test_a_line_is_there_before_the_next_event(tmp_path):
-    made = JsonLines(tmp_path / "m.jsonl")
-    made.record(epoch=1, step=1, name="x", value=1.0)
-    assert len(lines(tmp_path / "m.jsonl")) == 1
+    made = Metrics(tmp_path)
+    made.record(epoch=1, step=1, values={"x": 1.0})
+    assert len(lines(tmp_path / "metrics.jsonl")) == 1
     made.close()
-
-
-def test_lines_are_appended(tmp_path):
-    for step in (1, 2):
-        made = JsonLines(tmp_path / "m.jsonl")
-        made.record(epoch=1, step=step, name="x", value=1.0)
-        made.close()
-    assert [event["step"] for event in lines(tmp_path / "m.jsonl")] == [1, 2]
 
 
 def test_a_full_disk_leaves_whole_lines(tmp_path):
     """The line that no longer fitted was there by half, and no reader could read the file."""
-    made = JsonLines(tmp_path / "m.jsonl")
+    made = Metrics(tmp_path)
     with pytest.raises(RunFailed) as caught, small_files(1000):
-        deque(made.record(epoch=1, step=step, name="x", value=1.0) for step in range(100))
+        deque(made.record(epoch=1, step=step, values={"x": 1.0}) for step in range(100))
     (problem,) = caught.value.problems
-    assert problem.message == f"cannot write {tmp_path / 'm.jsonl'}: File too large"
+    assert problem.message == f"cannot write {tmp_path / 'metrics.jsonl'}: File too large"
     assert problem.hint == FILE_SIZE
     made.close()
-    found = lines(tmp_path / "m.jsonl")
+    found = lines(tmp_path / "metrics.jsonl")
     assert len(found) > 5
     assert [event["step"] for event in found] == list(range(len(found)))
 
@@ -70,19 +62,12 @@ def test_a_full_disk_leaves_whole_lines(tmp_path):
 def test_a_file_that_is_removed_meanwhile(tmp_path):
     """The system takes what is written to it, and a run went on to its end."""
     (tmp_path / "run").mkdir()
-    made = JsonLines(tmp_path / "run" / "m.jsonl")
+    made = Metrics(tmp_path / "run")
     shutil.rmtree(tmp_path / "run")
     with pytest.raises(
-        RunFailed, match=f"cannot write {tmp_path}/run/m.jsonl: .*\n.*{tmp_path}/run has been removed since"
+        RunFailed, match=f"cannot write {tmp_path}/run/metrics.jsonl: .*\n.*{tmp_path}/run has been removed since"
     ):
-        made.record(epoch=1, step=1, name="x", value=1.0)
-    made.close()
-
-
-def test_a_device_that_is_always_full():
-    made = JsonLines(Path("/dev/full"))
-    with pytest.raises(RunFailed, match="cannot write /dev/full: No space left on device"):
-        made.record(epoch=1, step=1, name="x", value=1.0)
+        made.record(epoch=1, step=1, values={"x": 1.0})
     made.close()
 
 
@@ -142,14 +127,6 @@ def test_closing_does_not_hide_the_first_cause(tmp_path):
 
     with pytest.raises(RunFailed, match="the loss is nan"):
         failed()
-
-
-def test_closing_twice_does_nothing(tmp_path):
-    logger, made = FakeLogger(), Metrics(tmp_path)
-    made.add("mine", logger)
-    made.close()
-    made.close()
-    assert logger.closed == 1
 
 
 def test_a_probes_metrics_are_read_as_they_are_written():

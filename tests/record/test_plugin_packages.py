@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from petra_graph.cli.main import main
-from petra_graph.record.plugin_packages import packages_then
+from petra_graph.record.recorded_run import plugin_packages
 from tests.support.runs import SPEC, only_run
 
 ENTRIES = """\
@@ -49,4 +49,4 @@ def test_a_package_that_has_a_block_no_longer(package, capsys):
 def test_a_run_that_does_not_say(tmp_path: Path, text):
     if text is not None:
         (tmp_path / "env.json").write_text(text)
-    assert packages_then(str(tmp_path / "resolved.toml")) == {}
+    assert plugin_packages(str(tmp_path / "resolved.toml")) == {}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import closing
 from functools import partial
 
 import pytest
@@ -48,8 +47,7 @@ def prepared(write):
 
 
 def ahead(ready: Prepared) -> None:
-    with closing(StartReporter(say=lambda _: None)) as reporter:
-        compile_ahead(ready, ready.programs, reporter)
+    compile_ahead(ready, ready.programs, StartReporter(say=lambda _: None))
 
 
 def told(ready: Prepared) -> list[str]:

@@ -28,9 +28,8 @@ class Hangs(RevMlp):
 
 @pytest.fixture
 def soon(monkeypatch):
-    monkeypatch.setattr(start_reporter, "_SAID_SECONDS", (0.05, 0.2))
+    monkeypatch.setattr(start_reporter, "_SECONDS", (0.05, 0.15))
     monkeypatch.setattr(start_reporter, "_AGAIN_SECONDS", 0.05)
-    monkeypatch.setattr(start_reporter, "_LOOK_SECONDS", 0.01)
 
 
 def test_it_says_what_takes_long_and_where_and_nothing_else(soon):
@@ -40,7 +39,6 @@ def test_it_says_what_takes_long_and_where_and_nothing_else(soon):
         pass
     with reporter.step("trying node \x1b"):
         until(lambda: len(said) > 1)
-    reporter.close()
     assert not [thread for thread in threading.enumerate() if thread.name == "start reporter"]
     for text in said:
         assert re.fullmatch(r"rank 3: still trying node \\u001b \(\d+ s\), at .+\.py:\d+", text)
@@ -51,7 +49,6 @@ def test_no_line_is_said_of_what_is_ours(soon):
     reporter = StartReporter(say=said.append)
     with reporter.step('opening the data set "image-folder"', ours=True):
         until(lambda: bool(said))
-    reporter.close()
     assert re.fullmatch(r'still opening the data set "image-folder" \(\d+ s\)', said[0])
 
 

@@ -51,7 +51,7 @@ def test_repeated_micro_batches_are_those_of_the_first_epoch_in_every_epoch():
     from attrs import evolve
 
     first = made(Numbers(20), limit=2)
-    repeated = first.repeated()
+    repeated = first.repeat()
     assert len(repeated) == len(repeated.sizes) == 2
     for epoch in range(3):
         batches = evolve(repeated, epoch=epoch)
@@ -60,15 +60,14 @@ def test_repeated_micro_batches_are_those_of_the_first_epoch_in_every_epoch():
 
 
 def test_repeated_micro_batches_of_replicas_share_the_rows():
-    each = [made(Numbers(40), limit=2, replicas=2, replica=replica).repeated() for replica in (0, 1)]
+    each = [made(Numbers(40), limit=2, replicas=2, replica=replica).repeat() for replica in (0, 1)]
     rows = order(40, 7, 0)[:12].reshape(2, 2, 3)
     assert [read(batches) for batches in each] == [rows[:, replica].tolist() for replica in (0, 1)]
 
 
 @pytest.mark.parametrize("targets_alone", [False, True])
 def test_targets_come_alone_where_the_split_has_them_alone(targets_alone):
-    batches = made(Numbers(20, targets_alone), limit=2, part="targets").repeated()
-    assert batches.split.fetch_targets is not None or not targets_alone
+    batches = made(Numbers(20, targets_alone), limit=2, part="targets").repeat()
     rows = order(20, 7, 0)[:6].reshape(2, 3)
     expected = rows + 1000 if targets_alone else np.zeros((2, 3))
     assert [targets.tolist() for _, targets in batches] == expected.tolist()

@@ -27,7 +27,7 @@ from network import save
 from petra_graph.runtime.scheduler.scheduler import Scheduler
 from petra_graph.training.compile_ahead import compile_ahead
 from petra_graph.training.prepared_run import prepare
-from petra_graph.training.profiling.node_profile import endless
+from petra_graph.training.profiling.node_profile import repeat_epochs
 from petra_graph.training.start_reporter import StartReporter
 
 ROOT = Path(__file__).parents[2]
@@ -99,7 +99,7 @@ def _inline(spec: Path, rounds: int, micro_batches: int) -> dict[str, Any]:
         began = time.perf_counter()
         if compiled:
             compile_ahead(ready, ready.programs, StartReporter())
-        ways[name] = Scheduler(ready.executors()), endless(ready)
+        ways[name] = Scheduler(ready.executors()), repeat_epochs(ready)
         compiling = time.perf_counter() - began
     taken: dict[str, list[float]] = {name: [] for name in ways}
     for at in range(rounds + 1):  # the first one warms up

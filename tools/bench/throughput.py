@@ -33,7 +33,7 @@ from petra_graph.planning.plan_spec import Planner
 from petra_graph.record.profile_files import write_profile
 from petra_graph.runtime.scheduler.scheduler import Scheduler
 from petra_graph.training.prepared_run import Prepared, fix_arithmetic
-from petra_graph.training.profiling.node_profile import BURST, TimedTraining, endless, profile_of, timed_trainings
+from petra_graph.training.profiling.node_profile import BURST, TimedTraining, profile_of, repeat_epochs, start_trainings
 from petra_graph.training.profiling.stopwatch import Stopwatch
 
 QUICKSTART, REVNET, DEEP = "quickstart", "a quarter of RevNet18, CIFAR-10's size", "24 narrow reversible blocks"
@@ -166,7 +166,7 @@ class _Profiled:
         self.network = network
         self.ready: Prepared = prepared(spec, *overrides, "partition.stages=per-block", "method.accumulation=1", *more)
         fix_arithmetic(self.ready)
-        self.trainings: Sequence[TimedTraining] = timed_trainings(self.ready)
+        self.trainings: Sequence[TimedTraining] = start_trainings(self.ready)
 
     def burst(self) -> None:
         for training in self.trainings:
@@ -203,7 +203,7 @@ class _Pipeline:
     def __init__(self, case: Case) -> None:
         ready = prepared(case.spec, *case.overrides)
         fix_arithmetic(ready)
-        self.runtime, self.data = Scheduler(ready.executors()), endless(ready)
+        self.runtime, self.data = Scheduler(ready.executors()), repeat_epochs(ready)
         self.count = BURST + max(program.depth for program in ready.programs)
         self.done = 0
         self.seconds: list[float] = []

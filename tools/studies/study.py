@@ -24,7 +24,7 @@ from petra_graph_studies.sweeping.prepare_sweep import identity
 
 from petra_graph.errors import Interrupted
 from petra_graph.planning.check.check_spec import check_spec
-from petra_graph.record.checkpoint import repaired
+from petra_graph.record.checkpoint import repair
 from petra_graph.record.run_directory import environment
 from petra_graph.record.run_folders import run_directories
 from petra_graph.spec.load_spec import load
@@ -223,7 +223,7 @@ class Study:
         """Return the words that continue the latest unfinished run of the same settings that has a checkpoint, or that begin one."""
         folder = self._folder(case)
         for begun in reversed(run_directories(folder) if folder.exists() else []):
-            if repaired(begun) and self._is_of(begun, case):
+            if repair(begun) and self._is_of(begun, case):
                 return ("--resume", str(begun))
         return (self.spec, *(word for text in self._arguments(case) for word in ("--set", text)))
 

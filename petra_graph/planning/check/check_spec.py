@@ -41,7 +41,7 @@ from petra_graph.planning.check.checked_spec import CheckedSpec, ConfiguredPlugi
 from petra_graph.planning.problem_collector import ProblemCollector
 from petra_graph.program.method import Method
 from petra_graph.program.placement import Partition
-from petra_graph.record.plugin_packages import packages_then
+from petra_graph.record.recorded_run import plugin_packages
 from petra_graph.registry.discovery import JOINTS
 from petra_graph.registry.first_party import OF_TABLES, how_to_install, or_missing
 from petra_graph.registry.joints import not_installed
@@ -84,7 +84,7 @@ def check_spec(
     folders = dict.fromkeys((*loaded.folders, *folders, *registry.folders))
     check = _Check(
         loaded=loaded,
-        registry=attrs.evolve(registry, folders=tuple(folders), made_with=packages_then(given)),
+        registry=attrs.evolve(registry, folders=tuple(folders), made_with=plugin_packages(given)),
         problems=problems,
         import_local=import_local,
         resolved={},

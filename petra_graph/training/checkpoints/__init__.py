@@ -1,1 +1,1 @@
-"""Where a run begins or is resumed: checkpoints at cuts, resuming from them, weights of a file."""
+"""Checkpoints of a run: when they are cut, how they are written, and how a run is resumed from one."""

@@ -20,33 +20,23 @@ from petra_graph.spec.value_types import as_mapping, flat
 from petra_graph.training.checkpoints.resumption import Resumption
 from petra_graph.training.prepared_run import Prepared
 from petra_graph.training.processes.rank_agreement import LIBRARIES
-from petra_graph.training.record.digests import changed, written
+from petra_graph.training.record.digests import list_changes, read_digests
 from petra_graph.training.record.resolved_spec import resolved
-from petra_graph.training.record.run_record import Summary
-from petra_graph.units import bounded, left_out
+from petra_graph.training.record.run_summary import Summary
+from petra_graph.units import bounded
 
-_LISTED, _WIDTH = 5, 160
+_WIDTH = 160
 _UNSET = "unset"
 
 
 @frozen(kw_only=True)
 class ChangedSince:
-    """The changes, each as in "run.epochs: 3 then, 4 now"."""
-
-    at: int
-    """The forward before which the run continues."""
-    updates: int
-    """The updates of the head's stage before it."""
-    values: Sequence[str]
-    """Of the specification."""
-    made_of: Sequence[str]
-    """Of code and data."""
-    versions: Sequence[str]
-    """Of the libraries that the bits depend on."""
-    ended: str
-    """Why nothing is left to train; "" if something is."""
+    notes: Sequence[str]
+    """What the user should know before the training continues."""
+    history: ChangedResume | None
+    """The changes as the history of the run has them, each as in "run.epochs: 3 then, 4 now"; None without changes."""
     summary: Summary | None
-    """Of a run that has ended, with all of its files."""
+    """The summary of a run of which nothing is left to train, and which has all of its files; None of any other run."""
 
     @classmethod
     def of(cls, resumption: Resumption, prepared: Prepared, *, asked: bool) -> ChangedSince:
@@ -60,51 +50,40 @@ class ChangedSince:
         """
         directory, position = resumption.directory, resumption.manifest.position
         summary = read_json(directory / "summary.json", dict) or {}
-        values, epochs = changed_values(resumption, prepared), prepared.spec.run.epochs
+        values, epochs = compare_values(resumption, prepared), prepared.spec.run.epochs
+        of_callbacks = [text for text in values if text.startswith("callback")]
         ended, stopped = "", summary.get("stopped_early")
         if position["epoch"] > epochs and not position["evaluates"]:
             ended = f"nothing is left to train: run.epochs is {epochs}; set it higher to continue"
-        elif stopped and summary.get("micro_batches") == resumption.at and not any(map(_of_callbacks, values)):
+        elif stopped and summary.get("micro_batches") == resumption.at and not of_callbacks:
             ended = f"nothing is left to train: the run stopped early, {stopped}; change its callbacks to continue"
         if ended and asked and values:
             told = f"{ended}; what was set would only change the record: {bounded('; '.join(values), _WIDTH)}"
             raise SpecError(told, "leave out --set, or set what lets the run continue, too")
+
+        made_of = list_changes(read_digests(directory), prepared.digests)
+        versions = list_changes(resumption.manifest.versions, {name: version(name) for name in LIBRARIES})
+        notes = [f"changed: {bounded(text, _WIDTH)}" for text in values]
+        notes += [f"warning: changed since the training before: {text}" for text in made_of]
+        changed = [*values, *made_of, *versions]
         whole = summary.get("status") == "done" and (directory / WEIGHTS).is_file()
         return cls(
-            at=resumption.at,
-            updates=position["updates"],
-            values=values,
-            made_of=changed(written(directory), prepared.digests),
-            versions=changed(resumption.manifest.versions, {name: version(name) for name in LIBRARIES}),
-            ended=ended,
+            notes=[*notes, ended] if ended else notes,
+            history=ChangedResume(at=resumption.at, updates=position["updates"], changed=changed) if changed else None,
             summary=summary if ended and whole else None,
         )
-
-    @property
-    def notes(self) -> list[str]:
-        """What the user should know before the training continues."""
-        said = [f"changed: {bounded(text, _WIDTH)}" for text in self.values[:_LISTED]]
-        said += [f"changed: {left_out(more, 'values')}"] if (more := len(self.values) - _LISTED) > 0 else []
-        said += [f"warning: changed since the training before: {text}" for text in self.made_of]
-        return [*said, self.ended] if self.ended else said
-
-    @property
-    def history(self) -> ChangedResume | None:
-        """The changes as the history of the run has them; None without changes."""
-        every = [*self.values, *self.made_of, *self.versions]
-        return ChangedResume(at=self.at, updates=self.updates, changed=every) if every else None
 
 
 def refuse_other(resumption: Resumption, prepared: Prepared) -> None:
     """Refuse a specification that is not the run's, where one was given again."""
-    if differ := changed_values(resumption, prepared):
+    if differ := compare_values(resumption, prepared):
         hint = "resume with `petra-graph run --resume RUN`, and name what differs with --set"
         raise SpecError(
             [Problem(message=f"the run to resume is another one: {text}", hint=hint) for text in differ[:3]]
         )
 
 
-def changed_values(resumption: Resumption, prepared: Prepared) -> list[str]:
+def compare_values(resumption: Resumption, prepared: Prepared) -> list[str]:
     """Return the values that are not those of the run's resolved specification; the folder of the results may differ."""
     loaded = load(str(resumption.directory / "resolved.toml"), (), type(prepared.spec))
     then = loaded.spec
@@ -112,8 +91,4 @@ def changed_values(resumption: Resumption, prepared: Prepared) -> list[str]:
         return [f"{one.message} then" for one in loaded.problems]
     before, now = (dict(flat(as_mapping(spec))) for spec in (then, resolved(prepared)))
     keys = [key for key in dict.fromkeys([*before, *now]) if key != "run.directory"]
-    return changed(*({key: values.get(key, _UNSET) for key in keys} for values in (before, now)))
-
-
-def _of_callbacks(text: str) -> bool:
-    return text.startswith("callback")
+    return list_changes(*({key: values.get(key, _UNSET) for key in keys} for values in (before, now)))

@@ -1,6 +1,6 @@
 """A thread that writes the copies of one checkpoint after another, so that the training continues meanwhile.
 
-Decision: at most one checkpoint is being written. Where a stage comes to the next cut earlier, it waits, so that copies need no
+Decision: at most one checkpoint is being written. If a stage comes to the next cut earlier, it waits, so that copies need no
 more than the memory of one checkpoint.
 """
 
@@ -24,14 +24,17 @@ class CheckpointWriter:
     def __init__(self, write: Write, finish: Finish, *, stages: int, waits: bool) -> None:
         """Begin with nothing to write.
 
-        `finish` is called with a cut's files of this process, and with the training's position where the head is here; `waits`:
-        `put` returns only when the files of a checkpoint are written.
+        Args:
+            write: writes the copy of one stage at a cut.
+            finish: called with a cut's files of this process, and with the training's position if the head is here.
+            stages: how many this process hosts.
+            waits: whether `put` returns only when the files of a checkpoint are written.
         """
         self._write_stage, self._finish, self._stages, self._waits = write, finish, stages, waits
         self._queue: Queue[tuple[int, SavedTensors] | None] = Queue()
         self._changed = Condition()
-        self._reached: dict[int, set[int]] = {}
-        """Stages that have come to a cut; the latest cuts."""
+        self._reached: dict[int, int] = {}
+        """The latest cut to which each stage has come."""
         self._handed: dict[int, int] = {}
         """Stages of each checkpoint under way whose copies are complete."""
         self._files: dict[int, list[StageFile]] = {}
@@ -41,21 +44,17 @@ class CheckpointWriter:
     def admit(self, at: int, stage: int) -> bool:
         """Wait until a stage may copy its state at a cut; return whether it has not done so before.
 
-        Where all stages have passed an earlier cut, its checkpoint is written first; nothing after a cut is needed for that, so
+        If all stages have passed an earlier cut, its checkpoint is written first; nothing after a cut is needed for that, so
         no process can wait for ever.
         """
         with self._changed:
             self._changed.wait_for(lambda: self._error is not None or not self._complete(but=at))
             self.check()
-            stages = self._reached.setdefault(at, set())
-            for old in [old for old in self._reached if old < at and old not in self._handed]:
-                del self._reached[old]
-            if stage in stages:
-                return False
-            stages.add(stage)
-            return True
+            before, self._reached[stage] = self._reached.get(stage), at
+            return before != at
 
     def put(self, at: int, saved: SavedTensors) -> None:
+        """Have the thread write the copy of a stage at a cut."""
         with self._changed:
             self.check()
             self._handed[at] = self._handed.get(at, 0) + 1

@@ -4,7 +4,7 @@
     copies ------ a thread ----------------------------------------------->  a file for each stage
     files of all processes --- the process that records ------------------>  the manifest, and the checkpoint has its name
 
-A cut and its proof are in `program.cut`, what a stage holds in `executor.stage_state`, the files in `record.checkpoint`.
+A cut and its proof are in `program.cut`, what a stage holds in `executor.stage_state`, the files in `record.write_checkpoint`.
 """
 
 from __future__ import annotations
@@ -24,12 +24,11 @@ from petra_graph.executor.saved_tensors import SavedTensors
 from petra_graph.executor.stage_executor import StageExecutor
 from petra_graph.program.channels import ChannelKey
 from petra_graph.program.cut import Cut
-from petra_graph.record import checkpoint
-from petra_graph.record.checkpoint import Manifest, StageFile
+from petra_graph.record import write_checkpoint
+from petra_graph.record.checkpoint import FORMAT, Manifest, StageFile
 from petra_graph.runtime.scheduler.cut_recorder import CutRecorder
-from petra_graph.training.checkpoints.best_checkpoint import kept
 from petra_graph.training.checkpoints.checkpoint_writer import CheckpointWriter
-from petra_graph.training.checkpoints.cut_plan import CutPlan
+from petra_graph.training.checkpoints.cut_plan import CutPlan, which_stay
 from petra_graph.training.checkpoints.resumption import Resumption
 from petra_graph.training.loop.trainer import Trainer
 from petra_graph.training.processes.rank_agreement import LIBRARIES
@@ -61,6 +60,9 @@ class Checkpoints:
         stages, waits = len(trainer.executors), not self._spec.asynchronous
         self._writer = CheckpointWriter(self._write, self._finish, stages=stages, waits=waits)
         self._recorder = CutRecorder(prepared.programs, self._writer.put)
+        trainer.scheduler.allowed_cut = self.plan.allowed
+        if self.plan.has_cuts:  # otherwise no operation asks for one
+            trainer.scheduler.cuts = self
 
     # --- called by the scheduler --------------------------------------------------------------------------------------
 
@@ -88,7 +90,7 @@ class Checkpoints:
 
     def reached(self, executor: StageExecutor, cut: Cut) -> None:
         """Copy the state of a stage at a cut."""
-        with self._held_up():
+        with self._hold_up():
             if not self._writer.admit(cut.at, executor.program.index):
                 return
             facts: dict[str, Any] = {"replica": self.trainer.prepared.opened.batches.replica}
@@ -100,11 +102,11 @@ class Checkpoints:
     def received(self, stage: int, key: ChannelKey, micro_batch: int, message: EncodedTensors) -> None:
         """Copy a message that was in flight at a cut which the stage has passed."""
         if self._recorder.awaits_messages(stage):
-            with self._held_up():
+            with self._hold_up():
                 self._recorder.received(stage, key, micro_batch, message)
 
     @contextmanager
-    def _held_up(self) -> Iterator[None]:
+    def _hold_up(self) -> Iterator[None]:
         """Count the time that the training is held up; the watchdog does not count it, since a slow disk is not a failure."""
         began, status = time.monotonic(), self.process.supervisor.status
         self.process.supervisor.status = None
@@ -145,7 +147,7 @@ class Checkpoints:
     # --- the thread ---------------------------------------------------------------------------------------------------
 
     def _write(self, at: int, saved: SavedTensors) -> StageFile:
-        return checkpoint.write_stage(
+        return write_checkpoint.write_stage(
             self.directory,
             at=at,
             stage=saved.facts["index"],
@@ -165,13 +167,13 @@ class Checkpoints:
             if rank != self.process.rank:
                 found += self._files_of(rank, at)
         if not all(file.finite for file in found):  # the head will see it; the checkpoint before stays
-            checkpoint.discard(self.directory, at)
+            write_checkpoint.discard(self.directory, at)
             return
         assert position is not None
         reports = position["epochs"]
         tests = next((report["test"] for report in reversed(reports) if report["test"]), None) or {}
         manifest = Manifest(
-            format=checkpoint.FORMAT,
+            format=FORMAT,
             at=at,
             run=self.directory.name,
             versions={name: version(name) for name in LIBRARIES},
@@ -182,8 +184,9 @@ class Checkpoints:
             folders=self._folders,
             files=sorted(found, key=lambda file: (file.replica, file.stage)),
         )
-        checkpoint.finish(self.directory, manifest)
-        checkpoint.keep_only(self.directory, kept(self.directory, self._spec, self.trainer.prepared.checked.scales))
+        write_checkpoint.finish(self.directory, manifest)
+        stay = which_stay(self.directory, self._spec, self.trainer.prepared.checked.scales)
+        write_checkpoint.keep_only(self.directory, stay)
 
     def _files_of(self, rank: int, at: int) -> list[StageFile]:
         """Return the files that another process has written; the watchdog knows when that process dies."""
@@ -192,7 +195,7 @@ class Checkpoints:
             time.sleep(_LOOK_SECONDS)
         files = [StageFile(**file) for file in published]
         for file in files:
-            if checkpoint.missing_file(self.directory, at, file):
+            if write_checkpoint.missing_file(self.directory, at, file):
                 raise RunFailed(
                     f"rank {rank} has written {file.name} of a checkpoint, and rank {self.process.rank} cannot see it in {self.directory}",
                     hint="set run.directory to a folder that all machines share",

@@ -1,14 +1,18 @@
-"""The forwards before which a run's checkpoints are cut, known to every process without any message between them."""
+"""The forwards before which a run's checkpoints are cut, known to every process without any message between them; which of them stay."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import lru_cache
+from pathlib import Path
 
 from attrs import frozen
 
+from petra_graph.kinds.metric import Scale, scale_of
 from petra_graph.program.cut import aligned
+from petra_graph.record.checkpoint import Damaged, numbers, read_manifest
 from petra_graph.spec.intervals import Interval, interval
-from petra_graph.spec.model import Flush
+from petra_graph.spec.model import CheckpointSpec, Flush
 from petra_graph.training.prepared_run import Prepared
 
 
@@ -41,11 +45,14 @@ class CutPlan:
             depth=max(program.depth for program in prepared.programs),
         )
 
+    @property
+    def has_cuts(self) -> bool:
+        """Whether there are cuts in a run that is not interrupted."""
+        return self.every is not None or self.evaluations is not None
+
     def due(self, at: int) -> bool:
         """Whether there is a cut before forward `at` that the specification fixes; intervals in seconds do not fix any."""
-        if at == 0 or (self.every is None and self.evaluations is None):
-            return False
-        return at in _cuts(self, (at - 1) // self.per_epoch)
+        return at > 0 and at in _cuts(self, (at - 1) // self.per_epoch)
 
     def allowed(self, at: int) -> int:
         """Return the first forward from `at` on before which there may be a cut."""
@@ -73,3 +80,21 @@ def _cuts(plan: CutPlan, epoch: int) -> frozenset[int]:
             if (epoch * updates + done) % every.count == 0:
                 found.add(min(plan.allowed(at), start + plan.per_epoch))
     return frozenset(found)
+
+
+def which_stay(directory: Path, spec: CheckpointSpec, scales: Mapping[str, Scale]) -> list[int]:
+    """Return the cuts of the checkpoints that stay: the latest ones, and the best one."""
+    return numbers(directory)[: spec.keep] + ([] if spec.best is None else best_first(directory, spec, scales)[:1])
+
+
+def best_first(directory: Path, spec: CheckpointSpec, scales: Mapping[str, Scale]) -> list[int]:
+    """Return the cuts of the checkpoints that have the metric of `checkpoint.best`, the best first; of equals, the earliest."""
+    assert spec.best is not None
+    smallest = (spec.best_is or scale_of(spec.best, scales).largest_or_smallest) == "smallest"
+    values: dict[int, float] = {}
+    for at in reversed(numbers(directory)):
+        try:
+            values[at] = read_manifest(directory, at).metrics[spec.best]
+        except (Damaged, KeyError):
+            continue
+    return sorted(values, key=lambda at: values[at] if smallest else -values[at])

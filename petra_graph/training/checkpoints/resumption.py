@@ -46,7 +46,7 @@ _UNFIT = (Damaged, LookupError, TypeError, ValueError, AttributeError, Assertion
 """The errors from facts and tensors that do not fit the stages here, although their digests are right."""
 
 
-def directory_of(resume: str, overrides: Iterable[str]) -> Path:
+def directory_to_resume(resume: str, overrides: Iterable[str]) -> Path:
     """Return the directory of the run to resume, or the folder of the sweep.
 
     Args:
@@ -83,7 +83,7 @@ class Resumption:
     def find(cls, directory: Path, at: int | None = None) -> Resumption:
         """Return the latest checkpoint that is whole, or the one before forward `at`, which another process has verified."""
         refused: list[str] = []
-        for number in checkpoint.repaired(directory) if at is None else [at]:
+        for number in checkpoint.repair(directory) if at is None else [at]:
             try:
                 manifest = checkpoint.read_manifest(directory, number)
                 if at is None:
@@ -116,40 +116,39 @@ class Resumption:
 
     def check(self, prepared: Prepared) -> None:
         """Refuse a network that is not the checkpoint's, or whose epochs have another length."""
-        then, now = self.manifest.pipeline, pipeline_of(prepared)
+        this, then, now = f"the checkpoint before forward {self.at}", self.manifest.pipeline, pipeline_of(prepared)
         there, here = then["parameters"], now["parameters"]
-        hint = "resume with the specification of the run"
-        if there.keys() != here.keys():
-            differ = ", ".join(sorted(there.keys() ^ here.keys())[:_LISTED])
-            raise SpecError(f"the checkpoint before forward {self.at} is of another network: {differ} differ", hint)
-        others = [
-            f"the checkpoint before forward {self.at} is of another network: node {node} has {there[node]} parameters there, "
-            f"and {here[node]} here"
+        differ = sorted(there.keys() ^ here.keys())
+        others = [f"{', '.join(differ[:_LISTED])} differ"] if differ else []
+        others += [
+            f"node {node} has {there[node]} parameters there, and {here[node]} here"
             for node in here
-            if there[node] != here[node]
+            if node in there and there[node] != here[node]
         ]
-        if others:
-            raise SpecError([Problem(message=text, hint=hint) for text in others[:_LISTED]])
-        for what, before, own in (
-            ("micro-batches of", then["batch"], now["batch"]),
-            ("replicas:", then["replicas"], now["replicas"]),
-            ("the optimizer", self.manifest.optimizer["name"], optimizer_of(prepared)["name"]),
-        ):
-            if before != own:
-                raise SpecError(
-                    f"the checkpoint before forward {self.at} has {what} {before}, and the run has {own}", hint
-                )
+        texts = [f"{this} is of another network: {text}" for text in others[:_LISTED]]
+        texts += [
+            f"{this} has {what} {before}, and the run has {own}"
+            for what, before, own in (
+                ("micro-batches of", then["batch"], now["batch"]),
+                ("replicas:", then["replicas"], now["replicas"]),
+                ("the optimizer", self.manifest.optimizer["name"], optimizer_of(prepared)["name"]),
+            )
+            if before != own
+        ]
+        if texts:
+            hint = "resume with the specification of the run"
+            raise SpecError([Problem(message=text, hint=hint) for text in texts])
         position, epochs = self.manifest.position, prepared.spec.run.epochs
         trained = position["epoch"] - 1 + position["evaluates"]
         if trained > epochs:
             raise SpecError(
-                f"the checkpoint before forward {self.at} has {plural(trained, 'epoch')} behind it, and run.epochs is {epochs}",
+                f"{this} has {plural(trained, 'epoch')} behind it, and run.epochs is {epochs}",
                 hint="resume an earlier one: remove the later checkpoints",
             )
         length, own = position["micro_batches_per_epoch"], len(prepared.opened.batches)
         if length != own:
             raise SpecError(
-                f"an epoch had {length} {noun(length, 'micro-batch', 'es')} at the checkpoint before forward {self.at}, and has {own} now",
+                f"an epoch had {length} {noun(length, 'micro-batch', 'es')} at {this}, and has {own} now",
                 hint="resume with the batch, the replicas and the data of the run",
             )
 

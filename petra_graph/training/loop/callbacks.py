@@ -23,7 +23,6 @@ from petra_graph.kinds.callback import (
     CallbackDeclaration,
     Companion,
     companion_fault,
-    misnamed,
     stops_fault,
 )
 from petra_graph.kinds.listener import EpochEnded, Listener, Started
@@ -96,15 +95,6 @@ class NamedCallback:
 
 def build_callbacks(configured: Sequence[ConfiguredPlugin]) -> tuple[NamedCallback, ...]:
     return tuple(NamedCallback(plugin=one.plugin, callback=one.build()) for one in configured)
-
-
-def uncalled(callbacks: Sequence[NamedCallback]) -> list[str]:
-    """Return a warning of each method that no run calls, though its author will have expected a call."""
-    return [
-        f'callback "{one.name}" defines `{name}`, which no run calls' + (f": call it `{meant}`" if meant else "")
-        for one in callbacks
-        for name, meant in misnamed(one.callback)
-    ]
 
 
 @define(eq=False)
@@ -195,7 +185,7 @@ class Callbacks(Listener):
         return self.callbacks if self.leads else ()
 
 
-def at_stages(
+def attach_to_stages(
     callbacks: Sequence[NamedCallback], executors: Sequence[StageExecutor], *, watched: bool
 ) -> tuple[NamedCallback, ...]:
     """Give the stages their companions, and return the callbacks, watched where they may not write to the stages' tensors.
@@ -247,7 +237,7 @@ class _Guarded(Companion):
         self._owner.call_on(self._companion, self._read_only, "restore", tensors)
 
 
-def kept_by_companions(executors: Sequence[StageExecutor]) -> dict[str, Tensor]:
+def companion_tensors(executors: Sequence[StageExecutor]) -> dict[str, Tensor]:
     """Return the tensors of all companions of this process's stages on the CPU, with their callbacks' names before theirs."""
     return {
         f"{name}/{key}": tensor.detach().cpu().contiguous()

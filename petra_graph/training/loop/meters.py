@@ -1,16 +1,19 @@
-"""The means over an epoch of what the head returns for each micro-batch."""
+"""The means over an epoch or an evaluation of what the head returns for each micro-batch, and the metrics of an evaluation."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from attrs import evolve
+from attrs import evolve, frozen
+from torch import Tensor
 
-from petra_graph.errors import RunFailed
+from petra_graph.errors import Problem, RunFailed, SpecError, at_path
 from petra_graph.executor.deferred_reads import floats
 from petra_graph.executor.head import HeadResult
 from petra_graph.kinds.loss import expect_share
+from petra_graph.planning.check.checked_spec import ConfiguredPlugin
 from petra_graph.units import plural
 
 
@@ -78,3 +81,62 @@ class Meters:
 
     def _add(self, name: str, value: float) -> None:
         self._sums[name] = self._sums.get(name, 0.0) + value
+
+
+@frozen
+class MetricsOfEvaluation:
+    """The metrics of one evaluation: new ones, which see every batch once."""
+
+    configured: Sequence[ConfiguredPlugin]
+    metrics: Sequence[Any]
+    """The metrics as they were built, each in a guard that names it."""
+
+    @classmethod
+    def of(cls, configured: Sequence[ConfiguredPlugin]) -> MetricsOfEvaluation:
+        """Build the metrics.
+
+        Raises:
+            SpecError: one refuses its options.
+            PluginError: its code failed, or it breaks the contract.
+        """
+        return cls(configured, [one.build() for one in configured])
+
+    def update(self, output: Tensor, target: Tensor) -> None:
+        """Show a batch to all metrics.
+
+        Raises:
+            PluginError: one cannot compare them.
+        """
+        for one, metric in zip(self.configured, self.metrics, strict=True):
+            with at_path(*one.path[:-1], "name"):
+                metric.update(output, target)
+
+    def values(self, of_loss: Iterable[str]) -> Mapping[str, float]:
+        """Return all values by the names under which they are recorded, NaN among them: "f1", or "rates/recall".
+
+        Raises:
+            SpecError: the loss has values of the same name.
+        """
+        taken = set(of_loss)
+        problems = [
+            Problem(
+                message=f'{one.plugin} is recorded as "{one.label}", and the loss has values of that name',
+                hint=f'record it under another name: recorded_as = "{one.label}-2"',
+                path=(*one.path[:-1], "name"),
+            )
+            for one in self.configured
+            if one.label in taken
+        ]
+        if problems:
+            raise SpecError(problems)
+        return {
+            f"{one.label}/{name}" if name else one.label: value
+            for one, metric in zip(self.configured, self.metrics, strict=True)
+            for name, value in metric.compute().items()
+        }
+
+
+def split_undefined(values: Mapping[str, float]) -> tuple[Mapping[str, float], Sequence[str]]:
+    """Return the values that are finite, and the others in words: "auc is nan"."""
+    others = [f"{name} is {value}" for name, value in values.items() if not math.isfinite(value)]
+    return {name: value for name, value in values.items() if math.isfinite(value)}, others

@@ -44,14 +44,14 @@ class NotFinite(RunFailed):
         `result` is the head's in training, or an evaluation's loss, after training losses that were finite.
         """
         self._result, self._epoch, self._precision = result, epoch, executors[-1].precision
-        super().__init__(self.located(stage_states(executors, self.micro_batch)))
+        super().__init__(self.locate(stage_states(executors, self.micro_batch)))
 
     @property
     def micro_batch(self) -> int:
         """The micro-batch whose sums locate the failure; -1 for an evaluation, which does not have one."""
         return self._result.micro_batch if isinstance(self._result, HeadResult) else -1
 
-    def located(self, states: Sequence[StageState]) -> Problem:
+    def locate(self, states: Sequence[StageState]) -> Problem:
         """Return the problem with the stage where it began, among `states`, which are in order."""
         result = self._result
         if not isinstance(result, HeadResult):

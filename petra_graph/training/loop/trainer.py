@@ -23,14 +23,12 @@ from petra_graph.record.weights import weights_of
 from petra_graph.runtime.scheduler.scheduler import Scheduler
 from petra_graph.training.data.micro_batches import require_finite_samples
 from petra_graph.training.loop.callbacks import Callbacks
-from petra_graph.training.loop.meters import Meters
-from petra_graph.training.loop.metrics_of_evaluation import MetricsOfEvaluation, defined
+from petra_graph.training.loop.meters import Meters, MetricsOfEvaluation, split_undefined
 from petra_graph.training.loop.not_finite import NotFinite
-from petra_graph.training.loop.peers import Peers, Progress
-from petra_graph.training.loop.run_warnings import RunWarnings
+from petra_graph.training.loop.peers import Peers, RunWarnings
 from petra_graph.training.loop.training_position import TrainingPosition
 from petra_graph.training.prepared_run import Prepared
-from petra_graph.training.profiling.link_timing import wait_for
+from petra_graph.training.profiling.stopwatch import wait_for
 from petra_graph.training.run_probe import Begin
 
 
@@ -79,8 +77,10 @@ class Trainer:
 
     @property
     def observers(self) -> Sequence[Listener]:
-        """The callbacks, then the listener, in the process that records; () in another one."""
-        return () if self.metrics is None else (self.callbacks, self.listener)
+        """The callbacks, if there are any, then the listener, in the process that records; () in another one."""
+        if self.metrics is None:
+            return ()
+        return (self.callbacks, self.listener) if self.callbacks.callbacks else (self.listener,)
 
     @property
     def updates(self) -> int:
@@ -92,19 +92,22 @@ class Trainer:
         """Seconds of training in this process."""
         return self.position.seconds - self._before[1]
 
-    @property
-    def progress(self) -> Progress:
-        position = self.position
+    def summary(self) -> dict[str, Any]:
+        """Return what the run's summary says of the training so far."""
+        position, rate = self.position, self.position.micro_batches_per_second(self.first)
         tests = [report.test for report in position.epochs if report.test]
-        return Progress(
-            epochs=len(position.epochs),
-            micro_batches=position.micro_batches,
-            updates=self.updates,
-            train=position.train,
-            test=tests[-1] if tests else None,
-            seconds=position.seconds,
-            first=self.first,
-        )
+        return {
+            "epochs": len(position.epochs),
+            "micro_batches": position.micro_batches,
+            "updates": self.updates,
+            "train": dict(position.train) if position.train else None,
+            "test": dict(tests[-1]) if tests else None,
+            "seconds": {"training": round(position.seconds, 3), "first": round(self.first[1], 3)},
+            "samples_per_second": None if rate is None else round(rate * self.prepared.opened.batches.whole, 1),
+            "resumed_from": list(position.resumed_from),
+            **({"warnings": list(self.warnings.texts)} if self.warnings.texts else {}),
+            **({"stopped_early": self.stopped_early} if self.stopped_early else {}),
+        }
 
     def position_at(self, at: int) -> dict[str, Any]:
         """Return where the training is at the cut before forward `at`, as JSON; called when the head's stage comes to that cut."""
@@ -143,7 +146,7 @@ class Trainer:
         """Whether a callback ends the training between two epochs, as the process that records knows."""
         if not self.callbacks.may_stop or self.position.epoch == 1:
             return False
-        reason = self.peers.leaders(f"stops/{self.position.epoch}", self.callbacks.stops())
+        reason = self.peers.text_of_recorder(f"stops/{self.position.epoch}", self.callbacks.stops())
         if reason:
             self.stopped_early = f"after epoch {self.position.epoch - 1}: {reason}"
         return bool(reason)
@@ -179,15 +182,15 @@ class Trainer:
         values |= {f"test/{name}": value for name, value in (report.test or {}).items()}
         values |= {"samples_per_second": report.samples_per_second, "learning_rate": report.learning_rate}
         self._record(epoch, position.micro_batches, values)
-        self.peers.publish(self.progress)
+        self.peers.publish(self.summary())
         self.warnings.collect()
-        self.callbacks.epoch_ended(report)
-        self.listener.epoch_ended(report)
+        for observer in self.observers:
+            observer.epoch_ended(report)
 
     def _train(self, epoch: int, at: int | None) -> Mapping[str, float]:
         position, meters, batches = self.position, self.meters, self.prepared.opened.epoch(epoch - 1)
         first, every = (epoch - 1) * len(batches), self.prepared.spec.run.log_every
-        interval, means = self.executors[-1].read_interval, meters.means()
+        interval, means, observers = self.executors[-1].read_interval, meters.means(), self.observers
         warm_at = self._before[0] + self._first_count
 
         def observe(result: HeadResult) -> None:
@@ -204,8 +207,8 @@ class Trainer:
             if logged:
                 step = {"train/micro_batch_loss": loss, "train/learning_rate": self._learning_rate()}
                 self._record(epoch, position.micro_batches, step)
-            self.callbacks.trained(epoch, done, means)
-            self.listener.trained(epoch, done, means)
+            for observer in observers:
+                observer.trained(epoch, done, means)
 
         micro_batches = range(first, first + len(batches))
         if at is not None:
@@ -255,8 +258,8 @@ class Trainer:
         return self.prepared.opened.batches.replica == 0 and (epoch % run.evaluate_every == 0 or epoch == run.epochs)
 
     def _evaluate(self, epoch: int) -> Mapping[str, float]:
-        self.callbacks.evaluating(epoch)
-        self.listener.evaluating(epoch)
+        for observer in self.observers:
+            observer.evaluating(epoch)
         meters, metrics = Meters(self.prepared.loss), MetricsOfEvaluation.of(self.prepared.checked.metrics)
         for number, result in enumerate(self.scheduler.evaluate(self.prepared.opened.test), start=1):
             meters.add(result)
@@ -273,7 +276,7 @@ class Trainer:
             raise NotFinite(self.executors, means["loss"], epoch)
         if not meters.samples:  # the head is in another process
             return means
-        values, others = defined(metrics.values(means))
+        values, others = split_undefined(metrics.values(means))
         for text in others:
             self.warnings.say(f"test/{text}, which is not recorded: the metric is undefined on these targets")
         return {**means, **values}

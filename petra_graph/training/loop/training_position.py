@@ -44,6 +44,12 @@ class TrainingPosition:
     callbacks: Mapping[str, Any] = field(factory=dict)
     """The callbacks' states, when the position was noted."""
 
+    def micro_batches_per_second(self, first: tuple[int, float]) -> float | None:
+        """Return the rate behind the `first` micro-batches, which took so many seconds; of all, if those are most of them."""
+        count, seconds = (0, 0.0) if 2 * first[0] > self.micro_batches else first
+        spent = self.seconds - seconds
+        return (self.micro_batches - count) / spent if self.micro_batches and spent > 0 else None
+
     @property
     def trained_epochs(self) -> int:
         """The epochs that have been trained; the latest one may not have been evaluated."""

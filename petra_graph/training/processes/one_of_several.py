@@ -1,7 +1,7 @@
 """One process of a run on several.
 
 The process that hosts the head of the first replica makes the run directory, records, shows progress and saves the
-weights. A failure anywhere ends all processes (`failure_handling`).
+weights. Before anything is trained, every process compares its run with that of rank 0. A failure anywhere ends all processes (`failure_or_end`).
 """
 
 from __future__ import annotations
@@ -19,7 +19,6 @@ import torch
 from torch import Tensor
 
 from petra_graph.errors import Interrupted, RunFailed, printable
-from petra_graph.executor.stage_executor import StageExecutor
 from petra_graph.program.stage_program import StageProgram
 from petra_graph.record import checkpoint
 from petra_graph.record.run_directory import run_directory
@@ -41,12 +40,10 @@ from petra_graph.spec.load_spec import Given, load
 from petra_graph.training.checkpoints.resumption import Resumption
 from petra_graph.training.data.micro_batches import Part
 from petra_graph.training.loop.meters import Meters
-from petra_graph.training.loop.peers import Progress
 from petra_graph.training.prepared_run import Prepared
-from petra_graph.training.processes.common_end import CommonEnd
-from petra_graph.training.processes.failure_handling import FailureHandling
+from petra_graph.training.processes.failure_or_end import ProcessEnd
 from petra_graph.training.processes.rank_agreement import agree
-from petra_graph.training.processes.run_process import RunProcess, RunSoFar
+from petra_graph.training.processes.run_process import RunProcess
 from petra_graph.training.record.run_record import open_record
 from petra_graph.training.start_reporter import StartReporter
 
@@ -54,22 +51,18 @@ from petra_graph.training.start_reporter import StartReporter
 class OneOfSeveral(RunProcess):
     def __init__(self, rank_info: RankInfo) -> None:
         """Connect with the other processes, and return when all are there."""
+        super().__init__()
         # Streams that share a hardware queue wait for each other; CUDA reads it once, and has 8 queues without it and 32 at most.
         os.environ.setdefault("CUDA_DEVICE_MAX_CONNECTIONS", "32")
         self.world = World(rank_info)
         self.world.rendezvous()
         self.size, self.rank = self.world.size, self.world.rank
-        self.so_far = RunSoFar()
         self.waker = Waker()
-        self.watchdog = Watchdog(self.world, self.waker)
+        self.supervisor = self.watchdog = Watchdog(self.world, self.waker)
         self.world.check = self.watchdog.check
         started()
-        self.failures = FailureHandling(world=self.world, watchdog=self.watchdog)
-        self.watchdog.on_stuck = lambda failure: self.failures.end_at_once(failure, self.so_far)
-
-    @property
-    def supervisor(self) -> Watchdog:
-        return self.watchdog
+        self.end = ProcessEnd(self.world, self.watchdog)
+        self.watchdog.on_stuck = lambda failure: self.end.end_at_once(failure, self.so_far)
 
     @property
     def records(self) -> bool:
@@ -101,7 +94,7 @@ class OneOfSeveral(RunProcess):
             except Interrupted:
                 raise
             except Exception as error:  # noqa: BLE001  the other processes must know of any error
-                self.failures.fail(error, self.so_far)
+                self.end.fail(error, self.so_far)
             finally:
                 self.world.abort_groups()
 
@@ -122,19 +115,18 @@ class OneOfSeveral(RunProcess):
 
     def resumption(self, directory: Path | None, given: Given, overrides: Iterable[str]) -> Resumption | None:
         """As `RunProcess` promises: the checkpoint that rank 0 finds whole; a run that has stopped at a request does not begin again."""
-        world = self.world
-        if world.rank_info.restarts and world.launch.get("interrupted"):
+        world, restarts, begun = self.world, self.world.rank_info.restarts, None
+        if restarts and world.launch.get("interrupted"):
             raise Interrupted
-        restarted = None
-        if directory is None and world.rank_info.restarts:
+        if restarts and directory is None:
             name, spec = world.launch.get("directory"), load(given, overrides, discover().spec_class).spec
-            restarted = None if name is None or spec is None else run_directory(spec.run.directory, name)
-            directory = restarted
+            begun = None if name is None or spec is None else run_directory(spec.run.directory, name)
+            directory = begun
         if world.rank == 0:
-            there = directory is not None and checkpoint.repaired(directory)
+            there = directory is not None and checkpoint.repair(directory)
             found = Resumption.find(directory) if directory is not None and there else None
-            if found is None and restarted is not None:  # this attempt makes a directory of its own
-                shutil.rmtree(restarted, ignore_errors=True)
+            if found is None and begun is not None:  # this attempt makes a directory of its own
+                shutil.rmtree(begun, ignore_errors=True)
             world.store.set("resume", [] if found is None else [found.directory.name, found.at])
             return found
         chosen = world.wait("resume")
@@ -147,34 +139,30 @@ class OneOfSeveral(RunProcess):
             )
         return Resumption.find(directory, chosen[1])
 
-    def open_directory(self, prepared: Prepared, resumption: Resumption | None) -> RunSoFar:
+    def open_directory(self, prepared: Prepared, resumption: Resumption | None) -> None:
+        world, directory = self.world, None if resumption is None else resumption.directory
         if self.records:
             record = open_record(prepared, resumption, self.size)
-            return attrs.evolve(self.so_far, record=record, directory=record.directory)
-        if resumption is None:
-            directory = run_directory(prepared.spec.run.directory, self.world.wait("directory"))
-        else:
-            directory = resumption.directory
-        return attrs.evolve(self.so_far, directory=directory)
-
-    def share_directory(self) -> None:
-        directory, record, prepared = self.so_far.directory, self.so_far.record, self.so_far.prepared
-        assert prepared is not None
-        if record is not None:
-            self.world.store.set("directory", record.directory.name)
-        self.world.launch.set("directory", self.world.wait("directory"))
+            directory = record.directory
+            self.so_far = attrs.evolve(self.so_far, record=record, directory=directory)
+            world.store.set("directory", directory.name)
+        name = world.wait("directory")
+        world.launch.set("directory", name)
+        if directory is None:
+            directory = run_directory(prepared.spec.run.directory, name)
+        self.so_far = attrs.evolve(self.so_far, directory=directory)
         sees = directory is not None and directory.is_dir()
-        self.world.store.set(f"sees/{self.rank}", sees)
-        if record is not None:
+        world.store.set(f"sees/{self.rank}", sees)
+        if self.records:
             return
-        self._says_who_prints()
+        self._name_who_prints()
         if (prepared.spec.checkpoint.every or prepared.spec.checkpoint.best) is not None and not sees:
             raise RunFailed(
-                f"rank {self.rank} on {self.world.own.host} cannot see the run directory {directory}",
+                f"rank {self.rank} on {world.own.host} cannot see the run directory {directory}",
                 hint="checkpoints need a run.directory that all machines share",
             )
 
-    def _says_who_prints(self) -> None:
+    def _name_who_prints(self) -> None:
         """Write a line, as the first process of a launcher that would print nothing: the process that records is another launcher's."""
         records, beside = self.so_far.ranks[-1], int(os.environ.get("LOCAL_WORLD_SIZE") or self.size)
         if os.environ.get("LOCAL_RANK") == "0" and records not in range(self.rank, self.rank + beside):
@@ -195,8 +183,11 @@ class OneOfSeveral(RunProcess):
         own = [program for program, rank in zip(prepared.programs, ranks, strict=True) if rank == self.rank]
         if not prepared.on_cuda:
             return own
-        gpu = self._choose_gpu()
-        return [attrs.evolve(program, device=gpu) for program in own]
+        self.world.store.set(f"gpus/{self.rank}", visible_gpus())
+        visible = [self.world.wait(f"gpus/{rank}") for rank in range(self.size)]
+        gpu = gpu_of(self.rank, visible, [process.host for process in self.world.neighbours])
+        torch.cuda.set_device(gpu)
+        return [attrs.evolve(program, device=f"cuda:{gpu}") for program in own]
 
     def build(self, prepared: Prepared) -> Scheduler:
         """As `RunProcess` promises; all processes connect at the same time."""
@@ -213,13 +204,17 @@ class OneOfSeveral(RunProcess):
             device=executors[0].program.device,
         )
         self.world.wait_for_all("channels")
+        partition, replicas = prepared.spec.partition, None
+        if partition.pipelines > 1:
+            peers = data_parallel_ranks(self.rank, partition.pipelines, self.size)
+            replicas = Replicas(executors, peers, self.watchdog, synchronised=partition.sync_batch_norm)
         context = ProcessContext(
             rank=self.rank,
             size=self.size,
             supervisor=self.watchdog,
             policy=prepared.policy,
             global_clip=prepared.global_clip,
-            replicas=self._replicas(prepared, executors),
+            replicas=replicas,
         )
         return Scheduler(executors, channels, context)
 
@@ -234,7 +229,7 @@ class OneOfSeveral(RunProcess):
         return found
 
     def gather_measured(self, own: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
-        """As `RunProcess` promises; from here on nothing is needed of another process (`common_end`)."""
+        """As `RunProcess` promises; from here on nothing is needed of another process (`failure_or_end`)."""
         self.world.store.set(f"measured/{self.rank}", own)
         of_all = [self.world.wait(f"measured/{rank}") for rank in range(self.size)] if self.records else []
         if self.records:
@@ -255,7 +250,7 @@ class OneOfSeveral(RunProcess):
         for other in range(1, self.size // len(set(ranks))):
             meters.merge(self.world.wait(f"meters/{epoch}/{other}"))
 
-    def leaders(self, name: str, own: str) -> str:
+    def text_of_recorder(self, name: str, own: str) -> str:
         if not self.records:
             return str(self.world.wait(name))
         self.world.store.set(name, own)
@@ -268,33 +263,12 @@ class OneOfSeveral(RunProcess):
         others = [rank for rank in range(self.size) if rank != self.rank]
         return [text for rank in others for text in self.world.store.get(f"warnings/{rank}") or ()]
 
-    def publish(self, progress: Progress) -> None:
+    def publish(self, trained: Mapping[str, Any]) -> None:
         """As `Peers` promises: another process then writes the summary."""
         if self.so_far.record is not None:
-            self.world.store.set("progress", attrs.asdict(progress))
+            self.world.store.set("trained", trained)
 
     def leave(self, *, interrupted: bool) -> None:
         if interrupted:
             self.world.launch.set("interrupted", True)
-        CommonEnd(
-            world=self.world,
-            watchdog=self.watchdog,
-            directory=self.so_far.directory,
-            records=self.so_far.ranks[-1],
-            interrupted=interrupted,
-        ).leave()
-
-    def _choose_gpu(self) -> str:
-        """Return the GPU of this process, which becomes torch's current one; all processes choose at the same time."""
-        self.world.store.set(f"gpus/{self.rank}", visible_gpus())
-        visible = [self.world.wait(f"gpus/{rank}") for rank in range(self.size)]
-        index = gpu_of(self.rank, visible, [process.host for process in self.world.neighbours])
-        torch.cuda.set_device(index)
-        return f"cuda:{index}"
-
-    def _replicas(self, prepared: Prepared, executors: Sequence[StageExecutor]) -> Replicas | None:
-        partition = prepared.spec.partition
-        if partition.pipelines == 1:
-            return None
-        peers = data_parallel_ranks(self.world.rank, partition.pipelines, self.size)
-        return Replicas(executors, peers, self.watchdog, synchronised=partition.sync_batch_norm)
+        self.end.leave(self.so_far, interrupted=interrupted)

@@ -1,27 +1,30 @@
-"""The process of a run: what a process that hosts all stages and one of several do each in their own way.
+"""The process of a run: the one that hosts all stages, of which `one_of_several` overrides whatever concerns the others.
 
-`HostOfAll` and `OneOfSeveral` implement it. What a run has by now is one value, which `run` hands on from step to step.
+What a run has by now is one value, which `training_run.run` hands on from step to step.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, NoReturn
 
-from attrs import frozen
+from attrs import evolve, frozen
 
 from petra_graph.program.stage_program import StageProgram
 from petra_graph.runtime.control.run_store import RunStore
-from petra_graph.runtime.scheduler.process_context import Supervisor
+from petra_graph.runtime.control.start_up import REQUESTS
+from petra_graph.runtime.control.stop_signals import stop_requests
+from petra_graph.runtime.scheduler.process_context import ProcessContext, SingleProcess, Supervisor
 from petra_graph.runtime.scheduler.scheduler import Scheduler
 from petra_graph.spec.load_spec import Given
 from petra_graph.training.checkpoints.resumption import Resumption
-from petra_graph.training.loop.peers import Peers, Progress
+from petra_graph.training.loop.peers import Peers
 from petra_graph.training.loop.trainer import Trainer
 from petra_graph.training.prepared_run import Prepared
-from petra_graph.training.record.run_record import RunRecord
+from petra_graph.training.record.run_record import RunRecord, open_record
+from petra_graph.training.record.run_summary import UNTRAINED
 from petra_graph.training.start_reporter import StartReporter
 
 
@@ -41,71 +44,94 @@ class RunSoFar:
     trainer: Trainer | None = None
 
     @property
-    def trained(self) -> Trainer | Progress:
-        """How far the training came, as the process that records knows."""
-        return Progress() if self.trainer is None or self.record is None else self.trainer
+    def trained(self) -> Mapping[str, Any]:
+        """How far the training came, as the summary has it; known in the process that records."""
+        return UNTRAINED if self.trainer is None or self.record is None else self.trainer.summary()
 
 
-class RunProcess(Peers, Protocol):
-    """This process of a run."""
+class RunProcess(Peers):
+    """The process of a run that hosts all stages, and has no other process to tell anything."""
 
-    rank: int
-    size: int
-    so_far: RunSoFar
-    """`run` hands on a new one after each step."""
+    rank, size = 0, 1
 
-    @property
-    def supervisor(self) -> Supervisor: ...
+    def __init__(self) -> None:
+        self.supervisor: Supervisor = SingleProcess()
+        self.so_far = RunSoFar()
+        """`run` hands on a new one after each step."""
 
     @property
     def records(self) -> bool:
         """Whether this process makes the run directory, and writes the manifests of checkpoints."""
-        ...
+        return True
 
-    def control(self) -> AbstractContextManager[None]:
+    @contextmanager
+    def control(self) -> Iterator[None]:
         """Within the context, an error of any kind is recorded once there is a run directory, and ends all processes."""
-        ...
+        try:
+            yield
+        except KeyboardInterrupt:
+            if self.so_far.record is not None:
+                self.so_far.record.summarise("interrupted", self.so_far.trained, weights=None)
+            raise
+        except Exception as error:
+            if self.so_far.record is None:
+                raise
+            failure = self.so_far.record.record_as_failure(error, self.so_far.trained)
+            if failure is error:
+                raise
+            raise failure from error
 
     def stop_requests(self, more: Sequence[int]) -> AbstractContextManager[None]:
-        """Within the context, these signals and the usual ones stop all stages before one forward."""
-        ...
+        """Within the context, these signals and the usual ones stop all stages before one forward; a second SIGINT stops at once."""
 
-    def start_reporter(self) -> StartReporter: ...
+        def stop(signal_name: str) -> None:
+            self.supervisor.stop_signal = signal_name
+
+        def stop_at_once() -> NoReturn:
+            raise KeyboardInterrupt
+
+        return stop_requests(stop, stop_at_once, heard=(*REQUESTS, *more))
+
+    def start_reporter(self) -> StartReporter:
+        return StartReporter()
 
     def resumption(self, directory: Path | None, given: Given, overrides: Iterable[str]) -> Resumption | None:
         """Return the checkpoint from which a run is resumed; every process has the same one."""
-        ...
+        return None if directory is None else Resumption.find(directory)
 
     def join(self, prepared: Prepared) -> Prepared:
         """Return the run, of whose data this process reads its part; all processes have agreed on it."""
-        ...
+        return prepared
 
-    def open_directory(self, prepared: Prepared, resumption: Resumption | None) -> RunSoFar:
-        """Return the run with its directory: created by the process that records, or that of a resumed run."""
-        ...
+    def open_directory(self, prepared: Prepared, resumption: Resumption | None) -> None:
+        """Give the run its directory: the process that records creates one, or opens that of a resumed run, and tells the others.
 
-    def share_directory(self) -> None:
-        """Tell the other processes the directory, and whether this one sees it, as it must where checkpoints are written."""
+        Raises:
+            RunFailed: this process cannot see the directory, and checkpoints are to be written there.
+        """
+        record = open_record(prepared, resumption)
+        self.so_far = evolve(self.so_far, record=record, directory=record.directory)
 
     def own_programs(self, prepared: Prepared) -> Sequence[StageProgram]:
         """Return the programs of the stages of this process, on its devices; all processes call it at the same time."""
-        ...
+        return prepared.programs
 
     def build(self, prepared: Prepared) -> Scheduler:
         """Build the stages of this process, and connect them with all others."""
-        ...
+        context = ProcessContext(supervisor=self.supervisor, policy=prepared.policy, global_clip=prepared.global_clip)
+        return Scheduler(prepared.executors(), context=context)
 
     def checkpoint_store(self) -> RunStore | None:
-        """Return a connection for the thread that writes checkpoints; None where no other process has stages."""
-        ...
+        """Return a connection for the thread that writes checkpoints; None if no other process has stages."""
+        return None
 
     def blind(self) -> Sequence[str]:
         """Return the processes that cannot see the run directory."""
-        ...
+        return ()
 
     def gather_measured(self, own: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
         """Return what all processes have measured, in the order of ranks; [] in a process that does not record."""
-        ...
+        return [own]
 
     def leave(self, *, interrupted: bool) -> None:
         """End together with the other processes, when everything is written."""

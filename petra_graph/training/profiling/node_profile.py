@@ -17,7 +17,7 @@ import statistics
 import time
 from collections import defaultdict
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
-from contextlib import closing, suppress
+from contextlib import suppress
 from operator import attrgetter
 from pathlib import Path
 from typing import TypeVar
@@ -37,8 +37,7 @@ from petra_graph.runtime.scheduler.stage_operations import MicroBatch
 from petra_graph.spec.model import Kind, MethodSpec, ScheduleName
 from petra_graph.training.compile_ahead import compile_ahead
 from petra_graph.training.prepared_run import Prepared, fix_arithmetic, prepare_checked
-from petra_graph.training.profiling.link_timing import timed_link
-from petra_graph.training.profiling.stopwatch import Stopwatch, Times
+from petra_graph.training.profiling.stopwatch import Stopwatch, Times, time_link
 from petra_graph.training.start_reporter import StartReporter
 
 WARM_UP = 3
@@ -75,23 +74,23 @@ def profile(path: str, overrides: Iterable[str], micro_batches: int) -> Profile:
     checked = check_spec(path, overrides, import_local=True)
     partition = evolve(checked.spec.partition, stages="per-block", memory=None, profile=None, replicas=1)
     problems = ProblemCollector(loaded=checked.loaded)
-    with closing(StartReporter()) as reporter:
-        ready = prepare_checked(problems.require(checked.variant, evolve(checked.spec, partition=partition)), reporter)
-        fix_arithmetic(ready)
-        if ready.spec.run.compile:
-            compile_ahead(ready, ready.programs, reporter)
+    reporter = StartReporter()
+    ready = prepare_checked(problems.require(checked.variant, evolve(checked.spec, partition=partition)), reporter)
+    fix_arithmetic(ready)
+    if ready.spec.run.compile:
+        compile_ahead(ready, ready.programs, reporter)
     keep_freed_memory()
-    trainings = timed_trainings(ready)
+    trainings = start_trainings(ready)
     for _ in range(-(-micro_batches // BURST)):
         for training in trainings:
             training.burst(BURST)
     return profile_of(ready, trainings)
 
 
-def timed_trainings(ready: Prepared) -> list[TimedTraining]:
+def start_trainings(ready: Prepared) -> list[TimedTraining]:
     """Return the trainings that time all operations, each warm."""
     trainings = [
-        TimedTraining(_with_method(ready, method, schedule), operations) for method, schedule, operations in _TRAININGS
+        TimedTraining(_train_by(ready, method, schedule), operations) for method, schedule, operations in _TRAININGS
     ]
     for training in trainings:
         training.burst(WARM_UP)
@@ -104,8 +103,8 @@ def timed_trainings(ready: Prepared) -> list[TimedTraining]:
 def profile_of(ready: Prepared, trainings: Sequence[TimedTraining]) -> Profile:
     devices = [torch.device(program.device) for program in ready.programs]
     on_gpu = devices[0].type == "cuda"
-    seconds = _seconds(trainings, Stopwatch.spread)
-    host = _seconds(trainings, Stopwatch.host_spread) if on_gpu else {}
+    seconds = _operation_seconds(trainings, Stopwatch.spread)
+    host = _operation_seconds(trainings, Stopwatch.host_spread) if on_gpu else {}
     wall, cpu = map(sum, zip(*(training.wall_and_cpu() for training in trainings), strict=True))
     network, spec = ready.network, ready.spec
     costs = network.costs()
@@ -121,19 +120,19 @@ def profile_of(ready: Prepared, trainings: Sequence[TimedTraining]) -> Profile:
         spread=_spreads(seconds),
         host=_medians(host),
         host_spread=_spreads(host),
-        workspace=_merged(trainings, lambda watch, verb: watch.workspace[verb]) if on_gpu else {},
+        workspace=_merge(trainings, lambda watch, verb: watch.workspace[verb]) if on_gpu else {},
         sizes={name: (node.parameters, sum(node.output_bytes)) for name, node in costs.nodes.items()},
         outside=trainings[0].outside(),
-        link=timed_link(devices),
+        link=time_link(devices),
         wall_seconds=wall,
         cpu_seconds=None if on_gpu else cpu,
     )
 
 
-def _seconds(trainings: Sequence[TimedTraining], of: Callable[[Stopwatch, Verb], Times]) -> _Found[Times]:
+def _operation_seconds(trainings: Sequence[TimedTraining], of: Callable[[Stopwatch, Verb], Times]) -> _Found[Times]:
     """Return the seconds of all operations, by node: those that a training has beyond another one's, too."""
-    seconds = _merged(trainings, of)
-    last = _merged(trainings[::-1], of)
+    seconds = _merge(trainings, of)
+    last = _merge(trainings[::-1], of)
     for name, operations in seconds.items():
         if "invert" in operations:
             operations["invert"] = operations["invert"].beyond(operations["recompute"])
@@ -142,7 +141,7 @@ def _seconds(trainings: Sequence[TimedTraining], of: Callable[[Stopwatch, Verb],
     return seconds
 
 
-def _merged(trainings: Sequence[TimedTraining], of: Callable[[Stopwatch, Verb], T]) -> _Found[T]:
+def _merge(trainings: Sequence[TimedTraining], of: Callable[[Stopwatch, Verb], T]) -> _Found[T]:
     """Return what was measured of each operation, by node, in the first training that has it."""
     found: _Found[T] = defaultdict(dict)
     for training in trainings:
@@ -168,7 +167,7 @@ def _processor() -> str:
     return platform.machine()
 
 
-def _with_method(ready: Prepared, method: str, schedule: ScheduleName) -> Prepared:
+def _train_by(ready: Prepared, method: str, schedule: ScheduleName) -> Prepared:
     """Return the same run with another method, every node a stage and every micro-batch an update."""
     spec = evolve(
         ready.spec,
@@ -192,7 +191,7 @@ class TimedTraining:
             watch = self._watches[executor.program.nodes[0]] = Stopwatch(torch.device(executor.program.device))
             executor.observe(watch)
         self._scheduler = Scheduler(executors)
-        self._data = endless(prepared)
+        self._data = repeat_epochs(prepared)
         self._done = 0
         self._outside: list[float] = []
 
@@ -246,7 +245,7 @@ class TimedTraining:
         return sum(watch.inside for watch in self._watches.values())
 
 
-def endless(prepared: Prepared) -> Generator[MicroBatch]:
+def repeat_epochs(prepared: Prepared) -> Generator[MicroBatch]:
     """Yield micro-batches as training would, epoch after epoch."""
     epoch = 0
     while True:

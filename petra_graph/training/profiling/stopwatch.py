@@ -1,4 +1,4 @@
-"""A stage's operations on the real device: their seconds, and on a GPU its host's, and what kernels allocate inside themselves.
+"""What is timed on the real device: a stage's operations, on a GPU its host's seconds, too, and what kernels allocate inside themselves; copies.
 
     CPU     [ an operation           ]                          by the clock, and of the processor
     host    [ queues kernels ]                                  by the clock
@@ -22,13 +22,15 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from petra_graph.executor.stage_observer import StageObserver
 from petra_graph.kinds.tensor_trees import Tree
+from petra_graph.program.device_types import Link
 from petra_graph.program.schedule import Verb
-from petra_graph.training.profiling.link_timing import wait_for
 
 _CYCLES_A_SECOND = 2e9
 """At most, of a GPU's multiprocessors: it sleeps no shorter than it is to."""
 _SLEEP, _LONGEST = 2.0, 0.05
 """In the host's seconds for such an operation so far, their median; and in seconds, for the first operations load libraries."""
+
+_COPIED_BYTES = 2**26
 
 
 @frozen
@@ -122,13 +124,13 @@ class Stopwatch(StageObserver):
         """Whether operations are weighed, and not timed: that takes the host longer."""
 
     def forward(self, micro_batch: int, target: Tree | None) -> AbstractContextManager[None]:
-        return self._measured("forward")
+        return self._measure("forward")
 
     def backward(self, micro_batch: int) -> AbstractContextManager[None]:
-        return self._measured("backward")
+        return self._measure("backward")
 
     def update(self) -> AbstractContextManager[None]:
-        return self._measured("update")
+        return self._measure("update")
 
     def spread(self, verb: Verb) -> Times:
         return Times.of(self.times[verb])
@@ -141,20 +143,20 @@ class Stopwatch(StageObserver):
         for times in (self.times, self.cpu_times, self.host_times):
             times.clear()
 
-    def _measured(self, verb: Verb) -> AbstractContextManager[None]:
+    def _measure(self, verb: Verb) -> AbstractContextManager[None]:
         if self.gpu is None:
-            return self._timed(verb)
-        return self._weighed(verb, self.gpu) if self.weighs else self._timed_beside(verb, self.gpu)
+            return self._time(verb)
+        return self._weigh(verb, self.gpu) if self.weighs else self._time_beside(verb, self.gpu)
 
     @contextmanager
-    def _timed(self, verb: Verb) -> Iterator[None]:
+    def _time(self, verb: Verb) -> Iterator[None]:
         began, cpu_began = time.perf_counter(), time.thread_time()
         yield
-        self._took(verb, time.perf_counter() - began, cpu_began)
+        self._note(verb, time.perf_counter() - began, cpu_began)
         self.inside += self.times[verb][-1]
 
     @contextmanager
-    def _timed_beside(self, verb: Verb, gpu: Gpu) -> Iterator[None]:
+    def _time_beside(self, verb: Verb, gpu: Gpu) -> Iterator[None]:
         entered = time.perf_counter()
         wait_for(self.device)
         gpu.sleep(min(_LONGEST, _SLEEP * statistics.median(self.host_times[verb] or [0.0])))
@@ -162,16 +164,47 @@ class Stopwatch(StageObserver):
         began, cpu_began = time.perf_counter(), time.thread_time()
         yield
         self.host_times[verb].append(time.perf_counter() - began)
-        self._took(verb, device_seconds(), cpu_began)
+        self._note(verb, device_seconds(), cpu_began)
         self.inside += time.perf_counter() - entered
 
-    def _took(self, verb: Verb, seconds: float, cpu_began: float) -> None:
+    def _note(self, verb: Verb, seconds: float, cpu_began: float) -> None:
         self.times[verb].append(seconds)
         self.cpu_times[verb].append(time.thread_time() - cpu_began)
 
     @contextmanager
-    def _weighed(self, verb: Verb, gpu: Gpu) -> Iterator[None]:
+    def _weigh(self, verb: Verb, gpu: Gpu) -> Iterator[None]:
         gpu.forget_peak()
         with _BetweenKernels(gpu) as between:
             yield
         self.workspace[verb] = max(self.workspace[verb], gpu.peak() - between.most)
+
+
+def time_link(devices: Sequence[torch.device]) -> Link | None:
+    """Time copies of an empty tensor and of one of 64 MiB, from the first device to another one.
+
+    On CPUs alone a copy in memory is timed, as a message through shared memory takes. None: a single GPU has no link.
+    """
+    others = [device for device in devices if device != devices[0]]
+    if not others and devices[0].type != "cpu":
+        return None
+    source, target = devices[0], (others or devices)[0]
+    seconds = [_time_copy(source, target, size) for size in (1, _COPIED_BYTES)]
+    return Link(latency_seconds=seconds[0], bytes_per_second=_COPIED_BYTES / max(seconds[1] - seconds[0], 1e-9))
+
+
+def _time_copy(source: torch.device, target: torch.device, size: int) -> float:
+    sent = torch.zeros(size, dtype=torch.uint8, device=source)
+    received = torch.empty(size, dtype=torch.uint8, device=target)
+    taken = []
+    for _ in range(12):
+        wait_for(source)
+        began = time.perf_counter()
+        received.copy_(sent)
+        wait_for(target)
+        taken.append(time.perf_counter() - began)
+    return statistics.median(taken[2:])
+
+
+def wait_for(device: torch.device) -> None:
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)

@@ -45,45 +45,45 @@ _READ, _BEGIN = 256, 65_536
 _INSTALLED = {"site-packages", "dist-packages"}
 
 
-def code_of(checked: CheckedSpec) -> Digests:
+def digest_code(checked: CheckedSpec) -> Digests:
     """Return the versions of the plugins' packages, and the digest of each module of no package; they have been imported."""
     packages = sorted({one.distribution for one in checked.plugins} - {"", FIRST_PARTY})
     found = {f"{name}'s version": version(name) for name in packages}
-    for name in sorted(_reached(set(_named_modules(checked)))):
-        found[f"the code of {name}"] = _shown(Path(str(sys.modules[name].__file__)).read_bytes())
+    for name in sorted(_reach(set(_named_modules(checked)))):
+        found[f"the code of {name}"] = _digest(Path(str(sys.modules[name].__file__)).read_bytes())
     return found
 
 
-def split_of(split: CheckedSplit) -> Digests:
+def digest_split(split: CheckedSplit) -> Digests:
     """Return the digests of one split; what cannot be read has none, and whoever needs it says why."""
     part, count = split.part, len(split)
     found = {f"the number of {part} samples": f"{count:,}"}
     with suppress(PetraGraphError):
-        samples, targets = split.fetch(_spread(count, _SAMPLES), seed=0, epoch=0)
-        found[f"the contents of some {part} samples"] = _shown(b"".join(map(_bytes, (samples, *leaves(targets)))))
+        samples, targets = split.fetch(_spread_indices(count, _SAMPLES), seed=0, epoch=0)
+        found[f"the contents of some {part} samples"] = _digest(b"".join(map(_bytes_of, (samples, *leaves(targets)))))
         if split.fetch_targets is not None:
-            found[f"the labels of the {part} samples"] = _shown(
-                b"".join(map(_bytes, leaves(split.fetch_targets(_spread(count, _SPREAD)))))
+            found[f"the labels of the {part} samples"] = _digest(
+                b"".join(map(_bytes_of, leaves(split.fetch_targets(_spread_indices(count, _SPREAD)))))
             )
     if files := split.files:
         above = os.path.commonpath([min(files), max(files)])
         names = "\n".join(file[len(above) :] for file in files)
-        sizes = ",".join(str(_size(files[index])) for index in _spread(len(files), _SPREAD))
-        found[f"the names and sizes of the {part} files"] = _shown(
+        sizes = ",".join(str(_size_of(files[index])) for index in _spread_indices(len(files), _SPREAD))
+        found[f"the names and sizes of the {part} files"] = _digest(
             f"{names}\n{sizes}".encode("utf-8", "surrogateescape")
         )
-        found[f"the bytes of some {part} files"] = _shown(
-            b"".join(_begin(files[index]) for index in _spread(len(files), _READ))
+        found[f"the bytes of some {part} files"] = _digest(
+            b"".join(_digest_beginning(files[index]) for index in _spread_indices(len(files), _READ))
         )
     return found
 
 
-def written(directory: Path) -> Digests:
+def read_digests(directory: Path) -> Digests:
     """Return those that a run has written down; {} if it has not."""
     return read_json(directory / FILE, dict) or {}
 
 
-def changed(then: Mapping[str, str], now: Mapping[str, str]) -> list[str]:
+def list_changes(then: Mapping[str, str], now: Mapping[str, str]) -> list[str]:
     """Return what is not as it was, of what both know."""
     return [
         f"{name}: {before} then, {now[name]} now" for name, before in then.items() if now.get(name, before) != before
@@ -100,7 +100,7 @@ def _named_modules(checked: CheckedSpec) -> Iterator[str]:
         yield from (getattr(options, key) or "" for key in keys_with(IS_CODE, type(options)))
 
 
-def _reached(named: set[str]) -> set[str]:
+def _reach(named: set[str]) -> set[str]:
     """Return the modules of "module:attribute" texts that are no installed package's, with those that they import."""
     ahead, found = [name.partition(":")[0] for name in named], set[str]()
     while ahead:
@@ -109,11 +109,11 @@ def _reached(named: set[str]) -> set[str]:
         if name in found or not is_author_code(file or "<") or _INSTALLED & set(Path(file).parts):
             continue
         found.add(name)
-        ahead += [name.rpartition(".")[0], *_imported(name, file)]
+        ahead += [name.rpartition(".")[0], *_imports_of(name, file)]
     return found
 
 
-def _imported(name: str, file: str) -> Iterator[str]:
+def _imports_of(name: str, file: str) -> Iterator[str]:
     """Yield what a module may import, wherever in it; a name that is no module's is among it."""
     if not file.endswith(".py"):
         return
@@ -126,24 +126,24 @@ def _imported(name: str, file: str) -> Iterator[str]:
             yield from (module, *(f"{module}.{alias.name}" for alias in node.names))
 
 
-def _spread(count: int, most: int) -> NDArray[np.intp]:
+def _spread_indices(count: int, most: int) -> NDArray[np.intp]:
     """Return some indices below `count`, the first and the last among them."""
     return np.unique(np.linspace(0, count - 1, min(count, most)).astype(np.intp))
 
 
-def _bytes(tensor: torch.Tensor) -> bytes:
+def _bytes_of(tensor: torch.Tensor) -> bytes:
     return tensor.contiguous().reshape(-1).view(torch.uint8).numpy().tobytes()
 
 
-def _size(file: str) -> int:
+def _size_of(file: str) -> int:
     return os.stat(file).st_size if os.path.exists(file) else -1  # noqa: PTH110, PTH116  quicker than Path
 
 
-def _begin(file: str) -> bytes:
+def _digest_beginning(file: str) -> bytes:
     with suppress(OSError), open(file, "rb") as opened:  # noqa: PTH123  as above
         return sha256(opened.read(_BEGIN)).digest()
     return b"?"
 
 
-def _shown(content: bytes) -> str:
+def _digest(content: bytes) -> str:
     return sha256(content).hexdigest()[:_SHOWN]

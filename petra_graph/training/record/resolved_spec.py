@@ -25,7 +25,7 @@ def resolved(prepared: Prepared) -> Spec:
     planned = [device.name for device in prepared.placement.devices]
     hosts = dict.fromkeys(stage.device for stage in prepared.placement.stages)
 
-    def of_each(given: str | tuple[str, ...] | None) -> str | tuple[str, ...] | None:
+    def in_pipeline_order(given: str | tuple[str, ...] | None) -> str | tuple[str, ...] | None:
         """Return the values of single devices in the order in which the pipeline goes through these."""
         if device_count(spec.partition) != len(set(devices)):
             return None  # The run has another number of devices.
@@ -34,7 +34,7 @@ def resolved(prepared: Prepared) -> Spec:
     return attrs.evolve(
         spec,
         architecture=None,
-        graph=written_out(network.graph, prepared.facts),
+        graph=_graph_spec(network.graph, prepared.facts),
         method=attrs.evolve(
             spec.method,
             max_staleness=None,
@@ -49,8 +49,8 @@ def resolved(prepared: Prepared) -> Spec:
             spec.partition,
             stages=tuple(program.nodes for program in prepared.programs),
             devices=devices,  # one for each stage, so that nothing is left to be spread
-            device_type=of_each(spec.partition.device_type),
-            memory=of_each(spec.partition.memory),
+            device_type=in_pipeline_order(spec.partition.device_type),
+            memory=in_pipeline_order(spec.partition.memory),
             profile=absolute(spec.partition.profile),
         ),
         init=attrs.evolve(spec.init, weights=absolute(spec.init.weights)),
@@ -90,20 +90,20 @@ def optimizer_of(prepared: Prepared) -> dict[str, Any]:
     return {"name": table.name, "options": as_mapping(table.options), **delay}
 
 
-def expanded(checked: CheckedSpec) -> Spec:
+def expand_architecture(checked: CheckedSpec) -> Spec:
     """Return the specification with its architecture written out as nodes, and nothing else decided."""
     spec = checked.spec
     return attrs.evolve(
         spec,
         architecture=None,
-        graph=written_out(checked.graph, checked.facts),
+        graph=_graph_spec(checked.graph, checked.facts),
         partition=attrs.evolve(spec.partition, profile=absolute(spec.partition.profile)),
         init=attrs.evolve(spec.init, weights=absolute(spec.init.weights)),
         data=_with_paths(spec.data, checked.data),
     )
 
 
-def written_out(graph: NodeGraph, facts: DataFacts) -> GraphSpec:
+def _graph_spec(graph: NodeGraph, facts: DataFacts) -> GraphSpec:
     return GraphSpec(
         input=InputSpec(shape=facts.shape, dtype=facts.dtype),
         node=tuple(

@@ -19,7 +19,6 @@ from pathlib import Path
 from typing import Any, cast
 
 import click
-import numpy as np
 import torch
 from petra_graph_hf.names import EMBEDDING, HEAD
 from petra_graph_modules.converted_blocks import Coupling, step_around
@@ -30,7 +29,7 @@ from petra_graph.blocks import Block
 from petra_graph.blocks.couplings.residual_chain import COEFFICIENTS
 from petra_graph.measure.initial_blocks import initial_block
 from petra_graph.record.run_directory import environment
-from petra_graph.training.data.micro_batches import spread_part
+from petra_graph.training.data.micro_batches import spread_rows
 from petra_graph.training.prepared_run import Prepared, prepare
 
 HERE = Path(__file__).parent.parent
@@ -84,8 +83,8 @@ def main(
     blocks = dict(loaded(ready))
     embedding, head = blocks.pop(EMBEDDING), blocks.pop(HEAD)
     layers = list(blocks.values())
-    test = spread_part(ready.opened.data.test, windows, 1)
-    tokens, targets = test.fetch(np.arange(len(test)), seed=0, epoch=0)
+    test = ready.opened.data.test
+    tokens, targets = test.fetch(spread_rows(len(test), windows), seed=0, epoch=0)
     kept = json.loads(output.read_text()) if output.exists() else {"rows": []}
     rows: list[dict[str, Any]] = kept["rows"]
     for setting in ("none", *settings):

@@ -19,8 +19,9 @@ from hypothesis import strategies as st
 
 from petra_graph.catalog.datasets.splits import CropAndFlip, ImageSplit
 from petra_graph.errors import Problem, RunFailed, SpecError
-from petra_graph.training.data import micro_batches
-from petra_graph.training.data.micro_batches import Loaders, MicroBatches, order
+from petra_graph.training.data import loader_processes
+from petra_graph.training.data.loader_processes import Loaders
+from petra_graph.training.data.micro_batches import MicroBatches, order
 
 pytestmark = pytest.mark.filterwarnings("ignore:This DataLoader will create")  # on machines with one core
 
@@ -175,7 +176,7 @@ def test_a_loader_that_is_killed_is_told_of():
 def test_a_loader_whose_connection_broke_is_waited_for(monkeypatch):
     """On a busy machine, a loader that was killed had not ended half a second later: the error was "EOFError: "."""
     waited, loaders = [], Loaders(1, (Numbers(8),))
-    monkeypatch.setattr(micro_batches, "wait", lambda _, seconds: waited.append(seconds))
+    monkeypatch.setattr(loader_processes, "wait", lambda _, seconds: waited.append(seconds))
     for cause in (EOFError(), ConnectionResetError(), ValueError()):
         with pytest.raises(RunFailed), loaders.at_work():
             raise RunFailed("stage 1 failed") from cause
@@ -224,7 +225,8 @@ def test_training_on_less_than_a_micro_batch_is_refused():
 INTERRUPTED = """
 import sys, time
 import torch
-from petra_graph.training.data.micro_batches import Loaders, MicroBatches
+from petra_graph.training.data.loader_processes import Loaders
+from petra_graph.training.data.micro_batches import MicroBatches
 
 class Slow:
     def __len__(self):

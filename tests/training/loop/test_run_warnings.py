@@ -9,8 +9,7 @@ import pytest
 
 from petra_graph.cli.main import main
 from petra_graph.report.progress import LiveProgress, PlainProgress
-from petra_graph.training.loop.peers import Peers
-from petra_graph.training.loop.run_warnings import RunWarnings
+from petra_graph.training.loop.peers import Peers, RunWarnings
 from tests.promises.mistaken import ENTRY_POINTS
 from tests.support.forks import SPEC, ended, ranks
 from tests.support.runs import FakeListener, only_run, summary_of, weights_bytes

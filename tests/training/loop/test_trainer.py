@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import pytest
+
 from petra_graph.kinds.listener import Listener
 from petra_graph.runtime.scheduler.scheduler import Scheduler
+from petra_graph.training.checkpoints.checkpointing import Checkpoints
+from petra_graph.training.loop.callbacks import Callbacks
 from petra_graph.training.training_run import run
 from tests.support.runs import MICRO_BATCHES, SPEC, events, only_run
 
@@ -31,3 +35,10 @@ def test_the_reported_rate_is_the_latest_updates(write):
     reported = [(e["step"], e["value"]) for e in events(only_run()) if e["name"] == "train/learning_rate"]
     assert reported[:3] == [(3, 0.0125), (6, 0.0125), (9, 0.025)]
     assert [e["value"] for e in events(only_run()) if e["name"] == "learning_rate"] == [0.05, 0.05]
+
+
+def test_what_a_run_does_not_have_is_not_asked(write, monkeypatch):
+    """A run without checkpoints asked for a cut 14 times a micro-batch."""
+    for owner, name in ((Checkpoints, "due"), (Checkpoints, "may_pass"), (Callbacks, "trained")):
+        monkeypatch.setattr(owner, name, lambda *_: pytest.fail("asked"))
+    run(write("small.toml", SPEC), ["run.epochs=1"], Listener())

@@ -35,3 +35,18 @@ def test_a_position_is_the_same_after_a_manifest_has_held_it():
         micro_batches_per_epoch=8, epoch=2, epoch_began=(1.5, 8), resumed_from=(3,), epochs=[ended], callbacks={"a": 1}
     )
     assert TrainingPosition(**json.loads(json.dumps(attrs.asdict(position)))) == position
+
+
+@pytest.mark.parametrize(
+    ("first", "rate"),
+    [((0, 0.0), 10.0), ((20, 4.0), 80 / 6.0), ((51, 9.0), 10.0)],
+    ids=["not noted", "behind the first", "most are first"],
+)
+def test_a_rate_leaves_out_the_start_of_libraries(first, rate):
+    """A GPU's libraries took a second to start, of the two that 60 micro-batches took, and so a true plan seemed 1.4 times too fast."""
+    position = TrainingPosition(micro_batches_per_epoch=50, micro_batches=100, seconds=10.0)
+    assert position.micro_batches_per_second(first) == pytest.approx(rate)
+
+
+def test_nothing_trained_has_no_rate():
+    assert TrainingPosition(micro_batches_per_epoch=50).micro_batches_per_second((0, 0.0)) is None

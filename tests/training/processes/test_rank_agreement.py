@@ -6,7 +6,7 @@ import attrs
 import pytest
 
 from petra_graph.errors import SpecError
-from petra_graph.training.checkpoints.initial_weights import InitialWeights
+from petra_graph.training.initial_weights import InitialWeights
 from petra_graph.training.prepared_run import prepare
 from petra_graph.training.processes import rank_agreement
 from petra_graph.training.processes.rank_agreement import agree

@@ -10,7 +10,7 @@ import pytest
 from PIL import Image
 
 from petra_graph.training.prepared_run import prepare
-from petra_graph.training.record.digests import changed
+from petra_graph.training.record.digests import list_changes
 
 FOLDERS = """\
 [architecture]
@@ -109,7 +109,7 @@ def test_each_change_is_named(spec, write, name):
     change()
     if "renamed, so" in name:
         Path("photos/test/ant").rename("photos/test/dog")
-    assert any(text.startswith(f"{told}: ") for text in changed(before, prepare(spec).digests))
+    assert any(text.startswith(f"{told}: ") for text in list_changes(before, prepare(spec).digests))
 
 
 def test_what_is_no_part_of_the_run_changes_nothing(spec, write):
@@ -120,4 +120,4 @@ def test_what_is_no_part_of_the_run_changes_nothing(spec, write):
     append("unrelated.py", "#\n")
     shutil.move("photos", "elsewhere")
     other = prepare(write("small.toml", FOLDERS.replace("CACHE", "true").replace("photos", "elsewhere"))).digests
-    assert changed(before, other) == [], "the same files in another folder, and in memory"
+    assert list_changes(before, other) == [], "the same files in another folder, and in memory"

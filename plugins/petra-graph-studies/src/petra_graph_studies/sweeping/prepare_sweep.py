@@ -16,9 +16,9 @@ from petra_graph.errors import NoFeasiblePlan, PetraGraphError, PluginError, Pro
 from petra_graph.planning.place.staleness_bound import consequences
 from petra_graph.spec.load_spec import Given, dump, load
 from petra_graph.spec.model import Spec
-from petra_graph.training.prepared_run import advice, outline, prepare
+from petra_graph.training.prepared_run import outline, prepare
+from petra_graph.training.record.plan_and_warnings import start_warnings
 from petra_graph.training.record.resolved_spec import resolved
-from petra_graph.training.record.run_record import known
 from petra_graph_studies.sweeping.combinations import Combination
 
 _LISTED = 3
@@ -85,7 +85,7 @@ def _prepare_group(given: Given, overrides: Sequence[str], first: Combination, p
         words=first.group_words,
         figures=outline(ready),
         notes=[*consequences(ready.network)],
-        warnings=[*known(ready, processes), *advice(ready)],
+        warnings=list(start_warnings(ready, processes)),
         identity=sha256(of_any_seed.encode()).hexdigest(),
         parent=spec.run.directory,
     )

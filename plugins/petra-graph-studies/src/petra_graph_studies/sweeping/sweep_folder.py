@@ -20,7 +20,7 @@ from attrs import frozen
 
 from petra_graph.errors import PetraGraphError, SpecError
 from petra_graph.program.json_shape import Later
-from petra_graph.record.checkpoint import repaired
+from petra_graph.record.checkpoint import repair
 from petra_graph.record.recorded_run import RecordedRun, read_json, read_run
 from petra_graph.record.run_directory import is_locked, write_json
 from petra_graph.record.run_folders import SWEEP, began, run_directories
@@ -83,7 +83,7 @@ class Member:
     def resumes(self) -> Path | None:
         """Return the run's directory where it has a checkpoint from which it can continue."""
         directory = self.directory
-        return directory if directory is not None and repaired(directory) else None
+        return directory if directory is not None and repair(directory) else None
 
     def recorded(self) -> RecordedRun | None:
         """Return the run; None where it has not begun, or is damaged."""

@@ -51,7 +51,7 @@ class InitialWeights:
 
     def loaded(self, modules: Iterable[tuple[str, Block]]) -> Iterator[tuple[str, Block]]:
         """Yield nodes one by one, as `modules` makes them, with the weights loaded; errors as `load`."""
-        with _opened(self.file, self.reader) as opened:
+        with _open(self.file, self.reader) as opened:
             for name, module in modules:
                 for key, value in module.state_dict().items():
                     stored = self.fitting.get(f"{name}{SEPARATOR}{key}")
@@ -74,15 +74,15 @@ def initial_weights(init: InitSpec, network: MeasuredNetwork) -> InitialWeights:
         raise SpecError(
             Problem(message=f"there is no file {file}", hint="give a file or a run's directory", path=_PATH)
         )
-    here, shared = _tensors(network)
-    new = set(_of_graph_passes(network))
-    with _opened(file, init.reader) as opened:
-        names = _unwrapped(opened.shapes, {*here, *map(_key, here)})
+    here, shared = _shapes_and_names(network)
+    new = set(_added_by_graph_passes(network))
+    with _open(file, init.reader) as opened:
+        names = _strip_prefixes(opened.shapes, {*here, *map(_key, here)})
         there = {name: opened.shapes[stored] for name, stored in names.items()}
-        matched, left_out, faults = _match(init, here, there, new, shared)
+        matched, left_out, faults = _match_names(init, here, there, new, shared)
         fitting = {name: names[stored] for name, stored in matched.items()}
         if not network.spec.partition.untie:
-            faults = [*faults, *_unequal(opened, fitting, shared)]
+            faults = [*faults, *_name_unequal(opened, fitting, shared)]
     if faults and init.strict:
         hint = (
             'name tensors in init.leave_out, as in ["head"] for a node, to begin with random values there, '
@@ -98,7 +98,7 @@ def initial_weights(init: InitSpec, network: MeasuredNetwork) -> InitialWeights:
     return InitialWeights(file=file, reader=init.reader, fitting=fitting, said="; ".join([*said, *faults]))
 
 
-def _match(
+def _match_names(
     init: InitSpec,
     here: Mapping[str, tuple[int, ...]],
     there: Mapping[str, tuple[int, ...]],
@@ -157,7 +157,7 @@ def _are(names: Sequence[str]) -> str:
     return "is" if len(names) == 1 else "are"
 
 
-def _tensors(network: MeasuredNetwork) -> tuple[dict[str, tuple[int, ...]], dict[str, str]]:
+def _shapes_and_names(network: MeasuredNetwork) -> tuple[dict[str, tuple[int, ...]], dict[str, str]]:
     """Return the shapes of the network's tensors by name, and one name for all names of a tensor."""
     shapes: dict[str, tuple[int, ...]] = {}
     one: dict[str, str] = {}
@@ -171,7 +171,7 @@ def _tensors(network: MeasuredNetwork) -> tuple[dict[str, tuple[int, ...]], dict
     return shapes, one
 
 
-def _unwrapped(stored: Iterable[str], known: Container[str]) -> dict[str, str]:
+def _strip_prefixes(stored: Iterable[str], known: Container[str]) -> dict[str, str]:
     """Return a file's names by those without the prefixes of wrappers, where the network has such a name."""
     names = {name: name for name in stored}
     for name in list(names):
@@ -181,7 +181,7 @@ def _unwrapped(stored: Iterable[str], known: Container[str]) -> dict[str, str]:
     return names
 
 
-def _unequal(opened: WeightFile, fitting: Mapping[str, str], of: Mapping[str, str]) -> Iterator[str]:
+def _name_unequal(opened: WeightFile, fitting: Mapping[str, str], of: Mapping[str, str]) -> Iterator[str]:
     """Say which tensors of the file differ, and are one in the network."""
     stored: dict[str, dict[str, None]] = {}
     for name, there in fitting.items():
@@ -193,16 +193,16 @@ def _unequal(opened: WeightFile, fitting: Mapping[str, str], of: Mapping[str, st
             yield f"{listed(list(names), _LISTED)} of the file are one tensor in the network, and differ"
 
 
-def _of_graph_passes(network: MeasuredNetwork) -> Iterator[str]:
+def _added_by_graph_passes(network: MeasuredNetwork) -> Iterator[str]:
     """Yield the tensors that graph passes add to the network's own."""
     for name, node in network.graph.nodes.items():
         yield from (f"{name}{SEPARATOR}{one}" for wrapper in node.wrappers for one in wrapper.tensors)
 
 
 @contextmanager
-def _opened(file: Path, reader: str | None) -> Iterator[WeightFile]:
+def _open(file: Path, reader: str | None) -> Iterator[WeightFile]:
     try:
-        with open_weights(file) if reader is None else _read_by(reader, file) as opened:
+        with open_weights(file) if reader is None else _open_by_reader(reader, file) as opened:
             yield opened
     except UnreadableWeights as error:
         hint = "give a safetensors file, or what torch.save(network.state_dict(), FILE) writes"
@@ -210,7 +210,7 @@ def _opened(file: Path, reader: str | None) -> Iterator[WeightFile]:
 
 
 @contextmanager
-def _read_by(reader: str, file: Path) -> Iterator[WeightFile]:
+def _open_by_reader(reader: str, file: Path) -> Iterator[WeightFile]:
     with at_path("init", "reader"):
         read = resolve_location(reader, f"the reader {shown(reader)} cannot be imported")
     with at_path(*_PATH), author_code(f"the reader {shown(reader)} cannot read {file}"):

@@ -11,29 +11,14 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from petra_graph.compiler.spec_checks import check_processes
 from petra_graph.errors import FailedOnAnotherProcess, Interrupted, RunFailed, SpecError, printable
 from petra_graph.planning.check.check_spec import check_spec
-from petra_graph.planning.check.checked_spec import CheckedSpec
-from petra_graph.planning.problem_collector import ProblemCollector
 from petra_graph.record import checkpoint
 from petra_graph.record.run_directory import run_directory
 from petra_graph.runtime.control.elastic_launch import launch
 from petra_graph.runtime.control.rank_info import rank_info_from
 from petra_graph.runtime.control.stop_signals import numbers_of
 from petra_graph.training.checkpoints.resumption import first_folders
-
-
-def _check_stages(checked: CheckedSpec, processes: int) -> None:
-    """Check that no process is left without a stage; where the number of stages is "auto", each process finds that out."""
-    partition, given = checked.spec.partition, checked.stages
-    stages = len(given.stages) if given is not None else partition.stages
-    if isinstance(stages, int):
-        problems = ProblemCollector(loaded=checked.loaded)
-        in_pipeline = (
-            1 if partition.replicas == "auto" else max(1, processes // partition.replicas)
-        )  # "auto": they decide
-        problems.require(check_processes, stages, in_pipeline)
 
 
 def run_on_processes(
@@ -73,7 +58,6 @@ def run_on_processes(
     if path == "-":
         raise SpecError("a spec from the standard input cannot be read by several processes", hint="write it to a file")
     checked = check_spec(path, overrides, import_local=True, folders=() if resume is None else first_folders(resume))
-    _check_stages(checked, processes)
     options = [part for override in overrides for part in ("--set", override)]
     options += [] if plan is None else ["--plan", plan]
     own = False
@@ -83,7 +67,7 @@ def run_on_processes(
         created = None if ended.directory is None else run_directory(checked.spec.run.directory, ended.directory)
         if ended.code != RunFailed.exit_code or ended.asked or restart == max_restarts:
             break
-        if resume is None and created is not None and checkpoint.repaired(created):
+        if resume is None and created is not None and checkpoint.repair(created):
             resume, own = created, True  # its resolved.toml has the options and the placement
         elif resume is None and created is not None:  # the next attempt makes a directory of its own
             shutil.rmtree(created, ignore_errors=True)

@@ -1,13 +1,16 @@
-"""The plan of a run: one that it was given, or of a placement that costs have decided, and otherwise none."""
+"""The plan of a run, which it was given or which costs have decided, and what it warns of before it trains."""
 
 from __future__ import annotations
 
 import json
+import os
 
 import pytest
 
 from petra_graph.planning.predict.predict_plan import Plan
-from petra_graph.training.record import run_plan, run_record
+from petra_graph.training.prepared_run import prepare
+from petra_graph.training.record import plan_and_warnings, run_record
+from petra_graph.training.record.plan_and_warnings import start_warnings
 from petra_graph.training.training_run import run
 from tests.support.runs import SPEC, FakeListener, only_run, summary_of, weights_bytes
 
@@ -63,6 +66,48 @@ def test_a_resumed_run_keeps_its_plan(spec, monkeypatch):
 
 
 def test_many_stages_are_not_drawn(spec, monkeypatch):
-    monkeypatch.setattr(run_plan, "_MOST_DRAWN", 1)
+    monkeypatch.setattr(plan_and_warnings, "_MOST_DRAWN", 1)
     run(spec, [*ONE, *OPEN[:1]], FakeListener())
     assert json.loads((only_run() / "timeline.json").read_text()) == []
+
+
+@pytest.mark.parametrize(
+    ("cores", "threads", "said"),
+    [
+        (2, 1, ["4 processes on this machine need 4 cores for the speed of the plan, but it has 2"]),
+        (4, 2, ["4 processes on this machine need 8 cores for the speed of the plan, but it has 4"]),
+        (4, 1, []),
+    ],
+)
+def test_processes_that_share_cores_are_slower_than_the_plan(write, monkeypatch, cores, threads, said):
+    prepared = prepare(write("small.toml", SPEC), [f"run.threads={threads}"], processes=4)
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(cores)))
+    assert list(start_warnings(prepared, 4)) == said
+    assert list(start_warnings(prepared, 1)) == []
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", "2")
+    assert bool(list(start_warnings(prepared, 4))) == (2 * threads > cores)
+
+
+OTHERS = "the device type is for plans, and the run's speed and memory are others"
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ([], []),
+        (["partition.device_type=cpu"], []),
+        (
+            ["partition.device_type=h100"],
+            [f'partition.device_type is "h100", but the run computes on cpu: {OTHERS}'],
+        ),
+        (
+            ["partition.devices=2"],
+            [
+                "partition.devices is 2, but only cpu is here: it runs all stages; --processes 2 starts a process for each"
+            ],
+        ),
+    ],
+)
+def test_devices_that_are_not_here(write, settings, said):
+    """A spec that is planned for a cluster is tried on a laptop, and its run says that it is no run of that plan."""
+    assert list(start_warnings(prepare(write("small.toml", SPEC), settings), 1)) == said

@@ -5,25 +5,22 @@ from __future__ import annotations
 import pytest
 
 from petra_graph.errors import RunFailed
-from petra_graph.training.loop.peers import Progress
 from petra_graph.training.prepared_run import prepare
-from petra_graph.training.processes.host_of_all import HostOfAll
-from petra_graph.training.processes.run_process import RunSoFar
+from petra_graph.training.processes.run_process import RunProcess, RunSoFar
 from tests.support.runs import SPEC, summary_of
 
 
 def test_an_error_before_there_is_a_directory_is_raised_as_it_is():
     error = RuntimeError("early")
-    with pytest.raises(RuntimeError) as raised, HostOfAll().control():
+    with pytest.raises(RuntimeError) as raised, RunProcess().control():
         raise error
     assert raised.value is error
 
 
 def test_an_error_is_recorded_as_soon_as_there_is_one(write):
-    process, prepared = HostOfAll(), prepare(write("small.toml", SPEC))
+    process, prepared = RunProcess(), prepare(write("small.toml", SPEC))
     process.so_far = RunSoFar(prepared=prepared, ranks=prepared.ranks)
-    process.so_far = process.open_directory(prepared, None)
-    assert process.so_far.trained == Progress()
+    process.open_directory(prepared, None)
     with pytest.raises(RunFailed, match="late"), process.control():
         raise RuntimeError("late")
     process.so_far.record.release()

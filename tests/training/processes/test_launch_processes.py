@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from petra_graph.runtime.control.elastic_launch import Ended
-from petra_graph.training.processes import launched_processes
+from petra_graph.training.processes import launch_processes
 from tests.support.runs import SPEC
 
 
@@ -25,8 +25,8 @@ def test_a_run_that_is_started_again_has_one_directory(write, monkeypatch, check
             directory.mkdir(parents=True, exist_ok=True)
         return Ended(int(len(started) == 1), directory.name, asked=False)
 
-    monkeypatch.setattr(launched_processes, "launch", failing_once)
-    launched_processes.run_on_processes(write("small.toml", SPEC), (), 2, (), {}, max_restarts=1)
+    monkeypatch.setattr(launch_processes, "launch", failing_once)
+    launch_processes.run_on_processes(write("small.toml", SPEC), (), 2, (), {}, max_restarts=1)
     (directory,) = Path("runs").iterdir()
     assert started == [
         ["run", "small.toml"],

@@ -1,0 +1,226 @@
+"""The end of one process of several: with all others when everything is written, or with the report of a failure.
+
+    rank 0    has measured ------- waits for "complete" --------------- all have arrived, or a few seconds ---- ends
+    rank 1    has measured ------- waits for "complete" ------ X        killed: the run is complete nevertheless
+    records   says that all have, writes the summary, says "complete" ------ all have arrived --------------- ends
+
+A failure is reported by the process with the head, or by another one if that process has gone or there is no run directory yet; the
+others wait for the report. Every process publishes the state of its own stages, so that the report says where numbers stopped being finite.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+import traceback
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, NoReturn
+
+import attrs
+import torch.distributed as dist
+from attrs import frozen
+
+from petra_graph.errors import (
+    FailedOnAnotherProcess,
+    Interrupted,
+    NoFeasiblePlan,
+    PetraGraphError,
+    Problem,
+    RunFailed,
+    RunFailedByPlugin,
+    SpecError,
+    printable,
+)
+from petra_graph.record.recorded_run import read_json
+from petra_graph.record.run_directory import run_directory
+from petra_graph.runtime.control.awake_time import AwakeTime
+from petra_graph.runtime.control.failure import Failure
+from petra_graph.runtime.control.run_store import COMPLETE, RunStore, StoreGone
+from petra_graph.runtime.control.start_up import hard_exit
+from petra_graph.runtime.control.stop_signals import stop_requests
+from petra_graph.runtime.control.watchdog import Failed, Watchdog
+from petra_graph.runtime.control.world import World
+from petra_graph.training.loop.not_finite import NotFinite, StageState, stage_states
+from petra_graph.training.processes.run_process import RunSoFar
+from petra_graph.training.record.run_record import RunRecord, problems_of
+
+_END_SECONDS = 5.0
+"""The longest that a process waits for the others to arrive at the end."""
+_REPORT_SECONDS = 10.0
+"""The longest that a process waits for another one's report of a failure."""
+_ANSWER_SECONDS = 2.0
+"""The longest that the reporting process waits for the state of another one's stages."""
+_LOOK_SECONDS = 0.01
+_ERRORS = {kind.exit_code: kind for kind in (RunFailed, SpecError, NoFeasiblePlan, RunFailedByPlugin)}
+
+
+@frozen
+class ProcessEnd:
+    world: World
+    watchdog: Watchdog
+
+    # --- everything is written ----------------------------------------------------------------------------------------
+
+    def leave(self, so_far: RunSoFar, *, interrupted: bool) -> None:
+        """Return when all processes have come to the end, or will not come any more; the loss of one is no failure from here on.
+
+        The watchdog watches until the end, so that no process waits for one that has gone. A request to stop ends the waits.
+
+        Raises:
+            Failed: the run has failed before it was complete.
+        """
+        code, lost = Interrupted.exit_code if interrupted else 0, None
+        directory, records = so_far.directory, so_far.ranks[-1]
+        asked: list[str] = []
+        with stop_requests(asked.append, lambda: hard_exit(code), ends_process=True):
+            try:
+                self._wait_for_completion(directory, records)
+                self.world.launch.set(COMPLETE, code)
+                self._wait_for_others(asked)
+            except StoreGone as error:
+                if not _has_summary(directory):
+                    raise
+                lost = self.watchdog.without_store(error)
+            self.watchdog.close()
+        lost = self.watchdog.failure or lost
+        if lost is not None and self.world.rank == records:
+            sys.stderr.write(printable(f"the run is complete, although {lost.problems[0][0]}\n"))
+        self.world.shutdown(self.world.store, missing=int(lost is not None))
+
+    def _wait_for_completion(self, directory: Path | None, records: int) -> None:
+        """Say in the process that records that all is written; return in the others when it is."""
+        store, watchdog = self.world.store, self.watchdog
+        if self.world.rank == records:
+            store.set(COMPLETE, True)
+        while store.get(COMPLETE) is None:
+            lost = watchdog.failure is not None and watchdog.failure.rank == records
+            if lost and _has_summary(directory):
+                return
+            if lost or store.get("reported"):
+                watchdog.check()
+            time.sleep(_LOOK_SECONDS)
+
+    def _wait_for_others(self, asked: Sequence[str]) -> None:
+        store, waits = self.world.store, AwakeTime()
+        store.set(f"arrived/{self.world.rank}", True)
+        names = [f"arrived/{rank}" for rank in range(self.world.size)]
+        while not all(store.get(name) for name in names):
+            if self.watchdog.failure is not None or asked or waits.seconds > _END_SECONDS:
+                return
+            time.sleep(_LOOK_SECONDS)
+
+    # --- the run has failed -------------------------------------------------------------------------------------------
+
+    def fail(self, error: Exception, so_far: RunSoFar) -> NoReturn:
+        """End after an error in this process, or in another one: raise it if this process reports it."""
+        failure = error.failure if isinstance(error, Failed) else self.watchdog.report(self._failure_of(error))
+        if failure.asks_about is not None:
+            executors = () if so_far.scheduler is None else so_far.scheduler.executors
+            states = [attrs.asdict(state) for state in stage_states(executors, failure.asks_about)]
+            self.world.store.set(f"states/{self.world.rank}", states)
+            if failure.rank == self.world.rank and isinstance(error, NotFinite):
+                failure = self._locate(failure, error, so_far.ranks)
+        raised = self._conclude(failure, self.world.store, so_far)
+        raise raised from (error if failure.rank == self.world.rank else None)
+
+    def end_at_once(self, failure: Failure, so_far: RunSoFar) -> NoReturn:
+        """End from the watchdog's thread if the main thread does not end; print the report here."""
+        raised = self._conclude(failure, self.watchdog.store, so_far)
+        if isinstance(raised, PetraGraphError):
+            sys.stderr.write(f"{raised}\n")
+        hard_exit(failure.exit_code)
+
+    def _failure_of(self, error: Exception) -> Failure:
+        if isinstance(error, StoreGone | dist.DistError):
+            return self.watchdog.without_store(error)
+        rank, status = self.world.rank, self.watchdog.status
+        problems = []
+        for problem in problems_of(error):
+            located = str(attrs.evolve(problem, hint=""))
+            text = located if isinstance(error, SpecError) else f"rank {rank}: {problem.message}"
+            problems.append((text, problem.hint))
+        return Failure(
+            rank=rank,
+            problems=tuple(problems),
+            exit_code=error.exit_code if isinstance(error, PetraGraphError) else 1,
+            where=None if status is None else status.record(),
+            traceback="".join(traceback.format_exception(error)),
+            asks_about=error.micro_batch if isinstance(error, NotFinite) else None,
+        )
+
+    def _locate(self, failure: Failure, error: NotFinite, ranks: Sequence[int]) -> Failure:
+        """Return the failure with the stage where numbers stopped being finite, among all processes that still answer."""
+        states: list[StageState] = []
+        for rank in dict.fromkeys(ranks):
+            with suppress(RunFailed, RuntimeError):
+                published = self.world.store.wait(f"states/{rank}", _ANSWER_SECONDS, f"rank {rank} does not answer")
+                states += [StageState(**{**state, "nodes": tuple(state["nodes"])}) for state in published]
+        problem = error.locate(sorted(states, key=lambda state: state.index))
+        return attrs.evolve(failure, problems=((problem.message, problem.hint),))
+
+    def _conclude(
+        self, failure: Failure, store: RunStore, so_far: RunSoFar
+    ) -> PetraGraphError | FailedOnAnotherProcess | Interrupted:
+        """Report the failure if this process is to do so, else wait for the report; `store` is a connection that may be broken."""
+        try:
+            if failure.exit_code == Interrupted.exit_code:
+                self._conclude_interruption(so_far)
+                return Interrupted()
+            prepared, directory = so_far.prepared, so_far.directory
+            if directory is None and prepared is not None:
+                with suppress(RuntimeError, RunFailed):
+                    name = store.get("directory")
+                    directory = name and run_directory(prepared.spec.run.directory, name)
+            started = so_far.scheduler is not None or directory is not None
+            if self.world.rank != self._reporter(failure, so_far.ranks if started else ()):
+                _wait_for_report(store)
+                return FailedOnAnotherProcess(failure.exit_code)
+
+            problems = [Problem(message=message, hint=hint) for message, hint in failure.problems]
+            error = _ERRORS.get(failure.exit_code, RunFailed)(problems)
+            if directory is not None and prepared is not None:
+                record = so_far.record or RunRecord.of(directory, prepared, self.world.size)
+                trained, statuses = so_far.trained, list[Any]()
+                with suppress(RuntimeError):
+                    if so_far.record is None:
+                        trained = store.get("trained") or trained
+                    statuses += [store.get(f"status/{rank}") for rank in range(self.world.size)]
+                where = {**failure.json(), "ranks": statuses}
+                record.record_failure(error, failure.traceback or f"{error}\n", trained, where)
+            with suppress(RuntimeError):
+                store.set("reported", True)
+            return error
+        finally:
+            self.watchdog.retire()
+            self.world.shutdown(store, missing=int(failure.lost))
+
+    def _conclude_interruption(self, so_far: RunSoFar) -> None:
+        if so_far.record is not None:
+            so_far.record.summarise("interrupted", so_far.trained, weights=None)
+        if self.world.rank == 0 and so_far.scheduler is None:
+            results = "" if so_far.directory is None else f"; results: {so_far.directory}"
+            sys.stderr.write(printable(f"interrupted during the start{results}\n"))
+
+    def _reporter(self, failure: Failure, ranks: Sequence[int]) -> int:
+        """Return the rank that reports: the last of `ranks` once there is a directory, unless that process has gone."""
+        first = ranks[-1] if ranks else failure.rank
+        if not (failure.lost and first == failure.rank):
+            return first
+        return next(rank for rank in range(self.world.size) if rank != failure.rank)
+
+
+def _has_summary(directory: Path | None) -> bool:
+    """Whether the run's last file is there, which a run under way does not have."""
+    with suppress(SpecError):
+        summary = None if directory is None else read_json(directory / "summary.json", dict)
+        return summary is not None and summary.get("status") != "failed"
+    return False
+
+
+def _wait_for_report(store: RunStore) -> None:
+    waits = AwakeTime()
+    with suppress(RuntimeError):
+        while store.get("reported") is None and waits.seconds < _REPORT_SECONDS:
+            time.sleep(_LOOK_SECONDS)

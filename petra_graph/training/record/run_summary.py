@@ -1,0 +1,164 @@
+"""The summary of a run: how far it came, what its processes measured of themselves, and what was planned of it.
+
+    measured     from_micro_batch      before which the latest start of the run began
+                 processes             rank, replica, training_seconds, peak_bytes, peak_bytes_before, cuda_peak_bytes, stages
+    stages       stage, device, forward, backward, update, evaluation: each how many operations, and their seconds
+
+`peak_bytes` is the most memory that the process ever had in RAM: Python, torch's libraries and the data set as well as the
+stages. `peak_bytes_before` is the same just before the stages were built, so that their difference is closest to
+what a plan predicts. `cuda_peak_bytes` is the most that torch's allocator has handed out, by device.
+"""
+
+from __future__ import annotations
+
+import re
+import resource
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import attrs
+import torch
+
+from petra_graph.kinds.listener import Started
+from petra_graph.program.plan_document import Document
+from petra_graph.record.checkpoint import numbers, read_manifest
+from petra_graph.record.run_history import read_history
+from petra_graph.record.weights import DIGESTS, WEIGHTS
+from petra_graph.report.run.planned_and_measured import compared
+from petra_graph.spec.model import Spec
+from petra_graph.training.checkpoints.cut_plan import best_first
+from petra_graph.training.loop.trainer import Trainer
+
+Summary = Mapping[str, Any]
+UNTRAINED: Mapping[str, Any] = {
+    "epochs": 0,
+    "micro_batches": 0,
+    "updates": 0,
+    "train": None,
+    "test": None,
+    "seconds": {"training": 0.0, "first": 0.0},
+    "samples_per_second": None,
+    "resumed_from": [],
+}
+"""What `Trainer.summary` returns before the training."""
+_KIB = 1024
+
+
+def summarise(
+    run: Started,
+    spec: Spec,
+    status: str,
+    trained: Mapping[str, Any],
+    *,
+    plan: Document | None,
+    measured: Sequence[Mapping[str, Any]] | None,
+    digests: Mapping[str, str],
+    total_seconds: float,
+) -> dict[str, Any]:
+    """Return the summary of a run.
+
+    Args:
+        run: its beginning.
+        spec: its specification.
+        status: "done", "interrupted" or "failed".
+        trained: what `Trainer.summary` has returned.
+        plan: the plan of what runs, if there is one.
+        measured: the measurements of all processes, once they have come to the end.
+        digests: the SHA-256 of each file of weights.
+        total_seconds: since the process began with it.
+    """
+    resumed_from, history = trained["resumed_from"], read_history(run.directory)
+    made: dict[str, Any] = {
+        "name": run.name,
+        "status": status,
+        "directory": str(run.directory),
+        "method": run.method,
+        "schedule": run.schedule,
+        "accumulation": run.accumulation,
+        "stages": run.stages,
+        "processes": run.processes,
+        "parameters": run.parameters,
+        "precision": attrs.asdict(spec.precision),
+        "seed": spec.run.seed,
+        **trained,
+        "seconds": {"total": round(total_seconds, 3), **trained["seconds"]},
+        "checkpoint": next(iter(numbers(run.directory)), None),
+        "predicted": None if plan is None else _figures(plan, spec),
+        "measured": None,
+        "weights": None if status == "failed" else WEIGHTS,
+    }
+    if digests:
+        made[DIGESTS] = digests
+    if run.tested:
+        made["tested"] = run.tested
+    if history:
+        made["changed"] = [attrs.asdict(one) for one in history]
+    if spec.checkpoint.best is not None:
+        made["best"] = _best_checkpoint(run, spec)
+    if measured is not None:
+        made["measured"] = {"from_micro_batch": resumed_from[-1] if resumed_from else 0, "processes": measured}
+        if plan is not None:
+            made["planned_and_measured"] = compared(plan, measured)
+    if run.metrics:
+        made["metrics"] = {label: attrs.asdict(scale) for label, scale in run.metrics.items()}
+    if trial := trial_keys(spec):
+        made["trial"] = trial
+    return made
+
+
+def trial_keys(spec: Spec) -> Mapping[str, int | bool]:
+    """Return the keys that make the run a trial, shorter than its data."""
+    keys = ("micro_batches", "evaluation_batches", "overfit")
+    return {key: value for key in keys if (value := getattr(spec.run, key))}
+
+
+def _figures(plan: Document, spec: Spec) -> Mapping[str, Any]:
+    return {
+        "samples_per_second": round(plan["timing"]["samples_per_second"], 1),
+        "memory_bytes": plan["totals"]["bytes"]["total"],
+        "from": "profile" if spec.partition.profile else "data sheet",
+    }
+
+
+def _best_checkpoint(run: Started, spec: Spec) -> dict[str, Any] | None:
+    """Return the best checkpoint's value of `checkpoint.best`, and its epoch; None: no evaluation has measured it."""
+    cuts, metric = best_first(run.directory, spec.checkpoint, run.metrics), spec.checkpoint.best
+    if not cuts or metric is None:
+        return None
+    value = read_manifest(run.directory, cuts[0]).metrics[metric]
+    return {"metric": metric, "value": value, "epoch": cuts[0] // run.micro_batches}
+
+
+def peak_bytes() -> int:
+    """Return the most memory that this process has had in RAM.
+
+    The system's count for a process may include that of the process that started it; Linux's VmHWM never does.
+    """
+    with suppress(OSError):
+        status = Path("/proc/self/status").read_text(encoding="ascii")
+        if found := re.search(r"^VmHWM:\s*(\d+) kB", status, re.MULTILINE):
+            return int(found[1]) * _KIB
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * _KIB
+
+
+def measure_process(trainer: Trainer, rank: int, peak_bytes_before: int) -> dict[str, Any]:
+    """Return what this process has measured of itself, as above."""
+    devices = dict.fromkeys(executor.program.device for executor in trainer.executors)
+    stages = []
+    for executor in trainer.executors:
+        index, device = executor.program.index, executor.program.device
+        seconds = {} if device.startswith("cuda") else trainer.scheduler.seconds.of_stage(index)
+        stages.append({"stage": index, "device": device, **seconds})
+    return {
+        "rank": rank,
+        "replica": trainer.prepared.opened.batches.replica,
+        "training_seconds": round(trainer.seconds_here, 3),
+        "peak_bytes": max(peak_bytes(), peak_bytes_before),  # the system counts some pages late
+        "peak_bytes_before": peak_bytes_before,
+        "cuda_peak_bytes": {
+            device: torch.cuda.max_memory_allocated(device) for device in devices if device.startswith("cuda")
+        },
+        "stages": stages,
+    }
