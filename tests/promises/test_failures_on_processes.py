@@ -102,14 +102,14 @@ def end(*_):
 if os.environ["RANK"] == "{victim}":
     CommonEnd.{moment} = end
 else:
-    gathered = one_of_several.gathered
+    gather_tensors = one_of_several.gather_tensors
 
-    def gathered_slowly(*arguments):
-        found = gathered(*arguments)
+    def gather_slowly(*arguments):
+        found = gather_tensors(*arguments)
         time.sleep(0.5)
         return found
 
-    one_of_several.gathered = gathered_slowly
+    one_of_several.gather_tensors = gather_slowly
 """
 LAST = [
     (victim, moment, hosted)

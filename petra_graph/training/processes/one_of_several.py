@@ -35,7 +35,7 @@ from petra_graph.runtime.control.world import World
 from petra_graph.runtime.data_parallel.replicas import Replicas, data_parallel_ranks, pipeline_of
 from petra_graph.runtime.scheduler.process_context import ProcessContext
 from petra_graph.runtime.scheduler.scheduler import Scheduler
-from petra_graph.runtime.transport.gather_tensors import gathered
+from petra_graph.runtime.transport.gather_tensors import gather_tensors
 from petra_graph.runtime.transport.process_channels import open_channels
 from petra_graph.spec.load_spec import Given, load
 from petra_graph.training.checkpoints.resumption import Resumption
@@ -229,7 +229,7 @@ class OneOfSeveral(RunProcess):
 
     def gather(self, name: str, own: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
         """As `Peers` promises; in a process that does not record, only its own tensors."""
-        found = gathered(self.world, name, own, self.so_far.ranks)
+        found = gather_tensors(self.world, name, own, self.so_far.ranks)
         self.watchdog.check()
         return found
 
