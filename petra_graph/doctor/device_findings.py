@@ -13,7 +13,7 @@ from typing import Any
 
 from petra_graph.doctor.finding import Finding
 from petra_graph.program.channels import carrier
-from petra_graph.runtime.control.machine_of_process import machine_of_process
+from petra_graph.runtime.control.rank_info import machine_of_process
 from petra_graph.units import memory, plural
 
 _SECONDS = 180.0

@@ -24,15 +24,14 @@ from petra_graph.program.stage_program import StageProgram
 from petra_graph.record import checkpoint
 from petra_graph.record.run_directory import run_directory
 from petra_graph.registry.registry import discover
-from petra_graph.runtime.control.gpu_of_rank import gpu_of, visible_gpus
-from petra_graph.runtime.control.rank_info import RankInfo
+from petra_graph.runtime.control.rank_info import RankInfo, data_parallel_ranks, gpu_of, pipeline_of, visible_gpus
 from petra_graph.runtime.control.run_store import RunStore
 from petra_graph.runtime.control.start_up import hard_exit, started
 from petra_graph.runtime.control.stop_signals import stop_requests
 from petra_graph.runtime.control.waker import Waker
 from petra_graph.runtime.control.watchdog import Watchdog
 from petra_graph.runtime.control.world import World
-from petra_graph.runtime.data_parallel.replicas import Replicas, data_parallel_ranks, pipeline_of
+from petra_graph.runtime.data_parallel.replicas import Replicas
 from petra_graph.runtime.scheduler.process_context import ProcessContext
 from petra_graph.runtime.scheduler.scheduler import Scheduler
 from petra_graph.runtime.transport.gather_tensors import gather_tensors
@@ -111,7 +110,7 @@ class OneOfSeveral(RunProcess):
     def join(self, prepared: Prepared) -> Prepared:
         agree(self.world, prepared)
         each = self.size // prepared.spec.partition.pipelines
-        self.watchdog.stages = tuple(
+        self.watchdog.others.stages = tuple(
             tuple(stage for stage, rank in enumerate(prepared.ranks, start=1) if rank == at % each)
             for at in range(self.size)
         )
