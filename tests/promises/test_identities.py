@@ -17,7 +17,7 @@ from attrs import evolve
 from torch.nn.functional import cross_entropy
 
 from tests.support.lockstep import recorded_gradients, run_by_clock
-from tests.support.method_cases import POINTS, cases, chosen
+from tests.support.method_cases import POINTS, cases, chosen_parameters
 from tests.support.pairwise import pairwise, pairwise_product, thinned
 from tests.support.pipelines import (
     BRANCHES,
@@ -76,8 +76,7 @@ IN_ONE_STAGE = cases(lambda _: True, stages=("one",), accumulations=ACCUMULATION
 
 
 def every(some):
-    pairs = chosen(some)
-    return pytest.mark.parametrize("case", thinned(pairs, chosen(pairs, 1)), ids=str)
+    return pytest.mark.parametrize("case", chosen_parameters(some), ids=str)
 
 
 @every(EXACT)
