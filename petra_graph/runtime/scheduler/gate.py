@@ -17,7 +17,7 @@ from petra_graph.runtime.scheduler.stage_cursor import StageCursor
 from petra_graph.runtime.scheduler.stage_ports import reads_samples
 
 
-@frozen(kw_only=True)
+@frozen
 class Gate:
     """What holds operations back, in a training or an evaluation."""
 

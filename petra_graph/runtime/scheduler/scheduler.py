@@ -42,12 +42,7 @@ from petra_graph.program.stage_program import StageProgram
 from petra_graph.runtime.scheduler.gate import ExecutionOrder, Gate
 from petra_graph.runtime.scheduler.global_norm import update_together
 from petra_graph.runtime.scheduler.process_context import CutObserver, ProcessContext
-from petra_graph.runtime.scheduler.stage_cursor import (
-    StageCursor,
-    evaluation_cursor,
-    named_failure,
-    training_cursor,
-)
+from petra_graph.runtime.scheduler.stage_cursor import StageCursor, evaluation_cursor, named_failure, training_cursor
 from petra_graph.runtime.scheduler.stage_operations import Batches, MicroBatch, StageOperations
 from petra_graph.runtime.scheduler.status_reporter import OperationSeconds, StatusReporter
 from petra_graph.runtime.transport.process_channels import ProcessChannels, local_channels
@@ -126,7 +121,10 @@ class Scheduler:
         for executor in self.executors:
             executor.updater.filled(filled)
 
-        perform, gate = self._training(cut, source, observe), self._gate(evaluates=False)
+        perform, gate = (
+            self._training(cut, source, observe),
+            Gate(self._context, self.cuts, self.allowed_cut, self._forwards),
+        )
         behind = (
             (stage, action)
             for stage, action in static_order(self._programs, micro_batches, filled)
@@ -202,7 +200,8 @@ class Scheduler:
             executor.set_training(False)
         try:
             in_order = static_evaluation_order(self._programs, batches)
-            for _ in self._passes(cursors, {"forward": perform}, self._gate(evaluates=True), in_order):
+            gate = Gate(self._context, self.cuts, self.allowed_cut, self._forwards, evaluates=True)
+            for _ in self._passes(cursors, {"forward": perform}, gate, in_order):
                 yield from results
                 results.clear()
         finally:
@@ -230,15 +229,6 @@ class Scheduler:
                     cuts.received(executor.program.index, key, micro_batch, self._operations.receive(key))
 
     # --- the order of operations --------------------------------------------------------------------------------------
-
-    def _gate(self, *, evaluates: bool) -> Gate:
-        return Gate(
-            context=self._context,
-            cuts=self.cuts,
-            allowed_cut=self.allowed_cut,
-            forwards=self._forwards,
-            evaluates=evaluates,
-        )
 
     def _passes(  # noqa: C901, PLR0912  whatever stood in a function of its own would be one more call for each operation
         self,
@@ -268,10 +258,8 @@ class Scheduler:
                 if action is None:
                     continue
                 verb, micro_batch = action
-                there = all(map(call, cursor.waits[verb])) or (
-                    put_back and not self._operations.awaited(cursor, action)
-                )
-                if not there:
+                there = all(map(call, cursor.waits[verb]))
+                if not there and not (put_back and not self._operations.awaited(cursor, action)):
                     continue
                 if (may_hold or self._supervisor.stop_signal is not None) and gate.holds_back(cursor, action):
                     continue
