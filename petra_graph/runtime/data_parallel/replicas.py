@@ -24,7 +24,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from functools import cached_property, reduce
 
 import torch
@@ -206,12 +206,9 @@ class _StageReducer(StageObserver):
         sums.done = True
         self.watchdog.waker.wake()
 
-    def update(self) -> AbstractContextManager[None]:
-        """Replace the gradients by their means; the all-reduces are done."""
-        return self._averaged()
-
     @contextmanager
-    def _averaged(self) -> Iterator[None]:
+    def update(self) -> Iterator[None]:
+        """Replace the gradients by their means; the all-reduces are done."""
         for sums in self.pending:
             assert sums.done
             with _peers_answer(self.peers, self.watchdog, f"the gradients of stage {self.executor.program.index}"):

@@ -249,11 +249,12 @@ class Scheduler:
         put_back = self._operations.put_back_messages
         for cursor in cursors:
             cursor.waits = self._operations.waits(cursor.executor)
+        nearest_first = cursors[::-1]
         while True:
             if watched:
                 self._supervisor.check()
             progressed = False
-            for cursor in reversed(cursors) if order is None else order.candidates():
+            for cursor in nearest_first if order is None else order.candidates():
                 action = cursor.next
                 if action is None:
                     continue
