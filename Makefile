@@ -1,5 +1,5 @@
 # Two commands: `make quickstart` and `make test`. Both install into .venv first. `make quick` is the short test, `make test-all` the long one;
-# `make test-pages` tests what stands around the package: pages, tools, and the example packages of plugins/. CI runs it after `make test`.
+# `make test-pages` tests what stands around the package: pages, tools, and packages as they are installed, ours and those of plugins/. CI runs it after `make test`.
 PYTHON ?= python3
 TEST_PROCESSES ?= 3
 # What an empty .venv is given, as in `TORCH="torch==2.8.* torchvision==0.23.*" make test`; `make clean` empties it.

@@ -164,7 +164,7 @@ def shortened(arguments):
 
 @pytest.fixture
 def install_from(install, monkeypatch):
-    """Put a package's entry points and modules on Python's path; test_third_party_plugin.py installs it with pip."""
+    """Put a package's entry points and modules on Python's path; tests/packages/test_third_party_plugin.py installs it with pip."""
 
     def install_package(folder: Path) -> None:
         project = tomllib.loads((folder / "pyproject.toml").read_text())["project"]

@@ -35,7 +35,14 @@ def test_there_are_some():
     assert HARMLESS == ["ema", "predictions", "profiler"]
 
 
-@pytest.mark.parametrize("setting", ["method.schedule=lockstep", "method.name=pipedream", "optimizer.name=adamw"])
+@pytest.mark.parametrize(
+    "setting",
+    [
+        "method.schedule=lockstep",
+        pytest.param("method.name=pipedream", marks=pytest.mark.thorough),
+        "optimizer.name=adamw",
+    ],
+)
 def test_in_one_process(write, setting):
     (plain, full) = (write("plain.toml", SPEC), write("full.toml", SPEC + EVERYTHING))
     assert main(["run", plain, "--set", setting, "--set", "run.directory=plain"]) == 0

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import cycle
+
 import pytest
 import torch
 from torch.nn.functional import cross_entropy
@@ -12,6 +14,7 @@ from petra_graph.executor.runners import Recompute
 from petra_graph.training.training_run import run
 from tests.support.costs import encoded_bytes
 from tests.support.lockstep import recorded_gradients, run_by_clock
+from tests.support.pairwise import pairs_of, thinned
 from tests.support.pipelines import GRAPHS, REVNET, SHAPES, Batched, batches, pipeline, plain_network, relative_error
 from tests.support.runs import SPEC, FakeListener
 
@@ -173,9 +176,7 @@ def test_images_wait_as_they_came():
 # --- what it does to gradients -------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("stored", STEP)
-@pytest.mark.parametrize("where", WHERE)
-@pytest.mark.parametrize("graph", SMOOTH)
+@pytest.mark.parametrize(("graph", "where", "stored"), pairs_of(SMOOTH, WHERE, STEP))
 def test_a_gradient_is_off_by_a_few_steps_of_the_type(graph, where, stored):
     """Learning rate zero, so that nothing else is: every micro-batch's gradient against plain autograd's."""
     data = batches(SHAPES[graph], 8)
@@ -199,8 +200,7 @@ def test_a_gradient_is_off_by_a_few_steps_of_the_type(graph, where, stored):
     assert STEP[stored] / 10 < worst < GRADIENT * STEP[stored]
 
 
-@pytest.mark.parametrize("stored", ["float16", "int8"])
-@pytest.mark.parametrize("graph", GRAPHS)
+@pytest.mark.parametrize(("graph", "stored"), list(zip(GRAPHS, cycle(["float16", "int8"]), strict=False)))
 def test_the_order_alone_decides_in_any_runtime(graph, stored):
     """The scheduler and a global clock that hands messages from executor to executor: the same bits."""
     data = batches(SHAPES[graph], 14)
@@ -221,7 +221,7 @@ def test_a_buffer_filled_from_a_channel_of_its_type_loses_nothing_more():
     assert not same_bits(channels, plain)
 
 
-@pytest.mark.parametrize("stored", ["bfloat16", "float16", "int8"])
+@pytest.mark.parametrize("stored", thinned(["bfloat16", "float16", "int8"], ["int8"]))
 def test_digits_are_learned_all_the_same(write, here, stored):
     overrides = ["optimizer.options.lr=0.1", "run.epochs=3"]
     overrides += [f"precision.{name}={stored}" for name in ("buffer_dtype", "channel_dtype")]

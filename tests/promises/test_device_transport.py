@@ -31,7 +31,7 @@ def test_an_interrupted_run_continues(shared_folder):
     assert without_times(only_run()) == without_times(only_run("whole"))
 
 
-@pytest.mark.parametrize("victim", [0, 1])
+@pytest.mark.parametrize("victim", [pytest.param(0, marks=pytest.mark.thorough), 1])
 def test_a_killed_process_is_named(shared_folder, victim):
     with ranks(*[(*RUN, *NCCL)] * 2) as running:
         until(under_way)

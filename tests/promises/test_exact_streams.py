@@ -53,8 +53,8 @@ def reconstruction_errors(built, data):
     ("compute", "schedule", "grid_bits"),
     [
         ("float32", "sequential", 12),
-        ("bfloat16", "sequential", 16),
-        ("float32", "1f1b", 16),
+        pytest.param("bfloat16", "sequential", 16, marks=pytest.mark.thorough),
+        pytest.param("float32", "1f1b", 16, marks=pytest.mark.thorough),
         ("bfloat16", "1f1b", 12),
     ],
 )

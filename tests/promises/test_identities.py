@@ -2,13 +2,14 @@
 
 One gradient may differ by 1e-12, fifty updates by 1e-10: rounding alone. Where an identity is exact, bits are compared.
 
-An identity of all methods runs on every distinct computation once (`tests.support.method_cases`), as far as needed for
-every pair of method, schedule, settings, graph, stages and accumulation: so each of them is swept in full.
+An identity of all methods runs on distinct computations alone (`tests.support.method_cases`): on cases in which every method, schedule,
+setting, graph, division into stages and accumulation occurs, and in the long test on every pair of these.
 """
 
 from __future__ import annotations
 
 import copy
+from itertools import product
 
 import pytest
 import torch
@@ -16,8 +17,8 @@ from attrs import evolve
 from torch.nn.functional import cross_entropy
 
 from tests.support.lockstep import recorded_gradients, run_by_clock
-from tests.support.method_cases import POINTS, cases, chosen
-from tests.support.pairwise import pairwise_product
+from tests.support.method_cases import POINTS, cases, chosen_parameters
+from tests.support.pairwise import pairwise, pairwise_product, thinned
 from tests.support.pipelines import (
     BRANCHES,
     CHAIN,
@@ -75,10 +76,10 @@ IN_ONE_STAGE = cases(lambda _: True, stages=("one",), accumulations=ACCUMULATION
 
 
 def every(some):
-    return pytest.mark.parametrize("case", some, ids=str)
+    return pytest.mark.parametrize("case", chosen_parameters(some), ids=str)
 
 
-@every(chosen(EXACT))
+@every(EXACT)
 def test_without_delay_every_method_is_plain_backpropagation(case):
     updates = 50 if case.accumulation == 1 and {"petra", "backprop"} & set(case.point.names) else 8
     data = batches(SHAPES[case.graph], updates * case.accumulation - (case.accumulation > 1))
@@ -88,7 +89,7 @@ def test_without_delay_every_method_is_plain_backpropagation(case):
     assert relative_error(built.parameters(), expected) < FIFTY_UPDATES
 
 
-@every(chosen(DRAINED))
+@every(DRAINED)
 def test_with_learning_rate_zero_every_delay_gives_the_plain_gradient(case):
     data = batches(SHAPES[case.graph], 12)
     built = case.built(rate=lambda _: 0.0)
@@ -109,7 +110,7 @@ def test_with_learning_rate_zero_every_delay_gives_the_plain_gradient(case):
             assert relative_error(found[executor.program.index][m], expected) < ONE_GRADIENT
 
 
-@every(chosen(IN_ONE_STAGE))
+@every(IN_ONE_STAGE)
 def test_one_stage_is_plain_backpropagation(case):
     data = batches(SHAPES[case.graph], 8 * case.accumulation)
     built = case.built(weight_decay=1e-3)
@@ -128,9 +129,17 @@ def test_without_delay_petra_is_reversible_backpropagation():
     assert set(same.names) == {"petra", "reversible-backprop"}
 
 
+DELAYED = pairwise_product(graph=[*GRAPHS], schedule=["lockstep", "1f1b"], accumulation=ACCUMULATIONS)
+BY_CLOCK = list(product(GRAPHS, ACCUMULATIONS))
+VERSIONS = list(product(["lockstep", "1f1b"], ACCUMULATIONS))
+
+
+def numbered(row):
+    return dict(enumerate(row))
+
+
 @pytest.mark.parametrize(
-    ("graph", "schedule", "accumulation"),
-    pairwise_product(graph=[*GRAPHS], schedule=["lockstep", "1f1b"], accumulation=ACCUMULATIONS),
+    ("graph", "schedule", "accumulation"), thinned(DELAYED, pairwise(DELAYED, numbered, together=1))
 )
 def test_a_graph_of_buffered_nodes_under_petra_is_dsp(graph, schedule, accumulation):
     data = batches(SHAPES[graph], 16)
@@ -145,8 +154,7 @@ def test_a_graph_of_buffered_nodes_under_petra_is_dsp(graph, schedule, accumulat
     assert all(torch.equal(value, expected[key]) for key, value in petra.parameters().items())
 
 
-@pytest.mark.parametrize("accumulation", ACCUMULATIONS)
-@pytest.mark.parametrize("schedule", ["lockstep", "1f1b"])
+@pytest.mark.parametrize(("schedule", "accumulation"), thinned(VERSIONS, pairwise(VERSIONS, numbered, together=1)))
 def test_a_kept_graph_is_a_stored_input_run_again_at_the_stored_parameters(schedule, accumulation):
     data = batches(SHAPES["revnet"], 16)
     stored, kept = (
@@ -165,8 +173,7 @@ def test_a_kept_graph_is_a_stored_input_run_again_at_the_stored_parameters(sched
     assert relative_error(kept.parameters(), stored.parameters()) < FIFTY_UPDATES
 
 
-@pytest.mark.parametrize("accumulation", ACCUMULATIONS)
-@pytest.mark.parametrize("schedule", ["lockstep", "1f1b"])
+@pytest.mark.parametrize(("schedule", "accumulation"), VERSIONS)
 def test_parameters_are_kept_once_for_each_version(schedule, accumulation):
     """A stage that is d micro-batches ahead needs ceil(d / k) old versions: PipeDream's truth table at k = 1."""
     data = batches((8,), 24)
@@ -218,8 +225,7 @@ def test_two_stages_under_1f1b_have_staleness_one():
     assert relative_error(built.parameters(), state(modules)) < FIFTY_UPDATES
 
 
-@pytest.mark.parametrize("accumulation", ACCUMULATIONS)
-@pytest.mark.parametrize("graph", GRAPHS)
+@pytest.mark.parametrize(("graph", "accumulation"), thinned(BY_CLOCK, pairwise(BY_CLOCK, numbered, together=1)))
 def test_lockstep_by_a_global_clock_is_lockstep_by_per_stage_order(graph, accumulation):
     data = batches(SHAPES[graph], 18)  # the deepest stage has 11 in flight
     kwargs = {"schedule": "lockstep", "accumulation": accumulation}

@@ -48,7 +48,7 @@ def same_runs(one, other):
 
 CALLS = ("trained 1/4", "trained 2/8", "evaluating 1")
 INTERRUPTED = list(product(HOW, CALLS))
-USUAL = [INTERRUPTED[at * len(CALLS) + at % len(CALLS)] for at in range(len(HOW))]
+USUAL = [INTERRUPTED[at * len(CALLS) + at % len(CALLS)] for at in (0, 2, 4)]
 
 
 @pytest.mark.parametrize(("how", "call"), thinned(INTERRUPTED, USUAL))
@@ -59,14 +59,14 @@ def test_interrupted_and_resumed_is_uninterrupted(spec, whole_run, how, call):
 
 
 @pytest.mark.processes
-@pytest.mark.parametrize("how", thinned([*HOW], [*HOW][::2]))
+@pytest.mark.parametrize("how", thinned([*HOW], [*HOW][:3:2]))
 def test_two_processes_have_the_bits_of_one(spec, whole_run, how):
     with ranks(*[("run", spec, *words(HOW[how]))] * 2) as running:
         assert ended(running) == [0, 0], running[-1].said
     same_runs(only_run(), whole_run(TEXT, *HOW[how]))
 
 
-@pytest.mark.parametrize("how", HOW)
+@pytest.mark.parametrize("how", thinned([*HOW], [*HOW][::2]))
 def test_they_learn_digits(spec, how):
     run(spec, [*HOW[how], "run.epochs=6", "method.accumulation=1"], Listener())
     *_, accuracy = [event["value"] for event in events(only_run()) if event["name"] == "test/top1"]

@@ -48,8 +48,7 @@ def rates(notes: Notes) -> dict[int, list[float]]:
     return {stage: [groups[0][0] for groups in updates] for stage, updates in notes.items()}
 
 
-@pytest.mark.parametrize("accumulation", [1, 3])
-@pytest.mark.parametrize(("schedule", "depths"), [("1f1b", (3, 2, 1)), ("lockstep", (5, 3, 1))])
+@pytest.mark.parametrize(("schedule", "depths", "accumulation"), [("1f1b", (3, 2, 1), 1), ("lockstep", (5, 3, 1), 3)])
 def test_each_stage_has_the_rate_of_its_delay(spec, schedule, depths, accumulation):
     """With T = 1.5 epochs; k = 3 leaves a short last window."""
     settings = [f"method.schedule={schedule}", f"method.accumulation={accumulation}"]

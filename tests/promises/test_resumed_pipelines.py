@@ -55,7 +55,7 @@ LONG = 14
 STORED = [name for name in COMPUTED if "pipedream" in name or "delayed" in name or "lockstep" in name]
 
 
-@pytest.mark.parametrize("name", thinned(STORED, STORED[::2]))
+@pytest.mark.parametrize("name", thinned(STORED, STORED[::6]))
 def test_a_cut_with_a_full_pipeline(name, monkeypatch):
     """Older versions of parameters are in use, of nodes without any too."""
     monkeypatch.setattr(same_bits_cases, "MICRO_BATCHES", LONG)

@@ -14,9 +14,8 @@ from attrs import define, field, frozen
 from torch import Tensor
 
 from petra_graph.executor.encoded_tensors import EncodedTensors
-from petra_graph.runtime.transport import message_memory
 from petra_graph.runtime.transport.device_channel import ANNOUNCEMENT
-from petra_graph.runtime.transport.slots import Slots
+from petra_graph.runtime.transport.message_slots import Slots, read_message, write_message
 
 
 @define(eq=False)
@@ -100,12 +99,12 @@ class HostChannel:
 
     def send(self, message: EncodedTensors) -> None:
         slot = self._free.popleft()
-        message_memory.write(ANNOUNCEMENT, self._slots.flat(slot), message)
+        write_message(ANNOUNCEMENT, self._slots.flat(slot), message)
         self._hand_over(lambda: self._full.append(slot))
 
     def ready(self) -> bool:
         return bool(self._full)
 
     def receive(self) -> EncodedTensors:
-        memory = self._slots.leased(self._full.popleft(), lambda slot: self._hand_over(lambda: self._free.append(slot)))
-        return message_memory.read(ANNOUNCEMENT, memory, 0)
+        memory = self._slots.lease(self._full.popleft(), lambda slot: self._hand_over(lambda: self._free.append(slot)))
+        return read_message(ANNOUNCEMENT, memory, 0)

@@ -32,7 +32,7 @@ from petra_graph.program.placement import Partition
 from petra_graph.program.schedule import order
 from petra_graph.program.stage_program import Segment, StageProgram
 from petra_graph.spec.model import BufferedKeeps, Keeps, MethodSpec, ScheduleName
-from tests.support.pairwise import pairwise
+from tests.support.pairwise import pairwise, thinned
 from tests.support.pipelines import GRAPHS, SHAPES, Pipeline, built_graph, message_types, pipeline
 
 Cuts = tuple[tuple[str, ...], ...]
@@ -185,6 +185,12 @@ def cases(
 def chosen(all_cases: Sequence[MethodCase], together: int = 2) -> list[MethodCase]:
     """Choose cases with every pair of factors, or every factor."""
     return pairwise(all_cases, lambda case: case.factors, together)
+
+
+def chosen_parameters(all_cases: Sequence[MethodCase]) -> list[Any]:
+    """Choose cases with every pair of factors as parameters of a test; those that no single factor needs are marked `thorough`."""
+    pairs = chosen(all_cases)
+    return thinned(pairs, chosen(pairs, 1))
 
 
 def programs(case: MethodCase) -> tuple[StageProgram, ...]:

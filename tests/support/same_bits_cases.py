@@ -111,10 +111,11 @@ class Case:
         }
 
     def computed_by(self) -> Factors:
-        """Return the properties that decide what one process would compute; a method and its schedule are one."""
+        """Return the properties that decide what one process would compute; lists of depths are one schedule."""
         settings = {key: str(value) for key, value in self.settings.items()}
-        method = settings.get("method", "petra"), settings.get("schedule", "lockstep")
-        return {"nodes": len(self.nodes), "stages": "per-block", **settings, "method": method}
+        if isinstance(self.settings.get("schedule"), tuple):
+            settings["schedule"] = "listed"
+        return {"nodes": len(self.nodes), "stages": "per-block", "method": "petra", "schedule": "lockstep", **settings}
 
     def built(self) -> Pipeline:
         usual = {"compute": "float32", "momentum": 0.9, "batch": BATCH, "evaluation_batch": EVALUATION_BATCH}

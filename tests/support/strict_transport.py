@@ -29,11 +29,10 @@ from petra_graph.program.schedule import Policy
 from petra_graph.runtime.control.failure import OperationStatus
 from petra_graph.runtime.scheduler.process_context import ProcessContext
 from petra_graph.runtime.scheduler.scheduler import Scheduler
-from petra_graph.runtime.transport import message_memory
 from petra_graph.runtime.transport.device_channel import DevicePeer, DeviceReceiver, DeviceSender
 from petra_graph.runtime.transport.local_channel import LocalChannel
+from petra_graph.runtime.transport.message_slots import Slots, read_message, write_message
 from petra_graph.runtime.transport.process_channels import ProcessChannels
-from petra_graph.runtime.transport.slots import Slots
 from tests.support.device_fabric import Fabric, HostChannel
 from tests.support.stream_orders import COMPUTE, Orders, StreamOperation
 
@@ -264,7 +263,7 @@ class StrictSender:
     def send(self, message: EncodedTensors) -> None:
         if self._last is not None:
             self._wait(self._last)
-        size = message_memory.write(self._layout, self._memory, message)
+        size = write_message(self._layout, self._memory, message)
         self._process.done.append(f"send {self._name}")
         posted = Posted("send", self._stream, self._layout, self._memory[:size])
         self._last = self._communicator.post(self._process.rank, posted)
@@ -313,7 +312,7 @@ class StrictReceiver:
         posted, slot, samples = self._posted.popleft()
         self._process.wait(f"{self._name} to come", lambda: posted.done)
         self._process.done.append(f"read {self._name}")
-        return message_memory.read(posted.layout, self._slots.leased(slot, self._release), samples)
+        return read_message(posted.layout, self._slots.lease(slot, self._release), samples)
 
     def _release(self, slot: int) -> None:
         self._free.append(slot)

@@ -28,10 +28,9 @@ from torch._C._distributed_c10d import TCPStore
 
 from petra_graph.errors import Interrupted
 from petra_graph.runtime.control.rank_info import SECRET, launch_name
-from petra_graph.runtime.control.run_store import COMPLETE, RunStore
+from petra_graph.runtime.control.run_store import COMPLETE, HERE, RunStore, listen_here
 from petra_graph.runtime.control.start_up import LAUNCHER, REQUESTS
 from petra_graph.runtime.control.stop_signals import stop_requests
-from petra_graph.runtime.control.world import HERE, listen_here
 
 _HEARTBEATS_SECONDS = 0.5
 

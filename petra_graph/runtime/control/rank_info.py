@@ -1,9 +1,19 @@
-"""This process among all of a run, as torchrun's environment variables say."""
+"""Where this process stands among all of a run: its rank, its machine, its GPU, its replica.
+
+Launchers differ in what a process sees of GPUs: torchrun and mpirun show every process all GPUs of its machine, `srun --gpus-per-task=1`
+shows each one its own as number 0, and some set LOCAL_RANK and some do not. GPUs have identifiers that are unique in the
+world, so each process takes the first GPU that it sees and that no process of a lower rank has taken: that is the right one in
+all these cases.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from math import inf
+from pathlib import Path
 
 from attrs import field, frozen
 
@@ -94,3 +104,71 @@ def launch_name(run: str, error_file: str = "") -> str:
         error_file: torchrun's, in a folder that each of its launches creates.
     """
     return f"petra-graph/{run}/launch {error_file.rpartition('/attempt_')[0]}"
+
+
+def machine_of_process() -> str:
+    """Name the machine: equal where /proc/PID means the same process to both; empty where there is no /proc."""
+    if sys.platform != "linux":
+        return ""
+    with suppress(OSError):
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
+        return f"{boot} {Path('/proc/self/ns/pid').stat().st_ino} {os.getuid()}"
+    return ""
+
+
+def visible_gpus() -> list[str]:
+    """Return the identifiers of the GPUs that torch sees in this process, in its order."""
+    import torch
+
+    return [str(torch.cuda.get_device_properties(index).uuid) for index in range(torch.cuda.device_count())]
+
+
+def gpu_of(rank: int, visible: Sequence[Sequence[str]], hosts: Sequence[str]) -> int:
+    """Return the index of a process's GPU among those that it sees.
+
+    Args:
+        visible: the identifiers that each process sees, in the order of ranks.
+        hosts: the machine of each process, for the message.
+
+    Raises:
+        SpecError: processes of lower ranks have taken all that it sees.
+    """
+    taken_by: dict[str, int] = {}
+    for other, seen in enumerate(visible[: rank + 1]):
+        free = next((gpu for gpu in seen if gpu not in taken_by), None)
+        if other == rank and free is not None:
+            return seen.index(free)
+        if free is not None:
+            taken_by[free] = other
+    own = visible[rank]
+    others = ", ".join(str(taken_by[gpu]) for gpu in own)
+    plural = "" if len(own) == 1 else "s"
+    found = (
+        f"{len(own)} CUDA device{plural}, which rank{plural} {others} use{'s' * (not plural)}"
+        if own
+        else "no CUDA device"
+    )
+    raise SpecError(
+        f"rank {rank} on {hosts[rank]} sees {found}",
+        hint='start as many processes as devices, or set partition.devices = ["cpu"]',
+    )
+
+
+def pipeline_of(rank: int, stages: Sequence[int], replicas: int, size: int) -> tuple[int, tuple[int, ...]]:
+    """Return a rank's replica, and the ranks of that replica's stages.
+
+    Args:
+        rank: of a process.
+        stages: the process of each stage within its pipeline.
+        replicas: pipelines in all.
+        size: processes in all.
+    """
+    each = size // replicas
+    replica = rank // each
+    return replica, tuple(replica * each + process for process in stages)
+
+
+def data_parallel_ranks(rank: int, replicas: int, size: int) -> tuple[int, ...]:
+    """Return the ranks that host the same stages as `rank`, in the order of replicas."""
+    each = size // replicas
+    return tuple(rank % each + replica * each for replica in range(replicas))

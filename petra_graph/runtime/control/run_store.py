@@ -10,21 +10,29 @@ from __future__ import annotations
 
 import hmac
 import json
+import socket
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import timedelta
 from typing import Any
 
-from torch._C._distributed_c10d import PrefixStore, Store
+import torch.distributed as dist
+from torch._C._distributed_c10d import PrefixStore, Store, TCPStore
 
-from petra_graph.errors import RunFailed
+from petra_graph.errors import Problem, RunFailed, SpecError
 from petra_graph.runtime.control.awake_time import AwakeTime
-from petra_graph.runtime.control.rank_info import SECRET
+from petra_graph.runtime.control.rank_info import SECRET, RankInfo
 
 _LOOK_SECONDS = 0.005
 COMPLETE = "complete"
 """The name of the exit code of a run that has written everything, among what its launcher finds."""
 STORE_ENDED = "its launcher has ended, or rank 0 if no launcher started it"
+HERE = ("127.0.0.1", "localhost")
+"""Addresses that only this machine's processes reach."""
+_RETRY_SECONDS = 0.1
+_STORE_ANSWERS = timedelta(days=20)
+"""Within which the store answers; torch counts the time in which this process is suspended, and cannot count a month."""
 
 
 class StoreGone(RuntimeError):
@@ -123,3 +131,71 @@ def _answering() -> Iterator[None]:
         yield
     except RuntimeError as error:
         raise StoreGone(str(error)) from error
+
+
+def connect_store(rank_info: RankInfo, *, serves: bool) -> TCPStore:
+    """Connect to torch's store of a run, or keep it.
+
+    Raises:
+        SpecError: its port cannot be reached, or another program uses it.
+    """
+    try:
+        if not serves:
+            _wait_for_port(rank_info)
+        listening = listen_here(rank_info.port) if serves and rank_info.address in HERE else None
+        store = TCPStore(
+            rank_info.address,
+            rank_info.port,
+            is_master=serves,
+            timeout=timedelta(seconds=rank_info.join_seconds),
+            wait_for_workers=False,
+            master_listen_fd=None if listening is None else listening.detach(),
+        )
+        store.set_timeout(_STORE_ANSWERS)
+    except (OSError, dist.DistNetworkError, RuntimeError, ValueError) as error:
+        where = f"{rank_info.address}:{rank_info.port}"
+        if serves:
+            problem = Problem(
+                message=f"rank 0 cannot listen on {where}: {first_line(error)}",
+                hint="another program uses this port: set MASTER_PORT (torchrun: --master-port) to a free one",
+            )
+        else:
+            problem = Problem(
+                message=f"rank {rank_info.rank} cannot reach the run's store at {where}: {first_line(error)}",
+                hint="MASTER_ADDR must be rank 0's host as seen from here, and MASTER_PORT open",
+            )
+        raise SpecError(problem) from error
+    return store
+
+
+def _wait_for_port(rank_info: RankInfo) -> None:
+    """Return when a process listens where the store should be: torch's own wait takes longer, and does not say why.
+
+    Raises:
+        OSError: nobody does within the time to join.
+    """
+    waits = AwakeTime()
+    while True:
+        left = rank_info.join_seconds - waits.seconds
+        try:
+            socket.create_connection((rank_info.address, rank_info.port), timeout=max(_LOOK_SECONDS, left)).close()
+        except OSError:
+            if waits.seconds + _RETRY_SECONDS > rank_info.join_seconds:
+                raise
+            time.sleep(_RETRY_SECONDS)
+        else:
+            return
+
+
+def listen_here(port: int) -> socket.socket:
+    """Return a socket that listens for processes of this machine alone; port 0: the system chooses.
+
+    Raises:
+        OSError: another program uses the port.
+    """
+    # The queue of connections that torch's store asks for; all ranks of a machine come at once.
+    return socket.create_server((HERE[0], port), backlog=2048)
+
+
+def first_line(error: Exception) -> str:
+    return str(error).partition("\n")[0]

@@ -17,7 +17,6 @@ stage stops before its forward of that number, so the cut is the same wherever t
 from __future__ import annotations
 
 import os
-import select
 import time
 from collections.abc import Callable
 from contextlib import suppress
@@ -28,17 +27,15 @@ import torch.distributed as dist
 
 from petra_graph.errors import Interrupted
 from petra_graph.runtime.control.awake_time import AwakeTime
-from petra_graph.runtime.control.failure import Failure, OperationStatus, StartStatus, stages_text
-from petra_graph.runtime.control.run_store import STORE_ENDED
+from petra_graph.runtime.control.failure import Failure, OperationStatus, StartStatus
+from petra_graph.runtime.control.other_processes import OtherProcesses
+from petra_graph.runtime.control.run_store import STORE_ENDED, first_line
 from petra_graph.runtime.control.waker import Waker
 from petra_graph.runtime.control.world import World
 
 _HEARTBEAT_SECONDS = 0.25
-_SILENCE_SECONDS = 30.0
 _GRACE_SECONDS = 3.0
 """From a failure until a process that is still busy is ended, and from a lost connection until its cause must be known."""
-_KILLED = "it was killed: by a signal, or by the system for want of memory"
-_SILENT = "it is stopped, or its machine is: see whether that answers, and what its log says"
 
 
 class Failed(Exception):
@@ -56,8 +53,6 @@ class Watchdog:
 
     def __init__(self, world: World, waker: Waker) -> None:
         self.waker = waker
-        self.stages: tuple[tuple[int, ...], ...] = ((),) * world.size
-        """Indices of each rank's stages, once they are known."""
         self.limit_seconds = float("inf")
         """The longest that one operation may take."""
         self.status: OperationStatus | None = None
@@ -89,10 +84,9 @@ class Watchdog:
         self._published_request = False
         self._failed_at: float | None = None
         self._suspect: tuple[float, Failure] | None = None
-        self._heartbeats: tuple[float, Any] = (time.monotonic(), None)
         self._awake = AwakeTime()
         """Looked at in every heartbeat: what lasts too long does so while this process is awake."""
-        self._watched = {descriptor: rank for rank in range(world.size) if (descriptor := self._descriptor(rank))}
+        self.others = OtherProcesses(world, self.store, self._awake)
         self._closing = Event()
         self._thread = Thread(target=self._run, name="watchdog", daemon=True)
         self._thread.start()
@@ -128,8 +122,7 @@ class Watchdog:
 
     def lost(self, channel: str, rank: int, error: Exception) -> None:
         """Note that a channel's other end does not answer; the cause may be published within the grace period."""
-        line = str(error).partition("\n")[0]
-        message = f"rank {self._world.rank}: {channel}: rank {rank} does not answer any more: {line}"
+        message = f"rank {self._world.rank}: {channel}: rank {rank} does not answer any more: {first_line(error)}"
         self._suspect = (time.monotonic(), Failure(rank=rank, lost=True, problems=((message, ""),)))
 
     def report(self, failure: Failure) -> Failure:
@@ -146,25 +139,17 @@ class Watchdog:
 
     def without_store(self, error: Exception) -> Failure:
         """Return the failure to report where the store does not answer: whether the process that kept it has died."""
-        keeper = (
-            None
-            if self._world.rank_info.hosted
-            else next((at for at, rank in self._watched.items() if rank == 0), None)
-        )
-        if keeper is not None and select.select([keeper], [], [], _GRACE_SECONDS)[0]:
-            return self._dead(0)
-        line = str(error).partition("\n")[0]
-        message = f"rank {self._world.rank}: the run's store at {self._world.rank_info.address} has gone: {line}"
+        if not self._world.rank_info.hosted and self.others.has_ended(0, _GRACE_SECONDS):
+            return self.others.dead(0)
+        address = self._world.rank_info.address
+        message = f"rank {self._world.rank}: the run's store at {address} has gone: {first_line(error)}"
         return Failure(rank=self._world.rank, problems=((message, STORE_ENDED),), exit_code=self._code_of_an_end)
 
     # --- the thread ---------------------------------------------------------------------------------------------------
 
     def _run(self) -> None:
-        poll = select.poll()
-        for descriptor in self._watched:
-            poll.register(descriptor, select.POLLIN)
         while not self._closing.is_set():
-            gone = [self._watched[descriptor] for descriptor, _ in poll.poll(_HEARTBEAT_SECONDS * 1000)]
+            gone = self.others.wait_for_ends(_HEARTBEAT_SECONDS)
             if self._closing.is_set():
                 return
             try:
@@ -199,11 +184,12 @@ class Watchdog:
             self._fail(Failure(rank=rank, problems=(("interrupted", ""),), exit_code=Interrupted.exit_code))
         self._exchange_cuts()
         for lost in gone:
-            self._fail(self._dead(lost))
+            self._fail(self.others.dead(lost))
         if os.getppid() != self._parent:
             problems = (("the launcher has gone", ""),)
             self._fail(Failure(rank=rank, problems=problems, exit_code=self._code_of_an_end))
-        self._check_next_rank()
+        if (silent := self.others.silent()) is not None:
+            self._fail(silent)
         limit = status.limit_seconds if isinstance(status, StartStatus) else self.limit_seconds
         if status is not None and seconds > limit:
             self._judge_duration(status, seconds, limit)
@@ -257,32 +243,6 @@ class Watchdog:
         message = f"all wait for one another for more than {self.limit_seconds:g} s (run.watchdog): {chain}"
         self._fail(Failure(rank=rank, problems=((message, "this is a bug: please report it"),), where=status.record()))
 
-    def _check_next_rank(self) -> None:
-        """Watch the next rank's heartbeats; every rank is the next one of some rank."""
-        other = (self._world.rank + 1) % self._world.size
-        peer_status = self.store.get(f"status/{other}")
-        beat = None if peer_status is None else peer_status["at"]
-        if beat != self._heartbeats[1]:
-            self._heartbeats = (time.monotonic(), beat)
-        elif self._awake.since(self._heartbeats[0]) > _SILENCE_SECONDS:
-            self._fail(self._lost(other, f"has been silent for {_SILENCE_SECONDS:g} s", _SILENT))
-
-    def _dead(self, rank: int) -> Failure:
-        return self._lost(rank, "has gone without a word", _KILLED)
-
-    def _lost(self, rank: int, how: str, hint: str) -> Failure:
-        process = self._world.neighbours[rank]
-        peer_status = None
-        with suppress(dist.DistError, RuntimeError):  # The store may have died with the process.
-            peer_status = self.store.get(f"status/{rank}")
-        did = peer_status["status"] if peer_status else None
-        stages = stages_text(self.stages[rank])
-        message = f"rank {rank} ({stages}; process {process.process} on {process.host}) {how}"
-        if peer_status is not None and did is not None:
-            before = max(0.0, time.time() - peer_status["at"])
-            message += f"; last heard of {before:.1f} s ago in {did['text']}"
-        return Failure(rank=rank, lost=True, problems=((message, hint),), where=did)
-
     def _enforce(self) -> None:
         stuck = self._failed_at is not None and self._awake.since(self._failed_at) > _GRACE_SECONDS
         if stuck and not self.ending:
@@ -307,12 +267,3 @@ class Watchdog:
         if self.failure is None:
             self.failure, self._failed_at = failure, time.monotonic()
             self.waker.wake()
-
-    def _descriptor(self, rank: int) -> int | None:
-        """Return a descriptor that becomes readable when another process of this machine ends."""
-        world = self._world
-        if rank == world.rank or not world.share_machine(rank):
-            return None
-        with suppress(OSError):
-            return os.pidfd_open(world.neighbours[rank].process)
-        return None

@@ -17,26 +17,19 @@ from typing import Any, NoReturn
 
 import torch.distributed as dist
 from attrs import frozen
-from torch._C._distributed_c10d import PrefixStore, TCPStore
+from torch._C._distributed_c10d import PrefixStore
 
 from petra_graph.errors import Problem, RunFailed, SpecError
 from petra_graph.runtime.control.awake_time import AwakeTime
-from petra_graph.runtime.control.machine_of_process import machine_of_process
-from petra_graph.runtime.control.rank_info import RankInfo
-from petra_graph.runtime.control.run_store import RunStore
+from petra_graph.runtime.control.rank_info import RankInfo, machine_of_process
+from petra_graph.runtime.control.run_store import HERE, RunStore, connect_store
 
 _PART_SECONDS = 5.0
 _LOOK_SECONDS = 0.005
-_RETRY_SECONDS = 0.1
-HERE = ("127.0.0.1", "localhost")
-"""Addresses that only this machine's processes reach."""
 _LOOPBACK = "lo" if sys.platform == "linux" else "lo0"
 """The network interface of these addresses, on which gloo listens then."""
 NEVER = timedelta(days=365)
 """Waits on channels are not limited by themselves: the watchdog decides."""
-
-_STORE_ANSWERS = timedelta(days=20)
-"""Within which the store answers; torch counts the time in which this process is suspended, and cannot count a month."""
 
 
 @frozen(kw_only=True)
@@ -59,7 +52,7 @@ class World:
 
     def __init__(self, rank_info: RankInfo) -> None:
         self.rank_info = rank_info
-        self._server = _store(rank_info, serves=rank_info.rank == 0 and not rank_info.hosted)
+        self._server = connect_store(rank_info, serves=rank_info.rank == 0 and not rank_info.hosted)
         self.store = RunStore(self._server, rank_info.attempt, rank_info.secret)
         """Of this run alone, once its processes have met."""
         self.launch = self.store.beside(rank_info.launch)
@@ -85,7 +78,7 @@ class World:
 
     def another_connection(self) -> RunStore:
         """Return another connection to the store, for a thread whose waits must not hold up this one."""
-        server = _store(self.rank_info, serves=False)
+        server = connect_store(self.rank_info, serves=False)
         return RunStore(server, self.rank_info.attempt, self.rank_info.secret).within(self._session)
 
     def rendezvous(self) -> None:
@@ -251,69 +244,6 @@ class World:
             while len(staying) > missing and waits.seconds < seconds:
                 staying = {rank for rank in staying if store.get(f"left/{rank}") is None}
                 time.sleep(_LOOK_SECONDS)
-
-
-def _store(rank_info: RankInfo, *, serves: bool) -> TCPStore:
-    try:
-        if not serves:
-            _wait_for_port(rank_info)
-        listening = listen_here(rank_info.port) if serves and rank_info.address in HERE else None
-        store = TCPStore(
-            rank_info.address,
-            rank_info.port,
-            is_master=serves,
-            timeout=timedelta(seconds=rank_info.join_seconds),
-            wait_for_workers=False,
-            master_listen_fd=None if listening is None else listening.detach(),
-        )
-        store.set_timeout(_STORE_ANSWERS)
-    except (OSError, dist.DistNetworkError, RuntimeError, ValueError) as error:
-        where = f"{rank_info.address}:{rank_info.port}"
-        if serves:
-            problem = Problem(
-                message=f"rank 0 cannot listen on {where}: {_first_line(error)}",
-                hint="another program uses this port: set MASTER_PORT (torchrun: --master-port) to a free one",
-            )
-        else:
-            problem = Problem(
-                message=f"rank {rank_info.rank} cannot reach the run's store at {where}: {_first_line(error)}",
-                hint="MASTER_ADDR must be rank 0's host as seen from here, and MASTER_PORT open",
-            )
-        raise SpecError(problem) from error
-    return store
-
-
-def _wait_for_port(rank_info: RankInfo) -> None:
-    """Return when a process listens where the store should be: torch's own wait takes longer, and does not say why.
-
-    Raises:
-        OSError: nobody does within the time to join.
-    """
-    waits = AwakeTime()
-    while True:
-        left = rank_info.join_seconds - waits.seconds
-        try:
-            socket.create_connection((rank_info.address, rank_info.port), timeout=max(_LOOK_SECONDS, left)).close()
-        except OSError:
-            if waits.seconds + _RETRY_SECONDS > rank_info.join_seconds:
-                raise
-            time.sleep(_RETRY_SECONDS)
-        else:
-            return
-
-
-def listen_here(port: int) -> socket.socket:
-    """Return a socket that listens for processes of this machine alone; port 0: the system chooses.
-
-    Raises:
-        OSError: another program uses the port.
-    """
-    # The queue of connections that torch's store asks for; all ranks of a machine come at once.
-    return socket.create_server((HERE[0], port), backlog=2048)
-
-
-def _first_line(error: Exception) -> str:
-    return str(error).partition("\n")[0]
 
 
 @contextmanager

@@ -24,7 +24,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from functools import cached_property, reduce
 
 import torch
@@ -206,12 +206,9 @@ class _StageReducer(StageObserver):
         sums.done = True
         self.watchdog.waker.wake()
 
-    def update(self) -> AbstractContextManager[None]:
-        """Replace the gradients by their means; the all-reduces are done."""
-        return self._averaged()
-
     @contextmanager
-    def _averaged(self) -> Iterator[None]:
+    def update(self) -> Iterator[None]:
+        """Replace the gradients by their means; the all-reduces are done."""
         for sums in self.pending:
             assert sums.done
             with _peers_answer(self.peers, self.watchdog, f"the gradients of stage {self.executor.program.index}"):
@@ -257,23 +254,3 @@ def _peers_answer(peers: Sequence[int], watchdog: Watchdog, awaited: str) -> Ite
 
 def _other_ranks(peers: Sequence[int]) -> tuple[int, ...]:
     return tuple(peer for peer in peers if peer != dist.get_rank())
-
-
-def pipeline_of(rank: int, stages: Sequence[int], replicas: int, size: int) -> tuple[int, tuple[int, ...]]:
-    """Return a rank's replica, and the ranks of that replica's stages.
-
-    Args:
-        rank: of a process.
-        stages: the process of each stage within its pipeline.
-        replicas: pipelines in all.
-        size: processes in all.
-    """
-    each = size // replicas
-    replica = rank // each
-    return replica, tuple(replica * each + process for process in stages)
-
-
-def data_parallel_ranks(rank: int, replicas: int, size: int) -> tuple[int, ...]:
-    """Return the ranks that host the same stages as `rank`, in the order of replicas."""
-    each = size // replicas
-    return tuple(rank % each + replica * each for replica in range(replicas))

@@ -8,11 +8,10 @@ their own, since a slot that is kept cannot be had back; those that follow are r
 
 from __future__ import annotations
 
-import gc
 import warnings
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping
-from typing import Any, Literal
+from collections.abc import Iterable
+from typing import Literal
 
 from torch import Tensor
 from torch.multiprocessing.reductions import StorageWeakRef
@@ -29,7 +28,7 @@ class ReceivedMessages:
     """Decides for each stage of a process, and each kind of its operations, how messages are read."""
 
     def __init__(self, executors: Iterable[StageExecutor]) -> None:
-        self._executors = {executor.program.index: executor for executor in executors}
+        self._nodes = {executor.program.index: ", ".join(executor.program.nodes) for executor in executors}
         self._trials: Counter[tuple[int, Kind]] = Counter()
         self._kept: set[tuple[int, Kind]] = set()
         self._handed: dict[tuple[int, Kind], list[StorageWeakRef]] = defaultdict(list)
@@ -48,44 +47,14 @@ class ReceivedMessages:
         if handed is None:
             return
         self._trials[stage, kind] += 1
-        left = [memory for memory in handed if not _gone(memory)]
-        if not left:
+        if all(map(_gone, handed)):
             return
         self._kept.add((stage, kind))
-        holder = _holder(self._executors[stage], left)
-        nodes = ", ".join(self._executors[stage].program.nodes)
         message = (
-            f"{holder} keeps what stage {stage} ({nodes}) has received for its {kind}: its messages are copied from now on, "
-            "which costs their bytes once more"
+            f"something keeps what stage {stage} ({self._nodes[stage]}) has received for its {kind}, a block, a hook or a cycle of "
+            "references: its messages are copied from now on, which costs their bytes once more"
         )
         warnings.warn(message, RuntimeWarning, stacklevel=2)
-
-
-def _holder(executor: StageExecutor, left: list[StorageWeakRef]) -> str:
-    """Name what keeps memory that was received."""
-    for name, module in executor.modules.items():
-        for prefix, part in module.named_modules():
-            for key, value in vars(part).items():
-                if any(_observed(tensor) in left for tensor in _tensors(value)):
-                    return f'"{".".join(filter(None, (prefix, key)))}" of node "{name}"'
-    gc.collect()
-    if all(map(_gone, left)):
-        return "a cycle of references"
-    return "a hook, or other code outside its blocks,"
-
-
-def _tensors(value: Any) -> Iterator[Tensor]:
-    """Yield the tensors in a value and in containers in it, which hold no cycle that matters: four levels deep."""
-    level = [value]
-    for _ in range(4):
-        yield from (each for each in level if isinstance(each, Tensor))
-        nested: list[Any] = []
-        for each in level:
-            if isinstance(each, Mapping):
-                nested += each.values()
-            elif isinstance(each, Iterable) and not isinstance(each, str | bytes | Tensor):
-                nested += each if isinstance(each, list | tuple | set) or hasattr(each, "__len__") else ()
-        level = nested
 
 
 def _observed(tensor: Tensor) -> StorageWeakRef:

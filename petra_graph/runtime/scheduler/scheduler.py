@@ -26,9 +26,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import nullcontext
 from operator import call
-from typing import Protocol
 
 import torch
 from attrs import evolve
@@ -41,33 +39,16 @@ from petra_graph.program.channels import ChannelKey
 from petra_graph.program.cut import Cut
 from petra_graph.program.schedule import Action, Verb, static_evaluation_order, static_order
 from petra_graph.program.stage_program import StageProgram
-from petra_graph.runtime.scheduler.global_norm import norm_of_all
-from petra_graph.runtime.scheduler.operation_seconds import OperationSeconds
+from petra_graph.runtime.scheduler.gate import ExecutionOrder, Gate
+from petra_graph.runtime.scheduler.global_norm import update_together
 from petra_graph.runtime.scheduler.process_context import CutObserver, ProcessContext
-from petra_graph.runtime.scheduler.stage_cursor import (
-    ExecutionOrder,
-    StageCursor,
-    evaluation_cursor,
-    named_failure,
-    training_cursor,
-)
-from petra_graph.runtime.scheduler.stage_operations import MicroBatch, StageOperations, reads_samples
-from petra_graph.runtime.scheduler.status_reporter import StatusReporter
+from petra_graph.runtime.scheduler.stage_cursor import StageCursor, evaluation_cursor, named_failure, training_cursor
+from petra_graph.runtime.scheduler.stage_operations import Batches, MicroBatch, StageOperations
+from petra_graph.runtime.scheduler.status_reporter import OperationSeconds, StatusReporter
 from petra_graph.runtime.transport.process_channels import ProcessChannels, local_channels
 
 Observer = Callable[[HeadResult], None]
 _Perform = Callable[[StageCursor, int], None]
-
-
-class Batches(Protocol):
-    """Evaluation batches whose sizes are known before they are loaded."""
-
-    @property
-    def sizes(self) -> Sequence[int]:
-        """Samples of each batch."""
-        ...
-
-    def __iter__(self) -> Iterator[MicroBatch]: ...
 
 
 class Scheduler:
@@ -101,7 +82,6 @@ class Scheduler:
         self.halted: Cut | None = None
         """Where all stages stopped at a request, in training."""
         self._forwards = dict.fromkeys((executor.program.index for executor in executors), 0)
-        """Forwards of each stage since this process's start: what `stop_at` counts; evaluations count too, but with replicas."""
 
     @property
     def _programs(self) -> Sequence[StageProgram]:
@@ -141,11 +121,19 @@ class Scheduler:
         for executor in self.executors:
             executor.updater.filled(filled)
 
-        perform = self._training(cut, source, observe)
+        perform, gate = (
+            self._training(cut, source, observe),
+            Gate(self._context, self.cuts, self.allowed_cut, self._forwards),
+        )
+        behind = (
+            (stage, action)
+            for stage, action in static_order(self._programs, micro_batches, filled)
+            if not cut.precedes(self._programs[stage - 1], action)
+        )
         try:
             # A stage's backward is short: to hand it to autograd's thread of the GPU, and to wait for that, takes longer than to queue its kernels.
             with torch.autograd.set_multithreading_enabled(False):
-                for _ in self._passes(cursors, perform, self._in_order(cursors, self._behind(cut))):
+                for _ in self._passes(cursors, perform, gate, behind):
                     pass
         except Interrupted:
             stopped = next(cursor.next for cursor in cursors if cursor.next is not None)
@@ -189,13 +177,6 @@ class Scheduler:
             self._status.waits(cursor, last, "the running statistics of other replicas", replicas.peers)
             replicas.average_statistics()
 
-    def _behind(self, cut: Cut) -> Iterator[tuple[int, Action]]:
-        """Yield the operations of all stages behind a cut in their one order."""
-        programs = {program.index: program for program in self._programs}
-        for stage, action in static_order(self._programs, cut.micro_batches, cut.filled):
-            if not cut.precedes(programs[stage], action):
-                yield stage, action
-
     def evaluate(self, data: Batches) -> Iterator[HeadResult]:
         """Evaluate batches of any size with running statistics; yield results where the head is.
 
@@ -218,8 +199,9 @@ class Scheduler:
         for executor in self.executors:
             executor.set_training(False)
         try:
-            order = self._in_order(cursors, static_evaluation_order(self._programs, batches))
-            for _ in self._passes(cursors, {"forward": perform}, order):
+            in_order = static_evaluation_order(self._programs, batches)
+            gate = Gate(self._context, self.cuts, self.allowed_cut, self._forwards, evaluates=True)
+            for _ in self._passes(cursors, {"forward": perform}, gate, in_order):
                 yield from results
                 results.clear()
         finally:
@@ -252,31 +234,35 @@ class Scheduler:
         self,
         cursors: Sequence[StageCursor],
         perform: Mapping[Verb, _Perform],
-        order: ExecutionOrder | None,
+        gate: Gate,
+        in_order: Iterator[tuple[int, Action]],
     ) -> Iterator[None]:
-        """Do all operations of every stage; yield after each pass in which some stage did one."""
-        own, clock, watched = {cursor.index: cursor for cursor in cursors}, time.perf_counter, self._supervisor.watches
-        kind: Mapping[Verb, str] = {verb: "evaluation" if self._status.evaluates else verb for verb in perform}
+        """Do all operations of every stage; yield after each pass in which some stage did one.
+
+        Args:
+            in_order: the operations of all processes in their one order, which the static policy follows.
+        """
+        order = ExecutionOrder(in_order, cursors, gate) if self._context.policy == "static" else None
+        clock, watched, may_hold = time.perf_counter, self._supervisor.watches, gate.may_hold
+        kind: Mapping[Verb, str] = {verb: "evaluation" if gate.evaluates else verb for verb in perform}
         tallies = {(one.index, verb): self.seconds.tally(one.index, kind[verb]) for one in cursors for verb in perform}
         put_back = self._operations.put_back_messages
-        holds = self._context.global_clip or self._context.replicas is not None or self.cuts is not None
         for cursor in cursors:
             cursor.waits = self._operations.waits(cursor.executor)
+        nearest_first = cursors[::-1]
         while True:
             if watched:
                 self._supervisor.check()
             progressed = False
-            for cursor in reversed(cursors) if order is None else _first_of(order, own):
+            for cursor in nearest_first if order is None else order.candidates():
                 action = cursor.next
                 if action is None:
                     continue
                 verb, micro_batch = action
-                there = all(map(call, cursor.waits[verb])) or (
-                    put_back and not self._operations.awaited(cursor, action)
-                )
-                if not there:
+                there = all(map(call, cursor.waits[verb]))
+                if not there and not (put_back and not self._operations.awaited(cursor, action)):
                     continue
-                if (holds or self._supervisor.stop_signal is not None) and self._held_back(cursor, action):
+                if (may_hold or self._supervisor.stop_signal is not None) and gate.holds_back(cursor, action):
                     continue
                 began = clock()
                 if watched:
@@ -299,14 +285,14 @@ class Scheduler:
                 progressed = True
                 if order is not None:
                     order.advance()
-                if self._status.evaluates:
+                if gate.evaluates:
                     break  # The batch reaches the head before the next one begins.
             if progressed:
                 yield
-            elif not self._wait(cursors, cursors if order is None else list(_first_of(order, own))):
+            elif not self._wait(cursors, cursors if order is None else order.candidates(), gate):
                 return
 
-    def _wait(self, cursors: Sequence[StageCursor], candidates: Sequence[StageCursor]) -> bool:
+    def _wait(self, cursors: Sequence[StageCursor], candidates: Sequence[StageCursor], gate: Gate) -> bool:
         """Where no stage can begin anything: step together, or sleep; return False at the end.
 
         Args:
@@ -317,62 +303,22 @@ class Scheduler:
             Interrupted: the stages have come to where they stop.
         """
         pending = [(cursor, cursor.next) for cursor in cursors if cursor.next is not None]
-        if all(self._halts(cursor, action) for cursor, action in pending):
+        if all(gate.halts(cursor, action) for cursor, action in pending):
             if pending:
                 raise Interrupted(self._supervisor.stop_signal or "SIGINT")
             return False
         if self._context.global_clip and all(action.verb == "update" for _, action in pending):
             self._status.waits(*pending[-1], "the norm of all stages", range(self._context.size))
-            self._update_together(cursors)
+            update_together(cursors, len(self._programs), self.seconds, alone=self._context.size == 1)
         else:
-            self._sleep([(cursor, cursor.next) for cursor in candidates if cursor.next is not None])
+            self._sleep([(cursor, cursor.next) for cursor in candidates if cursor.next is not None], gate)
         return True
 
-    def _in_order(self, cursors: Sequence[StageCursor], actions: Iterator[tuple[int, Action]]) -> ExecutionOrder | None:
-        """Return the order of this process's operations under the static policy; None under `arrival`."""
-        if self._context.policy == "arrival":
-            return None
-        own = {cursor.index: cursor for cursor in cursors}
-        together = self._context.global_clip
-        hosted = (
-            (stage, action) for stage, action in actions if stage in own and not (together and action.verb == "update")
-        )
-        return ExecutionOrder(hosted, lambda stage, action: self._halts(own[stage], action))
-
-    def _held_back(self, cursor: StageCursor, action: Action) -> bool:
-        """Whether an operation waits though no message is missing: for the gradients of others, or since the run stops."""
-        if action.verb == "backward":
-            return False
-        if action.verb == "update":
-            replicas = self._context.replicas
-            return self._context.global_clip or not (replicas is None or replicas.ready(cursor.index))
-        if self._supervisor.stop_signal is None and self.cuts is None:
-            return False
-        return self._halts(cursor, action) or self._awaits_agreement(cursor, action)
-
-    def _awaits_agreement(self, cursor: StageCursor, action: Action) -> bool:
-        """Whether the first stage waits until every process knows of a cut before this forward."""
-        if action.verb != "forward" or self.cuts is None or self._status.evaluates:
-            return False
-        return reads_samples(cursor.executor.program) and not self.cuts.may_pass(action.micro_batch)
-
-    def _halts(self, cursor: StageCursor, action: Action) -> bool:
-        """Whether a stage stops before an operation, at a request."""
-        if action.verb != "forward" or self._supervisor.stop_signal is None:
-            return False
-        forwards, replicas = self._forwards[cursor.index], self._context.replicas
-        if self._supervisor.stop_at is None and replicas is None and reads_samples(cursor.executor.program):
-            ahead = 0 if self._status.evaluates else self.allowed_cut(action.micro_batch) - action.micro_batch
-            self._supervisor.stop_after(forwards + ahead)
-        elif replicas is not None and self._status.evaluates:
-            return False  # The other replicas are somewhere else, and cannot stop at the same place.
-        return self._supervisor.stop_at is not None and forwards >= self._supervisor.stop_at
-
-    def _sleep(self, pending: Sequence[tuple[StageCursor, Action]]) -> None:
+    def _sleep(self, pending: Sequence[tuple[StageCursor, Action]], gate: Gate) -> None:
         """Sleep until one of these operations can begin."""
-        awaited = [(*pair, self._operations.awaited(*pair)) for pair in pending if not self._held_back(*pair)]
+        awaited = [(*pair, self._operations.awaited(*pair)) for pair in pending if not gate.holds_back(*pair)]
         update = next((pair for pair in pending if pair[1].verb == "update"), None)
-        agreement = next((pair for pair in pending if self._awaits_agreement(*pair)), None)
+        agreement = next((pair for pair in pending if gate.awaits_agreement(*pair)), None)
         if awaited and all(keys for *_, keys in awaited):
             self._status.waits_for_messages(awaited)
         elif not awaited and update is not None and self._context.replicas is not None:
@@ -384,21 +330,3 @@ class Scheduler:
         else:
             return  # A message, or a request to stop, came while the others were asked.
         self._supervisor.sleep()
-
-    def _update_together(self, cursors: Sequence[StageCursor]) -> None:
-        """Clip by one norm over all stages; only synchronous methods come here."""
-        norm = norm_of_all(cursors, len(self._programs), alone=self._context.size == 1)
-        for cursor in cursors:
-            began, tally = time.perf_counter(), self.seconds.tally(cursor.index, "update")
-            with cursor.on_device or nullcontext():
-                cursor.executor.update(norm)
-            tally[0] += 1
-            tally[1] += time.perf_counter() - began
-            cursor.advance()
-
-
-def _first_of(order: ExecutionOrder, own: dict[int, StageCursor]) -> Iterator[StageCursor]:
-    """Yield the stage whose operation begins next."""
-    first = order.first()
-    if first is not None:
-        yield own[first[0]]

@@ -1,4 +1,4 @@
-"""A stage's place in its order of operations, and the one order of a process under the static policy."""
+"""A stage's place in its order of operations, the device of these, and the failure of one of them."""
 
 from __future__ import annotations
 
@@ -56,34 +56,6 @@ def _cursor(executor: StageExecutor, actions: Iterator[Action]) -> StageCursor:
     cursor = StageCursor(executor, torch.device(executor.program.device), actions)
     cursor.advance()
     return cursor
-
-
-class ExecutionOrder:
-    """The operations of a process in the one order in which they begin."""
-
-    def __init__(self, actions: Iterator[tuple[int, Action]], halts: Callable[[int, Action], bool]) -> None:
-        """Begin before the first operation.
-
-        Args:
-            actions: of this process's stages, each with its stage's index.
-            halts: whether a stage stops before an operation, and performs none after it.
-        """
-        self._actions, self._halts = actions, halts
-        self._halted: set[int] = set()
-        self._first = next(actions, None)
-
-    def first(self) -> tuple[int, Action] | None:
-        """Return the operation that begins next, with its stage's index; None where no stage has one."""
-        while self._first is not None:
-            stage, action = self._first
-            if stage not in self._halted and not self._halts(stage, action):
-                break
-            self._halted.add(stage)
-            self.advance()
-        return self._first
-
-    def advance(self) -> None:
-        self._first = next(self._actions, None)
 
 
 def current_device(device: torch.device) -> AbstractContextManager[object] | None:

@@ -10,23 +10,21 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import lru_cache
-from typing import NamedTuple, cast, get_args
+from typing import Protocol, cast
 
 import torch
-from attrs import frozen
 from torch import Tensor
 
 from petra_graph.executor.encoded_tensors import EncodedTensors, copied, payload
 from petra_graph.executor.head import HeadResult
 from petra_graph.executor.messages import BackwardMessage
 from petra_graph.executor.stage_executor import StageExecutor
-from petra_graph.graph.node_graph import INPUT
 from petra_graph.kinds.tensor_trees import Tree
-from petra_graph.program.channels import Channel, ChannelKey, Edge
+from petra_graph.program.channels import ChannelKey, Edge
 from petra_graph.program.schedule import Action, Verb
-from petra_graph.program.stage_program import StageProgram
 from petra_graph.runtime.scheduler.received_messages import ReceivedMessages
 from petra_graph.runtime.scheduler.stage_cursor import StageCursor
+from petra_graph.runtime.scheduler.stage_ports import StagePorts, ports_of
 from petra_graph.runtime.transport.channel_ends import Receiver, Sender
 from petra_graph.runtime.transport.local_channel import LocalChannel, moved
 from petra_graph.runtime.transport.process_channels import ProcessChannels
@@ -35,36 +33,19 @@ MicroBatch = tuple[Tensor, Tree]
 """Samples [n, *shape] and targets [n], on the CPU; several targets are in a tuple or a dictionary."""
 
 
+class Batches(Protocol):
+    """Evaluation batches whose sizes are known before they are loaded."""
+
+    @property
+    def sizes(self) -> Sequence[int]:
+        """Samples of each batch."""
+        ...
+
+    def __iter__(self) -> Iterator[MicroBatch]: ...
+
+
 ObserveMessage = Callable[[int, ChannelKey, int, EncodedTensors], None]
 """Called with a stage's index, a channel, a micro-batch and the message."""
-
-
-class _Incoming(NamedTuple):
-    """The receiving end of a channel at its stage."""
-
-    key: ChannelKey
-    receiver: Receiver
-    moves: bool
-    """Messages may come from another device than the stage's."""
-    streams: int
-
-
-@frozen(kw_only=True, eq=False)
-class _Ports:
-    """What a stage's operations ask about the stage, found once."""
-
-    incoming: Mapping[Verb, Sequence[_Incoming]]
-    outgoing: Mapping[Verb, Mapping[Edge, tuple[ChannelKey, Sender]]]
-    waits: Mapping[Verb, Sequence[Callable[[], object]]]
-    """Each returns something true when a message is there, or room for one; a queue within the process always has room."""
-    leases: bool
-    """A message may lie in a slot."""
-    reads_samples: bool
-    reads: Sequence[Edge]
-    """Those from the samples."""
-    holds_head: bool
-    reads_in_place: bool
-    keeps_nothing: bool
 
 
 class StageOperations:
@@ -73,7 +54,7 @@ class StageOperations:
     def __init__(self, executors: Sequence[StageExecutor], channels: ProcessChannels) -> None:
         self._channels = channels
         self._messages = ReceivedMessages(executors)
-        self._ports = {executor: _ports_of(executor.program, channels) for executor in executors}
+        self._ports = {executor: ports_of(executor.program, channels) for executor in executors}
         self._reads_samples = any(ports.reads_samples for ports in self._ports.values())
         self._holds_head = any(ports.holds_head for ports in self._ports.values())
         self._targets: deque[Tree] = deque()
@@ -118,7 +99,7 @@ class StageOperations:
             if not ports.keeps_nothing:
                 self._messages.used(cursor.index, "forward")
 
-    def _backward(self, cursor: StageCursor, ports: _Ports, micro_batch: int) -> None:
+    def _backward(self, cursor: StageCursor, ports: StagePorts, micro_batch: int) -> None:
         messages: dict[Edge, BackwardMessage] = {}
         leased: set[int] = set()
         for key, receiver, moves, streams in ports.incoming["backward"]:
@@ -166,7 +147,7 @@ class StageOperations:
         return message
 
     def _forward(
-        self, cursor: StageCursor, ports: _Ports, source: Iterator[MicroBatch], micro_batch: int | None
+        self, cursor: StageCursor, ports: StagePorts, source: Iterator[MicroBatch], micro_batch: int | None
     ) -> HeadResult | None:
         """Receive, run the stage, and send; without a micro-batch for an evaluation."""
         received: dict[Edge, EncodedTensors] = {}
@@ -210,58 +191,6 @@ def _sendable(sender: Sender, message: EncodedTensors, leased: set[int]) -> Enco
 def _weight(value: float) -> Tensor:
     """Return the weight of a micro-batch as it travels; most micro-batches have the same one."""
     return torch.tensor([value], dtype=torch.float64)
-
-
-def _ports_of(program: StageProgram, channels: ProcessChannels) -> _Ports:
-    def incoming(verb: Verb) -> Sequence[_Incoming]:
-        own = [one for one in program.channels if (one.receiver, one.key.direction) == (program.index, verb)]
-        return [_Incoming(one.key, channels.receivers[one.key], _moves(one), one.streams) for one in own]
-
-    def _moves(channel: Channel) -> bool:
-        within = isinstance(channels.receivers[channel.key], LocalChannel)
-        source = channels.programs[channel.sender - 1].device if within else "cpu"
-        return source != program.device
-
-    def outgoing(verb: Verb) -> Mapping[Edge, tuple[ChannelKey, Sender]]:
-        own = [one for one in program.channels if (one.sender, one.key.direction) == (program.index, verb)]
-        return {one.key.edge: (one.key, channels.senders[one.key]) for one in own}
-
-    verbs = get_args(Verb)
-    receives, sends = {verb: incoming(verb) for verb in verbs}, {verb: outgoing(verb) for verb in verbs}
-    return _Ports(
-        incoming=receives,
-        outgoing=sends,
-        waits={
-            verb: [
-                *(end.receiver.ready for end in receives[verb]),
-                *(sender.has_room for _, sender in sends[verb].values() if not isinstance(sender, LocalChannel)),
-            ]
-            for verb in verbs
-        },
-        leases=any(end.receiver.leases for ends in receives.values() for end in ends),
-        reads_samples=reads_samples(program),
-        reads=[edge for edge in program.receives if edge.producer == INPUT],
-        holds_head=program.holds_head,
-        reads_in_place=reads_in_place(program),
-        keeps_nothing=keeps_nothing(program),
-    )
-
-
-def reads_in_place(program: StageProgram) -> bool:
-    """Whether a stage is done with what it received before it needs many messages more.
-
-    A stage that keeps inputs for several micro-batches copies them out of their slots, of which there are few.
-    """
-    return keeps_nothing(program) or program.depth == 1
-
-
-def keeps_nothing(program: StageProgram) -> bool:
-    """Whether a stage holds nothing between a forward and its backward."""
-    return all(segment.kind == "reversible" and segment.keeps == "nothing" for segment in program.segments)
-
-
-def reads_samples(program: StageProgram) -> bool:
-    return any(edge.producer == INPUT for edge in program.receives)
 
 
 def _memory(message: EncodedTensors) -> set[int]:

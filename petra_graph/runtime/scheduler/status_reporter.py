@@ -1,12 +1,17 @@
-"""The status of a process: its present operation or wait, which the watchdog publishes and a failure repeats."""
+"""What a process reports of its operations: the present one or its wait, which the watchdog publishes, and the seconds of all.
+
+An operation's seconds hold all that the process did for it: reading samples, computing, sending, recording, and copying state
+where a checkpoint is due. On a CUDA device the host only queues work, so that its seconds say nothing of the device's.
+"""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 import attrs
-from attrs import define
+from attrs import define, field
 
 from petra_graph.program.channels import ChannelKey
 from petra_graph.program.schedule import Action
@@ -77,3 +82,22 @@ class StatusReporter:
             filled=self.filled,
             since=time.monotonic(),
         )
+
+
+@define
+class OperationSeconds:
+    """Counts and sums by stage and kind of operation."""
+
+    _sums: dict[tuple[int, str], list[float]] = field(factory=dict, init=False)
+
+    def tally(self, stage: int, operation: str) -> list[float]:
+        """Return what the scheduler adds each operation of a stage to: their number and their seconds; stages count from 1."""
+        return self._sums.setdefault((stage, operation), [0, 0.0])
+
+    def of_stage(self, stage: int) -> Mapping[str, Any]:
+        """Return a stage's operations as JSON: by kind, how many there were and their seconds."""
+        return {
+            operation: {"operations": count, "seconds": round(total, 6)}
+            for (index, operation), (count, total) in self._sums.items()
+            if index == stage and count
+        }

@@ -46,8 +46,8 @@ from torch import Tensor
 from petra_graph.executor.encoded_tensors import EncodedTensors, copied
 from petra_graph.program.channels import Channel
 from petra_graph.program.message_layout import WEIGHT, MessageLayout
-from petra_graph.runtime.transport import message_memory
 from petra_graph.runtime.transport.channel_ends import Receiver, Sender
+from petra_graph.runtime.transport.message_slots import read_message, write_message
 
 ANNOUNCEMENT = MessageLayout(tensors=(WEIGHT,))
 _NO_WEIGHT = (torch.zeros(1, dtype=torch.float64),)
@@ -112,7 +112,7 @@ class DeviceSender:
             if sent is not None:
                 sent.wait()
         with torch.no_grad():
-            size = message_memory.write(self._layout, memory, message[:count])
+            size = write_message(self._layout, memory, message[:count])
         with self._peer.answers():
             self._slots.append((memory, dist.isend(memory[:size], self._peer.rank, group=self._peer.group)))
         self._announcements.send(message[count:] or _NO_WEIGHT)
@@ -153,7 +153,7 @@ class DeviceReceiver:
             assert received is not None
             received.wait()
         # Tensor by tensor: as views of one copy, the first that is done with would keep its memory until the last is.
-        message = copied(message_memory.read(self._layout, buffer, samples))
+        message = copied(read_message(self._layout, buffer, samples))
         self._ahead.wait_stream(self._streams.current_stream())
         weight = copied(announced) if self._weighted else ()  # what was announced lies in a slot, whose end gives room
         return (*message, *weight)

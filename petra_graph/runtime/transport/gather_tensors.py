@@ -14,7 +14,7 @@ _TAG = 1 << 20
 """Far above the tags of channels."""
 
 
-def gathered(world: World, name: str, own: Mapping[str, Tensor], ranks: Sequence[int]) -> Mapping[str, Tensor]:
+def gather_tensors(world: World, name: str, own: Mapping[str, Tensor], ranks: Sequence[int]) -> Mapping[str, Tensor]:
     """Return the tensors of a pipeline in the last stage's process, this process's own elsewhere.
 
     Args:

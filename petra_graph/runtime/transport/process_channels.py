@@ -20,9 +20,9 @@ from petra_graph.runtime.control.world import World
 from petra_graph.runtime.transport.channel_ends import Receiver, Sender
 from petra_graph.runtime.transport.device_channel import DevicePeer, DeviceReceiver, DeviceSender, announcing
 from petra_graph.runtime.transport.local_channel import LocalChannel
+from petra_graph.runtime.transport.message_slots import Slots
 from petra_graph.runtime.transport.process_group_channel import Peer, ProcessGroupReceiver, ProcessGroupSender
 from petra_graph.runtime.transport.shared_memory_channel import SharedMemoryReceiver, SharedMemorySender
-from petra_graph.runtime.transport.slots import Slots
 from petra_graph.spec.run_tables import Transport
 
 PeerLost = Callable[[str, int, Exception], None]

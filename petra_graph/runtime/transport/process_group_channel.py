@@ -21,8 +21,7 @@ from attrs import frozen
 from petra_graph.executor.encoded_tensors import EncodedTensors
 from petra_graph.program.message_layout import MessageLayout
 from petra_graph.runtime.control.waker import Waker
-from petra_graph.runtime.transport import message_memory
-from petra_graph.runtime.transport.slots import Slots
+from petra_graph.runtime.transport.message_slots import Slots, read_message, write_message
 
 Lost = Callable[[Exception], None]
 """Called, from the channel's thread, with what torch raised where the other end does not answer."""
@@ -69,8 +68,8 @@ class ProcessGroupReceiver:
     def receive(self) -> EncodedTensors:
         """Return the oldest message in its slot, which is free when no tensor over it is left."""
         came = self._arrived.popleft()
-        memory = self._slots.leased(came.slot, self._free_slots.put)
-        return message_memory.read(came.layout, memory, came.samples)
+        memory = self._slots.lease(came.slot, self._free_slots.put)
+        return read_message(came.layout, memory, came.samples)
 
     def _serve(self) -> None:
         posted: deque[_Posted] = deque()
@@ -114,7 +113,7 @@ class ProcessGroupSender:
         """Copy a message into a free slot."""
         slot = self._free.popleft()
         with torch.no_grad():
-            size = message_memory.write(self._layout, self._flat[slot], message)
+            size = write_message(self._layout, self._flat[slot], message)
         self._full.put((slot, size))
 
     def _serve(self) -> None:

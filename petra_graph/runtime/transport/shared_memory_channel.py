@@ -30,8 +30,7 @@ from petra_graph.errors import FILE_SIZE, OPEN_FILES, RunFailed
 from petra_graph.executor.encoded_tensors import EncodedTensors
 from petra_graph.program.message_layout import MessageLayout
 from petra_graph.runtime.control.waker import Waker
-from petra_graph.runtime.transport import message_memory
-from petra_graph.runtime.transport.slots import Slots, total_bytes
+from petra_graph.runtime.transport.message_slots import Slots, read_message, total_bytes, write_message
 
 _NUMBER_BYTES = 2
 _PIPE = os.O_NONBLOCK | os.O_CLOEXEC
@@ -87,8 +86,8 @@ class SharedMemoryReceiver:
 
     def receive(self) -> EncodedTensors:
         """Return the oldest message in its slot, which is free when no tensor over it is left."""
-        memory = self._slots.leased(self._numbers.popleft(), self._free)
-        return message_memory.read(self._layout, memory, next(self._sizes))
+        memory = self._slots.lease(self._numbers.popleft(), self._free)
+        return read_message(self._layout, memory, next(self._sizes))
 
     def _drain(self) -> None:
         self._numbers.extend(_numbers(self._filled))
@@ -127,7 +126,7 @@ class SharedMemorySender:
         """Copy a message into a free slot."""
         slot = self._free.popleft()
         with torch.no_grad():
-            message_memory.write(self._layout, self._flat[slot], message)
+            write_message(self._layout, self._flat[slot], message)
         _write_number(self._filling, slot)
 
     def _drain(self) -> None:

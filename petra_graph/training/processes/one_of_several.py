@@ -23,18 +23,17 @@ from petra_graph.program.stage_program import StageProgram
 from petra_graph.record import checkpoint
 from petra_graph.record.run_directory import run_directory
 from petra_graph.registry.registry import discover
-from petra_graph.runtime.control.gpu_of_rank import gpu_of, visible_gpus
-from petra_graph.runtime.control.rank_info import RankInfo
+from petra_graph.runtime.control.rank_info import RankInfo, data_parallel_ranks, gpu_of, pipeline_of, visible_gpus
 from petra_graph.runtime.control.run_store import RunStore
 from petra_graph.runtime.control.start_up import hard_exit, started
 from petra_graph.runtime.control.stop_signals import stop_requests
 from petra_graph.runtime.control.waker import Waker
 from petra_graph.runtime.control.watchdog import Watchdog
 from petra_graph.runtime.control.world import World
-from petra_graph.runtime.data_parallel.replicas import Replicas, data_parallel_ranks, pipeline_of
+from petra_graph.runtime.data_parallel.replicas import Replicas
 from petra_graph.runtime.scheduler.process_context import ProcessContext
 from petra_graph.runtime.scheduler.scheduler import Scheduler
-from petra_graph.runtime.transport.gather_tensors import gathered
+from petra_graph.runtime.transport.gather_tensors import gather_tensors
 from petra_graph.runtime.transport.process_channels import open_channels
 from petra_graph.spec.load_spec import Given, load
 from petra_graph.training.checkpoints.resumption import Resumption
@@ -104,7 +103,7 @@ class OneOfSeveral(RunProcess):
     def join(self, prepared: Prepared) -> Prepared:
         agree(self.world, prepared)
         each = self.size // prepared.spec.partition.pipelines
-        self.watchdog.stages = tuple(
+        self.watchdog.others.stages = tuple(
             tuple(stage for stage, rank in enumerate(prepared.ranks, start=1) if rank == at % each)
             for at in range(self.size)
         )
@@ -224,7 +223,7 @@ class OneOfSeveral(RunProcess):
 
     def gather(self, name: str, own: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
         """As `Peers` promises; in a process that does not record, only its own tensors."""
-        found = gathered(self.world, name, own, self.so_far.ranks)
+        found = gather_tensors(self.world, name, own, self.so_far.ranks)
         self.watchdog.check()
         return found
 

@@ -20,6 +20,7 @@ from petra_graph.runtime.transport.local_channel import LocalChannel
 from petra_graph.runtime.transport.process_channels import ProcessChannels
 from petra_graph.runtime.transport.shared_memory_channel import SharedMemoryReceiver, SharedMemorySender
 from petra_graph.spec.model import ClipSpec
+from tests.support.pairwise import thinned
 from tests.support.pipelines import GRAPHS, SHAPES, batches, pipeline
 
 MICRO_BATCHES = 7
@@ -112,11 +113,14 @@ def stages_of(graph: str) -> int:
     return len(GRAPHS[graph])
 
 
-@pytest.mark.parametrize("settings", SETTINGS.values(), ids=SETTINGS)
-@pytest.mark.parametrize("graph", GRAPHS)
-def test_policies_and_processes_change_no_bit_and_a_static_order_is_a_function_of_the_program_alone(graph, settings):
+EACH = [(graph, name) for graph in GRAPHS for name in SETTINGS]
+
+
+@pytest.mark.parametrize(("graph", "name"), thinned(EACH, [EACH[at] for at in (0, 3, 4, 7)]))
+def test_policies_and_processes_change_no_bit_and_a_static_order_is_a_function_of_the_program_alone(graph, name):
+    settings = SETTINGS[name]
     alone = trained(graph, settings, 1, "arrival")[0].parameters()
-    for processes in range(1, stages_of(graph) + 1):
+    for processes in (1, 2, stages_of(graph)):
         built, made = trained(graph, settings, processes, "static")
         same_bits(alone, built, processes)
         whole = list(static_order(built.programs, range(MICRO_BATCHES)))

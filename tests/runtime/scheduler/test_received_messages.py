@@ -56,11 +56,7 @@ def in_a_cycle(block) -> None:
     block.register_forward_pre_hook(tie)
 
 
-KEEPERS = {
-    in_a_list_of_its_own: '"last" of node "rev0" keeps what stage 2 (rev0) has received for its forward',
-    in_a_hook: "a hook, or other code outside its blocks, keeps what stage 2 (rev0)",
-    in_a_cycle: "a cycle of references keeps what stage 2 (rev0)",
-}
+KEEPERS = (in_a_list_of_its_own, in_a_hook, in_a_cycle)
 
 
 @pytest.mark.filterwarnings("ignore:.*keeps what stage:RuntimeWarning")
@@ -73,7 +69,8 @@ def test_two_inputs_that_something_keeps_stall_no_channel(keeping, keep, monkeyp
     expected, _ = trained("chain", SETTINGS, 1, "arrival")
     one, other = built.parameters(), expected.parameters()
     assert all(torch.equal(one[key], other[key]) for key in one)
-    assert [KEEPERS[keep] in message for message in said] == [True]
+    assert len(said) == 1
+    assert "something keeps what stage 2 (rev0) has received for its forward" in said[0]
 
 
 def test_where_nothing_keeps_them_messages_are_read_in_their_slots(monkeypatch):

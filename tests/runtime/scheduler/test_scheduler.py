@@ -11,6 +11,7 @@ from petra_graph.executor.head import HeadRunner
 from petra_graph.executor.runners import Recompute, Reconstruct, StashGraph
 from petra_graph.spec.model import ClipSpec
 from petra_graph.training.loop.meters import Meters
+from tests.support.pairwise import pairs_of
 from tests.support.pipelines import (
     BRANCHES,
     CHAIN,
@@ -58,9 +59,7 @@ def in_flight(built: Pipeline) -> int:
 # --- drains ----------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("count", [1, 2, 13])
-@pytest.mark.parametrize("schedule", SCHEDULES)
-@pytest.mark.parametrize("graph", GRAPHS)
+@pytest.mark.parametrize(("graph", "schedule", "count"), pairs_of(GRAPHS, SCHEDULES, [1, 2, 13]))
 def test_a_drain_leaves_nothing_in_flight(graph, schedule, count):
     built = pipeline(GRAPHS[graph], SHAPES[graph], schedule=schedule, accumulation=2)
     results = built.train(batches(SHAPES[graph], count, size=2))

@@ -99,8 +99,7 @@ def test_a_region_without_autocast_is_one_in_the_parts():
     assert not torch.equal(outputs[0].float(), plain(rows))
 
 
-@pytest.mark.parametrize(("n", "length"), [(1, 6), (3, 4), (7, 2)])
-@pytest.mark.parametrize("name", ["GPT", "RotaryNet", "TimeFirst"])
+@pytest.mark.parametrize(("name", "n", "length"), [("GPT", 1, 6), ("RotaryNet", 3, 4), ("TimeFirst", 7, 2)])
 def test_batches_of_any_size_and_shorter_samples(name, n, length):
     plain, parts = both(name, TOKENS)
     tokens = torch.randint(0, 11, (n, length))

@@ -17,7 +17,7 @@ from torch.nn.functional import cross_entropy
 from petra_graph.blocks import frozen_statistics
 from petra_graph.executor.stage_observer import StageObserver
 from petra_graph.record.metrics import quantity_and_stage
-from tests.support.method_cases import cases, chosen
+from tests.support.method_cases import cases, chosen_parameters
 from tests.support.pipelines import CHAIN, GRAPHS, REVNET, SHAPES, batches, pipeline, plain_network
 
 ROUNDING = 1e-12
@@ -76,7 +76,7 @@ def all_gradients_are_one(built, graph, count, micro_batches):
             assert stage.get("reconstruction_error", 0.0) < ROUNDING
 
 
-@pytest.mark.parametrize("case", chosen(SYNCHRONOUS), ids=str)
+@pytest.mark.parametrize("case", chosen_parameters(SYNCHRONOUS), ids=str)
 def test_without_delay_all_gradients_are_one(case):
     all_gradients_are_one(case.built(), case.graph, 8, [0, 3, 4, 7])
 
@@ -87,12 +87,12 @@ def test_with_depths_of_one_all_gradients_are_one(graph):
     all_gradients_are_one(built, graph, 8, [0, 3, 4, 7])
 
 
-@pytest.mark.parametrize("case", chosen(DRAINED), ids=str)
+@pytest.mark.parametrize("case", chosen_parameters(DRAINED), ids=str)
 def test_with_learning_rate_zero_all_gradients_are_one(case):
     all_gradients_are_one(case.built(rate=lambda _: 0.0), case.graph, 14, [0, 6, 13])
 
 
-@pytest.mark.parametrize("case", chosen(STORED), ids=str)
+@pytest.mark.parametrize("case", chosen_parameters(STORED), ids=str)
 def test_pipedream_computes_the_delayed_gradient(case):
     """One plain backward at each stage's forward parameters is the chain that stored inputs and parameters."""
     built = case.built(momentum=0.9)

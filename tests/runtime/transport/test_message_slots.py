@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from petra_graph.executor.encoded_tensors import EncodedTensor, decode, encode
 from petra_graph.program.message_layout import MessageLayout, StreamType, stream_layouts
-from petra_graph.runtime.transport.message_memory import read, write
+from petra_graph.runtime.transport.message_slots import read_message, write_message
 from petra_graph.spec.model import PrecisionSpec
 
 SHAPES = st.lists(st.lists(st.integers(1, 4), min_size=1, max_size=3).map(tuple), min_size=1, max_size=3)
@@ -27,8 +27,8 @@ def test_what_is_written_is_read(shapes, stored, samples, compute, channels_last
     ]
     sent = encode(tuple(settled), stored)
     memory = torch.zeros(message.extents(samples)[1], dtype=torch.uint8)
-    assert write(message, memory, sent) == memory.numel()
-    came = read(message, memory, samples)
+    assert write_message(message, memory, sent) == memory.numel()
+    came = read_message(message, memory, samples)
     for one, other in zip(sent, came, strict=True):
         assert isinstance(one, EncodedTensor) == isinstance(other, EncodedTensor)
     for one, other in zip(decode(sent), decode(came), strict=True):
@@ -44,7 +44,7 @@ def test_integers_are_sent_as_they_are():
 def test_reading_copies_nothing():
     message = MessageLayout(tensors=stream_layouts([StreamType((3,), "float32")], PrecisionSpec(), "as-streams"))
     memory = torch.zeros(message.extents(2)[1], dtype=torch.uint8)
-    (came,) = read(message, memory, 2)
+    (came,) = read_message(message, memory, 2)
     assert came.data_ptr() == memory.data_ptr()
 
 
@@ -53,6 +53,6 @@ def test_tensors_begin_where_vector_instructions_like_it():
         tensors=stream_layouts([StreamType((n,), "float32") for n in (3, 5)], PrecisionSpec(), "as-streams")
     )
     memory = torch.zeros(message.extents(2)[1], dtype=torch.uint8)
-    one, other = read(message, memory, 2)
+    one, other = read_message(message, memory, 2)
     assert (other.data_ptr() - one.data_ptr()) % 64 == 0
     assert message.extents(1)[1] <= message.extents(2)[1] < message.extents(100)[1]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from petra_graph.runtime.scheduler.operation_seconds import OperationSeconds
+from petra_graph.runtime.scheduler.status_reporter import OperationSeconds
 
 
 def test_operations_of_a_stage_are_summed_by_kind():

@@ -1,0 +1,100 @@
+"""When an operation may begin: in which order under the static policy, and what holds it back though its messages are there.
+
+A request to stop holds back every stage's forward of one number, which the process of the first stage chooses. A checkpoint
+holds back the first stage until all processes know of it. Replicas hold back an update until its gradients are averaged,
+and one norm over all stages holds back all updates until every stage has come to its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+
+from attrs import frozen
+
+from petra_graph.program.schedule import Action
+from petra_graph.runtime.scheduler.process_context import CutObserver, ProcessContext
+from petra_graph.runtime.scheduler.stage_cursor import StageCursor
+from petra_graph.runtime.scheduler.stage_ports import reads_samples
+
+
+@frozen
+class Gate:
+    """What holds operations back, in a training or an evaluation."""
+
+    context: ProcessContext
+    cuts: CutObserver | None
+    allowed_cut: Callable[[int], int]
+    """Returns the first forward from one on before which the stages may stop."""
+    forwards: dict[int, int]
+    """Of each stage since this process's start: what `stop_at` counts; evaluations count too, but with replicas."""
+    evaluates: bool = False
+
+    @property
+    def may_hold(self) -> bool:
+        """Whether anything but a request to stop can hold an operation back."""
+        return self.context.global_clip or self.context.replicas is not None or self.cuts is not None
+
+    def holds_back(self, cursor: StageCursor, action: Action) -> bool:
+        """Whether an operation waits though no message is missing."""
+        if action.verb == "backward":
+            return False
+        if action.verb == "update":
+            replicas = self.context.replicas
+            return self.context.global_clip or not (replicas is None or replicas.ready(cursor.index))
+        if self.context.supervisor.stop_signal is None and self.cuts is None:
+            return False
+        return self.halts(cursor, action) or self.awaits_agreement(cursor, action)
+
+    def awaits_agreement(self, cursor: StageCursor, action: Action) -> bool:
+        """Whether the first stage waits until every process knows of a cut before this forward."""
+        if action.verb != "forward" or self.cuts is None or self.evaluates:
+            return False
+        return reads_samples(cursor.executor.program) and not self.cuts.may_pass(action.micro_batch)
+
+    def halts(self, cursor: StageCursor, action: Action) -> bool:
+        """Whether a stage stops before an operation, at a request."""
+        supervisor, replicas = self.context.supervisor, self.context.replicas
+        if action.verb != "forward" or supervisor.stop_signal is None:
+            return False
+        forwards = self.forwards[cursor.index]
+        if supervisor.stop_at is None and replicas is None and reads_samples(cursor.executor.program):
+            ahead = 0 if self.evaluates else self.allowed_cut(action.micro_batch) - action.micro_batch
+            supervisor.stop_after(forwards + ahead)
+        elif replicas is not None and self.evaluates:
+            return False  # The other replicas are somewhere else, and cannot stop at the same place.
+        return supervisor.stop_at is not None and forwards >= supervisor.stop_at
+
+
+class ExecutionOrder:
+    """The operations of a process in the one order in which they begin."""
+
+    def __init__(self, actions: Iterator[tuple[int, Action]], cursors: Sequence[StageCursor], gate: Gate) -> None:
+        """Begin before the first operation.
+
+        Args:
+            actions: of the stages of all processes, each with its stage's index.
+            cursors: this process's stages.
+            gate: says where a stage halts, and then performs nothing more.
+        """
+        own, together = {cursor.index: cursor for cursor in cursors}, gate.context.global_clip
+        self._actions = (
+            (own[stage], action)
+            for stage, action in actions
+            if stage in own and not (together and action.verb == "update")
+        )
+        self._gate = gate
+        self._halted: set[int] = set()
+        self._first = next(self._actions, None)
+
+    def candidates(self) -> Sequence[StageCursor]:
+        """Return the stage whose operation begins next, if there is one."""
+        while self._first is not None:
+            cursor, action = self._first
+            if cursor.index not in self._halted and not self._gate.halts(cursor, action):
+                return [cursor]
+            self._halted.add(cursor.index)
+            self.advance()
+        return []
+
+    def advance(self) -> None:
+        self._first = next(self._actions, None)
