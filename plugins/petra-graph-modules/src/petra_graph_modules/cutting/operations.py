@@ -13,7 +13,7 @@ from torch import Tensor, fx
 from torch.fx.node import map_aggregate
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from petra_graph.blocks.block_kinds import without_autocast
+from petra_graph.blocks.differentiation import without_autocast
 from petra_graph.kinds.author_code import is_author_code
 
 _DEVICES = ("cpu", "cuda", "mps", "xpu")
