@@ -135,5 +135,6 @@ def test_a_run_that_was_made_with_it(folder_root, write, without, capsys):
     without()
     for words in (("run", "--resume", str(only_run())), ("evaluate", str(only_run()))):
         assert main([*words]) == 2
-        assert (err := capsys.readouterr().err).startswith(str(only_run()))
+        err = capsys.readouterr().err
+        assert f"{only_run()}/resolved.toml:" in err
         assert MESSAGE in err
