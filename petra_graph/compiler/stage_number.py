@@ -1,22 +1,19 @@
-"""The number of stages, where the specification leaves it open: the fewest that are about as fast as the best number.
+"""The number of stages, if the specification leaves it open: the fewest that are about as fast as the best number.
 
 Each stage more is a message more and a micro-batch more of delay, so a device that makes training hardly faster is left idle.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from functools import cached_property
 from math import inf
 
-from attrs import define, evolve, field
+from attrs import evolve
 
-from petra_graph.compiler.device_selection import least_tick
 from petra_graph.compiler.memory_and_time import Prediction
-from petra_graph.compiler.node_seconds import node_table
-from petra_graph.compiler.partitioner.problem import Objective
+from petra_graph.compiler.node_table import node_table
 from petra_graph.compiler.placement_search import cut_and_place
 from petra_graph.compiler.planner_inputs import PlannerInputs
+from petra_graph.compiler.proposals import Objective
 from petra_graph.compiler.simulator.steady_state import tick
 from petra_graph.errors import NoFeasiblePlan
 from petra_graph.program.placement import Placement
@@ -35,65 +32,54 @@ def cut_into_fewest(inputs: PlannerInputs, objective: Objective) -> Placement:
     """
     if isinstance(inputs.schedule, tuple):
         return cut_and_place(inputs, len(inputs.schedule), objective)
-    numbers = _Numbers(inputs=evolve(inputs, overlap=False), objective=objective)  # A run does not overlap.
-    bounds = numbers.bounds
+    inputs = evolve(inputs, overlap=False)  # A run does not overlap.
+    found: dict[int, Placement] = {}
+    ticks: dict[int, float] = {}
+    refused: dict[int, NoFeasiblePlan] = {}
+
+    def search(stages: int) -> None:
+        if stages in ticks:
+            return
+        ticks[stages] = inf
+        try:
+            found[stages] = cut_and_place(inputs, stages, objective)
+        except NoFeasiblePlan as error:
+            refused[stages] = error
+        else:
+            ticks[stages] = tick(Prediction(inputs=inputs, placement=found[stages]).pipeline).seconds
+
+    bounds = _bounds(inputs)
     for stages in sorted(bounds, key=lambda stages: (bounds[stages], stages)):
-        if bounds[stages] < numbers.seconds(numbers.best):
-            numbers.search(stages)
-    best = numbers.best
-    if best not in numbers.found:
-        raise numbers.refused[best]
-    enough = ABOUT_AS_FAST * numbers.seconds(best)
+        if bounds[stages] < min(ticks.values(), default=inf):
+            search(stages)
+    best = min(sorted(ticks, reverse=True), key=ticks.__getitem__)
+    if best in refused:
+        raise refused[best]
+    enough = ABOUT_AS_FAST * ticks[best]
+    fewest = best
     for stages in range(1, best):
         if bounds[stages] <= enough:
-            numbers.search(stages)
-    stages = next(stages for stages in bounds if numbers.seconds(stages) <= enough)
-    others = sorted({stages - 1, stages + 1, best} & set(bounds) - {stages})
-    chosen = f"{plural(stages, 'stage')} for {seconds(numbers.seconds(stages))} a micro-batch"
-    text = "; ".join([f'partition.stages = "auto": {chosen}', *map(numbers.said, others)])
-    _, placement = numbers.found[stages]
-    return evolve(placement, notes=(*placement.notes, text))
+            search(stages)
+            if ticks[stages] <= enough:
+                fewest = stages
+                break
 
-
-@define(kw_only=True, slots=False)
-class _Numbers:
-    """The numbers of stages that were searched."""
-
-    inputs: PlannerInputs
-    objective: Objective
-    found: dict[int, tuple[float, Placement]] = field(init=False, factory=dict)
-    """Ticks and placements."""
-    refused: dict[int, NoFeasiblePlan] = field(init=False, factory=dict)
-
-    @cached_property
-    def bounds(self) -> Mapping[int, float]:
-        """Seconds that no tick is below, of every number."""
-        table, most = node_table(self.inputs), min(len(self.inputs.devices), self.inputs.most_stages)
-        return {stages: least_tick(self.inputs, table, stages) for stages in range(1, most + 1)}
-
-    @property
-    def best(self) -> int:
-        return min(sorted(self.bounds, reverse=True), key=self.seconds)
-
-    def search(self, stages: int) -> None:
-        if stages in self.found or stages in self.refused:
-            return
-        try:
-            placement = cut_and_place(self.inputs, stages, self.objective)
-        except NoFeasiblePlan as error:
-            self.refused[stages] = error
-        else:
-            pipeline = Prediction(inputs=self.inputs, placement=placement).pipeline
-            self.found[stages] = tick(pipeline).seconds, placement
-
-    def seconds(self, stages: int) -> float:
-        """Return the tick, infinite where none was found."""
-        return self.found[stages][0] if stages in self.found else inf
-
-    def said(self, stages: int) -> str:
-        """Return what is known of a number, for people."""
-        if stages in self.refused:
+    def would_take(stages: int) -> str:
+        if stages in refused:
             return f"{stages} would not fit"
-        if stages in self.found:
-            return f"{stages} would take {seconds(self.seconds(stages))}"
-        return f"{stages} would take at least {seconds(self.bounds[stages])}"
+        if stages in found:
+            return f"{stages} would take {seconds(ticks[stages])}"
+        return f"{stages} would take at least {seconds(bounds[stages])}"
+
+    others = sorted({fewest - 1, fewest + 1, best} & set(bounds) - {fewest})
+    chosen = f'partition.stages = "auto": {plural(fewest, "stage")} for {seconds(ticks[fewest])} a micro-batch'
+    note = "; ".join([chosen, *map(would_take, others)])
+    return evolve(found[fewest], notes=(*found[fewest].notes, note))
+
+
+def _bounds(inputs: PlannerInputs) -> dict[int, float]:
+    """Return seconds that no tick is below, of every number of stages: those of the longest node, and an even share of all work."""
+    devices = node_table(inputs).seconds
+    nodes = [min(own) for own in zip(*(one for each in devices for one in (each.inner, each.last)), strict=True)]
+    most = min(len(inputs.devices), inputs.most_stages)
+    return {stages: max(*nodes, sum(nodes) / stages) for stages in range(1, most + 1)}

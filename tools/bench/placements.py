@@ -33,10 +33,10 @@ from petra_graph.compiler.listed_stages import partition
 from petra_graph.compiler.lower import MessageTypes
 from petra_graph.compiler.memory.segment_memory import EncodedShare
 from petra_graph.compiler.memory_and_time import Prediction
-from petra_graph.compiler.partitioner.problem import Objective
+from petra_graph.compiler.proposals import Objective
 from petra_graph.compiler.placement_search import cut_and_place, place_stages, resolved_placement, within_memory
 from petra_graph.compiler.planner_inputs import PlannerInputs
-from petra_graph.compiler.proposals import held_bytes, keeps
+from petra_graph.compiler.measures import held_bytes, keeps
 from petra_graph.compiler.simulator.steady_state import tick
 from petra_graph.errors import NoFeasiblePlan
 from petra_graph.graph.node_graph import INPUT, Node, NodeGraph
