@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import cached_property
+from functools import cache, cached_property
 from math import inf
 
 from attrs import define, field, frozen
@@ -23,9 +23,9 @@ _MEMORY = 3
 """The effort of the memory model for each node, as part of that."""
 _RUNS = 150_000
 """About that many operations of nodes that the memory model executes for all cuts; seconds."""
+_NEARLY = 0.9
+"""The part of the table's sums that a device holds at least, nearly always."""
 _ROUNDING = 1e-12
-Limits = Sequence[float | None]
-"""Of every device, in bytes."""
 
 
 @define(kw_only=True, slots=False)
@@ -111,6 +111,7 @@ class Bytes:
     """
 
     inputs: PlannerInputs
+    table: NodeTable
     placed: Callable[[Partition], Placement]
     """Resolves the schedule; raises SpecError where the listed depths do not fit."""
     within_limits: bool
@@ -134,17 +135,23 @@ class Bytes:
         largest = max(limit for limit in limits if limit is not None)
         return [inf if limit is None else limit / largest for limit in limits]
 
-    @cached_property
-    def _resident(self) -> Sequence[int]:
-        nodes = [self.inputs.costs.nodes[name] for name in self.inputs.graph.order]
-        return [node.parameter_bytes + node.statistics_bytes + node.optimizer_bytes for node in nodes]
-
     def bound(self, cut: Cut) -> float:
-        """Return what the fullest device holds once all its stages have made an update."""
-        load = [0.0] * len(self.parts)
-        for node, stage in enumerate(cut.stages):
-            load[cut.hosts[stage]] += self._resident[node]
-        return max(size / part for size, part in zip(load, self.parts, strict=True))
+        """Return a number that the fullest device hardly holds less than, from the table's sums."""
+        nodes, stages, hosts = self.table.nodes, cut.stages, cut.hosts
+        flying = [self._in_flight(len(hosts) - 1 - stage) for stage in range(len(hosts))]
+        load, working = [0.0] * len(self.parts), [0] * len(self.parts)
+        for node, stage in zip(nodes, stages, strict=True):
+            (depth, versions), host = flying[stage], hosts[stage]
+            load[host] += node.resident + versions * node.version
+            if node.joins is None or stages[node.joins] != stage:
+                load[host] += depth * node.buffer
+            working[host] = max(working[host], node.working)
+        held = zip(load, working, self.parts, strict=True)
+        return _NEARLY * max((kept + own) / part for kept, own, part in held)
+
+    @cached_property
+    def _in_flight(self) -> Callable[[int], tuple[int, int]]:
+        return cache(self.table.in_flight)
 
     def below(self, cut: Cut, limit: float) -> Held | None:
         found = self.held(cut, limit)

@@ -20,7 +20,7 @@ from petra_graph.compiler.cut_search import CutSearch
 from petra_graph.compiler.cuts import Cut, CutSpace, Hosts, cut_of
 from petra_graph.compiler.device_choice import best_orders, where_machines_end
 from petra_graph.compiler.listed_stages import partition
-from petra_graph.compiler.measures import Bytes, Held, Limits, Seconds, held_bytes, keeps, shares
+from petra_graph.compiler.measures import Bytes, Held, Seconds, held_bytes, keeps, shares
 from petra_graph.compiler.node_table import NodeTable, device_kind, node_table
 from petra_graph.compiler.planner_inputs import PlannerInputs
 from petra_graph.compiler.proposals import Objective, Proposals
@@ -170,7 +170,7 @@ class _Planner:
         self, *, within_limits: bool, starts: Sequence[Cut], fitting: list[Cut] | None = None
     ) -> CutSearch:
         """Search for the least bytes from starts and from what the table proposes; until one fits, if `fitting` is to have it."""
-        measure = Bytes(inputs=self._inputs, placed=self._placed, within_limits=within_limits)
+        measure = Bytes(inputs=self._inputs, table=self._table, placed=self._placed, within_limits=within_limits)
         search = CutSearch(space=self._space, measure=measure, enough=measure.enough)
 
         def offer(cut: Cut) -> Held:
@@ -201,7 +201,7 @@ class _Planner:
 
     def _under_limits(self) -> Iterator[Cut]:
         """Yield the table's fastest cuts that the memory model finds within the limits, on each order of devices one."""
-        measure = Bytes(inputs=self._inputs, placed=self._placed, within_limits=True)
+        measure = Bytes(inputs=self._inputs, table=self._table, placed=self._placed, within_limits=True)
         for hosts in self._orders:
             tried = set[Cut]()
             while len(tried) < _PROPOSALS and measure.left > 0:
