@@ -18,7 +18,13 @@ _MOST_ENDS = 100_000
 
 
 def best_orders(
-    kinds: Sequence[Hashable], used: int, *, listed: bool, value: Callable[[Hosts], float], nodes: int, begin: Sequence[int]
+    kinds: Sequence[Hashable],
+    used: int,
+    *,
+    listed: bool,
+    value: Callable[[Hosts], float],
+    nodes: int,
+    begin: Sequence[int],
 ) -> list[Hosts]:
     """Return orders of some devices, those with the least values first.
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache, cached_property
+from itertools import pairwise
 from math import inf
 
 from attrs import define, field, frozen
@@ -45,24 +46,35 @@ class Seconds:
         numbered = list(enumerate(self.inputs.devices))
         return {(a, b): one.link_to(other) for a, one in numbered for b, other in numbered}
 
+    @cached_property
+    def _is_chain(self) -> bool:
+        graph = self.inputs.graph
+        return all(graph.digraph.has_edge(*ends) for ends in pairwise(graph.order))
+
     def bound(self, cut: Cut) -> float:
-        """Return the seconds of the busiest device or link; the time model waits in addition."""
+        """Return the seconds of the busiest device or link, or of a chain's way to the head and back, shared by the micro-batches on it.
+
+        The time model waits in addition.
+        """
         stages, hosts = cut
-        last = len(hosts) - 1
-        busy: dict[object, float] = {}
+        last, way = len(hosts) - 1, 0.0
+        busy: dict[object, float] = dict.fromkeys(hosts, 0.0)
         for host in hosts:
-            busy[host] = busy.get(host, 0.0) + self.table.seconds[host].stage
+            busy[host] += self.table.seconds[host].stage
         for node, stage in enumerate(stages):
-            host = hosts[stage]
-            seconds = self.table.seconds[host]
-            busy[host] += (seconds.last if stage == last else seconds.inner)[node]
+            seconds = self.table.seconds[hosts[stage]]
+            busy[hosts[stage]] += (seconds.last if stage == last else seconds.inner)[node]
+            way += seconds.passes[node]
         for producer, consumer, forward, backward in self.table.messages:
             sender, receiver = hosts[stages[producer]], hosts[stages[consumer]]
             if sender != receiver:
-                rate = self._links[sender, receiver].bytes_per_second
-                for way, size in (((sender, receiver), forward), ((receiver, sender), backward)):
-                    busy[way] = busy.get(way, 0.0) + size / rate
-        return max(busy.values())
+                link = self._links[sender, receiver]
+                for direction, size in (((sender, receiver), forward), ((receiver, sender), backward)):
+                    busy[direction] = busy.get(direction, 0.0) + size / link.bytes_per_second
+                    way += link.seconds(size) if consumer == producer + 1 else 0.0
+        if not self._is_chain or self.inputs.schedule == "auto":
+            return max(busy.values())
+        return max(*busy.values(), way / self.table.in_flight(last)[0])
 
     def below(self, cut: Cut, limit: float) -> Found | None:
         placement = self.placed(self.inputs.hosted(cut))
@@ -116,7 +128,7 @@ class Bytes:
     """Resolves the schedule; raises SpecError where the listed depths do not fit."""
     within_limits: bool
     """Whether cuts that break a limit count for nothing; otherwise bytes count as parts of limits, of which there is one at least."""
-    left: float = field(default=_RUNS)
+    left: float = field(factory=lambda: _RUNS)
     equal: float = 0.0
 
     @cached_property

@@ -18,6 +18,7 @@ from attrs import evolve, frozen
 from petra_graph.compiler.durations import backward_operations, forward_operations
 from petra_graph.compiler.listed_stages import partition, per_block
 from petra_graph.compiler.planner_inputs import PlannerInputs
+from petra_graph.compiler.simulator.pipeline import StageSeconds
 from petra_graph.graph.node_graph import INPUT
 from petra_graph.program.channels import Edge
 from petra_graph.program.device_types import Device
@@ -34,6 +35,8 @@ class NodeSeconds(NamedTuple):
     """Of nodes before the last stage."""
     last: tuple[float, ...]
     """Of nodes in the last stage, whose parameters are never stale, and which may keep graphs."""
+    passes: tuple[float, ...]
+    """Of nodes' forwards and backwards alone, in whichever stage they take less."""
     stage: float
     """Of a stage without nodes: the latency of the all-reduce between replicas, as a share of a micro-batch."""
 
@@ -125,13 +128,16 @@ def _seconds(
     They follow from the time model's own seconds of a stage, which are a sum over its nodes and a part that every stage has. A stage
     reads the samples once, however many of its nodes do.
     """
-    reader = next(place for place, program in enumerate(alone) if any(edge.producer == INPUT for edge in program.receives))
+    reader = next(
+        place for place, program in enumerate(alone) if any(edge.producer == INPUT for edge in program.receives)
+    )
     samples = [
         tuple(edge for edge in program.receives if edge.producer == INPUT) if place == reader else ()
         for place, program in enumerate(alone)
     ]
     inner, current = (
-        [evolve(program, receives=own) for program, own in zip(some, samples, strict=True)] for some in (alone, undelayed)
+        [evolve(program, receives=own) for program, own in zip(some, samples, strict=True)]
+        for some in (alone, undelayed)
     )
     last = [_with_graphs(program) for program in current] if inputs.last_stage_keeps_graph else current
     found: dict[Hashable, NodeSeconds] = {}
@@ -139,16 +145,22 @@ def _seconds(
         if (kind := device_kind(inputs, device)) in found:
             continue
 
-        def seconds(program: StageProgram, name: str = device.name) -> float:
-            own = inputs.seconds(evolve(program, device=name))
-            return own.forward + own.backward + own.update / inputs.accumulation
+        def seconds(program: StageProgram, name: str = device.name) -> StageSeconds:
+            return inputs.seconds(evolve(program, device=name))
 
-        empty = evolve(inner[0], segments=(), receives=())
-        stage = inputs.seconds(evolve(empty, device=device.name)).update / inputs.accumulation
-        delayed, at_once, ends = ([seconds(program) - stage for program in some] for some in (inner, current, last))
-        # Where depths are still to be found, a stage may turn out not to be delayed.
-        before = map(min, delayed, at_once) if open_depths else delayed
-        found[kind] = NodeSeconds(tuple(before), tuple(ends), stage)
+        k = inputs.accumulation
+        stage = seconds(evolve(inner[0], segments=(), receives=())).update / k
+        each = [[seconds(program) for program in some] for some in (inner, current, last)]
+        delayed, at_once, ends = (
+            [one.forward + one.backward + one.update / k - stage for one in some] for some in each
+        )
+        found[kind] = NodeSeconds(
+            # Where depths are still to be found, a stage may turn out not to be delayed.
+            inner=tuple(map(min, delayed, at_once) if open_depths else delayed),
+            last=tuple(ends),
+            passes=tuple(min(one.forward + one.backward for one in some) for some in zip(*each, strict=True)),
+            stage=stage,
+        )
     return [found[device_kind(inputs, device)] for device in inputs.devices]
 
 

@@ -14,12 +14,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from functools import cached_property, partial
 
-from attrs import define, evolve
+from attrs import evolve
 
 from petra_graph.compiler.cut_search import CutSearch
 from petra_graph.compiler.cuts import Cut, CutSpace, Hosts, cut_of
 from petra_graph.compiler.device_choice import best_orders, where_machines_end
-from petra_graph.compiler.listed_stages import partition
 from petra_graph.compiler.measures import Bytes, Held, Seconds, held_bytes, keeps, shares
 from petra_graph.compiler.node_table import NodeTable, device_kind, node_table
 from petra_graph.compiler.planner_inputs import PlannerInputs
@@ -134,7 +133,9 @@ class _Planner:
             if not fitting:
                 assert search.best is not None, "there is a start"
                 placement = search.best.placement
-                vain = f"found no cut that fits, of {plural(search.measured, search.space.noun)} tried; in the nearest, "
+                vain = (
+                    f"found no cut that fits, of {plural(search.measured, search.space.noun)} tried; in the nearest, "
+                )
                 raise _refused(self._inputs, self._table, placement, held_bytes(self._inputs, placement), vain)
         if self._objective == "balanced":
             return self._fastest(self._inputs, [*fitting, *self._under_limits()])
@@ -160,7 +161,9 @@ class _Planner:
         sets = {frozenset(order): order for order in reversed(found)}.values()
 
         def memory(order: Hosts) -> tuple[float, float]:
-            sizes = [float("inf") if (size := inputs.devices[device].memory_bytes) is None else size for device in order]
+            sizes = [
+                float("inf") if (size := inputs.devices[device].memory_bytes) is None else size for device in order
+            ]
             return min(sizes), sum(sizes)
 
         largest = sorted(sets, key=memory, reverse=True)[:_TRIED] if self._limited else []
@@ -244,7 +247,9 @@ def _refused(
         name: node.resident + node.buffer + node.working
         for name, node in zip(inputs.graph.order, table.nodes, strict=True)
     }
-    heaviest = max((name for stage in placement.stages if stage.device == device.name for name in stage.nodes), key=alone.get)
+    heaviest = max(
+        (name for stage in placement.stages if stage.device == device.name for name in stage.nodes), key=alone.get
+    )
     all_of_it = f", all that {device.type.name} has" if limits[worst] == device.type.memory_bytes else ""
     message = (
         f"{cuts}device {shown(device.name)} would hold {size_text(held[worst])} and may hold "

@@ -144,11 +144,12 @@ class Proposals:
         """Return the bytes that leave all intervals on each of some devices, more of them over slow links; then how uneven work is."""
         devices = [self.table.inputs.devices[host] for host in hosts]
         rates = [a.link_to(b).bytes_per_second for a, b in pairwise(devices)]
+        finite = [rate for rate in rates if rate < inf]
         seconds = self._seconds(intervals, place, hosts)
 
         def costs(at: int) -> Array:
             own = seconds(at)
-            weight = max(rates) / rates[at] if at < len(rates) and rates[at] < inf else 1.0
+            weight = max(finite) / rates[at] if at < len(rates) and rates[at] < inf else 1.0
             key = ("messages", place, id(own), weight, len(hosts))
             if key not in self._arrays:
                 (ahead, back) = intervals.messages[1]

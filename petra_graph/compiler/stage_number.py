@@ -5,9 +5,10 @@ Each stage more is a message more and a micro-batch more of delay, so a device t
 
 from __future__ import annotations
 
+from functools import cached_property
 from math import inf
 
-from attrs import evolve
+from attrs import define, evolve, field
 
 from petra_graph.compiler.memory_and_time import Prediction
 from petra_graph.compiler.node_table import node_table
@@ -32,54 +33,58 @@ def cut_into_fewest(inputs: PlannerInputs, objective: Objective) -> Placement:
     """
     if isinstance(inputs.schedule, tuple):
         return cut_and_place(inputs, len(inputs.schedule), objective)
-    inputs = evolve(inputs, overlap=False)  # A run does not overlap.
-    found: dict[int, Placement] = {}
-    ticks: dict[int, float] = {}
-    refused: dict[int, NoFeasiblePlan] = {}
-
-    def search(stages: int) -> None:
-        if stages in ticks:
-            return
-        ticks[stages] = inf
-        try:
-            found[stages] = cut_and_place(inputs, stages, objective)
-        except NoFeasiblePlan as error:
-            refused[stages] = error
-        else:
-            ticks[stages] = tick(Prediction(inputs=inputs, placement=found[stages]).pipeline).seconds
-
-    bounds = _bounds(inputs)
+    numbers = _Numbers(inputs=evolve(inputs, overlap=False), objective=objective)  # A run does not overlap.
+    bounds, ticks = numbers.bounds, numbers.ticks
     for stages in sorted(bounds, key=lambda stages: (bounds[stages], stages)):
         if bounds[stages] < min(ticks.values(), default=inf):
-            search(stages)
+            numbers.search(stages)
     best = min(sorted(ticks, reverse=True), key=ticks.__getitem__)
-    if best in refused:
-        raise refused[best]
+    if best in numbers.refused:
+        raise numbers.refused[best]
     enough = ABOUT_AS_FAST * ticks[best]
-    fewest = best
-    for stages in range(1, best):
-        if bounds[stages] <= enough:
-            search(stages)
-            if ticks[stages] <= enough:
-                fewest = stages
-                break
-
-    def would_take(stages: int) -> str:
-        if stages in refused:
-            return f"{stages} would not fit"
-        if stages in found:
-            return f"{stages} would take {seconds(ticks[stages])}"
-        return f"{stages} would take at least {seconds(bounds[stages])}"
-
+    fewest = next(stages for stages in bounds if bounds[stages] <= enough and numbers.search(stages) <= enough)
     others = sorted({fewest - 1, fewest + 1, best} & set(bounds) - {fewest})
     chosen = f'partition.stages = "auto": {plural(fewest, "stage")} for {seconds(ticks[fewest])} a micro-batch'
-    note = "; ".join([chosen, *map(would_take, others)])
-    return evolve(found[fewest], notes=(*found[fewest].notes, note))
+    placement = numbers.found[fewest]
+    return evolve(placement, notes=(*placement.notes, "; ".join([chosen, *map(numbers.would_take, others)])))
 
 
-def _bounds(inputs: PlannerInputs) -> dict[int, float]:
-    """Return seconds that no tick is below, of every number of stages: those of the longest node, and an even share of all work."""
-    devices = node_table(inputs).seconds
-    nodes = [min(own) for own in zip(*(one for each in devices for one in (each.inner, each.last)), strict=True)]
-    most = min(len(inputs.devices), inputs.most_stages)
-    return {stages: max(*nodes, sum(nodes) / stages) for stages in range(1, most + 1)}
+@define(kw_only=True, slots=False)
+class _Numbers:
+    """The numbers of stages that were searched."""
+
+    inputs: PlannerInputs
+    objective: Objective
+    ticks: dict[int, float] = field(init=False, factory=dict)
+    """Infinite if nothing fits."""
+    found: dict[int, Placement] = field(init=False, factory=dict)
+    refused: dict[int, NoFeasiblePlan] = field(init=False, factory=dict)
+
+    @cached_property
+    def bounds(self) -> dict[int, float]:
+        """Seconds that no tick is below, of every number: those of the longest node, and an even share of all work."""
+        devices = node_table(self.inputs).seconds
+        nodes = [min(own) for own in zip(*(one for each in devices for one in (each.inner, each.last)), strict=True)]
+        most = min(len(self.inputs.devices), self.inputs.most_stages)
+        return {stages: max(*nodes, sum(nodes) / stages) for stages in range(1, most + 1)}
+
+    def search(self, stages: int) -> float:
+        """Place a number of stages, once, and return its tick."""
+        if stages not in self.ticks:
+            self.ticks[stages] = inf
+            try:
+                self.found[stages] = cut_and_place(self.inputs, stages, self.objective)
+            except NoFeasiblePlan as error:
+                self.refused[stages] = error
+            else:
+                pipeline = Prediction(inputs=self.inputs, placement=self.found[stages]).pipeline
+                self.ticks[stages] = tick(pipeline).seconds
+        return self.ticks[stages]
+
+    def would_take(self, stages: int) -> str:
+        """Say what is known of a number."""
+        if stages in self.refused:
+            return f"{stages} would not fit"
+        if stages in self.found:
+            return f"{stages} would take {seconds(self.ticks[stages])}"
+        return f"{stages} would take at least {seconds(self.bounds[stages])}"
