@@ -108,13 +108,14 @@ class CutSearch:
 
     def run(self) -> None:
         """Search from the starts, one at least."""
-        self._climb(self.measure.left * _CLIMB)
+        self.climb(self.measure.left * _CLIMB)
         while self._waiting and self.measure.left > 0 and not self.satisfied:
             bound, cut = heappop(self._waiting)
             if bound < _DETOUR * self._limit() and self._look_around(cut, 0):
-                self._climb(0)
+                self.climb()
 
-    def _climb(self, left: float) -> None:
+    def climb(self, left: float = 0.0) -> None:
+        """Move to a better neighbour as long as there is one, and more than some effort is left."""
         while self.best is not None and not self.satisfied and self._look_around(self.best.cut, left):
             pass
 

@@ -18,13 +18,13 @@ from petra_graph.program.device_types import Link
 from petra_graph.program.placement import Partition, Placement
 from petra_graph.program.stage_program import StageProgram
 
-_TICKS = 3_000
+_TICKS = 2_000
 """About that many operations of stages in all cuts that are timed, a fraction of a second."""
 _MEMORY = 3
 """The effort of the memory model for each node, as part of that."""
 _RUNS = 150_000
 """About that many operations of nodes that the memory model executes for all cuts; seconds."""
-_NEARLY = 0.9
+_NEARLY = 0.8
 """The part of the table's sums that a device holds at least, nearly always."""
 _ROUNDING = 1e-12
 

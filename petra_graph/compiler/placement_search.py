@@ -196,7 +196,10 @@ class _Planner:
                     break
                 tried.add(cut)
                 offer(cut)
-        search.run()
+        if self._proposals.are_exact and search.best is not None:
+            search.climb()
+        else:
+            search.run()
         if fitting is not None and search.satisfied and not fitting:
             assert search.best is not None
             fitting.append(search.best.cut)

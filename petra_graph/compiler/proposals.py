@@ -54,6 +54,12 @@ class Proposals:
             for order in node_orders(graph, space.units)
         ]
 
+    @property
+    def are_exact(self) -> bool:
+        """Whether a device holds the same in every cut that gives it the same nodes: one stage of a chain, with a known depth."""
+        alone = self.space.stages <= len(self.space.kinds) and self.space.fixed is None
+        return alone and len(self.orders) == 1 and self.table.inputs.schedule != "auto"
+
     def busiest(self, hosts: Hosts) -> float:
         """Return the seconds of the busiest device or link in the best cut of the first order, on these devices."""
         costs = self._seconds(self.orders[0], 0, hosts)

