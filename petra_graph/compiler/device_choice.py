@@ -64,14 +64,13 @@ def _exchanged(order: Hosts, kinds: Sequence[Hashable], *, listed: bool) -> Iter
     for place, device in enumerate(order):
         for kind, other in spare.items():
             if kind != kinds[device]:
-                found = (*order[:place], other, *order[place + 1 :])
-                yield tuple(sorted(found)) if listed else found
+                replaced = (*order[:place], other, *order[place + 1 :])
+                yield tuple(sorted(replaced)) if listed else replaced
     for place, device in enumerate(order):
         for later in range(place + 1, 0 if listed else len(order)):
             if kinds[order[later]] != kinds[device]:
-                found = list(order)
-                found[place], found[later] = found[later], found[place]
-                yield tuple(found)
+                exchange = {device: order[later], order[later]: device}
+                yield tuple(exchange.get(host, host) for host in order)
 
 
 def where_machines_end(table: NodeTable, cut: Cut, kinds: Sequence[Hashable]) -> Cut:

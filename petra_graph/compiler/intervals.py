@@ -57,7 +57,8 @@ def best_bounds(places: int, largest: Sequence[Costs], summed: Costs) -> tuple[l
         if rest[0] == np.inf:
             return None
         values.append(float(rest[0]))
-    rest, following = _end(summed(0)), []
+    rest = _end(summed(0))
+    following: list[NDArray[np.int64]] = []
     for place in reversed(range(places)):
         costs_and_rest = allowed(summed, place) + rest
         following.append(costs_and_rest.argmin(axis=1))
@@ -105,7 +106,7 @@ class Intervals:
     def messages(self) -> tuple[tuple[Array, Array], tuple[Array, Array]]:
         """The bytes, forwards and backwards, that enter each interval, and those that leave it."""
         position = {node: place for place, node in enumerate(self.order)}
-        entering, leaving = [], []
+        entering, leaving = list[Array](), list[Array]()
         for direction in ("forward", "backward"):
             crossing = np.zeros(len(self.order) + 1)
             sizes = np.zeros((len(crossing), len(crossing)))
@@ -141,7 +142,7 @@ class Intervals:
         if self.stage_of is not None:
             flying = [self.table.in_flight(self._distances[stage]) for stage in self.stage_of]
             joins = [join and self.stage_of[place] == self.stage_of[place - 1] for place, join in enumerate(joins)]
-        kept, opening = [], []
+        kept, opening = list[int](), list[int]()
         for node, join, (depth, versions) in zip(nodes, joins, flying, strict=True):
             kept.append(node.resident + versions * node.version + (0 if join else depth * node.buffer))
             opening.append(depth * node.buffer if join else 0)

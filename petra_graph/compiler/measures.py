@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache, cached_property
 from itertools import pairwise
 from math import inf
@@ -18,7 +18,7 @@ from petra_graph.program.device_types import Link
 from petra_graph.program.placement import Partition, Placement
 from petra_graph.program.stage_program import StageProgram
 
-_TICKS = 2_000
+_TICKS = 1_500
 """About that many operations of stages in all cuts that are timed, a fraction of a second."""
 _MEMORY = 3
 """The effort of the memory model for each node, as part of that."""
@@ -183,7 +183,7 @@ class Bytes:
         )
 
 
-def held_bytes(inputs: PlannerInputs, placement: Placement, most: Iterable[float] = ()) -> list[int]:
+def held_bytes(inputs: PlannerInputs, placement: Placement, most: Sequence[float] = ()) -> list[int]:
     """Return the most bytes that every device would hold, by the memory model.
 
     Args:

@@ -251,7 +251,8 @@ def _refused(
         for name, node in zip(inputs.graph.order, table.nodes, strict=True)
     }
     heaviest = max(
-        (name for stage in placement.stages if stage.device == device.name for name in stage.nodes), key=alone.get
+        (name for stage in placement.stages if stage.device == device.name for name in stage.nodes),
+        key=alone.__getitem__,
     )
     all_of_it = f", all that {device.type.name} has" if limits[worst] == device.type.memory_bytes else ""
     message = (

@@ -77,16 +77,19 @@ class Proposals:
             limits: of the bytes of every device.
         """
         found: list[tuple[list[float], Cut]] = []
+        ways: Sequence[Sequence[int]] = self._shares(len(hosts)) if parts or limits else [()]
         for place, intervals in enumerate(self.orders):
-            for shares in self._shares(len(hosts)) if parts or limits else [()]:
+            for shares in ways:
                 seconds = self._seconds(intervals, place, hosts)
-                held = partial(self._held, place, hosts, shares, parts)
-                within = partial(self._within, seconds, held, [limits[host] for host in hosts]) if limits else seconds
+                held: Costs = partial(self._held, place, hosts, shares, parts)
+                within: Costs = (
+                    partial(self._within, seconds, held, [limits[host] for host in hosts]) if limits else seconds
+                )
                 largest = [within] if objective == "balanced" else [held, within]
                 made = best_bounds(len(hosts), largest, self._messages(intervals, place, hosts))
                 if made is not None:
                     found.append((made[0], self._staged(place, made[1], hosts, shares)))
-        return min(found, key=lambda one: one[0], default=(None, None))[1]
+        return min(found, key=lambda one: one[0])[1] if found else None
 
     def learn(self, cut: Cut, held: Sequence[int]) -> None:
         """Take what the memory model has found of the devices of a cut."""
