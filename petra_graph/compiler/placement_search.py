@@ -185,8 +185,8 @@ class _Planner:
                 search.offer(found)
             return found
 
-        for cut in starts:
-            offer(cut)
+        for start in starts:
+            offer(start)
         limits = self._inputs.limits if within_limits else ()
         for hosts in self._orders:
             tried = set[Cut]()
@@ -196,7 +196,7 @@ class _Planner:
                     break
                 tried.add(cut)
                 offer(cut)
-        if self._proposals.are_exact and search.best is not None:
+        if within_limits and self._proposals.are_exact:
             search.climb()
         else:
             search.run()

@@ -6,6 +6,7 @@ these, and the next proposal knows them.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Sequence
 from functools import cached_property, partial
 from itertools import combinations, islice, pairwise
@@ -21,6 +22,8 @@ from petra_graph.compiler.intervals import Array, Costs, Intervals, best_bounds,
 from petra_graph.compiler.node_table import NodeTable
 
 Objective = Literal["balanced", "memory"]
+_HOPE = 0.9
+"""The part of the table's sums that a device is taken to hold until the memory model has said what it does."""
 _SHARES = 20
 """Ways to share the stages among devices, under memory limits."""
 
@@ -38,10 +41,10 @@ class Proposals:
     @cached_property
     def orders(self) -> Sequence[Intervals]:
         """The orders of nodes that are cut."""
-        space = self.space
-        if space.fixed is not None:
-            order = sorted(range(space.count), key=lambda node: (space.fixed[node], node))
-            stage_of = [space.fixed[node] for node in order]
+        space, fixed = self.space, self.space.fixed
+        if fixed is not None:
+            order = sorted(range(space.count), key=lambda node: (fixed[node], node))
+            stage_of = [fixed[node] for node in order]
             ends = [a != b for a, b in pairwise([*stage_of, space.stages])]
             return [Intervals(table=self.table, order=order, ends=ends, stage_of=stage_of)]
         graph = nx.DiGraph(space.edges)
@@ -98,10 +101,10 @@ class Proposals:
         for place, intervals in enumerate(self.orders):
             at = [place_of[cut.hosts[cut.stages[node]]] for node in intervals.order]
             if at == sorted(at):
-                ends = np.searchsorted(at, range(len(hosts) + 1))
+                ends = [bisect_left(at, device) for device in range(len(hosts) + 1)]
                 for host, (a, b) in zip(hosts, pairwise(ends), strict=True):
                     own = cut.hosts.index(host), cut.hosts.count(host)
-                    self._known.setdefault((place, *own), {})[int(a), int(b)] = held[host]
+                    self._known.setdefault((place, *own), {})[a, b] = held[host]
 
     def _shares(self, devices: int) -> Sequence[Sequence[int]]:
         """Return numbers of stages for each device, the most even ones first; given stages have their own."""
@@ -118,7 +121,7 @@ class Proposals:
         key = ("bytes", place, first, share)
         if key not in self._arrays:
             distances = [self.space.stages - 1 - stage for stage in range(first, first + share)]
-            self._arrays[key] = self.orders[place].bytes(distances)
+            self._arrays[key] = _HOPE * self.orders[place].bytes(distances)
         found = self._arrays[key]
         if known := self._known.get((place, first, share)):
             found = found.copy()
