@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 
 from attrs import define, evolve
 
-from petra_graph.compiler.memory.paper import paper_accounting
 from petra_graph.compiler.memory.pipeline_memory import checkpoint_bytes, stage_memory
 from petra_graph.compiler.planner_inputs import PlannerInputs
 from petra_graph.compiler.simulator.outcome import Timeline
@@ -15,15 +14,19 @@ from petra_graph.compiler.simulator.pipeline import MessageBytes, Pipeline, Stag
 from petra_graph.compiler.simulator.simulation import simulate
 from petra_graph.compiler.simulator.steady_state import tick
 from petra_graph.compiler.simulator.timing import Timing, timing
+from petra_graph.graph.node_graph import INPUT
 from petra_graph.program.channels import Carrier, ChannelKey, Edge
 from petra_graph.program.device_types import DeviceType
 from petra_graph.program.method import METHODS
+from petra_graph.program.node_costs import CostTable, NodeCost
 from petra_graph.program.placement import Partition, Placement
 from petra_graph.program.stage_bytes import PaperBytes, StageBytes, summed
 from petra_graph.program.stage_program import StageProgram
 
 TICKS_SHOWN = 6
 """Ticks of the steady state in a timeline."""
+_FLOAT32 = 4
+"""Bytes of a value."""
 
 
 @define(kw_only=True, frozen=True, eq=False, slots=False)
@@ -141,3 +144,42 @@ def one_device_seconds(inputs: PlannerInputs, partition: Partition) -> float:
             programs = alone.programs(Partition(stages=stages), "sequential")
             fastest[device.type] = tick(alone.pipeline(programs)).seconds
     return min(fastest.values())
+
+
+def paper_accounting(programs: Sequence[StageProgram], costs: CostTable) -> PaperBytes:
+    """Count all stages' memory as the paper does (table 3), to be shown beside the true one.
+
+    For a node with P parameters, R running statistics and an input of S values, in a stage of staleness tau:
+
+        model             P + R + S
+        input buffer      S tau             if the node keeps its input
+        parameter buffer  P ceil(tau / k)   if the backward uses the forward's parameters
+
+    All in float32. S counts one stream of a reversible node and of the head, and all of a buffered node, so a reversible node's
+    stored input is under-counted by half. The first node's input buffer is counted in the rows where reversible nodes keep
+    their inputs, and left out of the others.
+    """
+    model = input_buffer = parameter_buffer = 0
+    segments = [segment for program in programs for segment in program.segments]
+    kinds = {segment.keeps for segment in segments if segment.kind == "reversible"}
+    samples_count = kinds != {"nothing"}
+    for program in programs:
+        staleness = program.depth - 1
+        for segment in program.segments:
+            for name in segment.nodes:
+                node = costs.nodes[name]
+                model += node.parameters + node.statistics + _paper_inputs(node)
+                if segment.backward == "stored" and segment.kind != "head":
+                    parameter_buffer += node.parameters * -(-staleness // program.accumulation)
+            first = costs.nodes[segment.nodes[0]]
+            reads_samples = any(entry.edge.producer == INPUT for entry in segment.inputs)
+            if segment.kind != "head" and segment.keeps != "nothing" and (samples_count or not reads_samples):
+                input_buffer += _paper_inputs(first) * staleness
+    return PaperBytes(
+        model=_FLOAT32 * model, input_buffer=_FLOAT32 * input_buffer, parameter_buffer=_FLOAT32 * parameter_buffer
+    )
+
+
+def _paper_inputs(node: NodeCost) -> int:
+    """Return the number of input values that count for a node."""
+    return sum(node.input_values) if node.kind == "buffered" else node.input_values[0]

@@ -1,43 +1,41 @@
-"""The placement step: the solver proposes stages on devices, the memory model refuses, the time model chooses.
+"""The placement step: the table proposes stages on devices, the memory model refuses, the time model chooses.
 
-    inputs --items--> solver --stages, devices--> memory model --> candidates that keep the limits --> the fastest
-                         ^------ corrected limits ------'                       time model, and their neighbours
+    table --best intervals--> cuts --memory model--> cuts that keep the limits --time model--> the fastest, and its neighbours
+      ^---- what they hold ----'
 
-Where none of the solver's best keeps the limits, `memory_search` looks for a cut that does, and decides alone whether there is one.
-It also finds the least memory; the fastest of the cuts that need no more is then taken.
+If none of the table's proposals keeps the limits, the neighbours of the nearest one are searched for one that does. The same search finds
+the least memory; the fastest of the cuts that need no more is then taken.
 
-Decision: a device without a stage is spare only where devices outnumber stages; then which are used is part of the search.
+Decision: a device without a stage is spare only if devices outnumber stages; then which are used is part of the search.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from functools import partial
+from collections.abc import Iterator, Sequence
+from functools import cached_property, partial
 
 from attrs import evolve
 
 from petra_graph.compiler.cut_search import CutSearch
-from petra_graph.compiler.cuts import CutSpace, cut_of
-from petra_graph.compiler.device_selection import has_unlike_devices, keeps_listed_order, select
-from petra_graph.compiler.listed_stages import partition
-from petra_graph.compiler.memory_search import Bytes, search_bytes
-from petra_graph.compiler.node_seconds import NodeTable, device_kind, node_table
-from petra_graph.compiler.partition_problem import partition_problem
-from petra_graph.compiler.partitioner.contraction import contracted
-from petra_graph.compiler.partitioner.interval_costs import CutCosts
-from petra_graph.compiler.partitioner.known_stages import find_place, find_with_last_stage
-from petra_graph.compiler.partitioner.problem import Objective, PartitionProblem
-from petra_graph.compiler.partitioner.search import find, own_bytes
+from petra_graph.compiler.cuts import Cut, CutSpace, Hosts, cut_of
+from petra_graph.compiler.device_choice import best_orders, where_machines_end
+from petra_graph.compiler.measures import Bytes, Held, Seconds, held_bytes, keeps, shares
+from petra_graph.compiler.node_table import NodeTable, device_kind, node_table
 from petra_graph.compiler.planner_inputs import PlannerInputs
-from petra_graph.compiler.proposals import Candidate, Limits, Proposals, held_bytes, keeps, shares
+from petra_graph.compiler.proposals import Objective, Proposals
 from petra_graph.compiler.simulator.least_depths import least_depths
 from petra_graph.compiler.spec_checks import check_depths
-from petra_graph.compiler.time_search import Seconds, fastest
 from petra_graph.errors import NoFeasiblePlan, Problem, shown
 from petra_graph.program.placement import Partition, Placement
-from petra_graph.spec.model import RequestedSchedule, Schedule
-from petra_graph.units import plural, size_text
+from petra_graph.units import noun, plural, size_text
 
+_TRIED = 4
+"""Orders of devices for which the table is cut, by its seconds, and as many by their memory if that is limited."""
+_PROPOSALS = 60
+"""Of the table on one order of devices, under memory limits."""
+_TOO_MUCH = 10_000
+"""A cut that takes more to time is not timed: a thousand stages that share devices."""
+_UNTIMED = "by work and messages alone; there are too many stages on shared devices to time other cuts"
 _LESS = (
     'set data.batch lower or partition.memory higher, use more devices or processes, or let nodes keep less, by method.keep = "auto" or '
     "another method: `petra-graph plan SPEC --compare` says what each would hold"
@@ -51,26 +49,7 @@ def cut_and_place(inputs: PlannerInputs, stages: int, objective: Objective) -> P
         SpecError: the listed depths do not fit the stages.
         NoFeasiblePlan: the devices' memory does not suffice.
     """
-    groups = {names[0]: names for names in inputs.together}
-
-    def nodes_of(items: Iterable[str]) -> list[str]:
-        return [name for item in items for name in groups.get(item, (item,))]
-
-    def proposals(used: PlannerInputs, table: NodeTable) -> Proposals:
-        def solve(goal: Objective, limits: Limits) -> CutCosts | None:
-            def problem(kept: Iterable[str] = ()) -> PartitionProblem:
-                whole = partition_problem(used, table, stages, goal, limits, last_stage=nodes_of(kept))
-                return contracted(whole, used.together)
-
-            return find_with_last_stage(problem) if used.last_stage_keeps_graph else find(problem())
-
-        def placed(solution: CutCosts) -> Placement:
-            cut = [nodes_of(stage.items) for stage in solution.stages]
-            return _placement(used, _hosted(partition(used.graph, cut, [""]), used, solution))
-
-        return Proposals(inputs=used, solve=solve, placed=placed, objective=objective)
-
-    return _best(inputs, stages, None, proposals, objective)
+    return _Planner(inputs, stages, None, objective).place()
 
 
 def place_stages(inputs: PlannerInputs, stages: Partition, objective: Objective) -> Placement:
@@ -80,21 +59,10 @@ def place_stages(inputs: PlannerInputs, stages: Partition, objective: Objective)
         NoFeasiblePlan: the devices' memory does not suffice.
     """
     count, devices = len(stages.stages), len(inputs.devices)
-    alike = not has_unlike_devices(inputs)
-    if devices == 1 or (devices == count and keeps_listed_order(inputs)) or (devices > count and alike):
+    alike = len({device_kind(inputs, device) for device in inputs.devices}) == 1
+    if devices == 1 or (devices == count and _keeps_listed_order(inputs)) or (devices > count and alike):
         return within_memory(inputs, stages.spread_over([device.name for device in inputs.devices[:count]]))
-    nodes = [stage.nodes for stage in stages.stages]
-
-    def proposals(used: PlannerInputs, table: NodeTable) -> Proposals:
-        def solve(goal: Objective, limits: Limits) -> CutCosts | None:
-            return find_place(partition_problem(used, table, None, goal, limits, last_stage=nodes[-1]), nodes)
-
-        def placed(solution: CutCosts) -> Placement:
-            return _placement(used, _hosted(stages, used, solution))
-
-        return Proposals(inputs=used, solve=solve, placed=placed, objective=objective)
-
-    return _best(inputs, count, nodes, proposals, objective)
+    return _Planner(inputs, count, [stage.nodes for stage in stages.stages], objective).place()
 
 
 def within_memory(inputs: PlannerInputs, stages: Partition) -> Placement:
@@ -107,102 +75,17 @@ def within_memory(inputs: PlannerInputs, stages: Partition) -> Placement:
     if any(limit is not None for limit in inputs.limits):
         held = held_bytes(inputs, placement)
         if not keeps(held, inputs.limits):
-            raise _refused(Candidate(inputs=inputs, placement=placement, held_bytes=held))
+            raise _refused(inputs, node_table(inputs), placement, held)
     return placement
 
 
 def resolved_placement(inputs: PlannerInputs, stages: Partition) -> Placement:
     """Return stages on devices with their schedule; "auto" becomes the least depths at full speed."""
-    placement = Placement(stages=stages.stages, devices=inputs.devices, schedule=_named(inputs.schedule))
+    named = "1f1b" if inputs.schedule == "auto" else inputs.schedule
+    placement = Placement(stages=stages.stages, devices=inputs.devices, schedule=named)
     if inputs.schedule != "auto":
         return placement
     return evolve(placement, schedule=least_depths(inputs.pipeline(inputs.placed(placement))))
-
-
-def _named(schedule: RequestedSchedule) -> Schedule:
-    return "1f1b" if schedule == "auto" else schedule
-
-
-def _best(
-    inputs: PlannerInputs,
-    stages: int,
-    given: Sequence[Sequence[str]] | None,
-    proposals: Callable[[PlannerInputs, NodeTable], Proposals],
-    objective: Objective,
-) -> Placement:
-    """Return the best placement of a number of stages, which may be given: by the time model, or by the memory model."""
-    inputs = evolve(inputs, overlap=False)  # A run does not overlap.
-    limited = any(limit is not None for limit in inputs.limits)
-    table = node_table(inputs)
-    selection = select(inputs, table, stages, given)
-    order = inputs.graph.order
-    position = {name: place for place, name in enumerate(order)}
-    space = CutSpace(
-        edges=[(position[a], position[b]) for a, b in inputs.graph.digraph.edges],
-        count=len(order),
-        stages=stages,
-        kinds=[device_kind(inputs, device) for device in inputs.devices],
-        orders=tuple(selection.order_bounds) if selection.complete else None,
-        listed=keeps_listed_order(inputs),
-        together=[[position[name] for name in names] for names in inputs.together],
-        fixed=None if given is None else cut_of(given, (), order).stages,
-    )
-    placed = partial(_placement, inputs)
-    solvers = [proposals(used, table) for used in selection.tried]
-    unlimited = [list(solver.unlimited()) for solver in solvers]
-    starts = [(solver, one) for solver, own in zip(solvers, unlimited, strict=True) for one in own]
-    if not any(candidate.fits for _, candidate in starts):
-        search = search_bytes(Bytes(inputs=inputs, placed=placed, within_limits=False), space, starts)
-        found = _candidate(inputs, search)
-        if not found.fits:
-            raise _refused(found, f"{_in_vain(search)}; in the nearest, ")
-        starts.append((solvers[0], found))
-    for solver, own in zip(solvers, unlimited, strict=True):
-        if len(own) > 1 and limited:
-            starts += [(solver, one) for one in solver.corrected(objective, own[-1])]
-    fitting = [candidate.placement for _, candidate in starts if candidate.fits]
-    seconds = Seconds(inputs=inputs, cut_bound=selection.cut_bound, order_bounds=selection.order_bounds, placed=placed)
-    if objective == "balanced":
-        return fastest(seconds, space, selection.bound, fitting)
-    search = search_bytes(Bytes(inputs=inputs, placed=placed, within_limits=True), space, starts)
-    lowest = _candidate(inputs, search)
-    seconds.inputs = _limited(inputs, max(lowest.held_bytes))
-    best = fastest(seconds, space, selection.bound, [lowest.placement])
-    return evolve(best, devices=inputs.devices, guarantee=_least_memory(search, limited=limited))
-
-
-def _candidate(inputs: PlannerInputs, search: CutSearch) -> Candidate:
-    """Return what a search for memory has found, with all its bytes."""
-    assert search.best is not None, "there is a start"
-    placement = search.best.placement
-    return Candidate(inputs=inputs, placement=placement, held_bytes=held_bytes(inputs, placement))
-
-
-def _limited(inputs: PlannerInputs, limit: int) -> PlannerInputs:
-    devices = (
-        evolve(one, memory_bytes=limit if one.memory_bytes is None else min(one.memory_bytes, limit))
-        for one in inputs.devices
-    )
-    return evolve(inputs, devices=tuple(devices))
-
-
-def _in_vain(search: CutSearch) -> str:
-    """Return that no cut fits, or how many were tried, for people."""
-    if search.complete:
-        return f"no {search.space.noun} fits{search.space.terms}"
-    return f"found none that fits, of {plural(search.measured, search.space.noun)} tried"
-
-
-def _least_memory(search: CutSearch, *, limited: bool) -> str:
-    """Return how good a cut for memory is, for people; each word is proven."""
-    kept = " that keeps the memory limits" if limited else ""
-    if search.complete:
-        return f"least memory: no {search.space.noun}{kept} holds less on its fullest device{search.space.terms}"
-    return f"the least memory found on the fullest device, with {plural(search.measured, search.space.noun)} tried"
-
-
-def _hosted(stages: Partition, inputs: PlannerInputs, solution: CutCosts) -> Partition:
-    return stages.spread_over([inputs.devices[stage.device].name for stage in solution.stages])
 
 
 def _placement(inputs: PlannerInputs, stages: Partition) -> Placement:
@@ -210,22 +93,172 @@ def _placement(inputs: PlannerInputs, stages: Partition) -> Placement:
     return resolved_placement(inputs, stages)
 
 
-def _refused(candidate: Candidate, cuts: str = "") -> NoFeasiblePlan:
+def _keeps_listed_order(inputs: PlannerInputs) -> bool:
+    """Whether devices keep their listed order: as the specification says, or because they differ by their machine alone."""
+    return inputs.order == "listed" or len({device_kind(inputs, evolve(one, machine=0)) for one in inputs.devices}) == 1
+
+
+class _Planner:
+    """The search for one placement."""
+
+    def __init__(
+        self, inputs: PlannerInputs, stages: int, given: Sequence[Sequence[str]] | None, objective: Objective
+    ) -> None:
+        self._inputs = evolve(inputs, overlap=False)  # A run does not overlap.
+        self._objective = objective
+        self._limited = any(limit is not None for limit in inputs.limits)
+        self._table = node_table(self._inputs)
+        order = inputs.graph.order
+        position = {name: place for place, name in enumerate(order)}
+        self._space = CutSpace(
+            edges=[(position[a], position[b]) for a, b in inputs.graph.digraph.edges],
+            count=len(order),
+            stages=stages,
+            kinds=[device_kind(inputs, device) for device in inputs.devices],
+            listed=_keeps_listed_order(inputs),
+            together=[[position[name] for name in names] for names in inputs.together],
+            fixed=None if given is None else cut_of(given, (), order).stages,
+        )
+        self._proposals = Proposals(table=self._table, space=self._space)
+        self._placed = partial(_placement, self._inputs)
+
+    def place(self) -> Placement:
+        """Return the best placement by the time model, or by the memory model."""
+        starts = [cut for hosts in self._orders[:_TRIED] if (cut := self._proposals.best(hosts, "balanced"))]
+        if not self._limited and self._objective == "balanced":
+            return self._fastest(self._inputs, starts)
+        fitting: list[Cut] = []
+        if self._limited:
+            search = self._search_bytes(within_limits=False, starts=starts, fitting=fitting)
+            if not fitting:
+                assert search.best is not None, "there is a start"
+                placement = search.best.placement
+                vain = (
+                    f"found no cut that fits, of {plural(search.measured, search.space.noun)} tried; in the nearest, "
+                )
+                raise _refused(self._inputs, self._table, placement, held_bytes(self._inputs, placement), vain)
+        if self._objective == "balanced":
+            return self._fastest(self._inputs, [*fitting, *self._under_limits()])
+        search = self._search_bytes(within_limits=True, starts=fitting or starts)
+        assert search.best is not None, "a start keeps the limits"
+        least = int(search.best.value)
+        limits = [least if limit is None else min(limit, least) for limit in self._inputs.limits]
+        devices = [evolve(one, memory_bytes=limit) for one, limit in zip(self._inputs.devices, limits, strict=True)]
+        fastest = self._fastest(evolve(self._inputs, devices=tuple(devices)), [search.best.cut])
+        tried = f"the least memory found on the fullest device, with {plural(search.measured, self._space.noun)} tried"
+        return evolve(fastest, devices=self._inputs.devices, guarantee=tried)
+
+    @cached_property
+    def _orders(self) -> Sequence[Hosts]:
+        """Orders of the devices that are used, the fastest first, then those with most memory."""
+        space, inputs = self._space, self._inputs
+        used = min(space.stages, len(space.kinds))
+        nodes = space.count if space.fixed is None else space.stages
+        fastest = sorted(range(len(space.kinds)), key=lambda device: sum(self._table.seconds[device].inner))
+        found = best_orders(
+            space.kinds, used, listed=space.listed, value=self._proposals.busiest, nodes=nodes, begin=fastest
+        )
+        sets = {frozenset(order): order for order in reversed(found)}.values()
+
+        def memory(order: Hosts) -> tuple[float, float]:
+            sizes = [
+                float("inf") if (size := inputs.devices[device].memory_bytes) is None else size for device in order
+            ]
+            return min(sizes), sum(sizes)
+
+        largest = sorted(sets, key=memory, reverse=True)[:_TRIED] if self._limited else []
+        return list(dict.fromkeys([*found[:_TRIED], *largest]))
+
+    def _search_bytes(
+        self, *, within_limits: bool, starts: Sequence[Cut], fitting: list[Cut] | None = None
+    ) -> CutSearch:
+        """Search for the least bytes from starts and from what the table proposes; until one fits, if `fitting` is to have it."""
+        measure = Bytes(inputs=self._inputs, table=self._table, placed=self._placed, within_limits=within_limits)
+        search = CutSearch(space=self._space, measure=measure, enough=measure.enough)
+
+        def offer(cut: Cut) -> Held:
+            found = measure.held(cut)
+            self._proposals.learn(cut, found.held)
+            if found.fits and fitting is not None:
+                fitting.append(cut)
+            if found.fits or not within_limits:
+                search.offer(found)
+            return found
+
+        for start in starts:
+            offer(start)
+        limits = self._inputs.limits if within_limits else ()
+        for hosts in self._orders:
+            tried = set[Cut]()
+            while not search.satisfied and len(tried) < _PROPOSALS and measure.left > 0:
+                cut = self._proposals.best(hosts, "memory", measure.parts, limits)
+                if cut is None or cut in tried:
+                    break
+                tried.add(cut)
+                offer(cut)
+        if within_limits and self._proposals.are_exact:
+            search.climb()
+        else:
+            search.run()
+        if fitting is not None and search.satisfied and not fitting:
+            assert search.best is not None
+            fitting.append(search.best.cut)
+        return search
+
+    def _under_limits(self) -> Iterator[Cut]:
+        """Yield the table's fastest cuts that the memory model finds within the limits, on each order of devices one."""
+        measure = Bytes(inputs=self._inputs, table=self._table, placed=self._placed, within_limits=True)
+        for hosts in self._orders:
+            tried = set[Cut]()
+            while len(tried) < _PROPOSALS and measure.left > 0:
+                cut = self._proposals.best(hosts, "balanced", (), self._inputs.limits)
+                if cut is None or cut in tried:
+                    break
+                tried.add(cut)
+                found = measure.held(cut)
+                self._proposals.learn(cut, found.held)
+                if found.fits:
+                    yield cut
+                    break
+
+    def _fastest(self, inputs: PlannerInputs, starts: Sequence[Cut]) -> Placement:
+        """Return the fastest placement that was found from starts, which keep the memory limits."""
+        measure = Seconds(inputs=inputs, table=self._table, placed=self._placed)
+        search = CutSearch(space=self._space, measure=measure)
+        for cut in dict.fromkeys(starts):
+            placement = self._placed(inputs.hosted(cut))
+            if measure.effort(inputs.placed(placement), resolved=True) > _TOO_MUCH:
+                return evolve(placement, guarantee=_UNTIMED)
+            search.offer(measure.timed(cut, placement))
+            if self._space.stages < len(self._space.kinds):
+                search.consider(where_machines_end(self._table, cut, self._space.kinds))
+        search.run()
+        assert search.best is not None, "there is a start"
+        timed = f"the smallest tick found, with {search.measured} {noun(search.measured, self._space.noun)} timed"
+        return evolve(search.best.placement, devices=self._inputs.devices, guarantee=timed + self._space.terms)
+
+
+def _refused(
+    inputs: PlannerInputs, table: NodeTable, placement: Placement, held: Sequence[int], cuts: str = ""
+) -> NoFeasiblePlan:
     """Return the error: the device that is short of most, its bytes, and the node that needs most of them; none of the `cuts` fits."""
-    inputs, placement, held = candidate.inputs, candidate.placement, candidate.held_bytes
     limits = inputs.limits
     parts = shares(held, limits)
     worst = max(range(len(parts)), key=lambda index: parts[index])
     device = inputs.devices[worst]
-    alone = evolve(inputs, devices=(device,))  # there may be more devices than nodes
-    problem = partition_problem(alone, node_table(alone), None, "memory", [None])
-    nodes = [name for stage in placement.stages if stage.device == device.name for name in stage.nodes]
-    heaviest = max((problem.items[problem.index[name]] for name in nodes), key=lambda item: own_bytes(problem, item))
+    alone = {
+        name: node.resident + node.buffer + node.working
+        for name, node in zip(inputs.graph.order, table.nodes, strict=True)
+    }
+    heaviest = max(
+        (name for stage in placement.stages if stage.device == device.name for name in stage.nodes),
+        key=alone.__getitem__,
+    )
     all_of_it = f", all that {device.type.name} has" if limits[worst] == device.type.memory_bytes else ""
     message = (
         f"{cuts}device {shown(device.name)} would hold {size_text(held[worst])} and may hold "
-        f"{size_text(limits[worst] or 0)}{all_of_it}; its largest node is {shown(heaviest.name)}, with "
-        f"{size_text(own_bytes(problem, heaviest))} by itself"
+        f"{size_text(limits[worst] or 0)}{all_of_it}; its largest node is {shown(heaviest)}, with "
+        f"{size_text(alone[heaviest])} by itself"
     )
     error = NoFeasiblePlan(Problem(message=message, hint=_LESS, path=("partition", "memory")))
     error.nearest = placement

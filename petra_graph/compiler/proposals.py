@@ -1,112 +1,215 @@
-"""The solver's proposals: stages on devices within memory limits, as the memory model has found them.
+"""What the table proposes: the best stages on devices in some order, by the seconds and bytes that add up node by node.
 
-The solver adds bytes up node by node; the memory model goes through the operations of each device, and is right. So the
-solver gets limits in its own measure: the limit times the solver's bytes over the memory model's.
+What a device holds with some nodes is estimated at first. Once the memory model has found the bytes of a cut, its devices' intervals have
+these, and the next proposal knows them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from bisect import bisect_left
+from collections.abc import Sequence
+from functools import cached_property, partial
+from itertools import combinations, islice, pairwise
 from math import inf
+from typing import Literal
 
-from attrs import frozen
+import networkx as nx
+import numpy as np
+from attrs import define, field
 
-from petra_graph.compiler.partitioner.interval_costs import CutCosts
-from petra_graph.compiler.partitioner.problem import Objective
-from petra_graph.compiler.planner_inputs import PlannerInputs
-from petra_graph.program.placement import Placement
+from petra_graph.compiler.cuts import Cut, CutSpace, Hosts
+from petra_graph.compiler.intervals import Array, Costs, Intervals, best_bounds, node_orders
+from petra_graph.compiler.node_table import NodeTable
 
-_CORRECTIONS = 6
-"""Runs of the solver with corrected limits, at most."""
-Limits = Sequence[float | None]
-"""Of every device, in bytes as the solver counts them."""
+Objective = Literal["balanced", "memory"]
+_HOPE = 0.9
+"""The part of the table's sums that a device is taken to hold until the memory model has said what it does."""
+_SHARES = 20
+"""Ways to share the stages among devices, under memory limits."""
 
 
-@frozen(kw_only=True)
-class Candidate:
-    """A placement with every device's bytes, as the solver counts them and by the memory model."""
+@define(kw_only=True, slots=False)
+class Proposals:
+    """The table of a network, to be cut into some stages, or with given ones."""
 
-    inputs: PlannerInputs
-    """With the devices among which the solver chose."""
-    placement: Placement
-    held_bytes: Sequence[int]
-    solver_bytes: Sequence[int] = ()
+    table: NodeTable
+    space: CutSpace
+    _known: dict[tuple[int, int, int], dict[tuple[int, int], int]] = field(init=False, factory=dict)
+    """The bytes that the memory model has found, by the place of the order, a device's first stage and their number, and by the interval."""
+    _arrays: dict[object, Array] = field(init=False, factory=dict)
 
-    @property
-    def fits(self) -> bool:
-        return keeps(self.held_bytes, self.inputs.limits)
-
-    def corrected(self, limits: Limits) -> Limits:
-        """Return limits in the solver's measure."""
+    @cached_property
+    def orders(self) -> Sequence[Intervals]:
+        """The orders of nodes that are cut."""
+        space, fixed = self.space, self.space.fixed
+        if fixed is not None:
+            order = sorted(range(space.count), key=lambda node: (fixed[node], node))
+            stage_of = [fixed[node] for node in order]
+            ends = [a != b for a, b in pairwise([*stage_of, space.stages])]
+            return [Intervals(table=self.table, order=order, ends=ends, stage_of=stage_of)]
+        graph = nx.DiGraph(space.edges)
+        graph.add_nodes_from(range(space.count))
+        unit_of = {node: place for place, unit in enumerate(space.units) for node in unit}
         return [
-            None if limit is None else limit * (counted / held if held else 1.0)
-            for limit, counted, held in zip(limits, self.solver_bytes, self.held_bytes, strict=True)
+            Intervals(
+                table=self.table, order=order, ends=[*(unit_of[a] != unit_of[b] for a, b in pairwise(order)), True]
+            )
+            for order in node_orders(graph, space.units)
         ]
 
+    @property
+    def are_exact(self) -> bool:
+        """Whether a device holds the same in every cut that gives it the same nodes: one stage of a chain, with a known depth."""
+        alone = self.space.stages <= len(self.space.kinds) and self.space.fixed is None
+        return alone and len(self.orders) == 1 and self.table.inputs.schedule != "auto"
 
-@frozen(kw_only=True)
-class Proposals:
-    """The solver on some devices."""
+    def busiest(self, hosts: Hosts) -> float:
+        """Return the seconds of the busiest device or link in the best cut of the first order, on these devices."""
+        costs = self._seconds(self.orders[0], 0, hosts)
+        found = best_bounds(len(hosts), [costs], costs)
+        return inf if found is None else found[0][0]
 
-    inputs: PlannerInputs
-    solve: Callable[[Objective, Limits], CutCosts | None]
-    placed: Callable[[CutCosts], Placement]
-    objective: Objective
+    def best(
+        self, hosts: Hosts, objective: Objective, parts: Sequence[float] = (), limits: Sequence[float | None] = ()
+    ) -> Cut | None:
+        """Return the best cut on devices in this order, None if the table has none.
 
-    def unlimited(self) -> Iterator[Candidate]:
-        """Yield the solver's best without limits: for time, and for memory where that is the objective or the first does not fit."""
-        for goal in ("balanced", "memory"):
-            solution = self.solve(goal, [None] * len(self.inputs.devices))
-            assert solution is not None, "there are no limits"
-            candidate = self._candidate(solution)
-            yield candidate
-            if goal == self.objective == "balanced" and candidate.fits:
-                return
+        Args:
+            objective: "balanced" makes the busiest device least busy, "memory" the fullest one least full.
+            parts: what the bytes of every device are divided by, for "memory".
+            limits: of the bytes of every device.
+        """
+        found: list[tuple[list[float], Cut]] = []
+        ways: Sequence[Sequence[int]] = self._shares(len(hosts)) if parts or limits else [()]
+        for place, intervals in enumerate(self.orders):
+            for shares in ways:
+                seconds = self._seconds(intervals, place, hosts)
+                held: Costs = partial(self._held, place, hosts, shares, parts)
+                within: Costs = (
+                    partial(self._within, seconds, held, [limits[host] for host in hosts]) if limits else seconds
+                )
+                largest = [within] if objective == "balanced" else [held, within]
+                made = best_bounds(len(hosts), largest, self._messages(intervals, place, hosts))
+                if made is not None:
+                    found.append((made[0], self._staged(place, made[1], hosts, shares)))
+        return min(found, key=lambda one: one[0])[1] if found else None
 
-    def corrected(
-        self, goal: Objective, latest: Candidate, limits: Callable[[], Limits] | None = None
-    ) -> Iterator[Candidate]:
-        """Yield the solver's best under limits that are corrected by the candidate before, `latest` at first, until it finds none or the same."""
-        for _ in range(_CORRECTIONS):
-            solution = self.solve(goal, latest.corrected(self.inputs.limits if limits is None else limits()))
-            found = latest if solution is None else self._candidate(solution)
-            if found.placement.stages == latest.placement.stages:
-                return
-            yield (latest := found)
+    def learn(self, cut: Cut, held: Sequence[int]) -> None:
+        """Take what the memory model has found of the devices of a cut."""
+        hosts = tuple(dict.fromkeys(cut.hosts))
+        place_of = {host: at for at, host in enumerate(hosts)}
+        for place, intervals in enumerate(self.orders):
+            at = [place_of[cut.hosts[cut.stages[node]]] for node in intervals.order]
+            if at == sorted(at):
+                ends = [bisect_left(at, device) for device in range(len(hosts) + 1)]
+                for host, (a, b) in zip(hosts, pairwise(ends), strict=True):
+                    own = cut.hosts.index(host), cut.hosts.count(host)
+                    self._known.setdefault((place, *own), {})[a, b] = held[host]
 
-    def _candidate(self, solution: CutCosts) -> Candidate:
-        placement = self.placed(solution)
-        unlimited = self.objective == "balanced" and all(limit is None for limit in self.inputs.limits)
-        return Candidate(
-            inputs=self.inputs,
-            placement=placement,
-            solver_bytes=solution.device_bytes,
-            held_bytes=[0] * len(self.inputs.devices) if unlimited else held_bytes(self.inputs, placement),
+    def _shares(self, devices: int) -> Sequence[Sequence[int]]:
+        """Return numbers of stages for each device, the most even ones first; given stages have their own."""
+        if self.space.fixed is not None or devices == self.space.stages:
+            return [(1,) * devices]
+        spare, even = self.space.stages - devices, self.space.stages / devices
+        changes = islice(combinations(range(spare + devices - 1), devices - 1), _SHARES**2)
+        every = [tuple(b - a for a, b in pairwise([-1, *one, spare + devices - 1])) for one in changes]
+        return sorted(every, key=lambda shares: sum((share - even) ** 2 for share in shares))[:_SHARES]
+
+    def _held(self, place: int, hosts: Hosts, shares: Sequence[int], parts: Sequence[float], at: int) -> Array:
+        """Return what the device at a place holds with all intervals, as far as it is known, as a part of its limit."""
+        first, share = sum(shares[:at]), shares[at]
+        key = ("bytes", place, first, share)
+        if key not in self._arrays:
+            distances = [self.space.stages - 1 - stage for stage in range(first, first + share)]
+            self._arrays[key] = _HOPE * self.orders[place].bytes(distances)
+        found = self._arrays[key]
+        if known := self._known.get((place, first, share)):
+            found = found.copy()
+            for interval, size in known.items():
+                found[interval] = size
+        part = parts[hosts[at]] if parts else 1.0
+        return found / part if part < inf else np.where(np.isfinite(found), 0.0, inf)
+
+    def _within(self, seconds: Costs, held: Costs, limits: Sequence[float | None], at: int) -> Array:
+        limit = limits[at]
+        return seconds(at) if limit is None else np.where(held(at) <= limit, seconds(at), inf)
+
+    def _seconds(self, intervals: Intervals, place: int, hosts: Hosts) -> Costs:
+        """Return the seconds of all intervals on each of some devices, its work or its messages if these take longer."""
+        alone = len(hosts) == self.space.stages
+        devices = self.table.inputs.devices
+
+        def costs(at: int) -> Array:
+            device, last = hosts[at], alone and at == len(hosts) - 1
+            before = devices[hosts[at - 1]].link_to(devices[device]).bytes_per_second if at else inf
+            after = devices[device].link_to(devices[hosts[at + 1]]).bytes_per_second if at + 1 < len(hosts) else inf
+            key = (place, id(self.table.seconds[device]), last, before, after)
+            if key not in self._arrays:
+                entering, leaving = intervals.messages
+                ways = [*(one / before for one in entering), *(one / after for one in leaving)]
+                self._arrays[key] = np.maximum.reduce([intervals.work(device, last=last), *ways])
+            return self._arrays[key]
+
+        return costs
+
+    def _messages(self, intervals: Intervals, place: int, hosts: Hosts) -> Costs:
+        """Return the bytes that leave all intervals on each of some devices, more of them over slow links; then how uneven work is."""
+        devices = [self.table.inputs.devices[host] for host in hosts]
+        rates = [a.link_to(b).bytes_per_second for a, b in pairwise(devices)]
+        finite = [rate for rate in rates if rate < inf]
+        seconds = self._seconds(intervals, place, hosts)
+
+        def costs(at: int) -> Array:
+            own = seconds(at)
+            weight = max(finite) / rates[at] if at < len(rates) and rates[at] < inf else 1.0
+            key = ("messages", place, id(own), weight, len(hosts))
+            if key not in self._arrays:
+                (ahead, back) = intervals.messages[1]
+                longest = float(own.max(where=np.isfinite(own), initial=0.0)) or 1.0
+                even = (np.where(np.isfinite(own), own, 0.0) / longest) ** 2 / (2 * len(hosts))
+                self._arrays[key] = np.where(np.isfinite(own), weight * (ahead + back) + even, inf)
+            return self._arrays[key]
+
+        return costs
+
+    def _staged(self, place: int, bounds: Sequence[int], hosts: Hosts, shares: Sequence[int]) -> Cut:
+        """Cut the devices' intervals into stages: so that the slowest stage is fastest, or where `shares` are given, to hold least."""
+        intervals, count = self.orders[place], self.space.stages
+        if self.space.fixed is not None:
+            assert intervals.stage_of is not None
+            device = [at for at, (a, b) in enumerate(pairwise(bounds)) for _ in {*intervals.stage_of[a:b]}]
+            return Cut(tuple(self.space.fixed), tuple(hosts[at] for at in device))
+        work = [intervals.work(host, last=False) for host in hosts]
+        spans = list(pairwise(bounds))
+        own_shares = shares or _even(
+            [sum(intervals.ends[a:b]) for a, b in spans],
+            [float(own[span]) for own, span in zip(work, spans, strict=True)],
+            count,
         )
+        stages, owners, first = [0] * self.space.count, list[int](), 0
+        for own, host, (a, b), share in zip(work, hosts, spans, own_shares, strict=True):
+            inside = slice(a, b + 1), slice(a, b + 1)
+
+            def seconds(_: int, costs: Array = own[inside]) -> Array:
+                return costs
+
+            def kept(at: int, first: int = first, inside: tuple[slice, slice] = inside) -> Array:
+                return intervals.kept(count - 1 - first - at)[inside]
+
+            made = best_bounds(share, [] if shares else [seconds], kept)
+            assert made is not None, "the interval has enough nodes"
+            for stage, (begin, end) in enumerate(pairwise(made[1]), start=first):
+                for node in intervals.order[a + begin : a + end]:
+                    stages[node] = stage
+            owners += [host] * share
+            first += share
+        return Cut(tuple(stages), tuple(owners))
 
 
-def held_bytes(inputs: PlannerInputs, placement: Placement, most: Sequence[float] = ()) -> list[int]:
-    """Return the most bytes that every device would hold, by the memory model.
-
-    Args:
-        most: bytes of every device; where one would hold more, the result says no more than that.
-    """
-    names = [device.name for device in inputs.devices]
-    enough = dict(zip(names, most or [inf] * len(names), strict=True))
-    held = inputs.device_memory(inputs.placed(placement), enough)
-    return [held[device.name].total if device.name in held else 0 for device in inputs.devices]
-
-
-def fits(inputs: PlannerInputs, placement: Placement) -> bool:
-    """Whether the devices' memory suffices for a placement."""
-    limits = inputs.limits
-    most = [inf if limit is None else limit for limit in limits]
-    return all(limit is None for limit in limits) or keeps(held_bytes(inputs, placement, most), limits)
-
-
-def keeps(held: Sequence[int], limits: Sequence[int | None]) -> bool:
-    return all(limit is None or used <= limit for used, limit in zip(held, limits, strict=True))
-
-
-def shares(held: Sequence[int], limits: Sequence[int | None]) -> list[float]:
-    return [0.0 if limit is None else used / limit for used, limit in zip(held, limits, strict=True)]
+def _even(most: Sequence[int], seconds: Sequence[float], stages: int) -> list[int]:
+    """Return each device's number of stages, so that stages take about as long as one another."""
+    found = [1] * len(most)
+    for _ in range(stages - len(most)):
+        divisible = [device for device, share in enumerate(found) if share < most[device]]
+        found[max(divisible, key=lambda device: seconds[device] / found[device])] += 1
+    return found

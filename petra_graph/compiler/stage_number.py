@@ -1,22 +1,20 @@
-"""The number of stages, where the specification leaves it open: the fewest that are about as fast as the best number.
+"""The number of stages, if the specification leaves it open: the fewest that are about as fast as the best number.
 
 Each stage more is a message more and a micro-batch more of delay, so a device that makes training hardly faster is left idle.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from functools import cached_property
 from math import inf
 
 from attrs import define, evolve, field
 
-from petra_graph.compiler.device_selection import least_tick
 from petra_graph.compiler.memory_and_time import Prediction
-from petra_graph.compiler.node_seconds import node_table
-from petra_graph.compiler.partitioner.problem import Objective
+from petra_graph.compiler.node_table import node_table
 from petra_graph.compiler.placement_search import cut_and_place
 from petra_graph.compiler.planner_inputs import PlannerInputs
+from petra_graph.compiler.proposals import Objective
 from petra_graph.compiler.simulator.steady_state import tick
 from petra_graph.errors import NoFeasiblePlan
 from petra_graph.program.placement import Placement
@@ -36,23 +34,19 @@ def cut_into_fewest(inputs: PlannerInputs, objective: Objective) -> Placement:
     if isinstance(inputs.schedule, tuple):
         return cut_and_place(inputs, len(inputs.schedule), objective)
     numbers = _Numbers(inputs=evolve(inputs, overlap=False), objective=objective)  # A run does not overlap.
-    bounds = numbers.bounds
+    bounds, ticks = numbers.bounds, numbers.ticks
     for stages in sorted(bounds, key=lambda stages: (bounds[stages], stages)):
-        if bounds[stages] < numbers.seconds(numbers.best):
+        if bounds[stages] < min(ticks.values(), default=inf):
             numbers.search(stages)
-    best = numbers.best
-    if best not in numbers.found:
+    best = min(sorted(ticks, reverse=True), key=ticks.__getitem__)
+    if best in numbers.refused:
         raise numbers.refused[best]
-    enough = ABOUT_AS_FAST * numbers.seconds(best)
-    for stages in range(1, best):
-        if bounds[stages] <= enough:
-            numbers.search(stages)
-    stages = next(stages for stages in bounds if numbers.seconds(stages) <= enough)
-    others = sorted({stages - 1, stages + 1, best} & set(bounds) - {stages})
-    chosen = f"{plural(stages, 'stage')} for {seconds(numbers.seconds(stages))} a micro-batch"
-    text = "; ".join([f'partition.stages = "auto": {chosen}', *map(numbers.said, others)])
-    _, placement = numbers.found[stages]
-    return evolve(placement, notes=(*placement.notes, text))
+    enough = ABOUT_AS_FAST * ticks[best]
+    fewest = next(stages for stages in bounds if bounds[stages] <= enough and numbers.search(stages) <= enough)
+    others = sorted({fewest - 1, fewest + 1, best} & set(bounds) - {fewest})
+    chosen = f'partition.stages = "auto": {plural(fewest, "stage")} for {seconds(ticks[fewest])} a micro-batch'
+    placement = numbers.found[fewest]
+    return evolve(placement, notes=(*placement.notes, "; ".join([chosen, *map(numbers.would_take, others)])))
 
 
 @define(kw_only=True, slots=False)
@@ -61,39 +55,36 @@ class _Numbers:
 
     inputs: PlannerInputs
     objective: Objective
-    found: dict[int, tuple[float, Placement]] = field(init=False, factory=dict)
-    """Ticks and placements."""
+    ticks: dict[int, float] = field(init=False, factory=dict)
+    """Infinite if nothing fits."""
+    found: dict[int, Placement] = field(init=False, factory=dict)
     refused: dict[int, NoFeasiblePlan] = field(init=False, factory=dict)
 
     @cached_property
-    def bounds(self) -> Mapping[int, float]:
-        """Seconds that no tick is below, of every number."""
-        table, most = node_table(self.inputs), min(len(self.inputs.devices), self.inputs.most_stages)
-        return {stages: least_tick(self.inputs, table, stages) for stages in range(1, most + 1)}
+    def bounds(self) -> dict[int, float]:
+        """Seconds that no tick is below, of every number: those of the longest node, and an even share of all work."""
+        devices = node_table(self.inputs).seconds
+        nodes = [min(own) for own in zip(*(one for each in devices for one in (each.inner, each.last)), strict=True)]
+        most = min(len(self.inputs.devices), self.inputs.most_stages)
+        return {stages: max(*nodes, sum(nodes) / stages) for stages in range(1, most + 1)}
 
-    @property
-    def best(self) -> int:
-        return min(sorted(self.bounds, reverse=True), key=self.seconds)
+    def search(self, stages: int) -> float:
+        """Place a number of stages, once, and return its tick."""
+        if stages not in self.ticks:
+            self.ticks[stages] = inf
+            try:
+                self.found[stages] = cut_and_place(self.inputs, stages, self.objective)
+            except NoFeasiblePlan as error:
+                self.refused[stages] = error
+            else:
+                pipeline = Prediction(inputs=self.inputs, placement=self.found[stages]).pipeline
+                self.ticks[stages] = tick(pipeline).seconds
+        return self.ticks[stages]
 
-    def search(self, stages: int) -> None:
-        if stages in self.found or stages in self.refused:
-            return
-        try:
-            placement = cut_and_place(self.inputs, stages, self.objective)
-        except NoFeasiblePlan as error:
-            self.refused[stages] = error
-        else:
-            pipeline = Prediction(inputs=self.inputs, placement=placement).pipeline
-            self.found[stages] = tick(pipeline).seconds, placement
-
-    def seconds(self, stages: int) -> float:
-        """Return the tick, infinite where none was found."""
-        return self.found[stages][0] if stages in self.found else inf
-
-    def said(self, stages: int) -> str:
-        """Return what is known of a number, for people."""
+    def would_take(self, stages: int) -> str:
+        """Say what is known of a number."""
         if stages in self.refused:
             return f"{stages} would not fit"
         if stages in self.found:
-            return f"{stages} would take {seconds(self.seconds(stages))}"
+            return f"{stages} would take {seconds(self.ticks[stages])}"
         return f"{stages} would take at least {seconds(self.bounds[stages])}"

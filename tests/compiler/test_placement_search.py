@@ -1,4 +1,4 @@
-"""Cuts and places of whole networks: the solver's answer, which the memory model has accepted."""
+"""Cuts and places of whole networks: what the search finds, and the memory model has accepted."""
 
 from __future__ import annotations
 
@@ -193,7 +193,6 @@ def test_more_unlike_devices_than_can_be_tried_in_all_orders_have_the_best_one()
     used = on(setting(7, nodes=nodes, table=costs(nodes, (8,)), weights={"stem": 20.0}), **speeds)
     made = cut_and_place(used, 7, "balanced")
     assert made.stages[0].device == "d6"
-    assert made.guarantee.startswith("optimal")
 
 
 def test_machines_end_where_messages_are_small():

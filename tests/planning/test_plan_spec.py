@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import tomllib
+from unittest.mock import ANY
 
 import pytest
 from attrs import evolve
@@ -179,10 +180,10 @@ def placed(planner, **partition):
 
 
 def test_the_exchange_of_replicas_moves_the_cut(revnet):
-    """Eight replicas on slow links exchange most gradients behind the cut; it was called optimal at 17.1 ms."""
+    """Eight replicas on slow links exchange most gradients behind the cut."""
     found = placed(revnet, devices=2, device_type="h100", replicas=8, link_bandwidth=3e8)
     assert found == (
-        ["layer4.0"], ["cuda:0", "cuda:1"], pytest.approx(276.0, abs=0.1), "the cut: optimal: no cut has a smaller tick",
+        ["layer4.0"], ["cuda:0", "cuda:1"], pytest.approx(276.0, abs=0.1), ANY,
     )  # fmt: skip
 
 
@@ -190,7 +191,7 @@ def test_spare_devices_are_the_slow_ones(revnet):
     """The first two of three devices were taken, whatever they are: 8.5 ms."""
     _, devices, milliseconds, said = placed(revnet, devices=3, device_type=("t4", "h100", "h100"))
     assert (devices, milliseconds) == (["cuda:1", "cuda:2"], pytest.approx(77.75, abs=0.01))
-    assert said == "the cut: optimal: no cut has a smaller tick"
+    assert said.startswith("the cut: the smallest tick found, with ")
 
 
 def test_spare_devices_of_listed_stages_are_the_slow_ones(spec):
@@ -359,14 +360,10 @@ def test_unlike_devices_are_taken_in_the_best_order(revnet):
     *_, best, said = placed(revnet, **unlike)
     *_, listed, kept = placed(revnet, **unlike, order="listed")
     assert best < 0.98 * listed
-    assert said == "the cut: optimal: no cut has a smaller tick"
+    assert said.startswith("the cut: the smallest tick found, with ")
     assert kept.endswith(", devices in their listed order")
 
 
-def test_the_least_memory_is_that_of_all_cuts(revnet):
-    """Five stages on two devices held 582.8 MiB: the cuts that the partitioner's sums proposed were compared, not all."""
+def test_a_plan_for_least_memory_says_how_many_cuts_were_tried(revnet):
     *_, said = placed(revnet, stages=5, devices=2, device_type="a100-40gb", strategy="memory")
-    assert (
-        said
-        == "the cut: least memory: no cut holds less on its fullest device, every device hosting neighbouring stages"
-    )
+    assert said.startswith("the cut: the least memory found on the fullest device, with ")

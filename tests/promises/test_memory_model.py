@@ -14,8 +14,8 @@ import torch
 from torch import nn
 
 from petra_graph.blocks import Buffered, Head
-from petra_graph.compiler.memory.delayed_weights_memory import DelayedWeightsMemory
 from petra_graph.compiler.memory.segment_memory import SegmentMemory
+from petra_graph.compiler.memory.stage_memory import DelayedWeightsMemory
 from petra_graph.kinds.block import BLOCK
 from petra_graph.program.method import METHODS
 from petra_graph.program.schedule import Policy

@@ -15,7 +15,6 @@ def test_the_planner_is_the_best_and_what_it_says_is_true():
     assert found["said what is not true"] == 0
     assert found["refused though a placement fits"] == 0
     assert found["best"] >= 9
-    assert found["said to be optimal"] >= 5
 
 
 @pytest.mark.thorough
@@ -24,7 +23,7 @@ def test_no_memory_limits_are_refused_that_a_placement_keeps():
     found = refusals_summary(rows)
     assert found["refused"] > 5
     assert not any(row["wrong"] for row in rows)
-    assert found["false refusals"] == found["refusals that a larger limit brings"] == found["optimal untrue"] == 0
+    assert found["false refusals"] == found["refusals that a larger limit brings"] == 0
 
 
 @pytest.mark.parametrize("seed", [16, 40])
@@ -46,13 +45,10 @@ def test_a_planner_that_refuses_everything_is_found_out(monkeypatch):
 @pytest.mark.parametrize(
     ("says", "found", "expected"),
     [
-        ("optimal: no cut has a smaller tick", 1.0, True),
-        ("optimal: no cut has a smaller tick", 1.1, False),
-        ("the smallest tick found, with 2 cuts timed, within 10.0% of a lower bound of all", 1.1, True),
-        ("the smallest tick found, with 2 cuts timed, within 9.0% of a lower bound of all", 1.1, False),
-        ("the smallest tick found, with 3 cuts timed, within 10.0% of a lower bound of all", 1.1, False),
+        ("the smallest tick found, with 2 cuts timed", 1.1, True),
+        ("the smallest tick found, with 3 cuts timed", 1.1, False),
         ("", 1.0, False),
     ],
 )
 def test_words_are_held_against_all_placements(says, found, expected):
-    assert is_true(says, found, 1.0, [1.0, 1.1, 1.2]) is expected
+    assert is_true(says, found, [1.0, 1.1, 1.2]) is expected

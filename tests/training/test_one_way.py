@@ -27,8 +27,8 @@ WITH_PRECISION = f'{SPEC}\n[precision]\ncompute = "float32"\n'
 LISTED = "partition.stages=[['stem', 'rev.0'], ['rev.1', 'head']]"
 CUT = "partition.stages=2"
 TWO = ("partition.devices=2", "partition.device_type=cpu")
-IN_THE_SOLVER = ("petra_graph.compiler.node_seconds", "petra_graph.planning.advice.delay_warnings")
-"""These cut stages of their own: one a node for the solver, and one a device to compare the plan with."""
+IN_THE_SOLVER = ("petra_graph.compiler.node_table", "petra_graph.planning.advice.delay_warnings")
+"""These cut stages of their own: one a node for the table, and one a device to compare the plan with."""
 
 
 @pytest.fixture
@@ -70,7 +70,7 @@ def test_each_step_once(write, calls, use, overrides):
 
 
 @pytest.mark.parametrize("use", [_plan, _run])
-def test_one_partition_for_each_of_the_solvers_candidates(write, calls, use):
+def test_one_partition_for_each_cut_that_is_tried(write, calls, use):
     use(write("small.toml", WITH_PRECISION), (CUT, *TWO, "partition.strategy=memory"))
     assert (
         calls.pop("partition") == calls.pop("check_depths") <= 2 * 3

@@ -6,17 +6,16 @@ Names and order are those of the executor, so that the two can be read side by s
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from math import ceil
 
 from attrs import frozen
 
-from petra_graph.compiler.memory.delayed_weights_memory import DelayedWeightsMemory
 from petra_graph.compiler.memory.live_tensors import LiveTensors, Streams
 from petra_graph.compiler.memory.segment_memory import EncodedShare, SegmentMemory
 from petra_graph.graph.node_graph import INPUT
 from petra_graph.program.channels import Edge
-from petra_graph.program.node_costs import CostTable, NodeCost, Operation
+from petra_graph.program.node_costs import CostTable, NodeCost, Operation, Work
 from petra_graph.program.stage_program import StageProgram
 from petra_graph.program.weight_versions import WeightVersions
 
@@ -46,6 +45,38 @@ class Message:
     @property
     def streams(self) -> Streams:
         return [*self.gradients, *(self.activation or ())]
+
+
+class DelayedWeightsMemory:
+    """The parameters that a late forward or backward has in place of a stage's own: `executor.delayed_weights`, without tensors."""
+
+    def __init__(self, works: Sequence[Work], live: LiveTensors) -> None:
+        """Begin without an answer.
+
+        Args:
+            works: the cost of one, of each node; none, where the optimizer is not asked.
+            live: the tensors of the stage's device.
+        """
+        self._live = live
+        self._bytes = sum(work.kept_bytes for work in works)
+        self._working = max((work.working_bytes - work.kept_bytes for work in works), default=0)
+        """Bytes beside an answer while it is made."""
+        self._held: Streams = []
+        self._delay = 0
+        """Of the answer that is held, in updates; 0: none is."""
+
+    def hold(self, delay: int) -> None:
+        """Hold the answer for a delay in updates, in place of that for another one."""
+        if delay != self._delay:
+            self.drop()
+        if delay and not self._delay and self._bytes:
+            self._held, self._delay = self._live.allocate([self._bytes], "parameter_buffer"), delay
+            self._live.update_peak(self._working)
+
+    def drop(self) -> None:
+        """Free the answer."""
+        self._live.drop(self._held, "parameter_buffer")
+        self._held, self._delay = [], 0
 
 
 class StageMemory:

@@ -21,9 +21,9 @@ from functools import partial
 
 from attrs import evolve
 
+from petra_graph.compiler.measures import fits
 from petra_graph.compiler.placement_search import cut_and_place, place_stages, resolved_placement, within_memory
 from petra_graph.compiler.planner_inputs import PlannerInputs
-from petra_graph.compiler.proposals import fits
 from petra_graph.compiler.spec_checks import check_kept, check_processes
 from petra_graph.compiler.stage_number import cut_into_fewest
 from petra_graph.errors import NoFeasiblePlan

@@ -1,0 +1,217 @@
+"""The network as a table, node by node: what a search for stages adds up.
+
+    seconds      of a micro-batch on each kind of device: those of a node's operations, with its share of an update
+    messages     the bytes that cross each edge, if a cut goes through it
+    bytes        those that do not depend on a node's stage, and those that grow with the micro-batches in flight there
+
+The two models, which go through the operations of whole stages, have the last word (`compiler.placement_search`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping, Sequence
+from math import inf
+from typing import NamedTuple
+
+from attrs import evolve, frozen
+
+from petra_graph.compiler.durations import backward_operations, forward_operations
+from petra_graph.compiler.listed_stages import partition, per_block
+from petra_graph.compiler.planner_inputs import PlannerInputs
+from petra_graph.compiler.simulator.pipeline import StageSeconds
+from petra_graph.graph.node_graph import INPUT
+from petra_graph.program.channels import Edge
+from petra_graph.program.device_types import Device
+from petra_graph.program.method import is_synchronous
+from petra_graph.program.node_costs import NodeCost
+from petra_graph.program.schedule import depths
+from petra_graph.program.stage_program import Segment, StageProgram
+
+
+class NodeSeconds(NamedTuple):
+    """Seconds of a micro-batch on one device; tuples are in the order of the graph's nodes."""
+
+    inner: tuple[float, ...]
+    """Of nodes before the last stage."""
+    last: tuple[float, ...]
+    """Of nodes in the last stage, whose parameters are never stale, and which may keep graphs."""
+    passes: tuple[float, ...]
+    """Of nodes' forwards and backwards alone, in whichever stage they take less."""
+    stage: float
+    """Of a stage without nodes: the latency of the all-reduce between replicas, as a share of a micro-batch."""
+
+
+class Message(NamedTuple):
+    """What crosses an edge between two stages."""
+
+    producer: int
+    """The position of the node in the graph's order."""
+    consumer: int
+    forward: int
+    """Bytes."""
+    backward: int
+    """Bytes."""
+
+
+class NodeBytes(NamedTuple):
+    """What a node holds on its device."""
+
+    resident: int
+    """Parameters, gradients and optimizer state."""
+    buffer: int
+    """For each micro-batch in flight."""
+    version: int
+    """One more version of the parameters."""
+    working: int
+    """The largest operation's own."""
+    joins: int | None
+    """The position of the node right behind which it stores nothing, since one stored input serves both."""
+
+
+@frozen(kw_only=True, eq=False)
+class NodeTable:
+    """A network node by node, on its devices."""
+
+    inputs: PlannerInputs
+    seconds: Sequence[NodeSeconds]
+    """On every device."""
+    messages: Sequence[Message]
+    nodes: Sequence[NodeBytes]
+    most_versions: float
+    """1 where the versions are for a delay, of which a stage holds one at a time."""
+
+    def in_flight(self, distance: int) -> tuple[int, int]:
+        """Return the micro-batches in flight in a stage, about, and the further versions of its parameters."""
+        inputs, k = self.inputs, self.inputs.accumulation
+        if isinstance(inputs.schedule, tuple):
+            depth = inputs.schedule[max(-1 - distance, -len(inputs.schedule))]
+        else:
+            (depth,) = depths("1f1b" if inputs.schedule == "auto" else inputs.schedule, [distance], k)
+        if inputs.method.flush == "window":
+            return min(depth, k), 0
+        return depth, int(min(-(-(depth - 1) // k), self.most_versions))
+
+
+def device_kind(inputs: PlannerInputs, device: Device) -> Hashable:
+    """Return what devices of one kind have in common: any can take the place of any other."""
+    return inputs.clocks[device.name], device.link, device.network, device.machine, device.memory_bytes
+
+
+def node_table(inputs: PlannerInputs) -> NodeTable:
+    stages = partition(inputs.graph, per_block(inputs.graph), ["alone"])
+    open_depths = inputs.schedule == "auto" or isinstance(inputs.schedule, tuple)
+    programs, undelayed = (
+        inputs.programs(stages, schedule) for schedule in ("1f1b" if open_depths else inputs.schedule, "sequential")
+    )
+    position = {name: place for place, name in enumerate(inputs.graph.order)}
+    # Undelayed nodes keep all graphs that they are to keep, so their messages are the smallest.
+    sizes = inputs.channel_bytes(undelayed)
+    stored = any(segment.backward == "stored" for program in programs for segment in program.segments)
+    corrects = not stored and any(node.for_delay.kept_bytes for node in inputs.costs.nodes.values())
+    return NodeTable(
+        inputs=inputs,
+        seconds=_seconds(inputs, programs, undelayed, open_depths=open_depths),
+        messages=[
+            Message(position[a], position[b], sizes[Edge(a, b)].forward, sizes[Edge(a, b)].backward)
+            for a, b in inputs.graph.digraph.edges
+        ],
+        nodes=_nodes(inputs, [program.segments[0] for program in programs], position),
+        most_versions=1 if corrects else inf,
+    )
+
+
+def _seconds(
+    inputs: PlannerInputs, alone: Sequence[StageProgram], undelayed: Sequence[StageProgram], *, open_depths: bool
+) -> list[NodeSeconds]:
+    """Return the seconds of every node on every device, from its program `alone` in a stage, and from that at a depth of 1.
+
+    They follow from the time model's own seconds of a stage, which are a sum over its nodes and a part that every stage has. A stage
+    reads the samples once, however many of its nodes do.
+    """
+    reader = next(
+        place for place, program in enumerate(alone) if any(edge.producer == INPUT for edge in program.receives)
+    )
+    samples = [
+        tuple(edge for edge in program.receives if edge.producer == INPUT) if place == reader else ()
+        for place, program in enumerate(alone)
+    ]
+    inner, current = (
+        [evolve(program, receives=own) for program, own in zip(some, samples, strict=True)]
+        for some in (alone, undelayed)
+    )
+    last = [_with_graphs(program) for program in current] if inputs.last_stage_keeps_graph else current
+    found: dict[Hashable, NodeSeconds] = {}
+    for device in inputs.devices:
+        if (kind := device_kind(inputs, device)) in found:
+            continue
+
+        def seconds(program: StageProgram, name: str = device.name) -> StageSeconds:
+            return inputs.seconds(evolve(program, device=name))
+
+        k = inputs.accumulation
+        stage = seconds(evolve(inner[0], segments=(), receives=())).update / k
+        each = [[seconds(program) for program in some] for some in (inner, current, last)]
+        delayed, at_once, ends = (
+            [one.forward + one.backward + one.update / k - stage for one in some] for some in each
+        )
+        found[kind] = NodeSeconds(
+            # Where depths are still to be found, a stage may turn out not to be delayed.
+            inner=tuple(map(min, delayed, at_once) if open_depths else delayed),
+            last=tuple(ends),
+            passes=tuple(min(one.forward + one.backward for one in some) for some in zip(*each, strict=True)),
+            stage=stage,
+        )
+    return [found[device_kind(inputs, device)] for device in inputs.devices]
+
+
+def _with_graphs(program: StageProgram) -> StageProgram:
+    segments = (
+        segment if segment.kind == "head" else evolve(segment, keeps="graph", backward="current")
+        for segment in program.segments
+    )
+    return evolve(program, segments=tuple(segments))
+
+
+def _nodes(inputs: PlannerInputs, segments: Sequence[Segment], position: Mapping[str, int]) -> list[NodeBytes]:
+    stores_input = {one.nodes[0] for one in segments if one.kind == "buffered" and one.keeps == "input"}
+    delayed = not is_synchronous(inputs.schedule, inputs.method.flush)
+    found = []
+    for segment in segments:
+        name = segment.nodes[0]
+        node, read = inputs.costs.nodes[name], inputs.graph.nodes[name].inputs
+        one_reader = len(read) == 1 and read[0] != INPUT and inputs.graph.consumers(read[0]) == (name,)
+        operations = (*forward_operations(segment), *backward_operations(segment, delayed=delayed))
+        found.append(
+            NodeBytes(
+                resident=node.parameter_bytes + node.statistics_bytes + node.gradient_bytes + node.optimizer_bytes,
+                buffer=buffer_bytes(segment, node, inputs),
+                version=version_bytes(segment, node),
+                working=max(
+                    node.work["update"].working_bytes,
+                    *(node.work[operation].working_bytes + sum(node.input_bytes) for operation in operations),
+                ),
+                joins=position[read[0]] if one_reader and {read[0], name} <= stores_input else None,
+            )
+        )
+    return found
+
+
+def version_bytes(segment: Segment, node: NodeCost) -> int:
+    """Return the bytes of one more version of the node's parameters: an older one, or one for a delay."""
+    if segment.kind == "head":
+        return 0
+    if segment.backward == "stored":
+        return node.parameter_bytes
+    return node.for_delay.kept_bytes
+
+
+def buffer_bytes(segment: Segment, node: NodeCost, inputs: PlannerInputs) -> int:
+    """Return the bytes that the segment's node stores for each micro-batch in flight."""
+    if segment.kind == "head" or segment.keeps == "nothing":
+        return 0
+    samples = any(entry.edge.producer == INPUT for entry in segment.inputs)
+    share = inputs.transport.sample_buffer if samples else inputs.transport.buffer
+    if segment.keeps == "input":
+        size = inputs.costs.sample_bytes if samples else sum(node.input_bytes)
+        return int(size * share)
+    return sum(node.input_bytes) + node.work["record"].kept_bytes
