@@ -9,6 +9,7 @@ from petra_graph.kinds.block import BLOCK
 from petra_graph_conformance.blocks.alike_blocks import check_construction, check_same_block
 from petra_graph_conformance.blocks.block_declaration import check_declaration
 from petra_graph_conformance.blocks.block_trial import Trial
+from petra_graph_conformance.blocks.finite_differences import check_derivative
 from petra_graph_conformance.blocks.inverse_and_gradients import (
     check_autocast,
     check_every_gradient,
@@ -18,6 +19,7 @@ from petra_graph_conformance.blocks.inverse_and_gradients import (
 )
 from petra_graph_conformance.blocks.learned_and_running_state import check_state_dict, check_statistics
 from petra_graph_conformance.blocks.likely_blocks import likely_blocks
+from petra_graph_conformance.blocks.parameters_and_precision import check_parameters, check_precision
 from petra_graph_conformance.blocks.repeatable_evaluation import (
     check_evaluation_mode,
     check_randomness,
@@ -36,7 +38,10 @@ BLOCK_CHECKS = KindChecks(
         Promise("inverse", check_inverse, before_run=True, applies=lambda trial: trial.is_reversible),
         Promise("one evaluation", check_one_evaluation, applies=lambda trial: trial.has_residuals),
         Promise("gradients", check_gradients, before_run=True),
+        Promise("derivative", check_derivative, doubt=True),
         Promise("every parameter", check_every_gradient),
+        Promise("parameters", check_parameters),
+        Promise("precision", check_precision, doubt=True),
         Promise("recomputation", check_recomputation, before_run=True),
         Promise("same block", check_same_block, before_run=True),
         Promise("statistics", check_statistics, before_run=True),
