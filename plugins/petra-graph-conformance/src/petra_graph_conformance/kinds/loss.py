@@ -6,6 +6,7 @@ from petra_graph.kinds.loss import (
     LOSS,
 )
 from petra_graph_conformance.declaration_promises import DECLARATION
+from petra_graph_conformance.kinds.loss_classes import check_ignored, check_right_class, check_sure_mistakes
 from petra_graph_conformance.kinds.loss_sums import (
     check_mean,
     check_metrics,
@@ -35,6 +36,9 @@ LOSS_CHECKS = KindChecks(
         Promise("untouched", check_untouched, before_run=True),
         Promise("bounded", check_bounded, before_run=True, doubt=True),
         Promise("logits", check_logits, before_run=True, kit=False, doubt=True),
+        Promise("right class", check_right_class, before_run=True),
+        Promise("sure mistakes", check_sure_mistakes, before_run=True, doubt=True),
+        Promise("ignored targets", check_ignored, before_run=True, doubt=True),
         Promise("weights", check_weights, before_run=True),
         Promise("mean over samples", check_mean, before_run=True),
         Promise("sample by sample", check_sample_by_sample, before_run=True, kit=False, doubt=True),
