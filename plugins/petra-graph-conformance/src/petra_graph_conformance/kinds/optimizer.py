@@ -6,6 +6,7 @@ from petra_graph.kinds.optimizer import (
     OPTIMIZER,
 )
 from petra_graph_conformance.declaration_promises import DECLARATION
+from petra_graph_conformance.kinds.optimizer_options import check_decay, check_later_steps, check_options
 from petra_graph_conformance.kinds.optimizer_state import (
     check_checkpoint,
     check_earlier_weights,
@@ -31,6 +32,9 @@ OPTIMIZER_CHECKS = KindChecks(
         Promise("every parameter", check_every_parameter, before_run=True),
         Promise("learning rate", check_learning_rate, before_run=True),
         Promise("descends", check_descends, before_run=True),
+        Promise("later steps", check_later_steps, before_run=True, doubt=True),
+        Promise("decay", check_decay, before_run=True, doubt=True),
+        Promise("options", check_options, before_run=True, doubt=True),
         Promise("repeatable", check_same_steps, before_run=True),
         Promise("state dictionary", check_optimizer_state_dict, before_run=True),
         Promise("checkpoint", check_checkpoint, before_run=True),
