@@ -8,7 +8,8 @@ import pkgutil
 import sys
 import sysconfig
 import traceback
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ from typing import Any
 from attrs import field, frozen
 
 from petra_graph.errors import PetraGraphError, PluginError, Problem
+from petra_graph.kinds.shared_settings import put_back, settings
 
 _PACKAGE = str(Path(__file__).parents[1])
 _MACHINERY = ("<frozen", pkgutil.__file__, importlib.__file__, str(Path(__file__).parent))
@@ -115,8 +117,25 @@ def resolve_location(location: str, failure: str) -> Any:
     Raises:
         PluginError: it cannot be imported; the message begins with `failure`.
     """
-    with author_code(failure):
+    with importing(failure):
         return pkgutil.resolve_name(location)
+
+
+@contextmanager
+def importing(failure: str) -> Iterator[None]:
+    """Import an author's code, as `author_code`.
+
+    Raises:
+        PluginError: it cannot be imported, or leaves a setting changed that all code shares.
+    """
+    before = settings()
+    try:
+        with author_code(failure):
+            yield
+    finally:
+        changed = put_back(before)
+    if changed:
+        raise PluginError(f"{failure}: after its import, {changed}", "set it within `with`, where it is needed")
 
 
 def find_location(location: str, failure: str) -> None:

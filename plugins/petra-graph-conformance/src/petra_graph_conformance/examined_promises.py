@@ -12,6 +12,7 @@ from collections.abc import Collection
 
 from petra_graph.errors import PluginError
 from petra_graph.kinds.author_code import raised_at
+from petra_graph.kinds.shared_settings import put_back, settings
 from petra_graph_conformance.all_checks import checks_of
 from petra_graph_conformance.broken_promise import BrokenPromise
 from petra_graph_conformance.plugin_trial import AnyTrial, StageTrial
@@ -43,6 +44,17 @@ def check_promise(trial: AnyTrial, promise: Promise) -> None:
 
 
 def _check(trial: AnyTrial, promise: Promise) -> None:
+    """Check a promise of one case; whichever it is, settings that all code shares stay as they are."""
+    name, before = promise.name, settings()
+    try:
+        _check_alone(trial, promise)
+    finally:
+        changed = put_back(before)
+    if changed:
+        raise BrokenPromise(name, f"after its calls, {changed}", "set it within `with`, where it is needed")
+
+
+def _check_alone(trial: AnyTrial, promise: Promise) -> None:
     name = promise.name
     try:
         promise.check(trial)

@@ -26,12 +26,14 @@ from petra_graph_conformance.blocks.repeatable_evaluation import (
     check_recomputation,
 )
 from petra_graph_conformance.blocks.shapes_and_streams import check_meta_device, check_shapes, check_streams_untouched
+from petra_graph_conformance.declaration_promises import PACKAGE
 from petra_graph_conformance.promise import KindChecks, Promise
 
 BLOCK_CHECKS = KindChecks(
     kind=BLOCK,
     promises=(
         Promise("declaration", check_declaration, foundation=True),
+        PACKAGE,
         Promise("construction", check_construction, before_run=True, foundation=True),
         Promise("shapes", check_shapes, before_run=True, foundation=True),
         Promise("streams untouched", check_streams_untouched, before_run=True),

@@ -19,11 +19,11 @@ from petra_graph.kinds.generators import moved_since, states
 from petra_graph.kinds.listener import EpochEnded, Started
 from petra_graph.kinds.plugin_kind import PluginKind
 from petra_graph_conformance.broken_promise import BrokenPromise
-from petra_graph_conformance.declaration_promises import DECLARATION
+from petra_graph_conformance.declaration_promises import DECLARATION, PACKAGE
 from petra_graph_conformance.plugin_trial import PluginTrial
 from petra_graph_conformance.promise import KindChecks, Promise
 
-_EPOCHS, _MICRO_BATCHES, _SAMPLES = 2, 4, 6
+_EPOCHS, _MICRO_BATCHES, _SAMPLES = 3, 4, 6
 
 
 @frozen(kw_only=True)
@@ -119,21 +119,30 @@ def check_calls(trial: CallbackTrial) -> None:
 
 
 def check_changes(trial: CallbackTrial) -> None:
-    """It changes no more of a run than its declaration says: `stops` needs "length", a write to parameters "weights"."""
+    """It changes no more of a run than its declaration says: `stops` needs "length", a write to parameters "weights".
+
+    Parameters are compared after each epoch, value by value, so that a write through `data` or numpy is noticed, and one that comes
+    after the first epoch.
+    """
     changes = trial.declaration.changes
     with trial.rehearsal() as run:
-        before = states()
+        generators = states()
         companion = run.begin()
         values = {name: parameter.detach().clone() for name, parameter in run.parameters.items()}
-        outputs, targets = run.epoch(1, companion, trains=False)
+        for epoch in range(1, _EPOCHS + 1):
+            outputs, targets = run.epoch(epoch, companion, trains=False)
+            written = [name for name, value in values.items() if not torch.equal(value, run.parameters[name])]
+            if written and changes != "weights":
+                found = f'it wrote to parameters in epoch {epoch}: its declaration says changes = "{changes}"'
+                raise BrokenPromise("changes", found, 'declare changes = "weights", or copy them first')
+            if not all(parameter.requires_grad for parameter in run.parameters.values()):
+                found = "it switched off `requires_grad` of parameters, so that they are trained no more"
+                raise BrokenPromise("changes", found, "leave it as it is; [finetune] freezes parameters")
+            expected = torch.arange(3.0 * _SAMPLES).reshape(_SAMPLES, 3)
+            if not torch.equal(outputs, expected) or targets.sum() != _SAMPLES:
+                raise BrokenPromise("changes", "it changed outputs or targets of the evaluation", "copy them first")
         run.end(companion)
-        written = [name for name, value in values.items() if not torch.equal(value, run.parameters[name])]
-        if written and changes != "weights":
-            found = f'it wrote to parameters: its declaration says changes = "{changes}"'
-            raise BrokenPromise("changes", found, 'declare changes = "weights", or copy them first')
-        if outputs.tolist() != torch.arange(3.0 * _SAMPLES).reshape(_SAMPLES, 3).tolist() or targets.sum() != _SAMPLES:
-            raise BrokenPromise("changes", "it changed outputs or targets of the evaluation", "copy them first")
-        moved = moved_since(before)
+        moved = moved_since(generators)
         if moved:
             found = f"it moved the global generator of {' and '.join(moved)}, so that training is another one"
             raise BrokenPromise("changes", found, "draw with a generator of its own")
@@ -184,6 +193,7 @@ CALLBACK_CHECKS = KindChecks(
     kind=CALLBACK,
     promises=(
         DECLARATION,
+        PACKAGE,
         Promise("calls", check_calls, foundation=True),
         Promise("changes", check_changes),
         Promise("state", check_callback_state),

@@ -18,7 +18,7 @@ from petra_graph.kinds.generators import moved_since, seeded, states
 from petra_graph.kinds.plugin import Plugin
 from petra_graph.kinds.tensor_trees import named_leaves
 from petra_graph_conformance.broken_promise import BrokenPromise, all_equal
-from petra_graph_conformance.declaration_promises import DECLARATION
+from petra_graph_conformance.declaration_promises import DECLARATION, PACKAGE
 from petra_graph_conformance.kinds.data_set_contents import (
     check_apart,
     check_epochs,
@@ -199,6 +199,7 @@ DATA_SET_CHECKS = KindChecks(
     kind=DATA_SET,
     promises=(
         DECLARATION,
+        PACKAGE,
         Promise("construction", check_data_set_construction, foundation=True),
         Promise("samples", check_samples, foundation=True),
         Promise("classes", check_classes),

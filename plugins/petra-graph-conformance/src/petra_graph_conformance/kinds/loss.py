@@ -5,7 +5,7 @@ from __future__ import annotations
 from petra_graph.kinds.loss import (
     LOSS,
 )
-from petra_graph_conformance.declaration_promises import DECLARATION
+from petra_graph_conformance.declaration_promises import DECLARATION, PACKAGE
 from petra_graph_conformance.kinds.loss_classes import check_ignored, check_right_class, check_sure_mistakes
 from petra_graph_conformance.kinds.loss_sums import (
     check_mean,
@@ -31,6 +31,7 @@ LOSS_CHECKS = KindChecks(
     kind=LOSS,
     promises=(
         DECLARATION,
+        PACKAGE,
         Promise("construction", check_loss_construction, foundation=True),
         Promise("scalar", check_scalar, before_run=True, foundation=True),
         Promise("untouched", check_untouched, before_run=True),

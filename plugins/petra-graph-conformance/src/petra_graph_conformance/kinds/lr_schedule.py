@@ -15,7 +15,7 @@ from petra_graph.kinds.lr_schedule import LR_SCHEDULE, Horizon, factor_fault
 from petra_graph.kinds.plugin_kind import PluginKind
 from petra_graph.kinds.stage_facts import StageFacts
 from petra_graph_conformance.broken_promise import BrokenPromise
-from petra_graph_conformance.declaration_promises import DECLARATION, NO_TORCH
+from petra_graph_conformance.declaration_promises import DECLARATION, NO_TORCH, PACKAGE
 from petra_graph_conformance.plugin_trial import StageTrial
 from petra_graph_conformance.promise import KindChecks, Promise
 
@@ -234,6 +234,7 @@ LR_SCHEDULE_CHECKS = KindChecks(
     kind=LR_SCHEDULE,
     promises=(
         DECLARATION,
+        PACKAGE,
         Promise("construction", check_lr_schedule_construction, foundation=True),
         Promise("finite", check_finite, before_run=True),
         Promise("pure", check_pure, before_run=True),

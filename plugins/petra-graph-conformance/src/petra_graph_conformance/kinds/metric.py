@@ -20,7 +20,7 @@ from petra_graph.kinds.metric import METRIC
 from petra_graph.kinds.plugin import Plugin
 from petra_graph.kinds.plugin_kind import PluginKind
 from petra_graph_conformance.broken_promise import BrokenPromise, expect_close
-from petra_graph_conformance.declaration_promises import DECLARATION
+from petra_graph_conformance.declaration_promises import DECLARATION, PACKAGE
 from petra_graph_conformance.outputs_and_targets import (
     OUTPUT_SETTINGS,
     DrawTargets,
@@ -239,6 +239,7 @@ METRIC_CHECKS = KindChecks(
     kind=METRIC,
     promises=(
         DECLARATION,
+        PACKAGE,
         Promise("construction", check_metric_construction, before_run=True, foundation=True),
         Promise("values", check_values, before_run=True, foundation=True),
         Promise("untouched", check_metric_untouched, before_run=True),

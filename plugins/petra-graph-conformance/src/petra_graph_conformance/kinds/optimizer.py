@@ -5,7 +5,7 @@ from __future__ import annotations
 from petra_graph.kinds.optimizer import (
     OPTIMIZER,
 )
-from petra_graph_conformance.declaration_promises import DECLARATION
+from petra_graph_conformance.declaration_promises import DECLARATION, PACKAGE
 from petra_graph_conformance.kinds.optimizer_options import check_decay, check_later_steps, check_options
 from petra_graph_conformance.kinds.optimizer_state import (
     check_checkpoint,
@@ -28,6 +28,7 @@ OPTIMIZER_CHECKS = KindChecks(
     kind=OPTIMIZER,
     promises=(
         DECLARATION,
+        PACKAGE,
         Promise("construction", check_optimizer_construction, before_run=True, foundation=True),
         Promise("every parameter", check_every_parameter, before_run=True),
         Promise("learning rate", check_learning_rate, before_run=True),
