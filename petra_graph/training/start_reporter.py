@@ -67,6 +67,10 @@ class StartReporter:
         finally:
             self._show(None)
 
+    def say(self, text: str) -> None:
+        """Say a line at once."""
+        self._say(printable(f"{self._prefix}{text}"))
+
     def close(self) -> None:
         self._closing.set()
         if self._thread is not None:

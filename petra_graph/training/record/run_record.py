@@ -146,6 +146,7 @@ class RunRecord:
             write_text(self.directory / "spec.toml", prepared.checked.loaded.text)
         write_text(self.directory / "resolved.toml", dump(resolved(prepared)))
         used = {"folders": prepared.checked.loaded.folders, "plugins": packages_of(prepared.checked.plugins)}
+        used["promises"] = dict(prepared.tried.verdicts)
         write_json(self.directory / "env.json", {**environment(), **used})
         write_json(self.directory / "data.json", attrs.asdict(prepared.facts))
         write_json(self.directory / DIGESTS_FILE, prepared.digests)
@@ -301,7 +302,7 @@ def problems_of(error: Exception) -> Iterable[Problem]:
 
 def known(prepared: Prepared, processes: int) -> Iterator[str]:
     """Yield warnings beyond the plan's: of the self-check, of callbacks' methods that no run calls, and of devices and cores that are not here."""
-    yield from prepared.doubts
+    yield from prepared.tried.doubts
     yield from uncalled(prepared.callbacks)
     yield from _absent_devices(prepared)
     here = int(os.environ.get("LOCAL_WORLD_SIZE", processes))

@@ -1,5 +1,7 @@
 """What is asked of blocks.
 
+Where several are broken, the first explains the others.
+
 Decision: their promises are checked in the executor's own runners, so that the kit accepts exactly the blocks that training accepts.
 """
 
@@ -34,22 +36,22 @@ BLOCK_CHECKS = KindChecks(
     promises=(
         Promise("declaration", check_declaration, foundation=True),
         PACKAGE,
-        Promise("construction", check_construction, before_run=True, foundation=True),
-        Promise("shapes", check_shapes, before_run=True, foundation=True),
-        Promise("streams untouched", check_streams_untouched, before_run=True),
-        Promise("inverse", check_inverse, before_run=True, applies=lambda trial: trial.is_reversible),
-        Promise("one evaluation", check_one_evaluation, applies=lambda trial: trial.has_residuals),
-        Promise("gradients", check_gradients, before_run=True),
-        Promise("derivative", check_derivative, doubt=True),
-        Promise("every parameter", check_every_gradient),
+        Promise("construction", check_construction, foundation=True),
+        Promise("shapes", check_shapes, foundation=True),
+        Promise("streams untouched", check_streams_untouched),
         Promise("parameters", check_parameters),
+        Promise("randomness", check_randomness),
+        Promise("recomputation", check_recomputation),
+        Promise("same block", check_same_block),
+        Promise("inverse", check_inverse, applies=lambda trial: trial.is_reversible),
+        Promise("one evaluation", check_one_evaluation, applies=lambda trial: trial.has_residuals),
+        Promise("gradients", check_gradients),
+        Promise("derivative", check_derivative, doubt=True),
+        Promise("every parameter", check_every_gradient, doubt=True),
         Promise("precision", check_precision, doubt=True),
-        Promise("recomputation", check_recomputation, before_run=True),
-        Promise("same block", check_same_block, before_run=True),
-        Promise("statistics", check_statistics, before_run=True),
-        Promise("randomness", check_randomness, before_run=True),
+        Promise("statistics", check_statistics),
         Promise("autocast", check_autocast),
-        Promise("evaluation mode", check_evaluation_mode, before_run=True),
+        Promise("evaluation mode", check_evaluation_mode),
         Promise("state dictionary", check_state_dict),
         Promise("meta device", check_meta_device),
     ),

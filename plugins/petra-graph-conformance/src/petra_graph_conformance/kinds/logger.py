@@ -160,7 +160,7 @@ LOGGER_CHECKS = KindChecks(
     promises=(
         DECLARATION,
         PACKAGE,
-        Promise("construction", check_logger_construction, before_run=True, foundation=True),
+        Promise("construction", check_logger_construction, foundation=True),
         Promise("values", check_values),
         Promise("resumed", check_resumed),
         Promise("changes nothing", check_changes_nothing),

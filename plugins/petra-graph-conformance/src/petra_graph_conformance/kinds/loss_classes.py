@@ -108,10 +108,11 @@ def check_sure_mistakes(trial: LossTrial) -> None:
 def check_ignored(trial: LossTrial) -> None:
     """A target of -100 counts for nothing: no gradient reaches its output, and the loss is that of the other samples.
 
-    A loss that refuses such targets says so itself, in a run whose data has some.
+    A loss that refuses such targets says so itself, in a run whose data has some; in a run whose data has none, it is not asked.
     """
     classes = _Classes.of(trial)
-    if classes is None:
+    has_none = trial.of_run is not None and (trial.micro_batch is None or IGNORED not in trial.micro_batch)
+    if classes is None or has_none:
         return
     output, target = classes.output, classes.target.clone()
     kept = torch.arange(len(target)) % 2 == 0

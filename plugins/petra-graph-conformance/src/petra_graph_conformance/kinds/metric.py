@@ -240,11 +240,11 @@ METRIC_CHECKS = KindChecks(
     promises=(
         DECLARATION,
         PACKAGE,
-        Promise("construction", check_metric_construction, before_run=True, foundation=True),
-        Promise("values", check_values, before_run=True, foundation=True),
-        Promise("untouched", check_metric_untouched, before_run=True),
-        Promise("state of its own", check_state_of_its_own, before_run=True, foundation=True),
-        Promise("any batch size", check_any_batch_size, before_run=True),
+        Promise("construction", check_metric_construction, foundation=True),
+        Promise("values", check_values, foundation=True),
+        Promise("untouched", check_metric_untouched),
+        Promise("state of its own", check_state_of_its_own, foundation=True),
+        Promise("any batch size", check_any_batch_size),
         Promise(
             "direction",
             check_direction,

@@ -1,0 +1,330 @@
+"""A run asks the kit: all promises of the plugins that are not this project's, in this network's shapes, before it trains.
+
+    blocks             the real shapes of their streams, one trial for nodes that are alike
+    loss, metrics      outputs of the head's shape against real targets
+    data set           the data set as the run has opened it
+    lr schedule        the learning rates of the run, in its last stage and in its first
+    others             as `petra-graph check` tries them: an optimizer on small parameters, callbacks and loggers in a rehearsal
+
+Each is asked once for each digest of code, options and shapes (`verdicts`), for `LIMIT_SECONDS` at most: what is left then is named, and no
+later run waits for it. Of each plugin that breaks promises the first cause is one problem; what may be meant is a warning.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import redirect_stdout
+from functools import cached_property, partial
+from itertools import chain
+from typing import Any
+
+import numpy as np
+from attrs import evolve, field, frozen
+
+from petra_graph.errors import Path, PluginError, Problem, RunFailed
+from petra_graph.executor.stage_update import learning_rate
+from petra_graph.graph.node_graph import Node
+from petra_graph.kinds.author_code import remedy
+from petra_graph.kinds.plugin import FIRST_PARTY, Plugin
+from petra_graph.kinds.tensor_trees import Tree, main
+from petra_graph.planning.check.checked_spec import CheckedSpec, ConfiguredPlugin
+from petra_graph.training.before_run import Tried
+from petra_graph.training.head_and_targets import HeadAndTargets, targets_of
+from petra_graph.training.prepared_run import Prepared
+from petra_graph.training.start_reporter import StartReporter
+from petra_graph.units import listed
+from petra_graph_conformance.all_checks import checks_of
+from petra_graph_conformance.blocks.learned_and_running_state import IN_A_FORWARD
+from petra_graph_conformance.blocks_of_run import BlocksOfRun
+from petra_graph_conformance.examined_promises import examine
+from petra_graph_conformance.kinds.data_set_trial import DataSetTrial
+from petra_graph_conformance.kinds.loss_trial import LossTrial
+from petra_graph_conformance.kinds.lr_schedule import LrScheduleTrial
+from petra_graph_conformance.kinds.metric import MetricTrial
+from petra_graph_conformance.outputs_and_targets import classes_of, values_like
+from petra_graph_conformance.plugin_trial import AnyTrial
+from petra_graph_conformance.promise_report import Outcome
+from petra_graph_conformance.verdicts import Verdict, code_in_use, digest_of, in_record
+
+LIMIT_SECONDS = 20.0
+"""For the promises of one plugin; one that has begun is asked to its end."""
+_OURS = frozenset(
+    {FIRST_PARTY}
+    | {
+        f"{FIRST_PARTY}-{name}"
+        for name in ("conformance", "convnext", "delay", "export", "report", "studies", "transformers", "vision")
+    }
+)
+"""The distributions of this project whose tests ask their plugins; those that run modules of others are not among them."""
+
+
+@frozen(kw_only=True)
+class Asked:
+    """A plugin of a run, and how it is tried.
+
+    Attributes:
+        plugin: of the run.
+        path: of the problem in the specification.
+        how: what its trials follow from besides the code: options, shapes, data.
+        trials: makes them.
+        where: the nodes, as messages begin; "" of other plugins.
+        only: the promises that are asked; (): all.
+        judged: returns which broken promises matter, and why none does where the plugin cannot be judged.
+    """
+
+    plugin: Plugin
+    path: Path
+    how: Sequence[Any]
+    trials: Callable[[], Sequence[AnyTrial]]
+    where: str = ""
+    only: Sequence[str] = ()
+    judged: Callable[[AnyTrial, Sequence[Outcome]], tuple[Sequence[Outcome], str]] = lambda _, outcomes: (outcomes, "")
+
+
+@frozen(kw_only=True)
+class RunCheck:
+    """The plugins of a run, asked before it trains."""
+
+    prepared: Prepared
+    reporter: StartReporter
+    _doubts: list[str] = field(factory=list, init=False)
+    _verdicts: dict[str, Verdict] = field(factory=dict, init=False)
+
+    def run(self) -> Tried:
+        """Ask all plugins that are not this project's.
+
+        Raises:
+            PluginError: some break promises: one problem for each, with what was found and what to do; or the data set raised, or
+                returned what it does not declare.
+        """
+        problems: list[Problem] = []
+        new: list[str] = []
+        begin, code = time.monotonic(), code_in_use()
+        for asked in self._every():
+            digest = digest_of(asked.plugin, code, *asked.how, asked.only)
+            verdict = Verdict.read(digest)
+            if verdict is None:
+                new.append(asked.plugin.owned)
+                try:
+                    with self.reporter.step(f"trying {asked.where}{asked.plugin.owned}", self._watchdog):
+                        verdict = self._ask(asked)
+                except PluginError as error:
+                    problems.extend(error.problems)
+                    continue
+                broken = [one for one in verdict.outcomes if one.status == "broken"]
+                if broken:
+                    problems.append(_problem(asked, broken))
+                    continue
+                verdict.write(digest)
+            self._verdicts[f"{asked.where}{asked.plugin.owned}"] = verdict
+            self._doubts.extend(_doubt(asked, one) for one in verdict.outcomes)
+            if verdict.left:
+                seconds = f"{verdict.seconds:.0f} s of checks"
+                rest = f"`petra-graph check {asked.plugin.label if asked.plugin.distribution else asked.plugin.name}` asks all"
+                self._doubts.append(
+                    f"{asked.where}{asked.plugin.owned}: after {seconds}, {listed(verdict.left)} are not asked; {rest}"
+                )
+        if new:
+            text = f"checked {listed(dict.fromkeys(new))} in {time.monotonic() - begin:.1f} s; it is not asked again until its code changes"
+            self.reporter.say(text)
+        if problems:
+            raise PluginError(problems)
+        return Tried(doubts=self._doubts, verdicts=in_record(self._verdicts))
+
+    def _ask(self, asked: Asked) -> Verdict:
+        begin, outcomes, kept, left = time.monotonic(), dict[str, Outcome](), set[str](), dict[str, None]()
+        with redirect_stdout(sys.stderr):  # results of a run go there
+            try:
+                trials = asked.trials()
+                for trial in trials:
+                    report = examine(trial, "run", only=asked.only, until=begin + LIMIT_SECONDS)
+                    broken, why = asked.judged(trial, report.broken)
+                    self._doubts.extend(filter(None, [why]))
+                    if not why and not broken:
+                        left |= dict.fromkeys(one.promise for one in report.outcomes if one.status == "not checked")
+                    kept |= {one.promise for one in report.outcomes if one.status == "kept"}
+                    for one in (*broken, *report.doubtful):
+                        outcomes.setdefault(one.promise, one)
+            except RunFailed as error:
+                raise PluginError([evolve(one, path=("data", "name")) for one in error.problems]) from error
+        found = tuple(outcomes.values())
+        late = () if any(one.status == "broken" for one in found) or time.monotonic() - begin < LIMIT_SECONDS else left
+        return Verdict(
+            kept=len(kept - outcomes.keys()), seconds=time.monotonic() - begin, outcomes=found, left=tuple(late)
+        )
+
+    def _every(self) -> Iterator[Asked]:
+        """Yield the plugins to be asked: those whose errors would be blamed on others first."""
+        checked = self._checked
+        yield from self._blocks()
+        for one in (checked.optimizer, *checked.loggers, *checked.callbacks, *chain(*checked.added.values())):
+            if is_foreign(one.plugin):
+                yield self._as_by_check(one)
+        yield from self._lr_schedule()
+        yield from self._data_set()
+        yield from self._loss()
+        yield from self._metrics()
+
+    @property
+    def _checked(self) -> CheckedSpec:
+        return self.prepared.checked
+
+    @property
+    def _watchdog(self) -> float:
+        return self.prepared.spec.run.watchdog
+
+    @cached_property
+    def _fit(self) -> HeadAndTargets:
+        prepared = self.prepared
+        return HeadAndTargets(network=prepared.network, opened=prepared.opened, loss=prepared.training.loss)
+
+    @cached_property
+    def _of_run(self) -> BlocksOfRun:
+        segments = [segment for program in self.prepared.programs for segment in program.segments]
+        kept = {name for segment in segments if segment.keeps == "graph" for name in segment.nodes}
+        return BlocksOfRun(fit=self._fit, kept=kept)
+
+    def _blocks(self) -> Iterator[Asked]:
+        graph = self.prepared.network.graph
+        nodes = [graph.nodes[name] for name in graph.order]
+        foreign = [node for node in nodes if node.plugin is not None and is_foreign(node.plugin)]
+        for alike in self._of_run.alike(foreign):
+            node = alike[0]
+            assert node.plugin is not None
+            more = f" and {len(alike) - 1} more" if len(alike) > 1 else ""
+            yield Asked(
+                plugin=node.plugin,
+                path=node.path,
+                how=self._of_run.how(node)[1:],
+                trials=partial(self._trials_of, node),
+                where=f'node "{node.name}"{more}: ',
+                judged=partial(self._of_run.broken, node),
+            )
+
+    def _trials_of(self, node: Node) -> Sequence[AnyTrial]:
+        return [self._of_run.trial(node)]
+
+    def _as_by_check(self, one: ConfiguredPlugin) -> Asked:
+        """Return a plugin in the first of its likely trials."""
+        return Asked(
+            plugin=one.plugin,
+            path=(*one.path[:-1], "name"),
+            how=[one.options],
+            trials=lambda: checks_of(one.plugin.kind).trials_of(one.plugin, one.options)[:1],
+        )
+
+    def _lr_schedule(self) -> Iterator[Asked]:
+        schedule, prepared = self._checked.lr_schedule, self.prepared
+        if not is_foreign(schedule.plugin):
+            return
+        horizon, stages = prepared.opened.horizon, prepared.stages
+        trial = LrScheduleTrial(
+            plugin=schedule.plugin,
+            options=schedule.options,
+            horizons=[horizon],
+            stages=tuple(dict.fromkeys((stages[-1], stages[0]))),
+            of_run=prepared.training.rate,
+            full=learning_rate(self._checked.spec, self._checked.optimizer.options.lr, lambda _: 1.0, horizon),
+        )
+        how = [schedule.options, horizon, trial.stages, self._checked.spec.lr_schedule]
+        yield Asked(plugin=schedule.plugin, path=("lr_schedule", "name"), how=how, trials=lambda: [trial])
+
+    def _data_set(self) -> Iterator[Asked]:
+        data = self._checked.data
+        if is_foreign(data.plugin):
+            trial = DataSetTrial(plugin=data.plugin, options=data.options, of_run=self.prepared.opened.data)
+            how = [data.options, self.prepared.digests]
+
+            def trials() -> Sequence[AnyTrial]:
+                self._micro_batch()
+                return [trial]
+
+            yield Asked(plugin=data.plugin, path=("data", "name"), how=how, trials=trials)
+
+    def _loss(self) -> Iterator[Asked]:
+        loss, head = self._checked.loss, self._fit.head
+        foreign_head = head.plugin is not None and is_foreign(head.plugin) and not self._fit.several
+        trial = LossTrial(
+            plugin=loss.plugin,
+            options=loss.options,
+            output=self._fit.output,
+            head=partial(self._of_run.outputs_of, head) if foreign_head else None,
+        )
+        how = [
+            loss.options,
+            trial.output,
+            self._checked.data.options,
+            self.prepared.network.spec.precision,
+            head.options,
+        ]
+
+        def trials() -> Sequence[AnyTrial]:
+            if not is_foreign(loss.plugin):
+                return [evolve(trial, of_run=(self.prepared.training.loss, self._fit.zeros()))]
+            targets = self._fit.some_targets()
+            of_run = evolve(trial, of_run=(self.prepared.training.loss, targets))
+            if not self._fit.several:
+                return [evolve(of_run, micro_batch=self._micro_batch())]
+            # what the loss is called with in training, and in evaluation
+            return [
+                evolve(of_run, outputs=self._fit.returned(len(main(targets)), train=train)) for train in (True, False)
+            ]
+
+        if is_foreign(loss.plugin):
+            yield Asked(plugin=loss.plugin, path=("loss", "name"), how=[*how, self.prepared.digests], trials=trials)
+        elif foreign_head:
+            yield Asked(plugin=loss.plugin, path=("loss", "name"), how=how, trials=trials, only=("logits",))
+
+    def _micro_batch(self) -> Tree:
+        """Fetch a micro-batch of each split, and return the test targets."""
+        data, rows = self.prepared.opened.data, self.prepared.spec.data.batch
+        for split in (data.train, data.test):
+            indices = np.arange(min(rows, len(split)))
+            split.require_finite(indices, seed=0, epoch=0)
+        return targets_of(data.test, indices)
+
+    def _metrics(self) -> Iterator[Asked]:
+        facts = self.prepared.facts
+        for one in self._checked.metrics:
+            if not is_foreign(one.plugin) or facts.several_targets:
+                continue
+            trial = MetricTrial(plugin=one.plugin, options=one.options, output=self._fit.output)
+
+            def trials(trial: MetricTrial = trial) -> Sequence[AnyTrial]:
+                """Return a trial with real targets, and one with drawn ones for the promises that need right predictions."""
+                of_run = evolve(trial, of_run=self._fit.some_targets())
+                of_classes = facts.classes is not None and facts.target_dtype == "int64" and not facts.target_shape
+                like = facts.target_shape == trial.output and facts.target_dtype != "int64"
+                drawn = classes_of if of_classes else values_like
+                return [of_run, evolve(trial, targets=drawn)] if of_classes or like else [of_run]
+
+            how = [one.options, trial.output, self.prepared.digests]
+            yield Asked(plugin=one.plugin, path=(*one.path[:-1], "name"), how=how, trials=trials)
+
+
+def is_foreign(plugin: Plugin) -> bool:
+    """Whether a plugin is not of this project, or runs modules of others."""
+    return plugin.distribution not in _OURS
+
+
+def _problem(asked: Asked, broken: Sequence[Outcome]) -> Problem:
+    """Return the problem of broken promises: the first cause, with the names of what follows from it."""
+    cause, *others = sorted(broken, key=lambda one: _place(asked.plugin, one))
+    more = f" (and with it: {', '.join(one.promise for one in others)})" if others else ""
+    message = f"{asked.where}{asked.plugin.owned} breaks a promise ({cause.promise}): {cause.found}{more}"
+    return Problem(message=message, hint=cause.remedy or remedy(asked.plugin.distribution), path=asked.path)
+
+
+def _place(plugin: Plugin, outcome: Outcome) -> float:
+    """Return a promise's place among causes: that of its kind's list, but for state that moves in any forward, which comes early."""
+    names = [promise.name for promise in checks_of(plugin.kind).promises]
+    if IN_A_FORWARD in outcome.found:
+        return names.index("parameters") + 0.5
+    return names.index(outcome.promise)
+
+
+def _doubt(asked: Asked, outcome: Outcome) -> str:
+    """Return the warning of what breaks a promise and may be meant."""
+    return f"{asked.plugin.owned} ({outcome.promise}): {outcome.found}; unless that is meant, {outcome.remedy}"
