@@ -5,8 +5,8 @@ This module alone fixes them, so that a forward and its recomputation agree in e
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 from functools import lru_cache
 
 import torch
@@ -18,7 +18,6 @@ from petra_graph.blocks.grid import grid, grid_limit, rounded
 from petra_graph.blocks.randomness import Keyed, generators_of, random_key
 from petra_graph.errors import RunFailed
 from petra_graph.executor.deferred_reads import DeferredCheck
-from petra_graph.executor.first_passes import FirstPasses
 from petra_graph.executor.narrow_convolutions import pick_pixels_first
 from petra_graph.kinds.data_set import DataFacts
 from petra_graph.program.message_layout import IMAGE_DIMENSIONS, dense_strides
@@ -122,8 +121,6 @@ class NumericsContext:
         default=Factory(lambda self: DeferredCheck(self._on_grid), takes_self=True), init=False, eq=False
     )
     """By node."""
-    first_passes: FirstPasses = field(factory=lambda: FirstPasses(passes=0), eq=False)
-    """Observes the stage's nodes; the default observes nothing."""
     _keyed: dict[str, Keyed] = field(factory=dict, init=False, eq=False)
     """By node, or other part of the stage."""
     _arithmetic: _Arithmetic = field(default=Factory(_Arithmetic, takes_self=True), init=False, eq=False)
@@ -143,16 +140,10 @@ class NumericsContext:
 
     def node(self, name: str, micro_batch: int | None) -> AbstractContextManager[None]:
         """Return a context with the random key and the arithmetic of node `name` on a training micro-batch; None: in an evaluation."""
-        draws, first = self.draws(name, micro_batch), self.first_passes
-        observed = first.passes and name not in first.drawn
-        if not observed and not self._changes_arithmetic and not torch.is_autocast_enabled(self._autocast_type):
+        draws = self.draws(name, micro_batch)
+        if not self._changes_arithmetic and not torch.is_autocast_enabled(self._autocast_type):
             return draws
-        return self._node(draws, name) if observed else _Both(draws, self.arithmetic())
-
-    @contextmanager
-    def _node(self, draws: AbstractContextManager[None], name: str) -> Iterator[None]:
-        with draws, self.arithmetic(), self.first_passes.drawing(name):
-            yield
+        return _Both(draws, self.arithmetic())
 
     def arithmetic(self) -> AbstractContextManager[None]:
         """Return a context with autocast to bfloat16, and the grid of sums, as the precision says; it changes nothing where nothing would differ."""

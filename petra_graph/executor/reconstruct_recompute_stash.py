@@ -67,10 +67,6 @@ class SegmentRunner(ABC):
 
     recorded: RecordedSegment | None = field(default=None, init=False)
     """Set where operations are recorded."""
-    watched: bool = field(
-        default=Factory(lambda self: self.numerics.first_passes.watch(self.modules), takes_self=True), init=False
-    )
-    """Whether the next pass whose statistics are frozen is observed."""
 
     @cached_property
     def frozen(self) -> AbstractContextManager[None]:
@@ -114,11 +110,6 @@ class SegmentRunner(ABC):
 
     def run_without_graph(self, micro_batch: int, inputs: Streams) -> Streams:
         """Evaluate the modules in training mode, without a graph or a change of running statistics."""
-        if self.watched:
-            with torch.no_grad(), self.frozen, self.numerics.first_passes.frozen(self.modules):
-                outputs = self.run(micro_batch, inputs)
-            self.watched = self.numerics.first_passes.watch(self.modules)
-            return outputs
         if self.recorded is not None:
             return self.recorded.forward(partial(self._without_graph, micro_batch), inputs)
         with torch.no_grad(), self.frozen:
@@ -200,8 +191,7 @@ class Reconstruct(BodyRunner):
     def invert(self, micro_batch: int, outputs: Streams) -> Streams:
         """Reconstruct the input alone, without a graph."""
         name, module = self.reversible
-        observed = self.numerics.first_passes.frozen(self.modules)
-        with torch.no_grad(), self.frozen, observed, self.numerics.node(name, micro_batch):
+        with torch.no_grad(), self.frozen, self.numerics.node(name, micro_batch):
             return self.numerics.canonicalize(module.invert(*outputs))
 
     @cached_property
@@ -376,7 +366,7 @@ class HeadRunner(SegmentRunner):
         name = f"the loss behind {next(iter(self.modules))}"
         device = main(output).device
         beside = mapped(lambda one: one.to(device, non_blocking=device.type == "cuda"), target)
-        with self.numerics.draws(name, micro_batch), self.numerics.first_passes.drawing(name), placed(self._behind):
+        with self.numerics.draws(name, micro_batch), placed(self._behind):
             weight = target_weight(self.loss, target)
             counted = target_count(self.loss, target, weight)
             loss = mean_loss(self.loss, output, beside, weight)

@@ -90,7 +90,7 @@ class StageExecutor:
         """Whether messages are other tensors than streams."""
         self.versions = _versions(program, modules)
         self.read_interval = read_interval
-        self.reads_later = updater.deferred or numerics.deferred or updater.first_steps is not None
+        self.reads_later = updater.deferred or numerics.deferred
         """Whether `check` may have something to read."""
         self.sums_in_flight: InFlight[tuple[Tensor, ...]] = InFlight()
         """Sums of what each forward in flight sent, for `sent_finite`."""
@@ -269,12 +269,6 @@ class StageExecutor:
         with self._located:
             self.updater.check()
         self._numerics.check()
-
-    def drained(self) -> None:
-        """Read all that waits to be read, where the pipeline has drained; errors as `check`."""
-        self.check()
-        with self._located:
-            self.updater.drained()
 
     def replay(
         self,

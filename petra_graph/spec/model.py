@@ -381,10 +381,8 @@ class RunSpec:
     )
     self_check: bool = key(
         True,
-        "try plugins of other packages in this network before it trains, if petra-graph-conformance is installed, see whether loss, metrics "
-        "and `checkpoint.best` fit head and data, and observe the first passes of every block for random "
-        "numbers that no seed fixes and for state that its recomputation would advance, and the first updates of every stage for "
-        "parameters that nothing trains; no result depends on it",
+        "ask plugins of other packages for all their promises in this network before it trains, if petra-graph-conformance is installed and "
+        "has not asked them so before, and see whether loss, metrics and `checkpoint.best` fit head and data; no result depends on it",
     )
     compile: bool = key(
         False,

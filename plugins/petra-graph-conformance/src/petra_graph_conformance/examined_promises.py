@@ -12,8 +12,8 @@ import math
 import time
 from collections.abc import Collection
 
-from petra_graph.errors import PetraGraphError, PluginError
-from petra_graph.kinds.author_code import raised_at
+from petra_graph.errors import PetraGraphError
+from petra_graph.kinds.author_code import AUTHOR, MEND, raised_at
 from petra_graph.kinds.shared_settings import put_back, settings
 from petra_graph_conformance.all_checks import checks_of
 from petra_graph_conformance.broken_promise import BrokenPromise
@@ -63,8 +63,9 @@ def _check_alone(trial: AnyTrial, promise: Promise) -> None:
     except (KeyboardInterrupt, BrokenPromise):
         raise
     except PetraGraphError as error:
-        hint = "" if isinstance(error, PluginError) else error.problems[0].hint
-        raise BrokenPromise(name, "; ".join(problem.message for problem in error.problems), hint) from error
+        hint = error.problems[0].hint
+        found = "; ".join(problem.message for problem in error.problems)
+        raise BrokenPromise(name, found, "" if hint in {AUTHOR, MEND} else hint) from error
     except BaseException as error:
         at = raised_at(error)
         found = f"it raised {type(error).__name__}{at and f' at {at}'}: {error}"

@@ -23,12 +23,14 @@ from typing import Any
 import numpy as np
 from attrs import evolve, field, frozen
 
+from petra_graph.blocks import Shape
 from petra_graph.errors import Path, PluginError, Problem, RunFailed
-from petra_graph.executor.stage_update import learning_rate
+from petra_graph.executor.stage_update import learning_rate, parameter_groups
 from petra_graph.graph.node_graph import Node
 from petra_graph.kinds.author_code import remedy
 from petra_graph.kinds.plugin import FIRST_PARTY, Plugin
 from petra_graph.kinds.tensor_trees import Tree, main
+from petra_graph.measure.initial_blocks import initial_block
 from petra_graph.planning.check.checked_spec import CheckedSpec, ConfiguredPlugin
 from petra_graph.training.before_run import Tried
 from petra_graph.training.head_and_targets import HeadAndTargets, targets_of
@@ -43,6 +45,7 @@ from petra_graph_conformance.kinds.data_set_trial import DataSetTrial
 from petra_graph_conformance.kinds.loss_trial import LossTrial
 from petra_graph_conformance.kinds.lr_schedule import LrScheduleTrial
 from petra_graph_conformance.kinds.metric import MetricTrial
+from petra_graph_conformance.kinds.optimizer_trial import OptimizerTrial
 from petra_graph_conformance.outputs_and_targets import classes_of, values_like
 from petra_graph_conformance.plugin_trial import AnyTrial
 from petra_graph_conformance.promise_report import Outcome
@@ -50,6 +53,8 @@ from petra_graph_conformance.verdicts import Verdict, code_in_use, digest_of, in
 
 LIMIT_SECONDS = 20.0
 """For the promises of one plugin; one that has begun is asked to its end."""
+_MOST_PARAMETERS, _LARGEST, _SHAPES = 2**24, 2**12, 4
+"""Of networks of no more parameters, an optimizer is tried with so many shapes of elements up to the second number."""
 _OURS = frozenset(
     {FIRST_PARTY}
     | {
@@ -159,7 +164,8 @@ class RunCheck:
         """Yield the plugins to be asked: those whose errors would be blamed on others first."""
         checked = self._checked
         yield from self._blocks()
-        for one in (checked.optimizer, *checked.loggers, *checked.callbacks, *chain(*checked.added.values())):
+        yield from self._optimizer()
+        for one in (*checked.loggers, *checked.callbacks, *chain(*checked.added.values())):
             if is_foreign(one.plugin):
                 yield self._as_by_check(one)
         yield from self._lr_schedule()
@@ -205,6 +211,38 @@ class RunCheck:
 
     def _trials_of(self, node: Node) -> Sequence[AnyTrial]:
         return [self._of_run.trial(node)]
+
+    def _optimizer(self) -> Iterator[Asked]:
+        optimizer = self._checked.optimizer
+        if not is_foreign(optimizer.plugin):
+            return
+
+        def trials() -> Sequence[AnyTrial]:
+            """Return a trial with the parameters that `check` has, and with some of the network's shapes beside them."""
+            trial = OptimizerTrial(plugin=optimizer.plugin, options=optimizer.options)
+            decayed, undecayed = self._shapes_of_parameters()
+            return [evolve(trial, decayed=[*trial.decayed, *decayed], undecayed=[*trial.undecayed, *undecayed])]
+
+        how = [optimizer.options, [self._of_run.how(node)[1:] for node in self.prepared.network.graph.nodes.values()]]
+        yield Asked(plugin=optimizer.plugin, path=("optimizer", "name"), how=how, trials=trials)
+
+    def _shapes_of_parameters(self) -> tuple[list[Shape], list[Shape]]:
+        """Return a few shapes of the network's small parameters: of those to which weight decay applies, and of the others."""
+        network = self.prepared.network
+        nodes = [node for node in network.graph.nodes.values() if node.plugin is not None]
+        if network.parameters > _MOST_PARAMETERS:
+            return [], []
+        blocks = [
+            initial_block(alike[0], network.shapes[alike[0].name].inputs, network.spec.run.seed)
+            for alike in self._of_run.alike(nodes)
+        ]
+        groups = parameter_groups(blocks)
+        small = (
+            dict.fromkeys(tuple(one.shape) for one in group if one.numel() <= _LARGEST)
+            for group in (groups.decayed, groups.undecayed)
+        )
+        decayed, undecayed = (list(shapes)[:_SHAPES] for shapes in small)
+        return decayed, undecayed
 
     def _as_by_check(self, one: ConfiguredPlugin) -> Asked:
         """Return a plugin in the first of its likely trials."""
@@ -313,8 +351,12 @@ def _problem(asked: Asked, broken: Sequence[Outcome]) -> Problem:
     """Return the problem of broken promises: the first cause, with the names of what follows from it."""
     cause, *others = sorted(broken, key=lambda one: _place(asked.plugin, one))
     more = f" (and with it: {', '.join(one.promise for one in others)})" if others else ""
-    message = f"{asked.where}{asked.plugin.owned} breaks a promise ({cause.promise}): {cause.found}{more}"
-    return Problem(message=message, hint=cause.remedy or remedy(asked.plugin.distribution), path=asked.path)
+    message = f"{asked.plugin.owned} breaks a promise ({cause.promise}): {cause.found}"
+    if cause.found.startswith(("data set ", asked.plugin.owned)):  # an error of ours, which says all that
+        message = cause.found
+    return Problem(
+        message=f"{asked.where}{message}{more}", hint=cause.remedy or remedy(asked.plugin.distribution), path=asked.path
+    )
 
 
 def _place(plugin: Plugin, outcome: Outcome) -> float:

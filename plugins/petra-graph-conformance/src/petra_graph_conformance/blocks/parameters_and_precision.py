@@ -10,9 +10,9 @@ import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from petra_graph.executor.first_passes import LEAVE
 from petra_graph.measure.tally import tensors
 from petra_graph_conformance.blocks.block_trial import Trial
+from petra_graph_conformance.blocks.learned_and_running_state import LEAVE
 from petra_graph_conformance.blocks.micro_batches_through_block import Harness, gradients_for
 from petra_graph_conformance.broken_promise import BrokenPromise, name_of
 

@@ -44,7 +44,7 @@ BLOCK_CHECKS = KindChecks(
         Promise("recomputation", check_recomputation),
         Promise("same block", check_same_block),
         Promise("inverse", check_inverse, applies=lambda trial: trial.is_reversible),
-        Promise("one evaluation", check_one_evaluation, applies=lambda trial: trial.has_residuals),
+        Promise("one evaluation", check_one_evaluation, doubt=True, applies=lambda trial: trial.has_residuals),
         Promise("gradients", check_gradients),
         Promise("derivative", check_derivative, doubt=True),
         Promise("every parameter", check_every_gradient, doubt=True),
