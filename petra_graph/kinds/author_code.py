@@ -108,7 +108,10 @@ def blamed(failure: str, raised: BaseException) -> Problem:
     """Return what an author's code raised as a problem, with the line in its hint."""
     exception = traceback.format_exception_only(raised)[-1].strip()
     at = raised_at(raised)
-    return Problem(message=f"{failure}: {exception}", hint=f"raised at {at}" if at else AUTHOR)
+    hint = f"raised at {at}" if at else AUTHOR
+    if isinstance(raised, ModuleNotFoundError) and (raised.name or "").startswith("petra_graph."):
+        hint = f"{hint}; names for plugins are in petra_graph.plugins and petra_graph.blocks, whatever modules they came from"
+    return Problem(message=f"{failure}: {exception}", hint=hint)
 
 
 def resolve_location(location: str, failure: str) -> Any:

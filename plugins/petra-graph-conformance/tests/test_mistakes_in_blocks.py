@@ -110,6 +110,18 @@ class OffWhereItIsUsed(Scaled):
         return Reversed(tuple(one * (1 + 1e-4) for one in found.inputs), found.gradients)
 
 
+class DrawsInAnotherOrder(Reversible):
+    streams = 2
+
+    def forward(self, x, t):
+        a, b = torch.rand_like(x), torch.rand_like(t)
+        return x * (1 + a), t * (1 + b)
+
+    def inverse(self, y, s):
+        b, a = torch.rand_like(s), torch.rand_like(y)
+        return y / (1 + a), s / (1 + b)
+
+
 @pytest.mark.parametrize(
     ("block", "promise", "found", "remedy"),
     [
@@ -121,6 +133,7 @@ class OffWhereItIsUsed(Scaled):
         (ClampsItsWeights, "parameters", "linear.weight", "normalise a copy of them"),
         (CustomBackward, "derivative", "finite differences", "backward"),
         (InFloat32, "precision", "rounds a stream to float32", "x.dtype"),
+        (DrawsInAnotherOrder, "inverse", "is not x", "in the order in which forward draws them"),
         (OffByALittle, "inverse", "inverse(*forward(*x)) is not x: relative error 1.0e-04", "undo the steps"),
         (OffWhereItIsUsed, "inverse", "reverse_vjp reconstructs is not x: relative error 1.0e-04", "undo the steps"),
     ],

@@ -51,6 +51,12 @@ def test_an_import_that_leaves_a_setting_changed(install, capsys, line, found):
     assert (torch.is_grad_enabled(), torch.get_default_dtype()) == (True, torch.float32)
 
 
+def test_a_module_of_ours_that_is_not_there(install, capsys):
+    install("my-callbacks", ENTRY, my_callbacks=f"from petra_graph.registry.contracts import Callback\n{CODE}")
+    assert main(["check", "callbacks/mine"]) == 4
+    assert "names for plugins are in petra_graph.plugins and petra_graph.blocks" in capsys.readouterr().out
+
+
 @attrs.frozen(kw_only=True)
 class Options:
     every: int = 1

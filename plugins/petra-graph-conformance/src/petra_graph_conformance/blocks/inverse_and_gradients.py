@@ -35,6 +35,8 @@ def check_inverse(trial: Trial) -> None:
         "undo the steps of forward in the opposite order, and evaluate F at the same tensor as forward did; "
         "F must be a function of its argument, the parameters and torch's own generator"
     )
+    if Harness(trial).draws(0):
+        remedy = f"draw random numbers in the inverse in the order in which forward draws them; {remedy}"
     for harness in (Harness(trial, "float64"), Harness(trial, "float32")):
         for trip in harness.train():
             exact, coarse = harness.numerics.dtype, harness.precision
