@@ -66,7 +66,7 @@ class BlocksOfRun:
         return harness.peek(0, harness.inputs(0))[0]
 
     def broken(self, node: Node, trial: Trial, outcomes: Sequence[Outcome]) -> tuple[Sequence[Outcome], str]:
-        """Return which broken promises matter in this run, and why none does where the block cannot be judged."""
+        """Return which broken promises matter in this run, and a note of why none does where the block cannot be judged."""
         if outcomes and self._runs_once(node) and remembers_in_buffers(trial):
             outcomes = tuple(one for one in outcomes if one.promise not in _OF_OTHER_EVALUATIONS)
         if not outcomes or _is_finite(trial):

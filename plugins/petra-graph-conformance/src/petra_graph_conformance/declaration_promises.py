@@ -111,4 +111,4 @@ def _is_frozen(options: type) -> bool:
 
 DECLARATION = Promise("declaration", check_plugin_declaration, foundation=True)
 PACKAGE = Promise("package", check_package, applies=_is_of_another_package)
-NO_TORCH = Promise("no torch", check_code_imports_no_torch, applies=_is_packaged)
+NO_TORCH = Promise("no torch", check_code_imports_no_torch, applies=_is_packaged, run=False)

@@ -4,7 +4,9 @@
     loss, metrics      outputs of the head's shape against real targets
     data set           the data set as the run has opened it
     lr schedule        the learning rates of the run, in its last stage and in its first
-    others             as `petra-graph check` tries them: an optimizer on small parameters, callbacks and loggers in a rehearsal
+    optimizer          small parameters, among them those of this network
+    callbacks          a rehearsal with this network's parameters and outputs; what it raises there is a warning, and so is what a logger raises
+    others             as `petra-graph check` tries them
 
 Each is asked once for each digest of code, options and shapes (`verdicts`), for `LIMIT_SECONDS` at most: what is left then is named, and no
 later run waits for it. Of each plugin that breaks promises the first cause is one problem; what may be meant is a warning.
@@ -14,23 +16,24 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import redirect_stdout
 from functools import cached_property, partial
 from itertools import chain
 from typing import Any
 
 import numpy as np
+import torch
 from attrs import evolve, field, frozen
 
-from petra_graph.blocks import Shape
+from petra_graph.blocks import Block, Shape
 from petra_graph.errors import Path, PluginError, Problem, RunFailed
 from petra_graph.executor.stage_update import learning_rate, parameter_groups
 from petra_graph.graph.node_graph import Node
 from petra_graph.kinds.author_code import remedy
 from petra_graph.kinds.plugin import FIRST_PARTY, Plugin
 from petra_graph.kinds.tensor_trees import Tree, main
-from petra_graph.measure.initial_blocks import initial_block
+from petra_graph.measure.initial_blocks import initial_blocks
 from petra_graph.planning.check.checked_spec import CheckedSpec, ConfiguredPlugin
 from petra_graph.training.before_run import Tried
 from petra_graph.training.head_and_targets import HeadAndTargets, targets_of
@@ -41,6 +44,7 @@ from petra_graph_conformance.all_checks import checks_of
 from petra_graph_conformance.blocks.learned_and_running_state import IN_A_FORWARD
 from petra_graph_conformance.blocks_of_run import BlocksOfRun
 from petra_graph_conformance.examined_promises import examine
+from petra_graph_conformance.kinds.callback import CallbackTrial
 from petra_graph_conformance.kinds.data_set_trial import DataSetTrial
 from petra_graph_conformance.kinds.loss_trial import LossTrial
 from petra_graph_conformance.kinds.lr_schedule import LrScheduleTrial
@@ -76,7 +80,7 @@ class Asked:
         trials: makes them.
         where: the nodes, as messages begin; "" of other plugins.
         only: the promises that are asked; (): all.
-        judged: returns which broken promises matter, and why none does where the plugin cannot be judged.
+        judged: returns which broken promises matter, and a note of why others do not.
     """
 
     plugin: Plugin
@@ -124,7 +128,7 @@ class RunCheck:
                     continue
                 verdict.write(digest)
             self._verdicts[f"{asked.where}{asked.plugin.owned}"] = verdict
-            self._doubts.extend(_doubt(asked, one) for one in verdict.outcomes)
+            self._doubts.extend((*(_doubt(asked, one) for one in verdict.outcomes), *verdict.notes))
             if verdict.left:
                 seconds = f"{verdict.seconds:.0f} s of checks"
                 rest = f"`petra-graph check {asked.plugin.label if asked.plugin.distribution else asked.plugin.name}` asks all"
@@ -140,14 +144,15 @@ class RunCheck:
 
     def _ask(self, asked: Asked) -> Verdict:
         begin, outcomes, kept, left = time.monotonic(), dict[str, Outcome](), set[str](), dict[str, None]()
+        notes: list[str] = []
         with redirect_stdout(sys.stderr):  # results of a run go there
             try:
                 trials = asked.trials()
                 for trial in trials:
                     report = examine(trial, "run", only=asked.only, until=begin + LIMIT_SECONDS)
-                    broken, why = asked.judged(trial, report.broken)
-                    self._doubts.extend(filter(None, [why]))
-                    if not why and not broken:
+                    broken, note = asked.judged(trial, report.broken)
+                    notes += [note] * bool(note)
+                    if not note and not broken:
                         left |= dict.fromkeys(one.promise for one in report.outcomes if one.status == "not checked")
                     kept |= {one.promise for one in report.outcomes if one.status == "kept"}
                     for one in (*broken, *report.doubtful):
@@ -165,9 +170,13 @@ class RunCheck:
         checked = self._checked
         yield from self._blocks()
         yield from self._optimizer()
-        for one in (*checked.loggers, *checked.callbacks, *chain(*checked.added.values())):
+        for one in chain(*checked.added.values()):
             if is_foreign(one.plugin):
                 yield self._as_by_check(one)
+        for one in checked.loggers:
+            if is_foreign(one.plugin):
+                yield evolve(self._as_by_check(one), judged=_rehearsed)
+        yield from self._callbacks()
         yield from self._lr_schedule()
         yield from self._data_set()
         yield from self._loss()
@@ -193,9 +202,7 @@ class RunCheck:
         return BlocksOfRun(fit=self._fit, kept=kept)
 
     def _blocks(self) -> Iterator[Asked]:
-        graph = self.prepared.network.graph
-        nodes = [graph.nodes[name] for name in graph.order]
-        foreign = [node for node in nodes if node.plugin is not None and is_foreign(node.plugin)]
+        foreign = [node for node in self._nodes if node.plugin is not None and is_foreign(node.plugin)]
         for alike in self._of_run.alike(foreign):
             node = alike[0]
             assert node.plugin is not None
@@ -223,26 +230,55 @@ class RunCheck:
             decayed, undecayed = self._shapes_of_parameters()
             return [evolve(trial, decayed=[*trial.decayed, *decayed], undecayed=[*trial.undecayed, *undecayed])]
 
-        how = [optimizer.options, [self._of_run.how(node)[1:] for node in self.prepared.network.graph.nodes.values()]]
+        how = [optimizer.options, [self._of_run.how(node)[1:] for node in self._nodes]]
         yield Asked(plugin=optimizer.plugin, path=("optimizer", "name"), how=how, trials=trials)
 
     def _shapes_of_parameters(self) -> tuple[list[Shape], list[Shape]]:
         """Return a few shapes of the network's small parameters: of those to which weight decay applies, and of the others."""
-        network = self.prepared.network
-        nodes = [node for node in network.graph.nodes.values() if node.plugin is not None]
-        if network.parameters > _MOST_PARAMETERS:
-            return [], []
-        blocks = [
-            initial_block(alike[0], network.shapes[alike[0].name].inputs, network.spec.run.seed)
-            for alike in self._of_run.alike(nodes)
-        ]
-        groups = parameter_groups(blocks)
+        groups = parameter_groups(self._blocks_by_node.values())
         small = (
             dict.fromkeys(tuple(one.shape) for one in group if one.numel() <= _LARGEST)
             for group in (groups.decayed, groups.undecayed)
         )
         decayed, undecayed = (list(shapes)[:_SHAPES] for shapes in small)
         return decayed, undecayed
+
+    @cached_property
+    def _blocks_by_node(self) -> Mapping[str, Block]:
+        """The blocks of a network that is not large, as a run begins with them."""
+        network = self.prepared.network
+        if network.parameters > _MOST_PARAMETERS:
+            return {}
+        return initial_blocks(network.graph, network.shapes, network.spec.run.seed, network.graph.order)
+
+    def _callbacks(self) -> Iterator[Asked]:
+        for one in self._checked.callbacks:
+            if not is_foreign(one.plugin) or self._fit.several:
+                continue
+
+            def trials(one: ConfiguredPlugin = one) -> Sequence[AnyTrial]:
+                """Return a rehearsal with the names and shapes of this network."""
+                targets = main(self._fit.some_targets())
+                outputs = torch.randn(len(targets), *self._fit.output, generator=torch.Generator().manual_seed(0))
+                blocks = self._blocks_by_node.items()
+                own = {f"{node}/{name}": value for node, block in blocks for name, value in block.named_parameters()}
+                trained = {name: value for name, value in own.items() if value.is_floating_point()}
+                trial = CallbackTrial(plugin=one.plugin, options=one.options, outputs=outputs, targets=targets)
+                return [evolve(trial, parameters=trained) if trained else trial]
+
+            asked = self._as_by_check(one)
+            how = [
+                *asked.how,
+                [self._of_run.how(node)[1:] for node in self._nodes],
+                list(self.prepared.network.graph.order),
+            ]
+            yield evolve(asked, how=how, trials=trials, judged=_rehearsed)
+
+    @property
+    def _nodes(self) -> Sequence[Node]:
+        """The nodes that have a block, in their order."""
+        graph = self.prepared.network.graph
+        return [node for name in graph.order if (node := graph.nodes[name]).plugin is not None]
 
     def _as_by_check(self, one: ConfiguredPlugin) -> Asked:
         """Return a plugin in the first of its likely trials."""
@@ -345,6 +381,13 @@ class RunCheck:
 def is_foreign(plugin: Plugin) -> bool:
     """Whether a plugin is not of this project, or runs modules of others."""
     return plugin.distribution not in _OURS
+
+
+def _rehearsed(trial: AnyTrial, broken: Sequence[Outcome]) -> tuple[Sequence[Outcome], str]:
+    """Return the broken promises, but for what a rehearsal raises: it has not all that a run has, such as files of its directory."""
+    raised = [one for one in broken if one.found.startswith("it raised ")]
+    note = f'{trial.kind.noun} "{trial.name}" has not been rehearsed to its end: {raised[0].found}' if raised else ""
+    return [one for one in broken if one not in raised], note
 
 
 def _problem(asked: Asked, broken: Sequence[Outcome]) -> Problem:

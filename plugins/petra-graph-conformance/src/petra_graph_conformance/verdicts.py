@@ -37,12 +37,14 @@ class Verdict:
         seconds: that it took.
         outcomes: those that are broken or doubtful.
         left: the promises that there was no time for.
+        notes: warnings of what could not be tried.
     """
 
     kept: int
     seconds: float
     outcomes: Sequence[Outcome] = ()
     left: Sequence[str] = ()
+    notes: Sequence[str] = ()
 
     def __str__(self) -> str:
         said = f"{plural(self.kept, 'promise')} kept"
