@@ -162,7 +162,11 @@ class RunCheck:
         found = tuple(outcomes.values())
         late = () if any(one.status == "broken" for one in found) or time.monotonic() - begin < LIMIT_SECONDS else left
         return Verdict(
-            kept=len(kept - outcomes.keys()), seconds=time.monotonic() - begin, outcomes=found, left=tuple(late)
+            kept=len(kept - outcomes.keys()),
+            seconds=time.monotonic() - begin,
+            outcomes=found,
+            left=tuple(late),
+            notes=tuple(notes),
         )
 
     def _every(self) -> Iterator[Asked]:
@@ -383,10 +387,10 @@ def is_foreign(plugin: Plugin) -> bool:
     return plugin.distribution not in _OURS
 
 
-def _rehearsed(trial: AnyTrial, broken: Sequence[Outcome]) -> tuple[Sequence[Outcome], str]:
+def _rehearsed(trial: Any, broken: Sequence[Outcome]) -> tuple[Sequence[Outcome], str]:
     """Return the broken promises, but for what a rehearsal raises: it has not all that a run has, such as files of its directory."""
     raised = [one for one in broken if one.found.startswith("it raised ")]
-    note = f'{trial.kind.noun} "{trial.name}" has not been rehearsed to its end: {raised[0].found}' if raised else ""
+    note = f"{trial.plugin.owned} has not been rehearsed to its end: {raised[0].found}" if raised else ""
     return [one for one in broken if one not in raised], note
 
 
