@@ -12,7 +12,7 @@ import math
 import time
 from collections.abc import Collection
 
-from petra_graph.errors import PetraGraphError
+from petra_graph.errors import PluginError, RunFailed
 from petra_graph.kinds.author_code import AUTHOR, MEND, raised_at
 from petra_graph.kinds.shared_settings import put_back, settings
 from petra_graph_conformance.all_checks import checks_of
@@ -62,7 +62,7 @@ def _check_alone(trial: AnyTrial, promise: Promise) -> None:
         promise.check(trial)
     except (KeyboardInterrupt, BrokenPromise):
         raise
-    except PetraGraphError as error:
+    except (PluginError, RunFailed) as error:
         hint = error.problems[0].hint
         found = "; ".join(problem.message for problem in error.problems)
         raise BrokenPromise(name, found, "" if hint in {AUTHOR, MEND} else hint) from error

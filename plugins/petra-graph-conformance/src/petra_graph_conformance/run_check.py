@@ -155,7 +155,7 @@ class RunCheck:
                     if not note and not broken:
                         left |= dict.fromkeys(one.promise for one in report.outcomes if one.status == "not checked")
                     kept |= {one.promise for one in report.outcomes if one.status == "kept"}
-                    for one in (*broken, *report.doubtful):
+                    for one in (*broken, *(() if note else report.doubtful)):
                         outcomes.setdefault(one.promise, one)
             except RunFailed as error:
                 raise PluginError([evolve(one, path=("data", "name")) for one in error.problems]) from error
