@@ -21,7 +21,7 @@ from unittest.mock import patch
 import click
 import torch
 from network import save
-from petra_graph_conformance import run_check
+from petra_graph_conformance import plugins_of_run
 from petra_graph_conformance.verdicts import CACHE
 
 from petra_graph.training.prepared_run import prepare
@@ -79,11 +79,11 @@ def _measured(spec: str, settings: list[str], rounds: int) -> dict[str, float | 
     best = dict.fromkeys(ways, float("inf"))
     for _ in range(rounds):
         for way, more in ways.items():
-            foreign = (lambda _: True) if way == "all plugins" else run_check.is_foreign
+            foreign = (lambda _: True) if way == "all plugins" else plugins_of_run.is_foreign
             with (
                 tempfile.TemporaryDirectory() as cache,  # no verdict is known
                 patch.dict(os.environ, {CACHE: cache}),
-                patch.object(run_check, "is_foreign", foreign),
+                patch.object(plugins_of_run, "is_foreign", foreign),
             ):
                 began = time.process_time()
                 ready = prepare(spec, [*settings, *more])

@@ -76,8 +76,10 @@ def check_resumed(trial: LoggerTrial) -> None:
     with trial.run() as directory, trial.run() as other:
         _record(trial, directory, range(1, _STEPS))
         written = _sizes(directory)
-        _record(trial, directory, range(resumed_at, _STEPS + 1), resumed_at)
-        _record(trial, other, range(resumed_at, _STEPS + 1), resumed_at)
+        for one, before in ((directory, range(1, resumed_at)), (other, range(0))):
+            lines = [json.dumps({**_LINE, "step": step, "value": _VALUES["train/loss"]}) for step in before]
+            (one / "metrics.jsonl").write_text("".join(f"{line}\n" for line in lines))  # it ends at the checkpoint
+            _record(trial, one, range(resumed_at, _STEPS + 1), resumed_at)
         alone = _sizes(other)
         for name, size in _sizes(directory).items():
             if name in written and size < written[name] / 2 and size <= 2 * alone.get(name, 0):
