@@ -77,7 +77,7 @@ def check_every_class(trial: DataSetTrial) -> None:
     for first in range(0, len(some), _AT_ONCE):
         indices = some[first : first + _AT_ONCE]
         targets: Tensor = trial.fetch(train, indices)[1] if alone is None else alone(indices)
-        seen |= set(targets.unique().tolist())
+        seen |= set(torch.unique(targets).tolist())
         if len(seen - {IGNORED}) == facts.classes:
             return
     seen -= {IGNORED}
