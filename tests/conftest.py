@@ -7,6 +7,7 @@ import os
 import shutil
 import signal
 import sys
+import tempfile
 from contextlib import contextmanager
 from pathlib import Path
 from textwrap import dedent
@@ -25,6 +26,9 @@ for number in REQUESTS:
         signal.signal(number, lambda *_: None)
 # Processes that tests start find this checkout's package, whatever folder they start in.
 os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
+# The user's own cache is neither read nor written to.
+_CACHE = tempfile.TemporaryDirectory(prefix="petra-graph-cache-")
+os.environ.setdefault("PETRA_GRAPH_CACHE", _CACHE.name)
 settings.register_profile("thorough", deadline=None, derandomize=True, print_blob=True, max_examples=50)
 settings.register_profile("usual", settings.get_profile("thorough"), max_examples=15)
 settings.register_profile("quick", settings.get_profile("thorough"), max_examples=5)

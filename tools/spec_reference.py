@@ -77,7 +77,7 @@ def promises() -> Iterator[str]:
     """Yield the table of all promises, and when each is asked."""
     yield "| kind | promise | meaning | asked |"
     yield "|---|---|---|---|"
-    times = {"before_run": "before a run", "kit": "by `check`"}
+    times = {"run": "before a run", "kit": "by `check`"}
     for checks in CHECKS:
         for promise in checks.promises:
             said = "; ".join(text for when, text in times.items() if getattr(promise, when))

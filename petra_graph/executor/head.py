@@ -120,7 +120,7 @@ class HeadRunner(SegmentRunner):
         name = f"the loss behind {next(iter(self.modules))}"
         device = main(output).device
         beside = mapped(lambda one: one.to(device, non_blocking=device.type == "cuda"), target)
-        with self.numerics.draws(name, micro_batch), self.numerics.first_passes.drawing(name), self._behind:
+        with self.numerics.draws(name, micro_batch), self._behind:
             weight = target_weight(self.loss, target)
             counted = target_count(self.loss, target, weight)
             loss = mean_loss(self.loss, output, beside, weight)

@@ -5,8 +5,8 @@ This module alone fixes them, so that a forward and its recomputation agree in e
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 from functools import cached_property, lru_cache
 from typing import Any
 
@@ -19,7 +19,6 @@ from petra_graph.blocks.grid import grid, grid_limit, rounded
 from petra_graph.blocks.randomness import Keyed, generators_of, random_key
 from petra_graph.errors import RunFailed
 from petra_graph.executor.deferred_reads import DeferredCheck
-from petra_graph.executor.first_passes import FirstPasses
 from petra_graph.kinds.data_set import DataFacts
 from petra_graph.program.message_layout import IMAGE_DIMENSIONS, dense_strides
 from petra_graph.spec.model import PrecisionSpec
@@ -73,8 +72,6 @@ class NumericsContext:
     normalisation: Normalisation | None = None
     deferred: bool = False
     """Whether the magnitudes of streams on a grid are read later, together (`deferred_reads`)."""
-    first_passes: FirstPasses = field(factory=lambda: FirstPasses(passes=0), eq=False)
-    """Observes the stage's nodes; the default observes nothing."""
     _keyed: dict[str, Keyed] = field(factory=dict, init=False, eq=False)
     """By node, or other part of the stage."""
 
@@ -123,17 +120,11 @@ class NumericsContext:
 
         It has what the run has: in float32, the key alone.
         """
-        draws, first = self.draws(name, micro_batch), self.first_passes
-        if first.passes and name not in first.drawn:
-            return self._observed(draws, name)
+        draws = self.draws(name, micro_batch)
         if self._changes_arithmetic or torch.is_autocast_enabled(self._autocast_type):
             return _InTurn(draws, self.arithmetic())
         return draws
 
-    @contextmanager
-    def _observed(self, draws: AbstractContextManager[None], name: str) -> Iterator[None]:
-        with draws, self.arithmetic(), self.first_passes.drawing(name):
-            yield
 
     def arithmetic(self) -> AbstractContextManager[Any]:
         """Return a context with autocast to bfloat16, and the grid of sums, as the precision says; it changes nothing where nothing would differ."""

@@ -31,7 +31,7 @@ from petra_graph.blocks import Streams
 from petra_graph.blocks.randomness import draws_watched, unseeded
 
 WARM_UP = 3
-"""Executions as written before a recording: libraries choose their kernels, and first passes are observed."""
+"""Executions as written before a recording: libraries choose their kernels."""
 
 
 class Recording(Protocol):

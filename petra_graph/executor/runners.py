@@ -57,10 +57,6 @@ class SegmentRunner(ABC):
 
     recorded: RecordedSegment | None = field(default=None, init=False)
     """Set where operations are recorded."""
-    watched: bool = field(
-        default=Factory(lambda self: self.numerics.first_passes.watch(self.modules), takes_self=True), init=False
-    )
-    """Whether the next pass whose statistics are frozen is observed."""
 
     @cached_property
     def frozen(self) -> AbstractContextManager[None]:
@@ -113,11 +109,6 @@ class SegmentRunner(ABC):
             with torch.no_grad(), self.frozen:
                 return self.run(micro_batch, streams)
 
-        if self.watched:
-            with self.numerics.first_passes.frozen(self.modules):
-                outputs = evaluated(*inputs)
-            self.watched = self.numerics.first_passes.watch(self.modules)
-            return outputs
         return evaluated(*inputs) if self.recorded is None else self.recorded.forward(evaluated, inputs)
 
     def leaves(self, inputs: Streams) -> Streams:
@@ -191,8 +182,7 @@ class Reconstruct(BodyRunner):
     def invert(self, micro_batch: int, outputs: Streams) -> Streams:
         """Reconstruct the input alone, without a graph."""
         name, module = self.reversible
-        observed = self.numerics.first_passes.frozen(self.modules)
-        with torch.no_grad(), self.frozen, observed, self.numerics.node(name, micro_batch):
+        with torch.no_grad(), self.frozen, self.numerics.node(name, micro_batch):
             return self.numerics.canonicalize(module.invert(*outputs))
 
     @cached_property

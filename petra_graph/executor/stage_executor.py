@@ -76,7 +76,7 @@ class StageExecutor:
         """Whether messages are other tensors than streams."""
         self.versions = stored_versions(program, modules)
         self.read_interval = read_interval
-        self.reads_later = updater.deferred or numerics.deferred or updater.first_steps is not None
+        self.reads_later = updater.deferred or numerics.deferred
         """Whether `check` may have something to read."""
         self.sums_in_flight: InFlight[tuple[Tensor, ...]] = InFlight()
         """Sums of what each forward in flight sent, for `sent_finite`."""
@@ -252,11 +252,6 @@ class StageExecutor:
             self.updater.check()
         self._numerics.check()
 
-    def drained(self) -> None:
-        """Read all that waits to be read, where the pipeline has drained; errors as `check`."""
-        self.check()
-        with self._located:
-            self.updater.drained()
 
     def evaluate(self, received: MutableMapping[Edge, EncodedTensors], target: Tree | None) -> Forwarded:
         """Run the forward of an evaluation batch, with running statistics and nothing kept."""

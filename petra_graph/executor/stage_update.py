@@ -18,7 +18,6 @@ from torch import Tensor, nn
 
 from petra_graph.errors import RunFailed
 from petra_graph.executor.deferred_reads import DeferredCheck
-from petra_graph.executor.first_steps import FirstSteps
 from petra_graph.executor.learning_rate import LearningRate
 from petra_graph.kinds.author_code import author_code
 from petra_graph.kinds.optimizer import set_rates
@@ -52,8 +51,6 @@ class Updater:
     """Whether the norms of gradients are read later, together (`deferred_reads`)."""
     owner: str = "the optimizer"
     """As messages name the optimizer's plugin."""
-    first_steps: FirstSteps | None = None
-    """None: they are not observed (`run.self_check = false`)."""
     ratios: Sequence[float] = ()
     """Of the optimizer's groups, as it was built (`rate_ratios`)."""
     stage: StageFacts | None = None
@@ -122,25 +119,18 @@ class Updater:
                 self._gate()
             set_rates(self.optimizer, self.rate(self.updates), self.ratios, self.staleness)
             with self._author_code:
-                if self.first_steps is not None and self.first_steps.observes:
-                    with self.first_steps.observing(self.optimizer):
-                        self.optimizer.step()
-                else:
-                    self.optimizer.step()
+                self.optimizer.step()
             for group in self.optimizer.param_groups:
                 for parameter in group["params"]:
                     parameter.grad = None
         self.updates += 1
 
     def check(self) -> None:
-        """Read the norms since the last reading, and once what was observed of the first steps.
+        """Read the norms since the last reading.
 
         Raises:
             RunFailed: a norm was not finite.
-            PluginError: the optimizer has left a parameter still.
         """
-        if self.first_steps is not None and self.first_steps.due:
-            self.first_steps.conclude()
         found = self.norms.read() if self.norms else None
         if found is not None:
             update, norm = found
@@ -148,11 +138,6 @@ class Updater:
             if not self.deferred:
                 hint = f"the parameters are as before that update; {hint}"
             raise RunFailed(f"update {update}: the norm of the gradient is {norm}, and cannot be clipped", hint=hint)
-
-    def drained(self) -> None:
-        """Judge the first steps now, where there have been fewer than are observed at most; errors as `check`."""
-        if self.first_steps is not None:
-            self.first_steps.conclude()
 
     def _clip(self, clip: ClipSpec, norm: Tensor | None) -> None:
         if clip.by == "value":

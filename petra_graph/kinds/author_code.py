@@ -8,7 +8,8 @@ import pkgutil
 import sys
 import sysconfig
 import traceback
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ from typing import Any
 from attrs import field, frozen
 
 from petra_graph.errors import PetraGraphError, PluginError, Problem, SpecError
+from petra_graph.kinds.shared_settings import put_back, settings
 
 _PACKAGE = str(Path(__file__).parents[1])
 _MACHINERY = ("<frozen", pkgutil.__file__, importlib.__file__, str(Path(__file__).parent))
@@ -108,7 +110,10 @@ def blamed(failure: str, raised: BaseException) -> Problem:
     """Return what an author's code raised as a problem, with the line in its hint."""
     exception = traceback.format_exception_only(raised)[-1].strip()
     at = raised_at(raised)
-    return Problem(message=f"{failure}: {exception}", hint=f"raised at {at}" if at else AUTHOR)
+    hint = f"raised at {at}" if at else AUTHOR
+    if isinstance(raised, ModuleNotFoundError) and (raised.name or "").startswith("petra_graph."):
+        hint = f"{hint}; names for plugins are in petra_graph.plugins and petra_graph.blocks, whatever modules they came from"
+    return Problem(message=f"{failure}: {exception}", hint=hint)
 
 
 def resolve_location(location: str, failure: str) -> Any:
@@ -117,7 +122,7 @@ def resolve_location(location: str, failure: str) -> Any:
     Raises:
         PluginError: it cannot be imported; the message begins with `failure`.
     """
-    with author_code(failure):
+    with importing(failure):
         return pkgutil.resolve_name(location)
 
 
@@ -132,6 +137,21 @@ def named_code(option: str, location: str) -> Any:
     except (ImportError, AttributeError, ValueError) as error:
         hint = 'write "module:attribute", of a module that can be imported'
         raise SpecError(Problem(message=f"there is no {location}: {error}", hint=hint, path=(option,))) from error
+@contextmanager
+def importing(failure: str) -> Iterator[None]:
+    """Import an author's code, as `author_code`.
+
+    Raises:
+        PluginError: it cannot be imported, or leaves a setting changed that all code shares.
+    """
+    before = settings()
+    try:
+        with author_code(failure):
+            yield
+    finally:
+        changed = put_back(before)
+    if changed:
+        raise PluginError(f"{failure}: after its import, {changed}", "set it within `with`, where it is needed")
 
 
 def find_location(location: str, failure: str) -> None:

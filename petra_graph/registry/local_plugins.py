@@ -18,7 +18,7 @@ from typing import Any
 from attrs import evolve
 
 from petra_graph.errors import PluginError, Problem, SpecError, shown, suggestion
-from petra_graph.kinds.author_code import author_code, remedy
+from petra_graph.kinds.author_code import author_code, importing, remedy
 from petra_graph.kinds.declaration import Declaration, api_fault, api_remedy, stated_by
 from petra_graph.kinds.plugin_kind import PluginKind
 
@@ -125,7 +125,7 @@ def _attribute(kind: PluginKind, name: str, folders: Sequence[str]) -> Any:
         raise SpecError(missing)
     look_in(folders)
     module, _, attribute = name.partition(":")
-    with author_code(f"{kind.noun} {shown(name)} cannot be loaded"):
+    with importing(f"{kind.noun} {shown(name)} cannot be loaded"):
         found: Any = importlib.import_module(module)
     form = kind.form
     value: Any = reduce(lambda value, part: getattr(value, part, None), attribute.split("."), found)

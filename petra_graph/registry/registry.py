@@ -14,7 +14,7 @@ from attrs import field, frozen
 
 from petra_graph.errors import PetraGraphError, PluginError, Problem, SpecError, Where, shown, suggestion
 from petra_graph.kinds.all_kinds import GROUP, KINDS
-from petra_graph.kinds.author_code import author_code, remedy
+from petra_graph.kinds.author_code import author_code, importing, remedy
 from petra_graph.kinds.correction import CORRECTION
 from petra_graph.kinds.declaration import Declaration
 from petra_graph.kinds.graph_pass import GRAPH_PASS
@@ -232,7 +232,7 @@ def _declaration(entry: Entry, kind: PluginKind) -> Declaration:
     plugin = f"{kind.noun} {shown(entry.name)} of {entry.distribution}"
     module, _, attribute = entry.target.partition(":")
     try:
-        with author_code(f"{plugin} cannot be loaded from {entry.target!r}"):
+        with importing(f"{plugin} cannot be loaded from {entry.target!r}"):
             named = entry.load()
     except PluginError as error:
         match error.__cause__:  # what is there no more, as after a renaming

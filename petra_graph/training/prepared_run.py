@@ -42,7 +42,7 @@ from petra_graph.program.stage_program import StageProgram
 from petra_graph.registry.joints import joint
 from petra_graph.spec.load_spec import Given
 from petra_graph.spec.model import Spec
-from petra_graph.training.before_run import try_before_run
+from petra_graph.training.before_run import Tried, try_before_run
 from petra_graph.training.data.micro_batches import OpenedData, open_data
 from petra_graph.training.initial_weights import InitialWeights, initial_weights
 from petra_graph.training.loop.callbacks import NamedCallback, build_callbacks
@@ -67,8 +67,8 @@ class Prepared:
     """The callbacks, in the order in which they are called."""
     initial: InitialWeights | None
     """The weights that the run begins with; None: they are random."""
-    doubts: Sequence[str] = ()
-    """Warnings of the self-check: what plugins may mean."""
+    tried: Tried = field(factory=Tried)
+    """What the self-check has found."""
     saved: SavedPlan | None = None
     """The plan whose placement the run has, where one was given."""
     added: Mapping[str, tuple[Any, ...]] = field(factory=dict)
@@ -226,7 +226,7 @@ def prepare_checked(
     for stage in prepared.stages:
         problems.require(training.rate, stage)
     if network.spec.run.self_check:
-        prepared = evolve(prepared, doubts=problems.require(try_before_run, prepared, reporter))
+        prepared = evolve(prepared, tried=problems.require(try_before_run, prepared, reporter))
     return prepared
 
 

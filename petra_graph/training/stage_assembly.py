@@ -13,8 +13,6 @@ from attrs import frozen
 from petra_graph.blocks.parameter_groups import parameter_groups
 from petra_graph.executor.compiled_functions import compile_functions
 from petra_graph.executor.deferred_reads import read_interval
-from petra_graph.executor.first_passes import FirstPasses
-from petra_graph.executor.first_steps import FirstSteps
 from petra_graph.executor.learning_rate import LearningRate
 from petra_graph.executor.numerics import Normalisation, NumericsContext
 from petra_graph.executor.place_block import place
@@ -71,7 +69,6 @@ def executors(
             replica=replica,
             normalisation=Normalisation.of(facts),
             deferred=interval > 1,
-            first_passes=FirstPasses() if spec.run.self_check else FirstPasses(passes=0),
         )
         begun = initial_blocks(network.graph, network.shapes, spec.run.seed, program.nodes)
         modules = {name: place(block, numerics) for name, block in begun.items()}
@@ -89,7 +86,6 @@ def executors(
             spec.optimizer.clip,
             deferred,
             training.optimizer,
-            FirstSteps(modules, parameters, training.optimizer, deferred) if spec.run.self_check else None,
             () if optimizer is None else rate_ratios(optimizer, options.lr),
             stage if needs_delays(optimizer) else None,
         )

@@ -62,6 +62,10 @@ class StartReporter:
             ended.set()
             reporter.join()
 
+    def say(self, text: str) -> None:
+        """Say a line at once."""
+        self._say(printable(f"{self._prefix}{text}"))
+
     def _report(self, status: StartStatus, ended: Event) -> None:
         for seconds in chain(_SECONDS, repeat(_AGAIN_SECONDS)):
             if ended.wait(seconds):

@@ -364,7 +364,7 @@ class Viewing(nn.Module):
 
 BROKEN = [
     (SpectralNormDelayed, "b.parametrizations.weight.0._v changed in a forward", 'method.name = "backprop"'),
-    (LimitedNorm, "parameters codes.weight changed in a forward", "nn.Embedding(max_norm=...)"),
+    (LimitedNorm, "changed the values of codes.weight", "nn.Embedding(max_norm=...)"),
     (ViewedWithin, "view size is not compatible", 'precision.memory_format = "contiguous"'),
 ]
 """Refused by the self-check, with the reason and the remedy."""

@@ -28,12 +28,13 @@ class Wrong(Right):
 HOOKS = """
 import torch
 from petra_graph.errors import PluginError, Problem
+from petra_graph.training.before_run import Tried
 
 
 def warns(prepared, reporter):
     torch.manual_seed(7)
     with reporter.step("trying it"):
-        return [f"{len(prepared.programs)} stages are many"]
+        return Tried(doubts=[f"{len(prepared.programs)} stages are many"])
 
 
 def refuses(prepared, reporter):
@@ -114,8 +115,8 @@ def test_the_core_itself_sees_whether_head_and_data_fit(alone, write, capsys, ch
 
 def test_a_hook_warns_and_leaves_generators_as_they_were(hook):
     hook("my_hooks:warns")
-    assert list(prepare("a.toml").doubts) == ["4 stages are many"]
-    assert list(prepare("a.toml", ["run.self_check=false"]).doubts) == []
+    assert list(prepare("a.toml").tried.doubts) == ["4 stages are many"]
+    assert list(prepare("a.toml", ["run.self_check=false"]).tried.doubts) == []
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,7 @@ Networks are prepared in turns, with the self-check and without it. Seconds are 
 from __future__ import annotations
 
 import json
+import os
 import tempfile
 import time
 from collections.abc import Iterator
@@ -20,10 +21,9 @@ from unittest.mock import patch
 import click
 import torch
 from network import save
-from petra_graph_conformance import self_checked_blocks
+from petra_graph_conformance import plugins_of_run
+from petra_graph_conformance.verdicts import CACHE
 
-from petra_graph.kinds import plugin as kinds_plugin
-from petra_graph.kinds.plugin import FIRST_PARTY
 from petra_graph.training.prepared_run import prepare
 
 ROOT = Path(__file__).parents[2]
@@ -40,8 +40,6 @@ batch = 2
 options = {{ root = "{text}", vocabulary = 26, context = {context}, samples = 64 }}
 """
 IMAGES = 'data={name = "random", batch = 2, options = {shape = [3, 224, 224], dtype = "uint8", classes = 1000, train = 8, test = 8}}'
-NOBODY = ""
-"""The distribution of no plugin."""
 
 
 @contextmanager
@@ -62,48 +60,35 @@ def networks(context: int) -> Iterator[dict[str, tuple[str, list[str]]]]:
 @click.command()
 @click.option("--rounds", default=3, show_default=True)
 @click.option("--context", default=256, show_default=True, help="Tokens that the transformer reads.")
-@click.option(
-    "--kit/--no-kit", default=False, help="Once more, each promise examined, as where a glance finds something."
-)
 @click.option("--write/--no-write", default=False, help="Keep the result in tools/bench/results.")
-def main(rounds: int, context: int, kit: bool, write: bool) -> None:
+def main(rounds: int, context: int, write: bool) -> None:
     torch.set_num_threads(1)
     found = {}
     with networks(context) as specs:
         for name, (spec, settings) in specs.items():
             prepare(spec, settings)  # imports, and what torch does once
-            found[name] = _measured(spec, settings, rounds, kit=kit)
+            found[name] = _measured(spec, settings, rounds)
     result = {"rounds": rounds, "threads": 1, "networks": found}
     click.echo(json.dumps(result, indent=2))
     if write:
         click.echo(f"written: {save('self_check', result)}", err=True)
 
 
-def _measured(
-    spec: str, settings: list[str], rounds: int, *, kit: bool
-) -> dict[str, float | int | dict[str, float | int]]:
-    ways = {
-        "without": (FIRST_PARTY, ["run.self_check=false"]),
-        "as it is": (FIRST_PARTY, []),
-        "all plugins": (NOBODY, []),
-    }
+def _measured(spec: str, settings: list[str], rounds: int) -> dict[str, float | int | dict[str, float | int]]:
+    ways = {"without": ["run.self_check=false"], "as it is": [], "all plugins": []}
     best = dict.fromkeys(ways, float("inf"))
     for _ in range(rounds):
-        for way, (trusted, more) in ways.items():
-            with patch.object(kinds_plugin, "FIRST_PARTY", trusted):
+        for way, more in ways.items():
+            foreign = (lambda _: True) if way == "all plugins" else plugins_of_run.is_foreign
+            with (
+                tempfile.TemporaryDirectory() as cache,  # no verdict is known
+                patch.dict(os.environ, {CACHE: cache}),
+                patch.object(plugins_of_run, "is_foreign", foreign),
+            ):
                 began = time.process_time()
                 ready = prepare(spec, [*settings, *more])
                 best[way] = min(best[way], time.process_time() - began)
     shown = ["as it is", "all plugins"]
-    if kit:
-        shown.append("all plugins, every promise")
-        with (
-            patch.object(kinds_plugin, "FIRST_PARTY", NOBODY),
-            patch.object(self_checked_blocks, "looks_sound", lambda _: False),
-        ):
-            began = time.process_time()
-            prepare(spec, settings)
-            best[shown[-1]] = time.process_time() - began
     nodes = ready.network.graph.nodes.values()
     kinds = {(repr(node.plugin), repr(node.options), ready.network.shapes[node.name].inputs) for node in nodes}
     return {

@@ -172,7 +172,7 @@ class Scheduler:
     def _drained(self, cursor: StageCursor, last: Action) -> None:
         """Read what waits to be read, and give all replicas the same running statistics."""
         for executor in self.executors:
-            executor.drained()
+            executor.check()
         if (replicas := self._context.replicas) is not None:
             self._status.waits(cursor, last, "the running statistics of other replicas", replicas.peers)
             replicas.average_statistics()

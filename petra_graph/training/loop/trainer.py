@@ -67,9 +67,6 @@ class Trainer:
         self.warnings = RunWarnings(self.peers, self.observers)
         if self.prepared.probe is not None:
             self._begin_probe = self.prepared.probe.observe(self.executors, self._record_probed, self.warnings.say)
-        for executor in self.executors:
-            if (observed := executor.updater.first_steps) is not None:
-                observed.warn = self.warnings.say
 
     @property
     def executors(self) -> Sequence[StageExecutor]:

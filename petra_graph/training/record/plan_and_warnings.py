@@ -51,7 +51,7 @@ def write_plan(prepared: Prepared, directory: Path) -> Document | None:
 
 def start_warnings(prepared: Prepared, processes: int, plan: Document | None = None) -> Iterator[str]:
     """Yield the warnings of the self-check, of callbacks' methods that no run calls, of devices and cores that are not here, and of the plan."""
-    yield from prepared.doubts
+    yield from prepared.tried.doubts
     for one in prepared.callbacks:
         for name, meant in misnamed(one.callback):
             more = f": call it `{meant}`" if meant else ""

@@ -11,12 +11,14 @@ from petra_graph.cli.main import main
 from petra_graph.errors import PluginError, RunFailed
 from petra_graph.kinds.listener import Listener
 from petra_graph.planning.check.check_spec import check_spec
+from petra_graph.training import before_run
 from petra_graph.training.training_run import run
 from tests.support.forks import RUN, ended, ranks
 from tests.support.forks import SPEC as SHARED
 from tests.support.loggers import named
 from tests.support.runs import SPEC, only_run, summary_of, weights_bytes
 
+pytestmark = pytest.mark.usefixtures("without_kit")
 ENTRIES = """\
 [petra_graph.callbacks]
 notes = noting:NOTES
@@ -140,6 +142,12 @@ class Zero(Companion):
         for parameter in self.parameters.values():
             parameter.zero_()
 """
+
+
+@pytest.fixture
+def without_kit(monkeypatch):
+    """No callback is rehearsed before its run, which would refuse what the run itself is to find."""
+    monkeypatch.setattr(before_run, "scan", lambda: ((), ()))
 
 
 @pytest.fixture(autouse=True)

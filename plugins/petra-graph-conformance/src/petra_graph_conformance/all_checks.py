@@ -13,7 +13,7 @@ from petra_graph.kinds.author_code import author_code
 from petra_graph.kinds.plugin import Plugin
 from petra_graph.kinds.plugin_kind import PluginKind
 from petra_graph.registry.discovery import scan
-from petra_graph_conformance.declaration_promises import DECLARATION
+from petra_graph_conformance.declaration_promises import DECLARATION, PACKAGE
 from petra_graph_conformance.kinds.architecture import ARCHITECTURE_CHECKS
 from petra_graph_conformance.kinds.block import BLOCK_CHECKS
 from petra_graph_conformance.kinds.callback import CALLBACK_CHECKS
@@ -60,7 +60,7 @@ def checks_of(kind: PluginKind) -> KindChecks:
             raise PluginError(f"{what} are {type(checks).__name__}, not KindChecks")
         if checks.kind is kind:
             return checks
-    return KindChecks(kind=kind, promises=(DECLARATION,), trial=PluginTrial, trials=_trial)
+    return KindChecks(kind=kind, promises=(DECLARATION, PACKAGE), trial=PluginTrial, trials=_trial)
 
 
 def _trial(plugin: Plugin, options: Any, _: Mapping[str, Any]) -> Sequence[PluginTrial]:

@@ -40,15 +40,16 @@ def expect_close(
     other: Sequence[Tensor],
     *,
     dtype: torch.dtype | None = None,
+    roundings: int = ROUNDINGS,
     remedy: str,
 ) -> None:
-    """Compare tensors, all together, with the tolerance of the coarsest type that they were computed in; None: float64.
+    """Compare tensors, all together, with units of rounding of the coarsest type that they were computed in; None: float64.
 
     Raises:
         BrokenPromise: they differ by more than rounding, or are not finite.
     """
     dtype = dtype or torch.float64
-    error, allowed = relative_error(one, other), tolerance(dtype)
+    error, allowed = relative_error(one, other), roundings * torch.finfo(dtype).eps
     if not math.isfinite(error):
         what = "it computes values that are not finite, which cannot be compared"
         raise BrokenPromise(promise, f"{found}: {what}", "give the trial inputs for which it is finite, or mend it")

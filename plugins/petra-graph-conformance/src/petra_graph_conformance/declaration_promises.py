@@ -5,10 +5,14 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from importlib import metadata
+from typing import Any
 
 import attrs
+from packaging.requirements import Requirement
 
 from petra_graph.kinds.declaration import Declaration, NoOptions, api_fault, find_fault
+from petra_graph.kinds.plugin import FIRST_PARTY
 from petra_graph.registry.discovery import NO_TORCH_REMEDY
 from petra_graph_conformance.broken_promise import BrokenPromise
 from petra_graph_conformance.plugin_trial import PluginTrial
@@ -30,6 +34,34 @@ def check_options_class(declaration: Declaration) -> None:
     if loose or not _is_frozen(declaration.options):
         found = f"options class {declaration.options.__name__} can be changed or takes positional values"
         raise BrokenPromise("declaration", found, "decorate it with @attrs.frozen(kw_only=True)")
+    bare = [name for name in _values_in(declaration.options) if name not in attrs.fields_dict(declaration.options)]
+    if bare:
+        found = f"{', '.join(bare)} of {declaration.options.__name__} has no annotation, so that it is no option"
+        raise BrokenPromise("declaration", found, f"write `{bare[0]}: float = ...`, with the option's type")
+
+
+def _values_in(options: type) -> list[str]:
+    """Return the names in a class that have a value: numbers, texts, containers, and what `attrs.field` returns."""
+    kinds = (bool, int, float, str, tuple, list, dict, type(attrs.field()))
+    return [name for name, one in vars(options).items() if not name.startswith("_") and isinstance(one, kinds)]
+
+
+def check_package(trial: Any) -> None:
+    """What the package of the plugin requires is installed, in versions that it takes."""
+    wrong = []
+    for text in metadata.requires(trial.distribution) or ():
+        needed = Requirement(text)
+        if needed.marker is not None and not needed.marker.evaluate({"extra": ""}):
+            continue
+        try:
+            version = metadata.version(needed.name)
+        except metadata.PackageNotFoundError:
+            version = ""
+        if not version or not needed.specifier.contains(version, prereleases=True):
+            wrong.append(f"{needed.name}{needed.specifier} (found {version or 'none'})")
+    if wrong:
+        found = f"{trial.distribution} requires {', '.join(wrong)}"
+        raise BrokenPromise("package", found, f"install what it requires: pip install {trial.distribution}")
 
 
 def check_imports_no_torch(module: str) -> None:
@@ -61,7 +93,11 @@ def check_code_imports_no_torch(trial: PluginTrial) -> None:
 def _is_packaged(trial: PluginTrial) -> bool:
     """Whether code is in a package, rather than in a loose module next to a specification, or within a test."""
     loose = "<locals>" in getattr(trial.plugin.code, "__qualname__", "")
-    return bool(trial.plugin.distribution) or ("." in _module(trial) and not loose)
+    return bool(trial.distribution) or ("." in _module(trial) and not loose)
+
+
+def _is_of_another_package(trial: Any) -> bool:
+    return trial.distribution not in {"", FIRST_PARTY}
 
 
 def _module(trial: PluginTrial) -> str:
@@ -74,4 +110,5 @@ def _is_frozen(options: type) -> bool:
 
 
 DECLARATION = Promise("declaration", check_plugin_declaration, foundation=True)
-NO_TORCH = Promise("no torch", check_code_imports_no_torch, applies=_is_packaged)
+PACKAGE = Promise("package", check_package, applies=_is_of_another_package)
+NO_TORCH = Promise("no torch", check_code_imports_no_torch, applies=_is_packaged, run=False)

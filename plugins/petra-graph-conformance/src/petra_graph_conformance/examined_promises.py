@@ -8,10 +8,13 @@ Decision: what applies to a plugin is known before anything runs, so that each p
 
 from __future__ import annotations
 
+import math
+import time
 from collections.abc import Collection
 
-from petra_graph.errors import PluginError
-from petra_graph.kinds.author_code import raised_at
+from petra_graph.errors import PluginError, RunFailed
+from petra_graph.kinds.author_code import AUTHOR, MEND, raised_at
+from petra_graph.kinds.shared_settings import put_back, settings
 from petra_graph_conformance.all_checks import checks_of
 from petra_graph_conformance.broken_promise import BrokenPromise
 from petra_graph_conformance.plugin_trial import AnyTrial, StageTrial
@@ -43,13 +46,26 @@ def check_promise(trial: AnyTrial, promise: Promise) -> None:
 
 
 def _check(trial: AnyTrial, promise: Promise) -> None:
+    """Check a promise of one case; whichever it is, settings that all code shares stay as they are."""
+    name, before = promise.name, settings()
+    try:
+        _check_alone(trial, promise)
+    finally:
+        changed = put_back(before)
+    if changed:
+        raise BrokenPromise(name, f"after its calls, {changed}", "set it within `with`, where it is needed")
+
+
+def _check_alone(trial: AnyTrial, promise: Promise) -> None:
     name = promise.name
     try:
         promise.check(trial)
     except (KeyboardInterrupt, BrokenPromise):
         raise
-    except PluginError as error:
-        raise BrokenPromise(name, "; ".join(problem.message for problem in error.problems), "") from error
+    except (PluginError, RunFailed) as error:
+        hint = error.problems[0].hint
+        found = "; ".join(problem.message for problem in error.problems)
+        raise BrokenPromise(name, found, "" if hint in {AUTHOR, MEND} else hint) from error
     except BaseException as error:
         at = raised_at(error)
         found = f"it raised {type(error).__name__}{at and f' at {at}'}: {error}"
@@ -59,20 +75,29 @@ def _check(trial: AnyTrial, promise: Promise) -> None:
         ) from error
 
 
-def examine(trial: AnyTrial, when: When = "kit", *, leave_out: Collection[str] = ()) -> Report:
+def examine(
+    trial: AnyTrial,
+    when: When = "kit",
+    *,
+    leave_out: Collection[str] = (),
+    only: Collection[str] = (),
+    until: float = math.inf,
+) -> Report:
     """Check all promises that apply, and return their outcomes.
 
     Args:
         trial: a plugin with options, and what it needs to be tried.
         when: only the promises that are asked then.
         leave_out: names of promises that are not asked.
+        only: names of those that are asked; (): all.
+        until: the value of `time.monotonic` after which no further one is asked.
     """
     outcomes: list[Outcome] = []
     fallen = False
-    for promise in checks_of(trial.kind).asked("kit"):
-        if not promise.applies(trial):
+    for promise in checks_of(trial.kind).asked(when):
+        if not promise.applies(trial) or (only and promise.name not in only):
             continue
-        if fallen or promise.name in leave_out or not getattr(promise, when):
+        if fallen or promise.name in leave_out or time.monotonic() > until:
             outcomes.append(Outcome(promise=promise.name, status="not checked"))
             continue
         outcomes.append(_outcome(trial, promise))

@@ -36,6 +36,10 @@ class AnyTrial(Protocol):
     def about(self) -> str:
         """Its options and inputs, in words."""
 
+    @property
+    def distribution(self) -> str:
+        """The package that it comes from; "" where it comes from none."""
+
     def attempt(self) -> None:
         """Raise an exception where the trial does not fit the plugin, so that another one is likelier; PluginError: it fits, and fails."""
 
@@ -76,6 +80,10 @@ class PluginTrial:
     def about(self) -> str:
         """Its options, in words."""
         return str(self.options)
+
+    @property
+    def distribution(self) -> str:
+        return self.plugin.distribution
 
     @property
     def declaration(self) -> Any:

@@ -13,7 +13,7 @@ from petra_graph.kinds.plugin_kind import PluginKind
 
 Check = Callable[[Any], None]
 """Checks one promise of a trial, and raises BrokenPromise. The first paragraph of its docstring says what is promised."""
-When = Literal["before_run", "kit"]
+When = Literal["run", "kit"]
 """When a promise is asked: a field of `Promise`."""
 
 
@@ -24,7 +24,7 @@ class Promise:
     Attributes:
         name: as messages use it.
         check: what checks it.
-        before_run: whether a run asks it of other packages' plugins, on its own shapes and samples.
+        run: whether a run asks it of plugins that are not this project's, on its own shapes and samples.
         kit: whether `petra-graph check` and a plugin's own tests ask it.
         foundation: whether the promises after it cannot be checked if it is broken.
         doubt: whether what breaks it may be meant: a run warns of it, and the kit says so without failing.
@@ -33,7 +33,7 @@ class Promise:
 
     name: str
     check: Check
-    before_run: bool = field(default=False, kw_only=True)
+    run: bool = field(default=True, kw_only=True)
     kit: bool = field(default=True, kw_only=True)
     foundation: bool = field(default=False, kw_only=True)
     doubt: bool = field(default=False, kw_only=True)

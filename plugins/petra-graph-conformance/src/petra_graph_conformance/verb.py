@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import re
+import sys
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from contextlib import redirect_stdout
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -97,10 +99,11 @@ def check(ctx: click.Context, /, names: Sequence[str], options: Sequence[str], a
             raise click.BadParameter("an output is one shape, as in 5x8x6", param_hint="--output")
     if "targets" in settings:
         settings["targets"] = DRAWN[settings["targets"]]
-    registry = discover()
-    targets = [found for name in names for found in find_targets(registry, name)]
-    _expect_taken(registry, settings, [found.plugin.kind for found in targets if found.plugin is not None])
-    results = [_result(found, values, settings) for found in targets]
+    with redirect_stdout(sys.stderr):  # plugins may print; results alone go there
+        registry = discover()
+        targets = [found for name in names for found in find_targets(registry, name)]
+        _expect_taken(registry, settings, [found.plugin.kind for found in targets if found.plugin is not None])
+        results = [_result(found, values, settings) for found in targets]
     if as_json:
         print_json(results)
     else:

@@ -254,7 +254,7 @@ def test_a_sound_callback_passes():
             "calls",
             "cannot be called as evaluated(epoch, first, outputs, targets): too many positional arguments",
         ),
-        (Projects, "changes", 'it wrote to parameters: its declaration says changes = "nothing"'),
+        (Projects, "changes", 'it wrote to parameters in epoch 1: its declaration says changes = "nothing"'),
         (Normalises, "changes", "it changed outputs or targets of the evaluation"),
         (Draws, "changes", "it moved the global generator of torch"),
         (HoldsATensor, "state", "it is not JSON: Object of type Tensor is not JSON serializable"),

@@ -21,7 +21,7 @@ def check_declaration(trial: Trial) -> None:
         raise BrokenPromise("declaration", f"it {fault}", "mend the declaration: no block can be built from it")
     for name, attribute in (("kind", "kind"), ("streams", "streams"), ("options", "Options")):
         declared, own = getattr(declaration, name), getattr(block_class, attribute)
-        if declared != own and own is not getattr(Block, attribute, None):
+        if declared is not None and declared != own and own is not getattr(Block, attribute, None):
             found = f"it declares {name} = {declared!r}, and {trial.name} has {own!r}"
             raise BrokenPromise("declaration", found, f"make them equal; the class's is its attribute `{attribute}`")
     base = _BASES[declaration.kind]

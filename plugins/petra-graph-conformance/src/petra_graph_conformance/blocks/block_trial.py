@@ -76,6 +76,7 @@ class Trial:
         seed: parameters and samples follow from it.
         compute: in which the types of streams are judged.
         memory_format: of streams, as `precision.memory_format`.
+        distribution: the package that it comes from; "" where it comes from none.
     """
 
     block_class: type[Block]
@@ -87,6 +88,7 @@ class Trial:
     seed: int = 0
     compute: Compute = "float64"
     memory_format: Literal["channels-last", "contiguous"] = "channels-last"
+    distribution: str = ""
 
     @staticmethod
     def of(
@@ -117,6 +119,7 @@ class Trial:
             declaration=cast(BlockDeclaration, plugin.declaration),
             inputs=tuple(tuple(shape) for shape in inputs),
             options=read_given(plugin, options),
+            distribution=plugin.distribution,
             **settings,
         )
 

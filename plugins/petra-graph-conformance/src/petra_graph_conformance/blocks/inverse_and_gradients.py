@@ -18,10 +18,12 @@ from petra_graph.errors import shown
 from petra_graph.units import listed
 from petra_graph_conformance.blocks.block_trial import Trial
 from petra_graph_conformance.blocks.micro_batches_through_block import Harness, gradients_for, recorded, residual_names
-from petra_graph_conformance.broken_promise import BrokenPromise, all_equal, expect_close, name_of
+from petra_graph_conformance.broken_promise import ROUNDINGS, BrokenPromise, expect_close, name_of
 
 _TRIED = 16
 """Micro-batches, at most, in which a gradient is to reach each parameter."""
+_OTHER_WAY = 2**8
+"""Units of rounding in float32 by which two ways through one part of a block may differ."""
 
 
 def check_inverse(trial: Trial) -> None:
@@ -33,14 +35,17 @@ def check_inverse(trial: Trial) -> None:
         "undo the steps of forward in the opposite order, and evaluate F at the same tensor as forward did; "
         "F must be a function of its argument, the parameters and torch's own generator"
     )
+    if Harness(trial).draws(0):
+        remedy = f"draw random numbers in the inverse in the order in which forward draws them; {remedy}"
     for harness in (Harness(trial, "float64"), Harness(trial, "float32")):
         for trip in harness.train():
-            for what, found, dtype in (
-                ("inverse(*forward(*x))", harness.invert(trip.m, trip.outputs), harness.numerics.dtype),
-                # With a graph, torch may take another way through a part that is in float32.
-                ("the input that reverse_vjp reconstructs", trip.reverse.inputs, harness.precision),
-            ):
-                expect_close("inverse", f"{what} is not x", found, trip.inputs, dtype=dtype, remedy=remedy)
+            exact, coarse = harness.numerics.dtype, harness.precision
+            found = harness.invert(trip.m, trip.outputs)
+            expect_close("inverse", "inverse(*forward(*x)) is not x", found, trip.inputs, dtype=exact, remedy=remedy)
+            # With a graph, torch may take another way through a part that is in float32.
+            roundings = ROUNDINGS if coarse == exact else _OTHER_WAY
+            what, found = "the input that reverse_vjp reconstructs is not x", trip.reverse.inputs
+            expect_close("inverse", what, found, trip.inputs, dtype=coarse, roundings=roundings, remedy=remedy)
 
 
 def check_one_evaluation(trial: Trial) -> None:
@@ -67,7 +72,6 @@ def check_gradients(trial: Trial) -> None:
         "it adds to `grad`, since gradients of a window of micro-batches add up"
     )
     harness, plain = Harness(trial), Harness(trial)
-    values = [parameter.detach().clone() for parameter in harness.block.parameters()]
     trips = harness.train()
     for trip in trips:
         _, expected = plain.plain_pass(trip.m, trip.inputs, trip.gradients)
@@ -80,8 +84,6 @@ def check_gradients(trial: Trial) -> None:
     message = f"the gradient of the parameters over {len(trips)} micro-batches is not plain autograd's"
     of_block, of_plain = gradients_of(harness.block), gradients_of(plain.block)
     expect_close("gradients", message, of_block, of_plain, dtype=harness.precision, remedy=remedy)
-    if not all_equal(values, list(harness.block.parameters())):
-        raise BrokenPromise("gradients", "forward or backward changed parameters", "leave them to the optimizer")
 
 
 def gradients_of(block: Block) -> list[Tensor]:

@@ -7,7 +7,6 @@ from torch import Tensor
 
 from petra_graph.blocks import Block
 from petra_graph.blocks.moving_state import Held, moved, state_of
-from petra_graph.executor.first_passes import LEAVE
 from petra_graph.kinds.generators import drawn_without_key, states_without_key
 from petra_graph_conformance.blocks.block_trial import Trial
 from petra_graph_conformance.blocks.micro_batches_through_block import MICRO_BATCHES, Harness, gradients_for
@@ -38,6 +37,11 @@ def check_state_dict(trial: Trial) -> None:
             raise BrokenPromise("state dictionary", found, remedy)
 
 
+LEAVE = (
+    "leave parameters to the optimizer: normalise a copy of them in forward, as in F.normalize(self.weight); "
+    "for nn.Embedding(max_norm=...), scale the rows that it returns"
+)
+"""What to do about a parameter that a forward writes to."""
 IN_A_FORWARD = "in a forward without a graph"
 """What moves there is the cause where other promises are broken, too."""
 _STATISTICS_REMEDY = (

@@ -94,6 +94,13 @@ class Harness:
             self.block(*inputs)
             return torch.get_rng_state().numpy().tobytes()
 
+    def draws(self, m: int) -> bool:
+        """Whether the block draws random numbers on a micro-batch."""
+        with self.without_graph(m):
+            before = torch.get_rng_state()
+            self.block(*self.inputs(m))
+            return not torch.equal(before, torch.get_rng_state())
+
     def peek(self, m: int, inputs: Streams) -> Streams:
         """Return the outputs of a training micro-batch; the block's state stays as it is."""
         return self._runner.run_without_graph(m, inputs)

@@ -23,7 +23,7 @@ from petra_graph.registry.registry import Registry, discover
 from petra_graph.spec.model import NodeSpec
 from petra_graph.spec.value_types import as_mapping
 from petra_graph_conformance.broken_promise import BrokenPromise
-from petra_graph_conformance.declaration_promises import DECLARATION, NO_TORCH
+from petra_graph_conformance.declaration_promises import DECLARATION, NO_TORCH, PACKAGE
 from petra_graph_conformance.plugin_trial import PluginTrial
 from petra_graph_conformance.promise import KindChecks, Promise
 
@@ -177,6 +177,7 @@ ARCHITECTURE_CHECKS = KindChecks(
     kind=ARCHITECTURE,
     promises=(
         DECLARATION,
+        PACKAGE,
         Promise("nodes", check_nodes, foundation=True),
         Promise("graph", check_graph, foundation=True),
         Promise("network", check_network),

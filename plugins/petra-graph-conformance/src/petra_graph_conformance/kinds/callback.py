@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from attrs import frozen
+from attrs import field, frozen
 from torch import Tensor
 
 from petra_graph.kinds.callback import CALLBACK, Callback, Companion, misnamed, stops_fault
@@ -19,16 +19,34 @@ from petra_graph.kinds.generators import moved_since, states
 from petra_graph.kinds.listener import EpochEnded, Started
 from petra_graph.kinds.plugin_kind import PluginKind
 from petra_graph_conformance.broken_promise import BrokenPromise
-from petra_graph_conformance.declaration_promises import DECLARATION
+from petra_graph_conformance.declaration_promises import DECLARATION, PACKAGE
 from petra_graph_conformance.plugin_trial import PluginTrial
 from petra_graph_conformance.promise import KindChecks, Promise
 
-_EPOCHS, _MICRO_BATCHES, _SAMPLES = 2, 4, 6
+_EPOCHS, _MICRO_BATCHES, _SAMPLES = 3, 4, 6
+
+
+def _parameters() -> dict[str, Tensor]:
+    generator = torch.Generator().manual_seed(0)
+    shapes = {"node/weight": (3, 2), "node/bias": (3,)}
+    return {name: torch.randn(shape, generator=generator).requires_grad_() for name, shape in shapes.items()}
 
 
 @frozen(kw_only=True)
 class CallbackTrial(PluginTrial):
-    """A callback with options."""
+    """A callback with options.
+
+    Attributes:
+        plugin: the callback.
+        options: an instance of its own options class.
+        parameters: of the rehearsal's stage, by their names; they are copied.
+        outputs: of its evaluations, and their targets; copied as well.
+        targets: of these outputs.
+    """
+
+    parameters: Mapping[str, Tensor] = field(factory=_parameters, repr=False, eq=False)
+    outputs: Tensor = field(factory=lambda: torch.arange(3.0 * _SAMPLES).reshape(_SAMPLES, 3), repr=False, eq=False)
+    targets: Tensor = field(factory=lambda: torch.arange(_SAMPLES) % 3, repr=False, eq=False)
 
     @staticmethod
     def of_kind() -> PluginKind:
@@ -38,7 +56,8 @@ class CallbackTrial(PluginTrial):
     def rehearsal(self) -> Iterator[_Rehearsal]:
         """Rehearse a run with a new callback, in a directory that is removed afterwards."""
         with tempfile.TemporaryDirectory() as folder:
-            yield _Rehearsal(callback=self.build(self.options), directory=Path(folder), parameters=_parameters())
+            own = {name: one.detach().clone().requires_grad_() for name, one in self.parameters.items()}
+            yield _Rehearsal(callback=self.build(self.options), directory=Path(folder), parameters=own, trial=self)
 
 
 @frozen(kw_only=True, eq=False)
@@ -46,6 +65,7 @@ class _Rehearsal:
     callback: Callback
     directory: Path
     parameters: Mapping[str, Tensor]
+    trial: CallbackTrial
 
     def begin(self) -> Companion | None:
         """Begin as a run does, and return the companion."""
@@ -75,10 +95,9 @@ class _Rehearsal:
                 with torch.no_grad():
                     companion.updated((epoch - 1) * _MICRO_BATCHES + number)
             self.callback.trained(epoch, number, {"loss": 1.0 / number})
-        outputs = torch.arange(3.0 * _SAMPLES).reshape(_SAMPLES, 3)
-        targets = torch.arange(_SAMPLES) % 3
+        outputs, targets = self.trial.outputs.clone(), self.trial.targets.clone()
         self.callback.evaluating(epoch)
-        for first in range(0, _SAMPLES, 4):
+        for first in range(0, len(outputs), 4):
             rows = slice(first, first + 4)
             self.callback.evaluated(epoch, first, outputs[rows], targets[rows])
         means = {"loss": 1.0 / epoch, "top1": 0.5, "top5": 0.9}
@@ -119,21 +138,29 @@ def check_calls(trial: CallbackTrial) -> None:
 
 
 def check_changes(trial: CallbackTrial) -> None:
-    """It changes no more of a run than its declaration says: `stops` needs "length", a write to parameters "weights"."""
+    """It changes no more of a run than its declaration says: `stops` needs "length", a write to parameters "weights".
+
+    Parameters are compared after each epoch, value by value, so that a write through `data` or numpy is noticed, and one that comes
+    after the first epoch.
+    """
     changes = trial.declaration.changes
     with trial.rehearsal() as run:
-        before = states()
+        generators = states()
         companion = run.begin()
         values = {name: parameter.detach().clone() for name, parameter in run.parameters.items()}
-        outputs, targets = run.epoch(1, companion, trains=False)
+        for epoch in range(1, _EPOCHS + 1):
+            outputs, targets = run.epoch(epoch, companion, trains=False)
+            written = [name for name, value in values.items() if not torch.equal(value, run.parameters[name])]
+            if written and changes != "weights":
+                found = f'it wrote to parameters in epoch {epoch}: its declaration says changes = "{changes}"'
+                raise BrokenPromise("changes", found, 'declare changes = "weights", or copy them first')
+            if not all(parameter.requires_grad for parameter in run.parameters.values()):
+                found = "it switched off `requires_grad` of parameters, so that they are trained no more"
+                raise BrokenPromise("changes", found, "leave it as it is; [finetune] freezes parameters")
+            if not (torch.equal(outputs, trial.outputs) and torch.equal(targets, trial.targets)):
+                raise BrokenPromise("changes", "it changed outputs or targets of the evaluation", "copy them first")
         run.end(companion)
-        written = [name for name, value in values.items() if not torch.equal(value, run.parameters[name])]
-        if written and changes != "weights":
-            found = f'it wrote to parameters: its declaration says changes = "{changes}"'
-            raise BrokenPromise("changes", found, 'declare changes = "weights", or copy them first')
-        if outputs.tolist() != torch.arange(3.0 * _SAMPLES).reshape(_SAMPLES, 3).tolist() or targets.sum() != _SAMPLES:
-            raise BrokenPromise("changes", "it changed outputs or targets of the evaluation", "copy them first")
-        moved = moved_since(before)
+        moved = moved_since(generators)
         if moved:
             found = f"it moved the global generator of {' and '.join(moved)}, so that training is another one"
             raise BrokenPromise("changes", found, "draw with a generator of its own")
@@ -174,16 +201,11 @@ def _expect_same(one: Companion | None, other: Companion | None, promise: str, r
         raise BrokenPromise(promise, "a resumed companion has other tensors than one that was not interrupted", remedy)
 
 
-def _parameters() -> dict[str, Tensor]:
-    generator = torch.Generator().manual_seed(0)
-    shapes = {"node/weight": (3, 2), "node/bias": (3,)}
-    return {name: torch.randn(shape, generator=generator).requires_grad_() for name, shape in shapes.items()}
-
-
 CALLBACK_CHECKS = KindChecks(
     kind=CALLBACK,
     promises=(
         DECLARATION,
+        PACKAGE,
         Promise("calls", check_calls, foundation=True),
         Promise("changes", check_changes),
         Promise("state", check_callback_state),

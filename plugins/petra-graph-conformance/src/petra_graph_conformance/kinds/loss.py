@@ -5,7 +5,8 @@ from __future__ import annotations
 from petra_graph.kinds.loss import (
     LOSS,
 )
-from petra_graph_conformance.declaration_promises import DECLARATION
+from petra_graph_conformance.declaration_promises import DECLARATION, PACKAGE
+from petra_graph_conformance.kinds.loss_classes import check_ignored, check_right_class, check_sure_mistakes
 from petra_graph_conformance.kinds.loss_sums import (
     check_mean,
     check_metrics,
@@ -30,15 +31,19 @@ LOSS_CHECKS = KindChecks(
     kind=LOSS,
     promises=(
         DECLARATION,
+        PACKAGE,
         Promise("construction", check_loss_construction, foundation=True),
-        Promise("scalar", check_scalar, before_run=True, foundation=True),
-        Promise("untouched", check_untouched, before_run=True),
-        Promise("bounded", check_bounded, before_run=True, doubt=True),
-        Promise("logits", check_logits, before_run=True, kit=False, doubt=True),
-        Promise("weights", check_weights, before_run=True),
-        Promise("mean over samples", check_mean, before_run=True),
-        Promise("sample by sample", check_sample_by_sample, before_run=True, kit=False, doubt=True),
-        Promise("metrics", check_metrics, before_run=True),
+        Promise("scalar", check_scalar, foundation=True),
+        Promise("untouched", check_untouched),
+        Promise("bounded", check_bounded, doubt=True),
+        Promise("logits", check_logits, kit=False, doubt=True),
+        Promise("right class", check_right_class),
+        Promise("sure mistakes", check_sure_mistakes, doubt=True),
+        Promise("ignored targets", check_ignored, doubt=True),
+        Promise("weights", check_weights),
+        Promise("mean over samples", check_mean),
+        Promise("sample by sample", check_sample_by_sample, kit=False, doubt=True),
+        Promise("metrics", check_metrics),
         Promise("shares", check_shares),
     ),
     trial=LossTrial,

@@ -28,6 +28,10 @@ _ROUNDED = 4
 """Units of rounding by which a loss that is returned in few digits may be off."""
 _NEAR = 0.01
 """How far a loss may be from the sum of its samples' losses, where it is a sum."""
+_WEIGHTS = (
+    "with weights of classes, or targets that are passed over, give the loss the method target_weight(target), which returns the "
+    "sum of the weights that it divides by, and target_count(target), how many targets its metrics count"
+)
 
 
 def check_mean(trial: LossTrial) -> None:
@@ -58,7 +62,10 @@ def check_sample_by_sample(trial: LossTrial) -> None:
     except BrokenPromise as broken:
         output, target = map(shapes, trial.batch())
         found = f"{broken.found}, for outputs {output} and targets {target}"
-        remedy = "see that their shapes agree (output.squeeze(1) of one output a sample), and that no sample's loss depends on another"
+        remedy = (
+            "see that their shapes agree (output.squeeze(1) of one output a sample), and that no sample's loss depends on another; "
+            f"{_WEIGHTS}"
+        )
         raise BrokenPromise("sample by sample", found, remedy) from broken
 
 
@@ -76,11 +83,7 @@ def _expect_mean(loss: Loss, output: Tree, target: Tree) -> None:
     ]
     by = whole.new_tensor(weights)
     mean = (torch.stack(alone) * by).sum() / by.sum().clamp_min(torch.finfo(by.dtype).tiny)
-    remedy = (
-        "average over the samples, and let no sample's loss depend on the others of its batch; with weights of classes, or "
-        "targets that are passed over, give the loss the method target_weight(target), which returns the sum of the weights "
-        "that it divides by, and target_count(target), how many targets its metrics count"
-    )
+    remedy = f"average over the samples, and let no sample's loss depend on the others of its batch; {_WEIGHTS}"
     found = f"the loss of {samples} samples is {float(whole):.6g}, and the mean of theirs one by one {float(mean):.6g}"
     # relative to the samples' own losses, since a mean near zero is not a measure of rounding
     one, other = [whole, *alone], [mean, *alone]

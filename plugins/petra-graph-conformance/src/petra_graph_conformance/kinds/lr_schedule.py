@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from itertools import pairwise
 from typing import Any, Self
 
 import numpy as np
@@ -14,7 +15,7 @@ from petra_graph.kinds.lr_schedule import LR_SCHEDULE, Horizon, factor_fault
 from petra_graph.kinds.plugin_kind import PluginKind
 from petra_graph.kinds.stage_facts import StageFacts
 from petra_graph_conformance.broken_promise import BrokenPromise
-from petra_graph_conformance.declaration_promises import DECLARATION, NO_TORCH
+from petra_graph_conformance.declaration_promises import DECLARATION, NO_TORCH, PACKAGE
 from petra_graph_conformance.plugin_trial import StageTrial
 from petra_graph_conformance.promise import KindChecks, Promise
 
@@ -40,6 +41,18 @@ _PURE = "compute the factor from u; keep no last value, and draw no random numbe
 
 _FULL = 0.5
 """The largest factor of a run is at least this."""
+
+
+_LARGE = 2.0
+"""No factor is above this."""
+
+
+_LONG = 0.25
+"""The share of a run over which a factor may be 0, and after which one that changes still does."""
+
+
+_GUESSED = 2
+"""Early changes that are let be outside of a run: milestones may be guessed ones."""
 
 
 _SECONDS = 1e-3
@@ -153,17 +166,46 @@ def check_full_rate(trial: LrScheduleTrial) -> None:
     """
     if trial.asks and trial.facts.steady:
         return
-    for horizon in trial.horizons:
-        factor, asked = trial.factor(horizon), trial.asked(horizon)
-        factors = {u: factor(u) / full for u in asked if (full := trial.full(u))}
-        if len(factors) < 2:  # noqa: PLR2004  of one update there is no course
-            continue
+    for factors, about in _courses(trial):
         highest = max(factors, key=lambda u: factors[u])
         if factors[highest] < _FULL:
-            found = f"its largest factor is {factors[highest]:.3g}, at update {highest:,}"
-            if trial.of_run is None:
-                found = f"{found} (of {_said(horizon)})"
+            found = f"its largest factor is {factors[highest]:.3g}, at update {highest:,}{about}"
             raise BrokenPromise("full rate", found, "let it be 1 where the learning rate is to be options.lr")
+
+
+def check_course(trial: LrScheduleTrial) -> None:
+    """Over a whole run, factors are not 0 for long, not above 2, and do not stay the same from an early update on, having changed before.
+
+    A schedule that counts in epochs or in micro-batches where it is asked for updates ends too early, or hardly begins.
+    """
+    if trial.asks and trial.facts.steady:
+        return
+    remedy = "u counts updates: horizon.updates are the run's, horizon.updates_per_epoch an epoch's"
+    for factors, about in _courses(trial):
+        asked = list(factors)
+        zeros = [u for u, factor in factors.items() if factor == 0]
+        if len(zeros) > _LONG * len(asked):
+            found = f"its factor is 0 at {len(zeros)} of {len(asked)} updates, first at update {zeros[0]:,}{about}"
+            raise BrokenPromise("course", found, remedy)
+        large = next((u for u, factor in factors.items() if factor > _LARGE), None)
+        if large is not None:
+            found = f"its factor is {factors[large]:.3g} at update {large:,}{about}"
+            raise BrokenPromise("course", found, "let it be at most 1 where the learning rate is to be options.lr")
+        changes = [u for before, u in pairwise(asked) if factors[u] != factors[before]]
+        few = 0 if trial.of_run is not None else _GUESSED
+        if len(changes) > few and len(asked) >= _ASKED // 2 and changes[-1] < asked[0] + _LONG * (asked[-1] - asked[0]):
+            found = f"its factor changes up to update {changes[-1]:,} of {asked[-1] + 1:,}, and stays at {factors[asked[-1]]:.3g}{about}"
+            raise BrokenPromise("course", found, remedy)
+
+
+def _courses(trial: LrScheduleTrial) -> Iterator[tuple[dict[int, float], str]]:
+    """Yield the factors of each run with more than one update, by update, and the run in words."""
+    for horizon in trial.horizons:
+        factor = trial.factor(horizon)
+        every = trial.asked(horizon) if trial.of_run is None else _spread(horizon)
+        factors = {u: factor(u) / full for u in every if (full := trial.full(u))}
+        if len(factors) > 1:
+            yield factors, "" if trial.of_run is not None else f" (of {_said(horizon)})"
 
 
 def check_cheap(trial: LrScheduleTrial) -> None:
@@ -192,10 +234,12 @@ LR_SCHEDULE_CHECKS = KindChecks(
     kind=LR_SCHEDULE,
     promises=(
         DECLARATION,
+        PACKAGE,
         Promise("construction", check_lr_schedule_construction, foundation=True),
-        Promise("finite", check_finite, before_run=True),
-        Promise("pure", check_pure, before_run=True),
-        Promise("full rate", check_full_rate, before_run=True, doubt=True),
+        Promise("finite", check_finite),
+        Promise("pure", check_pure),
+        Promise("full rate", check_full_rate, doubt=True),
+        Promise("course", check_course, doubt=True),
         Promise("cheap", check_cheap),
         NO_TORCH,
     ),

@@ -20,7 +20,7 @@ from petra_graph.kinds.metric import METRIC
 from petra_graph.kinds.plugin import Plugin
 from petra_graph.kinds.plugin_kind import PluginKind
 from petra_graph_conformance.broken_promise import BrokenPromise, expect_close
-from petra_graph_conformance.declaration_promises import DECLARATION
+from petra_graph_conformance.declaration_promises import DECLARATION, PACKAGE
 from petra_graph_conformance.outputs_and_targets import (
     OUTPUT_SETTINGS,
     DrawTargets,
@@ -42,6 +42,8 @@ _SEEDS = 3
 """Draws for which right predictions must all be worse than wrong ones before a declared direction is doubted."""
 
 
+_ROUNDED = 1e-4
+"""The relative difference of a value that rounding explains."""
 _FINITE = "return a finite number; NaN says that the metric is undefined on a split, as with targets of one class"
 
 
@@ -133,7 +135,7 @@ def _of_every_class(trial: MetricTrial, targets: Tensor) -> tuple[Tensor, Tensor
 
 def check_any_batch_size(trial: MetricTrial) -> None:
     """The values of a split do not depend on the size of its batches: the state is over all samples, not over means of batches."""
-    output, target = trial.batch()
+    output, target = _right_ones_first(*trial.batch())
     whole = trial.value(output, target)
     cuts = [slice(0, 3), slice(3, 4), slice(4, None)]
     parts = trial.value(output, target, *(cut for cut in cuts if len(target[cut])))
@@ -142,9 +144,15 @@ def check_any_batch_size(trial: MetricTrial) -> None:
         raise BrokenPromise("any batch size", "batches of other sizes have other values", "return the same names")
     for name, value in whole.items():
         if math.isfinite(value):
-            found = f"{shown(name) if name else 'it'} is {value:.6g} for one batch, and {parts[name]:.6g} in several batches"
+            found = f"{_named(name)} is {value:.6g} for one batch, and {parts[name]:.6g} in several batches"
             one, other = (torch.tensor([each], dtype=torch.float64) for each in (parts[name], value))
             expect_close("any batch size", found, [one], [other], dtype=torch.float32, remedy=remedy)
+
+
+def _right_ones_first(output: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
+    """Return samples in another order: of drawn ones, every second is predicted rightly, and batches that are alike hide a mean of means."""
+    order = torch.cat([torch.arange(0, len(target), 2), torch.arange(1, len(target), 2)])
+    return output[order], target[order]
 
 
 def check_state_of_its_own(trial: MetricTrial) -> None:
@@ -196,6 +204,24 @@ def check_direction(trial: MetricTrial) -> None:
         raise BrokenPromise("direction", found, f"declare better = {shown(meant)}, by which `checkpoint.best` chooses")
 
 
+def check_logits(trial: MetricTrial) -> None:
+    """Of logits of classes, a metric takes the softmax or the order: adding 1 to all outputs changes nothing."""
+    output, target = trial.batch()
+    values, moved = trial.value(output, target), trial.value(output + 1, target)
+    changed = [
+        name for name, value in values.items() if not math.isclose(value, moved.get(name, math.nan), rel_tol=_ROUNDED)
+    ]
+    if changed:
+        found = f"it reads outputs as they are: where 1 is added to all of them, {_named(changed[0])} is {moved[changed[0]]:.6g} in place of {values[changed[0]]:.6g}"
+        raise BrokenPromise(
+            "logits", found, "take output.softmax(1), where probabilities are meant: heads return logits"
+        )
+
+
+def _named(name: str) -> str:
+    return shown(name) if name else "it"
+
+
 def _right_and_wrong(trial: MetricTrial) -> tuple[Tensor, Tensor, Tensor]:
     output, target = trial.batch()
     if trial.targets is values_like:
@@ -213,15 +239,22 @@ METRIC_CHECKS = KindChecks(
     kind=METRIC,
     promises=(
         DECLARATION,
-        Promise("construction", check_metric_construction, before_run=True, foundation=True),
-        Promise("values", check_values, before_run=True, foundation=True),
-        Promise("untouched", check_metric_untouched, before_run=True),
-        Promise("state of its own", check_state_of_its_own, before_run=True, foundation=True),
-        Promise("any batch size", check_any_batch_size, before_run=True),
+        PACKAGE,
+        Promise("construction", check_metric_construction, foundation=True),
+        Promise("values", check_values, foundation=True),
+        Promise("untouched", check_metric_untouched),
+        Promise("state of its own", check_state_of_its_own, foundation=True),
+        Promise("any batch size", check_any_batch_size),
         Promise(
             "direction",
             check_direction,
             applies=lambda trial: trial.of_run is None and trial.targets in {classes_of, values_like},
+        ),
+        Promise(
+            "logits",
+            check_logits,
+            doubt=True,
+            applies=lambda trial: trial.of_run is None and trial.targets is classes_of and trial.output[0] > 1,
         ),
     ),
     trial=MetricTrial,

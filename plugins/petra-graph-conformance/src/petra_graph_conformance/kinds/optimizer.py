@@ -5,7 +5,8 @@ from __future__ import annotations
 from petra_graph.kinds.optimizer import (
     OPTIMIZER,
 )
-from petra_graph_conformance.declaration_promises import DECLARATION
+from petra_graph_conformance.declaration_promises import DECLARATION, PACKAGE
+from petra_graph_conformance.kinds.optimizer_options import check_decay, check_later_steps, check_options
 from petra_graph_conformance.kinds.optimizer_state import (
     check_checkpoint,
     check_earlier_weights,
@@ -27,16 +28,20 @@ OPTIMIZER_CHECKS = KindChecks(
     kind=OPTIMIZER,
     promises=(
         DECLARATION,
-        Promise("construction", check_optimizer_construction, before_run=True, foundation=True),
-        Promise("every parameter", check_every_parameter, before_run=True),
-        Promise("learning rate", check_learning_rate, before_run=True),
-        Promise("descends", check_descends, before_run=True),
-        Promise("repeatable", check_same_steps, before_run=True),
-        Promise("state dictionary", check_optimizer_state_dict, before_run=True),
-        Promise("checkpoint", check_checkpoint, before_run=True),
-        Promise("evaluated weights", check_evaluated_weights, before_run=True),
-        Promise("predicted weights", check_predicted_weights, before_run=True),
-        Promise("earlier weights", check_earlier_weights, before_run=True),
+        PACKAGE,
+        Promise("construction", check_optimizer_construction, foundation=True),
+        Promise("every parameter", check_every_parameter),
+        Promise("learning rate", check_learning_rate),
+        Promise("descends", check_descends),
+        Promise("later steps", check_later_steps, doubt=True),
+        Promise("decay", check_decay, doubt=True),
+        Promise("options", check_options, doubt=True),
+        Promise("repeatable", check_same_steps),
+        Promise("state dictionary", check_optimizer_state_dict),
+        Promise("checkpoint", check_checkpoint),
+        Promise("evaluated weights", check_evaluated_weights),
+        Promise("predicted weights", check_predicted_weights),
+        Promise("earlier weights", check_earlier_weights),
     ),
     trial=OptimizerTrial,
 )

@@ -17,13 +17,13 @@ from petra_graph.kinds.optimizer import (
     weights_of_delay_fault,
 )
 from petra_graph_conformance.broken_promise import BrokenPromise, all_equal
-from petra_graph_conformance.kinds.optimizer_trial import STEPS, OptimizerTrial, Stage
+from petra_graph_conformance.kinds.optimizer_trial import LATER, STEPS, OptimizerTrial, Stage
 
 
 def check_optimizer_state_dict(trial: OptimizerTrial) -> None:
     """What `state_dict` returns, loaded into a new optimizer, is the same state, and continues the run to the bit."""
     stage = trial.stage()
-    stage.step(range(STEPS))
+    stage.step(range(LATER))
     saved = deepcopy(stage.optimizer.state_dict())
     resumed = _resumed(stage)
     resumed.optimizer.load_state_dict(deepcopy(saved))
@@ -37,7 +37,7 @@ def check_optimizer_state_dict(trial: OptimizerTrial) -> None:
 def check_checkpoint(trial: OptimizerTrial) -> None:
     """A checkpoint, which holds `state` of each parameter and the values of groups, continues the run to the bit."""
     stage = trial.stage()
-    stage.step(range(STEPS))
+    stage.step(range(LATER))
     resumed = _through_checkpoint(stage)
     _expect_continued("checkpoint", stage, resumed)
 
@@ -182,7 +182,7 @@ def _resumed(stage: Stage) -> Stage:
 def _expect_continued(promise: str, stage: Stage, resumed: Stage) -> None:
     others = _differing(stage.optimizer, resumed.optimizer)
     for one in (stage, resumed):
-        one.step(range(STEPS, 2 * STEPS))
+        one.step(range(LATER, 2 * LATER))
     if not all_equal(stage.values(), resumed.values()):
         named = f"; outside of `state` it has {', '.join(f'`{name}`' for name in others)}" if others else ""
         found = f"a resumed run comes to other parameters than one that was not interrupted{named}"

@@ -22,6 +22,8 @@ from petra_graph_conformance.plugin_trial import StageTrial
 _DECAYED, _UNDECAYED = ((4, 3), (2, 3, 3, 3)), ((4,), (2,))
 STEPS = 4
 """Before something changes, and after it."""
+LATER = 25
+"""What shows late: a look-ahead at every tenth step, a count that is not kept."""
 RATE = 0.01
 """The rate of a trial, where the options' own rate is 0."""
 Rate = Callable[[int], float]

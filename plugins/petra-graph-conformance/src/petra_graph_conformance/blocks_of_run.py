@@ -1,10 +1,9 @@
-"""The blocks of a run, tried on the real shapes of their streams before it trains."""
+"""The blocks of a run, in trials with the real shapes of their streams."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Sequence
-from contextlib import AbstractContextManager, suppress
-from functools import partial
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import suppress
 from typing import cast
 
 import networkx as nx
@@ -14,37 +13,17 @@ from attrs import field, frozen
 from torch import Tensor
 
 from petra_graph.blocks import Block, Shape, Streams
-from petra_graph.errors import Path, Problem
 from petra_graph.graph.node_graph import INPUT, Node
-from petra_graph.kinds.author_code import remedy
 from petra_graph.kinds.block import BlockDeclaration
-from petra_graph.kinds.plugin import Plugin, load
-from petra_graph.measure.node_shapes import Memo
+from petra_graph.kinds.plugin import load
 from petra_graph.training.head_and_targets import HeadAndTargets
 from petra_graph.training.streams_of_samples import streams_of_samples
 from petra_graph_conformance.blocks.block_trial import Trial, normal
-from petra_graph_conformance.blocks.blocks_at_a_glance import looks_sound
-from petra_graph_conformance.blocks.learned_and_running_state import IN_A_FORWARD, remembers_in_buffers
+from petra_graph_conformance.blocks.learned_and_running_state import remembers_in_buffers
 from petra_graph_conformance.blocks.micro_batches_through_block import Harness
 from petra_graph_conformance.blocks.repeatable_evaluation import batch_and_rows
-from petra_graph_conformance.broken_promise import BrokenPromise
-from petra_graph_conformance.examined_promises import examine
 from petra_graph_conformance.promise_report import Outcome
 
-_CAUSES = (
-    "construction",
-    "shapes",
-    "streams untouched",
-    "state",
-    "randomness",
-    "recomputation",
-    "same block",
-    "inverse",
-    "gradients",
-    "statistics",
-    "evaluation mode",
-)
-"""Where several promises of a block are broken, the first of these explains the others; "state" is state that moves in any forward."""
 _OF_OTHER_EVALUATIONS = ("statistics", "recomputation", "randomness", "gradients", "inverse")
 """What a block need not promise whose forward runs once, with its graph, and which remembers nothing outside its buffers."""
 _SAMPLES = 2
@@ -53,61 +32,52 @@ _SAMPLES = 2
 
 @frozen(kw_only=True)
 class BlocksOfRun:
-    """The blocks of a run that are not the first party's."""
+    """The blocks of a run."""
 
     fit: HeadAndTargets
     kept: Collection[str]
     """The nodes whose forward keeps its graph."""
-    doubts: list[str] = field(factory=list, init=False)
     _streams: dict[str, Streams] = field(factory=dict, init=False)
 
-    def problems(self, step: Callable[[str], AbstractContextManager[None]]) -> Iterator[Problem]:
-        """Yield the broken promises of each block; `step` is the context in which one node is tried."""
-        network = self.fit.network
-        memo = Memo[Sequence[Outcome]]()
-        found: list[tuple[Node, Sequence[Outcome], list[str]]] = []
-        for name in network.graph.order:
-            node = network.graph.nodes[name]
-            if node.plugin is None or node.plugin.is_first_party:
-                continue
-            inputs, dtypes, _ = self._read(node)
-            runs_once = node.kind == "head" or name in self.kept
-            key = (node.plugin, node.options, node.kind, inputs, dtypes, runs_once)
-            with step(f'node "{name}" ({node.plugin.owned})'):
-                broken = memo.get(key, partial(self._broken_by_block, node, runs_once=runs_once))
-            alike = next((nodes for _, outcomes, nodes in found if outcomes is broken), None)
-            if alike is not None:
-                alike.append(name)
-            elif broken:
-                found.append((node, broken, [name]))
-        for node, broken, nodes in found:
-            assert node.plugin is not None
-            cause, *others = sorted(broken, key=_cause)
-            more = f" and {len(nodes) - 1} more" if len(nodes) > 1 else ""
-            names = [other.promise for other in others]
-            yield problem_of(node.plugin, cause, node.path, names, node=f'node "{nodes[0]}"{more}: ')
+    def alike(self, nodes: Sequence[Node]) -> Iterator[list[Node]]:
+        """Yield nodes of one block with the same options, streams and passes, together."""
+        groups: list[tuple[object, list[Node]]] = []
+        for node in nodes:
+            key = self.how(node)
+            together = next((others for other, others in groups if other == key), None)
+            if together is None:
+                groups.append((key, together := []))
+            together.append(node)
+        yield from (together for _, together in groups)
+
+    def how(self, node: Node) -> tuple[object, ...]:
+        """Return what a node's trial follows from."""
+        inputs, dtypes, _ = self._read(node)
+        precision = self.fit.network.spec.precision
+        runs_once = self._runs_once(node)
+        return node.plugin, node.options, node.kind, inputs, dtypes, runs_once, precision
+
+    def _runs_once(self, node: Node) -> bool:
+        return node.kind == "head" or node.name in self.kept
 
     def outputs_of(self, node: Node) -> Tensor:
         """Return what a node gives for drawn streams."""
-        harness = Harness(self._trial(node), "float32")
+        harness = Harness(self.trial(node), "float32")
         return harness.peek(0, harness.inputs(0))[0]
 
-    def _broken_by_block(self, node: Node, *, runs_once: bool) -> Sequence[Outcome]:
-        trial = self._trial(node)
-        if looks_sound(trial):
-            return ()
-        broken = examine(trial, "before_run").broken
-        if broken and runs_once and remembers_in_buffers(trial):
-            broken = tuple(one for one in broken if one.promise not in _OF_OTHER_EVALUATIONS)
-        if not broken or _is_finite(trial):
-            return broken
-        self.doubts.append(
+    def broken(self, node: Node, trial: Trial, outcomes: Sequence[Outcome]) -> tuple[Sequence[Outcome], str]:
+        """Return which broken promises matter in this run, and a note of why none does where the block cannot be judged."""
+        if outcomes and self._runs_once(node) and remembers_in_buffers(trial):
+            outcomes = tuple(one for one in outcomes if one.promise not in _OF_OTHER_EVALUATIONS)
+        if not outcomes or _is_finite(trial):
+            return outcomes, ""
+        return (), (
             f'node "{node.name}" has not been tried: what it computes of streams that were drawn for it is not finite; if it is of '
             "those that it reads, run.self_check = false leaves out the check"
         )
-        return ()
 
-    def _trial(self, node: Node) -> Trial:
+    def trial(self, node: Node) -> Trial:
+        """Return a node's block with the shapes of its streams, drawn, or real where they are samples or integers."""
         assert node.plugin is not None
         inputs, dtypes, sources = self._read(node)
         streams, precision = iter(range(10**9)), self.fit.network.spec.precision
@@ -132,6 +102,7 @@ class BlocksOfRun:
             draw=draw,
             compute="float64" if precision.compute == "float64" else "float32",
             memory_format=precision.memory_format,
+            distribution=node.plugin.distribution,
         )
 
     def _read(self, node: Node) -> tuple[Sequence[Shape], Sequence[torch.dtype], Sequence[tuple[str, int]]]:
@@ -161,20 +132,6 @@ class BlocksOfRun:
         return self._streams.get(producer)
 
 
-def doubt_of(plugin: Plugin, broken: Outcome | BrokenPromise) -> str:
-    """Return the warning of what breaks a promise and may be meant."""
-    return f"{plugin.owned} ({broken.promise}): {broken.found}; unless that is meant, {broken.remedy}"
-
-
-def problem_of(
-    plugin: Plugin, broken: Outcome | BrokenPromise, path: Path, others: Sequence[str] = (), node: str = ""
-) -> Problem:
-    """Return the problem of a broken promise."""
-    more = f" (and with it: {', '.join(others)})" if others else ""
-    message = f"{node}{plugin.owned} breaks a promise ({broken.promise}): {broken.found}{more}"
-    return Problem(message=message, hint=broken.remedy or remedy(plugin.distribution), path=path)
-
-
 def _is_finite(trial: Trial) -> bool:
     """Whether a block's outputs are finite, in training and in evaluation; what raises is examined."""
     try:
@@ -185,8 +142,3 @@ def _is_finite(trial: Trial) -> bool:
         return all(bool(one.isfinite().all()) for one in (*trained, *whole, *rows))
     except Exception:  # noqa: BLE001
         return True
-
-
-def _cause(outcome: Outcome) -> int:
-    """Return an outcome's place in the order of causes."""
-    return _CAUSES.index("state" if IN_A_FORWARD in outcome.found else outcome.promise)

@@ -1,0 +1,245 @@
+"""Mistakes that authors of blocks make, and right blocks that look unusual: each is found by its promise, or by none."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from petra_graph_conformance import Trial
+from petra_graph_conformance.blocks.block_trial import Tokens
+from petra_graph_conformance.examined_promises import examine
+from torch import nn
+from torch.nn.utils import parametrizations
+
+from petra_graph.blocks import Buffered, Reversed, Reversible
+from tests.support.blocks import SHAPE, Scaled, Sound, Stem
+
+
+class KeepsItsInput(Scaled):
+    """Right for one micro-batch in flight."""
+
+    def forward(self, x):
+        self.kept = x
+        return super().forward(x)
+
+    def inverse(self, y):
+        return (self.kept,)
+
+
+class SetsTheGradient(Sound):
+    """Right for one micro-batch in a window."""
+
+    def reverse_vjp(self, outputs, gradients):
+        for parameter in self.parameters():
+            parameter.grad = None
+        return super().reverse_vjp(outputs, gradients)
+
+
+class ScaleOfTheFirstBatch(Stem):
+    scale = None
+
+    def forward(self, x):
+        if self.scale is None:
+            self.scale = x.detach().std()
+        return (self.linear(x / self.scale),)
+
+
+class MeanInAnAttribute(Stem):
+    mean = 0.0
+
+    def forward(self, x):
+        if self.training and torch.is_grad_enabled():
+            self.mean = 0.9 * self.mean + 0.1 * x.detach().mean(0)
+        return (self.linear(x if self.training else x - self.mean),)
+
+
+class MaskDrawnOnce(Sound):
+    def __init__(self, inputs, options):
+        super().__init__(inputs, options)
+        self.mask = (torch.rand(inputs[0]) < 0.5).double()
+
+    def residual(self, x):
+        return super().residual(x * self.mask.to(x.dtype))
+
+
+class ClampsItsWeights(Sound):
+    """Only once they have grown: at first, the clamp changes nothing."""
+
+    def residual(self, x):
+        self.linear.weight.data.clamp_(-2, 2)
+        return super().residual(x)
+
+
+class InFloat32(Sound):
+    def residual(self, x):
+        return super().residual(x.float().to(x.dtype))
+
+
+class _ForgetsATerm(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, scale):
+        ctx.save_for_backward(x, scale)
+        return x * x * scale
+
+    @staticmethod
+    def backward(ctx, gradient):
+        x, scale = ctx.saved_tensors
+        return gradient * x * scale, gradient * x * x
+
+
+class CustomBackward(Stem):
+    def forward(self, x):
+        return (_ForgetsATerm.apply(self.linear(x), self.linear.bias),)
+
+
+class OffByALittle(Scaled):
+    def inverse(self, y):
+        return (y / self.log.exp() * (1 + 1e-4),)
+
+
+class OffWhereItIsUsed(Scaled):
+    """Its `inverse` is right, but the backward uses another one, and a part in float32 excuses it for more than rounding."""
+
+    def forward(self, x):
+        return (x * self.log.float().exp().to(x.dtype),)
+
+    def inverse(self, y):
+        return (y / self.log.float().exp().to(y.dtype),)
+
+    def reverse_vjp(self, outputs, gradients):
+        found = super().reverse_vjp(outputs, gradients)
+        return Reversed(tuple(one * (1 + 1e-4) for one in found.inputs), found.gradients)
+
+
+class DrawsInAnotherOrder(Reversible):
+    streams = 2
+
+    def forward(self, x, t):
+        a, b = torch.rand_like(x), torch.rand_like(t)
+        return x * (1 + a), t * (1 + b)
+
+    def inverse(self, y, s):
+        b, a = torch.rand_like(s), torch.rand_like(y)
+        return y / (1 + a), s / (1 + b)
+
+
+@pytest.mark.parametrize(
+    ("block", "promise", "found", "remedy"),
+    [
+        (KeepsItsInput, "inverse", "is not x", "undo the steps of forward"),
+        (SetsTheGradient, "gradients", "the parameters over 3 micro-batches", "it adds to `grad`"),
+        (ScaleOfTheFirstBatch, "state dictionary", "gives other outputs in training", "persistent buffers"),
+        (MeanInAnAttribute, "state dictionary", "gives other outputs in evaluation mode", "persistent buffers"),
+        (MaskDrawnOnce, "state dictionary", "gives other outputs in training mode", "persistent buffers"),
+        (ClampsItsWeights, "parameters", "linear.weight", "normalise a copy of them"),
+        (CustomBackward, "derivative", "finite differences", "backward"),
+        (InFloat32, "precision", "rounds a stream to float32", "x.dtype"),
+        (DrawsInAnotherOrder, "inverse", "is not x", "in the order in which forward draws them"),
+        (OffByALittle, "inverse", "inverse(*forward(*x)) is not x: relative error 1.0e-04", "undo the steps"),
+        (OffWhereItIsUsed, "inverse", "reverse_vjp reconstructs is not x: relative error 1.0e-04", "undo the steps"),
+    ],
+)
+def test_a_mistake_is_found_by_its_promise(block, promise, found, remedy):
+    outcomes = {one.promise: one for one in examine(Trial.of(block, [SHAPE] * block.streams)).outcomes}
+    assert outcomes[promise].status in {"broken", "doubtful"}
+    assert found in outcomes[promise].found
+    assert remedy in outcomes[promise].remedy
+
+
+class Sparse(Buffered):
+    streams = 1
+
+    def __init__(self, inputs, options):
+        super().__init__(inputs, options)
+        self.table = nn.Embedding(8, 3, sparse=True)
+
+    def forward(self, tokens):
+        return (self.table(tokens),)
+
+
+class ComplexInside(Sound):
+    def residual(self, x):
+        return torch.fft.ifft(torch.fft.fft(super().residual(x)) * 1j).real
+
+
+class Cayley(Sound):
+    def __init__(self, inputs, options):
+        super().__init__(inputs, options)
+        parametrizations.orthogonal(self.linear, orthogonal_map="cayley")
+
+
+class BySvd(Sound):
+    """A weight of singular values of its own."""
+
+    def __init__(self, inputs, options):
+        super().__init__(inputs, options)
+        self.scale = nn.Parameter(torch.ones(inputs[0]))
+
+    def residual(self, x):
+        u, _, v = torch.linalg.svd(self.linear.weight)
+        return torch.tanh(x @ (u * self.scale) @ v + self.linear.bias)
+
+
+class ThreeStreams(Reversible):
+    streams = 3
+
+    def __init__(self, inputs, options):
+        super().__init__(inputs, options)
+        self.linear = nn.Linear(inputs[0][0], inputs[0][0])
+
+    def forward(self, a, b, c):
+        return b, c, a + self.linear(b * c).tanh()
+
+    def inverse(self, b, c, y):
+        return y - self.linear(b * c).tanh(), b, c
+
+
+class StochasticDepth(Sound):
+    def residual(self, x):
+        y = super().residual(x)
+        return y * (torch.rand(len(x), 1, device=x.device) < 0.5).to(x.dtype) * 2 if self.training else y
+
+
+class FrozenInt8(Sound):
+    def __init__(self, inputs, options):
+        super().__init__(inputs, options)
+        drawn = torch.randint(-127, 128, (inputs[0][0], inputs[0][0]), dtype=torch.int8)
+        self.whole = nn.Parameter(drawn, requires_grad=False)
+
+    def residual(self, x):
+        return super().residual(x @ (self.whole.to(x.dtype) / 127))
+
+
+class Tied(Sound):
+    def residual(self, x):
+        return super().residual(x) @ self.linear.weight
+
+
+class Vmapped(Sound):
+    def residual(self, x):
+        return torch.vmap(super().residual)(x)
+
+
+class Hooked(Sound):
+    def __init__(self, inputs, options):
+        super().__init__(inputs, options)
+        self.linear.register_forward_hook(lambda _module, _inputs, output: 2 * output)
+        self.linear.register_full_backward_hook(lambda *_: None)
+
+
+class Relu(Sound):
+    def residual(self, x):
+        return super().residual(x).relu()
+
+
+@pytest.mark.parametrize(
+    "block",
+    [ComplexInside, Cayley, BySvd, ThreeStreams, StochasticDepth, FrozenInt8, Tied, Vmapped, Hooked, Relu],
+)
+def test_a_right_block_that_looks_unusual_is_accepted(block):
+    report = examine(Trial.of(block, [SHAPE] * block.streams))
+    assert {one.promise: one.found for one in report.outcomes if one.status in {"broken", "doubtful"}} == {}
+
+
+def test_sparse_embeddings_are_accepted():
+    report = examine(Trial.of(Sparse, [(5,)], draw=Tokens(8)))
+    assert {one.promise: one.found for one in report.outcomes if one.status in {"broken", "doubtful"}} == {}
