@@ -102,8 +102,8 @@ def where_machines_end(table: NodeTable, cut: Cut, kinds: Sequence[Hashable]) ->
             for after in {device + 1, *changes}:
                 if device < after < len(devices):
                     rate = devices[device].link_to(devices[after]).bytes_per_second
-                    seconds = [size / rate for size in sizes[stage]]
-                    busiest = max(own[stage], *seconds, rest[after][0])
-                    found = min(found, (busiest, rest[after][1] + sum(seconds), (device, *rest[after][2])))
+                    sending = [size / rate for size in sizes[stage]]
+                    busiest = max(own[stage], *sending, rest[after][0])
+                    found = min(found, (busiest, rest[after][1] + sum(sending), (device, *rest[after][2])))
             best.append(found)
     return cut._replace(hosts=min(best)[2])

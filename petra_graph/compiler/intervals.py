@@ -89,7 +89,8 @@ class Intervals:
     def possible(self) -> NDArray[np.bool_]:
         cuts = np.array([True, *self.ends])
         first, last = np.indices((len(cuts), len(cuts)))
-        return (first < last) & cuts[:, None] & cuts[None, :]
+        possible: NDArray[np.bool_] = (first < last) & cuts[:, None] & cuts[None, :]
+        return possible
 
     def work(self, device: int, *, last: bool) -> Array:
         """Return the seconds of all intervals on a device, which hosts the last stage alone if it is the `last`."""

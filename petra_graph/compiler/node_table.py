@@ -99,10 +99,8 @@ def device_kind(inputs: PlannerInputs, device: Device) -> Hashable:
 
 def node_table(inputs: PlannerInputs) -> NodeTable:
     stages = partition(inputs.graph, per_block(inputs.graph), ["alone"])
-    open_depths = inputs.schedule == "auto" or isinstance(inputs.schedule, tuple)
-    programs, undelayed = (
-        inputs.programs(stages, schedule) for schedule in ("1f1b" if open_depths else inputs.schedule, "sequential")
-    )
+    depths = "1f1b" if inputs.schedule == "auto" or isinstance(inputs.schedule, tuple) else inputs.schedule
+    programs, undelayed = inputs.programs(stages, depths), inputs.programs(stages, "sequential")
     position = {name: place for place, name in enumerate(inputs.graph.order)}
     # Undelayed nodes keep all graphs that they are to keep, so their messages are the smallest.
     sizes = inputs.channel_bytes(undelayed)

@@ -125,7 +125,6 @@ class NumericsContext:
             return _InTurn(draws, self.arithmetic())
         return draws
 
-
     def arithmetic(self) -> AbstractContextManager[Any]:
         """Return a context with autocast to bfloat16, and the grid of sums, as the precision says; it changes nothing where nothing would differ."""
         changes = self._changes_arithmetic or torch.is_autocast_enabled(self._autocast_type)

@@ -252,7 +252,6 @@ class StageExecutor:
             self.updater.check()
         self._numerics.check()
 
-
     def evaluate(self, received: MutableMapping[Edge, EncodedTensors], target: Tree | None) -> Forwarded:
         """Run the forward of an evaluation batch, with running statistics and nothing kept."""
         sent: dict[Edge, EncodedTensors] = {}

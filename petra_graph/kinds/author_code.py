@@ -137,6 +137,8 @@ def named_code(option: str, location: str) -> Any:
     except (ImportError, AttributeError, ValueError) as error:
         hint = 'write "module:attribute", of a module that can be imported'
         raise SpecError(Problem(message=f"there is no {location}: {error}", hint=hint, path=(option,))) from error
+
+
 @contextmanager
 def importing(failure: str) -> Iterator[None]:
     """Import an author's code, as `author_code`.

@@ -12,8 +12,9 @@ import torch
 from attrs import evolve, frozen
 
 from petra_graph.blocks import Block, Shape
+from petra_graph.blocks.parameter_groups import parameter_groups
 from petra_graph.errors import Path
-from petra_graph.executor.stage_update import learning_rate, parameter_groups
+from petra_graph.executor.learning_rate import learning_rate
 from petra_graph.graph.node_graph import Node
 from petra_graph.kinds.plugin import FIRST_PARTY, Plugin
 from petra_graph.kinds.tensor_trees import Tree, main
