@@ -177,14 +177,15 @@ def _trial(resume: str | None, overfit: int | None, *, fast_dev_run: bool) -> tu
 
 
 def _dry_run(spec: str, overrides: Sequence[str], processes: int, plan: str | None, *, as_json: bool) -> None:
-    from petra_graph.training.graph_pass_notes import graph_pass_notes
-    from petra_graph.training.prepared_run import advice, outline, prepare
+    from petra_graph.planning.advice.run_warnings import run_warnings
+    from petra_graph.training.prepared_run import prepare
     from petra_graph.training.record.run_record import known
+    from petra_graph.training.run_notes import graph_pass_notes, outline, run_notes
 
     prepared = prepare(spec, overrides, processes, saved=_saved(plan))
     figures = outline(prepared)
-    notes = [*prepared.notes, *graph_pass_notes(prepared)]
-    warnings = [*known(prepared, processes), *advice(prepared)]
+    notes = [*run_notes(prepared), *graph_pass_notes(prepared)]
+    warnings = [*known(prepared, processes), *run_warnings(prepared.network, prepared.programs)]
     if as_json:
         print_json({**figures, "notes": notes, "warnings": warnings})
         return

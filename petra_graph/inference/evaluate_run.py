@@ -73,8 +73,8 @@ def evaluate(run: SavedRun, *, which: str | None = None, split: str = "test", de
     """
     network, source = run.load(which)
     data = opened(run)
-    spec, meters = run.spec, Meters(run.network.loss.plugin.owned)
-    loss, metrics = run.network.loss.build(), MetricsOfEvaluation.of(run.network.metrics)
+    spec, meters = run.spec, Meters(run.network.checked.loss.plugin.owned)
+    loss, metrics = run.network.checked.loss.build(), MetricsOfEvaluation.of(run.network.checked.metrics)
     whole = data.test if split == "test" else data.train
     loaders = Loaders(spec.data.workers, (whole,)) if spec.data.workers else None
     limit = spec.run.evaluation_batches if run.sets("run", "evaluation_batches") else None
@@ -130,7 +130,7 @@ def opened(run: SavedRun) -> CheckedData:
     Raises:
         SpecError: it is missing, or its samples are not those that the network reads.
     """
-    data = CheckedData.of(str(run.network.data.plugin), run.network.data.build())
+    data = CheckedData.of(str(run.network.checked.data.plugin), run.network.checked.data.build())
     here, there = data.facts, run.facts
     if (here.shape, here.dtype) != (there.shape, there.dtype):
         raise SpecError(

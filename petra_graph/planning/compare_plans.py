@@ -14,8 +14,7 @@ from petra_graph.errors import NoFeasiblePlan, SpecError
 from petra_graph.planning.advice.plan_assumptions import assumptions_of_all
 from petra_graph.planning.check.checked_spec import with_method, without_global_clip
 from petra_graph.planning.plan_spec import Planner
-from petra_graph.planning.predict.plan_certainty import tick_interval
-from petra_graph.planning.predict.predict_plan import Plan
+from petra_graph.planning.predict_plan import Plan, tick_interval
 from petra_graph.program.method import METHODS
 from petra_graph.program.plan_document import Document, excess, room
 from petra_graph.program.schedule import schedule_text
@@ -46,7 +45,18 @@ def compare(planner: Planner) -> Document:
     """
     plans: list[Plan] = []
     refused: list[SpecError] = []
-    rows = [_row(planner, choice, plans, refused) for choice in _methods(planner.spec.method)]
+    rows: list[dict[str, Any]] = []
+    for method in _methods(planner.spec.method):
+        row = {"schedule": method.schedule, "keep": method.keep, "method": method.name}
+        clip_by_stage = without_global_clip(planner.spec.optimizer)
+        try:
+            plan = planner.plan(evolve(planner.spec, method=method, optimizer=clip_by_stage))
+        except (NoFeasiblePlan, SpecError) as error:
+            refused += [error] if isinstance(error, SpecError) else []
+            rows.append({**row, **dict.fromkeys(_FIGURES), "note": _why_refused(error)})
+        else:
+            plans.append(plan)
+            rows.append({**row, **_figures_of_method(plan, method)})
     if len(refused) == len(rows):
         raise refused[0]
     _say_how_sure(rows)
@@ -59,7 +69,7 @@ def compare(planner: Planner) -> Document:
             row[saving] = 1 - row[total] / base[total] if known else None
     return {
         "name": planner.spec.name,
-        "micro_batch": planner.settled.data.batch,
+        "micro_batch": planner.spec.data.batch,
         "rows": rows,
         "speedup_over": ALONE,
         "assumptions": assumptions_of(plans),
@@ -83,14 +93,14 @@ def assumptions_of(plans: Sequence[Plan]) -> list[str]:
 def figures(plan: Plan, *remarks: str) -> dict[str, Any]:
     """Return the speed and the memory of a plan, as the rows of several tables have them, and the row's note."""
     prediction = plan.prediction
-    devices = plan.document(with_timeline=False, with_warnings=False, with_other_cuts=False)["devices"]
+    devices = plan.document(with_timeline=False, with_warnings=False)["devices"]
     low, high = tick_interval(prediction, plan.network) or (None, None)
     return {
         "memory_total": prediction.total_memory.total,
         "memory_peak": max(held.total for held in prediction.device_memory.values()),
         "fits": all(excess(device) == 0 for device in devices) if all(map(room, devices)) else None,
         "staleness": max(prediction.timing.staleness),
-        "samples_per_second": prediction.timing.samples_per_second(plan.spec.data.batch, plan.spec.partition.pipelines),
+        "samples_per_second": prediction.timing.samples_per_second(plan.spec.data.batch, plan.spec.partition.replicas),
         "speedup": prediction.speedup,
         "exact": prediction.timing.exact,
         "tick_low_seconds": low,
@@ -119,29 +129,16 @@ def _say_how_sure(rows: Sequence[dict[str, Any]]) -> None:
     fastest["note"] = "; ".join(filter(None, [fastest["note"], said]))
 
 
-def _row(planner: Planner, table: MethodSpec, plans: list[Plan], refused: list[SpecError]) -> dict[str, Any]:
-    """Return a method's row, and add its plan, or why a run would refuse it."""
-    spec, method, schedule = planner.settled, table.name, table.schedule
-    variant = evolve(spec, method=table, optimizer=without_global_clip(spec.optimizer))
-    row: dict[str, Any] = {key: getattr(table, key) for key in ("schedule", "keep")}
-    row["method"] = method
-    try:
-        plan = planner.plan(variant)
-    except (NoFeasiblePlan, SpecError) as error:
-        refused += [error] if isinstance(error, SpecError) else []
-        return {**row, **dict.fromkeys(_FIGURES), "note": _why_refused(error)}
-    plans.append(plan)
-    prediction = plan.prediction
-    work = [flops(program, prediction.inputs.costs) for program in prediction.programs]
+def _figures_of_method(plan: Plan, table: MethodSpec) -> dict[str, Any]:
+    prediction, schedule = plan.prediction, table.schedule
     remarks = [schedule_text(prediction.placement.schedule)] if schedule == "auto" else []
     if table.max_staleness is not None:
         remarks.append(f"accumulation {prediction.inputs.accumulation}")
+    in_paper = "lockstep" in METHODS[table.name].schedules and table.keep is None
+    work = [flops(program, prediction.inputs.costs) for program in prediction.programs]
     return {
-        **row,
         **figures(plan, *remarks),
-        "paper_total": prediction.paper.total
-        if "lockstep" in METHODS[method].schedules and table.keep is None
-        else None,
+        "paper_total": prediction.paper.total if in_paper else None,
         "channel_bytes": sum(size.forward + size.backward for size in prediction.channel_bytes.values()),
         "flops": sum(sum(each.values()) for each in work),
         "seconds_per_micro_batch": prediction.timing.tick_seconds,

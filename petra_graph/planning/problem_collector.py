@@ -38,7 +38,7 @@ class ProblemCollector:
         """Return the value of a step, or None where the step raised SpecError or PluginError.
 
         Raises:
-            NoFeasiblePlan: the step did; located. A plan is the last step, and nothing else is wrong then.
+            NoFeasiblePlan: the step did, and nothing else is wrong; located.
         """
         try:
             return step(*args, **kwargs)
@@ -47,6 +47,7 @@ class ProblemCollector:
         except PluginError as error:
             self.add(error.problems, of_plugin=True)
         except NoFeasiblePlan as error:
+            self.raise_any()
             raise NoFeasiblePlan(self.loaded.located(map(self._placed, error.problems))) from None
         return None
 

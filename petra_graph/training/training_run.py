@@ -26,7 +26,6 @@ from petra_graph.training.checkpoints.changed_since import ChangedSince, refuse_
 from petra_graph.training.checkpoints.checkpointing import Checkpoints
 from petra_graph.training.checkpoints.resumption import Resumption
 from petra_graph.training.compile_ahead import compile_ahead
-from petra_graph.training.graph_pass_notes import graph_pass_notes
 from petra_graph.training.loop.callbacks import Callbacks, at_stages, kept_by_companions
 from petra_graph.training.loop.meters import Meters
 from petra_graph.training.loop.trainer import Trainer
@@ -37,6 +36,7 @@ from petra_graph.training.processes.one_of_several import OneOfSeveral
 from petra_graph.training.processes.run_process import RunProcess, RunSoFar
 from petra_graph.training.record.process_measurements import measured, peak_bytes
 from petra_graph.training.record.run_record import RunRecord, Summary, open_loggers
+from petra_graph.training.run_notes import graph_pass_notes, run_notes
 
 
 @frozen(kw_only=True)
@@ -168,7 +168,7 @@ def _build(
     Observers are then shown the run; `notes`, among others, are what the user should know of its beginning.
     """
     record, scheduler = process.so_far.record, process.build(prepared)
-    notes = [*prepared.notes, *notes]
+    notes = [*run_notes(prepared), *notes]
     process.so_far = evolve(process.so_far, scheduler=scheduler)
     callbacks = at_stages(prepared.callbacks, scheduler.executors, watched=prepared.spec.run.self_check)
     position = TrainingPosition(micro_batches_per_epoch=len(prepared.opened.batches))

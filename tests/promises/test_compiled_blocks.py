@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from petra_graph.planning.machine import cpp_compiler
+from petra_graph.planning import cpp_compiler
 from tests.support.forks import RUN, alone, ended
 from tests.support.runs import only_run, summary_of, weights_bytes
 

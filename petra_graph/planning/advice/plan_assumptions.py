@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import reduce
 from itertools import chain
 from math import ceil
 
 from petra_graph.compiler.memory_and_time import Prediction
 from petra_graph.compiler.planner_inputs import PlannerInputs
+from petra_graph.planning.advice.run_warnings import products_note
 from petra_graph.program.device_types import EFFICIENCY, Link
-from petra_graph.spec.model import PartitionSpec, PrecisionSpec, Spec
+from petra_graph.spec.model import PartitionSpec, Spec
 from petra_graph.units import DECIMAL, memory, plural, seconds
 
 CPU_RATIO = (0.6, 2.9)
@@ -62,27 +63,6 @@ INEXACT = (
 def device_guesses(inputs: PlannerInputs) -> list[str]:
     """Return the sentences on devices whose figures are on no data sheet, each once."""
     return list(dict.fromkeys(device.type.guess for device in inputs.devices if device.type.guess))
-
-
-def products_note(precision: PrecisionSpec, kinds: Collection[str]) -> Iterator[str]:
-    """Yield which arithmetic convolutions and matrix products have, if there is a choice: in float32 on a GPU.
-
-    Args:
-        kinds: of the devices, "cuda" or "cpu".
-    """
-    if "cuda" not in kinds:
-        return
-    match precision.products:
-        case "tf32":
-            yield (
-                'convolutions and matrix products in float32 are computed in TF32 (precision.fp32_precision = "ieee" keeps all bits of their '
-                'factors, and is slower); precision.compute = "bfloat16" is faster'
-            )
-        case "ieee":
-            yield (
-                "convolutions and matrix products are computed in float32 without TF32, which is several times as slow as with it "
-                '(precision.fp32_precision = "tf32") or in bfloat16 (precision.compute = "bfloat16")'
-            )
 
 
 def _of_times(inputs: PlannerInputs, partition: PartitionSpec) -> Iterator[str]:

@@ -16,9 +16,9 @@ from petra_graph.compiler.listed_stages import partition
 from petra_graph.compiler.spec_checks import check_depths
 from petra_graph.errors import Problem, SpecError, shown
 from petra_graph.graph.node_graph import INPUT
-from petra_graph.planning.machine.spec_devices import machine_of, planned_devices
-from petra_graph.planning.network.measure_network import MeasuredNetwork
-from petra_graph.planning.place.place_network import checked, judged
+from petra_graph.planning.network import MeasuredNetwork
+from petra_graph.planning.place.place_network import check_limits, check_stages
+from petra_graph.planning.spec_devices import machine_of, planned_devices
 from petra_graph.program.device_types import Device
 from petra_graph.program.placement import Placement
 from petra_graph.program.plan_document import Document, read_document
@@ -102,7 +102,9 @@ class SavedPlan:
             notes=(f"stages, devices and depths are those of {self.source}",),
         )
         self._check_kept(network.programs(placement))
-        return judged(network, checked(network, placement))
+        check_stages(network, placement)
+        check_limits(network, placement)
+        return placement
 
     def _check_kept(self, programs: Sequence[StageProgram]) -> None:
         """Check that nodes keep what they keep in the plan; one that was saved by an older version does not say."""
@@ -121,17 +123,18 @@ class SavedPlan:
 def _settings(network: MeasuredNetwork, plan: Document) -> Iterator[tuple[str, Any, Any]]:
     """Yield keys that the specification states, with the plan's value and its own."""
     spec = network.spec
-    yield "method.name", plan["method"], network.method.name
+    yield "method.name", plan["method"], network.checked.method.name
     yield "method.accumulation", plan["accumulation"], spec.method.accumulation
     yield "data.batch", plan["micro_batch"], spec.data.batch
-    yield "partition.replicas", plan.get("replicas", 1), spec.partition.pipelines
+    yield "partition.replicas", plan.get("replicas", 1), spec.partition.replicas
     stages = tuple(tuple(stage["nodes"]) for stage in plan["stages"])
-    if network.stages is not None:
-        yield "partition.stages", stages, tuple(stage.nodes for stage in network.stages.stages)
+    given = network.checked.stages
+    if given is not None:
+        yield "partition.stages", stages, tuple(stage.nodes for stage in given.stages)
     elif isinstance(spec.partition.stages, int):
         yield "partition.stages", len(stages), spec.partition.stages
-    if network.schedule != "auto":
-        yield "method.schedule", _listed(plan["schedule"]), network.schedule
+    if network.checked.schedule != "auto":
+        yield "method.schedule", _listed(plan["schedule"]), network.checked.schedule
 
 
 def _kept(plan: Document) -> KeepsByNode:

@@ -15,14 +15,14 @@ from attrs import evolve
 from petra_graph.errors import Problem, SpecError
 from petra_graph.executor.stage_update import scaled_rate
 from petra_graph.kinds.stage_facts import steady_staleness
-from petra_graph.planning.network.measure_network import MeasuredNetwork
+from petra_graph.planning.network import MeasuredNetwork
 from petra_graph.planning.place.place_network import place_as_planned
 from petra_graph.program.device_types import Device
 from petra_graph.spec.largest_values import MOST_WINDOW
 from petra_graph.units import noun, plural
 
 
-def bounded(network: MeasuredNetwork, devices: tuple[Device, ...]) -> MeasuredNetwork:
+def bound_staleness(network: MeasuredNetwork, devices: tuple[Device, ...]) -> MeasuredNetwork:
     """Return a network whose accumulation keeps its bound; the same network where there is no bound.
 
     Args:
@@ -54,17 +54,16 @@ def _longest_delay(network: MeasuredNetwork, devices: tuple[Device, ...]) -> int
 
 
 def consequences(network: MeasuredNetwork) -> Iterator[str]:
-    """Say what was decided before, then what a bound has chosen, and the batch, the updates and the learning rate that follow."""
-    yield from network.decided
+    """Say what a bound has chosen, and the batch, the updates and the learning rate that follow."""
     spec, bound = network.spec, network.spec.method.max_staleness
     if bound is None:
         return
     k, epoch = spec.method.accumulation, network.micro_batches
     window = k if epoch is None else min(k, epoch)
-    said = [f"an update averages {plural(spec.data.batch * window * spec.partition.pipelines, 'sample')}"]
+    said = [f"an update averages {plural(spec.data.batch * window * spec.partition.replicas, 'sample')}"]
     if epoch is not None:
         said.append(f"an epoch has {plural(ceil(epoch / k), 'update')}")
-    rate = scaled_rate(spec, network.optimizer.options.lr)
+    rate = scaled_rate(spec, network.checked.optimizer.options.lr)
     yield f"max_staleness = {bound:g} sets accumulation = {k}: {', '.join(said)}, and the learning rate is {rate:g}"
 
 

@@ -119,15 +119,10 @@ def _change(document: Document) -> Answer:
 
 def _sure(document: Document, assumptions: str) -> Answer:
     sure, said = document.get("certainty") or {}, (assumptions,) if assumptions else ()
-    low, high, faster = (sure.get(key) for key in ("tick_low_seconds", "tick_high_seconds", "faster_cut"))
+    low, high = sure.get("tick_low_seconds"), sure.get("tick_high_seconds")
     if low is None or high is None:
         return Answer("how sure", _source(document), said)
-    cut = (
-        ()
-        if faster is None
-        else (f"another cut may be {percent(faster, 0)} faster" if faster else "the cut stays the best",)
-    )
-    return Answer("how sure", f"a profile: {seconds(low)} to {seconds(high)} a micro-batch", (*cut, *said))
+    return Answer("how sure", f"a profile: {seconds(low)} to {seconds(high)} a micro-batch", said)
 
 
 def _source(document: Document) -> str:

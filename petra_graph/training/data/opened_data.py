@@ -50,7 +50,7 @@ def open_data(checked: CheckedSpec) -> OpenedData:
         epoch=0,
         shuffle=True,
         drop_last=True,
-        replicas=spec.partition.pipelines,
+        replicas=spec.partition.replicas,
     )
     every, batches = len(batches), evolve(batches, limit=spec.run.micro_batches)
     if spec.run.overfit:

@@ -30,10 +30,7 @@ def _check_stages(checked: CheckedSpec, processes: int) -> None:
     stages = len(given.stages) if given is not None else partition.stages
     if isinstance(stages, int):
         problems = ProblemCollector(loaded=checked.loaded)
-        in_pipeline = (
-            1 if partition.replicas == "auto" else max(1, processes // partition.replicas)
-        )  # "auto": they decide
-        problems.require(check_processes, stages, in_pipeline)
+        problems.require(check_processes, stages, max(1, processes // partition.replicas))
 
 
 def run_on_processes(

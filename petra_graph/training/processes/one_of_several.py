@@ -81,7 +81,7 @@ class OneOfSeveral(RunProcess):
         """The replica of this process, and the ranks of that replica's stages."""
         prepared = self.so_far.prepared
         assert prepared is not None
-        return pipeline_of(self.rank, prepared.ranks, prepared.spec.partition.pipelines, self.size)
+        return pipeline_of(self.rank, prepared.ranks, prepared.spec.partition.replicas, self.size)
 
     @property
     def _hosts_head(self) -> bool:
@@ -110,7 +110,7 @@ class OneOfSeveral(RunProcess):
 
     def join(self, prepared: Prepared) -> Prepared:
         agree(self.world, prepared)
-        each = self.size // prepared.spec.partition.pipelines
+        each = self.size // prepared.spec.partition.replicas
         self.watchdog.stages = tuple(
             tuple(stage for stage, rank in enumerate(prepared.ranks, start=1) if rank == at % each)
             for at in range(self.size)
@@ -294,7 +294,7 @@ class OneOfSeveral(RunProcess):
 
     def _replicas(self, prepared: Prepared, executors: Sequence[StageExecutor]) -> Replicas | None:
         partition = prepared.spec.partition
-        if partition.pipelines == 1:
+        if partition.replicas == 1:
             return None
-        peers = data_parallel_ranks(self.world.rank, partition.pipelines, self.size)
+        peers = data_parallel_ranks(self.world.rank, partition.replicas, self.size)
         return Replicas(executors, peers, self.watchdog, synchronised=partition.sync_batch_norm)

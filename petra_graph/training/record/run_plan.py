@@ -13,7 +13,7 @@ from typing import Any
 
 from petra_graph.errors import PetraGraphError
 from petra_graph.planning.place.saved_plan import SavedPlan
-from petra_graph.planning.predict.predict_plan import predict
+from petra_graph.planning.predict_plan import predict
 from petra_graph.program.plan_document import Document
 from petra_graph.record.run_directory import PLAN, TIMELINE, write_json, write_text
 from petra_graph.report.plan.plan_contents import ticks_once_full
@@ -36,7 +36,7 @@ def write_plan(prepared: Prepared, directory: Path) -> Document | None:
     elif prepared.placement.by_cost:
         drawn = len(prepared.programs) <= _MOST_DRAWN
         plan = predict(prepared.network, prepared.placement)
-        document = plan.document(with_timeline=drawn, with_other_cuts=False)
+        document = plan.document(with_timeline=drawn)
     else:
         with suppress(PetraGraphError):
             return SavedPlan.read(str(directory)).document

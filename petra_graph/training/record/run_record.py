@@ -27,6 +27,7 @@ from petra_graph.errors import (
 )
 from petra_graph.kinds.listener import Started
 from petra_graph.kinds.logger import RunInfo
+from petra_graph.planning.advice.run_warnings import run_warnings
 from petra_graph.program.plan_document import Document
 from petra_graph.program.schedule import schedule_text
 from petra_graph.record.checkpoint import drop_behind, numbers, read_manifest
@@ -52,7 +53,7 @@ from petra_graph.training.checkpoints.resumption import Resumption
 from petra_graph.training.loop.callbacks import uncalled
 from petra_graph.training.loop.peers import Progress
 from petra_graph.training.loop.trainer import Trainer
-from petra_graph.training.prepared_run import Prepared, advice
+from petra_graph.training.prepared_run import Prepared
 from petra_graph.training.record.digests import FILE as DIGESTS_FILE
 from petra_graph.training.record.resolved_spec import resolved
 from petra_graph.training.record.run_plan import figures_of, write_plan
@@ -152,7 +153,9 @@ class RunRecord:
         if self.run.metrics:
             write_json(self.directory / SCALES, self._metrics)
         self.plan = write_plan(prepared, self.directory)
-        warnings = advice(prepared) if self.plan is None else self.plan["warnings"]
+        warnings = (
+            list(run_warnings(prepared.network, prepared.programs)) if self.plan is None else self.plan["warnings"]
+        )
         self.run = attrs.evolve(self.run, warnings=(*known(prepared, self.run.processes), *warnings))
 
     def write_weights(self, files: Mapping[str, Mapping[str, Tensor]]) -> None:

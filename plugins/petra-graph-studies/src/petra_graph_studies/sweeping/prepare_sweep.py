@@ -13,12 +13,14 @@ from typing import Any
 from attrs import evolve, frozen
 
 from petra_graph.errors import NoFeasiblePlan, PetraGraphError, PluginError, Problem, SpecError
+from petra_graph.planning.advice.run_warnings import run_warnings
 from petra_graph.planning.place.staleness_bound import consequences
 from petra_graph.spec.load_spec import Given, dump, load
 from petra_graph.spec.model import Spec
-from petra_graph.training.prepared_run import advice, outline, prepare
+from petra_graph.training.prepared_run import prepare
 from petra_graph.training.record.resolved_spec import resolved
 from petra_graph.training.record.run_record import known
+from petra_graph.training.run_notes import outline
 from petra_graph_studies.sweeping.combinations import Combination
 
 _LISTED = 3
@@ -85,7 +87,7 @@ def _prepared(given: Given, overrides: Sequence[str], first: Combination, proces
         words=first.group_words,
         figures=outline(ready),
         notes=[*consequences(ready.network)],
-        warnings=[*known(ready, processes), *advice(ready)],
+        warnings=[*known(ready, processes), *run_warnings(ready.network, ready.programs)],
         identity=sha256(of_any_seed.encode()).hexdigest(),
         parent=spec.run.directory,
     )

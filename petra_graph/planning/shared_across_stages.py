@@ -52,7 +52,7 @@ def shared_in_stages(
         yield from ((label, owners) for label, owners in inside.items() if label not in bound)
 
 
-def counted_once(shapes: Shapes, stages: Iterable[Sequence[str]]) -> tuple[int, int]:
+def count_parameters(shapes: Shapes, stages: Iterable[Sequence[str]]) -> tuple[int, int]:
     """Return how many values a network's parameters have, and how many of them are trained; a shared one counts once a stage."""
     every = trained = 0
     for names in stages:
