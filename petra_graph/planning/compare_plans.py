@@ -214,13 +214,12 @@ def _scaled(planner: Planner, count: int, stages: int, replicas: int, plans: lis
 
 def _with_devices(spec: Spec, count: int, replicas: int) -> Spec:
     """Return the specification with `count` devices of its first one's type, a stage each, in each replica."""
-    partition = spec.partition
+    partition, schedule = spec.partition, spec.method.schedule
     kind = partition.device_type[0] if isinstance(partition.device_type, tuple) else partition.device_type
     memory = partition.memory[0] if isinstance(partition.memory, tuple) else partition.memory
     if kind is None and isinstance(partition.devices, tuple) and partition.devices[0].startswith("cpu"):
         kind = "cpu"
     partition = evolve(partition, stages=count, devices=count, replicas=replicas, device_type=kind, memory=memory)
-    schedule = spec.method.schedule
     method = evolve(spec.method, schedule="auto") if isinstance(schedule, tuple) else spec.method
     return evolve(spec, partition=partition, method=method)
 
@@ -237,8 +236,14 @@ def device_counts(text: str) -> list[int]:
     Raises:
         SpecError: the text is not such a list.
     """
+    counts: list[int] = []
+    parts = [part.strip() for part in text.split(",")]
     try:
-        counts = _read([part.strip() for part in text.split(",")])
+        for index, part in enumerate(parts):
+            if part in {"...", "…"}:
+                counts += _between(counts, int(parts[index + 1]))
+            else:
+                counts.append(int(part))
     except (ValueError, IndexError):
         counts = []
     if not counts or min(counts) < 1 or sorted(set(counts)) != counts:
@@ -248,21 +253,11 @@ def device_counts(text: str) -> list[int]:
     return counts
 
 
-def _read(parts: Sequence[str]) -> list[int]:
-    counts: list[int] = []
-    for index, part in enumerate(parts):
-        if part in {"...", "…"}:
-            counts += _between(counts, int(parts[index + 1]))
-        else:
-            counts.append(int(part))
-    return counts
-
-
 def _between(counts: Sequence[int], last: int) -> list[int]:
-    """Return the counts below `last` that continue the last two: by their ratio where it is whole, else by their step."""
+    """Return the counts below `last` that continue the last two: by their ratio if it is whole, else by their step."""
     before, latest = counts[-2], counts[-1]
     step, (factor, rest) = latest - before, divmod(latest, before)
-    by_ratio = rest == 0 and factor > 1 and (len(counts) < 3 or counts[-3] * factor == before)  # noqa: PLR2004
+    by_ratio = rest == 0 and factor > 1 and counts[-3:-2] in ([], [before // factor])
     more: list[int] = []
     while step > 0 and (latest := latest * factor if by_ratio else latest + step) < last:
         more.append(latest)

@@ -25,14 +25,12 @@ from petra_graph.spec.load_spec import Given
 from petra_graph.training.checkpoints.changed_since import ChangedSince, refuse_other
 from petra_graph.training.checkpoints.checkpointing import Checkpoints
 from petra_graph.training.checkpoints.resumption import Resumption
-from petra_graph.training.compile_ahead import compile_ahead
 from petra_graph.training.loop.callbacks import Callbacks, at_stages, kept_by_companions
 from petra_graph.training.loop.meters import Meters
 from petra_graph.training.loop.trainer import Trainer
 from petra_graph.training.loop.training_position import TrainingPosition
 from petra_graph.training.prepared_run import Prepared, fix_arithmetic, prepare
 from petra_graph.training.processes.host_of_all import HostOfAll
-from petra_graph.training.processes.one_of_several import OneOfSeveral
 from petra_graph.training.processes.run_process import RunProcess, RunSoFar
 from petra_graph.training.record.process_measurements import measured, peak_bytes
 from petra_graph.training.record.run_record import RunRecord, Summary, open_loggers
@@ -68,8 +66,7 @@ def run(
         RunFailed: afterwards; the run directory says why, and the error has its summary.
         FailedOnAnotherProcess: another process raises one of these.
     """
-    rank_info = rank_info_from(os.environ)
-    process: RunProcess = HostOfAll() if rank_info is None else OneOfSeveral(rank_info)
+    process = _this_process()
     with ExitStack() as release, process.control():
         overrides = tuple(overrides)
         resumption = process.resumption(resume, given, overrides)
@@ -101,6 +98,16 @@ def run(
     return RunResult(summary=summary, interrupted=interrupted)
 
 
+def _this_process() -> RunProcess:
+    """Return this process as the host of all stages, or as one of those that torchrun started."""
+    rank_info = rank_info_from(os.environ)
+    if rank_info is None:
+        return HostOfAll()
+    from petra_graph.training.processes.one_of_several import OneOfSeveral
+
+    return OneOfSeveral(rank_info)
+
+
 def _prepare(
     process: RunProcess,
     given: Given,
@@ -123,6 +130,8 @@ def _prepare(
     fix_arithmetic(prepared)
     keep_freed_memory()
     if prepared.spec.run.compile:
+        from petra_graph.training.compile_ahead import compile_ahead
+
         with closing(process.start_reporter()) as reporter:
             compile_ahead(prepared, process.own_programs(prepared), reporter)
     return prepared

@@ -130,7 +130,7 @@ def test_a_saved_plan_has_what_its_nodes_keep(spec):
             spec, (*TWO, limit, 'method.keep={"rev.0"="graph", "rev.1"="graph", "rev.2"="graph", "rev.3"="graph"}')
         )
     )
-    with pytest.raises(SpecError, match=r"is a plan in which node .* keeps"):
+    with pytest.raises(SpecError, match=r"is a plan of a run in which node .* keeps"):
         SavedPlan.read("plan.json").placement(listed, ["cpu:0", "cpu:1"], 2)
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from functools import reduce
-from itertools import chain
 from math import ceil
 
 from petra_graph.compiler.memory_and_time import Prediction
@@ -37,23 +36,20 @@ def assumptions(prediction: Prediction, spec: Spec) -> Iterator[str]:
 
 def assumptions_of_all(plans: Iterable[tuple[Prediction, Spec]]) -> Sequence[str]:
     """Return the assumptions of several plans of one network, each sentence once; cuts are each plan's own."""
-    said: list[list[str]] = []
+    said: list[str] = []
     for prediction, spec in plans:
         inputs = prediction.inputs
         said += [
-            device_guesses(inputs),
-            [
-                *_of_times(inputs, spec.partition),
-                *products_note(spec.precision, {one.type.kind for one in inputs.devices}),
-            ],
-            [*_of_links(prediction, spec.partition, counted=False)],
-            [*_of_replicas(prediction, spec.partition, counted=False)],
-            [*_of_memory(prediction, spec)],
+            *device_guesses(inputs),
+            *_of_times(inputs, spec.partition),
+            *products_note(spec.precision, {one.type.kind for one in inputs.devices}),
+            *_of_links(prediction, spec.partition, counted=False),
+            *_of_replicas(prediction, spec.partition, counted=False),
+            *_of_memory(prediction, spec),
         ]
-    return list(dict.fromkeys(chain.from_iterable(chain.from_iterable(said[part::_PARTS] for part in range(_PARTS)))))
+    return list(dict.fromkeys(said))
 
 
-_PARTS = 5
 INEXACT = (
     "the tick is not exact: a long simulation found no period, so the tick is the mean over the middle of it; what follows from "
     "the tick (throughput, speed-up, bubble) is no more exact"

@@ -13,7 +13,6 @@ from typing import Any
 
 from petra_graph.errors import PetraGraphError
 from petra_graph.planning.place.saved_plan import SavedPlan
-from petra_graph.planning.predict_plan import predict
 from petra_graph.program.plan_document import Document
 from petra_graph.record.run_directory import PLAN, TIMELINE, write_json, write_text
 from petra_graph.report.plan.plan_contents import ticks_once_full
@@ -34,6 +33,8 @@ def write_plan(prepared: Prepared, directory: Path) -> Document | None:
     if prepared.saved is not None:
         document = prepared.saved.document
     elif prepared.placement.by_cost:
+        from petra_graph.planning.predict_plan import predict  # imports the planner, which other runs do not need
+
         drawn = len(prepared.programs) <= _MOST_DRAWN
         plan = predict(prepared.network, prepared.placement)
         document = plan.document(with_timeline=drawn)
