@@ -19,9 +19,9 @@ from petra_graph.kinds.data_set import DataFacts
 from petra_graph.kinds.declaration import described
 from petra_graph.kinds.plugin import build_plugin
 from petra_graph.measure.node_shapes import NodeShapes, measure_shapes, outputs_for
-from petra_graph.measure.shared_parameters import shared_parameter_problems
 from petra_graph.planning.check.checked_spec import CheckedSpec, ConfiguredPlugin
 from petra_graph.planning.network import MeasuredNetwork
+from petra_graph.planning.shared_across_stages import shared_parameter_problems
 
 
 def measure(checked: CheckedSpec) -> MeasuredNetwork:

@@ -21,13 +21,9 @@ from attrs import evolve, field, frozen
 
 from petra_graph.compiler.spec_checks import replica_problems
 from petra_graph.executor.stage_executor import StageExecutor
-from petra_graph.executor.stage_update import LearningRate, learning_rate
 from petra_graph.kinds.data_set import DataFacts
 from petra_graph.kinds.logger import load_logger, missing_package
-from petra_graph.kinds.loss import Loss
-from petra_graph.kinds.lr_schedule import Horizon
-from petra_graph.kinds.plugin import builder, knows_stage
-from petra_graph.kinds.stage_facts import UNDELAYED, StageFacts
+from petra_graph.kinds.stage_facts import StageFacts
 from petra_graph.planning.check.check_spec import check_spec
 from petra_graph.planning.check.checked_spec import CheckedSpec
 from petra_graph.planning.delay_problems import delay_problems
@@ -51,7 +47,7 @@ from petra_graph.training.data.opened_data import OpenedData, open_data
 from petra_graph.training.loop.callbacks import NamedCallback, build_callbacks
 from petra_graph.training.record.digests import Digests, code_of, split_of
 from petra_graph.training.run_probe import RunProbe
-from petra_graph.training.stage_assembly import Training, executors
+from petra_graph.training.stage_assembly import Training, executors, train_with
 from petra_graph.training.start_reporter import StartReporter
 
 
@@ -206,7 +202,7 @@ def prepare_checked(
     programs = network.programs(placement)
     problems.add(delay_problems(network, programs))
     opened = data.under(network.spec)
-    training = problems.require(_training, network, loss, opened.horizon)
+    training = problems.require(train_with, network, loss, opened.horizon)
     prepared = Prepared(
         network=network,
         placement=placement,
@@ -267,25 +263,6 @@ def _place(
     if devices.in_pipeline == 1:
         return network, place_on_present(network, devices.planned, devices.present)
     return network, place_on_processes(network, devices.planned, devices.in_pipeline)
-
-
-def _training(network: MeasuredNetwork, loss: Loss, length: Horizon) -> Training:
-    """Return what all stages train with; they share the factors of a schedule that does not ask for a stage's facts."""
-    optimizer, schedule = network.checked.optimizer, network.checked.lr_schedule
-    shared = schedule.build(length, stage=UNDELAYED)
-    of_stage = knows_stage(schedule.plugin)
-
-    def rate(stage: StageFacts) -> LearningRate:
-        factor = schedule.build(length, stage=stage) if of_stage else shared
-        return learning_rate(network.spec, optimizer.options.lr, factor, length, stage)
-
-    return Training(
-        loss=loss,
-        optimizer=optimizer.plugin.owned,
-        build_optimizer=builder(optimizer.plugin),
-        optimizer_options=optimizer.options,
-        rate=rate,
-    )
 
 
 def fix_arithmetic(prepared: Prepared) -> None:

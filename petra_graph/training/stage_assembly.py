@@ -17,12 +17,13 @@ from petra_graph.executor.first_steps import FirstSteps
 from petra_graph.executor.numerics import Normalisation, NumericsContext, place
 from petra_graph.executor.recorded_operations import CudaGraphs
 from petra_graph.executor.stage_executor import StageExecutor
-from petra_graph.executor.stage_update import LearningRate, Updater, parameter_groups
+from petra_graph.executor.stage_update import LearningRate, Updater, learning_rate, parameter_groups
 from petra_graph.kinds.data_set import DataFacts
 from petra_graph.kinds.loss import Loss
+from petra_graph.kinds.lr_schedule import Horizon
 from petra_graph.kinds.optimizer import needs_delays, rate_ratios
-from petra_graph.kinds.plugin import Builder
-from petra_graph.kinds.stage_facts import StageFacts
+from petra_graph.kinds.plugin import Builder, builder, knows_stage
+from petra_graph.kinds.stage_facts import UNDELAYED, StageFacts
 from petra_graph.measure.initial_blocks import initial_blocks, tie
 from petra_graph.planning.network import MeasuredNetwork
 from petra_graph.program.stage_program import StageProgram
@@ -40,6 +41,25 @@ class Training:
     optimizer_options: Any
     rate: Callable[[StageFacts], LearningRate]
     """Returns the learning rates of a stage."""
+
+
+def train_with(network: MeasuredNetwork, loss: Loss, length: Horizon) -> Training:
+    """Return what all stages train with; they share the factors of a schedule that does not ask for a stage's facts."""
+    optimizer, schedule = network.checked.optimizer, network.checked.lr_schedule
+    shared = schedule.build(length, stage=UNDELAYED)
+    of_stage = knows_stage(schedule.plugin)
+
+    def rate(stage: StageFacts) -> LearningRate:
+        factor = schedule.build(length, stage=stage) if of_stage else shared
+        return learning_rate(network.spec, optimizer.options.lr, factor, length, stage)
+
+    return Training(
+        loss=loss,
+        optimizer=optimizer.plugin.owned,
+        build_optimizer=builder(optimizer.plugin),
+        optimizer_options=optimizer.options,
+        rate=rate,
+    )
 
 
 def executors(
