@@ -16,7 +16,8 @@ from torch import nn
 from petra_graph.blocks import Block, Shape
 from petra_graph.blocks.randomness import fork_rng, random_key
 from petra_graph.graph.node_graph import Node, NodeGraph
-from petra_graph.measure.node_shapes import NodeShapes, build_block
+from petra_graph.measure.build_block import build_block
+from petra_graph.measure.node_shapes import NodeShapes
 
 
 def initial_block(node: Node, inputs: Sequence[Shape], seed: int) -> Block:

@@ -16,7 +16,8 @@ from torch import UntypedStorage
 from petra_graph.errors import Problem, SpecError
 from petra_graph.graph.node_graph import NodeGraph
 from petra_graph.kinds.plugin import FIRST_PARTY
-from petra_graph.measure.node_shapes import NodeShapes, build_to_look_at
+from petra_graph.measure.build_block import build_to_look_at
+from petra_graph.measure.node_shapes import NodeShapes
 from petra_graph.spec.model import PartitionSpec
 from petra_graph.units import noun
 
