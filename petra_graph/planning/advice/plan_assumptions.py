@@ -22,38 +22,34 @@ GPU_RATIO = (0.7, 1.3)
 
 
 def assumptions(prediction: Prediction, spec: Spec) -> Iterator[str]:
-    yield from _of_times(prediction.inputs, spec.partition)
-    yield from products_note(spec.precision, {device.type.kind for device in prediction.inputs.devices})
-    yield from _of_links(prediction, spec.partition)
-    yield from _of_replicas(prediction, spec.partition)
+    """Yield the assumptions of a plan."""
+    yield from _of_any_placement(prediction, spec)
     if not prediction.timing.exact:
-        yield INEXACT
+        yield (
+            "the tick is not exact: a long simulation found no period, so the tick is the mean over the middle of it; what follows from "
+            "the tick (throughput, speed-up, bubble) is no more exact"
+        )
     if prediction.placement.guarantee:
         apart = ", where forwards and backwards do not overlap" if prediction.inputs.overlap else ""
         yield f"the cut: {prediction.placement.guarantee}{apart}"
-    yield from _of_memory(prediction, spec)
 
 
 def assumptions_of_all(plans: Iterable[tuple[Prediction, Spec]]) -> Sequence[str]:
     """Return the assumptions of several plans of one network, each sentence once; cuts are each plan's own."""
     said: list[str] = []
     for prediction, spec in plans:
-        inputs = prediction.inputs
-        said += [
-            *device_guesses(inputs),
-            *_of_times(inputs, spec.partition),
-            *products_note(spec.precision, {one.type.kind for one in inputs.devices}),
-            *_of_links(prediction, spec.partition, counted=False),
-            *_of_replicas(prediction, spec.partition, counted=False),
-            *_of_memory(prediction, spec),
-        ]
+        said += [*device_guesses(prediction.inputs), *_of_any_placement(prediction, spec, counted=False)]
     return list(dict.fromkeys(said))
 
 
-INEXACT = (
-    "the tick is not exact: a long simulation found no period, so the tick is the mean over the middle of it; what follows from "
-    "the tick (throughput, speed-up, bubble) is no more exact"
-)
+def _of_any_placement(prediction: Prediction, spec: Spec, *, counted: bool = True) -> Iterator[str]:
+    """Yield what does not depend on the placement; without `counted`, no numbers of machines and pipelines, which differ between plans."""
+    inputs = prediction.inputs
+    yield from _of_times(inputs, spec.partition)
+    yield from products_note(spec.precision, {device.type.kind for device in inputs.devices})
+    yield from _of_links(prediction, spec.partition, counted=counted)
+    yield from _of_replicas(prediction, spec.partition, counted=counted)
+    yield from _of_memory(prediction, spec)
 
 
 def device_guesses(inputs: PlannerInputs) -> list[str]:

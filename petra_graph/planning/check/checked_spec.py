@@ -55,11 +55,11 @@ class ConfiguredPlugin:
         try:
             return build_plugin(self.plugin, *arguments, stage=stage)
         except SpecError as error:
-            raise SpecError(map(self._placed, error.problems)) from error
+            raise SpecError(map(self._locate, error.problems)) from error
         except PluginError as error:
-            raise PluginError(map(self._placed, error.problems)) from error.__cause__ or error
+            raise PluginError(map(self._locate, error.problems)) from error.__cause__ or error
 
-    def _placed(self, problem: Problem) -> Problem:
+    def _locate(self, problem: Problem) -> Problem:
         """Return a problem at the option that it names, or at the plugin's name."""
         path = (*self.path, *problem.path) if problem.path else (*self.path[:-1], "name")
         return problem if problem.where else evolve(problem, path=path)
