@@ -21,7 +21,7 @@ from petra_graph.executor.stage_executor import StageExecutor
 from petra_graph.graph.build_graph import NodeInput, build_graph
 from petra_graph.graph.node_graph import NodeGraph
 from petra_graph.kinds.block import BLOCK, BlockDeclaration
-from petra_graph.kinds.correction import CORRECTION, ONCE_OPTIONS, Corrected
+from petra_graph.kinds.correction import CORRECTION, Corrected
 from petra_graph.kinds.data_set import DataFacts
 from petra_graph.kinds.graph_pass import GRAPH_PASS
 from petra_graph.kinds.optimizer import OPTIMIZER
@@ -59,6 +59,8 @@ BLOCKS: dict[str, BlockDeclaration] = {
     if isinstance(value, BlockDeclaration)
 }
 CLASSES = 5
+_OF_DELAY = ("correction", "predict", "correct_discrepancy")
+"""Keys of `[optimizer.delay]`."""
 Compute = Literal["float32", "float64", "bfloat16"]
 Batch = tuple[torch.Tensor, torch.Tensor]
 """Samples and targets."""
@@ -299,7 +301,7 @@ def training(optimizer: str, rate: Callable[[int], float], options: dict[str, An
     from petra_graph.catalog.losses.declared_losses import CrossEntropyOptions
     from petra_graph.catalog.losses.functions import CrossEntropy
 
-    delay = {key: options[key] for key in ONCE_OPTIONS if key in options}
+    delay = {key: options[key] for key in _OF_DELAY if key in options}
     options = {key: value for key, value in options.items() if key not in delay}
     chosen = _corrected(optimizer, tuple(delay.items()))
     return Training(
