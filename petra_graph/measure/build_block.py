@@ -122,8 +122,12 @@ def _of_node(node: Node, problem: Problem) -> Problem:
 
 
 def needs_values(error: BaseException | None) -> bool:
-    """Whether the meta device stopped a block: torch uses several classes for that error, but each message names the device."""
-    return isinstance(error, NotImplementedError) or "meta" in str(error).lower()
+    """Whether the meta device stopped a block: torch uses several classes for that error, but each message names the device.
+
+    Only `torch.autocast(x.device.type, enabled=False)` says something else.
+    """
+    text = str(error).lower()
+    return isinstance(error, NotImplementedError) or "meta" in text or text == "unsupported scalartype"
 
 
 def refused(node: Node, shapes: Sequence[Shape], what: str, error: BaseException) -> Problem:

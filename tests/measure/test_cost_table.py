@@ -160,6 +160,14 @@ class Reader(Buffered):
         return tuple(self.linear(stream) * scale for stream in streams)
 
 
+class InFloat32(Reader):
+    """Switches autocast off as many networks do, where torch.autocast knows no meta device."""
+
+    def forward(self, *streams):
+        with torch.autocast(streams[0].device.type, enabled=False):
+            return tuple(self.linear(stream.float()) for stream in streams)
+
+
 class Passing(AdditiveCoupling):
     """F hands its input through: the gradient must not be shared with the message."""
 
@@ -191,9 +199,10 @@ def with_block(block, **kinds):
     return graph
 
 
+@pytest.mark.parametrize("block", ["Reader", "InFloat32"])
 @pytest.mark.parametrize("batch", [2, 7, 64])
-def test_a_block_that_reads_values_is_scaled_and_says_so(batch):
-    table = measure_costs(with_block("Reader", kind="buffered"), conditions((8,), batch=batch))
+def test_a_block_that_the_meta_device_stops_is_scaled_and_says_so(batch, block):
+    table = measure_costs(with_block(block, kind="buffered"), conditions((8,), batch=batch))
     work = table.nodes["rev1"].work["forward"]
     assert work.flops == 2 * (2 * batch * 6 * 6)
     assert table.nodes["rev1"].output_bytes == (batch * 6 * 4,) * 2

@@ -169,6 +169,21 @@ class TimeFirst(nn.Module):
         return self.last(x.view(n, length, 6).mean(1))
 
 
+class Float32Between(nn.Module):
+    """A region without autocast holds an operation between modules, and one of the modules."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.inside, self.last = nn.Linear(3, 16), nn.Linear(16, 16), nn.Linear(16, 3)
+
+    def forward(self, rows):
+        x = self.first(rows).tanh()
+        with torch.autocast(rows.device.type, enabled=False):
+            x = x.float()
+            x = self.inside(x) + x @ x.t() @ x
+        return self.last(x)
+
+
 class Tagger(nn.Module):
     """A module returns a tuple, of which the next layer reads one value, and a later one the other."""
 

@@ -24,13 +24,13 @@ def processes(monkeypatch):
     """Runs as they would be, inside this process; the list says which were started."""
     started = []
 
-    def run(command, *, stdout, **_):
+    def start(command, *, stdout, **_):
         started.append(command[command.index("run") + 1 :])
         code = petra_graph(command[command.index("run") :])
         stdout.write(f"ended with {code}")
-        return subprocess.CompletedProcess(command, code)
+        return SimpleNamespace(wait=lambda _: code)
 
-    monkeypatch.setattr(study, "subprocess", SimpleNamespace(run=run))
+    monkeypatch.setattr(study, "subprocess", SimpleNamespace(Popen=start, TimeoutExpired=subprocess.TimeoutExpired))
     return started
 
 

@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from datetime import UTC, datetime
@@ -21,6 +23,7 @@ import click
 from attrs import evolve, frozen
 from petra_graph_studies.sweeping.prepare_sweep import identity
 
+from petra_graph.errors import Interrupted
 from petra_graph.planning.check.check_spec import check_spec
 from petra_graph.record.checkpoint import repaired
 from petra_graph.record.run_directory import environment
@@ -122,6 +125,8 @@ class Study:
     overrides: tuple[str, ...]
     output: Path
     jobs: int = 1
+    until: float | None = None
+    """When runs are interrupted, in seconds of `time.monotonic`; they continue when the study is carried out again."""
 
     @classmethod
     def of(cls, size: str, spec: str | None, overrides: Iterable[str], output: Path, jobs: int) -> Study:
@@ -140,7 +145,7 @@ class Study:
 
         Raises:
             SpecError: a case is no valid specification; nothing has been run then.
-            click.ClickException: a run failed; the others were finished first.
+            click.ClickException: a run failed, or the time was over; the others were finished first.
         """
         for case in cases:
             check_spec(self.spec, self._arguments(case), import_local=True)
@@ -167,6 +172,11 @@ class Study:
             "overrides": [text for text in self.overrides if not text.startswith("data.options.root=")],
             "environment": {key: value for key, value in environment().items() if key != "command"},
         }
+
+    def latest_run(self, case: Case) -> Path | None:
+        """Return the newest run directory of a case, whatever became of the run."""
+        folder = self._folder(case)
+        return max(run_directories(folder), default=None) if folder.exists() else None
 
     def _arguments(self, case: Case) -> tuple[str, ...]:
         return (*_CHECKPOINTS, *self.overrides, *case.overrides, f"run.directory={self._folder(case)}")
@@ -196,12 +206,18 @@ class Study:
     def _run(self, case: Case, what: Sequence[str]) -> tuple[Case, int]:
         self._folder(case).mkdir(parents=True, exist_ok=True)
         command = [sys.executable, "-m", "petra_graph", "run", *what]
+        seconds = None if self.until is None else self.until - time.monotonic()
+        if seconds is not None and seconds <= 0:
+            return case, Interrupted.exit_code
         with self._log(case).open("w") as log:
-            ended = subprocess.run(
-                command, stdout=log, stderr=log, env=os.environ | {"OMP_NUM_THREADS": "1"}, check=False
-            )
-        click.echo(f"{case.name}: {'done' if ended.returncode == 0 else f'exit code {ended.returncode}'}", err=True)
-        return case, ended.returncode
+            running = subprocess.Popen(command, stdout=log, stderr=log, env=os.environ | {"OMP_NUM_THREADS": "1"})
+            try:
+                code = running.wait(seconds)
+            except subprocess.TimeoutExpired:
+                running.send_signal(signal.SIGINT)
+                code = running.wait()
+        click.echo(f"{case.name}: {'done' if code == 0 else f'exit code {code}'}", err=True)
+        return case, code
 
     def _what(self, case: Case) -> Sequence[str]:
         """Return the words that continue the latest unfinished run of the same settings that has a checkpoint, or that begin one."""

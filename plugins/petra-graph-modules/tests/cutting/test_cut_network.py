@@ -88,6 +88,17 @@ def test_outputs_are_the_networks_to_the_bit_and_gradients_its_own(name):
         torch.testing.assert_close(found[key], gradient)
 
 
+def test_a_region_without_autocast_is_one_in_the_parts():
+    plain, parts = both("Float32Between", ROW)
+    rows, outputs = samples_of(ROW, 8), []
+    for module in (plain, parts):
+        with torch.autocast("cpu", torch.bfloat16):
+            outputs.append(module(rows))
+            assert torch.is_autocast_enabled("cpu")
+    assert torch.equal(*outputs)
+    assert not torch.equal(outputs[0].float(), plain(rows))
+
+
 @pytest.mark.parametrize(("n", "length"), [(1, 6), (3, 4), (7, 2)])
 @pytest.mark.parametrize("name", ["GPT", "RotaryNet", "TimeFirst"])
 def test_batches_of_any_size_and_shorter_samples(name, n, length):

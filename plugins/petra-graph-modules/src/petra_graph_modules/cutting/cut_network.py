@@ -10,6 +10,7 @@ from __future__ import annotations
 import copy
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import cached_property
 from typing import Any
 
@@ -22,7 +23,7 @@ from torch.utils._pytree import tree_leaves
 from petra_graph.units import listed
 from petra_graph_modules.cutting.cannot_cut import CannotCut
 from petra_graph_modules.cutting.deferred_values import DeferredValues, Steps, carry_out
-from petra_graph_modules.cutting.operations import Device
+from petra_graph_modules.cutting.operations import Device, enter_float32, leave_float32
 from petra_graph_modules.cutting.parts import Part, parts_of
 from petra_graph_modules.cutting.recorded_forward import RecordedForward, Size, recorded
 from petra_graph_modules.cutting.unfit_modules import expect_fit
@@ -257,6 +258,7 @@ def _part_graph(part: Part, twins: Mapping[fx.Node, fx.Node], returns: Sequence[
     """
     graph = fx.Graph()
     streams = {node: graph.placeholder(f"stream{index}") for index, node in enumerate(part.reads)}
+    like = next(iter(streams.values()))
     originals = {twin: node for node, twin in twins.items()}
     own = {node: _read(graph, part, node, stream) for node, stream in streams.items()}
     changed = {node for one in part.operations for node in one.meta.get("changes", ())}
@@ -270,7 +272,7 @@ def _part_graph(part: Part, twins: Mapping[fx.Node, fx.Node], returns: Sequence[
                 raise CannotCut(f"node {part.name} reads no stream from which the length of its samples follows")
             return graph.call_function(size_of, (of, value.constant, value.of_n, value.of_t, value.of_both))
         if isinstance(value, Device):
-            return graph.call_function(getattr, (next(iter(streams.values())), "device"))
+            return graph.call_function(getattr, (like, "device"))
         return value
 
     def copied(node: fx.Node) -> fx.Node:
@@ -282,12 +284,12 @@ def _part_graph(part: Part, twins: Mapping[fx.Node, fx.Node], returns: Sequence[
                 kwargs["inplace"] = False
             views = node.op == "call_method" and node.target in _AS_COPIES and torch.dtype not in map(type, args)
             target = _AS_COPIES[str(node.target)] if views and node not in changed else node.target
-            own[node] = graph.create_node(node.op, target, args, kwargs)
+            with _region_of(node, graph, like):
+                own[node] = graph.create_node(node.op, target, args, kwargs)
         return own[node]
 
     for node in filter(twins.__contains__, part.operations):
         copied(node)
-    like = next(iter(streams.values()))
     graph.output(
         tuple(
             copied(node)
@@ -297,6 +299,15 @@ def _part_graph(part: Part, twins: Mapping[fx.Node, fx.Node], returns: Sequence[
         )
     )
     return graph
+
+
+@contextmanager
+def _region_of(node: fx.Node, graph: fx.Graph, like: fx.Node) -> Iterator[None]:
+    """Put an operation between the calls that switch autocast off and on again, if the forward does that around it."""
+    region = graph.call_function(enter_float32, (like,)) if node.meta.get("float32") else None
+    yield
+    if region is not None:
+        graph.call_function(leave_float32, (region,))
 
 
 def _read(graph: fx.Graph, part: Part, node: fx.Node, stream: fx.Node) -> fx.Node:

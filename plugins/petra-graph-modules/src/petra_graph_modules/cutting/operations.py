@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from typing import Any
 
 import torch
@@ -12,6 +13,7 @@ from torch import Tensor, fx
 from torch.fx.node import map_aggregate
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from petra_graph.blocks.block_kinds import without_autocast
 from petra_graph.kinds.author_code import is_author_code
 
 _DEVICES = ("cpu", "cuda", "mps", "xpu")
@@ -36,6 +38,23 @@ class Applied:
 
 def autocast_on() -> Sequence[bool]:
     return [torch.is_autocast_enabled(device) for device in _DEVICES]
+
+
+def autocast_regions() -> int:
+    """Return how many `with torch.autocast(...)` are entered, whether these switch it on or off."""
+    torch.autocast_increment_nesting()
+    return torch.autocast_decrement_nesting()
+
+
+def enter_float32(like: Tensor) -> AbstractContextManager[object]:
+    """Switch autocast off, as the author's region around an operation does; `leave_float32` takes what this returns."""
+    region = without_autocast(like.device.type)
+    region.__enter__()
+    return region
+
+
+def leave_float32(region: AbstractContextManager[object]) -> None:
+    region.__exit__(None, None, None)
 
 
 class Draws(TorchDispatchMode):  # type: ignore[no-untyped-call]

@@ -30,6 +30,7 @@ from petra_graph_modules.cutting.operations import (
     Draws,
     assigned,
     autocast_on,
+    autocast_regions,
     is_fixed,
     is_method,
     running_line,
@@ -81,13 +82,14 @@ class Recorder:
     _generators: Mapping[str, Any] = field(factory=states_without_key)
     _seed: int = field(factory=torch.initial_seed)
     _autocast: Sequence[bool] = field(factory=autocast_on)
+    _regions: int = field(factory=autocast_regions)
     _draws: Draws = field(factory=Draws)
 
     @contextmanager
     def on(self, sample: Tensor) -> Iterator[None]:
         """Record what is called within the context."""
         paths = {module: name for name, module in self.network.named_modules()}
-        call, apply = nn.Module.__call__, vars(torch.autograd.Function)["apply"]
+        call, apply, switch = nn.Module.__call__, vars(torch.autograd.Function)["apply"], torch.autocast.__init__
         self._states = {unit: state_of(unit) for unit in self.units}
         self._own = {unit: {id(one) for one in [*unit.parameters(), *unit.buffers()]} for unit in self.units}
 
@@ -114,10 +116,14 @@ class Recorder:
             create = partial(self._created, "call_function", Applied(of))
             return self._operation(function, args, kwargs, create)
 
+        def entered_here(region: torch.autocast, device_type: str, *args: Any, **kwargs: Any) -> None:
+            switch(region, "cpu" if device_type == "meta" else device_type, *args, **kwargs)
+
         self._known(sample, self.graph.placeholder("samples"))
         with (
             patch.object(nn.Module, "__call__", recorded_call),
             patch.object(torch.autograd.Function, "apply", classmethod(recorded_apply)),
+            patch.object(torch.autocast, "__init__", entered_here),
             _Functions(self),
             self._draws,
         ):
@@ -270,7 +276,9 @@ class Recorder:
             hint = f'leave it out, and set precision.compute = "bfloat16", which all nodes compute in; or {_APART}, and returns float32'
             raise CannotCut("its forward switches torch.autocast, which nodes would not do", hint)
         node = self.graph.create_node(op, target, args, kwargs)
-        node.meta.update(container=self._containers[-1], line=line, random=False)
+        # A region that leaves autocast as it is, which is off here, is one that switches it off.
+        off = autocast_regions() > self._regions
+        node.meta.update(container=self._containers[-1], line=line, random=False, float32=off)
         return node
 
     def _expect_none_drawn(self) -> None:
