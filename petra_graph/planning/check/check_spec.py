@@ -87,8 +87,7 @@ def check_spec(
         plugins["optimizer"] = attrs.evolve(optimizer, plugin=attrs.evolve(optimizer.plugin, code=code))
     unread: Sequence[Problem] = ()
     if facts is None:
-        plugins["data"], unread = check.completed(plugins["data"])
-        facts = check.facts(plugins["data"])
+        plugins["data"], facts, unread = check.data(plugins["data"])
     passes = named.passes()
     nodes = check.nodes(plugins["architecture"], facts)
     if not nodes:  # a network that is known without the data is planned without it
@@ -132,19 +131,16 @@ class _Check:
     problems: ProblemCollector
     import_local: bool
 
-    def completed(self, data: ConfiguredPlugin | None) -> tuple[ConfiguredPlugin | None, Sequence[Problem]]:
-        """Return the data set with what only its files tell, or as it is with the problems of files that cannot be read."""
+    def data(
+        self, data: ConfiguredPlugin | None
+    ) -> tuple[ConfiguredPlugin | None, DataFacts | None, Sequence[Problem]]:
+        """Return the data set with what only its files tell, its facts, and the problems of files that cannot be read."""
         if data is None:
-            return None, ()
+            return None, None, ()
         at, unread = self.problems.at("data", "options"), list[Problem]()
         options = attrs.evolve(at, wrong=unread).attempt(completed_options, data.plugin, data.options)
-        return data if options is None else attrs.evolve(data, options=options), unread
-
-    def facts(self, data: ConfiguredPlugin | None) -> DataFacts | None:
-        """Return the shape and type of the data set's samples, from its declaration."""
-        if data is None:
-            return None
-        return self.problems.at("data", "options").attempt(declared_facts, data.plugin, data.options)
+        data = data if options is None else attrs.evolve(data, options=options)
+        return data, at.attempt(declared_facts, data.plugin, data.options), unread
 
     def training_samples(self, data: ConfiguredPlugin | None) -> int | None:
         """Return how many training samples there are, if the data set's declaration says it."""
@@ -207,7 +203,9 @@ class _Check:
             self.problems.add([Problem(message=message, path=(*largest.path, "repeat"))])
             return None
         head = _likely_head(nodes)
-        graph, problems = build_graph([_as_head(node) if node is head else node for node in nodes])
+        graph, problems = build_graph(
+            [attrs.evolve(node, spec=attrs.evolve(node.spec, kind="head")) if node is head else node for node in nodes]
+        )
         if architecture is not None and architecture.plugin.distribution != FIRST_PARTY:
             owned = architecture.plugin.owned
             wrong = [attrs.evolve(one, message=f"{owned}, its graph: {one.message}") for one in problems]
@@ -259,10 +257,6 @@ class _Check:
         if graph is None or spec is None or method is None or self.problems.any:
             return None
         return self.problems.attempt(partial(given_stages, changes=changes), graph, spec, method[1])
-
-
-def _as_head(node: NodeInput) -> NodeInput:
-    return attrs.evolve(node, spec=attrs.evolve(node.spec, kind="head"))
 
 
 def _likely_head(nodes: list[NodeInput]) -> NodeInput | None:
