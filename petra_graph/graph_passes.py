@@ -18,8 +18,8 @@ from petra_graph.graph.node_graph import INPUT as INPUT
 from petra_graph.graph.node_graph import Node as Node
 from petra_graph.graph.node_graph import NodeGraph as NodeGraph
 from petra_graph.graph.node_graph import NodeWrapper as NodeWrapper
+from petra_graph.measure.build_block import build_to_look_at
 from petra_graph.measure.node_shapes import NodeShapes as NodeShapes
-from petra_graph.measure.node_shapes import build_to_look_at
 from petra_graph.record.weights import SEPARATOR as SEPARATOR
 from petra_graph.record.weights import is_named as is_named
 

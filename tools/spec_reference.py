@@ -26,7 +26,7 @@ from petra_graph.kinds.metric import MetricDeclaration
 from petra_graph.kinds.plugin import Plugin
 from petra_graph.planning.check.check_spec import check_spec
 from petra_graph.planning.check.spec_schema import spec_schema
-from petra_graph.planning.network.measure_network import measure
+from petra_graph.planning.measure_network import measure
 from petra_graph.program.schedule import schedule_text
 from petra_graph.registry.registry import Registry, discover
 from petra_graph.spec.value_types import class_schema
@@ -90,18 +90,18 @@ def specs() -> Iterator[str]:
     yield "| spec | network | data | method, schedule, k | micro-batch | epochs | parameters | stages |"
     yield "|---|---|---|---|---|---|---|---|"
     for path in sorted((ROOT / "specs").glob("*.toml")):
-        network = measure(check_spec(str(path)))
-        spec = network.spec
-        assert network.stages is not None
+        checked = check_spec(str(path))
+        network, spec = measure(checked), checked.spec
+        assert checked.stages is not None
         named = spec.architecture
         model = "nodes listed in the file"
         if named is not None:
             given = ", ".join(f"{key} {value}" for key, value in named.options.items())
             model = f"`{named.name}`, {given}"
-        method = f"`{spec.method.name}`, `{schedule_text(network.schedule)}`, {spec.method.accumulation}"
+        method = f"`{spec.method.name}`, `{schedule_text(checked.schedule)}`, {spec.method.accumulation}"
         yield (
             f"| [{path.stem}]({path.name}) | {model} | `{spec.data.name}` | {method} | {spec.data.batch} | "
-            f"{spec.run.epochs} | {network.parameters:,} | {len(network.stages.stages)} |"
+            f"{spec.run.epochs} | {network.parameters:,} | {len(checked.stages.stages)} |"
         )
 
 

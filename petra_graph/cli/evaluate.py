@@ -56,4 +56,4 @@ def evaluate(
     if as_json:
         print_json({"run": str(opened.directory), **attrs.asdict(found)})
     else:
-        echo(found.text(opened.network.scales))
+        echo(found.text(opened.network.checked.scales))

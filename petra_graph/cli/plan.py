@@ -110,10 +110,13 @@ def plan(
 
         text = printable(dump_to_change(expand_architecture(planner.checked)))
     elif compare or scale is not None:
-        from petra_graph.planning import compare_plans as comparisons
+        from petra_graph.planning import compare_plans, scale_plans
 
-        counts = None if scale is None else comparisons.device_counts(scale)
-        found = comparisons.compare(planner) if counts is None else comparisons.scale(planner, counts)
+        found = (
+            compare_plans.compare(planner)
+            if scale is None
+            else scale_plans.scale(planner, scale_plans.device_counts(scale))
+        )
         text = _table_text(found, form, output, verbose=verbose)
     else:
         document = planner.plan().document(with_timeline=form != "text")

@@ -99,7 +99,9 @@ def device_kind(inputs: PlannerInputs, device: Device) -> Hashable:
 
 def node_table(inputs: PlannerInputs) -> NodeTable:
     stages = partition(inputs.graph, per_block(inputs.graph), ["alone"])
-    depths = "1f1b" if inputs.schedule == "auto" or isinstance(inputs.schedule, tuple) else inputs.schedule
+    schedule = inputs.schedule
+    open_depths = schedule == "auto" or isinstance(schedule, tuple)
+    depths = "1f1b" if schedule == "auto" or isinstance(schedule, tuple) else schedule
     programs, undelayed = inputs.programs(stages, depths), inputs.programs(stages, "sequential")
     position = {name: place for place, name in enumerate(inputs.graph.order)}
     # Undelayed nodes keep all graphs that they are to keep, so their messages are the smallest.

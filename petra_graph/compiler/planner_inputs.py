@@ -27,7 +27,7 @@ from petra_graph.program.placement import Partition
 from petra_graph.program.schedule import Policy
 from petra_graph.program.stage_bytes import StageBytes
 from petra_graph.program.stage_program import StageProgram
-from petra_graph.spec.model import PrecisionSpec, Products, RequestedSchedule, Spec
+from petra_graph.spec.model import PrecisionSpec, Products, RequestedSchedule
 from petra_graph.spec.run_tables import Transport
 
 
@@ -212,14 +212,3 @@ def transport_of(precision: PrecisionSpec, between_processes: Transport, kind: s
         in_slots=between_processes == "nccl",
         libraries=CUBLAS_BYTES if kind == "cuda" else 0,
     )
-
-
-def policy_of(spec: Spec, kind: str) -> Policy:
-    """Return the order in which a process begins operations; without one order, synchronised replicas could deadlock.
-
-    Args:
-        kind: kind of the devices, "cpu" or "cuda".
-    """
-    if spec.run.scheduling != "auto":
-        return spec.run.scheduling
-    return "static" if kind == "cuda" or spec.partition.sync_batch_norm else "arrival"

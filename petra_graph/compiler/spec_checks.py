@@ -178,13 +178,6 @@ def device_problems(partition: PartitionSpec) -> Iterator[Problem]:
                 hint="give one value for all, or one a device",
                 path=("partition", key),
             )
-    lists = {"devices": devices, "device_type": partition.device_type, "memory": partition.memory}
-    for key in (
-        [key for key, given in lists.items() if isinstance(given, tuple)] if partition.replicas == "auto" else ()
-    ):
-        message = f'replicas = "auto" shares devices of one kind among the replicas, and {key} is a list'
-        hint = "give a number of devices, and one type and limit for all; or state the replicas"
-        yield Problem(message=message, hint=hint, path=("partition", key))
     for name in partition.device:
         if name in DEVICE_TYPES:
             message = f"{shown(name)} is a device type already, with the figures of its data sheet"
@@ -332,7 +325,7 @@ def check_processes(stages: int, processes: int) -> None:
 
 def replica_problems(spec: Spec, processes: int) -> Iterator[Problem]:
     """Yield the problems of replicas that cannot have processes of their own, or cannot step on their own."""
-    replicas, clip = spec.partition.pipelines, spec.optimizer.clip
+    replicas, clip = spec.partition.replicas, spec.optimizer.clip
     if processes % replicas:
         message = f"{replicas} replicas need a multiple of {replicas} processes (got {processes})"
         hint = "start that many with --processes or torchrun"

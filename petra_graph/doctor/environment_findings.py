@@ -19,7 +19,7 @@ from packaging.requirements import InvalidRequirement, Requirement
 from packaging.version import InvalidVersion, Version
 
 import petra_graph
-from petra_graph.planning.machine import cpp_compiler
+from petra_graph.planning import cpp_compiler
 from petra_graph.units import memory
 
 _EXTRA = re.compile(r"extra == \"([\w-]+)\"")

@@ -41,7 +41,7 @@ def horizon(spec: Spec, micro_batches_per_epoch: int) -> Horizon:
 def scaled_rate(spec: Spec, base: float) -> float:
     """Return a base learning rate as `lr_schedule.scaling` has it: base * goyal."""
     if spec.lr_schedule.scaling == "goyal":
-        return base * (spec.data.batch * spec.method.accumulation * spec.partition.pipelines / GOYAL_BATCH)
+        return base * (spec.data.batch * spec.method.accumulation * spec.partition.replicas / GOYAL_BATCH)
     return base
 
 

@@ -86,8 +86,8 @@ def evaluate(run: SavedRun, *, which: str | None = None, split: str = "test", de
         drop_last=False,
     )
 
-    loss, metrics = run.network.loss.build(), MetricsOfEvaluation.of(run.network.metrics)
-    meters = Meters(run.network.loss.plugin.owned)
+    loss, metrics = run.network.checked.loss.build(), MetricsOfEvaluation.of(run.network.checked.metrics)
+    meters = Meters(run.network.checked.loss.plugin.owned)
     torch.set_num_threads(spec.run.threads)
     ended = nullcontext() if loaders is None else loaders.at_work()
     with computing_on(network, device), ended, closing(iter(batches)) as source_of_batches:
@@ -130,7 +130,7 @@ def open_data(run: SavedRun) -> CheckedData:
     Raises:
         SpecError: it is missing, or its samples are not those that the network reads.
     """
-    data = CheckedData.of(str(run.network.data.plugin), run.network.data.build())
+    data = CheckedData.of(str(run.network.checked.data.plugin), run.network.checked.data.build())
     here, there = data.facts, run.facts
     if (here.shape, here.dtype) != (there.shape, there.dtype):
         raise SpecError(

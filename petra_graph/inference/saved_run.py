@@ -19,7 +19,8 @@ from petra_graph.inference.trained_network import Network
 from petra_graph.kinds.data_set import DataFacts
 from petra_graph.kinds.loss import LossDeclaration
 from petra_graph.planning.check.check_spec import check_spec
-from petra_graph.planning.network.measure_network import MeasuredNetwork, measure
+from petra_graph.planning.measure_network import measure
+from petra_graph.planning.network import MeasuredNetwork
 from petra_graph.program.json_shape import Each, Later
 from petra_graph.record import checkpoint
 from petra_graph.record.checkpoint import Damaged
@@ -74,7 +75,7 @@ class SavedRun:
             network=network,
             facts=stored or checked.facts,
             overrides=overrides,
-            changed=list_changes(read_digests(directory), digest_code(network)),
+            changed=list_changes(read_digests(directory), digest_code(checked)),
         )
 
     @property
@@ -84,7 +85,7 @@ class SavedRun:
     @property
     def classes_are_probable(self) -> bool:
         """Whether the network's outputs are logits of classes, whose softmax is a probability."""
-        loss = cast(LossDeclaration, self.network.loss.plugin.declaration)
+        loss = cast(LossDeclaration, self.network.checked.loss.plugin.declaration)
         return loss.logits and self.facts.classes is not None
 
     def load(self, which: str | Mapping[str, Tensor] | None = None) -> tuple[Network, str]:
@@ -133,7 +134,7 @@ class SavedRun:
         if which in {None, LATEST}:
             return found
         if which == BEST and self.spec.checkpoint.best is not None:
-            return best_first(self.directory, self.spec.checkpoint, self.network.scales)
+            return best_first(self.directory, self.spec.checkpoint, self.network.checked.scales)
         path = Path(which).expanduser().resolve()
         return [at for at in found if str(at) == which or checkpoint.folder_of(self.directory, at).resolve() == path]
 

@@ -21,7 +21,7 @@ from petra_graph.graph.node_graph import INPUT, NodeGraph
 from petra_graph.kinds.data_set import DataFacts
 from petra_graph.kinds.tensor_trees import Tree
 from petra_graph.measure.initial_blocks import initial_blocks, tie
-from petra_graph.planning.network.measure_network import MeasuredNetwork
+from petra_graph.planning.network import MeasuredNetwork
 from petra_graph.record.weights import SEPARATOR
 
 _LISTED = 5

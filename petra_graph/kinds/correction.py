@@ -18,8 +18,6 @@ from petra_graph.kinds.stage_facts import StageFacts
 
 DELAY: Path = ("optimizer", "delay")
 """The table; its plugin has the name of the last key."""
-ONCE_OPTIONS = ("correction", "predict", "correct_discrepancy")
-"""Keys of the table that were options of optimizers."""
 
 
 @frozen(kw_only=True)

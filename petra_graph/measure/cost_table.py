@@ -32,9 +32,10 @@ from petra_graph.kinds.data_set import DataFacts, zero_targets
 from petra_graph.kinds.loss import Loss
 from petra_graph.kinds.plugin import Builder
 from petra_graph.kinds.tensor_trees import Tree, leaves
+from petra_graph.measure.build_block import build_block, needs_values
 from petra_graph.measure.counted_operations import NodeTrial, WithoutValues, count_operations, faked
 from petra_graph.measure.meta_kernels import NotOnMeta
-from petra_graph.measure.node_shapes import Memo, build_block, needs_values
+from petra_graph.measure.node_shapes import Memo
 from petra_graph.measure.optimizer_costs import measure_update
 from petra_graph.measure.tally import distinct_bytes
 from petra_graph.measure.without_compiler import uncompiled

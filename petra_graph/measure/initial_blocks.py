@@ -2,7 +2,7 @@
 
 A parameter that several nodes name in `Block.shared_parameters` begins in all of them with the values of the first. Nodes of one stage have one
 parameter: gradients of all uses are summed, and it is updated once, as in plain torch. Nodes of several stages cannot, since each stage
-updates its own parameters at its own time (`planning.network.shared_across_stages`).
+updates its own parameters at its own time (`planning.shared_across_stages`).
 """
 
 from __future__ import annotations
@@ -16,7 +16,8 @@ from torch import nn
 from petra_graph.blocks import Block, Shape
 from petra_graph.blocks.randomness import fork_rng, random_key
 from petra_graph.graph.node_graph import Node, NodeGraph
-from petra_graph.measure.node_shapes import NodeShapes, build_block
+from petra_graph.measure.build_block import build_block
+from petra_graph.measure.node_shapes import NodeShapes
 
 
 def initial_block(node: Node, inputs: Sequence[Shape], seed: int) -> Block:

@@ -1,8 +1,7 @@
 """The output streams of every node, measured without memory.
 
 Blocks are built and run on torch's meta device: shapes and dtypes are real, data is not. A block that the meta device
-cannot build or run (it reads values) is built and run on the CPU, with a batch of two. Training builds its modules with
-the same `build_block`, so the modules measured are the modules trained.
+cannot build or run (it reads values) is built and run on the CPU, with a batch of two.
 """
 
 from __future__ import annotations
@@ -12,27 +11,22 @@ from functools import partial
 from typing import Any, Literal, TypeVar
 
 import torch
-from attrs import evolve, field, frozen
+from attrs import field, frozen
 from torch import Tensor
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from petra_graph.blocks import Additive, Block, Head, Reversible, Shape, Streams, frozen_statistics
-from petra_graph.blocks.parameter_groups import stated_fault
-from petra_graph.blocks.tensor_faults import tensor_fault
-from petra_graph.errors import PetraGraphError, PluginError, Problem, SpecError, at_path
+from petra_graph.errors import Problem, SpecError
 from petra_graph.graph.node_graph import INPUT, Node, NodeGraph
-from petra_graph.kinds.author_code import author_line
 from petra_graph.kinds.data_set import DataFacts
-from petra_graph.kinds.plugin import load
 from petra_graph.kinds.tensor_trees import is_several
+from petra_graph.measure.build_block import build_block, listing, needs_values, refused
 from petra_graph.measure.meta_kernels import ShapesAlone
 from petra_graph.measure.without_compiler import uncompiled
 from petra_graph.program.message_layout import StreamType
 
 T = TypeVar("T")
 _BATCH = 2
-_BASES: Mapping[str, type] = {"reversible": Reversible, "head": Head, "buffered": Block}
-"""The base class of a block, by the kind of its node; a buffered node takes any block."""
 
 
 @frozen(kw_only=True)
@@ -86,65 +80,6 @@ class Memo(list[tuple[Any, T]]):
         return self[-1][1]
 
 
-def build_block(node: Node, inputs: Sequence[Shape]) -> Block:
-    """Build a node's module on torch's current default device.
-
-    Raises:
-        SpecError: the block refuses these shapes or options.
-        PluginError: the block's code cannot be imported, or is not a block of the node's kind.
-    """
-    assert node.plugin is not None
-    with at_path(*node.path):
-        block_class: type[Block] = load(node.plugin)
-    all_inputs, inputs = inputs, node.read_by_block(inputs)
-    _check_class(node, block_class, node.plugin.declaration.build)
-    try:
-        block = block_class(inputs, node.options)
-        fault = stated_fault(block)
-    except SpecError as error:
-        raise SpecError(_of_node(node, problem) for problem in error.problems) from error
-    except (KeyboardInterrupt, PetraGraphError):
-        raise
-    except BaseException as error:
-        problem = _refused(node, inputs, "cannot be built", error)
-        if isinstance(error, TypeError) and error.__traceback__ is not None and error.__traceback__.tb_next is None:
-            code = getattr(block_class.__init__, "__code__", None)
-            at = f"; its own is at {code.co_filename}:{code.co_firstlineno}" if code else ""
-            hint = f"write `def __init__(self, inputs, options)` and, in it, `super().__init__(inputs, options)`{at}"
-            problem = evolve(problem, hint=hint)
-        raise SpecError(problem) from error
-    if (wrong := tensor_fault(block)) is not None:
-        message = f'node "{node.name}": {node.plugin.owned} {wrong.found}'
-        raise PluginError(Problem(message=message, hint=wrong.remedy, path=node.path))
-    if fault:
-        message = f'{node.plugin.owned}: node "{node.name}" {fault}'
-        raise PluginError(Problem(message=message, hint="name parameters as `named_parameters()` does", path=node.path))
-    return _wrapped(node, block, all_inputs)
-
-
-def _wrapped(node: Node, block: Block, inputs: Sequence[Shape]) -> Block:
-    """Return a node's own block in its wrappers; `inputs` are the node's."""
-    for place, wrapper in enumerate(node.wrappers):
-        read = evolve(node, wrappers=node.wrappers[place + 1 :]).read_by_block(inputs)
-        try:
-            block = wrapper.wrap(block, read)
-        except ValueError as error:
-            raise SpecError(_refused(node, inputs, "cannot be changed", error)) from error
-    return block
-
-
-def build_to_look_at(node: Node, inputs: Sequence[Shape]) -> Block:
-    """Build a node's module on the meta device, or on the CPU where that refuses it; errors as `build_block`."""
-    with torch.random.fork_rng(devices=[]):
-        try:
-            with torch.device("meta"):
-                return build_block(node, inputs)
-        except SpecError as error:
-            if not needs_values(error.__cause__):
-                raise
-        return build_block(node, inputs)
-
-
 @uncompiled()
 def measure_shapes(graph: NodeGraph, sample: Shape, dtype: torch.dtype) -> Mapping[str, NodeShapes]:
     """Run all nodes in order.
@@ -180,36 +115,6 @@ def measure_shapes(graph: NodeGraph, sample: Shape, dtype: torch.dtype) -> Mappi
     if problems:
         raise SpecError(problems)
     return shapes
-
-
-def _check_class(node: Node, block_class: Any, build: str) -> None:
-    """Check the base and the methods of a class, which torch's modules do not enforce as abstract classes do."""
-    if any(wrapper.inverts for wrapper in node.wrappers):
-        node = evolve(node, kind="buffered")  # what is around it has an inverse, whatever it is itself
-    base = _BASES[node.kind]
-    problem = None
-    if not (isinstance(block_class, type) and issubclass(block_class, Block)):
-        problem = (
-            f"{build} is not a subclass of petra_graph.blocks.Block",
-            "subclass AdditiveCoupling, Buffered or Head",
-        )
-    elif not issubclass(block_class, base):
-        hint = "subclass AdditiveCoupling, or Reversible with an inverse" if base is Reversible else "subclass Head"
-        problem = f'node "{node.name}" is {node.kind}, and {build} is not a subclass of {base.__name__}', hint
-    elif missing := undefined_methods(block_class, node.kind):
-        written = ", ".join(f"`{name}`" for name in missing)
-        hint = 'write it, or set kind = "buffered"' if missing == ["inverse"] else f"write {written} in the class"
-        problem = f"{build} does not define {written}", hint
-    if problem is not None:
-        message, hint = problem
-        assert node.plugin is not None
-        raise PluginError(Problem(message=f"{node.plugin.owned}: {message}", hint=hint, path=node.path))
-
-
-def undefined_methods(block_class: type[Block], kind: str) -> list[str]:
-    """Return the methods that a class must define for a node of this kind, and does not."""
-    names = [name for name in dir(block_class) if getattr(getattr(block_class, name), "__isabstractmethod__", False)]
-    return [name for name in names if name != "inverse" or kind == "reversible"]
 
 
 def _measure(node: Node, inputs: Streams) -> tuple[NodeShapes, Streams]:
@@ -263,7 +168,7 @@ def _try_out(node: Node, inputs: Streams, device: Literal["meta", "cpu"]) -> tup
     except KeyboardInterrupt:
         raise
     except BaseException as error:
-        raise SpecError(_refused(node, shapes, "cannot read its input", error)) from error
+        raise SpecError(refused(node, shapes, "cannot read its input", error)) from error
     if node.kind != "reversible":
         return block, outputs
     assert isinstance(block, Reversible)
@@ -272,7 +177,7 @@ def _try_out(node: Node, inputs: Streams, device: Literal["meta", "cpu"]) -> tup
     except KeyboardInterrupt:
         raise
     except BaseException as error:
-        raise SpecError(_refused(node, shapes, "cannot invert its output", error)) from error
+        raise SpecError(refused(node, shapes, "cannot invert its output", error)) from error
     if _shapes(returned) != shapes:
         message = f'node "{node.name}": the inverse of block "{node.block}" returns {listing(_shapes(returned))}'
         hint = f'it must return the input streams, {listing(shapes)}, in their order; or set kind = "buffered"'
@@ -298,46 +203,6 @@ def _run(block: Block, function: Callable[..., Any], streams: Sequence[Tensor]) 
     return result
 
 
-def _of_node(node: Node, problem: Problem) -> Problem:
-    """Return a problem of a block's options, whose path counts from them, as one of its node.
-
-    The options of an architecture's nodes are not in the specification.
-    """
-    path = (*node.path, "options", *problem.path) if node.path[:1] == ("graph",) else node.path
-    return evolve(problem, message=f'node "{node.name}": block "{node.block}": {problem.message}', path=path)
-
-
-def needs_values(error: BaseException | None) -> bool:
-    """Whether the meta device stopped a block: torch uses several classes for that error, but each message names the device.
-
-    Only `torch.autocast(x.device.type, enabled=False)` says something else.
-    """
-    text = str(error).lower()
-    return isinstance(error, NotImplementedError) or "meta" in text or text == "unsupported scalartype"
-
-
-def _refused(node: Node, shapes: Sequence[Shape], what: str, error: BaseException) -> Problem:
-    at = author_line(error)
-    hint = f"its input streams are {listing(shapes)} (without the batch); it reads {', '.join(node.inputs)}"
-    if () in shapes:
-        hint += ", which gives one number a sample, without features: let it return [n, 1] for [n]"
-    return Problem(
-        message=f'node "{node.name}": block "{node.block}" {what}: {_reason(error)}',
-        hint=f"{hint}; raised at {at}" if at else hint,
-        path=node.path,
-    )
-
-
-def _reason(error: BaseException) -> str:
-    """Return the first line of an error's message; with its class where that is one word, as in KeyError('width').
-
-    The class of an error that is not an `Exception` is always named: `sys.exit("no such file")` would look like one.
-    """
-    line = str(error).strip().partition("\n")[0]
-    kind = type(error).__name__
-    return line if " " in line and isinstance(error, Exception) else f"{kind}: {line}" if line else kind
-
-
 def _shapes(streams: Sequence[Tensor]) -> tuple[Shape, ...]:
     return tuple(tuple(stream.shape[1:]) for stream in streams)
 
@@ -350,8 +215,3 @@ def outputs_for(facts: DataFacts) -> list[Shape]:
     if facts.classes is None or facts.target_dtype != "int64":
         return []
     return list(dict.fromkeys([(facts.classes, *facts.target_shape), (*facts.target_shape, facts.classes)]))
-
-
-def listing(shapes: Sequence[Shape]) -> str:
-    """Return shapes as messages show them: "8x6x6, 8x6x6"."""
-    return ", ".join("x".join(map(str, shape)) or "scalar" for shape in shapes) or "nothing"

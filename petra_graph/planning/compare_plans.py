@@ -1,9 +1,8 @@
-"""The compare step: plans of one network by training method, or by number of devices."""
+"""`plan --compare`: one network under every training method, each placed for itself."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from math import ceil
 from typing import Any
 
 from attrs import evolve
@@ -14,16 +13,13 @@ from petra_graph.errors import NoFeasiblePlan, SpecError
 from petra_graph.planning.advice.plan_assumptions import assumptions_of_all
 from petra_graph.planning.check.checked_spec import with_method, without_global_clip
 from petra_graph.planning.plan_spec import Planner
-from petra_graph.planning.predict.plan_certainty import tick_interval
-from petra_graph.planning.predict.predict_plan import Plan
+from petra_graph.planning.predict_plan import Plan, tick_interval
 from petra_graph.program.method import METHODS
 from petra_graph.program.plan_document import Document, excess, room
 from petra_graph.program.schedule import schedule_text
-from petra_graph.spec.model import MethodSpec, Spec
+from petra_graph.spec.model import MethodSpec
 from petra_graph.units import listed, memory, seconds
 
-_STAGES_WITH_MEMORY = 256
-"""Stages up to which memory is predicted in a table of device counts; the operations of more would take minutes."""
 ALONE = "one device that trains alone with reversible-backprop"
 """What speed-ups are over."""
 _BASE_SCHEDULE = "lockstep"
@@ -46,7 +42,18 @@ def compare(planner: Planner) -> Document:
     """
     plans: list[Plan] = []
     refused: list[SpecError] = []
-    rows = [_row(planner, choice, plans, refused) for choice in _methods(planner.spec.method)]
+    rows: list[dict[str, Any]] = []
+    for method in _methods(planner.spec.method):
+        row = {"schedule": method.schedule, "keep": method.keep, "method": method.name}
+        clip_by_stage = without_global_clip(planner.spec.optimizer)
+        try:
+            plan = planner.plan(evolve(planner.spec, method=method, optimizer=clip_by_stage))
+        except (NoFeasiblePlan, SpecError) as error:
+            refused += [error] if isinstance(error, SpecError) else []
+            rows.append({**row, **dict.fromkeys(_FIGURES), "note": why_refused(error)})
+        else:
+            plans.append(plan)
+            rows.append({**row, **_figures_of_method(plan, method)})
     if len(refused) == len(rows):
         raise refused[0]
     _say_how_sure(rows)
@@ -59,7 +66,7 @@ def compare(planner: Planner) -> Document:
             row[saving] = 1 - row[total] / base[total] if known else None
     return {
         "name": planner.spec.name,
-        "micro_batch": planner.settled.data.batch,
+        "micro_batch": planner.spec.data.batch,
         "rows": rows,
         "speedup_over": ALONE,
         "assumptions": assumptions_of(plans),
@@ -83,19 +90,19 @@ def assumptions_of(plans: Sequence[Plan]) -> list[str]:
 def figures(plan: Plan, *remarks: str) -> dict[str, Any]:
     """Return the speed and the memory of a plan, as the rows of several tables have them, and the row's note."""
     prediction = plan.prediction
-    devices = plan.document(with_timeline=False, with_warnings=False, with_other_cuts=False)["devices"]
+    devices = plan.document(with_timeline=False, with_warnings=False)["devices"]
     low, high = tick_interval(prediction, plan.network) or (None, None)
     return {
         "memory_total": prediction.total_memory.total,
         "memory_peak": max(held.total for held in prediction.device_memory.values()),
         "fits": all(excess(device) == 0 for device in devices) if all(map(room, devices)) else None,
         "staleness": max(prediction.timing.staleness),
-        "samples_per_second": prediction.timing.samples_per_second(plan.spec.data.batch, plan.spec.partition.pipelines),
+        "samples_per_second": prediction.timing.samples_per_second(plan.spec.data.batch, plan.spec.partition.replicas),
         "speedup": prediction.speedup,
         "exact": prediction.timing.exact,
         "tick_low_seconds": low,
         "tick_high_seconds": high,
-        "note": "; ".join([*_too_large(devices), *remarks, *_inexact(prediction)]),
+        "note": "; ".join([*_too_large(devices), *remarks, *inexact_note(prediction)]),
     }
 
 
@@ -119,154 +126,26 @@ def _say_how_sure(rows: Sequence[dict[str, Any]]) -> None:
     fastest["note"] = "; ".join(filter(None, [fastest["note"], said]))
 
 
-def _row(planner: Planner, table: MethodSpec, plans: list[Plan], refused: list[SpecError]) -> dict[str, Any]:
-    """Return a method's row, and add its plan, or why a run would refuse it."""
-    spec, method, schedule = planner.settled, table.name, table.schedule
-    variant = evolve(spec, method=table, optimizer=without_global_clip(spec.optimizer))
-    row: dict[str, Any] = {key: getattr(table, key) for key in ("schedule", "keep")}
-    row["method"] = method
-    try:
-        plan = planner.plan(variant)
-    except (NoFeasiblePlan, SpecError) as error:
-        refused += [error] if isinstance(error, SpecError) else []
-        return {**row, **dict.fromkeys(_FIGURES), "note": _why_refused(error)}
-    plans.append(plan)
-    prediction = plan.prediction
-    work = [flops(program, prediction.inputs.costs) for program in prediction.programs]
+def _figures_of_method(plan: Plan, table: MethodSpec) -> dict[str, Any]:
+    prediction, schedule = plan.prediction, table.schedule
     remarks = [schedule_text(prediction.placement.schedule)] if schedule == "auto" else []
     if table.max_staleness is not None:
         remarks.append(f"accumulation {prediction.inputs.accumulation}")
+    in_paper = "lockstep" in METHODS[table.name].schedules and table.keep is None
+    work = [flops(program, prediction.inputs.costs) for program in prediction.programs]
     return {
-        **row,
         **figures(plan, *remarks),
-        "paper_total": prediction.paper.total
-        if "lockstep" in METHODS[method].schedules and table.keep is None
-        else None,
+        "paper_total": prediction.paper.total if in_paper else None,
         "channel_bytes": sum(size.forward + size.backward for size in prediction.channel_bytes.values()),
         "flops": sum(sum(each.values()) for each in work),
         "seconds_per_micro_batch": prediction.timing.tick_seconds,
     }
 
 
-def _why_refused(error: NoFeasiblePlan | SpecError) -> str:
+def why_refused(error: NoFeasiblePlan | SpecError) -> str:
     run = "a run would be refused: " if isinstance(error, SpecError) else ""
     return run + "; ".join(problem.message for problem in error.problems)
 
 
-def _inexact(prediction: Prediction) -> list[str]:
+def inexact_note(prediction: Prediction) -> list[str]:
     return [] if prediction.timing.exact else ["about: no period was found, and times are means over a long simulation"]
-
-
-def scale(planner: Planner, counts: Sequence[int]) -> Document:
-    """Return the throughput by the number of devices, all of the type of the specification's first.
-
-    A pipeline has one stage a device, up to one a node. More devices than nodes are shared by replicas: the faster of
-    the fewest replicas that use all devices, and of the most pipelines with a stage a node. Every update waits for the
-    replicas' all-reduce, none of it hidden: a bound from below. Speed-ups are over one device, be it among `counts` or not, and
-    be its memory enough or not.
-
-    Raises:
-        SpecError, PluginError: as `Planner.plan`.
-    """
-    nodes = len(planner.checked.graph.order)
-    rows: list[dict[str, Any]] = []
-    plans: list[Plan] = []
-    for count in counts:
-        shares = {(count // replicas, replicas) for replicas in (ceil(count / nodes), max(1, count // nodes))}
-        tried = [_scaled(planner, count, min(stages, nodes), replicas, plans) for stages, replicas in sorted(shares)]
-        rows.append(max(tried, key=lambda row: row["samples_per_second"] or 0.0))
-    one = planner.plan(_alone(planner.spec)).prediction
-    alone = one.timing.samples_per_second(planner.spec.data.batch)
-    for row in rows:
-        rate = row["samples_per_second"]
-        row["speedup"] = None if rate is None or not alone else rate / alone
-        row["efficiency"] = None if row["speedup"] is None else row["speedup"] / row["devices"]
-    return {
-        "name": planner.spec.name,
-        "rows": rows,
-        "speedup_over": "one device with the whole network, whether its memory is enough or not",
-        "assumptions": assumptions_of(plans),
-    }
-
-
-def _scaled(planner: Planner, count: int, stages: int, replicas: int, plans: list[Plan]) -> dict[str, Any]:
-    """Return a row, and add its plan, where there is one."""
-    common = {"devices": count, "stages": stages, "replicas": replicas}
-    try:
-        plan = planner.plan(_with_devices(planner.spec, stages, replicas))
-    except (NoFeasiblePlan, SpecError) as error:
-        keys = ("samples_per_second", "memory_peak", "fill_seconds", "bytes_per_link", "staleness", "exact")
-        note = _why_refused(error)
-        return {**common, **dict.fromkeys(keys), "note": note}
-    plans.append(plan)
-    prediction, timing = plan.prediction, plan.prediction.timing
-    few = len(prediction.programs) <= _STAGES_WITH_MEMORY
-    unused = count - stages * replicas
-    left_over = [f"{unused} device{'s are' if unused > 1 else ' is'} left over"] if unused else []
-    return {
-        **common,
-        "samples_per_second": timing.samples_per_second(planner.spec.data.batch, replicas),
-        "memory_peak": max(held.total for held in prediction.device_memory.values()) if few else None,
-        "fill_seconds": timing.fill_seconds,
-        "bytes_per_link": max((size.forward + size.backward for size in prediction.channel_bytes.values()), default=0),
-        "staleness": max(timing.staleness),
-        "exact": timing.exact,
-        "note": "; ".join([*left_over, *_inexact(prediction)]),
-    }
-
-
-def _with_devices(spec: Spec, count: int, replicas: int) -> Spec:
-    """Return the specification with `count` devices of its first one's type, a stage each, in each replica."""
-    partition = spec.partition
-    kind = partition.device_type[0] if isinstance(partition.device_type, tuple) else partition.device_type
-    memory = partition.memory[0] if isinstance(partition.memory, tuple) else partition.memory
-    if kind is None and isinstance(partition.devices, tuple) and partition.devices[0].startswith("cpu"):
-        kind = "cpu"
-    partition = evolve(partition, stages=count, devices=count, replicas=replicas, device_type=kind, memory=memory)
-    schedule = spec.method.schedule
-    method = evolve(spec.method, schedule="auto") if isinstance(schedule, tuple) else spec.method
-    return evolve(spec, partition=partition, method=method)
-
-
-def _alone(spec: Spec) -> Spec:
-    """Return the specification with one device that has any memory."""
-    one = _with_devices(spec, 1, 1)
-    return evolve(one, partition=evolve(one.partition, memory=None))
-
-
-def device_counts(text: str) -> list[int]:
-    """Read "1,2,4,...,64": counts, where "..." continues the two counts before it.
-
-    Raises:
-        SpecError: the text is not such a list.
-    """
-    try:
-        counts = _read([part.strip() for part in text.split(",")])
-    except (ValueError, IndexError):
-        counts = []
-    if not counts or min(counts) < 1 or sorted(set(counts)) != counts:
-        raise SpecError(
-            f"--scale takes growing numbers of devices (got {text!r})", 'for example "1,2,4,8", or "1,2,4,...,1024"'
-        )
-    return counts
-
-
-def _read(parts: Sequence[str]) -> list[int]:
-    counts: list[int] = []
-    for index, part in enumerate(parts):
-        if part in {"...", "…"}:
-            counts += _between(counts, int(parts[index + 1]))
-        else:
-            counts.append(int(part))
-    return counts
-
-
-def _between(counts: Sequence[int], last: int) -> list[int]:
-    """Return the counts below `last` that continue the last two: by their ratio where it is whole, else by their step."""
-    before, latest = counts[-2], counts[-1]
-    step, (factor, rest) = latest - before, divmod(latest, before)
-    by_ratio = rest == 0 and factor > 1 and (len(counts) < 3 or counts[-3] * factor == before)  # noqa: PLR2004
-    more: list[int] = []
-    while step > 0 and (latest := latest * factor if by_ratio else latest + step) < last:
-        more.append(latest)
-    return more

@@ -6,15 +6,15 @@ from collections.abc import Iterable
 from functools import cached_property
 
 from petra_graph.measure.without_compiler import uncompiled
-from petra_graph.planning.advice.delay_corrections import correction_problems
 from petra_graph.planning.check.check_spec import check_spec
-from petra_graph.planning.machine.spec_devices import planned_devices
-from petra_graph.planning.network.measure_network import MeasuredNetwork, head_problems, measure
-from petra_graph.planning.place.place_network import place
-from petra_graph.planning.place.staleness_bound import bounded
-from petra_graph.planning.predict.predict_plan import Plan, predict
+from petra_graph.planning.delay_problems import delay_problems
+from petra_graph.planning.measure_network import head_problems, measure
+from petra_graph.planning.network import MeasuredNetwork
+from petra_graph.planning.place.place_network import place_network
+from petra_graph.planning.place.staleness_bound import bound_staleness
+from petra_graph.planning.predict_plan import Plan, predict
 from petra_graph.planning.problem_collector import ProblemCollector
-from petra_graph.planning.replica_choice import with_replicas
+from petra_graph.planning.spec_devices import planned_devices
 from petra_graph.spec.load_spec import Given
 from petra_graph.spec.model import Spec
 
@@ -41,11 +41,6 @@ class Planner:
     def spec(self) -> Spec:
         return self.checked.spec
 
-    @cached_property
-    def settled(self) -> Spec:
-        """The specification with the number of replicas that its own plan has; errors as of `plan`."""
-        return self.plan().spec if self.spec.partition.replicas == "auto" else self.spec
-
     @uncompiled()
     def plan(self, variant: Spec | None = None) -> Plan:
         """Plan the specification, or a variant with the same network.
@@ -56,19 +51,19 @@ class Planner:
             NoFeasiblePlan: no placement keeps the devices' memory limits.
         """
         problems = ProblemCollector(loaded=self.checked.loaded)
-        problems.attempt(planned_devices, (variant or self.spec).partition)
-        given = problems.require(
-            lambda: with_replicas(self._measured if variant is None else self._measured.variant(variant))
-        )
-        devices = problems.attempt(planned_devices, given.spec.partition)
-        problems.add(head_problems(given, self.checked.facts))
+        devices = problems.attempt(planned_devices, (variant or self.spec).partition)
+        network = problems.attempt(lambda: self._measured if variant is None else self._measured.variant(variant))
+        if network is not None:
+            problems.add(head_problems(network, self.checked.facts))
+        if devices is None or network is None:
+            problems.fail()
         problems.raise_any()
-        assert devices is not None
-        network = problems.require(lambda: bounded(given, devices))
-        placement = problems.require(lambda: place(network, devices))
-        problems.add(correction_problems(network, network.programs(placement)))
+
+        network = problems.require(bound_staleness, network, devices)
+        placement = problems.require(place_network, network, devices)
+        problems.add(delay_problems(network, network.programs(placement)))
         problems.raise_any()
-        return problems.require(lambda: predict(network, placement, overlap=self._overlap))
+        return problems.require(predict, network, placement, overlap=self._overlap)
 
     @cached_property
     def _measured(self) -> MeasuredNetwork:

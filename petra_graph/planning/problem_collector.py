@@ -38,7 +38,7 @@ class ProblemCollector:
         """Return the value of a step, or None where the step raised SpecError or PluginError.
 
         Raises:
-            NoFeasiblePlan: the step did; located. A plan is the last step, and nothing else is wrong then.
+            NoFeasiblePlan: the step did, and nothing else is wrong; located.
         """
         try:
             return step(*args, **kwargs)
@@ -47,7 +47,8 @@ class ProblemCollector:
         except PluginError as error:
             self.add(error.problems, of_plugin=True)
         except NoFeasiblePlan as error:
-            raise NoFeasiblePlan(self.loaded.located(map(self._placed, error.problems))) from None
+            self.raise_any()
+            raise NoFeasiblePlan(self.loaded.located(map(self._under_path, error.problems))) from None
         return None
 
     def require(self, step: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
@@ -61,7 +62,7 @@ class ProblemCollector:
         return value  # type: ignore[return-value]  # A step that returned None has done so without an error.
 
     def add(self, problems: Iterable[Problem], *, of_plugin: bool = False) -> None:
-        (self.broken if of_plugin else self.wrong).extend(map(self._placed, problems))
+        (self.broken if of_plugin else self.wrong).extend(map(self._under_path, problems))
 
     def raise_any(self) -> None:
         """Raise all problems, located and in reading order; return where there are none.
@@ -79,5 +80,5 @@ class ProblemCollector:
         self.raise_any()
         raise AssertionError("a step gave no value and no problem")
 
-    def _placed(self, problem: Problem) -> Problem:
+    def _under_path(self, problem: Problem) -> Problem:
         return problem if problem.where is not None else attrs.evolve(problem, path=(*self.path, *problem.path))

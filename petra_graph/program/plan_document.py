@@ -125,7 +125,6 @@ SHAPE: dict[str, Any] = {
         {
             "tick_low_seconds": (float, None),  # within the spread of a profile
             "tick_high_seconds": (float, None),
-            "faster_cut": (float, None),  # the share of the tick by which another cut may be faster within it
             "spare_bytes": (int, None),  # of the fullest device
         }
     ),

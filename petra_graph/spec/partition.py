@@ -87,10 +87,9 @@ class PartitionSpec:
         "order of unlike devices in the pipeline: the one that is best for the strategy, or the listed one; devices that are "
         "listed one a stage are as listed",
     )
-    replicas: Literal["auto"] | int = key(
+    replicas: int = key(
         1,
-        "copies of the pipeline, each with processes and rows of a micro-batch of its own; "
-        '"auto": as many as are fastest, which share `devices` and `data.batch` equally',
+        "copies of the pipeline, each with processes and rows of a micro-batch of its own",
         validator=[AtLeast(1), MOST_DEVICES],
     )
     untie: bool = key(
@@ -122,8 +121,3 @@ class PartitionSpec:
         unit="bytes a second",
         validator=GreaterThan(0),
     )
-
-    @property
-    def pipelines(self) -> int:
-        """The number of replicas; 1 where it is still to be decided."""
-        return 1 if self.replicas == "auto" else self.replicas

@@ -19,7 +19,7 @@ from petra_graph.executor.encoded_tensors import EncodedTensors, encode
 from petra_graph.executor.messages import BackwardMessage
 from petra_graph.executor.stage_executor import StageExecutor
 from petra_graph.graph.node_graph import INPUT
-from petra_graph.planning.machine import cpp_compiler
+from petra_graph.planning import cpp_compiler
 from petra_graph.planning.problem_collector import ProblemCollector
 from petra_graph.program.channels import Edge
 from petra_graph.program.stage_program import StageProgram

@@ -25,7 +25,7 @@ from petra_graph.kinds.data_set import zero_targets
 from petra_graph.kinds.loss import Loss
 from petra_graph.kinds.tensor_trees import Tree, main
 from petra_graph.measure.initial_blocks import initial_block
-from petra_graph.planning.network.measure_network import MeasuredNetwork
+from petra_graph.planning.network import MeasuredNetwork
 from petra_graph.training.data.micro_batches import OpenedData
 from petra_graph.training.loop.meters import MetricsOfEvaluation
 from petra_graph.training.streams_of_samples import streams_of_samples
@@ -75,7 +75,7 @@ class HeadAndTargets:
         Raises:
             SpecError: it cannot compare the head's outputs with the data set's targets.
         """
-        if not self.network.loss.plugin.is_first_party:
+        if not self.network.checked.loss.plugin.is_first_party:
             return
         facts, head = self.opened.data.facts, self.head
         try:
@@ -85,7 +85,7 @@ class HeadAndTargets:
             reason = error.problems[0].message.rpartition("Error: ")[2]
             problem = Problem(
                 message=f'the head "{head.name}" has outputs {outputs} a sample, and the data set targets {of_data}: {reason}',
-                hint=f"change the head or its options, or {self.network.loss.plugin}",
+                hint=f"change the head or its options, or {self.network.checked.loss.plugin}",
                 path=head.path,
             )
             raise SpecError(problem) from error
@@ -97,7 +97,7 @@ class HeadAndTargets:
             SpecError: a metric cannot compare the head's outputs with such targets, or has a name that the loss has, or `best` has none.
             PluginError: the data set raised, or returned what it does not declare.
         """
-        checked, best = self.network, self.network.spec.checkpoint.best
+        checked, best = self.network.checked, self.network.spec.checkpoint.best
         if best is None and not checked.metrics:
             return
         first_party = all(one.plugin.is_first_party for one in (checked.loss, *checked.metrics))

@@ -20,8 +20,8 @@ from attrs import frozen
 from petra_graph.blocks import Block
 from petra_graph.errors import Problem, SpecError, at_path, shown
 from petra_graph.kinds.author_code import author_code, resolve_location
-from petra_graph.measure.node_shapes import build_to_look_at
-from petra_graph.planning.network.measure_network import MeasuredNetwork
+from petra_graph.measure.build_block import build_to_look_at
+from petra_graph.planning.network import MeasuredNetwork
 from petra_graph.record.weights import SEPARATOR, WEIGHTS, UnreadableWeights, WeightFile, is_named, open_weights
 from petra_graph.spec.run_tables import InitSpec
 from petra_graph.units import listed, plural
@@ -91,7 +91,7 @@ def initial_weights(init: InitSpec, network: MeasuredNetwork) -> InitialWeights:
         raise SpecError(Problem(message=f"{file} does not fit: {'; '.join(faults)}", hint=hint, path=_PATH))
     said = [f"{len(fitting)} of {len(here)} tensors come from {file}"]
     if begun := (new & here.keys()) - fitting.keys():
-        tables = " and ".join(f"[{one.plugin.name}]" for one in network.passes)
+        tables = " and ".join(f"[{one.plugin.name}]" for one in network.checked.passes)
         said.append(f"{plural(len(begun), 'tensor')} of {tables} begin anew")
     if left_out:
         said.append(f"{listed(left_out, _LISTED)} left out")

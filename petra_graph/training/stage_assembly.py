@@ -13,7 +13,7 @@ from attrs import frozen
 from petra_graph.blocks.parameter_groups import parameter_groups
 from petra_graph.executor.compiled_functions import compile_functions
 from petra_graph.executor.deferred_reads import read_interval
-from petra_graph.executor.learning_rate import LearningRate
+from petra_graph.executor.learning_rate import LearningRate, learning_rate
 from petra_graph.executor.numerics import Normalisation, NumericsContext
 from petra_graph.executor.place_block import place
 from petra_graph.executor.recorded_operations import CudaGraphs
@@ -21,11 +21,12 @@ from petra_graph.executor.stage_executor import StageExecutor
 from petra_graph.executor.stage_update import Updater
 from petra_graph.kinds.data_set import DataFacts
 from petra_graph.kinds.loss import Loss
+from petra_graph.kinds.lr_schedule import Horizon
 from petra_graph.kinds.optimizer import needs_delays, rate_ratios
-from petra_graph.kinds.plugin import Builder
-from petra_graph.kinds.stage_facts import StageFacts
+from petra_graph.kinds.plugin import Builder, builder, knows_stage
+from petra_graph.kinds.stage_facts import UNDELAYED, StageFacts
 from petra_graph.measure.initial_blocks import initial_blocks, tie
-from petra_graph.planning.network.measure_network import MeasuredNetwork
+from petra_graph.planning.network import MeasuredNetwork
 from petra_graph.program.stage_program import StageProgram
 from petra_graph.units import noun
 
@@ -41,6 +42,25 @@ class Training:
     optimizer_options: Any
     rate: Callable[[StageFacts], LearningRate]
     """Returns the learning rates of a stage."""
+
+
+def train_with(network: MeasuredNetwork, loss: Loss, length: Horizon) -> Training:
+    """Return what all stages train with; they share the factors of a schedule that does not ask for a stage's facts."""
+    optimizer, schedule = network.checked.optimizer, network.checked.lr_schedule
+    shared = schedule.build(length, stage=UNDELAYED)
+    of_stage = knows_stage(schedule.plugin)
+
+    def rate(stage: StageFacts) -> LearningRate:
+        factor = schedule.build(length, stage=stage) if of_stage else shared
+        return learning_rate(network.spec, optimizer.options.lr, factor, length, stage)
+
+    return Training(
+        loss=loss,
+        optimizer=optimizer.plugin.owned,
+        build_optimizer=builder(optimizer.plugin),
+        optimizer_options=optimizer.options,
+        rate=rate,
+    )
 
 
 def executors(

@@ -25,17 +25,15 @@ from petra_graph.spec.load_spec import Given
 from petra_graph.training.checkpoints.changed_since import ChangedSince, refuse_other
 from petra_graph.training.checkpoints.checkpointing import Checkpoints
 from petra_graph.training.checkpoints.resumption import Resumption
-from petra_graph.training.compile_ahead import compile_ahead
-from petra_graph.training.graph_pass_notes import graph_pass_notes
 from petra_graph.training.loop.callbacks import Callbacks, attach_to_stages, companion_tensors
 from petra_graph.training.loop.meters import Meters
 from petra_graph.training.loop.trainer import Trainer
 from petra_graph.training.loop.training_position import TrainingPosition
 from petra_graph.training.prepared_run import Prepared, fix_arithmetic, prepare
-from petra_graph.training.processes.one_of_several import OneOfSeveral
 from petra_graph.training.processes.run_process import RunProcess, RunSoFar
 from petra_graph.training.record.run_record import RunRecord, open_loggers
 from petra_graph.training.record.run_summary import Summary, measure_process, peak_bytes
+from petra_graph.training.run_notes import graph_pass_notes, run_notes
 
 
 @frozen(kw_only=True)
@@ -67,8 +65,7 @@ def run(
         RunFailed: afterwards; the run directory says why, and the error has its summary.
         FailedOnAnotherProcess: another process raises one of these.
     """
-    rank_info = rank_info_from(os.environ)
-    process = RunProcess() if rank_info is None else OneOfSeveral(rank_info)
+    process = _this_process()
     with ExitStack() as release, process.control():
         overrides = tuple(overrides)
         resumption = process.resumption(resume, given, overrides)
@@ -100,6 +97,16 @@ def run(
     return RunResult(summary=summary, interrupted=interrupted)
 
 
+def _this_process() -> RunProcess:
+    """Return this process as the host of all stages, or as one of those that torchrun started."""
+    rank_info = rank_info_from(os.environ)
+    if rank_info is None:
+        return RunProcess()
+    from petra_graph.training.processes.one_of_several import OneOfSeveral
+
+    return OneOfSeveral(rank_info)
+
+
 def _prepare(
     process: RunProcess,
     given: Given,
@@ -122,6 +129,8 @@ def _prepare(
     fix_arithmetic(prepared)
     keep_freed_memory()
     if prepared.spec.run.compile:
+        from petra_graph.training.compile_ahead import compile_ahead
+
         compile_ahead(prepared, process.own_programs(prepared), process.start_reporter())
     return prepared
 
@@ -165,7 +174,7 @@ def _build(
     Observers are then shown the run; `notes`, among others, are what the user should know of its beginning.
     """
     record, scheduler = process.so_far.record, process.build(prepared)
-    notes = [*prepared.notes, *notes]
+    notes = [*run_notes(prepared), *notes]
     process.so_far = evolve(process.so_far, scheduler=scheduler)
     callbacks = attach_to_stages(prepared.callbacks, scheduler.executors, watched=prepared.spec.run.self_check)
     position = TrainingPosition(micro_batches_per_epoch=len(prepared.opened.batches))

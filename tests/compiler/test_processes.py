@@ -6,7 +6,7 @@ import pytest
 
 from petra_graph.compiler.spec_checks import check_processes
 from petra_graph.errors import SpecError
-from petra_graph.planning.machine.spec_devices import process_devices
+from petra_graph.planning.spec_devices import process_devices
 from petra_graph.spec.partition import PartitionSpec
 
 

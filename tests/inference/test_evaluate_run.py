@@ -50,7 +50,7 @@ def test_a_device_that_is_not_here(opened):
 @pytest.fixture
 def damaged(opened, monkeypatch):
     """The run, of whose data the samples from number 20 on cannot be read."""
-    split = type(opened.network.data.build().test)
+    split = type(opened.network.checked.data.build().test)
     whole = split.fetch
 
     def fetch(self, indices, *, seed, epoch):

@@ -9,7 +9,7 @@ from torch import nn
 from petra_graph.blocks import AdditiveCoupling
 from petra_graph.errors import Problem
 from petra_graph.measure.node_shapes import measure_shapes
-from petra_graph.measure.shared_parameters import shared_parameter_problems
+from petra_graph.planning.shared_across_stages import shared_parameter_problems
 
 SHARED = nn.Parameter(torch.zeros(6))
 

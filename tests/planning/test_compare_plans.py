@@ -7,8 +7,9 @@ import pytest
 from petra_graph.compiler.planner_inputs import all_reduce_seconds
 from petra_graph.compiler.simulator import steady_state
 from petra_graph.errors import SpecError
-from petra_graph.planning.compare_plans import compare, device_counts, scale
+from petra_graph.planning.compare_plans import compare
 from petra_graph.planning.plan_spec import Planner, plan
+from petra_graph.planning.scale_plans import device_counts, scale
 from petra_graph.program.device_types import Link
 from petra_graph.program.method import METHODS
 from petra_graph.report.plan.plan_comparison import comparison_of, comparison_text

@@ -10,11 +10,11 @@ import pytest
 from petra_graph.cli.main import main
 from petra_graph.errors import NoFeasiblePlan, SpecError
 from petra_graph.planning.check.check_spec import check_spec
-from petra_graph.planning.machine.spec_devices import planned_devices
-from petra_graph.planning.network.measure_network import measure
+from petra_graph.planning.measure_network import measure
 from petra_graph.planning.place.place_network import place_on_processes
 from petra_graph.planning.place.saved_plan import SavedPlan
 from petra_graph.planning.plan_spec import plan
+from petra_graph.planning.spec_devices import planned_devices
 from petra_graph.spec.load_spec import dump
 from petra_graph.training.prepared_run import prepare
 from petra_graph.training.record.resolved_spec import resolved
@@ -130,7 +130,7 @@ def test_a_saved_plan_has_what_its_nodes_keep(spec):
             spec, (*TWO, limit, 'method.keep={"rev.0"="graph", "rev.1"="graph", "rev.2"="graph", "rev.3"="graph"}')
         )
     )
-    with pytest.raises(SpecError, match=r"is a plan in which node .* keeps"):
+    with pytest.raises(SpecError, match=r"is a plan of a run in which node .* keeps"):
         SavedPlan.read("plan.json").placement(listed, ["cpu:0", "cpu:1"], 2)
 
 

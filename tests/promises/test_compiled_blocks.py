@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import pytest
 
 from petra_graph.cli.main import main
-from petra_graph.planning.machine import cpp_compiler
+from petra_graph.planning import cpp_compiler
 from tests.support.forks import RUN, alone, ended
 from tests.support.runs import only_run, summary_of, weights_bytes
 

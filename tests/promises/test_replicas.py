@@ -193,26 +193,3 @@ def test_a_branch_that_one_replica_alone_uses(shared_folder):
     changed = {name for name in first if not torch.equal(trained[name], first[name])}
     assert {"near/always.weight", "near/extra.weight", "far/extra.bias"} <= changed
     assert not [name for name in changed if "never" in name]
-
-
-def test_a_number_of_replicas_that_is_decided(shared_folder):
-    """Stages that wait for each other leave a device idle, so two replicas share the devices and the eight samples.
-
-    The run has the bits of one that states these numbers.
-    """
-    slow = 'partition.device.slow={kind="cpu", memory="1GiB", flops={float32=1e8}, memory_bandwidth=1e8}'
-    waiting = ("method.name=backprop", "method.schedule=sequential", "method.accumulation=8", slow)
-    run = ("run", "shared.toml", *SHORT, *(word for each in waiting for word in ("--set", each)))
-    decided = ("partition.device_type=slow", "partition.devices=2", 'partition.replicas="auto"')
-    auto = (*run, *(word for each in decided for word in ("--set", each)))
-    with ranks(auto, auto) as running:
-        assert ended(running) == [0, 0], running[0].said
-    said = 'replicas = "auto" is 2, with 1 device and 4 samples of a micro-batch each'
-    assert any(said in one.said for one in running)
-    resolved = (only_run() / "resolved.toml").read_text()
-    assert "replicas = 2\n" in resolved
-    assert "batch = 4\n" in resolved
-    stated = (*run, *TWICE, "--set", "data.batch=4", "--set", "run.directory=stated")
-    with ranks(stated, stated) as running:
-        assert ended(running) == [0, 0], running[0].said
-    assert weights_bytes(only_run()) == weights_bytes(only_run("stated"))

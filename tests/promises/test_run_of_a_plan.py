@@ -115,7 +115,7 @@ def test_resumed(spec):
         (
             ("--set", "partition.devices=2"),
             ("--set", "partition.devices=2"),
-            "is a plan of 2 devices, and cpu:0, cpu:1 are not here, where there is cpu: start as many processes",
+            "is a plan of 2 devices, and cpu:0, cpu:1 cannot be found among cpu: start as many processes",
         ),
         (
             ("--set", "partition.devices=2"),
@@ -130,7 +130,7 @@ def test_resumed(spec):
         (
             ("--set", "partition.device_type=a100-40gb"),
             ("--set", "partition.device_type=a100-40gb"),
-            "is a plan of 1 device, and cuda:0 is not here, where there is cpu: start as many processes",
+            "is a plan of 1 device, and cuda:0 cannot be found among cpu: start as many processes",
         ),
     ],
 )

@@ -15,22 +15,23 @@ from petra_graph.blocks import Block, Streams
 from petra_graph.catalog.blocks import declared_blocks
 from petra_graph.compiler.lower import MessageTypes
 from petra_graph.compiler.spec_checks import check_method, check_precision
+from petra_graph.errors import SpecError
 from petra_graph.executor.head import HeadResult
 from petra_graph.executor.stage_executor import StageExecutor
 from petra_graph.graph.build_graph import NodeInput, build_graph
 from petra_graph.graph.node_graph import NodeGraph
 from petra_graph.kinds.block import BLOCK, BlockDeclaration
-from petra_graph.kinds.correction import CORRECTION, ONCE_OPTIONS, Corrected
+from petra_graph.kinds.correction import CORRECTION, Corrected
 from petra_graph.kinds.data_set import DataFacts
 from petra_graph.kinds.graph_pass import GRAPH_PASS
 from petra_graph.kinds.optimizer import OPTIMIZER
 from petra_graph.kinds.plugin import Plugin, builder
 from petra_graph.measure.node_shapes import Memo, NodeShapes
-from petra_graph.planning.check.checked_spec import ConfiguredPlugin, given_stages
-from petra_graph.planning.machine.spec_devices import planned_devices
-from petra_graph.planning.network.graph_passes import measure_changed
-from petra_graph.planning.network.measure_network import MeasuredNetwork, check_grid
-from petra_graph.planning.place.place_network import place
+from petra_graph.planning.check.checked_spec import CheckedSpec, ConfiguredPlugin, given_stages
+from petra_graph.planning.measure_network import measure_graph, network_problems
+from petra_graph.planning.network import MeasuredNetwork
+from petra_graph.planning.place.place_network import place_network
+from petra_graph.planning.spec_devices import planned_devices
 from petra_graph.program.message_layout import StreamType
 from petra_graph.program.schedule import Policy
 from petra_graph.program.stage_program import StageProgram
@@ -58,6 +59,8 @@ BLOCKS: dict[str, BlockDeclaration] = {
     if isinstance(value, BlockDeclaration)
 }
 CLASSES = 5
+_OF_DELAY = ("correction", "predict", "correct_discrepancy")
+"""Keys of `[optimizer.delay]`."""
 Compute = Literal["float32", "float64", "bfloat16"]
 Batch = tuple[torch.Tensor, torch.Tensor]
 """Samples and targets."""
@@ -186,19 +189,20 @@ def measured_network(
     graph, shapes = _MEASURED.get(key, lambda: _measured(nodes, facts, passes))
     method, schedule = check_method(spec.method, spec.optimizer.clip)
     check_precision(spec.precision)
-    network = MeasuredNetwork(
+    checked = CheckedSpec(
         spec=spec,
-        graph=graph,
+        graph=graph.as_given,
         method=method,
         schedule=schedule,
         stages=given_stages(graph, spec, schedule),
         facts=facts,
         training_samples=None,
-        shapes=shapes,
         passes=tuple(passes),
         **_NOT_NEEDED,
     )
-    check_grid(network)
+    network = MeasuredNetwork(checked=checked, graph=graph, shapes=shapes, training_samples=None)
+    if problems := list(network_problems(network)):
+        raise SpecError(problems)
     return network
 
 
@@ -209,8 +213,7 @@ _MEASURED = Memo[tuple[NodeGraph, Mapping[str, NodeShapes]]]()
 def _measured(
     nodes: Sequence[NodeSpec], facts: DataFacts, passes: Sequence[ConfiguredPlugin]
 ) -> tuple[NodeGraph, Mapping[str, NodeShapes]]:
-    dtype = torch.int64 if facts.dtype == "int64" else torch.float32
-    return measure_changed(built_graph(nodes), passes, facts.shape, dtype)
+    return measure_graph(built_graph(nodes), passes, facts)
 
 
 def programs_of(network: MeasuredNetwork) -> tuple[StageProgram, ...]:
@@ -218,8 +221,11 @@ def programs_of(network: MeasuredNetwork) -> tuple[StageProgram, ...]:
     partition = network.spec.partition
     names = () if isinstance(partition.devices, int) else partition.devices
     if len({name.partition(":")[0] for name in names}) < 2:
-        return network.programs(place(network, planned_devices(partition)))
-    alike = evolve(network, spec=evolve(network.spec, partition=evolve(partition, devices=("cpu",))))
+        return network.programs(place_network(network, planned_devices(partition)))
+    alike = evolve(
+        network,
+        checked=evolve(network.checked, spec=evolve(network.spec, partition=evolve(partition, devices=("cpu",)))),
+    )
     programs = programs_of(alike)
     return tuple(
         evolve(program, device=names[index * len(names) // len(programs)]) for index, program in enumerate(programs)
@@ -295,7 +301,7 @@ def training(optimizer: str, rate: Callable[[int], float], options: dict[str, An
     from petra_graph.catalog.declared import CrossEntropyOptions
     from petra_graph.catalog.losses import CrossEntropy
 
-    delay = {key: options[key] for key in ONCE_OPTIONS if key in options}
+    delay = {key: options[key] for key in _OF_DELAY if key in options}
     options = {key: value for key, value in options.items() if key not in delay}
     chosen = _corrected(optimizer, tuple(delay.items()))
     return Training(

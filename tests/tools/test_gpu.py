@@ -130,7 +130,7 @@ def test_the_comparison_with_plain_autograd_begins(tmp_path, monkeypatch, networ
     ((_, _, *options),) = side_by_side(day, network, side=side, classes=10 if network is REVNET18 else 1000).commands
     with pytest.raises(StopIteration):
         benchmark.main([*options, "--device", "cpu", "--batch", "4", "--micro-batches", "2"], standalone_mode=False)
-    assert ready[0].network.facts.shape == (3, side, side)
+    assert ready[0].network.checked.facts.shape == (3, side, side)
 
 
 def test_a_piece_that_is_done_is_not_repeated_and_one_that_failed_is(day):

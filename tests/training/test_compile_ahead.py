@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from petra_graph.errors import SpecError
-from petra_graph.planning.machine import cpp_compiler
+from petra_graph.planning import cpp_compiler
 from petra_graph.runtime.scheduler.scheduler import Scheduler
 from petra_graph.training.compile_ahead import compile_ahead
 from petra_graph.training.prepared_run import Prepared, prepare

@@ -11,10 +11,9 @@ from petra_graph.compiler.listed_stages import partition
 from petra_graph.compiler.spec_checks import check_depths, check_method, check_precision
 from petra_graph.kinds.listener import Listener
 from petra_graph.measure.cost_table import measure_costs
-from petra_graph.measure.node_shapes import Memo, measure_shapes
-from petra_graph.planning.network import measure_network
+from petra_graph.measure.node_shapes import measure_shapes
 from petra_graph.planning.plan_spec import plan
-from petra_graph.planning.predict.predict_plan import predict
+from petra_graph.planning.predict_plan import predict
 from petra_graph.registry.registry import discover
 from petra_graph.spec.load_spec import load
 from petra_graph.training.training_run import run
@@ -27,7 +26,7 @@ WITH_PRECISION = f'{SPEC}\n[precision]\ncompute = "float32"\n'
 LISTED = "partition.stages=[['stem', 'rev.0'], ['rev.1', 'head']]"
 CUT = "partition.stages=2"
 TWO = ("partition.devices=2", "partition.device_type=cpu")
-IN_THE_SOLVER = ("petra_graph.compiler.node_table", "petra_graph.planning.advice.delay_warnings")
+IN_THE_SOLVER = ("petra_graph.compiler.node_table", "petra_graph.planning.advice.plan_warnings")
 """These cut stages of their own: one a node for the table, and one a device to compare the plan with."""
 
 
@@ -49,7 +48,6 @@ def calls(monkeypatch):
             for attribute, value in list(vars(module).items()):
                 if callable(value) and getattr(value, "__hash__", None) and value in wrappers:
                     monkeypatch.setattr(module, attribute, wrappers[value])
-    monkeypatch.setattr(measure_network, "_known_costs", Memo())  # other tests have measured the same network
     return counts
 
 

@@ -6,7 +6,8 @@ import pytest
 import torch
 
 from petra_graph.errors import SpecError
-from petra_graph.training.prepared_run import Prepared, fix_arithmetic, outline, prepare
+from petra_graph.training.prepared_run import Prepared, fix_arithmetic, prepare
+from petra_graph.training.run_notes import outline, run_notes
 from tests.support.runs import MICRO_BATCHES, SPEC, UPDATES
 
 
@@ -118,9 +119,9 @@ def test_a_run_on_a_gpu_says_which_products_it_computes(write, monkeypatch):
         key: prepare(write("small.toml", SPEC), [f"precision.{key}"])
         for key in ("fp32_precision=tf32", "fp32_precision=ieee", "compute=bfloat16")
     }
-    assert [one.notes for one in ready.values()] == [[], [], []]
+    assert [run_notes(one) for one in ready.values()] == [[], [], []]
     monkeypatch.setattr(Prepared, "on_cuda", True)
-    tf32, ieee, bfloat16 = (one.notes for one in ready.values())
+    tf32, ieee, bfloat16 = (run_notes(one) for one in ready.values())
     assert "computed in TF32" in tf32[0]
     assert "without TF32" in ieee[0]
     assert bfloat16 == []

@@ -18,7 +18,7 @@ from petra_graph.compiler.memory_and_time import Prediction
 from petra_graph.compiler.simulator.outcome import Event
 from petra_graph.compiler.simulator.simulation import simulate
 from petra_graph.planning.plan_spec import Planner
-from petra_graph.planning.predict.predict_plan import Plan
+from petra_graph.planning.predict_plan import Plan
 
 SPECIFICATION = Path(__file__).with_name("two_stages.toml")
 

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import reduce
-from itertools import chain
 from math import ceil
 
 from petra_graph.compiler.memory_and_time import Prediction
 from petra_graph.compiler.planner_inputs import PlannerInputs
+from petra_graph.planning.advice.run_warnings import products_note
 from petra_graph.program.device_types import EFFICIENCY, Link
-from petra_graph.spec.model import PrecisionSpec, Spec
+from petra_graph.spec.model import Spec
 from petra_graph.spec.partition import PartitionSpec
 from petra_graph.units import DECIMAL, memory, plural, seconds
 
@@ -23,67 +23,39 @@ GPU_RATIO = (0.7, 1.3)
 
 
 def assumptions(prediction: Prediction, spec: Spec) -> Iterator[str]:
-    yield from _of_times(prediction.inputs, spec.partition)
-    yield from products_note(spec.precision, {device.type.kind for device in prediction.inputs.devices})
-    yield from _of_links(prediction, spec.partition)
-    yield from _of_replicas(prediction, spec.partition)
+    """Yield the assumptions of a plan."""
+    yield from _of_any_placement(prediction, spec)
     if not prediction.timing.exact:
-        yield INEXACT
+        yield (
+            "the tick is not exact: a long simulation found no period, so the tick is the mean over the middle of it; what follows from "
+            "the tick (throughput, speed-up, bubble) is no more exact"
+        )
     if prediction.placement.guarantee:
         apart = ", where forwards and backwards do not overlap" if prediction.inputs.overlap else ""
         yield f"the cut: {prediction.placement.guarantee}{apart}"
-    yield from _of_memory(prediction, spec)
 
 
 def assumptions_of_all(plans: Iterable[tuple[Prediction, Spec]]) -> Sequence[str]:
     """Return the assumptions of several plans of one network, each sentence once; cuts are each plan's own."""
-    said: list[list[str]] = []
+    said: list[str] = []
     for prediction, spec in plans:
-        inputs = prediction.inputs
-        said += [
-            device_guesses(inputs),
-            [
-                *_of_times(inputs, spec.partition),
-                *products_note(spec.precision, {one.type.kind for one in inputs.devices}),
-            ],
-            [*_of_links(prediction, spec.partition, counted=False)],
-            [*_of_replicas(prediction, spec.partition, counted=False)],
-            [*_of_memory(prediction, spec)],
-        ]
-    return list(dict.fromkeys(chain.from_iterable(chain.from_iterable(said[part::_PARTS] for part in range(_PARTS)))))
+        said += [*device_guesses(prediction.inputs), *_of_any_placement(prediction, spec, counted=False)]
+    return list(dict.fromkeys(said))
 
 
-_PARTS = 5
-INEXACT = (
-    "the tick is not exact: a long simulation found no period, so the tick is the mean over the middle of it; what follows from "
-    "the tick (throughput, speed-up, bubble) is no more exact"
-)
+def _of_any_placement(prediction: Prediction, spec: Spec, *, counted: bool = True) -> Iterator[str]:
+    """Yield what does not depend on the placement; without `counted`, no numbers of machines and pipelines, which differ between plans."""
+    inputs = prediction.inputs
+    yield from _of_times(inputs, spec.partition)
+    yield from products_note(spec.precision, {device.type.kind for device in inputs.devices})
+    yield from _of_links(prediction, spec.partition, counted=counted)
+    yield from _of_replicas(prediction, spec.partition, counted=counted)
+    yield from _of_memory(prediction, spec)
 
 
 def device_guesses(inputs: PlannerInputs) -> list[str]:
     """Return the sentences on devices whose figures are on no data sheet, each once."""
     return list(dict.fromkeys(device.type.guess for device in inputs.devices if device.type.guess))
-
-
-def products_note(precision: PrecisionSpec, kinds: Collection[str]) -> Iterator[str]:
-    """Yield which arithmetic convolutions and matrix products have, if there is a choice: in float32 on a GPU.
-
-    Args:
-        kinds: of the devices, "cuda" or "cpu".
-    """
-    if "cuda" not in kinds:
-        return
-    match precision.products:
-        case "tf32":
-            yield (
-                'convolutions and matrix products in float32 are computed in TF32 (precision.fp32_precision = "ieee" keeps all bits of their '
-                'factors, and is slower); precision.compute = "bfloat16" is faster'
-            )
-        case "ieee":
-            yield (
-                "convolutions and matrix products are computed in float32 without TF32, which is several times as slow as with it "
-                '(precision.fp32_precision = "tf32") or in bfloat16 (precision.compute = "bfloat16")'
-            )
 
 
 def _of_times(inputs: PlannerInputs, partition: PartitionSpec) -> Iterator[str]:

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from functools import cached_property
 from itertools import chain
-from typing import Any, Self, cast
+from typing import Any, cast
 
-import attrs
 from attrs import evolve, frozen
 
 from petra_graph.compiler.listed_stages import partition, per_block
@@ -56,11 +55,11 @@ class ConfiguredPlugin:
         try:
             return build_plugin(self.plugin, *arguments, stage=stage)
         except SpecError as error:
-            raise SpecError(map(self._placed, error.problems)) from error
+            raise SpecError(map(self._locate, error.problems)) from error
         except PluginError as error:
-            raise PluginError(map(self._placed, error.problems)) from error.__cause__ or error
+            raise PluginError(map(self._locate, error.problems)) from error.__cause__ or error
 
-    def _placed(self, problem: Problem) -> Problem:
+    def _locate(self, problem: Problem) -> Problem:
         """Return a problem at the option that it names, or at the plugin's name."""
         path = (*self.path, *problem.path) if problem.path else (*self.path[:-1], "name")
         return problem if problem.where else evolve(problem, path=path)
@@ -72,6 +71,7 @@ class CheckedSpec:
 
     spec: Spec
     graph: NodeGraph
+    """As written, before graph passes."""
     method: Method
     schedule: RequestedSchedule
     stages: Partition | None
@@ -99,25 +99,24 @@ class CheckedSpec:
     unchecked_blocks: tuple[str, ...]
     """The "module:attribute" blocks that were not imported, and so not checked."""
 
-    def variant(self, spec: Spec, graph: NodeGraph | None = None) -> Self:
-        """Return the same network under another specification, or with other kinds of nodes.
+    def variant(self, spec: Spec, graph: NodeGraph | None = None) -> CheckedSpec:
+        """Return the same network under another specification.
+
+        Args:
+            graph: as graph passes have left it, where that is known.
 
         Raises:
             SpecError: the other specification's method, precision or stages are wrong.
         """
-        network = graph or self.graph
         method, schedule = check_method(spec.method, spec.optimizer.clip)
         check_precision(spec.precision)
-        stages = given_stages(network, spec, schedule)
-        return attrs.evolve(self, spec=spec, graph=network, method=method, schedule=schedule, stages=stages)
+        stages = given_stages(graph or self.graph, spec, schedule)
+        return evolve(self, spec=spec, method=method, schedule=schedule, stages=stages)
 
     @cached_property
     def tried_optimizer(self) -> Any:
-        """The optimizer of one parameter, in a stage whose gradients are late; errors as of `ConfiguredPlugin.build`."""
-        import torch
-
-        groups = ParameterGroups(decayed=[torch.nn.Parameter(torch.zeros(1))], undecayed=[])
-        return self.optimizer.build(groups, stage=DELAYED)
+        """The optimizer of one parameter; errors as of `ConfiguredPlugin.build`."""
+        return build_to_try(self.optimizer)
 
     @property
     def scales(self) -> dict[str, Scale]:
@@ -145,6 +144,14 @@ class CheckedSpec:
     @property
     def plugins(self) -> list[Plugin]:
         return [plugin for plugin, _ in self.configured]
+
+
+def build_to_try(optimizer: ConfiguredPlugin) -> Any:
+    """Build an optimizer of one parameter, in a stage whose gradients are late."""
+    import torch
+
+    groups = ParameterGroups(decayed=[torch.nn.Parameter(torch.zeros(1))], undecayed=[])
+    return optimizer.build(groups, stage=DELAYED)
 
 
 def given_stages(

@@ -50,7 +50,7 @@ _SEARCH = 150
 """Runs of the memory model as which a search for a cut counts."""
 _EQUAL = 1e-9
 _DOES: Mapping[Keeps, str] = {"nothing": "reconstruct", "input": "recompute", "graph": "keep their graphs"}
-_Change = tuple[str, Keeps]
+_NodeKeeps = tuple[str, Keeps]
 """A node, and what it is to keep."""
 
 
@@ -66,17 +66,17 @@ def place_and_keep(inputs: PlannerInputs, search: Callable[[PlannerInputs], Plac
         NoFeasiblePlan: nothing was found that fits, whatever nodes keep; of nodes that keep least.
     """
     choice = _Choice(inputs=inputs, search=search)
-    first = choice.least()
+    first = choice.place_least()
     if not fill:
         return first
     choice.improve(first)
     if any(inputs.limits):
-        fastest = choice.filled(first, limited=False)
-        choice.improve(choice.unlimited(fastest))
-        if found := choice.searched(fastest):
+        fastest = choice.fill_memory(first, limited=False)
+        choice.improve(choice.cut_without_limits(fastest))
+        if found := choice.search_or_none(fastest):
             choice.improve(found)
         for kept in choice.all_kinds():
-            if choice.left > 0 and kept not in choice.tried and (found := choice.searched(kept)):
+            if choice.left > 0 and kept not in choice.tried and (found := choice.search_or_none(kept)):
                 choice.improve(found)
     return choice.best(first)
 
@@ -110,46 +110,46 @@ class _Choice:
     left: float = field(init=False, default=_EFFORT)
     """The effort that is left."""
 
-    def least(self) -> Placement:
+    def place_least(self) -> Placement:
         """Return the placement of nodes that keep least, or, where that does not fit, of those that need least together with their work."""
         refused: list[NoFeasiblePlan] = []
         for begin in self.all_kinds():
             kept = begin
             while kept not in self.tried and (self.left > 0 or not refused):
                 try:
-                    return self._searched(kept)
+                    return self._search(kept)
                 except NoFeasiblePlan as error:
                     refused.append(error)
                 nearest = refused[-1].nearest
-                kept = self._spared(nearest)
-                if self._fits(kept, nearest) and (found := self._resolved(kept, nearest)):
+                kept = self._spare_memory(nearest)
+                if self._fits(kept, nearest) and (found := self._keep_stages(kept, nearest)):
                     return found
         raise refused[0]
 
     def improve(self, placement: Placement) -> None:
         """Fill memory and cut again, until nothing changes; stages in which nodes that keep least do not fit are left as they are."""
         for _ in range(_ROUNDS):
-            kept = self.filled(placement)
+            kept = self.fill_memory(placement)
             if not self._fits(kept, placement):
                 return
-            self._resolved(kept, placement)
-            if kept in self.tried or not (again := self.searched(kept)):
+            self._keep_stages(kept, placement)
+            if kept in self.tried or not (again := self.search_or_none(kept)):
                 return
             placement = again
 
-    def unlimited(self, kept: KeepsByNode) -> Placement:
+    def cut_without_limits(self, kept: KeepsByNode) -> Placement:
         """Return the cut for what nodes keep that is best without limits, which it need not keep."""
         devices = tuple(evolve(device, memory_bytes=None) for device in self.inputs.devices)
         return evolve(self.search(evolve(self.inputs, kept=kept, devices=devices)), devices=self.inputs.devices)
 
-    def searched(self, kept: KeepsByNode) -> Placement | None:
+    def search_or_none(self, kept: KeepsByNode) -> Placement | None:
         """Return the cut for what nodes keep; None where none fits."""
         try:
-            return self._searched(kept)
+            return self._search(kept)
         except NoFeasiblePlan:
             return None
 
-    def filled(self, placement: Placement, *, limited: bool = True) -> KeepsByNode:
+    def fill_memory(self, placement: Placement, *, limited: bool = True) -> KeepsByNode:
         """Return what the nodes of these stages keep if what saves most seconds for its bytes comes first.
 
         Args:
@@ -159,10 +159,10 @@ class _Choice:
         if limited and placement.kept and not self._fits(kept, placement):
             kept = placement.kept
 
-        def saves(*changes: _Change) -> float:
+        def saves(*changes: _NodeKeeps) -> float:
             return sum(costs[name, kept[name]].seconds - costs[name, keeps].seconds for name, keeps in changes)
 
-        def worth(change: _Change) -> tuple[float, float]:
+        def worth(change: _NodeKeeps) -> tuple[float, float]:
             more = costs[change].size - costs[change[0], kept[change[0]]].size
             return saves(change) / max(more, 1.0), saves(change)
 
@@ -170,8 +170,8 @@ class _Choice:
         while left:
             change = max(left, key=worth)
             left.remove(change)
-            if saves(change) > 0 and (not limited or self._fits(_changed(kept, change), placement)):
-                kept = _changed(kept, change)
+            if saves(change) > 0 and (not limited or self._fits(_change(kept, change), placement)):
+                kept = _change(kept, change)
         if limited and self._fits(kept, placement):
             for device in dict.fromkeys(stage.device for stage in placement.stages):
                 names = {name for stage in placement.stages if stage.device == device for name in stage.nodes}
@@ -180,7 +180,7 @@ class _Choice:
                 )
         return kept
 
-    def _fastest(self, kept: KeepsByNode, placement: Placement, costs: Mapping[_Change, _Cost]) -> KeepsByNode:
+    def _fastest(self, kept: KeepsByNode, placement: Placement, costs: Mapping[_NodeKeeps, _Cost]) -> KeepsByNode:
         """Return the fastest of all choices for some nodes that fits, if that is found before the effort ends; the fastest are tried first."""
         options: dict[str, list[tuple[float, Keeps]]] = {}
         for (name, keeps), cost in costs.items():
@@ -191,8 +191,8 @@ class _Choice:
         while waiting and waiting[0][0] < enough and self.left > least:
             spent, chosen = heappop(waiting)
             changes = [(name, own[at][1]) for (name, own), at in zip(options.items(), chosen, strict=True)]
-            if self._fits(_changed(kept, *changes), placement):
-                return _changed(kept, *changes)
+            if self._fits(_change(kept, *changes), placement):
+                return _change(kept, *changes)
             last = max((place for place, at in enumerate(chosen) if at), default=0)
             for place, own in list(enumerate(options.values()))[last:]:
                 if (at := chosen[place] + 1) < len(own):
@@ -210,18 +210,18 @@ class _Choice:
         tried = f"the smallest tick found, of cuts for {plural(len(self.tried), 'choice')} of what nodes keep"
         return evolve(best, notes=(*best.notes, said), guarantee=best.guarantee and tried)
 
-    def _searched(self, kept: KeepsByNode) -> Placement:
+    def _search(self, kept: KeepsByNode) -> Placement:
         self.tried.append(kept)
         self.left -= _SEARCH * self._cost(len(self.inputs.devices))
-        return self._offered(evolve(self.search(evolve(self.inputs, kept=kept)), kept=kept))
+        return self._add(evolve(self.search(evolve(self.inputs, kept=kept)), kept=kept))
 
-    def _resolved(self, kept: KeepsByNode, placement: Placement) -> Placement | None:
+    def _keep_stages(self, kept: KeepsByNode, placement: Placement) -> Placement | None:
         """Return the stages of a placement with the depths that follow from what nodes keep; None where these do not fit."""
         made = resolved_placement(evolve(self.inputs, kept=kept), Partition(stages=placement.stages))
         found = evolve(placement, schedule=made.schedule, kept=kept)
-        return self._offered(found) if self._fits(kept, found) else None
+        return self._add(found) if self._fits(kept, found) else None
 
-    def _offered(self, placement: Placement) -> Placement:
+    def _add(self, placement: Placement) -> Placement:
         """Add a placement, with what its nodes keep in their stages: a delayed one may be asked for a graph that it cannot keep."""
         segments = [segment for program in self.inputs.placed(placement) for segment in program.segments]
         keeps = {name: segment.keeps for segment in segments for name in segment.nodes}
@@ -237,7 +237,7 @@ class _Choice:
         """Return the effort of one run of the memory model."""
         return (2 * stages + 3 * self.inputs.accumulation) * len(self.inputs.graph.order)
 
-    def _spared(self, placement: Placement) -> KeepsByNode:
+    def _spare_memory(self, placement: Placement) -> KeepsByNode:
         """Return what nodes keep if the largest share of a limit is lowered: by one choice for each kind, then by one node or two at a time."""
         every = self.all_kinds()
         options = {name: list(dict.fromkeys(one[name] for one in every)) for name in every[0]}
@@ -246,16 +246,16 @@ class _Choice:
             every = [dict(zip(options, choice, strict=True)) for choice in product(*options.values())]
         largest, _, kept = min((self._share(kept, placement), place, kept) for place, kept in enumerate(every))
         changes = [(name, keeps) for name, own in options.items() for keeps in own]
-        moves: list[list[tuple[_Change, ...]]] = [[(change,) for change in changes], [*combinations(changes, 2)]]
+        moves: list[list[tuple[_NodeKeeps, ...]]] = [[(change,) for change in changes], [*combinations(changes, 2)]]
         size = 0
         while largest > 1 and size < len(moves) and self.left > least:
             before = kept
             for move in moves[size]:
                 if self.left <= least:
                     break
-                share = self._share(_changed(before, *move), placement, largest)
+                share = self._share(_change(before, *move), placement, largest)
                 if share < largest:
-                    kept, largest = _changed(before, *move), share
+                    kept, largest = _change(before, *move), share
             size = 0 if kept != before else size + 1
         return kept
 
@@ -270,7 +270,7 @@ class _Choice:
         enough = [inf if limit is None else most * limit for limit in limits]
         return max(shares(held_bytes(self.inputs, evolve(placement, kept=kept), enough), limits))
 
-    def _costs(self, placement: Placement) -> Mapping[_Change, _Cost]:
+    def _costs(self, placement: Placement) -> Mapping[_NodeKeeps, _Cost]:
         """Return the costs of all that each node may keep in these stages."""
         inputs, found = self.inputs, {}
         for reversible, buffered in zip(get_args(Keeps), ("input", *get_args(BufferedKeeps)), strict=True):
@@ -288,5 +288,5 @@ class _Choice:
         return found
 
 
-def _changed(kept: KeepsByNode, *changes: _Change) -> KeepsByNode:
+def _change(kept: KeepsByNode, *changes: _NodeKeeps) -> KeepsByNode:
     return {**kept, **dict(changes)}

@@ -15,15 +15,15 @@ from attrs import evolve
 from petra_graph.errors import Problem, SpecError
 from petra_graph.executor.learning_rate import scaled_rate
 from petra_graph.kinds.stage_facts import steady_staleness
-from petra_graph.planning.network.measure_network import MeasuredNetwork
+from petra_graph.planning.network import MeasuredNetwork
 from petra_graph.planning.place.place_network import place_as_planned
 from petra_graph.program.device_types import Device
 from petra_graph.spec.keys import MOST_WINDOW
 from petra_graph.units import noun, plural
 
 
-def bounded(network: MeasuredNetwork, devices: tuple[Device, ...]) -> MeasuredNetwork:
-    """Return a network whose accumulation keeps its bound; the same network where there is no bound.
+def bound_staleness(network: MeasuredNetwork, devices: tuple[Device, ...]) -> MeasuredNetwork:
+    """Return a network whose accumulation keeps its bound; the same network if it has no bound.
 
     Args:
         network: its `spec.method.accumulation` is replaced.
@@ -38,56 +38,47 @@ def bounded(network: MeasuredNetwork, devices: tuple[Device, ...]) -> MeasuredNe
         return network
     k = 1
     while True:
-        method = evolve(network.spec.method, accumulation=k)
-        found = network.variant(evolve(network.spec, method=method))
-        delay = _longest_delay(found, devices)
-        least = _least(found, delay, bound)
+        bounded = network.variant(evolve(network.spec, method=evolve(network.spec.method, accumulation=k)))
+        programs = bounded.programs(place_as_planned(bounded, devices))
+        delay = int(max(steady_staleness(program.depth, 1, program.flush) for program in programs))
+        least = _least_accumulation(bounded, delay, bound)
         if least <= k:
-            return found
+            return bounded
         k = least
 
 
-def _longest_delay(network: MeasuredNetwork, devices: tuple[Device, ...]) -> int:
-    """Return by how many micro-batches the latest stage's backwards come late, in a full pipeline."""
-    programs = network.programs(place_as_planned(network, devices))
-    return int(max(steady_staleness(program.depth, 1, program.flush) for program in programs))
-
-
 def consequences(network: MeasuredNetwork) -> Iterator[str]:
-    """Say what was decided before, then what a bound has chosen, and the batch, the updates and the learning rate that follow."""
-    yield from network.decided
+    """Say what a bound has chosen, and the batch, the updates and the learning rate that follow."""
     spec, bound = network.spec, network.spec.method.max_staleness
     if bound is None:
         return
     k, epoch = spec.method.accumulation, network.micro_batches
     window = k if epoch is None else min(k, epoch)
-    said = [f"an update averages {plural(spec.data.batch * window * spec.partition.pipelines, 'sample')}"]
+    said = [f"an update averages {plural(spec.data.batch * window * spec.partition.replicas, 'sample')}"]
     if epoch is not None:
         said.append(f"an epoch has {plural(ceil(epoch / k), 'update')}")
-    rate = scaled_rate(spec, network.optimizer.options.lr)
+    rate = scaled_rate(spec, network.checked.optimizer.options.lr)
     yield f"max_staleness = {bound:g} sets accumulation = {k}: {', '.join(said)}, and the learning rate is {rate:g}"
 
 
-def _least(network: MeasuredNetwork, delay: int, bound: float) -> int:
+def _least_accumulation(network: MeasuredNetwork, delay: int, bound: float) -> int:
     """Return the least accumulation under which a delay in micro-batches is within a bound in updates.
 
     A trial on a part of the data has that of the whole: its own windows may be shorter.
     """
     epoch, longest = network.micro_batches_of_data, int(MOST_WINDOW.limit)
     most = longest if epoch is None else min(epoch, longest)
+    least = delay / bound if bound else inf
     if not delay:
         return 1
-    least = delay / bound if bound else inf
     if least <= most:
         return ceil(least)
-    if least > longest:
-        asked, length = f"no accumulation{f' up to {longest:,}' if bound else ''} keeps", ""
-    else:
-        asked, length = f"accumulation {ceil(least):,} would keep", f", and an epoch has {_micro_batches(most)}"
+    asked = f"accumulation {ceil(least):,} would keep" if least <= longest else "no accumulation keeps"
     raise SpecError(
         Problem(
-            message=f"{asked} max_staleness = {bound:g} where the first backward comes {_micro_batches(delay)} late{length}",
-            hint=f"set it to {_above(delay / most)} or more, partition.stages lower, "
+            message=f"{asked} max_staleness = {bound:g}: the first backward comes {_micro_batches(delay)} late, and "
+            f"a window has at most {_micro_batches(most)}",
+            hint=f"set it to {_round_up(delay / most)} or more, partition.stages lower, "
             'or method.schedule = "sequential" or method.name = "gpipe", which have no delay',
             path=("method", "max_staleness"),
         )
@@ -98,7 +89,7 @@ def _micro_batches(many: int) -> str:
     return f"{many:,} {noun(many, 'micro-batch', 'es')}"
 
 
-def _above(value: float) -> str:
+def _round_up(value: float) -> str:
     """Return a number of three digits that is not below a value."""
     digit = 10.0 ** (floor(log10(value)) - 2)
     return f"{ceil(value / digit) * digit:.3g}"

@@ -119,17 +119,9 @@ def _change(document: Document) -> Answer:
 
 def _certainty(document: Document, assumptions: str) -> Answer:
     sure, said = document.get("certainty") or {}, (assumptions,) if assumptions else ()
-    low, high, faster = (sure.get(key) for key in ("tick_low_seconds", "tick_high_seconds", "faster_cut"))
+    low, high = sure.get("tick_low_seconds"), sure.get("tick_high_seconds")
     if low is None or high is None:
         lines = (one_line(text) for text in document["assumptions"])
         clauses = (text.removeprefix(_TIMES).partition(", ")[0] for text in lines if text.startswith(_TIMES))
         return Answer("how sure", next(clauses, "unknown"), said)
-    cut = (
-        ""
-        if faster is None
-        else f"another cut may be {percent(faster, 0)} faster"
-        if faster
-        else "the cut stays the best"
-    )
-    profile = f"a profile: {seconds(low)} to {seconds(high)} a micro-batch"
-    return Answer("how sure", profile, (*filter(None, [cut]), *said))
+    return Answer("how sure", f"a profile: {seconds(low)} to {seconds(high)} a micro-batch", said)

@@ -195,7 +195,7 @@ def open_data(checked: CheckedSpec) -> OpenedData:
         loaders=Loaders(spec.data.workers, (data.train, data.test)) if spec.data.workers else None,
         shuffle=True,
         drop_last=True,
-        replicas=spec.partition.pipelines,
+        replicas=spec.partition.replicas,
     )
     every, batches = len(batches), evolve(batches, limit=spec.run.micro_batches)
     if spec.run.overfit:

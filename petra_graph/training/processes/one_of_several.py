@@ -73,7 +73,7 @@ class OneOfSeveral(RunProcess):
         """The replica of this process, and the ranks of that replica's stages."""
         prepared = self.so_far.prepared
         assert prepared is not None
-        return pipeline_of(self.rank, prepared.ranks, prepared.spec.partition.pipelines, self.size)
+        return pipeline_of(self.rank, prepared.ranks, prepared.spec.partition.replicas, self.size)
 
     @property
     def _hosts_head(self) -> bool:
@@ -102,7 +102,7 @@ class OneOfSeveral(RunProcess):
 
     def join(self, prepared: Prepared) -> Prepared:
         agree(self.world, prepared)
-        each = self.size // prepared.spec.partition.pipelines
+        each = self.size // prepared.spec.partition.replicas
         self.watchdog.others.stages = tuple(
             tuple(stage for stage, rank in enumerate(prepared.ranks, start=1) if rank == at % each)
             for at in range(self.size)
@@ -204,8 +204,8 @@ class OneOfSeveral(RunProcess):
         )
         self.world.wait_for_all("channels")
         partition, replicas = prepared.spec.partition, None
-        if partition.pipelines > 1:
-            peers = data_parallel_ranks(self.rank, partition.pipelines, self.size)
+        if partition.replicas > 1:
+            peers = data_parallel_ranks(self.rank, partition.replicas, self.size)
             replicas = Replicas(executors, peers, self.watchdog, synchronised=partition.sync_batch_norm)
         context = ProcessContext(
             rank=self.rank,

@@ -27,7 +27,7 @@ from attrs import evolve
 
 from petra_graph.planning.check.check_spec import check_spec
 from petra_graph.planning.check.checked_spec import without_global_clip
-from petra_graph.planning.machine.gpu_type import gpu_type
+from petra_graph.planning.gpu_type import gpu_type
 from petra_graph.planning.problem_collector import ProblemCollector
 from petra_graph.program.node_costs import Operation, Profile
 from petra_graph.program.schedule import Verb

@@ -16,12 +16,12 @@ from petra_graph.compiler.spec_checks import device_count
 from petra_graph.compiler.stated_devices import device_types
 from petra_graph.errors import PetraGraphError, shown
 from petra_graph.kinds.callback import misnamed
+from petra_graph.planning.advice.run_warnings import run_warnings
 from petra_graph.planning.place.saved_plan import SavedPlan
-from petra_graph.planning.predict.predict_plan import predict
 from petra_graph.program.plan_document import Document
 from petra_graph.record.run_directory import PLAN, TIMELINE, write_json, write_text
 from petra_graph.report.plan.plan_contents import ticks_once_full
-from petra_graph.training.prepared_run import Prepared, advice
+from petra_graph.training.prepared_run import Prepared
 
 _MOST_DRAWN = 64
 """More stages are not simulated for a picture: it takes time, and no reader could tell them apart."""
@@ -37,9 +37,11 @@ def write_plan(prepared: Prepared, directory: Path) -> Document | None:
     if prepared.saved is not None:
         document = prepared.saved.document
     elif prepared.placement.by_cost:
+        from petra_graph.planning.predict_plan import predict  # imports the planner, which other runs do not need
+
         drawn = len(prepared.programs) <= _MOST_DRAWN
         plan = predict(prepared.network, prepared.placement)
-        document = plan.document(with_timeline=drawn, with_other_cuts=False)
+        document = plan.document(with_timeline=drawn)
     else:
         with suppress(PetraGraphError):
             return SavedPlan.read(str(directory)).document
@@ -61,7 +63,7 @@ def start_warnings(prepared: Prepared, processes: int, plan: Document | None = N
     need, cores = here * prepared.spec.run.threads, len(os.sched_getaffinity(0))
     if here > 1 and need > cores and prepared.programs[0].device.startswith("cpu"):
         yield f"{here} processes on this machine need {need} cores for the speed of the plan, but it has {cores}"
-    yield from advice(prepared) if plan is None else plan["warnings"]
+    yield from run_warnings(prepared.network, prepared.programs) if plan is None else plan["warnings"]
 
 
 def _absent_devices(prepared: Prepared) -> Iterator[str]:

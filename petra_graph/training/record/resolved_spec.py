@@ -20,7 +20,7 @@ from petra_graph.training.prepared_run import Prepared
 def resolved(prepared: Prepared) -> Spec:
     """Return the specification with nodes written out, stages cut, devices named and every option's value."""
     spec, network, checked = prepared.spec, prepared.network, prepared.checked
-    method = network.method
+    method = checked.method
     devices = tuple(program.device for program in prepared.programs)
     planned = [device.name for device in prepared.placement.devices]
     hosts = dict.fromkeys(stage.device for stage in prepared.placement.stages)
@@ -79,7 +79,7 @@ def pipeline_of(prepared: Prepared) -> dict[str, Any]:
         "precision": precision,
         "stages": [{"nodes": list(program.nodes), "depth": program.depth} for program in prepared.programs],
         "parameters": {name: node.parameters for name, node in prepared.network.shapes.items()},
-        "replicas": spec.partition.pipelines,
+        "replicas": spec.partition.replicas,
         "batch": spec.data.batch,
     }
 

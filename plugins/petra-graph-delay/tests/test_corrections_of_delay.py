@@ -292,23 +292,13 @@ def test_prediction_is_refused_beside_what_it_does_not_expect(spec, capsys, name
     assert not Path("runs").exists()
 
 
-EFFECTS = {
-    "prediction": (CORRECTS["prediction"], "[optimizer.delay]"),
-    "discrepancy": (CORRECTS["discrepancy"], "[optimizer.delay]"),
-    "spike": ([SPIKE], "[optimizer.delay]"),
-    "error feedback": (CORRECTS["error feedback"], "[optimizer.delay]"),
-    "a beta of its own": (NADAM, "optimizer.options.beta1_by_stage = true"),
-}
-
-
 @pytest.mark.parametrize(
     "settings",
     [["method.name=backprop"], ["method.schedule=sequential"], ["method.name=gpipe"], ["partition.stages=1"]],
 )
-@pytest.mark.parametrize("effect", EFFECTS)
-def test_without_delay_a_warning_says_that_corrections_change_nothing(spec, capsys, effect, settings):
-    corrects, key = EFFECTS[effect]
-    warning = f"{key} changes nothing: no stage has a delay"
+@pytest.mark.parametrize("corrects", CORRECTS.values(), ids=CORRECTS)
+def test_without_delay_a_warning_says_that_corrections_change_nothing(spec, capsys, corrects, settings):
+    warning = "[optimizer.delay] changes nothing: no stage has a delay"
     assert main(["run", spec, "--dry-run", *words([*settings, *corrects])]) == 0
     assert capsys.readouterr().err.count(warning) == 1
     assert main(["plan", spec, *words([*settings, *corrects])]) == 0

@@ -30,7 +30,7 @@ def read(options, path):
 @pytest.fixture
 def read(opened, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    return lambda *files: read_samples(list(files), opened.network.data, opened.facts)
+    return lambda *files: read_samples(list(files), opened.network.checked.data, opened.facts)
 
 
 def test_an_image_of_the_right_size_is_taken_as_it_is(read):
@@ -149,7 +149,7 @@ def test_a_data_set_may_read_its_own_files(opened, write, here, monkeypatch):
     write("my_reader.py", READER)
     write("notes.txt", "hello")
     monkeypatch.syspath_prepend(str(here))
-    data = opened.network.data
+    data = opened.network.checked.data
     declaration = attrs.evolve(data.plugin.declaration, read="my_reader:read")
     data = attrs.evolve(data, plugin=attrs.evolve(data.plugin, declaration=declaration))
     (found,) = read_samples(["notes.txt"], data, opened.facts)

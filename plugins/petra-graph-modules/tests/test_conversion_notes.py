@@ -10,8 +10,8 @@ from safetensors.torch import load_file
 import petra_graph
 from petra_graph.cli.main import main
 from petra_graph.kinds.listener import Listener
-from petra_graph.training.graph_pass_notes import difference, graph_pass_notes
 from petra_graph.training.prepared_run import prepare
+from petra_graph.training.run_notes import difference, graph_pass_notes
 from petra_graph.training.training_run import run
 from tests.support.runs import SPEC, only_run, weights_bytes
 

@@ -9,7 +9,8 @@ from petra_graph_modules.finetuned_graph import tuned
 
 from petra_graph.errors import SpecError
 from petra_graph.graph_passes import MeasuredGraph
-from petra_graph.measure.node_shapes import build_to_look_at, measure_shapes
+from petra_graph.measure.build_block import build_to_look_at
+from petra_graph.measure.node_shapes import measure_shapes
 from tests.support.pipelines import CHAIN, REVNET, built_graph
 
 

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from petra_graph.blocks import Block, Streams
 from petra_graph.executor.numerics import Normalisation
-from petra_graph.measure.node_shapes import build_block
+from petra_graph.measure.build_block import build_block
 from petra_graph.training.prepared_run import Prepared
 
 

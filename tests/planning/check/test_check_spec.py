@@ -108,14 +108,6 @@ def test_no_room_hides_the_problems_of_another(write):
     ]
 
 
-def test_an_option_of_other_plugins_names_them(write):
-    with pytest.raises(SpecError) as caught:
-        check_spec(write("a.toml", SPEC), ['optimizer.name="lars"', "optimizer.options={nesterov=true}"])
-    (problem,) = caught.value.problems
-    assert problem.message == 'unknown key "nesterov" in the options of optimizer "lars"'
-    assert problem.hint.endswith("; nesterov is an option of optimizer muon, sgd")
-
-
 def test_an_architecture_complains_about_its_own_options(write):
     assert faults(write, ARCHITECTURE.replace("depth = 18", "depth = 19")) == [
         'a.toml:8:21: depth in the options of architecture "revnet" must be one of 18, 34, 50, 101 (got 19)'

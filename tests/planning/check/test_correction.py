@@ -61,26 +61,6 @@ def test_without_the_distribution_it_is_refused_by_name(write, monkeypatch, caps
     )
 
 
-@pytest.mark.parametrize(
-    ("option", "write_now"),
-    [
-        ("predict = true", "write predict = true in [optimizer.delay], which is for any optimizer"),
-        ('correction = "spike"', 'write correction = "spike" in [optimizer.delay], which is for any optimizer'),
-        ("correct_discrepancy = false", "leave it out: it is a key of [optimizer.delay], which is for any optimizer"),
-    ],
-)
-def test_an_option_of_earlier_versions_says_what_to_write_now(write, capsys, option, write_now):
-    text = SPEC.replace("lr = 0.05 }", f"lr = 0.05, {option} }}")
-    said = failed(capsys, "validate", write("a.toml", text))
-    assert said.startswith(f'a.toml:24:24: unknown key "{option.split()[0]}" in the options of optimizer "sgd"')
-    assert f"help: {write_now}" in said
-
-
-def test_in_a_shell_it_says_what_to_set(spec, capsys):
-    said = failed(capsys, "validate", spec, "--set", "optimizer.options.predict=true")
-    assert said.endswith("help: --set optimizer.delay.predict=true")
-
-
 def test_problems_of_both_tables_come_together(write, capsys):
     wrong = SPEC.replace("lr = 0.05 }", 'lr = "x" }') + "[optimizer.delay]\npredcit = true\ncorrection = 'spik'\n"
     said = failed(capsys, "validate", write("a.toml", wrong))

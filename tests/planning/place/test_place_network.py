@@ -6,10 +6,10 @@ import pytest
 
 from petra_graph.errors import NoFeasiblePlan
 from petra_graph.planning.check.check_spec import check_spec
-from petra_graph.planning.machine.spec_devices import planned_devices
-from petra_graph.planning.network.measure_network import measure
-from petra_graph.planning.place.place_network import place, place_on_present, place_on_processes
-from petra_graph.planning.predict.predict_plan import predict
+from petra_graph.planning.measure_network import measure
+from petra_graph.planning.place.place_network import place_network, place_on_present, place_on_processes
+from petra_graph.planning.predict_plan import predict
+from petra_graph.planning.spec_devices import planned_devices
 from tests.support import ROOT
 
 QUICKSTART = str(ROOT / "specs" / "quickstart.toml")
@@ -36,18 +36,18 @@ def held(network, placement):
 def test_a_limit_above_what_a_run_holds_refuses_nothing():
     """The quickstart holds 4.1 MiB on one device; its stages' peaks add up to 9.1 MiB, and 6 MiB were refused."""
     enough = network("partition.memory=6MiB")
-    (holds,) = held(enough, place(enough, devices_of(enough))).values()
+    (holds,) = held(enough, place_network(enough, devices_of(enough))).values()
     assert holds == pytest.approx(MEASURED, rel=0.02)
     short = network("partition.memory=4MiB")
     with pytest.raises(NoFeasiblePlan, match=r'device "cpu" would hold 4\.11 MiB and may hold 4\.00 MiB'):
-        place(short, devices_of(short))
+        place_network(short, devices_of(short))
 
 
 def test_processes_are_judged_as_processes():
     """Four processes were judged as the one planned device first, which refused them, and without limits afterwards."""
     found = network("partition.memory=3MiB")
     with pytest.raises(NoFeasiblePlan):
-        place(found, devices_of(found))
+        place_network(found, devices_of(found))
     placement = on_processes(found, 4)
     assert [device.memory_bytes for device in placement.devices] == [3 * 2**20] * 4
     assert len(held(found, placement)) == 4
@@ -61,7 +61,7 @@ def test_processes_are_judged_as_processes():
 @pytest.mark.parametrize("stages", ['partition.stages="per-block"', "partition.stages=4"])
 def test_processes_change_no_stage(stages):
     roomy = network(stages)
-    planned = place(roomy, devices_of(roomy)).stages
+    planned = place_network(roomy, devices_of(roomy)).stages
     found = network(stages, "partition.memory=4MiB")
     for processes in (2, 3, 4):
         placement = on_processes(found, processes)
@@ -80,7 +80,7 @@ def test_as_many_processes_as_devices_keep_the_devices_limits():
 def test_the_only_present_device_is_judged_with_all_stages():
     """Two planned devices with 4 MiB each were accepted, and then one device ran all stages, whatever it might hold."""
     found = network("partition.devices=2", "partition.memory=4MiB")
-    assert len(place(found, devices_of(found)).devices) == 2
+    assert len(place_network(found, devices_of(found)).devices) == 2
     with pytest.raises(NoFeasiblePlan, match=r'device "cpu" would hold 4\.11 MiB'):
         place_on_present(found, devices_of(found), ("cpu",))
     enough = network("partition.devices=2", "partition.memory=5MiB")
@@ -111,7 +111,7 @@ def test_what_a_device_has_is_a_limit_as_a_stated_one():
 
     def refusal(found):
         with pytest.raises(NoFeasiblePlan) as caught:
-            place(found, devices_of(found))
+            place_network(found, devices_of(found))
         return [(problem.message, problem.hint) for problem in caught.value.problems]
 
     told = refusal(tiny("34MiB"))
@@ -124,9 +124,9 @@ def test_a_cut_that_fits_what_devices_have_is_found():
     """By time alone the fuller one of two devices would hold more than it has."""
     two = ("partition.devices=2", "partition.stages=2")
     free = tiny("1GiB", *two)
-    most = max(held(free, place(free, devices_of(free))).values())
+    most = max(held(free, place_network(free, devices_of(free))).values())
     limit = f"{most - 1}B"
     tight, stated = tiny(limit, *two), tiny(limit, f"partition.memory={limit}", *two)
-    found = place(tight, devices_of(tight))
-    assert found == place(stated, devices_of(stated))
+    found = place_network(tight, devices_of(tight))
+    assert found == place_network(stated, devices_of(stated))
     assert max(held(tight, found).values()) < most

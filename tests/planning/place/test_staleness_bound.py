@@ -144,9 +144,7 @@ def test_the_advice_of_replicas_that_wait_names_the_bound(spec):
     # It said to set method.accumulation, which is refused beside the bound.
     slow = ["partition.device_type=h100", "partition.replicas=4", "partition.link_bandwidth=1e5"]
     warned = plan(spec, slow).document(with_timeline=False)["warnings"]
-    assert any(
-        "once in 4 micro-batches: set method.max_staleness lower, or partition.replicas" in text for text in warned
-    )
+    assert any("set method.max_staleness lower, or partition.replicas" in text for text in warned)
 
 
 def test_a_spec_in_code_may_have_it(spec, write):
@@ -194,18 +192,18 @@ def test_its_bits_are_those_of_the_accumulation(spec, write):
     [
         (
             ["method.max_staleness=0.05"],
-            "accumulation 80 would keep max_staleness = 0.05 where the first backward comes 4 micro-batches late, and an epoch has 44",
+            "accumulation 80 would keep max_staleness = 0.05: the first backward comes 4 micro-batches late, and a window has at most 44 micro-batches",
             "set it to 0.091 or more, ",
         ),
         (["method.max_staleness=0"], "no accumulation keeps max_staleness = 0", "set it to 0.091 or more, "),
         (
             ["method.max_staleness=5e-324"],
-            "no accumulation up to 4,096 keeps max_staleness = 4.94066e-324 where",
+            "no accumulation keeps max_staleness = 4.94066e-324: ",
             "set it to 0.091 or more, ",
         ),
         (
             ["method.max_staleness=5e-4", "data.name=random", "data.batch=1", "data.options.train=10_000"],
-            "no accumulation up to 4,096 keeps max_staleness = 0.0005 where",
+            "no accumulation keeps max_staleness = 0.0005: ",
             "set it to 0.000977 or more, ",
         ),
         (

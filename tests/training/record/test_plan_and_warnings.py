@@ -7,7 +7,7 @@ import os
 
 import pytest
 
-from petra_graph.planning.predict.predict_plan import Plan
+from petra_graph.planning.predict_plan import Plan
 from petra_graph.training.prepared_run import prepare
 from petra_graph.training.record import plan_and_warnings, run_record
 from petra_graph.training.record.plan_and_warnings import start_warnings
@@ -25,7 +25,7 @@ def spec(write):
 
 def test_a_run_in_which_nothing_is_open_measures_no_costs_and_has_no_plan(spec, monkeypatch):
     """A plan that no training read was 85 % of the calls before the first forward."""
-    from petra_graph.planning.network.measure_network import MeasuredNetwork
+    from petra_graph.planning.network import MeasuredNetwork
 
     monkeypatch.setattr(MeasuredNetwork, "costs", lambda _: pytest.fail("measured"))
     summary = run(spec, ONE, FakeListener()).summary

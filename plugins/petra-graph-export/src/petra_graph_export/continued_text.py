@@ -30,7 +30,7 @@ def continued_text(run: SavedRun, network: Network, options: SamplingOptions, de
         SpecError: the run was not trained on text with a target for each token, or some of the prompt has no token.
         RunFailed: the network cannot be run.
     """
-    data, facts = run.network.data, run.facts
+    data, facts = run.network.checked.data, run.facts
     codec = codec_of(data.plugin, data.options, facts)
     if not facts.of_tokens:
         came = f"{facts.dtype} {list(facts.shape)} with targets {list(facts.target_shape)}"

@@ -41,7 +41,7 @@ def predict(
     if isinstance(samples, str | Path):
         samples = [samples]
     if isinstance(samples, Sequence):
-        found = read_samples([str(file) for file in samples], opened.network.data, opened.facts)
+        found = read_samples([str(file) for file in samples], opened.network.checked.data, opened.facts)
     else:
         found = [samples_from_array(samples, opened.facts)]
     return predict_samples(opened, opened.load(weights)[0], found, top=top, device=device)

@@ -117,7 +117,7 @@ def predict(
         text = continued_text(opened, opened.load(weights)[0], chosen, device)
         _write(json_text(attrs.asdict(chosen) | {"text": text}) if form == "json" else text, output)
         return
-    samples = read_samples(list(files), opened.network.data, opened.facts)
+    samples = read_samples(list(files), opened.network.checked.data, opened.facts)
     network, _ = opened.load(weights)
     if form in {"png", "npy"}:
         assert output is not None

@@ -59,7 +59,7 @@ def export_folder(
     opened = SavedRun.open(run, ['conversion.coupling="none"'] if unconverted else [])
     network, _ = opened.load(weights)
     network.merge()
-    if any(one.plugin.name == "conversion" and one.options.coupling != "none" for one in opened.network.passes):
+    if any(one.plugin.name == "conversion" and one.options.coupling != "none" for one in opened.network.checked.passes):
         message = f"the network of {opened.directory} is converted, and transformers has no such layers"
         hint = "--unconverted writes the network without [conversion], with the same weights; its outputs are others"
         raise SpecError(message, hint)
@@ -98,7 +98,7 @@ def _tensors(network: Network, directory: Path) -> dict[str, torch.Tensor]:
 
 
 def _copy_tokenizer(opened: SavedRun, folder: Path) -> bool:
-    options = opened.network.data.options
+    options = opened.network.checked.data.options
     if not isinstance(options, TokensOptions):
         return False
     try:

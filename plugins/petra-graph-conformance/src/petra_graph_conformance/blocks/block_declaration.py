@@ -5,7 +5,7 @@ from __future__ import annotations
 from petra_graph.blocks import Block, Buffered, Head, Reversible
 from petra_graph.kinds.block import BlockDeclaration
 from petra_graph.kinds.declaration import find_fault
-from petra_graph.measure.node_shapes import undefined_methods
+from petra_graph.measure.build_block import undefined_methods
 from petra_graph_conformance.blocks.block_trial import Trial
 from petra_graph_conformance.broken_promise import BrokenPromise
 from petra_graph_conformance.declaration_promises import check_options_class

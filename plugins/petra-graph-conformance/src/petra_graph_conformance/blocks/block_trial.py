@@ -22,7 +22,7 @@ from petra_graph.executor.place_block import place
 from petra_graph.kinds.block import BLOCK, BlockDeclaration
 from petra_graph.kinds.plugin import load
 from petra_graph.kinds.plugin_kind import PluginKind
-from petra_graph.measure.node_shapes import listing
+from petra_graph.measure.build_block import listing
 from petra_graph.spec.model import PrecisionSpec
 from petra_graph_conformance.plugin_trial import Given, as_plugin, read_given
 

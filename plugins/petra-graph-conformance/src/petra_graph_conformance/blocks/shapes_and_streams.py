@@ -13,7 +13,7 @@ from torch import Tensor
 
 from petra_graph.blocks import Block, Reversed, Reversible, Shape, Streams, frozen_statistics
 from petra_graph.kinds.author_code import is_author_code, raised_at
-from petra_graph.measure.node_shapes import listing
+from petra_graph.measure.build_block import listing
 from petra_graph_conformance.blocks.block_trial import NODE, Trial
 from petra_graph_conformance.blocks.micro_batches_through_block import Harness, gradients_for
 from petra_graph_conformance.broken_promise import BrokenPromise, largest_difference, name_of

@@ -18,7 +18,8 @@ from petra_graph.kinds.block import BLOCK
 from petra_graph.kinds.data_set import DataFacts
 from petra_graph.kinds.plugin import FIRST_PARTY, Plugin, load, read_options
 from petra_graph.kinds.plugin_kind import PluginKind
-from petra_graph.measure.node_shapes import NodeShapes, listing, measure_shapes, outputs_for
+from petra_graph.measure.build_block import listing
+from petra_graph.measure.node_shapes import NodeShapes, measure_shapes, outputs_for
 from petra_graph.registry.registry import Registry, discover
 from petra_graph.spec.model import NodeSpec
 from petra_graph.spec.value_types import as_mapping

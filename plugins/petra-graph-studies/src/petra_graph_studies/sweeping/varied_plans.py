@@ -15,7 +15,7 @@ from petra_graph.api.spec_to_run import given_specification
 from petra_graph.errors import NoFeasiblePlan, SpecError
 from petra_graph.planning.compare_plans import ALONE, assumptions_of, compare, figures
 from petra_graph.planning.plan_spec import Planner
-from petra_graph.planning.predict.predict_plan import Plan
+from petra_graph.planning.predict_plan import Plan
 from petra_graph.program.plan_document import Document
 from petra_graph.spec.load_spec import Given
 from petra_graph.spec.model import Spec

@@ -7,9 +7,9 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from petra_graph.planning.machine.gpu_type import gpu_type
-from petra_graph.planning.machine.spec_devices import planned_devices, present_devices
+from petra_graph.planning.gpu_type import gpu_type
 from petra_graph.planning.plan_spec import plan
+from petra_graph.planning.spec_devices import planned_devices, present_devices
 from petra_graph.program.device_types import DEVICE_TYPES
 from petra_graph.spec.partition import PartitionSpec
 from tests.support.runs import SPEC

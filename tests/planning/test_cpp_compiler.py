@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from petra_graph.planning.machine import cpp_compiler
+from petra_graph.planning import cpp_compiler
 
 
 def test_a_compiler_that_is_not_there_is_named(monkeypatch):

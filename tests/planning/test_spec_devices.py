@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from petra_graph.errors import SpecError
-from petra_graph.planning.machine.spec_devices import planned_devices, present_devices
+from petra_graph.planning.spec_devices import planned_devices, present_devices
 from petra_graph.spec.partition import PartitionSpec
 
 

@@ -1,4 +1,4 @@
-"""How sure a plan is: what the spread of a profile leaves open of its tick, its cut and its method."""
+"""How sure a plan is: what the spread of a profile leaves open of its tick and its method."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from attrs import evolve
 
 from petra_graph.planning.compare_plans import compare
 from petra_graph.planning.plan_spec import Planner
-from petra_graph.planning.predict.plan_certainty import certainty
+from petra_graph.planning.predict_plan import tick_interval
 from petra_graph.program.node_costs import OPERATIONS
 from petra_graph.record.profile_files import read_profile, write_profile
 from petra_graph.report.plan.plan_answers import answers
@@ -49,7 +49,7 @@ def planned(taken, write, here):
 
 def found(planner):
     plan = planner.plan()
-    return plan, certainty(plan.prediction, plan.network, with_other_cuts=True)
+    return plan, plan.document(with_timeline=False)["certainty"]
 
 
 def test_a_profile_has_the_spread_of_every_operation(taken, here):
@@ -65,63 +65,22 @@ def test_a_profile_has_the_spread_of_every_operation(taken, here):
 
 def test_a_tick_lies_between_all_fast_and_all_slow(planned):
     everywhere = dict.fromkeys(("stem", "rev.0", "rev.1", "head"), (0.5, 2))
-    plan, sure = found(planned(everywhere))
+    plan = planned(everywhere).plan()
     middle = plan.prediction.timing.tick_seconds
-    assert sure.tick_seconds == pytest.approx((middle / 2, 2 * middle))
+    assert tick_interval(plan.prediction, plan.network) == pytest.approx((middle / 2, 2 * middle))
 
 
 def test_without_a_spread_nothing_is_said_of_the_tick(planned):
     """An older profile has none."""
-    plan, sure = found(planned({}))
-    assert (sure.tick_seconds, sure.faster_cut) == (None, None)
-    document = plan.document(with_timeline=False)
-    assert document["certainty"]["tick_low_seconds"] is None
+    document = planned({}).plan().document(with_timeline=False)
+    assert (document["certainty"]["tick_low_seconds"], document["certainty"]["tick_high_seconds"]) == (None, None)
     assert answers(document)[-1].value.startswith("measured in a profile of")
-
-
-def test_another_cut_that_may_be_faster(planned):
-    """Two stages of as much work: if the nodes of one are twice as slow, the other takes one of them over."""
-    alike = dict.fromkeys(("stem", "rev.0", "rev.1", "head"), (0.99, 1.01))
-    _, sure = found(planned(alike))
-    assert sure.faster_cut == 0
-    apart = dict.fromkeys(("stem", "rev.0", "rev.1", "head"), (0.5, 4))
-    plan, sure = found(planned(apart))
-    assert 0.1 < sure.faster_cut < 1
-    document = plan.document(with_timeline=False)
-    assert document["certainty"]["faster_cut"] == sure.faster_cut
-    said = answers(document, "assumptions: --verbose")[-1]
-    assert said.value.startswith("a profile: ")
-    assert said.more[0].startswith("another cut may be ")
-    assert any("another cut is faster by" in text for text in document["assumptions"])
-
-
-def test_the_worst_case_is_that_the_slowest_stage_is_slow(planned):
-    """What makes only the other stage slower is good for this cut."""
-    plan = planned({}).plan()
-    slowest = {plan.prediction.placement.stages[index - 1].nodes for index in plan.prediction.timing.limited_by}
-    (nodes,) = slowest
-    others = {"stem", "rev.0", "rev.1", "head"} - set(nodes)
-    assert found(planned(dict.fromkeys(nodes, (1, 3))))[1].faster_cut > 0
-    assert found(planned(dict.fromkeys(others, (1, 3))))[1].faster_cut == 0
-
-
-def test_listed_stages_are_no_choice(planned):
-    _, sure = found(planned({"stem": (0.5, 4)}, "partition.stages=per-block"))
-    assert sure.tick_seconds is not None
-    assert sure.faster_cut is None
-
-
-def test_a_run_searches_for_no_other_cut(planned):
-    plan = planned({"stem": (0.5, 4)}).plan()
-    document = plan.document(with_timeline=False, with_other_cuts=False)
-    assert document["certainty"]["faster_cut"] is None
-    assert document["certainty"]["tick_high_seconds"] > document["certainty"]["tick_low_seconds"]
 
 
 def test_memory_to_spare(planned):
     plan, sure = found(planned({}, "partition.memory=1GiB"))
-    assert sure.spare_bytes == 2**30 - max(held.total for held in plan.prediction.device_memory.values())
-    assert found(planned({}))[1].spare_bytes is None, "how much a CPU has is not known"
+    assert sure["spare_bytes"] == 2**30 - max(held.total for held in plan.prediction.device_memory.values())
+    assert found(planned({}))[1]["spare_bytes"] is None, "how much a CPU has is not known"
 
 
 def test_methods_that_may_be_as_fast(planned):

@@ -9,7 +9,7 @@ import petra_graph as pg
 from petra_graph.cli.main import main
 from petra_graph.errors import PetraGraphError
 from petra_graph.planning.check.check_spec import check_spec
-from petra_graph.planning.network.measure_network import measure
+from petra_graph.planning.measure_network import measure
 from tests.support.runs import SPEC, only_run
 
 DECLARED = """
@@ -80,7 +80,7 @@ def test_it_changes_nodes_and_is_written_down(write, capsys):
     path = write("frozen.toml", SPEC + '[freeze]\nnodes = ["stem", "head"]\n[zebra]\n')
     network = measure(check_spec(path))
     assert [name for name, shapes in network.shapes.items() if not shapes.trained] == ["stem", "head"]
-    assert [one.plugin.name for one in network.passes] == ["zebra", "freeze"]
+    assert [one.plugin.name for one in network.checked.passes] == ["zebra", "freeze"]
     assert main(["run", path]) == 0
     assert "2 nodes are frozen, and the output differs by 0" in capsys.readouterr().err
     first = load_file(only_run() / "weights.safetensors")

@@ -16,7 +16,7 @@ name = "shares"
 
 [architecture]
 name = "module"
-options = { build = "tests.planning.network.test_shared_across_stages:Shares" }
+options = { build = "tests.planning.test_shared_across_stages:Shares" }
 
 [method]
 name = "backprop"
@@ -30,7 +30,7 @@ options = { shape = [12], classes = 3, train = 64, test = 8 }
 stages = 4
 devices = 4
 """
-APART = 'architecture.options.build="tests.planning.network.test_shared_across_stages:Apart"'
+APART = 'architecture.options.build="tests.planning.test_shared_across_stages:Apart"'
 NODES = ["blocks.0", "blocks.1", "blocks.2", "blocks.3", "blocks.4"]
 
 

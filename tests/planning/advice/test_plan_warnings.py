@@ -1,4 +1,4 @@
-"""What a plan says about delay: one way to lower it."""
+"""The warnings of plans."""
 
 from __future__ import annotations
 

@@ -1,0 +1,157 @@
+"""A node's module, built from its block's code, or refused by its node.
+
+Training builds its modules with the same `build_block` as measurements, so the modules measured are the modules trained.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+from attrs import evolve
+
+from petra_graph.blocks import Block, Head, Reversible, Shape
+from petra_graph.blocks.stated_parameters import stated_fault
+from petra_graph.blocks.tensor_faults import tensor_fault
+from petra_graph.errors import PetraGraphError, PluginError, Problem, SpecError, at_path
+from petra_graph.graph.node_graph import Node
+from petra_graph.kinds.author_code import author_line
+from petra_graph.kinds.plugin import load
+
+_BASES: Mapping[str, type] = {"reversible": Reversible, "head": Head, "buffered": Block}
+"""The base class of a block, by the kind of its node; a buffered node takes any block."""
+
+
+def build_block(node: Node, inputs: Sequence[Shape]) -> Block:
+    """Build a node's module on torch's current default device.
+
+    Raises:
+        SpecError: the block refuses these shapes or options.
+        PluginError: the block's code cannot be imported, or is not a block of the node's kind.
+    """
+    assert node.plugin is not None
+    with at_path(*node.path):
+        block_class: type[Block] = load(node.plugin)
+    all_inputs, inputs = inputs, node.read_by_block(inputs)
+    _check_class(node, block_class, node.plugin.declaration.build)
+    try:
+        block = block_class(inputs, node.options)
+        fault = stated_fault(block)
+    except SpecError as error:
+        raise SpecError(_of_node(node, problem) for problem in error.problems) from error
+    except (KeyboardInterrupt, PetraGraphError):
+        raise
+    except BaseException as error:
+        problem = refused(node, inputs, "cannot be built", error)
+        if isinstance(error, TypeError) and error.__traceback__ is not None and error.__traceback__.tb_next is None:
+            code = getattr(block_class.__init__, "__code__", None)
+            at = f"; its own is at {code.co_filename}:{code.co_firstlineno}" if code else ""
+            hint = f"write `def __init__(self, inputs, options)` and, in it, `super().__init__(inputs, options)`{at}"
+            problem = evolve(problem, hint=hint)
+        raise SpecError(problem) from error
+    if (wrong := tensor_fault(block)) is not None:
+        message = f'node "{node.name}": {node.plugin.owned} {wrong.found}'
+        raise PluginError(Problem(message=message, hint=wrong.remedy, path=node.path))
+    if fault:
+        message = f'{node.plugin.owned}: node "{node.name}" {fault}'
+        raise PluginError(Problem(message=message, hint="name parameters as `named_parameters()` does", path=node.path))
+    return _wrapped(node, block, all_inputs)
+
+
+def _wrapped(node: Node, block: Block, inputs: Sequence[Shape]) -> Block:
+    """Return a node's own block in its wrappers; `inputs` are the node's."""
+    for place, wrapper in enumerate(node.wrappers):
+        read = evolve(node, wrappers=node.wrappers[place + 1 :]).read_by_block(inputs)
+        try:
+            block = wrapper.wrap(block, read)
+        except ValueError as error:
+            raise SpecError(refused(node, inputs, "cannot be changed", error)) from error
+    return block
+
+
+def build_to_look_at(node: Node, inputs: Sequence[Shape]) -> Block:
+    """Build a node's module on the meta device, or on the CPU where that refuses it; errors as `build_block`."""
+    with torch.random.fork_rng(devices=[]):
+        try:
+            with torch.device("meta"):
+                return build_block(node, inputs)
+        except SpecError as error:
+            if not needs_values(error.__cause__):
+                raise
+        return build_block(node, inputs)
+
+
+def _check_class(node: Node, block_class: Any, build: str) -> None:
+    """Check the base and the methods of a class, which torch's modules do not enforce as abstract classes do."""
+    if any(wrapper.inverts for wrapper in node.wrappers):
+        node = evolve(node, kind="buffered")  # what is around it has an inverse, whatever it is itself
+    base = _BASES[node.kind]
+    problem = None
+    if not (isinstance(block_class, type) and issubclass(block_class, Block)):
+        problem = (
+            f"{build} is not a subclass of petra_graph.blocks.Block",
+            "subclass AdditiveCoupling, Buffered or Head",
+        )
+    elif not issubclass(block_class, base):
+        hint = "subclass AdditiveCoupling, or Reversible with an inverse" if base is Reversible else "subclass Head"
+        problem = f'node "{node.name}" is {node.kind}, and {build} is not a subclass of {base.__name__}', hint
+    elif missing := undefined_methods(block_class, node.kind):
+        written = ", ".join(f"`{name}`" for name in missing)
+        hint = 'write it, or set kind = "buffered"' if missing == ["inverse"] else f"write {written} in the class"
+        problem = f"{build} does not define {written}", hint
+    if problem is not None:
+        message, hint = problem
+        assert node.plugin is not None
+        raise PluginError(Problem(message=f"{node.plugin.owned}: {message}", hint=hint, path=node.path))
+
+
+def undefined_methods(block_class: type[Block], kind: str) -> list[str]:
+    """Return the methods that a class must define for a node of this kind, and does not."""
+    names = [name for name in dir(block_class) if getattr(getattr(block_class, name), "__isabstractmethod__", False)]
+    return [name for name in names if name != "inverse" or kind == "reversible"]
+
+
+def _of_node(node: Node, problem: Problem) -> Problem:
+    """Return a problem of a block's options, whose path counts from them, as one of its node.
+
+    The options of an architecture's nodes are not in the specification.
+    """
+    path = (*node.path, "options", *problem.path) if node.path[:1] == ("graph",) else node.path
+    return evolve(problem, message=f'node "{node.name}": block "{node.block}": {problem.message}', path=path)
+
+
+def needs_values(error: BaseException | None) -> bool:
+    """Whether the meta device stopped a block: torch uses several classes for that error, but each message names the device.
+
+    Only `torch.autocast(x.device.type, enabled=False)` says something else.
+    """
+    text = str(error).lower()
+    return isinstance(error, NotImplementedError) or "meta" in text or text == "unsupported scalartype"
+
+
+def refused(node: Node, shapes: Sequence[Shape], what: str, error: BaseException) -> Problem:
+    at = author_line(error)
+    hint = f"its input streams are {listing(shapes)} (without the batch); it reads {', '.join(node.inputs)}"
+    if () in shapes:
+        hint += ", which gives one number a sample, without features: let it return [n, 1] for [n]"
+    return Problem(
+        message=f'node "{node.name}": block "{node.block}" {what}: {_reason(error)}',
+        hint=f"{hint}; raised at {at}" if at else hint,
+        path=node.path,
+    )
+
+
+def _reason(error: BaseException) -> str:
+    """Return the first line of an error's message; with its class where that is one word, as in KeyError('width').
+
+    The class of an error that is not an `Exception` is always named: `sys.exit("no such file")` would look like one.
+    """
+    line = str(error).strip().partition("\n")[0]
+    kind = type(error).__name__
+    return line if " " in line and isinstance(error, Exception) else f"{kind}: {line}" if line else kind
+
+
+def listing(shapes: Sequence[Shape]) -> str:
+    """Return shapes as messages show them: "8x6x6, 8x6x6"."""
+    return ", ".join("x".join(map(str, shape)) or "scalar" for shape in shapes) or "nothing"

@@ -1,0 +1,169 @@
+"""The plugins that a specification names: resolved, with their options read."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from operator import itemgetter
+from typing import Any, cast
+
+import attrs
+from attrs import frozen
+
+from petra_graph.errors import USUAL_KEYS, Path, PetraGraphError, Problem, shown
+from petra_graph.kinds.block import BLOCK
+from petra_graph.kinds.correction import CORRECTION, DELAY
+from petra_graph.kinds.graph_pass import GRAPH_PASS, GraphPassDeclaration
+from petra_graph.kinds.logger import LOGGER, missing_package
+from petra_graph.kinds.plugin import FIRST_PARTY, Plugin, read_options
+from petra_graph.kinds.plugin_kind import PluginKind
+from petra_graph.planning.check.checked_spec import ConfiguredPlugin
+from petra_graph.planning.problem_collector import ProblemCollector
+from petra_graph.registry.first_party import OF_TABLES, how_to_install
+from petra_graph.registry.local_plugins import code_problem
+from petra_graph.registry.registry import Registry
+from petra_graph.spec.keys import IS_CODE, keys_with
+from petra_graph.spec.load_spec import LoadedSpec
+from petra_graph.spec.located_paths import located_options
+from petra_graph.spec.model import MetricSpec, PluginSpec
+from petra_graph.spec.value_layers import PLUGIN_TABLES, plugin_name
+
+
+@frozen(kw_only=True)
+class NamedPlugins:
+    """Finds plugins by their names in a specification; what is wrong with one is added to `problems`, and the plugin is None."""
+
+    loaded: LoadedSpec
+    registry: Registry
+    problems: ProblemCollector
+    resolved: dict[tuple[str, str], Plugin | None] = attrs.field(factory=dict)
+    """By group and name, so that one that many nodes use is reported where it is used first."""
+
+    def of_table(self, kind: PluginKind) -> ConfiguredPlugin | None:
+        """Return the plugin of a kind's top-level table."""
+        table = kind.table
+        part = self.loaded.parts.get((table,))
+        if part is None:
+            return None
+        written = self.loaded.values.get(table)
+        by_default = not (isinstance(written, Mapping) and "name" in written)
+        name = self.registry.within(kind, part.name, [FIRST_PARTY]) if by_default else part.name
+        plugin = self.resolve(kind, name, (table, "name"))
+        return None if plugin is None else self._configured(plugin, part.options, (table, "options"))
+
+    def correction(self) -> ConfiguredPlugin | None:
+        """Return the correction of late gradients."""
+        table = getattr(self.loaded.parts.get(DELAY[:1]), "delay", None)
+        if table is None:
+            return None
+        if not self.registry.names(CORRECTION):
+            dotted = ".".join(map(str, DELAY))
+            message = f"{OF_TABLES[dotted]} is not installed, which reads [{dotted}]"
+            self.problems.add([Problem(message=message, hint=how_to_install(OF_TABLES[dotted]), path=DELAY)])
+            return None
+        plugin = self.resolve(CORRECTION, str(DELAY[-1]), DELAY)
+        return None if plugin is None else self._configured(plugin, table, DELAY)
+
+    def of_list(self, kind: PluginKind) -> tuple[ConfiguredPlugin, ...]:
+        """Return the plugins of a kind's array of tables, each of which may be there once; a metric once under each name."""
+        found: dict[tuple[str, str], ConfiguredPlugin] = {}
+        for path, part in self.loaded.parts.items():
+            if path[0] != kind.table or not isinstance(part, PluginSpec):
+                continue
+            plugin = self.resolve(kind, part.name, (*path, "name"))
+            if plugin is None:
+                continue
+            plain = plugin.name.rpartition(":")[2]
+            key, label, hint = (plugin.distribution, plain if plugin.distribution else plugin.name), "", ""
+            if isinstance(part, MetricSpec):
+                label = part.recorded_as or plain
+                key, hint = ("", label), f'record it under another name: recorded_as = "{label}-2"'
+            if key in found:
+                if label and self.loaded.spec is None:  # another name that was given may not be readable
+                    continue
+                twice = (
+                    f"{found[key].plugin} is recorded as {shown(label)}, too" if label else f"{plugin} is listed twice"
+                )
+                self.problems.add([Problem(message=twice, hint=hint, path=(*path, "name"))])
+            elif (configured := self._configured(plugin, part.options, (*path, "options"))) is not None:
+                found[key] = attrs.evolve(configured, label=label)
+        return tuple(found.values())
+
+    def passes(self) -> tuple[ConfiguredPlugin, ...]:
+        """Return the graph passes whose tables there are, in their order."""
+        found: list[tuple[int, ConfiguredPlugin]] = []
+        for table in self.registry.passes:
+            plugin = self.resolve(GRAPH_PASS, table, (table,)) if table in self.loaded.values else None
+            if plugin is not None and self.loaded.spec is not None:
+                options = getattr(self.loaded.spec, table)
+                order = cast(GraphPassDeclaration, plugin.declaration).order
+                found.append((order, ConfiguredPlugin(plugin=plugin, options=options, path=(table,))))
+        return tuple(one for _, one in sorted(found, key=itemgetter(0)))
+
+    def default_loggers(self) -> tuple[ConfiguredPlugin, ...]:
+        """Return the loggers of a specification that names none: TensorBoard, if it is installed."""
+        try:
+            plugin = self.registry.resolve(LOGGER, self.registry.within(LOGGER, "tensorboard", [FIRST_PARTY]))
+        except PetraGraphError:
+            return ()
+        options, _ = read_options(plugin, {}, ())
+        return () if missing_package(plugin) else (ConfiguredPlugin(plugin=plugin, options=options, path=("logger",)),)
+
+    def resolve(self, kind: PluginKind, name: str, path: Path) -> Plugin | None:
+        """Return the plugin of that name. One whose options name the user's code counts as the user's: it is tried before a run."""
+        key = (kind.group, name)
+        if self.resolved.get(key) is None:
+            plugin = self.problems.at(*path).attempt(self.registry.resolve, kind, name)
+            with_code = plugin is not None and keys_with(IS_CODE, plugin.declaration.options)
+            self.resolved[key] = attrs.evolve(plugin, distribution="") if plugin is not None and with_code else plugin
+        return self.resolved[key]
+
+    def options(self, plugin: Plugin, mapping: Mapping[str, Any], path: Path) -> Any:
+        """Read the options of a plugin, and look for the code that they name."""
+        mapping = located_options(plugin.declaration.options, mapping, path, self.loaded.layers)
+        options, problems = read_options(plugin, mapping, path)
+        self.problems.add(problems)
+        codes = {key: getattr(options, key, None) for key in keys_with(IS_CODE, plugin.declaration.options)}
+        found = {key: code_problem(key, name, self.registry.folders) for key, name in codes.items() if name is not None}
+        wrong = [attrs.evolve(problem, path=(*path, key)) for key, problem in found.items() if problem is not None]
+        self.problems.add(wrong)
+        return None if wrong else options
+
+    def _configured(self, plugin: Plugin, mapping: Mapping[str, Any], path: Path) -> ConfiguredPlugin | None:
+        options = self.options(plugin, mapping, path)
+        return None if options is None else ConfiguredPlugin(plugin=plugin, options=options, path=path)
+
+    def hint_at_misplaced_options(self) -> None:
+        """If an unknown key of a table is an option of the plugin that the table names, add that as a hint."""
+        for index, problem in enumerate(self.problems.wrong):
+            if not problem.at_key or not isinstance(key := problem.path[-1], str):
+                continue
+            hints = [
+                self._option_hint(kind, name, key, meant) for kind, name, meant in self._named_around(problem.path)
+            ]
+            if any(hints):
+                self.problems.wrong[index] = attrs.evolve(problem, hint=next(filter(None, hints)))
+
+    def _named_around(self, path: Path) -> Iterator[tuple[PluginKind, Any, str]]:
+        """Yield the kind and name of plugins, and where their options are: of the table around a key, then of all tables."""
+        values = self.loaded.values
+        by_table = {kind.table: kind for kind in self.registry.kinds if kind.table}
+        match path:
+            case (str(table), int(number), str()) if table in by_table and by_table[table].several:
+                yield by_table[table], values[table][number].get("name"), "options"
+            case ("graph", "node", int(number), str()):
+                yield BLOCK, values["graph"]["node"][number].get("block"), "options"
+        for table in sorted(PLUGIN_TABLES, key=lambda table: table != path[0]):
+            if isinstance(value := values.get(table, {}), Mapping):
+                yield by_table[table], plugin_name(table, value), f"{table}.options"
+
+    def _option_hint(self, kind: PluginKind, name: Any, key: str, options: str) -> str:
+        """Return the hint that a key is an option of a plugin; "" if it is none."""
+        if not isinstance(name, str) or self.registry.is_local(name, kind):
+            return ""
+        try:
+            plugin = self.registry.resolve(kind, name)
+        except PetraGraphError:  # The step that resolves the plugin reports it.
+            return ""
+        known = attrs.fields_dict(plugin.declaration.options)
+        key = key if key in known else USUAL_KEYS.get(key, "")
+        return "" if key not in known else f"did you mean {options}.{key}? {key} is an option of {plugin}"

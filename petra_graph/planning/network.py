@@ -1,0 +1,182 @@
+"""A measured network: a checked specification with the shapes of its nodes, and with what these cost, once a later step asks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from attrs import asdict, evolve, field, frozen
+
+from petra_graph.compiler.lower import Lowering, MessageTypes
+from petra_graph.errors import at_path
+from petra_graph.graph.node_graph import NodeGraph
+from petra_graph.kinds.plugin import builder
+from petra_graph.measure.node_shapes import Memo, NodeShapes
+from petra_graph.planning.check.checked_spec import CheckedSpec
+from petra_graph.planning.shared_across_stages import count_parameters, kept_together, shared_in_stages
+from petra_graph.program.device_types import Device
+from petra_graph.program.node_costs import CostTable
+from petra_graph.program.placement import Placement
+from petra_graph.program.schedule import Policy
+from petra_graph.program.stage_program import StageProgram
+from petra_graph.spec.model import Spec
+from petra_graph.spec.value_types import as_mapping
+
+if TYPE_CHECKING:
+    from petra_graph.compiler.planner_inputs import PlannerInputs
+
+
+@frozen(kw_only=True)
+class MeasuredNetwork:
+    """The network of a specification."""
+
+    checked: CheckedSpec
+    graph: NodeGraph
+    """As graph passes have left it."""
+    shapes: Mapping[str, NodeShapes]
+    """By node."""
+    training_samples: int | None
+    """None: not known before the data set is opened."""
+    known_costs: Memo[CostTable] = field(factory=Memo)
+    """Of this network and its variants."""
+
+    @property
+    def spec(self) -> Spec:
+        return self.checked.spec
+
+    def variant(self, spec: Spec) -> MeasuredNetwork:
+        """Return the same network under another specification; errors as of `CheckedSpec.variant`."""
+        return evolve(self, checked=self.checked.variant(spec, self.graph))
+
+    @property
+    def parameters(self) -> int:
+        """The number of their values, a shared one counted once."""
+        return count_parameters(self.shapes, [self.graph.order])[0]
+
+    def parameters_in(self, programs: Iterable[StageProgram]) -> int:
+        """Return the number of their values in a run, whose stages may have copies of a shared one."""
+        return count_parameters(self.shapes, [program.nodes for program in programs])[0]
+
+    @property
+    def micro_batches(self) -> int | None:
+        """Micro-batches of an epoch; None where the number of samples is not known."""
+        whole, most = self.micro_batches_of_data, self.spec.run.micro_batches
+        return whole if whole is None or most is None else min(whole, most)
+
+    @property
+    def micro_batches_of_data(self) -> int | None:
+        """Micro-batches of an epoch that a trial has not shortened."""
+        samples = self.training_samples
+        return None if samples is None else samples // (self.spec.data.batch * self.spec.partition.replicas)
+
+    @property
+    def lowering(self) -> Lowering:
+        spec, method = self.spec, self.spec.method
+        return Lowering(
+            graph=self.graph,
+            method=self.checked.method,
+            accumulation=method.accumulation,
+            messages=MessageTypes(
+                streams={name: node.streams for name, node in self.shapes.items()},
+                precision=spec.precision,
+                batch=spec.data.batch,
+                evaluation_batch=spec.data.test_batch,
+            ),
+            last_stage_keeps_graph=method.last_stage == "keep-graph",
+            kept=method.keep if isinstance(method.keep, Mapping) else {},
+            allow_stored=method.allow_stored,
+        )
+
+    def programs(self, placement: Placement) -> tuple[StageProgram, ...]:
+        """Return the program of every stage: the lower step."""
+        return self.lowering.placed(placement)
+
+    @property
+    def settings(self) -> Mapping[str, Any]:
+        """The settings that a profile must have been taken with, in addition to the network."""
+        from petra_graph.compiler.profile_check import settings_of
+
+        checked = self.checked
+        passes = {one.plugin.name: as_mapping(one.options) for one in checked.passes}
+        delay = None if checked.correction is None else checked.correction.options
+        optimizer = (checked.optimizer.plugin.name, checked.optimizer.options, delay)
+        return settings_of(self.spec, optimizer, checked.loss.plugin.name, passes)
+
+    def costs(self) -> CostTable:
+        """Return what nodes cost, measured once for each set of kinds, micro-batch, precision and clipping.
+
+        A step calls it only where costs decide something.
+
+        Raises:
+            SpecError: a block can be run neither without values nor on the CPU.
+            PluginError: code cannot be imported.
+        """
+        kinds = [node.kind for node in self.graph.nodes.values()]
+        key = (kinds, self.spec.data.batch, self.spec.precision, self.spec.optimizer.clip)
+        return self.known_costs.get(key, self._measure_costs)
+
+    def _measure_costs(self) -> CostTable:
+        from petra_graph.measure.cost_table import Conditions, measure_costs
+
+        optimizer = self.checked.optimizer
+        conditions = Conditions(
+            batch=self.spec.data.batch,
+            facts=self.checked.facts,
+            precision=self.spec.precision,
+            loss=self.checked.loss.build(),
+            build_optimizer=builder(optimizer.plugin),
+            optimizer_options=optimizer.options,
+            optimizer=optimizer.plugin.owned,
+            clip=self.spec.optimizer.clip,
+        )
+        with at_path("loss", "name"):  # blocks and optimizers have paths of their own
+            return measure_costs(self.graph, conditions)
+
+    def planner_inputs(self, devices: tuple[Device, ...], *, overlap: bool = False) -> PlannerInputs:
+        """Return the inputs of placement and prediction; this measures costs.
+
+        Raises:
+            SpecError: a block cannot be run, or the profile does not belong to the specification.
+            PluginError: code cannot be imported.
+        """
+        from petra_graph.compiler.planner_inputs import PlannerInputs, clocks_of, transport_of
+        from petra_graph.compiler.profile_check import checked_profile
+        from petra_graph.compiler.stated_devices import stated_link
+
+        spec, kind = self.spec, devices[0].type.kind
+        costs = self.costs()
+        profile = checked_profile(spec, self.graph, costs, self.settings, devices[0].type)
+        given = self.checked.stages
+        stages = None if given is None else [stage.nodes for stage in given.stages]
+        costs = costs.counted_once(shared_in_stages(self.graph, self.shapes, spec.partition, stages))
+        if profile is not None:
+            costs = costs.with_workspaces(profile.workspace)
+        if profile is not None and profile.link is not None:
+            devices = tuple(evolve(device, link=stated_link(spec.partition, profile.link)) for device in devices)
+        return PlannerInputs(
+            **asdict(self.lowering, recurse=False),
+            costs=costs,
+            schedule=self.checked.schedule,
+            transport=transport_of(spec.precision, spec.run.transport, kind),
+            between_processes=spec.run.transport,
+            devices=devices,
+            order=spec.partition.order,
+            policy=policy_of(spec, kind),
+            clocks=clocks_of(devices, costs, spec.precision.products, profile),
+            profile=profile,
+            overlap=overlap,
+            replicas=spec.partition.replicas,
+            together=kept_together(self.graph, self.shapes, spec.partition),
+            outside_seconds=0.0 if profile is None else profile.outside,
+        )
+
+
+def policy_of(spec: Spec, kind: str) -> Policy:
+    """Return the order in which a process begins operations; without one order, synchronised replicas could deadlock.
+
+    Args:
+        kind: kind of the devices, "cpu" or "cuda".
+    """
+    if spec.run.scheduling != "auto":
+        return spec.run.scheduling
+    return "static" if kind == "cuda" or spec.partition.sync_batch_norm else "arrival"
