@@ -115,7 +115,7 @@ def plan(
         found = comparisons.compare(planner) if counts is None else comparisons.scale(planner, counts)
         text = _compared(found, form, output, verbose=verbose)
     else:
-        document = planner.plan().document(with_timeline=form != "text")
+        document = planner.document(with_timeline=form != "text")
         text = _shown(document, form, output, **parts)
     _write(text, output)
 
