@@ -17,7 +17,7 @@ from petra_graph.planning.check.checked_spec import with_method, without_global_
 from petra_graph.planning.plan_spec import Planner
 from petra_graph.planning.predict_plan import Plan, tick_interval
 from petra_graph.planning.recommend import recommend
-from petra_graph.planning.share_devices import shared_devices
+from petra_graph.planning.share_devices import changes, shared_devices
 from petra_graph.program.method import METHODS
 from petra_graph.program.plan_document import Document, excess, room
 from petra_graph.program.schedule import schedule_text
@@ -53,18 +53,21 @@ def compare(planner: Planner) -> Document:
         _row_of(planner, evolve(given, method=method, optimizer=clip_by_stage), plans)
         for method in _methods(given.method)
     ]
-    if not plans and (refused := [error for row in rows if isinstance(error := row.pop("error"), SpecError)]):
-        raise refused[0]
+    if all(isinstance(row["error"], SpecError) for row in rows):
+        raise rows[0]["error"]
     _say_how_sure(rows)
+    alone = next((row["samples_per_second"] / row["speedup"] for row in rows if row["speedup"]), 1.0)
     base = next(
         row for row in rows if (row["method"], row["schedule"], row["keep"]) == ("pipedream", _BASE_SCHEDULE, None)
     )
     for variant in shared_devices(_with_accumulation(planner)):
-        row = _row_of(planner, variant, plans)
+        row = _for_the_samples_of(given, _row_of(planner, variant, plans))
         if not any(_says_the_same(row, other) for other in rows):
             rows.append(row)
     for row in rows:
-        row.pop("error", None)
+        del row["error"]
+        if row["samples_per_second"] is not None:
+            row["speedup"] = row["samples_per_second"] / alone
         for saving, total in (("saving", "memory_total"), ("paper_saving", "paper_total")):
             known = row[total] is not None and base[total] is not None
             row[saving] = 1 - row[total] / base[total] if known else None
@@ -82,6 +85,7 @@ def _row_of(planner: Planner, spec: Spec, plans: list[Plan]) -> dict[str, Any]:
     """Return the row of a variant, and add its plan; a variant that a run would refuse has its `error`, and no figures."""
     method, partition = spec.method, spec.partition
     row = {
+        "set": changes(planner.spec, spec),
         "schedule": method.schedule,
         "keep": method.keep,
         "method": method.name,
@@ -96,6 +100,20 @@ def _row_of(planner: Planner, spec: Spec, plans: list[Plan]) -> dict[str, Any]:
         return {**row, **dict.fromkeys(_FIGURES), "note": _why_refused(error), "error": error}
     plans.append(plan)
     return {**row, **_figures_of_method(plan, method), "error": None}
+
+
+def _for_the_samples_of(given: Spec, row: dict[str, Any]) -> dict[str, Any]:
+    """Return a row of replicas with the memory of all of them, and with the work and the messages of as many samples as the other rows'."""
+    if row["memory_total"] is None:
+        return row
+    replicas, samples = row["replicas"] / given.partition.replicas, given.data.batch / row["micro_batch"]
+    return {
+        **row,
+        "memory_total": round(row["memory_total"] * replicas),
+        "paper_total": None,
+        "channel_bytes": round(row["channel_bytes"] * samples),
+        "flops": round(row["flops"] * samples),
+    }
 
 
 def _says_the_same(row: Mapping[str, Any], other: Mapping[str, Any]) -> bool:

@@ -1,12 +1,13 @@
 """Other ways to share the devices of a specification: replicas of shorter pipelines, down to the whole network on each device.
 
-An update averages the same samples in all of them: with R times the replicas, each accumulates over an R-th of the micro-batches, or has an R-th
-of the samples in a micro-batch if there are not enough of these.
+An update averages the same samples in all of them: with R times the replicas, each accumulates over an R-th of the micro-batches, or has fewer
+samples in a micro-batch if there are not enough of these.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from math import gcd
 
 from attrs import evolve
 
@@ -46,13 +47,10 @@ def shared_devices(spec: Spec) -> Iterator[Spec]:
 
 def _with_replicas(spec: Spec, replicas: int, stages: int) -> Spec | None:
     """Return a specification with so many replicas of pipelines that have a stage a device; None if an update cannot average the same samples."""
-    before = spec.partition.replicas
-    accumulation, batch = spec.method.accumulation * before, spec.data.batch * before
-    if accumulation % replicas == 0:
-        accumulation, batch = accumulation // replicas, spec.data.batch
-    elif batch % replicas == 0:
-        accumulation, batch = spec.method.accumulation, batch // replicas
-    else:
+    windows = spec.method.accumulation * spec.partition.replicas
+    fewer = gcd(windows, replicas)
+    accumulation, (batch, left) = windows // fewer, divmod(spec.data.batch, replicas // fewer)
+    if left:
         return None
     partition = evolve(spec.partition, replicas=replicas, devices=stages, stages=stages)
     method = evolve(spec.method, accumulation=accumulation, max_staleness=None)
