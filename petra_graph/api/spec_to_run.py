@@ -90,7 +90,7 @@ def plan(spec: Spec | str | Path, changes: Changes | None = None, *, overlap: bo
     from petra_graph.spec.overrides import assignments
 
     planner = Planner(given_specification(spec), assignments(changes), overlap=overlap)
-    return PlanView(planner.plan().document(with_timeline=True))
+    return PlanView(planner.document(with_timeline=True))
 
 
 def train(

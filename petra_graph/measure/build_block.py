@@ -12,7 +12,7 @@ import torch
 from attrs import evolve
 
 from petra_graph.blocks import Block, Head, Reversible, Shape
-from petra_graph.blocks.stated_parameters import stated_fault
+from petra_graph.blocks.parameter_groups import stated_fault
 from petra_graph.blocks.tensor_faults import tensor_fault
 from petra_graph.errors import PetraGraphError, PluginError, Problem, SpecError, at_path
 from petra_graph.graph.node_graph import Node

@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from attrs import evolve
 
 from petra_graph.compiler.durations import flops
 from petra_graph.compiler.memory_and_time import Prediction
+from petra_graph.compiler.spec_checks import device_count
 from petra_graph.errors import NoFeasiblePlan, SpecError
 from petra_graph.planning.advice.plan_assumptions import assumptions_of_all
 from petra_graph.planning.check.checked_spec import with_method, without_global_clip
 from petra_graph.planning.plan_spec import Planner
 from petra_graph.planning.predict_plan import Plan, tick_interval
+from petra_graph.planning.recommend import recommend
+from petra_graph.planning.share_devices import changes, shared_devices
 from petra_graph.program.method import METHODS
 from petra_graph.program.plan_document import Document, excess, room
 from petra_graph.program.schedule import schedule_text
-from petra_graph.spec.model import MethodSpec
+from petra_graph.spec.model import MethodSpec, Spec
 from petra_graph.units import listed, memory, seconds
 
 ALONE = "one device that trains alone with reversible-backprop"
@@ -34,43 +37,92 @@ _FIGURES = (
 def compare(planner: Planner) -> Document:
     """Return the memory, staleness and speed of every method on the specification's network, each placed for itself.
 
-    Savings are of `pipedream` under `lockstep`, the paper's first row (table 3). A method that a run of the specification would refuse
+    Rows of replicas follow, which share the same devices and average the same samples in an update (`planning.share_devices`). A row
+    that no other one beats is `unbeaten`, and one of these is recommended. Savings are of `pipedream` under `lockstep`, the paper's first row (table 3). A method that a run of the specification would refuse
     has a row with the reason.
 
     Raises:
         SpecError, PluginError: as `Planner.plan`; SpecError where every method is refused.
     """
-    plans: list[Plan] = []
-    refused: list[SpecError] = []
-    rows: list[dict[str, Any]] = []
-    for method in _methods(planner.spec.method):
-        row = {"schedule": method.schedule, "keep": method.keep, "method": method.name}
-        clip_by_stage = without_global_clip(planner.spec.optimizer)
-        try:
-            plan = planner.plan(evolve(planner.spec, method=method, optimizer=clip_by_stage))
-        except (NoFeasiblePlan, SpecError) as error:
-            refused += [error] if isinstance(error, SpecError) else []
-            rows.append({**row, **dict.fromkeys(_FIGURES), "note": why_refused(error)})
-        else:
-            plans.append(plan)
-            rows.append({**row, **_figures_of_method(plan, method)})
-    if len(refused) == len(rows):
-        raise refused[0]
+    given, plans = planner.spec, list[Plan]()
+    clip_by_stage = without_global_clip(given.optimizer)
+    rows = [
+        _row_of(planner, evolve(given, method=method, optimizer=clip_by_stage), plans)
+        for method in _methods(given.method)
+    ]
+    if all(isinstance(row["error"], SpecError) for row in rows):
+        raise rows[0]["error"]
     _say_how_sure(rows)
+    alone = next((row["samples_per_second"] / row["speedup"] for row in rows if row["speedup"]), 1.0)
     base = next(
         row for row in rows if (row["method"], row["schedule"], row["keep"]) == ("pipedream", _BASE_SCHEDULE, None)
     )
+    for variant in shared_devices(_with_accumulation(planner)):
+        row = _for_the_samples_of(given, _row_of(planner, variant, plans))
+        if not any(_says_the_same(row, other) for other in rows):
+            rows.append(row)
     for row in rows:
+        del row["error"]
+        if row["samples_per_second"] is not None:
+            row["speedup"] = row["samples_per_second"] / alone
         for saving, total in (("saving", "memory_total"), ("paper_saving", "paper_total")):
             known = row[total] is not None and base[total] is not None
             row[saving] = 1 - row[total] / base[total] if known else None
     return {
-        "name": planner.spec.name,
-        "micro_batch": planner.spec.data.batch,
+        "name": given.name,
+        "micro_batch": given.data.batch,
         "rows": rows,
+        "recommended": recommend(rows),
         "speedup_over": ALONE,
         "assumptions": assumptions_of(plans),
     }
+
+
+def _row_of(planner: Planner, spec: Spec, plans: list[Plan]) -> dict[str, Any]:
+    """Return the row of a variant, and add its plan; a variant that a run would refuse has its `error`, and no figures."""
+    method, partition = spec.method, spec.partition
+    row = {
+        "set": changes(planner.spec, spec),
+        "schedule": method.schedule,
+        "keep": method.keep,
+        "method": method.name,
+        "replicas": partition.replicas,
+        "devices": device_count(partition),
+        "accumulation": method.accumulation,
+        "micro_batch": spec.data.batch,
+    }
+    try:
+        plan = planner.plan(spec)
+    except (NoFeasiblePlan, SpecError) as error:
+        return {**row, **dict.fromkeys(_FIGURES), "note": why_refused(error), "error": error}
+    plans.append(plan)
+    return {**row, **_figures_of_method(plan, method), "error": None}
+
+
+def _for_the_samples_of(given: Spec, row: dict[str, Any]) -> dict[str, Any]:
+    """Return a row of replicas with the memory of all of them, and with the work and the messages of as many samples as the other rows'."""
+    if row["memory_total"] is None:
+        return row
+    replicas, samples = row["replicas"] / given.partition.replicas, given.data.batch / row["micro_batch"]
+    return {
+        **row,
+        "memory_total": round(row["memory_total"] * replicas),
+        "paper_total": None,
+        "channel_bytes": round(row["channel_bytes"] * samples),
+        "flops": round(row["flops"] * samples),
+    }
+
+
+def _says_the_same(row: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
+    """Whether nodes that may keep what they like keep what the method says."""
+    same = ("method", "replicas", "memory_peak", "samples_per_second")
+    return row["memory_peak"] is not None and all(row[key] == other[key] for key in same)
+
+
+def _with_accumulation(planner: Planner) -> Spec:
+    """Return the specification with the accumulation that its bound on the staleness asks for, if it has one."""
+    given = planner.spec
+    return given if given.method.max_staleness is None else planner.plan().spec
 
 
 def _methods(given: MethodSpec) -> Iterator[MethodSpec]:
@@ -95,7 +147,7 @@ def figures(plan: Plan, *remarks: str) -> dict[str, Any]:
     return {
         "memory_total": prediction.total_memory.total,
         "memory_peak": max(held.total for held in prediction.device_memory.values()),
-        "fits": all(excess(device) == 0 for device in devices) if all(map(room, devices)) else None,
+        "fits": plan.fits,
         "staleness": max(prediction.timing.staleness),
         "samples_per_second": prediction.timing.samples_per_second(plan.spec.data.batch, plan.spec.partition.replicas),
         "speedup": prediction.speedup,

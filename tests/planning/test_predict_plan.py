@@ -88,6 +88,7 @@ def test_methods_that_may_be_as_fast(planned):
 
     def said(spread):
         rows = compare(planned(dict.fromkeys(("stem", "rev.0", "rev.1", "head"), spread)))["rows"]
+        rows = [row for row in rows if row["replicas"] == 1]
         (note,) = [row["note"] for row in rows if "the fastest: " in row["note"]]
         return note, rows
 

@@ -22,7 +22,7 @@ from petra_graph.report.plan.plan_answers import Answer
 from petra_graph.report.plan.plan_on_terminal import assumption_lines
 from petra_graph.report.plan.short_labels import schedule_label
 from petra_graph.report.text_tables import Column
-from petra_graph.units import factor, memory, number, one_line, percent
+from petra_graph.units import factor, memory, number, one_line, percent, plural
 
 _BEST, _OVER = "bold green", "bold red"
 _NAMED = 3
@@ -60,7 +60,7 @@ def _compare_methods(comparison: Document) -> Comparison:
     unit = units.BINARY.column([value or 0 for value in values["memory_total"]])
     names = method_names(rows)
     fits = values.get("fits") or [None] * len(rows)
-    time = text_tables.number_column("a micro-\nbatch", units.SECONDS, values["seconds_per_micro_batch"], "work")
+    rates = text_tables.number_column("throughput\nsamples/s", units.PLAIN, values["samples_per_second"], "speed")
     memories = [
         text_tables.number_column(head, units.BINARY, values[key], "memory", unit)
         for head, key in (("memory\ntotal", "memory_total"), ("peak\ndevice", "memory_peak"))
@@ -76,8 +76,9 @@ def _compare_methods(comparison: Document) -> Comparison:
         text_tables.text_column("stale\nupdates", values["staleness"], "staleness", number),
         text_tables.number_column("sent", units.BINARY, values["channel_bytes"], "work"),
         text_tables.number_column("work", units.FLOPS, values["flops"], "work"),
-        _mark_best(time, values["seconds_per_micro_batch"], fits),
-        text_tables.text_column("speed-up", values["speedup"], "work", factor),
+        _mark_best(rates, [value and -value for value in values["samples_per_second"]], fits),
+        text_tables.text_column("speed-up", values["speedup"], "speed", factor),
+        Column(head="un-\nbeaten", cells=["yes" if row["unbeaten"] else "" for row in rows], group="speed", left=True),
     ]
     title = f"{one_line(comparison['name'])}: methods compared, micro-batch {comparison['micro_batch']}"
     over = comparison.get("speedup_over", "")
@@ -86,8 +87,20 @@ def _compare_methods(comparison: Document) -> Comparison:
         *_fit(fits),
         *_best("fastest", usable, "speedup", lambda value: f"{factor(value)} {over}".rstrip()),
         *_best("smallest", usable, "memory_peak", lambda value: f"{memory(value)} on the fullest device"),
+        *_recommended(comparison, names),
     ]
     return evolve(_make_comparison(title, columns, comparison), answers=answers)
+
+
+def _recommended(comparison: Document, names: Sequence[str]) -> Iterator[Answer]:
+    """Say which row to choose, why, and what to set."""
+    if (best := comparison["recommended"]) is None:
+        return
+    row = comparison["rows"][best]
+    late = f"{plural(row['staleness'], 'update')} stale" if row["staleness"] else "no gradient is late"
+    reasons = (f"{factor(row['speedup'])}", late, f"{memory(row['memory_peak'])} on the fullest device")
+    yield Answer("choose", names[best], reasons)
+    yield Answer("set", "; ".join(row["set"]) or "nothing: it is what the spec says")
 
 
 def _fit(fits: Sequence[bool | None]) -> Iterator[Answer]:
@@ -184,7 +197,14 @@ def _compare_values(document: Document) -> Comparison:
 
 
 def method_names(rows: Iterable[Document]) -> list[str]:
-    return [f"{row['method']}, {schedule_label(row['schedule'])}{_keep_text(row.get('keep'))}" for row in rows]
+    """Name rows of methods; where the devices are shared by other numbers of replicas than in the first row, these are named."""
+    rows = list(rows)
+    return [_method_name(row, shared=row["replicas"] != rows[0]["replicas"]) for row in rows]
+
+
+def _method_name(row: Document, *, shared: bool) -> str:
+    schedule = "" if shared and row["schedule"] == "sequential" else f", {schedule_label(row['schedule'])}"
+    return f"{row['method']}{schedule}{_keep_text(row['keep'])}" + (f", {row['replicas']} replicas" if shared else "")
 
 
 def _keep_text(keep: Any) -> str:

@@ -158,16 +158,21 @@ def test_the_answers_of_a_comparison():
         "fastest   3.00 x one device alone; all of them",
         "smallest  3 GiB on the fullest device; petra, lockstep",
     ]
+    assert said[3:5] == [
+        "choose    petra, 1f1b; 3.00 x; 8.50 updates stale; 9 GiB on the fullest device",
+        'set       method.name = "petra"',
+    ]
+    assert any(line.startswith("backprop, 4 replicas ") for line in said)
     for row, fit in zip(made["rows"], (True, False, True, None), strict=True):
         row["fits"] = fit
     text = comparison_text(comparison_of(made), width=120)
     assert text.splitlines()[1] == "fits      2 of 4 methods; the notes say why the others do not"
     assert "smallest  9 GiB on the fullest device; all of them" in text.splitlines()
-    assert [line.split()[4] for line in text.splitlines()[9:13]] == ["yes", "no", "yes", "-"]
+    assert [line.split()[4] for line in text.splitlines()[11:15]] == ["yes", "no", "yes", "-"]
 
 
 def test_one_method_alone_has_no_best():
     made = comparison()
-    made["rows"] = made["rows"][:1]
+    made |= {"rows": made["rows"][:1], "recommended": None}
     assert "\x1b[1;32m" not in comparison_text(comparison_of(made), width=80, colour=True)
     assert "\x1b[1;32m" in comparison_text(comparison_of(comparison()), width=80, colour=True)

@@ -47,6 +47,8 @@ class Line:
     """The number of the line's colour and dashes."""
     band: Sequence[tuple[float, float, float]] = ()
     """The band's x, lower end and upper end at each place."""
+    background: bool = False
+    """Whether its points are not joined, and grey, as what the others are to be compared with."""
 
 
 @frozen(kw_only=True)
@@ -110,6 +112,8 @@ class Chart:
 
 
 def _label(line: Line, *, shares: bool) -> str:
+    if line.background:
+        return line.name
     last = line.points[-1][1]
     value = percent(last, 2) if shares else f"{last:,.0f}" if abs(last) >= _LARGE else f"{last:,.4g}"
     return f"{bounded(one_line(line.name), _LONGEST_NAME)}: {value}" if line.name else value
@@ -128,6 +132,8 @@ def _draw(axis: Axes, chart: Chart, lines: Sequence[Line], labels: Sequence[str]
             axis.fill_between(xs, low, high, color=colour, alpha=0.2, linewidth=0)
         mark = _MARKS[again % len(_MARKS)] if len(line.points) <= _MARKED else ""
         dashes = DASHES[(style + again) % len(DASHES)]
+        if line.background:
+            colour, dashes = inks()["soft"], ""
         axis.plot(
             *zip(*line.points, strict=True), color=colour, linestyle=dashes, marker=mark, label=label, clip_on=False
         )

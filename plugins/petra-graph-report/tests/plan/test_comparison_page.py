@@ -84,12 +84,14 @@ def test_when_every_combination_is_refused(varied):
 def test_answers_and_pictures_of_methods():
     made = comparison()
     for row, fit in zip(made["rows"], (True, False, True, None), strict=True):
-        row["fits"] = fit
+        row |= {"fits": fit, "unbeaten": row["unbeaten"] and fit}
     page = comparison_page(made)
     assert_fetches_nothing(page, Page(page))
     texts = Page(page).texts
     assert {"fits", "fastest", "smallest", "Memory of the fullest device", "Speed, times one device alone"} <= {*texts}
-    assert page.count("<svg") == 2
+    assert page.count("<svg") == 3
+    assert "petra, 1f1b: 1,565" in page, "a point of its own"
+    assert "beaten in speed, staleness and memory" in page
     assert '<td class="bold red">no</td>' in page
 
 

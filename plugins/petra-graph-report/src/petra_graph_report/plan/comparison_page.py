@@ -26,8 +26,9 @@ _AXIS_WIDTH = 60
 def comparison_page(document: Document) -> str:
     """Write what `plan --compare`, `plan --scale` or `plan --vary` found as a page."""
     found = comparison_of(document)
-    charts = varied_charts(document) if "varied" in document else []
-    drawings = list(_method_bars(document)) if "micro_batch" in document else []
+    methods = "micro_batch" in document
+    charts = varied_charts(document) if "varied" in document else speed_and_memory(document["rows"]) if methods else []
+    drawings = list(_method_bars(document)) if methods else []
     parts = [
         Part(name="pictures", drawings=drawings, charts=charts),
         Part(name="table", tables=found.tables),
@@ -50,6 +51,26 @@ def _method_bars(document: Document) -> Iterator[tuple[str, Markup]]:
         ]
         if drawn:
             yield title, bars(drawn, unit, title, _BAR_PIXELS)
+
+
+def speed_and_memory(rows: Sequence[Document]) -> list[Chart]:
+    """Return each row that fits as a point: those that no other one beats by their names, the others as a background."""
+    named = list(zip(method_names(rows), rows, strict=True))
+    points = {
+        name: (row["memory_peak"] / 2**30, row["samples_per_second"])
+        for name, row in named
+        if row["memory_peak"] is not None and row["fits"] is not False
+    }
+    best = [name for name, row in named if row["unbeaten"]]
+    beaten = sorted(point for name, point in points.items() if name not in best)
+    lines = [Line(name=name, points=[points[name]], style=style) for style, name in enumerate(best)]
+    lines += [Line(name="beaten in speed, staleness and memory", points=beaten, background=True)] if beaten else []
+    title = "speed against memory, of rows that fit"
+    return (
+        [Chart(title=title, lines=lines, x_name="fullest device, GiB", from_zero=True, note="samples a second")]
+        if best
+        else []
+    )
 
 
 def varied_charts(document: Document) -> list[Chart]:
@@ -75,8 +96,10 @@ def varied_charts(document: Document) -> list[Chart]:
 
 def _points(rows: Iterable[Document], style: int) -> Iterator[Line]:
     """Yield each method under its first schedule as a point: its memory, in GiB, and its throughput."""
+    rows = list(rows)
     for row in rows:
         own = row["schedule"] == METHODS[row["method"]].schedules[0] and not row["keep"]
+        own = own and row["replicas"] == rows[0]["replicas"]
         if own and row["memory_peak"] is not None and row["fits"] is not False:
             yield Line(
                 name=row["method"], points=[(row["memory_peak"] / 2**30, row["samples_per_second"])], style=style

@@ -1,0 +1,95 @@
+"""Replicas on the devices of a specification: the same samples an update, every divisor of the devices, and a plan that says if they are better."""
+
+from __future__ import annotations
+
+import pytest
+
+from petra_graph.planning.check.check_spec import check_spec
+from petra_graph.planning.compare_plans import compare
+from petra_graph.planning.plan_spec import Planner
+from petra_graph.planning.share_devices import changes, shared_devices
+from tests.support.runs import SPEC
+
+
+@pytest.fixture
+def spec(write):
+    path = write("small.toml", SPEC)
+    return lambda *overrides: check_spec(path, overrides).spec
+
+
+def samples(spec):
+    return spec.data.batch * spec.method.accumulation * spec.partition.replicas
+
+
+@pytest.mark.parametrize(
+    ("accumulation", "batch", "found"),
+    [
+        (4, 8, {2: (2, 8), 4: (1, 8)}),
+        (2, 8, {2: (1, 8), 4: (1, 4)}),
+        (1, 8, {2: (1, 4), 4: (1, 2)}),
+        (6, 8, {2: (3, 8), 4: (3, 4)}),
+        (1, 2, {2: (1, 1)}),
+        (1, 1, {}),
+    ],
+)
+def test_an_update_averages_the_same_samples(spec, accumulation, batch, found):
+    given = spec("partition.devices=4", f"method.accumulation={accumulation}", f"data.batch={batch}")
+    variants = list(shared_devices(given))
+    assert {samples(one) for one in variants} <= {samples(given)}
+    assert {one.partition.replicas: (one.method.accumulation, one.data.batch) for one in variants} == found
+    assert all(one.partition.devices * one.partition.replicas == 4 for one in variants)
+
+
+def test_replicas_that_are_there_are_shared_anew(spec):
+    given = spec("partition.devices=2", "partition.replicas=2", "method.accumulation=1")
+    assert {one.partition.replicas for one in shared_devices(given)} == {4}
+
+
+def test_devices_that_differ_are_not_shared(spec):
+    given = spec("partition.devices=2", 'partition.device_type=["cpu", "h100"]')
+    assert not list(shared_devices(given))
+
+
+def test_what_to_set(spec):
+    given = spec("partition.devices=4", "partition.stages=4", "method.accumulation=4")
+    whole = next(one for one in shared_devices(given) if one.partition.replicas == 4)
+    assert changes(given, whole) == [
+        'method.name = "backprop"',
+        'method.schedule = "sequential"',
+        "method.accumulation = 1",
+        "partition.replicas = 4",
+        "partition.stages = 1",
+        "partition.devices = 1",
+    ]
+
+
+ON_FOUR = ("partition.devices=4", "partition.device_type=h100", "method.accumulation=4")
+
+
+def test_a_comparison_has_replicas_whose_speed_is_over_the_same_device(write):
+    found = compare(Planner(write("small.toml", SPEC), ON_FOUR))
+    first, rows = found["rows"][0], found["rows"]
+    assert {(row["replicas"], row["method"]) for row in rows if row["replicas"] > 1} == {
+        (2, "1f1b-flush"), (2, "petra"), (4, "backprop"), (4, "reversible-backprop"),
+    }  # fmt: skip
+    alone = first["samples_per_second"] / first["speedup"]
+    for row in rows:
+        assert row["samples_per_second"] / row["speedup"] == pytest.approx(alone)
+    whole = next(row for row in rows if row["replicas"] == 4)
+    assert whole["flops"] == first["flops"], "of as many samples"
+    assert whole["memory_total"] == pytest.approx(4 * whole["memory_peak"], abs=4)
+    assert rows[found["recommended"]]["unbeaten"]
+
+
+def test_a_plan_names_replicas_that_are_faster_and_no_later(write):
+    path = write("small.toml", SPEC)
+    planner = Planner(path, ON_FOUR)
+    (said,) = [text for text in planner.document(with_timeline=False)["warnings"] if "replicas with the whole" in text]
+    assert said.startswith("4 replicas with the whole network on a device each would be ")
+    assert 'set method.name = "backprop"; ' in said
+    words = [text.strip() for text in said.partition(": set ")[2].split(";")]
+    overrides = [text.replace(" = ", "=") for text in words]
+    better = Planner(path, (*ON_FOUR, *overrides))
+    assert not [text for text in better.document(with_timeline=False)["warnings"] if "replicas with" in text]
+    alone = Planner(path, ("partition.device_type=h100",)).document(with_timeline=False)
+    assert not [text for text in alone["warnings"] if "replicas with" in text]
