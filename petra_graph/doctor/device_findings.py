@@ -58,7 +58,9 @@ def _examine_torchvision() -> str:
         import torch
         import torchvision
         from torchvision.ops import nms
-    except ModuleNotFoundError:
+    except ModuleNotFoundError as error:
+        if error.name != "torchvision":
+            raise
         return ""
     nms(torch.zeros(1, 4), torch.zeros(1), 0.5)
     return f" and torchvision {torchvision.__version__}"

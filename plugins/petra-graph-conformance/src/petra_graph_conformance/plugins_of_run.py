@@ -8,7 +8,6 @@ from itertools import chain
 from typing import Any
 
 import numpy as np
-import torch
 from attrs import evolve, frozen
 
 from petra_graph.blocks import Block, Shape
@@ -24,7 +23,6 @@ from petra_graph.training.head_and_targets import HeadAndTargets, targets_of
 from petra_graph.training.prepared_run import Prepared
 from petra_graph_conformance.all_checks import checks_of
 from petra_graph_conformance.blocks_of_run import BlocksOfRun
-from petra_graph_conformance.kinds.callback import CallbackTrial
 from petra_graph_conformance.kinds.data_set_trial import DataSetTrial
 from petra_graph_conformance.kinds.loss_trial import LossTrial
 from petra_graph_conformance.kinds.lr_schedule import LrScheduleTrial
@@ -83,10 +81,9 @@ class PluginsOfRun:
         for one in chain(*checked.added.values()):
             if is_foreign(one.plugin):
                 yield self._as_by_check(one)
-        for one in checked.loggers:
+        for one in (*checked.loggers, *checked.callbacks):
             if is_foreign(one.plugin):
-                yield evolve(self._as_by_check(one), judged=_rehearsed)
-        yield from self._callbacks()
+                yield self._as_by_check(one)
         yield from self._lr_schedule()
         yield from self._data_set()
         yield from self._loss()
@@ -156,29 +153,6 @@ class PluginsOfRun:
         if network.parameters > _MOST_PARAMETERS:
             return {}
         return initial_blocks(network.graph, network.shapes, network.spec.run.seed, network.graph.order)
-
-    def _callbacks(self) -> Iterator[Asked]:
-        for one in self._checked.callbacks:
-            if not is_foreign(one.plugin) or self._fit.several:
-                continue
-
-            def trials(one: ConfiguredPlugin = one) -> Sequence[AnyTrial]:
-                """Return a rehearsal with the names and shapes of this network."""
-                targets = main(self._fit.some_targets())
-                outputs = torch.randn(len(targets), *self._fit.output, generator=torch.Generator().manual_seed(0))
-                blocks = self._blocks_by_node.items()
-                own = {f"{node}/{name}": value for node, block in blocks for name, value in block.named_parameters()}
-                trained = {name: value for name, value in own.items() if value.is_floating_point()}
-                trial = CallbackTrial(plugin=one.plugin, options=one.options, outputs=outputs, targets=targets)
-                return [evolve(trial, parameters=trained) if trained else trial]
-
-            asked = self._as_by_check(one)
-            how = [
-                *asked.how,
-                [self._of_run.how(node)[1:] for node in self._nodes],
-                list(self.prepared.network.graph.order),
-            ]
-            yield evolve(asked, how=how, trials=trials, judged=_rehearsed)
 
     @property
     def _nodes(self) -> Sequence[Node]:
@@ -287,10 +261,3 @@ class PluginsOfRun:
 def is_foreign(plugin: Plugin) -> bool:
     """Whether a plugin is not of this project, or runs modules of others."""
     return plugin.distribution not in _OURS
-
-
-def _rehearsed(trial: Any, broken: Sequence[Outcome]) -> tuple[Sequence[Outcome], str]:
-    """Return the broken promises, but for what a rehearsal raises: it has not all that a run has, such as files of its directory."""
-    raised = [one for one in broken if one.found.startswith("it raised ")]
-    note = f"{trial.plugin.owned} has not been rehearsed to its end: {raised[0].found}" if raised else ""
-    return [one for one in broken if one not in raised], note

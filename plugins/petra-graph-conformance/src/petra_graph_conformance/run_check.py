@@ -5,7 +5,7 @@
     data set           the data set as the run has opened it
     lr schedule        the learning rates of the run, in its last stage and in its first
     optimizer          small parameters, among them those of this network
-    callbacks          a rehearsal with this network's parameters and outputs; what it raises there is a warning, and so is what a logger raises
+    callbacks, loggers what they declare and require: a rehearsal, as of `petra-graph check`, would act on the world
     others             as `petra-graph check` tries them
 
 Each is asked once for each digest of code, options and shapes (`verdicts`), for `LIMIT_SECONDS` at most: what is left then is named, and no
@@ -84,7 +84,7 @@ class RunCheck:
                 self._doubts.append(
                     f"{asked.where}{asked.plugin.owned}: after {seconds}, {listed(verdict.left)} are not asked; {rest}"
                 )
-        if new:
+        if new and not problems:
             text = f"checked {listed(dict.fromkeys(new))} in {time.monotonic() - begin:.1f} s; it is not asked again until its code changes"
             self.reporter.say(text)
         if problems:

@@ -53,7 +53,7 @@ BLOCK_CHECKS = KindChecks(
         Promise("autocast", check_autocast),
         Promise("evaluation mode", check_evaluation_mode),
         Promise("state dictionary", check_state_dict),
-        Promise("meta device", check_meta_device),
+        Promise("meta device", check_meta_device, run=False),
     ),
     trial=Trial,
     trials=likely_blocks,
