@@ -79,7 +79,13 @@ def test_a_slow_disk_is_not_an_operation_that_takes_too_long(folder):
     text = Path("shared.toml").read_text()
     same = '[[graph.node]]\nname = "same"\nblock = "slow_disk:Same"\n[[graph.node]]'
     Path("shared.toml").write_text(text.replace("[[graph.node]]", same, 1))
-    once = ("checkpoint.every=2 updates", "checkpoint.asynchronous=false", "run.epochs=1", "run.watchdog=1", "run.self_check=false")
+    once = (
+        "checkpoint.every=2 updates",
+        "checkpoint.asynchronous=false",
+        "run.epochs=1",
+        "run.watchdog=1",
+        "run.self_check=false",
+    )
     slow = (*RUN, *(word for each in once for word in ("--set", each)))
     with ranks(slow, slow) as running:
         assert ended(running) == [0, 0], running[1].said

@@ -74,7 +74,7 @@ def test_a_block_that_hangs_is_named(write, soon, capfd):
     prepare("shared.toml")
     said = [line for line in capfd.readouterr().err.splitlines() if "hangs.py:7" in line]
     assert said
-    assert all(line.startswith('still trying node "near" (block "hangs:Hangs") (') for line in said)
+    assert all(line.startswith('still trying node "near": block "hangs:Hangs" (') for line in said)
 
 
 SLOW = """\
@@ -141,7 +141,7 @@ def test_the_watchdog_names_what_hangs(write, here):
     with ranks(RUN, RUN) as running:
         assert ended(running) == [1, 1]
     said = "".join(one.said for one in running)
-    assert 'trying node "near" (block "hangs:Hangs"), at ' in said
+    assert 'trying node "near": block "hangs:Hangs", at ' in said
     assert "hangs.py:7, has taken 1 s, and run.watchdog allows 1" in said
     assert "see what hangs in it, or raise run.watchdog" in said
     assert "Traceback" not in said

@@ -26,6 +26,9 @@ from petra_graph_conformance.promise_report import Outcome
 
 _OF_OTHER_EVALUATIONS = ("statistics", "recomputation", "randomness", "gradients", "inverse")
 """What a block need not promise whose forward runs once, with its graph, and which remembers nothing outside its buffers."""
+_RUN_MODULES_OF_OTHERS = frozenset({"petra_graph_modules", "petra_graph_hf", "petra_graph_torchvision"})
+"""Packages of this project whose blocks run any torch.nn.Module, which promises less than a block: what it draws when it is made need
+not be in its `state_dict`, and a run makes it again from its seed."""
 _SAMPLES = 2
 """The samples in a micro-batch of a trial."""
 
@@ -67,8 +70,14 @@ class BlocksOfRun:
 
     def broken(self, node: Node, trial: Trial, outcomes: Sequence[Outcome]) -> tuple[Sequence[Outcome], str]:
         """Return which broken promises matter in this run, and a note of why none does where the block cannot be judged."""
-        if outcomes and self._runs_once(node) and remembers_in_buffers(trial):
+        of_others = trial.block_class.__module__.partition(".")[0] in _RUN_MODULES_OF_OTHERS
+        # A module of others whose running statistics decide its outputs is no block, and trains as it does in plain PyTorch.
+        statistics = of_others and not any(one.promise == "statistics" for one in outcomes)
+        runs_once = self._runs_once(node)
+        if outcomes and ((runs_once and of_others) or ((runs_once or statistics) and remembers_in_buffers(trial))):
             outcomes = tuple(one for one in outcomes if one.promise not in _OF_OTHER_EVALUATIONS)
+        if of_others:
+            outcomes = tuple(one for one in outcomes if one.promise != "state dictionary")
         if not outcomes or _is_finite(trial):
             return outcomes, ""
         return (), (

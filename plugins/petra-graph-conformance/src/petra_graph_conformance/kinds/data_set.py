@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import Any, cast
 
 import numpy as np
@@ -150,7 +151,8 @@ def check_own_memory(trial: DataSetTrial) -> None:
         first = trial.fetch(split, indices)
         kept = tuple(part.clone() for part in first)
         for part in first:
-            part.copy_(part + 1 if part.dtype != torch.bool else ~part)
+            with suppress(RuntimeError):  # of an expanded tensor, to which nobody can write
+                part.copy_(part + 1 if part.dtype != torch.bool else ~part)
         if not all_equal(trial.fetch(split, indices), kept):
             found = f"a write to fetched samples of `{name}` changed the data set"
             raise BrokenPromise("own memory", found, "index with an array, which copies, or return x.clone()")
