@@ -23,8 +23,8 @@ _PACKAGE = str(Path(__file__).parents[1])
 _MACHINERY = ("<frozen", pkgutil.__file__, importlib.__file__, str(Path(__file__).parent))
 """What calls the code of authors."""
 _KIT = "petra_graph_conformance"
-_OURS = {_KIT, "petra_graph_modules"}
-"""Packages of this project that call the code of authors."""
+_OURS = {_KIT, "petra_graph_modules", "petra_graph_vision"}
+"""Packages of this project that call the code of authors, or read their files."""
 _LIBRARY = sysconfig.get_paths()["stdlib"]
 
 

@@ -130,7 +130,7 @@ MISTAKES = {
     ),
     "optimizer.name=nothing": 'optimizer "nothing" of my-plugins is broken: its build returns None, not a torch.optim.Optimizer',
     "lr_schedule.name=negative": (
-        'learning-rate schedule "negative" of my-plugins is broken: its factor at update 2 is -1.0, '
+        'learning-rate schedule "negative" of my-plugins is broken: its factor at update 2 is -1, '
         "not a finite number of at least 0 (and with it: pure, cheap)"
     ),
     "data.name=text-length": (
