@@ -25,6 +25,8 @@ from petra_graph.registry.first_party import OF_PLUGINS, how_to_install
 from petra_graph.registry.local_plugins import is_local, read_declaration, resolve_local
 from petra_graph.spec.model import OfPlugins, Spec, with_tables
 
+_READ_AT_ONCE = 60
+"""More names than these are not listed in a message."""
 _CLOSE = 0.75
 """How similar a misspelt group and the one that is meant must be, for difflib."""
 
@@ -199,7 +201,10 @@ class Registry:
         return Problem(message=f"{owner} {why}", hint=f"install {package}", where=Where(file="the run's plugins"))
 
     def _unknown(self, kind: PluginKind, name: str) -> Problem:
-        hint = suggestion(name, self.names(kind))
+        names = self.names(kind)
+        hint = suggestion(name, names)
+        if len(names) > _READ_AT_ONCE:
+            hint = f"{hint.partition('allowed: ')[0]}`petra-graph list {kind.short}` shows all {len(names)}"
         for entry, problem in self.misplaced:
             if entry.name == name.rpartition(":")[2] and kind.group in problem.hint:
                 hint += f"; {problem.message}: {problem.hint}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 from collections.abc import Callable
 from math import log
 from pathlib import Path
@@ -25,6 +26,14 @@ from petra_graph.plugins import SpecError
 OPTIONS: dict[str, Any] = {"root": "verse.txt", "tokenizer": "model", "context": 12}
 
 
+@pytest.fixture
+def without_repetition(here: Path) -> None:
+    """Otherwise windows of the test are windows of the training."""
+    words = (here / "verse.txt").read_text().split()
+    (here / "verse.txt").write_text(" ".join(random.Random(0).choices(words, k=4000)))
+
+
+@pytest.mark.usefixtures("without_repetition")
 @parametrize_with_checks(
     DataSetTrial.of(declared.TEXT_TOKENS, OPTIONS),
     DataSetTrial.of(declared.TEXT_TOKENS, {**OPTIONS, "samples": 30, "vocabulary": VOCABULARY + 3}),

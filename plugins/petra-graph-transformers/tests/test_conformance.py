@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import string
 from collections.abc import Callable
 from importlib.metadata import entry_points
@@ -70,10 +71,11 @@ def test_a_promise(check: Callable[[], None]) -> None:
 
 @pytest.fixture
 def text(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A folder of two files, 2,808 characters of 27."""
+    """A folder of two files, 2,808 characters of 27, without a repetition."""
     monkeypatch.chdir(tmp_path)
-    for name in ("b.txt", "a.txt"):
-        (tmp_path / name).write_text("\n".join([string.ascii_lowercase] * 52))
+    for seed, name in enumerate(("b.txt", "a.txt")):
+        shuffled = random.Random(seed)
+        (tmp_path / name).write_text("\n".join("".join(shuffled.sample(string.ascii_lowercase, 26)) for _ in range(52)))
 
 
 @pytest.mark.usefixtures("text")
