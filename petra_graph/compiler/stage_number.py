@@ -42,7 +42,9 @@ def cut_into_fewest(inputs: PlannerInputs, objective: Objective) -> Placement:
     if best in numbers.refused:
         raise numbers.refused[best]
     enough = ABOUT_AS_FAST * ticks[best]
-    fewest = next(stages for stages in bounds if bounds[stages] <= enough and numbers.search(stages) <= enough)
+    fewest = next(
+        stages for stages in bounds if ticks.get(stages, bounds[stages]) <= enough and numbers.search(stages) <= enough
+    )
     others = sorted({fewest - 1, fewest + 1, best} & set(bounds) - {fewest})
     chosen = f'partition.stages = "auto": {plural(fewest, "stage")} for {seconds(ticks[fewest])} a micro-batch'
     placement = numbers.found[fewest]
@@ -62,7 +64,10 @@ class _Numbers:
 
     @cached_property
     def bounds(self) -> dict[int, float]:
-        """Seconds that no tick is below, of every number: those of the longest node, and an even share of all work."""
+        """Seconds that hardly any tick is below, of every number: those of the longest node, and an even share of all work.
+
+        Nodes that share a stage may take less than apart: they hand nothing on.
+        """
         devices = node_table(self.inputs).seconds
         nodes = [min(own) for own in zip(*(one for each in devices for one in (each.inner, each.last)), strict=True)]
         most = min(len(self.inputs.devices), self.inputs.most_stages)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from attrs import evolve
 
+from petra_graph.compiler import stage_number
 from petra_graph.compiler.placement_search import cut_and_place
 from petra_graph.compiler.stage_number import ABOUT_AS_FAST, cut_into_fewest
 from petra_graph.errors import NoFeasiblePlan
@@ -19,6 +20,15 @@ def test_a_device_that_makes_nothing_faster_stays_idle():
     assert made.notes == (
         'partition.stages = "auto": 2 stages for 40 s a micro-batch; 1 would take at least 55 s; 3 would take at least 40 s',
     )
+
+
+def test_a_bound_above_the_tick_of_the_best_number_does_no_harm(monkeypatch):
+    """`plan --compare` of RevNet50 on 8 devices ended in a traceback: nodes that share a stage took less than apart."""
+    bounds = stage_number._Numbers.bounds.func
+    monkeypatch.setattr(
+        stage_number._Numbers, "bounds", property(lambda numbers: {k: 1.2 * v for k, v in bounds(numbers).items()})
+    )
+    assert len(cut_into_fewest(setting(5, weights={"stem": 10.0}), "balanced").stages) == 2
 
 
 def test_one_device_has_one_stage():
