@@ -51,7 +51,7 @@ def shared_devices(spec: Spec) -> Iterator[Spec]:
 
 
 def _with_replicas(spec: Spec, replicas: int, stages: int) -> Spec | None:
-    """Return a specification with so many replicas of pipelines that have a stage a device; None if an update cannot average the same samples."""
+    """Return a specification with this number of replicas, each a pipeline of `stages` devices; None if no update can average the same samples."""
     windows = spec.method.accumulation * spec.partition.replicas
     fewer = gcd(windows, replicas)
     accumulation, (batch, left) = windows // fewer, divmod(spec.data.batch, replicas // fewer)

@@ -157,7 +157,7 @@ class NamedPlugins:
                 yield by_table[table], plugin_name(table, value), f"{table}.options"
 
     def _option_hint(self, kind: PluginKind, name: Any, key: str, options: str) -> str:
-        """Return the hint that a key is an option of a plugin; "" if it is none."""
+        """Return the hint that a key is an option of a plugin, or "" if no plugin has it."""
         if not isinstance(name, str) or self.registry.is_local(name, kind):
             return ""
         try:

@@ -37,7 +37,7 @@ class OtherProcesses:
         self._latest_heartbeat: tuple[float, Any] = (time.monotonic(), None)
 
     def wait_for_ends(self, seconds: float) -> list[int]:
-        """Return the ranks of this machine that have ended, after some seconds where there is none."""
+        """Return the ranks of this machine that have ended; wait some seconds for one before returning no rank."""
         return [self._ranks[descriptor] for descriptor, _ in self._ends.poll(seconds * 1000)]
 
     def has_ended(self, rank: int, seconds: float) -> bool:

@@ -45,7 +45,7 @@ class TrainingPosition:
     """The callbacks' states, when the position was noted."""
 
     def micro_batches_per_second(self, first: tuple[int, float]) -> float | None:
-        """Return the rate behind the `first` micro-batches, which took so many seconds; of all, if those are most of them."""
+        """Return the rate after the `first` micro-batches, a number and its seconds; if these are most of a run, return the rate of all."""
         count, seconds = (0, 0.0) if 2 * first[0] > self.micro_batches else first
         spent = self.seconds - seconds
         return (self.micro_batches - count) / spent if self.micro_batches and spent > 0 else None

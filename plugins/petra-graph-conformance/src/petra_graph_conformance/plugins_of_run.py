@@ -33,7 +33,7 @@ from petra_graph_conformance.plugin_trial import AnyTrial
 from petra_graph_conformance.promise_report import Outcome
 
 _MOST_PARAMETERS, _LARGEST, _SHAPES = 2**24, 2**12, 4
-"""Of networks of no more parameters, an optimizer is tried with so many shapes of elements up to the second number."""
+"""The largest network whose shapes an optimizer is tried with, its largest parameter that is taken, and the number of shapes."""
 _OURS = frozenset(
     {FIRST_PARTY}
     | {

@@ -55,7 +55,7 @@ class Verdict:
 
     @classmethod
     def read(cls, digest: str) -> Self | None:
-        """Return the verdict of an earlier run; None where there is none."""
+        """Return the verdict of an earlier run, or None if no run has asked."""
         with suppress(OSError, ValueError, TypeError):
             values = json.loads((_folder() / f"{digest}.json").read_text())
             return cls(**{**values, "outcomes": [Outcome(**one) for one in values["outcomes"]]})
