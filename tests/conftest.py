@@ -16,7 +16,7 @@ import pytest
 import torch
 from hypothesis import settings
 
-from petra_graph.runtime.control.start_up import REQUESTS
+from petra_graph.runtime.control.stop_signals import REQUESTS
 from tests.support import ROOT
 
 torch.set_num_threads(1)

@@ -9,7 +9,7 @@ from petra_graph.blocks import NoOptions, Reversible
 from petra_graph.executor.numerics import Normalisation, NumericsContext
 from petra_graph.executor.place_block import place
 from petra_graph.graph.node_graph import INPUT
-from petra_graph.runtime.transport.local_channel import LocalChannel
+from petra_graph.runtime.transport.channel import LocalChannel
 from petra_graph.spec.model import PrecisionSpec
 from tests.support.pipelines import CHAIN, REVNET, batches, node, pipeline
 

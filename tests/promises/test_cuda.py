@@ -13,7 +13,7 @@ from petra_graph.catalog.losses import CrossEntropy
 from petra_graph.cli.main import main
 from petra_graph.executor.runners import Recompute
 from petra_graph.executor.stashed_inputs import ActivationStore, HostCopy, restore
-from petra_graph.runtime.scheduler.cut_recorder import restore_at_cut
+from petra_graph.training.checkpoints.cut_recorder import restore_at_cut
 from petra_graph.training.stage_assembly import record
 from tests.support.forks import SPEC
 from tests.support.kept_cut import KeptCut

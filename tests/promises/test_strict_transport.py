@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 from petra_graph.errors import Interrupted
 from petra_graph.program.cut import Cut, aligned
 from petra_graph.program.schedule import Policy, static_evaluation_order, static_order
-from petra_graph.runtime.scheduler import global_norm
-from petra_graph.runtime.scheduler.cut_recorder import restore_at_cut
+from petra_graph.runtime.scheduler import gate
 from petra_graph.runtime.transport import device_channel
+from petra_graph.training.checkpoints.cut_recorder import restore_at_cut
 from tests.support import strict_transport
 from tests.support.deadlock import deadlock
 from tests.support.device_fabric import Fabric
@@ -125,7 +125,7 @@ def test_every_method_and_schedule(name, which, monkeypatch):
     """And no order in which they enqueue can stand still."""
     case = COMPUTED[name]
     programs = case.built().programs
-    monkeypatch.setattr(global_norm, "dist", AllReduce())
+    monkeypatch.setattr(gate, "dist", AllReduce())
     found, done = whole_run(case, places(len(programs))[which], seed=len(name))
     assert found == alone(name)
     for ranks in places(len(programs)):
@@ -243,7 +243,7 @@ def fabric(monkeypatch):
 def test_a_device_waits_for_nothing_that_a_host_has_yet_to_do(name, policy, fabric, monkeypatch):
     """With the channels of `nccl`, under both policies, whatever the hosts know late: the fabric refuses such waits."""
     case = COMPUTED[name]
-    monkeypatch.setattr(global_norm, "dist", AllReduce())
+    monkeypatch.setattr(gate, "dist", AllReduce())
     for ranks in places(len(case.built().programs))[1:]:
         assert whole_run(case, ranks, seed=len(name), policy=policy, fabric=fabric)[0] == alone(name)
 

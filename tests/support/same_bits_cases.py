@@ -25,8 +25,8 @@ from petra_graph.executor.head import HeadResult
 from petra_graph.program.method import METHODS
 from petra_graph.program.schedule import Policy, Verb
 from petra_graph.runtime.control.rank_info import rank_info_from
-from petra_graph.runtime.control.start_up import hard_exit
-from petra_graph.runtime.control.waker import Waker
+from petra_graph.runtime.control.stop_signals import hard_exit
+from petra_graph.runtime.control.waiting import Waker
 from petra_graph.runtime.control.watchdog import Watchdog
 from petra_graph.runtime.control.world import World
 from petra_graph.runtime.scheduler.process_context import ProcessContext

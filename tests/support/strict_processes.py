@@ -18,9 +18,9 @@ from attrs import define, field, frozen
 
 from petra_graph.cli.main import main as petra_graph
 from petra_graph.program.stage_program import StageProgram
-from petra_graph.runtime.control.waker import Waker
+from petra_graph.runtime.control.waiting import Waker
 from petra_graph.runtime.control.world import World
-from petra_graph.runtime.transport.local_channel import LocalChannel
+from petra_graph.runtime.transport.channel import LocalChannel
 from petra_graph.runtime.transport.process_channels import PeerLost, ProcessChannels
 from petra_graph.spec.run_tables import Transport
 from petra_graph.training.processes import one_of_several

@@ -29,8 +29,8 @@ from petra_graph.program.schedule import Policy
 from petra_graph.runtime.control.failure import OperationStatus
 from petra_graph.runtime.scheduler.process_context import ProcessContext
 from petra_graph.runtime.scheduler.scheduler import Scheduler
+from petra_graph.runtime.transport.channel import LocalChannel
 from petra_graph.runtime.transport.device_channel import DevicePeer, DeviceReceiver, DeviceSender
-from petra_graph.runtime.transport.local_channel import LocalChannel
 from petra_graph.runtime.transport.message_slots import Slots, read_message, write_message
 from petra_graph.runtime.transport.process_channels import ProcessChannels
 from tests.support.device_fabric import Fabric, HostChannel

@@ -20,7 +20,7 @@ import torch
 import parallel
 from duel import Duel
 from petra_graph.runtime.control.rank_info import rank_info_from
-from petra_graph.runtime.control.start_up import hard_exit
+from petra_graph.runtime.control.stop_signals import hard_exit
 from petra_graph.runtime.control.world import World
 
 torch.set_num_threads(1)

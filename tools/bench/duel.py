@@ -22,7 +22,7 @@ from petra_graph.measure.tally import LiveBytes
 from petra_graph.planning.plan_spec import plan
 from petra_graph.planning.predict_plan import Plan
 from petra_graph.record.profile_files import write_profile
-from petra_graph.runtime.control.waker import Waker
+from petra_graph.runtime.control.waiting import Waker
 from petra_graph.runtime.control.watchdog import Watchdog
 from petra_graph.runtime.control.world import World
 from petra_graph.runtime.scheduler.process_context import ProcessContext

@@ -41,7 +41,7 @@ from torch.distributed.pipelining import Schedule1F1B, ScheduleGPipe
 from petra_graph.planning.predict_plan import Plan
 from petra_graph.runtime.control.keep_freed_memory import keep_freed_memory
 from petra_graph.runtime.control.rank_info import rank_info_from
-from petra_graph.runtime.control.start_up import hard_exit
+from petra_graph.runtime.control.stop_signals import hard_exit
 from petra_graph.runtime.control.world import World
 
 SPEC = """\

@@ -13,9 +13,9 @@ from typing import Any
 
 import torch.distributed as dist
 
-from petra_graph.runtime.control.awake_time import AwakeTime
 from petra_graph.runtime.control.failure import Failure, stages_text
 from petra_graph.runtime.control.run_store import RunStore
+from petra_graph.runtime.control.waiting import AwakeTime
 from petra_graph.runtime.control.world import World
 
 _SILENCE_SECONDS = 30.0

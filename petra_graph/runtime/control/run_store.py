@@ -21,8 +21,8 @@ import torch.distributed as dist
 from torch._C._distributed_c10d import PrefixStore, Store, TCPStore
 
 from petra_graph.errors import Problem, RunFailed, SpecError
-from petra_graph.runtime.control.awake_time import AwakeTime
 from petra_graph.runtime.control.rank_info import SECRET, RankInfo
+from petra_graph.runtime.control.waiting import AwakeTime
 
 _LOOK_SECONDS = 0.005
 COMPLETE = "complete"

@@ -26,11 +26,10 @@ from typing import Any
 import torch.distributed as dist
 
 from petra_graph.errors import Interrupted
-from petra_graph.runtime.control.awake_time import AwakeTime
 from petra_graph.runtime.control.failure import Failure, OperationStatus, StartStatus
 from petra_graph.runtime.control.other_processes import OtherProcesses
 from petra_graph.runtime.control.run_store import STORE_ENDED, first_line
-from petra_graph.runtime.control.waker import Waker
+from petra_graph.runtime.control.waiting import AwakeTime, Waker
 from petra_graph.runtime.control.world import World
 
 _HEARTBEAT_SECONDS = 0.25

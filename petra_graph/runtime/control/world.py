@@ -20,9 +20,9 @@ from attrs import frozen
 from torch._C._distributed_c10d import PrefixStore
 
 from petra_graph.errors import Problem, RunFailed, SpecError
-from petra_graph.runtime.control.awake_time import AwakeTime
 from petra_graph.runtime.control.rank_info import RankInfo, machine_of_process
 from petra_graph.runtime.control.run_store import HERE, RunStore, connect_store
+from petra_graph.runtime.control.waiting import AwakeTime
 
 _PART_SECONDS = 5.0
 _LOOK_SECONDS = 0.005

@@ -36,7 +36,7 @@ from petra_graph.executor.stage_executor import StageExecutor
 from petra_graph.executor.stage_observer import StageObserver
 from petra_graph.graph.node_graph import INPUT
 from petra_graph.program.stage_program import Segment
-from petra_graph.runtime.control.awake_time import AwakeTime
+from petra_graph.runtime.control.waiting import AwakeTime
 from petra_graph.runtime.control.watchdog import Watchdog
 from petra_graph.runtime.control.world import NEVER
 from petra_graph.runtime.data_parallel.batch_norm import synchronise

@@ -7,14 +7,20 @@ and one norm over all stages holds back all updates until every stage has come t
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import nullcontext
 
+import torch
+import torch.distributed as dist
 from attrs import frozen
+from torch import Tensor
 
 from petra_graph.program.schedule import Action
 from petra_graph.runtime.scheduler.process_context import CutObserver, ProcessContext
 from petra_graph.runtime.scheduler.stage_cursor import StageCursor
 from petra_graph.runtime.scheduler.stage_ports import reads_samples
+from petra_graph.runtime.scheduler.status_reporter import OperationSeconds
 
 
 @frozen
@@ -98,3 +104,33 @@ class ExecutionOrder:
 
     def advance(self) -> None:
         self._first = next(self._actions, None)
+
+
+def update_together(cursors: Sequence[StageCursor], stages: int, seconds: OperationSeconds, *, alone: bool) -> None:
+    """Clip this process's stages by one norm over all stages, and update them; only synchronous methods do so.
+
+    Args:
+        stages: how many there are in all processes.
+        alone: this process hosts them all; then nothing is read from a device.
+    """
+    norm = norm_of_all(cursors, stages, alone=alone)
+    for cursor in cursors:
+        began, tally = time.perf_counter(), seconds.tally(cursor.index, "update")
+        with cursor.on_device or nullcontext():
+            cursor.executor.update(norm)
+        tally[0] += 1
+        tally[1] += time.perf_counter() - began
+        cursor.advance()
+
+
+def norm_of_all(cursors: Sequence[StageCursor], stages: int, *, alone: bool) -> Tensor:
+    """Return the norm of the window's mean gradient over all stages, a scalar in float64; squares are summed in their order."""
+    squares = [cursor.executor.updater.squared_norm() for cursor in cursors]
+    if alone:
+        device = cursors[-1].device
+        return torch.stack([squared.to(device, non_blocking=True) for squared in squares]).sum().sqrt()
+    norms = torch.zeros(stages, dtype=torch.float64)
+    for cursor, squared in zip(cursors, squares, strict=True):
+        norms[cursor.index - 1] = squared
+    dist.all_reduce(norms)  # every element has one addend that is not zero
+    return norms.sum().sqrt()

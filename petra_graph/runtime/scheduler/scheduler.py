@@ -39,8 +39,7 @@ from petra_graph.program.channels import ChannelKey
 from petra_graph.program.cut import Cut
 from petra_graph.program.schedule import Action, Verb, static_evaluation_order, static_order
 from petra_graph.program.stage_program import StageProgram
-from petra_graph.runtime.scheduler.gate import ExecutionOrder, Gate
-from petra_graph.runtime.scheduler.global_norm import update_together
+from petra_graph.runtime.scheduler.gate import ExecutionOrder, Gate, update_together
 from petra_graph.runtime.scheduler.process_context import CutObserver, ProcessContext
 from petra_graph.runtime.scheduler.stage_cursor import StageCursor, evaluation_cursor, named_failure, training_cursor
 from petra_graph.runtime.scheduler.stage_operations import Batches, MicroBatch, StageOperations

@@ -25,8 +25,7 @@ from petra_graph.program.schedule import Action, Verb
 from petra_graph.runtime.scheduler.received_messages import ReceivedMessages
 from petra_graph.runtime.scheduler.stage_cursor import StageCursor
 from petra_graph.runtime.scheduler.stage_ports import StagePorts, ports_of
-from petra_graph.runtime.transport.channel_ends import Receiver, Sender
-from petra_graph.runtime.transport.local_channel import LocalChannel, moved
+from petra_graph.runtime.transport.channel import LocalChannel, Receiver, Sender, moved
 from petra_graph.runtime.transport.process_channels import ProcessChannels
 
 MicroBatch = tuple[Tensor, Tree]

@@ -11,8 +11,7 @@ from petra_graph.graph.node_graph import INPUT
 from petra_graph.program.channels import Channel, ChannelKey, Edge
 from petra_graph.program.schedule import Verb
 from petra_graph.program.stage_program import StageProgram
-from petra_graph.runtime.transport.channel_ends import Receiver, Sender
-from petra_graph.runtime.transport.local_channel import LocalChannel
+from petra_graph.runtime.transport.channel import LocalChannel, Receiver, Sender
 from petra_graph.runtime.transport.process_channels import ProcessChannels
 
 

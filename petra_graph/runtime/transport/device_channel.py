@@ -46,7 +46,7 @@ from torch import Tensor
 from petra_graph.executor.encoded_tensors import EncodedTensors, copied
 from petra_graph.program.channels import Channel
 from petra_graph.program.message_layout import WEIGHT, MessageLayout
-from petra_graph.runtime.transport.channel_ends import Receiver, Sender
+from petra_graph.runtime.transport.channel import Receiver, Sender
 from petra_graph.runtime.transport.message_slots import read_message, write_message
 
 ANNOUNCEMENT = MessageLayout(tensors=(WEIGHT,))

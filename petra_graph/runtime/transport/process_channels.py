@@ -15,11 +15,10 @@ from petra_graph.errors import RunFailed
 from petra_graph.program.channels import Channel, ChannelKey, carrier
 from petra_graph.program.cut import Cut
 from petra_graph.program.stage_program import StageProgram
-from petra_graph.runtime.control.waker import Waker
+from petra_graph.runtime.control.waiting import Waker
 from petra_graph.runtime.control.world import World
-from petra_graph.runtime.transport.channel_ends import Receiver, Sender
+from petra_graph.runtime.transport.channel import LocalChannel, Receiver, Sender
 from petra_graph.runtime.transport.device_channel import DevicePeer, DeviceReceiver, DeviceSender, announcing
-from petra_graph.runtime.transport.local_channel import LocalChannel
 from petra_graph.runtime.transport.message_slots import Slots
 from petra_graph.runtime.transport.process_group_channel import Peer, ProcessGroupReceiver, ProcessGroupSender
 from petra_graph.runtime.transport.shared_memory_channel import SharedMemoryReceiver, SharedMemorySender

@@ -20,7 +20,7 @@ from attrs import frozen
 
 from petra_graph.executor.encoded_tensors import EncodedTensors
 from petra_graph.program.message_layout import MessageLayout
-from petra_graph.runtime.control.waker import Waker
+from petra_graph.runtime.control.waiting import Waker
 from petra_graph.runtime.transport.message_slots import Slots, read_message, write_message
 
 Lost = Callable[[Exception], None]

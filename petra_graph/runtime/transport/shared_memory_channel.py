@@ -29,7 +29,7 @@ from torch import Tensor
 from petra_graph.errors import FILE_SIZE, OPEN_FILES, RunFailed
 from petra_graph.executor.encoded_tensors import EncodedTensors
 from petra_graph.program.message_layout import MessageLayout
-from petra_graph.runtime.control.waker import Waker
+from petra_graph.runtime.control.waiting import Waker
 from petra_graph.runtime.transport.message_slots import Slots, read_message, total_bytes, write_message
 
 _NUMBER_BYTES = 2

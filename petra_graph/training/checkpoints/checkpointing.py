@@ -26,9 +26,9 @@ from petra_graph.program.channels import ChannelKey
 from petra_graph.program.cut import Cut
 from petra_graph.record import write_checkpoint
 from petra_graph.record.checkpoint import FORMAT, Manifest, StageFile
-from petra_graph.runtime.scheduler.cut_recorder import CutRecorder
 from petra_graph.training.checkpoints.checkpoint_writer import CheckpointWriter
 from petra_graph.training.checkpoints.cut_plan import CutPlan, which_stay
+from petra_graph.training.checkpoints.cut_recorder import CutRecorder
 from petra_graph.training.checkpoints.resumption import Resumption
 from petra_graph.training.loop.trainer import Trainer
 from petra_graph.training.processes.rank_agreement import LIBRARIES

@@ -28,12 +28,12 @@ from petra_graph.record import checkpoint
 from petra_graph.record.checkpoint import Damaged, Manifest, StageFile
 from petra_graph.record.metrics import Position
 from petra_graph.record.run_folders import RUNS, run_to_resume
-from petra_graph.runtime.scheduler.cut_recorder import restore_at_cut
 from petra_graph.runtime.scheduler.scheduler import Scheduler
 from petra_graph.spec.format_versions import without_removed
 from petra_graph.spec.model import MethodSpec
 from petra_graph.spec.overrides import parse_override
 from petra_graph.spec.value_types import as_mapping
+from petra_graph.training.checkpoints.cut_recorder import restore_at_cut
 from petra_graph.training.loop.meters import Meters
 from petra_graph.training.loop.training_position import TrainingPosition
 from petra_graph.training.prepared_run import Prepared

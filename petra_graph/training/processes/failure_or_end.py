@@ -35,11 +35,10 @@ from petra_graph.errors import (
 )
 from petra_graph.record.recorded_run import read_json
 from petra_graph.record.run_directory import run_directory
-from petra_graph.runtime.control.awake_time import AwakeTime
 from petra_graph.runtime.control.failure import Failure
 from petra_graph.runtime.control.run_store import COMPLETE, RunStore, StoreGone
-from petra_graph.runtime.control.start_up import hard_exit
-from petra_graph.runtime.control.stop_signals import stop_requests
+from petra_graph.runtime.control.stop_signals import hard_exit, stop_requests
+from petra_graph.runtime.control.waiting import AwakeTime
 from petra_graph.runtime.control.watchdog import Failed, Watchdog
 from petra_graph.runtime.control.world import World
 from petra_graph.training.loop.not_finite import NotFinite, StageState, stage_states

@@ -25,9 +25,8 @@ from petra_graph.record.run_directory import run_directory
 from petra_graph.registry.registry import discover
 from petra_graph.runtime.control.rank_info import RankInfo, data_parallel_ranks, gpu_of, pipeline_of, visible_gpus
 from petra_graph.runtime.control.run_store import RunStore
-from petra_graph.runtime.control.start_up import hard_exit, started
-from petra_graph.runtime.control.stop_signals import stop_requests
-from petra_graph.runtime.control.waker import Waker
+from petra_graph.runtime.control.stop_signals import hard_exit, started, stop_requests
+from petra_graph.runtime.control.waiting import Waker
 from petra_graph.runtime.control.watchdog import Watchdog
 from petra_graph.runtime.control.world import World
 from petra_graph.runtime.data_parallel.replicas import Replicas

@@ -14,8 +14,7 @@ from attrs import evolve, frozen
 
 from petra_graph.program.stage_program import StageProgram
 from petra_graph.runtime.control.run_store import RunStore
-from petra_graph.runtime.control.start_up import REQUESTS
-from petra_graph.runtime.control.stop_signals import stop_requests
+from petra_graph.runtime.control.stop_signals import REQUESTS, stop_requests
 from petra_graph.runtime.scheduler.process_context import ProcessContext, SingleProcess, Supervisor
 from petra_graph.runtime.scheduler.scheduler import Scheduler
 from petra_graph.spec.load_spec import Given

@@ -1,16 +1,21 @@
-"""A signal asks, a second SIGINT insists."""
+"""A signal asks, a second SIGINT insists; before anything is under way, a signal or the end of the parent ends a process at once."""
 
 from __future__ import annotations
 
 import os
 import signal
+import subprocess
+import sys
+import time
 from contextlib import suppress
+from pathlib import Path
 from threading import Thread
 
 import pytest
 
-from petra_graph.runtime.control.start_up import REQUESTS
-from petra_graph.runtime.control.stop_signals import stop_requests
+from petra_graph.runtime.control.stop_signals import REQUESTS, stop_requests
+from tests.support.forks import until
+from tests.support.processes import environment
 
 
 class Process:
@@ -82,3 +87,109 @@ def test_outside_the_main_thread_nothing_is_installed():
     thread.start()
     thread.join()
     assert found == [signal.getsignal(signal.SIGINT)]
+
+
+STARTING = """
+import signal, time
+{before}
+from petra_graph.runtime.control.stop_signals import {names}
+{calls}
+print("ready", flush=True)
+while True:
+    try:
+        time.sleep(0.01)
+    except BaseException:
+        pass  # as an import may do
+"""
+
+
+def starting(names, calls, before="", **variables):
+    code = STARTING.format(names=names, calls=calls, before=before)
+    process = subprocess.Popen(
+        [sys.executable, "-c", code],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=environment(**variables),
+    )
+    assert process.stdout.readline() == "ready\n"
+    return process
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_ends_it_though_exceptions_are_swallowed(number):
+    process = starting("end_at_signals", "end_at_signals()")
+    process.send_signal(number)
+    try:
+        assert process.communicate(timeout=30)[1] == "interrupted\n"
+    finally:
+        process.kill()
+    assert process.returncode == 130
+
+
+def test_under_nohup_it_goes_on():
+    ignoring = "signal.signal(signal.SIGHUP, signal.SIG_IGN)"
+    process = starting("end_at_signals", "end_at_signals()", ignoring)
+    process.send_signal(signal.SIGHUP)
+    time.sleep(0.2)
+    assert process.poll() is None
+    process.kill()
+    process.communicate()
+
+
+def test_signals_after_its_end_change_no_exit_code():
+    process = starting("end_at_signals, ignore_signals", "end_at_signals(); ignore_signals()")
+    process.send_signal(signal.SIGTERM)
+    time.sleep(0.2)
+    assert process.poll() is None
+    process.kill()
+    process.communicate()
+
+
+def test_it_ends_with_its_launcher():
+    with subprocess.Popen(["sleep", "0.1"]) as launcher:
+        pass
+    process = starting("end_with_parent", "end_with_parent()", PETRA_GRAPH_LAUNCHER=str(launcher.pid))
+    _, said = process.communicate(timeout=30)
+    assert process.returncode == 1
+    assert said == "the process that started this one has ended\n"
+
+
+def test_it_ends_with_its_parent(tmp_path):
+    written = tmp_path / "process"
+    parent = subprocess.Popen(
+        [sys.executable, "-c", PARENT.format(path=str(written))], env=environment(), stdout=subprocess.DEVNULL
+    )
+    until(lambda: written.exists() and written.read_text().endswith("\n"))
+    parent.kill()
+    parent.wait()
+    process = int(written.read_text())
+    until(lambda: not Path(f"/proc/{process}/stat").exists(), 30)
+
+
+PARENT = """
+import os, time
+from petra_graph.runtime.control.stop_signals import end_with_parent
+if os.fork() == 0:
+    end_with_parent()
+    with open({path!r}, "w") as file:
+        file.write(str(os.getpid()) + "\\n")
+time.sleep(60)
+"""
+
+
+def test_it_does_not_once_it_is_started():
+    calls = "end_with_parent(); started()"
+    process = starting("end_with_parent, started", calls, PETRA_GRAPH_LAUNCHER="1")
+    time.sleep(0.6)
+    assert process.poll() is None
+    process.kill()
+    process.communicate()
+
+
+@pytest.mark.parametrize(("variables", "ended"), [({}, "by Python\n"), ({"RANK": "0"}, "")])
+def test_a_rank_that_has_failed_ends_without_waiting_for_its_threads(variables, ended):
+    code = "import atexit, sys; from petra_graph.cli.main import main; atexit.register(print, 'by Python'); sys.exit(main())"
+    words = [sys.executable, "-c", code, "no-such-verb"]
+    done = subprocess.run(words, capture_output=True, text=True, env=environment(**variables), check=False)
+    assert (done.returncode, done.stdout) == (2, ended)

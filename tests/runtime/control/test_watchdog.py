@@ -10,7 +10,7 @@ import pytest
 
 from petra_graph.runtime.control import watchdog as module
 from petra_graph.runtime.control.failure import Failure, StartStatus
-from petra_graph.runtime.control.waker import Waker
+from petra_graph.runtime.control.waiting import Waker
 from petra_graph.runtime.control.watchdog import Watchdog
 from petra_graph.runtime.control.world import ProcessInfo
 

@@ -13,10 +13,10 @@ import pytest
 import torch
 
 from petra_graph.program.schedule import static_order
-from petra_graph.runtime.control.waker import Waker
+from petra_graph.runtime.control.waiting import Waker
 from petra_graph.runtime.scheduler.process_context import ProcessContext, SingleProcess
 from petra_graph.runtime.scheduler.scheduler import Scheduler
-from petra_graph.runtime.transport.local_channel import LocalChannel
+from petra_graph.runtime.transport.channel import LocalChannel
 from petra_graph.runtime.transport.process_channels import ProcessChannels
 from petra_graph.runtime.transport.shared_memory_channel import SharedMemoryReceiver, SharedMemorySender
 from petra_graph.spec.model import ClipSpec

@@ -12,7 +12,7 @@ import torch
 
 from petra_graph.errors import RunFailed
 from petra_graph.program.message_layout import MessageLayout, StreamType, stream_layouts
-from petra_graph.runtime.control.waker import Waker
+from petra_graph.runtime.control.waiting import Waker
 from petra_graph.runtime.transport import shared_memory_channel
 from petra_graph.runtime.transport.shared_memory_channel import SharedMemoryReceiver, SharedMemorySender
 from petra_graph.spec.model import PrecisionSpec

@@ -17,9 +17,8 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from petra_graph.errors import Problem, RunFailed, SpecError
-from petra_graph.image_files import SUFFIXES, decode, read_size, resize_and_crop
+from petra_graph.image_files import SUFFIXES, decode, read_size, resize_and_crop, visible_files
 from petra_graph.units import listed, plural
-from petra_graph.visible_files import visible_files
 from petra_graph_vision.files import ROOT, class_folders, file_error
 
 _SHOWN = 10

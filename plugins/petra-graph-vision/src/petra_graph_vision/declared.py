@@ -215,8 +215,7 @@ def _count_classes(options: ImageFolderOptions) -> ImageFolderOptions:
 
 def _suggest(options: ImageFolderOptions) -> ImageFolderOptions:
     """Return the options of the images found: their size, and a share for the test where root holds the class folders themselves."""
-    from petra_graph.image_files import SUFFIXES, read_size
-    from petra_graph.visible_files import visible_files
+    from petra_graph.image_files import SUFFIXES, read_size, visible_files
 
     root = expanded(options.root)
     with suppress(OSError):  # whoever opens the folders says so

@@ -21,7 +21,7 @@ from petra_graph.executor.stage_parameters import Parameters, copied_parameters
 from petra_graph.graph.node_graph import INPUT
 from petra_graph.kinds.tensor_trees import Tree
 from petra_graph.program.channels import Edge
-from petra_graph.runtime.transport.local_channel import moved
+from petra_graph.runtime.transport.channel import moved
 from petra_graph_studies.fidelity.clock import Versions
 
 Gradient = Mapping[nn.Parameter, Tensor]

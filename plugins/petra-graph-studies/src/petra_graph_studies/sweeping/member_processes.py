@@ -25,8 +25,7 @@ from pathlib import Path
 import torch
 
 from petra_graph.record.run_directory import is_locked
-from petra_graph.runtime.control.start_up import PARENT
-from petra_graph.runtime.control.stop_signals import stop_requests
+from petra_graph.runtime.control.stop_signals import PARENT, stop_requests
 from petra_graph_studies.sweeping.sweep_folder import Member, Sweep
 
 _LOOK_SECONDS = 0.1

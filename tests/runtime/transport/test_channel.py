@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 
 from petra_graph.executor.encoded_tensors import encode
-from petra_graph.runtime.transport.local_channel import LocalChannel, moved
+from petra_graph.runtime.transport.channel import LocalChannel, moved
 
 
 def test_messages_leave_in_the_order_in_which_they_came():

@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from petra_graph.runtime.control.awake_time import AwakeTime
+from petra_graph.runtime.control.waiting import AwakeTime
 
 
 class Clock:

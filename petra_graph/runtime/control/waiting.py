@@ -1,0 +1,77 @@
+"""How a process waits: asleep until an event comes, and for how long while it was awake.
+
+Every source of events has a file descriptor that becomes readable, so one poll waits for all of them without using the processor.
+
+A job may be suspended for any time: by Ctrl-Z, by a batch system. All clocks run on meanwhile, so a limit on a clock alone would find
+everything late that was on its way, in the process that wakes first. So whoever waits looks often: if a look comes late, this process
+was not running, and that time does not count.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import time
+from collections import deque
+from collections.abc import Callable
+from contextlib import suppress
+
+
+class Waker:
+    """Waits for any of several descriptors, and for `wake` from another thread."""
+
+    def __init__(self) -> None:
+        self._poll = select.poll()
+        self._drains: dict[int, Callable[[], object]] = {}
+        self._read_end, self._wake_end = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+        self.attach(self._read_end, lambda: os.read(self._read_end, 4096))
+
+    def attach(self, descriptor: int, drain: Callable[[], object]) -> None:
+        """Wake up when `descriptor` is readable; `drain` then reads all of it."""
+        self._poll.register(descriptor, select.POLLIN)
+        self._drains[descriptor] = drain
+
+    def wake(self) -> None:
+        """End the present `wait`, or the next one; from any thread."""
+        with suppress(BlockingIOError):  # the pipe is full, so the process wakes up anyway
+            os.write(self._wake_end, b"!")
+
+    def wait(self) -> None:
+        """Sleep until an event has come."""
+        for descriptor, event in self._poll.poll():
+            if event & select.POLLIN:
+                self._drains[descriptor]()
+            else:
+                self._poll.unregister(descriptor)  # the other process has died, which the watchdog reports
+
+
+_LATE_SECONDS = 2.0
+"""What counts at most between two looks; a busy machine may delay a look by as much."""
+_KEPT = 1000
+"""Suspensions that are remembered: batch systems may suspend a job again and again."""
+
+
+class AwakeTime:
+    """Seconds without those in which this process was suspended, for one thread."""
+
+    def __init__(self) -> None:
+        self._began = self._looked = time.monotonic()
+        self._suspensions: deque[tuple[float, float]] = deque(maxlen=_KEPT)
+        """Beginning and end of each."""
+
+    def look(self) -> None:
+        """Notice a suspension; to be called several times a second."""
+        before, self._looked = self._looked, time.monotonic()
+        if self._looked - before > _LATE_SECONDS:
+            self._suspensions.append((before + _LATE_SECONDS, self._looked))
+
+    @property
+    def seconds(self) -> float:
+        """Look, and return the seconds since this began."""
+        return self.since(self._began)
+
+    def since(self, moment: float) -> float:
+        """Look, and return the seconds since a moment of `time.monotonic`."""
+        self.look()
+        suspended = (max(0.0, end - max(begin, moment)) for begin, end in self._suspensions)
+        return self._looked - moment - sum(suspended)
