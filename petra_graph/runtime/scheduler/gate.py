@@ -18,8 +18,7 @@ from torch import Tensor
 
 from petra_graph.program.schedule import Action
 from petra_graph.runtime.scheduler.process_context import CutObserver, ProcessContext
-from petra_graph.runtime.scheduler.stage_cursor import StageCursor
-from petra_graph.runtime.scheduler.stage_ports import reads_samples
+from petra_graph.runtime.scheduler.stage_at_work import StageAtWork
 from petra_graph.runtime.scheduler.status_reporter import OperationSeconds
 
 
@@ -40,30 +39,30 @@ class Gate:
         """Whether anything but a request to stop can hold an operation back."""
         return self.context.global_clip or self.context.replicas is not None or self.cuts is not None
 
-    def holds_back(self, cursor: StageCursor, action: Action) -> bool:
+    def holds_back(self, stage: StageAtWork, action: Action) -> bool:
         """Whether an operation waits though no message is missing."""
         if action.verb == "backward":
             return False
         if action.verb == "update":
             replicas = self.context.replicas
-            return self.context.global_clip or not (replicas is None or replicas.ready(cursor.index))
+            return self.context.global_clip or not (replicas is None or replicas.ready(stage.index))
         if self.context.supervisor.stop_signal is None and self.cuts is None:
             return False
-        return self.halts(cursor, action) or self.awaits_agreement(cursor, action)
+        return self.halts(stage, action) or self.awaits_agreement(stage, action)
 
-    def awaits_agreement(self, cursor: StageCursor, action: Action) -> bool:
+    def awaits_agreement(self, stage: StageAtWork, action: Action) -> bool:
         """Whether the first stage waits until every process knows of a cut before this forward."""
         if action.verb != "forward" or self.cuts is None or self.evaluates:
             return False
-        return reads_samples(cursor.executor.program) and not self.cuts.may_pass(action.micro_batch)
+        return bool(stage.samples) and not self.cuts.may_pass(action.micro_batch)
 
-    def halts(self, cursor: StageCursor, action: Action) -> bool:
+    def halts(self, stage: StageAtWork, action: Action) -> bool:
         """Whether a stage stops before an operation, at a request."""
         supervisor, replicas = self.context.supervisor, self.context.replicas
         if action.verb != "forward" or supervisor.stop_signal is None:
             return False
-        forwards = self.forwards[cursor.index]
-        if supervisor.stop_at is None and replicas is None and reads_samples(cursor.executor.program):
+        forwards = self.forwards[stage.index]
+        if supervisor.stop_at is None and replicas is None and stage.samples:
             ahead = 0 if self.evaluates else self.allowed_cut(action.micro_batch) - action.micro_batch
             supervisor.stop_after(forwards + ahead)
         elif replicas is not None and self.evaluates:
@@ -74,31 +73,31 @@ class Gate:
 class ExecutionOrder:
     """The operations of a process in the one order in which they begin."""
 
-    def __init__(self, actions: Iterator[tuple[int, Action]], cursors: Sequence[StageCursor], gate: Gate) -> None:
+    def __init__(self, actions: Iterator[tuple[int, Action]], stages: Sequence[StageAtWork], gate: Gate) -> None:
         """Begin before the first operation.
 
         Args:
             actions: of the stages of all processes, each with its stage's index.
-            cursors: this process's stages.
+            stages: those of this process.
             gate: says where a stage halts, and then performs nothing more.
         """
-        own, together = {cursor.index: cursor for cursor in cursors}, gate.context.global_clip
+        here, together = {stage.index: stage for stage in stages}, gate.context.global_clip
         self._actions = (
-            (own[stage], action)
-            for stage, action in actions
-            if stage in own and not (together and action.verb == "update")
+            (here[index], action)
+            for index, action in actions
+            if index in here and not (together and action.verb == "update")
         )
         self._gate = gate
         self._halted: set[int] = set()
         self._first = next(self._actions, None)
 
-    def candidates(self) -> Sequence[StageCursor]:
+    def candidates(self) -> Sequence[StageAtWork]:
         """Return the stage whose operation begins next, if there is one."""
         while self._first is not None:
-            cursor, action = self._first
-            if cursor.index not in self._halted and not self._gate.halts(cursor, action):
-                return [cursor]
-            self._halted.add(cursor.index)
+            stage, action = self._first
+            if stage.index not in self._halted and not self._gate.halts(stage, action):
+                return [stage]
+            self._halted.add(stage.index)
             self.advance()
         return []
 
@@ -106,31 +105,31 @@ class ExecutionOrder:
         self._first = next(self._actions, None)
 
 
-def update_together(cursors: Sequence[StageCursor], stages: int, seconds: OperationSeconds, *, alone: bool) -> None:
+def update_together(stages: Sequence[StageAtWork], total: int, seconds: OperationSeconds, *, alone: bool) -> None:
     """Clip this process's stages by one norm over all stages, and update them; only synchronous methods do so.
 
     Args:
-        stages: how many there are in all processes.
+        total: the number of stages in all processes.
         alone: this process hosts them all; then nothing is read from a device.
     """
-    norm = norm_of_all(cursors, stages, alone=alone)
-    for cursor in cursors:
-        began, tally = time.perf_counter(), seconds.tally(cursor.index, "update")
-        with cursor.on_device or nullcontext():
-            cursor.executor.update(norm)
+    norm = norm_of_all(stages, total, alone=alone)
+    for stage in stages:
+        began, tally = time.perf_counter(), seconds.tally(stage.index, "update")
+        with stage.on_device or nullcontext():
+            stage.executor.update(norm)
         tally[0] += 1
         tally[1] += time.perf_counter() - began
-        cursor.advance()
+        stage.advance()
 
 
-def norm_of_all(cursors: Sequence[StageCursor], stages: int, *, alone: bool) -> Tensor:
+def norm_of_all(stages: Sequence[StageAtWork], total: int, *, alone: bool) -> Tensor:
     """Return the norm of the window's mean gradient over all stages, a scalar in float64; squares are summed in their order."""
-    squares = [cursor.executor.updater.squared_norm() for cursor in cursors]
+    squares = [stage.executor.updater.squared_norm() for stage in stages]
     if alone:
-        device = cursors[-1].device
+        device = stages[-1].device
         return torch.stack([squared.to(device, non_blocking=True) for squared in squares]).sum().sqrt()
-    norms = torch.zeros(stages, dtype=torch.float64)
-    for cursor, squared in zip(cursors, squares, strict=True):
-        norms[cursor.index - 1] = squared
+    norms = torch.zeros(total, dtype=torch.float64)
+    for stage, squared in zip(stages, squares, strict=True):
+        norms[stage.index - 1] = squared
     dist.all_reduce(norms)  # every element has one addend that is not zero
     return norms.sum().sqrt()

@@ -41,13 +41,13 @@ from petra_graph.program.schedule import Action, Verb, static_evaluation_order, 
 from petra_graph.program.stage_program import StageProgram
 from petra_graph.runtime.scheduler.gate import ExecutionOrder, Gate, update_together
 from petra_graph.runtime.scheduler.process_context import CutObserver, ProcessContext
-from petra_graph.runtime.scheduler.stage_cursor import StageCursor, evaluation_cursor, named_failure, training_cursor
+from petra_graph.runtime.scheduler.stage_at_work import StageAtWork, named_failure, stage_at_work, training_order
 from petra_graph.runtime.scheduler.stage_operations import Batches, MicroBatch, StageOperations
 from petra_graph.runtime.scheduler.status_reporter import OperationSeconds, StatusReporter
 from petra_graph.runtime.transport.process_channels import ProcessChannels, local_channels
 
 Observer = Callable[[HeadResult], None]
-_Perform = Callable[[StageCursor, int], None]
+_Perform = Callable[[StageAtWork, int], None]
 
 
 class Scheduler:
@@ -71,7 +71,8 @@ class Scheduler:
         self._supervisor = self._context.supervisor
         self._channels = channels or local_channels([executor.program for executor in executors])
         self._status = StatusReporter(self._supervisor, self._channels, self._context.rank)
-        self._operations = StageOperations(executors, self._channels)
+        self._stages = [stage_at_work(executor, self._channels) for executor in executors]
+        self._operations = StageOperations(self._stages, self._channels)
         self.seconds = OperationSeconds()
         """Since this process's start."""
         self.cuts: CutObserver | None = None
@@ -116,65 +117,60 @@ class Scheduler:
         self._operations.observe_message = None if self.cuts is None else self.cuts.received
         if replicas is not None:
             replicas.begin(micro_batches)
-        cursors = [training_cursor(executor, cut) for executor in self.executors]
-        for executor in self.executors:
-            executor.updater.filled(filled)
+        for stage in self._stages:
+            stage.executor.updater.filled(filled)
+            stage.begin(training_order(stage.executor.program, cut))
 
-        perform, gate = (
-            self._training(cut, source, observe),
-            Gate(self._context, self.cuts, self.allowed_cut, self._forwards),
-        )
+        perform = self._training(cut, source, observe)
+        gate = Gate(self._context, self.cuts, self.allowed_cut, self._forwards)
         behind = (
-            (stage, action)
-            for stage, action in static_order(self._programs, micro_batches, filled)
-            if not cut.precedes(self._programs[stage - 1], action)
+            (index, action)
+            for index, action in static_order(self._programs, micro_batches, filled)
+            if not cut.precedes(self._programs[index - 1], action)
         )
         try:
             # A stage's backward is short: to hand it to autograd's thread of the GPU, and to wait for that, takes longer than to queue its kernels.
             with torch.autograd.set_multithreading_enabled(False):
-                for _ in self._passes(cursors, perform, gate, behind):
+                for _ in self._passes(perform, gate, behind):
                     pass
         except Interrupted:
-            stopped = next(cursor.next for cursor in cursors if cursor.next is not None)
+            stopped = next(stage.next for stage in self._stages if stage.next is not None)
             self.halted = evolve(cut, at=stopped.micro_batch)
             self._status.ends()
             raise
-        self._drained(cursors[-1], Action("update", micro_batches.stop - 1))
+        for executor in self.executors:
+            executor.check()
+        if replicas is not None:
+            last = Action("update", micro_batches.stop - 1)
+            self._status.waits(self._stages[-1], last, "the running statistics of other replicas", replicas.peers)
+            replicas.average_statistics()
         self._status.ends()
 
     def _training(self, cut: Cut, source: Iterator[MicroBatch], observe: Observer) -> Mapping[Verb, _Perform]:
         """Return what a stage does in each operation of a training."""
         replicas = self._context.replicas
 
-        def forward(cursor: StageCursor, micro_batch: int) -> None:
+        def forward(stage: StageAtWork, micro_batch: int) -> None:
             if self.cuts is not None and self.cuts.due(micro_batch):
-                self.cuts.reached(cursor.executor, evolve(cut, at=micro_batch))
-            result = self._operations.forward(cursor, micro_batch, source)
-            self._forwards[cursor.index] += 1
+                self.cuts.reached(stage.executor, evolve(cut, at=micro_batch))
+            result = self._operations.forward(stage, micro_batch, source)
+            self._forwards[stage.index] += 1
             if result is not None:
                 observe(result)
 
-        def backward(cursor: StageCursor, micro_batch: int) -> None:
-            self._operations.backward(cursor, micro_batch)
-            executor = cursor.executor
+        def backward(stage: StageAtWork, micro_batch: int) -> None:
+            self._operations.backward(stage, micro_batch)
+            executor = stage.executor
             # Half as often as the head's loss is read, which says more of the same failure.
             if executor.reads_later and (micro_batch + 1) % (2 * executor.read_interval) == 0:
                 executor.check()
 
-        def update(cursor: StageCursor, _: int) -> None:
-            cursor.executor.update()
-            if replicas is not None and replicas.stop_requested(cursor.index):
-                self._supervisor.stop_after(self._forwards[cursor.index])
+        def update(stage: StageAtWork, _: int) -> None:
+            stage.executor.update()
+            if replicas is not None and replicas.stop_requested(stage.index):
+                self._supervisor.stop_after(self._forwards[stage.index])
 
         return {"forward": forward, "backward": backward, "update": update}
-
-    def _drained(self, cursor: StageCursor, last: Action) -> None:
-        """Read what waits to be read, and give all replicas the same running statistics."""
-        for executor in self.executors:
-            executor.check()
-        if (replicas := self._context.replicas) is not None:
-            self._status.waits(cursor, last, "the running statistics of other replicas", replicas.peers)
-            replicas.average_statistics()
 
     def evaluate(self, data: Batches) -> Iterator[HeadResult]:
         """Evaluate batches of any size with running statistics; yield results where the head is.
@@ -186,11 +182,12 @@ class Scheduler:
         batches = range(len(sizes))
         self._channels.begin_evaluation(sizes)
         results: list[HeadResult] = []
-        cursors = [evaluation_cursor(executor, batches) for executor in self.executors]
+        for stage in self._stages:
+            stage.begin(Action("forward", batch) for batch in batches)
 
-        def perform(cursor: StageCursor, _: int) -> None:
-            result = self._operations.eval_step(cursor, source)
-            self._forwards[cursor.index] += self._context.replicas is None
+        def perform(stage: StageAtWork, _: int) -> None:
+            result = self._operations.eval_step(stage, source)
+            self._forwards[stage.index] += self._context.replicas is None
             if result is not None:
                 results.append(result)
 
@@ -200,7 +197,7 @@ class Scheduler:
         try:
             in_order = static_evaluation_order(self._programs, batches)
             gate = Gate(self._context, self.cuts, self.allowed_cut, self._forwards, evaluates=True)
-            for _ in self._passes(cursors, {"forward": perform}, gate, in_order):
+            for _ in self._passes({"forward": perform}, gate, in_order):
                 yield from results
                 results.clear()
         finally:
@@ -218,20 +215,19 @@ class Scheduler:
         Raises:
             Failed: the run has failed elsewhere.
         """
-        for executor in self.executors:
-            for key in self._operations.backward_keys(executor):
-                channel = self._channels.channels[key]
-                for micro_batch in cut.in_flight(self._programs[channel.sender - 1], executor.program):
+        for stage in self._stages:
+            for key, *_ in stage.incoming["backward"]:
+                sender = self._programs[self._channels.channels[key].sender - 1]
+                for micro_batch in cut.in_flight(sender, stage.executor.program):
                     while not self._operations.ready(key):
                         self._supervisor.check()
                         self._supervisor.sleep()
-                    cuts.received(executor.program.index, key, micro_batch, self._operations.receive(key))
+                    cuts.received(stage.index, key, micro_batch, self._operations.receive(key))
 
     # --- the order of operations --------------------------------------------------------------------------------------
 
     def _passes(  # noqa: C901, PLR0912  whatever stood in a function of its own would be one more call for each operation
         self,
-        cursors: Sequence[StageCursor],
         perform: Mapping[Verb, _Perform],
         gate: Gate,
         in_order: Iterator[tuple[int, Action]],
@@ -241,46 +237,46 @@ class Scheduler:
         Args:
             in_order: the operations of all processes in their one order, which the static policy follows.
         """
-        order = ExecutionOrder(in_order, cursors, gate) if self._context.policy == "static" else None
+        order = ExecutionOrder(in_order, self._stages, gate) if self._context.policy == "static" else None
         clock, watched, may_hold = time.perf_counter, self._supervisor.watches, gate.may_hold
         kind: Mapping[Verb, str] = {verb: "evaluation" if gate.evaluates else verb for verb in perform}
-        tallies = {(one.index, verb): self.seconds.tally(one.index, kind[verb]) for one in cursors for verb in perform}
+        tallies = {
+            (one.index, verb): self.seconds.tally(one.index, kind[verb]) for one in self._stages for verb in perform
+        }
         put_back = self._operations.put_back_messages
-        for cursor in cursors:
-            cursor.waits = self._operations.waits(cursor.executor)
-        nearest_first = cursors[::-1]
+        nearest_first = self._stages[::-1]
         while True:
             if watched:
                 self._supervisor.check()
             progressed = False
-            for cursor in nearest_first if order is None else order.candidates():
-                action = cursor.next
+            for stage in nearest_first if order is None else order.candidates():
+                action = stage.next
                 if action is None:
                     continue
                 verb, micro_batch = action
-                there = all(map(call, cursor.waits[verb]))
-                if not there and not (put_back and not self._operations.awaited(cursor, action)):
+                there = all(map(call, stage.waits[verb]))
+                if not there and not (put_back and not self._operations.awaited(stage, action)):
                     continue
-                if (may_hold or self._supervisor.stop_signal is not None) and gate.holds_back(cursor, action):
+                if (may_hold or self._supervisor.stop_signal is not None) and gate.holds_back(stage, action):
                     continue
                 began = clock()
                 if watched:
-                    self._status.works(cursor, action)
+                    self._status.works(stage, action)
                 try:
-                    if cursor.on_device is None:
-                        perform[verb](cursor, micro_batch)
+                    if stage.on_device is None:
+                        perform[verb](stage, micro_batch)
                     else:
-                        with cursor.on_device:
-                            perform[verb](cursor, micro_batch)
+                        with stage.on_device:
+                            perform[verb](stage, micro_batch)
                 except BaseException as error:
-                    task = self._status.task(cursor, action)
-                    if (named := named_failure(error, cursor.executor, task)) is error:
+                    task = self._status.task(stage, action)
+                    if (named := named_failure(error, stage.executor, task)) is error:
                         raise
                     raise named from error
-                tally = tallies[cursor.index, verb]
+                tally = tallies[stage.index, verb]
                 tally[0] += 1
                 tally[1] += clock() - began
-                cursor.next = next(cursor.actions, None)
+                stage.next = next(stage.actions, None)  # `advance` would be a call
                 progressed = True
                 if order is not None:
                     order.advance()
@@ -288,32 +284,28 @@ class Scheduler:
                     break  # The batch reaches the head before the next one begins.
             if progressed:
                 yield
-            elif not self._wait(cursors, cursors if order is None else order.candidates(), gate):
+            elif not self._wait(self._stages if order is None else order.candidates(), gate):
                 return
 
-    def _wait(self, cursors: Sequence[StageCursor], candidates: Sequence[StageCursor], gate: Gate) -> bool:
-        """Where no stage can begin anything: step together, or sleep; return False at the end.
-
-        Args:
-            cursors: all stages.
-            candidates: those that may begin an operation.
+    def _wait(self, candidates: Sequence[StageAtWork], gate: Gate) -> bool:
+        """Step together, or sleep: none of the stages that may begin an operation can begin one; return False at the end.
 
         Raises:
             Interrupted: the stages have come to where they stop.
         """
-        pending = [(cursor, cursor.next) for cursor in cursors if cursor.next is not None]
-        if all(gate.halts(cursor, action) for cursor, action in pending):
+        pending = [(stage, stage.next) for stage in self._stages if stage.next is not None]
+        if all(gate.halts(stage, action) for stage, action in pending):
             if pending:
                 raise Interrupted(self._supervisor.stop_signal or "SIGINT")
             return False
         if self._context.global_clip and all(action.verb == "update" for _, action in pending):
             self._status.waits(*pending[-1], "the norm of all stages", range(self._context.size))
-            update_together(cursors, len(self._programs), self.seconds, alone=self._context.size == 1)
+            update_together(self._stages, len(self._programs), self.seconds, alone=self._context.size == 1)
         else:
-            self._sleep([(cursor, cursor.next) for cursor in candidates if cursor.next is not None], gate)
+            self._sleep([(stage, stage.next) for stage in candidates if stage.next is not None], gate)
         return True
 
-    def _sleep(self, pending: Sequence[tuple[StageCursor, Action]], gate: Gate) -> None:
+    def _sleep(self, pending: Sequence[tuple[StageAtWork, Action]], gate: Gate) -> None:
         """Sleep until one of these operations can begin."""
         awaited = [(*pair, self._operations.awaited(*pair)) for pair in pending if not gate.holds_back(*pair)]
         update = next((pair for pair in pending if pair[1].verb == "update"), None)

@@ -8,7 +8,7 @@ should not (`received_messages`).
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache
 from typing import Protocol, cast
 
@@ -18,13 +18,11 @@ from torch import Tensor
 from petra_graph.executor.encoded_tensors import EncodedTensors, copied, payload
 from petra_graph.executor.head import HeadResult
 from petra_graph.executor.messages import BackwardMessage
-from petra_graph.executor.stage_executor import StageExecutor
 from petra_graph.kinds.tensor_trees import Tree
 from petra_graph.program.channels import ChannelKey, Edge
-from petra_graph.program.schedule import Action, Verb
+from petra_graph.program.schedule import Action
 from petra_graph.runtime.scheduler.received_messages import ReceivedMessages
-from petra_graph.runtime.scheduler.stage_cursor import StageCursor
-from petra_graph.runtime.scheduler.stage_ports import StagePorts, ports_of
+from petra_graph.runtime.scheduler.stage_at_work import StageAtWork
 from petra_graph.runtime.transport.channel import LocalChannel, Receiver, Sender, moved
 from petra_graph.runtime.transport.process_channels import ProcessChannels
 
@@ -50,12 +48,11 @@ ObserveMessage = Callable[[int, ChannelKey, int, EncodedTensors], None]
 class StageOperations:
     """What this process's stages do with messages."""
 
-    def __init__(self, executors: Sequence[StageExecutor], channels: ProcessChannels) -> None:
+    def __init__(self, stages: Sequence[StageAtWork], channels: ProcessChannels) -> None:
         self._channels = channels
-        self._messages = ReceivedMessages(executors)
-        self._ports = {executor: ports_of(executor.program, channels) for executor in executors}
-        self._reads_samples = any(ports.reads_samples for ports in self._ports.values())
-        self._holds_head = any(ports.holds_head for ports in self._ports.values())
+        self._messages = ReceivedMessages([stage.executor for stage in stages])
+        self._reads_samples = any(stage.samples for stage in stages)
+        self._holds_head = any(stage.holds_head for stage in stages)
         self._targets: deque[Tree] = deque()
         """Of micro-batches on their way to the head, where that is in this process."""
         self.put_back_messages: dict[ChannelKey, deque[EncodedTensors]] = {}
@@ -63,67 +60,55 @@ class StageOperations:
         self.observe_message: ObserveMessage | None = None
         """Called with every backward message that a stage receives."""
 
-    def waits(self, executor: StageExecutor) -> Mapping[Verb, Sequence[Callable[[], object]]]:
-        """Return what says of each operation of a stage that its messages, and room for what it sends, are there."""
-        return self._ports[executor].waits
-
-    def awaited(self, cursor: StageCursor, action: Action) -> list[ChannelKey]:
+    def awaited(self, stage: StageAtWork, action: Action) -> list[ChannelKey]:
         """Return the channels on which an operation waits: for a message, or for room."""
-        ports = self._ports[cursor.executor]
-        missing = [end.key for end in ports.incoming[action.verb] if not self.ready(end.key)]
-        return missing + [key for key, sender in ports.outgoing[action.verb].values() if not sender.has_room()]
+        missing = [end.key for end in stage.incoming[action.verb] if not self.ready(end.key)]
+        return missing + [key for key, sender in stage.outgoing[action.verb].values() if not sender.has_room()]
 
-    def forward(self, cursor: StageCursor, micro_batch: int, source: Iterator[MicroBatch]) -> HeadResult | None:
+    def forward(self, stage: StageAtWork, micro_batch: int, source: Iterator[MicroBatch]) -> HeadResult | None:
         """Do the forward of a training micro-batch; return the head's result."""
-        ports = self._ports[cursor.executor]
-        result = self._forward(cursor, ports, source, micro_batch)
-        if ports.leases and ports.keeps_nothing:
-            self._messages.used(cursor.index, "forward")
+        result = self._forward(stage, source, micro_batch)
+        if stage.leases and stage.keeps_nothing:
+            self._messages.used(stage.index, "forward")
         return result
 
-    def eval_step(self, cursor: StageCursor, source: Iterator[MicroBatch]) -> HeadResult | None:
+    def eval_step(self, stage: StageAtWork, source: Iterator[MicroBatch]) -> HeadResult | None:
         """Do the forward of an evaluation batch; return the head's result."""
-        ports = self._ports[cursor.executor]
-        result = self._forward(cursor, ports, source, None)
-        if ports.leases:
-            self._messages.used(cursor.index, "evaluation")
+        result = self._forward(stage, source, None)
+        if stage.leases:
+            self._messages.used(stage.index, "evaluation")
         return result
 
-    def backward(self, cursor: StageCursor, micro_batch: int) -> None:
+    def backward(self, stage: StageAtWork, micro_batch: int) -> None:
         """Do the backward of a training micro-batch."""
-        ports = self._ports[cursor.executor]
-        self._backward(cursor, ports, micro_batch)
-        if ports.leases:
-            self._messages.used(cursor.index, "backward")
-            if not ports.keeps_nothing:
-                self._messages.used(cursor.index, "forward")
+        self._backward(stage, micro_batch)
+        if stage.leases:
+            self._messages.used(stage.index, "backward")
+            if not stage.keeps_nothing:
+                self._messages.used(stage.index, "forward")
 
-    def _backward(self, cursor: StageCursor, ports: StagePorts, micro_batch: int) -> None:
+    def _backward(self, stage: StageAtWork, micro_batch: int) -> None:
         messages: dict[Edge, BackwardMessage] = {}
         leased: set[int] = set()
-        for key, receiver, moves, streams in ports.incoming["backward"]:
+        for key, receiver, moves, streams in stage.incoming["backward"]:
             *carried, weight = self._take(key, receiver) if self.put_back_messages else receiver.receive()
-            tensors = moved(tuple(carried), cursor.device) if moves else tuple(carried)
+            tensors = moved(tuple(carried), stage.device) if moves else tuple(carried)
             if receiver.leases:
-                tensors = self._messages.hand(cursor.index, "backward", tensors)
+                tensors = self._messages.hand(stage.index, "backward", tensors)
                 leased |= _memory(tensors)
             if self.observe_message is not None:
-                self.observe_message(cursor.index, key, micro_batch, (*tensors, weight))
+                self.observe_message(stage.index, key, micro_batch, (*tensors, weight))
             messages[key.edge] = BackwardMessage(
                 gradients=tensors[:streams],
                 activation=tensors[streams:] or None,
                 weight=float(cast(Tensor, weight).numpy()[0]),  # `item` would be an operation of torch
             )
             del carried, tensors, weight  # else they would keep their slot
-        returned = cursor.executor.backward(micro_batch, messages)
+        returned = stage.executor.backward(micro_batch, messages)
         for edge, message in returned.items():
             sent = (*message.gradients, *(message.activation or ()), _weight(message.weight))
-            _, sender = ports.outgoing["backward"][edge]
+            _, sender = stage.outgoing["backward"][edge]
             sender.send(_sendable(sender, sent, leased) if leased else sent)
-
-    def backward_keys(self, executor: StageExecutor) -> list[ChannelKey]:
-        """Return the channels on which a stage receives what its consumers send back."""
-        return [end.key for end in self._ports[executor].incoming["backward"]]
 
     def put_back(self, key: ChannelKey, message: EncodedTensors) -> None:
         """Make a message the next one on a channel, behind those that were put back before it."""
@@ -145,38 +130,36 @@ class StageOperations:
             del self.put_back_messages[key]
         return message
 
-    def _forward(
-        self, cursor: StageCursor, ports: StagePorts, source: Iterator[MicroBatch], micro_batch: int | None
-    ) -> HeadResult | None:
+    def _forward(self, stage: StageAtWork, source: Iterator[MicroBatch], micro_batch: int | None) -> HeadResult | None:
         """Receive, run the stage, and send; without a micro-batch for an evaluation."""
         received: dict[Edge, EncodedTensors] = {}
         leased: set[int] = set()
-        if ports.reads_samples or (ports.holds_head and not self._reads_samples):
+        if stage.samples or (stage.holds_head and not self._reads_samples):
             samples, targets = next(source)
-            for edge in ports.reads:
-                received[edge] = moved((samples,), cursor.device)
+            for edge in stage.samples:
+                received[edge] = moved((samples,), stage.device)
             if self._holds_head:
                 self._targets.append(targets)
-        for key, receiver, moves, _ in ports.incoming["forward"]:
+        for key, receiver, moves, _ in stage.incoming["forward"]:
             tensors = self._take(key, receiver) if self.put_back_messages else receiver.receive()
             if moves:
-                tensors = moved(tensors, cursor.device)
-            if receiver.leases and (micro_batch is None or ports.reads_in_place):
-                tensors = self._messages.hand(cursor.index, "evaluation" if micro_batch is None else "forward", tensors)
+                tensors = moved(tensors, stage.device)
+            if receiver.leases and (micro_batch is None or stage.reads_in_place):
+                tensors = self._messages.hand(stage.index, "evaluation" if micro_batch is None else "forward", tensors)
                 leased |= _memory(tensors)
             elif receiver.leases:
                 tensors = copied(tensors)
             received[key.edge] = tensors
             del tensors  # else they would keep their slot
-        target = self._targets.popleft() if ports.holds_head else None
-        executor = cursor.executor
+        target = self._targets.popleft() if stage.holds_head else None
+        executor = stage.executor
         done = (
             executor.evaluate(received, target)
             if micro_batch is None
             else executor.forward(micro_batch, received, target)
         )
         for edge, message in done.sent.items():
-            _, sender = ports.outgoing["forward"][edge]
+            _, sender = stage.outgoing["forward"][edge]
             sender.send(_sendable(sender, message, leased) if leased else message)
         return done.result
 

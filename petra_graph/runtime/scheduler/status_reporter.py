@@ -17,7 +17,7 @@ from petra_graph.program.channels import ChannelKey
 from petra_graph.program.schedule import Action
 from petra_graph.runtime.control.failure import OperationStatus
 from petra_graph.runtime.scheduler.process_context import Supervisor
-from petra_graph.runtime.scheduler.stage_cursor import StageCursor
+from petra_graph.runtime.scheduler.stage_at_work import StageAtWork
 from petra_graph.runtime.transport.process_channels import ProcessChannels
 
 
@@ -38,33 +38,33 @@ class StatusReporter:
         """Report what follows as training on these micro-batches, or as an evaluation of these batches."""
         self.micro_batches, self.filled, self.evaluates = micro_batches, filled, evaluates
 
-    def works(self, cursor: StageCursor, action: Action) -> None:
+    def works(self, stage: StageAtWork, action: Action) -> None:
         """Report that a stage begins an operation."""
-        self.supervisor.status = self._status(cursor, action)
+        self.supervisor.status = self._status(stage, action)
 
-    def task(self, cursor: StageCursor, action: Action) -> str:
+    def task(self, stage: StageAtWork, action: Action) -> str:
         """Return an operation as people read it."""
-        return self._status(cursor, action).task
+        return self._status(stage, action).task
 
-    def waits(self, cursor: StageCursor, action: Action, awaited: str, ranks: Iterable[int]) -> None:
+    def waits(self, stage: StageAtWork, action: Action, awaited: str, ranks: Iterable[int]) -> None:
         """Report that a stage waits, and since when.
 
         Args:
             ranks: the processes that could end its wait.
         """
-        status, before = self._status(cursor, action), self.supervisor.status
+        status, before = self._status(stage, action), self.supervisor.status
         if before is not None and before.channel == awaited and before.micro_batch == status.micro_batch:
             status = attrs.evolve(status, since=before.since)
         others = tuple(rank for rank in ranks if rank != self.rank)
         self.supervisor.status = attrs.evolve(status, channel=awaited, waits_for=others)
 
-    def waits_for_messages(self, awaited: Sequence[tuple[StageCursor, Action, Sequence[ChannelKey]]]) -> None:
+    def waits_for_messages(self, awaited: Sequence[tuple[StageAtWork, Action, Sequence[ChannelKey]]]) -> None:
         """Report that each of some stages waits on channels: of one that waits for another process, if there is one."""
         outside = [[key for key in keys if self._peer(key) != self.rank] for *_, keys in awaited]
         at = max(range(len(awaited)), key=lambda at: (bool(outside[at]), at))
-        cursor, action, keys = awaited[at]
+        stage, action, keys = awaited[at]
         peers = sorted({self._peer(key) for keys in outside for key in keys})
-        self.waits(cursor, action, ", ".join(map(str, outside[at] or keys)), peers)
+        self.waits(stage, action, ", ".join(map(str, outside[at] or keys)), peers)
 
     def ends(self) -> None:
         """Report that no stage does anything."""
@@ -73,9 +73,9 @@ class StatusReporter:
     def _peer(self, key: ChannelKey) -> int:
         return self.channels.peer(key, self.rank)
 
-    def _status(self, cursor: StageCursor, action: Action) -> OperationStatus:
+    def _status(self, stage: StageAtWork, action: Action) -> OperationStatus:
         return OperationStatus(
-            program=cursor.executor.program,
+            program=stage.executor.program,
             operation="evaluation" if self.evaluates else action.verb,
             micro_batch=action.micro_batch,
             micro_batches=self.micro_batches,

@@ -7,8 +7,8 @@ import torch
 
 from petra_graph.errors import Interrupted, RunFailed
 from petra_graph.runtime.control.run_store import StoreGone
-from petra_graph.runtime.scheduler import stage_cursor
-from petra_graph.runtime.scheduler.stage_cursor import current_device, named_failure
+from petra_graph.runtime.scheduler import stage_at_work
+from petra_graph.runtime.scheduler.stage_at_work import current_device, named_failure
 from petra_graph.spec.model import ClipSpec
 from tests.support.pipelines import CHAIN, batches, pipeline
 
@@ -28,7 +28,7 @@ def test_a_stages_device_is_the_current_one_in_all_its_operations(monkeypatch, c
         def __exit__(self, *_):
             current.pop()
 
-    monkeypatch.setattr(stage_cursor, "current_device", Entered)
+    monkeypatch.setattr(stage_at_work, "current_device", Entered)
     built = pipeline(CHAIN, (8,), schedule="sequential", clip=clip)
     seen = []
     for executor in built.executors:

@@ -1,0 +1,133 @@
+"""A stage of this process at work: its place in its order of operations, its channels, its device, and the failure of an operation."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
+from typing import NamedTuple, get_args
+
+import torch
+from attrs import define
+
+from petra_graph.errors import Interrupted, PetraGraphError, RunFailed
+from petra_graph.executor.stage_executor import StageExecutor
+from petra_graph.graph.node_graph import INPUT
+from petra_graph.program.channels import Channel, ChannelKey, Edge
+from petra_graph.program.cut import Cut
+from petra_graph.program.schedule import Action, Verb, program_order
+from petra_graph.program.stage_program import StageProgram
+from petra_graph.runtime.control.run_store import StoreGone
+from petra_graph.runtime.control.watchdog import Failed
+from petra_graph.runtime.transport.channel import LocalChannel, Receiver, Sender
+from petra_graph.runtime.transport.process_channels import ProcessChannels
+
+
+class Incoming(NamedTuple):
+    """The receiving end of a channel at its stage."""
+
+    key: ChannelKey
+    receiver: Receiver
+    moves: bool
+    """Messages may come from another device than the stage's."""
+    streams: int
+
+
+@define(kw_only=True, eq=False)
+class StageAtWork:
+    """A stage, with what its operations ask about it, found once."""
+
+    executor: StageExecutor
+    index: int
+    """Of the stage, from 1."""
+    device: torch.device
+    on_device: AbstractContextManager[object] | None
+    """The context of the stage's operations; None: they need none."""
+    incoming: Mapping[Verb, Sequence[Incoming]]
+    outgoing: Mapping[Verb, Mapping[Edge, tuple[ChannelKey, Sender]]]
+    waits: Mapping[Verb, Sequence[Callable[[], object]]]
+    """Each returns something true when a message is there, or room for one; a queue within the process always has room."""
+    leases: bool
+    """A message may lie in a slot."""
+    samples: Sequence[Edge]
+    """The edges from the samples."""
+    holds_head: bool
+    keeps_nothing: bool
+    """Whether the stage holds nothing between a forward and its backward."""
+    reads_in_place: bool
+    """Whether it is done with what it received before it needs many messages more: if it keeps inputs for several micro-batches, it copies
+    them out of their slots, of which there are few."""
+    actions: Iterator[Action] = iter(())
+    next: Action | None = None
+
+    def begin(self, actions: Iterator[Action]) -> None:
+        """Stand before the first of these operations."""
+        self.actions = actions
+        self.advance()
+
+    def advance(self) -> None:
+        self.next = next(self.actions, None)
+
+
+def stage_at_work(executor: StageExecutor, channels: ProcessChannels) -> StageAtWork:
+    program, device = executor.program, torch.device(executor.program.device)
+
+    def moves(channel: Channel) -> bool:
+        within = isinstance(channels.receivers[channel.key], LocalChannel)
+        source = channels.programs[channel.sender - 1].device if within else "cpu"
+        return source != program.device
+
+    incoming: dict[Verb, list[Incoming]] = {verb: [] for verb in get_args(Verb)}
+    outgoing: dict[Verb, dict[Edge, tuple[ChannelKey, Sender]]] = {verb: {} for verb in get_args(Verb)}
+    for channel in program.channels:
+        key, direction = channel.key, channel.key.direction
+        if channel.receiver == program.index:
+            incoming[direction].append(Incoming(key, channels.receivers[key], moves(channel), channel.streams))
+        if channel.sender == program.index:
+            outgoing[direction][key.edge] = key, channels.senders[key]
+    keeps_nothing = all(segment.kind == "reversible" and segment.keeps == "nothing" for segment in program.segments)
+    return StageAtWork(
+        executor=executor,
+        index=program.index,
+        device=device,
+        on_device=current_device(device),
+        incoming=incoming,
+        outgoing=outgoing,
+        waits={
+            verb: [
+                *(end.receiver.ready for end in incoming[verb]),
+                *(sender.has_room for _, sender in outgoing[verb].values() if not isinstance(sender, LocalChannel)),
+            ]
+            for verb in get_args(Verb)
+        },
+        leases=any(end.receiver.leases for ends in incoming.values() for end in ends),
+        samples=[edge for edge in program.receives if edge.producer == INPUT],
+        holds_head=program.holds_head,
+        keeps_nothing=keeps_nothing,
+        reads_in_place=keeps_nothing or program.depth == 1,
+    )
+
+
+def training_order(program: StageProgram, cut: Cut) -> Iterator[Action]:
+    """Return a stage's operations behind a cut."""
+    actions = program_order(program, cut.micro_batches, cut.filled)
+    if cut.at == cut.micro_batches.start:
+        return actions
+    return (action for action in actions if not cut.precedes(program, action))
+
+
+def current_device(device: torch.device) -> AbstractContextManager[object] | None:
+    """Return a context in which a stage's GPU is torch's current one, on which kernels of other packages are launched; None for a processor."""
+    return torch.cuda.device(device) if device.type == "cuda" else None
+
+
+def named_failure(error: BaseException, executor: StageExecutor, operation: str) -> BaseException:
+    """Return what to raise for an error of a stage's operation: one that names both, unless it says where it comes from.
+
+    A block that calls sys.exit() fails as well, and does not end the program.
+    """
+    if isinstance(error, PetraGraphError | Interrupted | Failed | StoreGone | KeyboardInterrupt | GeneratorExit):
+        return error
+    program = executor.program
+    nodes = ", ".join(program.nodes)
+    message = f"stage {program.index} ({nodes}) failed in the {operation}: {type(error).__name__}: {error}"
+    return RunFailed(message, hint="failure.txt in the run directory has the traceback")
