@@ -1,4 +1,4 @@
-"""What a run says of itself before it trains: its figures, what was decided for it, and what graph passes have changed.
+"""What a run says of itself before it trains: its figures, what was decided for it, what graph passes have changed, its warnings.
 
 A changed network is as far from the network itself as the norm of the difference of both outputs for one micro-batch, over that of the network
 itself: in evaluation mode, with the weights that the run begins with.
@@ -6,6 +6,7 @@ itself: in evaluation mode, with the weights that the run begins with.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from functools import partial
 from typing import Any
@@ -14,11 +15,16 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from petra_graph.compiler.spec_checks import device_count
+from petra_graph.compiler.stated_devices import device_types
+from petra_graph.errors import shown
 from petra_graph.executor.numerics import Normalisation, NumericsContext
 from petra_graph.graph.node_graph import NodeGraph
-from petra_graph.planning.advice.run_warnings import products_note
+from petra_graph.kinds.callback import misnamed
+from petra_graph.planning.advice.run_warnings import products_note, run_warnings
 from petra_graph.planning.measure_network import what_a_pass_says
 from petra_graph.planning.place.staleness_bound import consequences
+from petra_graph.program.plan_document import Document
 from petra_graph.program.schedule import schedule_text
 from petra_graph.training.prepared_run import Prepared
 from petra_graph.training.streams_of_samples import streams_of_samples
@@ -53,6 +59,37 @@ def graph_pass_notes(prepared: Prepared) -> Iterator[str]:
     """Yield the sentences of all passes; errors as of `what_a_pass_says`."""
     for one in prepared.checked.passes:
         yield from what_a_pass_says(one, "notes", prepared.network.graph, partial(difference, prepared))
+
+
+def start_warnings(prepared: Prepared, processes: int, plan: Document | None = None) -> Iterator[str]:
+    """Yield the warnings of the self-check, of callbacks' methods that no run calls, of devices and cores that are not here, and of the plan."""
+    yield from prepared.tried.doubts
+    for one in prepared.callbacks:
+        for name, meant in misnamed(one.callback):
+            more = f": call it `{meant}`" if meant else ""
+            yield f'callback "{one.name}" defines `{name}`, which no run calls{more}'
+    yield from _absent_devices(prepared)
+    here = int(os.environ.get("LOCAL_WORLD_SIZE", processes))
+    need, cores = here * prepared.spec.run.threads, len(os.sched_getaffinity(0))
+    if here > 1 and need > cores and prepared.programs[0].device.startswith("cpu"):
+        yield f"{here} processes on this machine need {need} cores for the speed of the plan, but it has {cores}"
+    yield from run_warnings(prepared.network, prepared.programs) if plan is None else plan["warnings"]
+
+
+def _absent_devices(prepared: Prepared) -> Iterator[str]:
+    """Yield what the specification says of devices that are not here: a plan may assume them, a run cannot use them."""
+    partition, present = prepared.spec.partition, prepared.placement.devices
+    planned, types = device_count(partition), partition.device_type or ()
+    if len(present) == 1 and planned > 1:
+        more = f"; --processes {planned} starts a process for each" if present[0].name == "cpu" else ""
+        yield f"partition.devices is {planned}, but only {present[0].name} is here: it runs all stages{more}"
+    known, used = device_types(partition), dict.fromkeys(program.device for program in prepared.programs)
+    asked = {known[name].kind for name in ((types,) if isinstance(types, str) else types)}
+    if asked - {name.partition(":")[0] for name in used}:
+        yield (
+            f"partition.device_type is {shown(types)}, but the run computes on {', '.join(used)}: "
+            "the device type is for plans, and the run's speed and memory are others"
+        )
 
 
 @torch.no_grad()

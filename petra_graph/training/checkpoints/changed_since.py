@@ -7,7 +7,6 @@ without them, so they are refused there.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from importlib.metadata import version
 
 from attrs import frozen
 
@@ -16,12 +15,10 @@ from petra_graph.record.recorded_run import read_json
 from petra_graph.record.run_history import ChangedResume
 from petra_graph.record.weights import WEIGHTS
 from petra_graph.spec.load_spec import load
-from petra_graph.spec.value_types import as_mapping, flat
 from petra_graph.training.checkpoints.resumption import Resumption
 from petra_graph.training.prepared_run import Prepared
-from petra_graph.training.processes.rank_agreement import LIBRARIES
-from petra_graph.training.record.digests import list_changes, read_digests
-from petra_graph.training.record.resolved_spec import resolved
+from petra_graph.training.record.digests import library_versions, list_changes, read_digests
+from petra_graph.training.record.resolved_spec import flat_values, resolved
 from petra_graph.training.record.run_summary import Summary
 from petra_graph.units import bounded
 
@@ -62,7 +59,7 @@ class ChangedSince:
             raise SpecError(told, "leave out --set, or set what lets the run continue, too")
 
         made_of = list_changes(read_digests(directory), prepared.digests)
-        versions = list_changes(resumption.manifest.versions, {name: version(name) for name in LIBRARIES})
+        versions = list_changes(resumption.manifest.versions, library_versions())
         notes = [f"changed: {bounded(text, _WIDTH)}" for text in values]
         notes += [f"warning: changed since the training before: {text}" for text in made_of]
         changed = [*values, *made_of, *versions]
@@ -89,6 +86,6 @@ def compare_values(resumption: Resumption, prepared: Prepared) -> list[str]:
     then = loaded.spec
     if then is None:  # it has a key of an earlier version, which the resume sets
         return [f"{one.message} then" for one in loaded.problems]
-    before, now = (dict(flat(as_mapping(spec))) for spec in (then, resolved(prepared)))
-    keys = [key for key in dict.fromkeys([*before, *now]) if key != "run.directory"]
+    before, now = flat_values(then), flat_values(resolved(prepared))
+    keys = dict.fromkeys([*before, *now])
     return list_changes(*({key: values.get(key, _UNSET) for key in keys} for values in (before, now)))

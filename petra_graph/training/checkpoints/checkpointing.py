@@ -12,7 +12,6 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -31,8 +30,8 @@ from petra_graph.training.checkpoints.cut_plan import CutPlan, which_stay
 from petra_graph.training.checkpoints.cut_recorder import CutRecorder
 from petra_graph.training.checkpoints.resumption import Resumption
 from petra_graph.training.loop.trainer import Trainer
-from petra_graph.training.processes.rank_agreement import LIBRARIES
 from petra_graph.training.processes.run_process import RunProcess
+from petra_graph.training.record.digests import library_versions
 from petra_graph.training.record.resolved_spec import optimizer_of, pipeline_of
 
 _LOOK_SECONDS = 0.05
@@ -176,7 +175,7 @@ class Checkpoints:
             format=FORMAT,
             at=at,
             run=self.directory.name,
-            versions={name: version(name) for name in LIBRARIES},
+            versions=library_versions(),
             pipeline=pipeline_of(self.trainer.prepared),
             optimizer=optimizer_of(self.trainer.prepared),
             position=position,

@@ -12,7 +12,6 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -37,7 +36,7 @@ from petra_graph.training.checkpoints.cut_recorder import restore_at_cut
 from petra_graph.training.loop.meters import Meters
 from petra_graph.training.loop.training_position import TrainingPosition
 from petra_graph.training.prepared_run import Prepared
-from petra_graph.training.processes.rank_agreement import LIBRARIES
+from petra_graph.training.record.digests import library_versions
 from petra_graph.training.record.resolved_spec import optimizer_of, pipeline_of
 from petra_graph.units import noun, plural
 
@@ -239,6 +238,6 @@ def _json(value: Any) -> Any:
 
 
 def _other_versions(manifest: Manifest) -> list[str]:
-    then, now = manifest.versions, {name: version(name) for name in LIBRARIES}
+    then, now = manifest.versions, library_versions()
     differ = [f"{name} {then.get(name)} then, {now[name]} now" for name in now if then.get(name) != now[name]]
     return [f"the checkpoint is of other versions, so the last bits may differ: {'; '.join(differ)}"] if differ else []

@@ -18,7 +18,7 @@ import attrs
 import torch
 from torch import Tensor
 
-from petra_graph.errors import Interrupted, RunFailed, printable
+from petra_graph.errors import Interrupted, Problem, RunFailed, SpecError, printable
 from petra_graph.program.stage_program import StageProgram
 from petra_graph.record import checkpoint
 from petra_graph.record.run_directory import run_directory
@@ -40,8 +40,8 @@ from petra_graph.training.data.micro_batches import Part
 from petra_graph.training.loop.meters import Meters
 from petra_graph.training.prepared_run import Prepared
 from petra_graph.training.processes.failure_or_end import ProcessEnd
-from petra_graph.training.processes.rank_agreement import agree
 from petra_graph.training.processes.run_process import RunProcess
+from petra_graph.training.record.resolved_spec import decisive
 from petra_graph.training.record.run_record import open_record
 from petra_graph.training.start_reporter import StartReporter
 
@@ -270,3 +270,21 @@ class OneOfSeveral(RunProcess):
         if interrupted:
             self.world.launch.set("interrupted", True)
         self.end.leave(self.so_far, interrupted=interrupted)
+
+
+def agree(world: World, prepared: Prepared) -> None:
+    """Refuse a run whose specification, data, or versions of libraries or plugins are not those of rank 0: the bits depend on them."""
+    here, rank = decisive(prepared), world.rank
+    if rank == 0:
+        world.store.set("run", here)
+        return
+    first = world.wait("run")
+    differences = [
+        f"{name}: {here.get(name, 'nothing')} here, {first.get(name, 'nothing')} on rank 0"
+        for name in dict.fromkeys([*here, *first])
+        if here.get(name) != first.get(name)
+    ]
+    message = f"rank {rank} and rank 0 run different things: "
+    hint = "start the same specification, overrides and versions on every machine"
+    if differences:
+        raise SpecError([Problem(message=message + difference, hint=hint) for difference in differences[:3]])

@@ -14,7 +14,7 @@ import os
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
-from hashlib import sha256
+from hashlib import file_digest, sha256
 from importlib.metadata import version
 from importlib.util import resolve_name
 from pathlib import Path
@@ -33,6 +33,8 @@ from petra_graph.record.recorded_run import read_json
 from petra_graph.registry.local_plugins import is_local
 from petra_graph.spec.keys import IS_CODE, keys_with
 
+LIBRARIES = ("petra-graph", "torch", "numpy")
+"""The libraries on whose versions the bits depend."""
 Digests = Mapping[str, str]
 """By what each is of, in words."""
 FILE = "digests.json"
@@ -43,6 +45,10 @@ _SAMPLES, _SPREAD = 8, 65_536
 _READ, _BEGIN = 256, 65_536
 """The most files that are read, and the most bytes of each: files of formats without compression have equal sizes."""
 _INSTALLED = {"site-packages", "dist-packages"}
+
+
+def library_versions() -> Digests:
+    return {name: version(name) for name in LIBRARIES}
 
 
 def digest_code(checked: CheckedSpec) -> Digests:
@@ -76,6 +82,16 @@ def digest_split(split: CheckedSplit) -> Digests:
             b"".join(_digest_beginning(files[index]) for index in _spread_indices(len(files), _READ))
         )
     return found
+
+
+def digest_weights(begun: Path) -> Digests:
+    """Return the digest of the weights that a run begins with: a file, or the files of a folder."""
+    whole = sha256()
+    for path in sorted(begun.iterdir()) if begun.is_dir() else [begun]:
+        if path.is_file():
+            with path.open("rb") as file:
+                whole.update(file_digest(file, "sha256").digest())
+    return {"the weights to begin with": whole.hexdigest()[:_SHOWN]}
 
 
 def read_digests(directory: Path) -> Digests:

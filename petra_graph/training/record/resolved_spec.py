@@ -13,8 +13,9 @@ from petra_graph.kinds.data_set import DataFacts
 from petra_graph.planning.check.checked_spec import CheckedSpec, ConfiguredPlugin
 from petra_graph.spec.located_paths import absolute, path_keys
 from petra_graph.spec.model import DataSpec, GraphSpec, InputSpec, NodeSpec, PluginSpec, Spec
-from petra_graph.spec.value_types import as_mapping
+from petra_graph.spec.value_types import as_mapping, flat
 from petra_graph.training.prepared_run import Prepared
+from petra_graph.training.record.digests import digest_weights, library_versions
 
 
 def resolved(prepared: Prepared) -> Spec:
@@ -88,6 +89,22 @@ def optimizer_of(prepared: Prepared) -> dict[str, Any]:
     table = resolved(prepared).optimizer
     delay = {} if table.delay is None else {"delay": as_mapping(table.delay)}
     return {"name": table.name, "options": as_mapping(table.options), **delay}
+
+
+def flat_values(spec: Spec) -> dict[str, str]:
+    """Return a specification's values as text, by key; the folder of the results may be another one in each process."""
+    return {key: value for key, value in flat(as_mapping(spec)) if key != "run.directory"}
+
+
+def decisive(prepared: Prepared) -> dict[str, str]:
+    """Return everything that the bits depend on, as text by name."""
+    return {
+        **{f"{name}'s version": version for name, version in library_versions().items()},
+        **prepared.digests,
+        **({} if prepared.initial is None else digest_weights(prepared.initial.file)),
+        "the process of each stage": str(prepared.ranks),
+        **flat_values(resolved(prepared)),
+    }
 
 
 def expand_architecture(checked: CheckedSpec) -> Spec:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import time
 import traceback
@@ -28,11 +29,14 @@ from petra_graph.errors import (
 from petra_graph.kinds.listener import Started
 from petra_graph.kinds.logger import RunInfo
 from petra_graph.kinds.plugin import FIRST_PARTY, Plugin
+from petra_graph.planning.place.saved_plan import SavedPlan
 from petra_graph.program.plan_document import Document
 from petra_graph.program.schedule import schedule_text
 from petra_graph.record.metrics import Metrics, Position
 from petra_graph.record.run_directory import (
+    PLAN,
     SCALES,
+    TIMELINE,
     create_run_directory,
     environment,
     lock,
@@ -43,15 +47,21 @@ from petra_graph.record.run_directory import (
 from petra_graph.record.run_history import ChangedResume, add_to_history
 from petra_graph.record.weights import SUMMARY, save_weights
 from petra_graph.record.write_checkpoint import drop_behind
+from petra_graph.report.plan.plan_contents import ticks_once_full
 from petra_graph.spec.load_spec import dump
 from petra_graph.spec.model import Spec
 from petra_graph.spec.value_types import as_mapping
 from petra_graph.training.checkpoints.resumption import Resumption
 from petra_graph.training.prepared_run import Prepared
 from petra_graph.training.record.digests import FILE as DIGESTS_FILE
-from petra_graph.training.record.plan_and_warnings import start_warnings, write_plan
 from petra_graph.training.record.resolved_spec import resolved
 from petra_graph.training.record.run_summary import Summary, summarise, trial_keys
+from petra_graph.training.run_notes import start_warnings
+
+_MOST_DRAWN = 64
+"""More stages are not simulated for a picture: it takes time, and no reader could tell them apart."""
+_TICKS = 5
+"""The number of ticks of the simulated timeline that are kept for a report."""
 
 
 @define(kw_only=True)
@@ -149,17 +159,7 @@ class RunRecord:
     ) -> Summary:
         """Write the summary, last of all files, and return it; arguments as `run_summary.summarise`, and `more` of its entries."""
         self.measured = measured or self.measured
-        made = summarise(
-            self.run,
-            self.spec,
-            status,
-            trained,
-            plan=self.plan,
-            measured=self.measured,
-            digests=self.digests,
-            total_seconds=time.perf_counter() - self.began,
-        )
-        summary = {**made, **more}
+        summary = {**summarise(self, status, trained), **more}
         write_json(self.directory / SUMMARY, summary)
         return summary
 
@@ -195,6 +195,28 @@ def open_record(prepared: Prepared, resumption: Resumption | None, processes: in
     spec = prepared.spec
     directory = create_run_directory(spec.run.directory, spec.name) if resumption is None else resumption.directory
     return RunRecord.of(directory, prepared, processes, lock(directory))
+
+
+def write_plan(prepared: Prepared, directory: Path) -> Document | None:
+    """Write the plan of a run, and return it: the one that it was given, or that of a placement which costs have decided.
+
+    A run that is resumed keeps the plan that is there; None: it has none.
+    """
+    if prepared.saved is not None:
+        document = prepared.saved.document
+    elif prepared.placement.by_cost:
+        from petra_graph.planning.predict_plan import predict  # imports the planner, which other runs do not need
+
+        drawn = len(prepared.programs) <= _MOST_DRAWN
+        plan = predict(prepared.network, prepared.placement)
+        document = plan.document(with_timeline=drawn)
+    else:
+        with suppress(PetraGraphError):
+            return SavedPlan.read(str(directory)).document
+        return None
+    write_json(directory / PLAN, document | {"timeline": []})
+    write_text(directory / TIMELINE, json.dumps(ticks_once_full(document, _TICKS)) + "\n")
+    return document
 
 
 def _packages_of(plugins: Iterable[Plugin]) -> Mapping[str, str]:

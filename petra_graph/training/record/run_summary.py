@@ -13,10 +13,11 @@ from __future__ import annotations
 
 import re
 import resource
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import attrs
 import torch
@@ -30,6 +31,9 @@ from petra_graph.report.run.planned_and_measured import compared
 from petra_graph.spec.model import Spec
 from petra_graph.training.checkpoints.cut_plan import best_first
 from petra_graph.training.loop.trainer import Trainer
+
+if TYPE_CHECKING:
+    from petra_graph.training.record.run_record import RunRecord
 
 Summary = Mapping[str, Any]
 UNTRAINED: Mapping[str, Any] = {
@@ -46,29 +50,15 @@ UNTRAINED: Mapping[str, Any] = {
 _KIB = 1024
 
 
-def summarise(
-    run: Started,
-    spec: Spec,
-    status: str,
-    trained: Mapping[str, Any],
-    *,
-    plan: Document | None,
-    measured: Sequence[Mapping[str, Any]] | None,
-    digests: Mapping[str, str],
-    total_seconds: float,
-) -> dict[str, Any]:
+def summarise(record: RunRecord, status: str, trained: Mapping[str, Any]) -> dict[str, Any]:
     """Return the summary of a run.
 
     Args:
-        run: its beginning.
-        spec: its specification.
+        record: of the run, with what its processes have measured once they have come to the end.
         status: "done", "interrupted" or "failed".
         trained: what `Trainer.summary` has returned.
-        plan: the plan of what runs, if there is one.
-        measured: the measurements of all processes, once they have come to the end.
-        digests: the SHA-256 of each file of weights.
-        total_seconds: since the process began with it.
     """
+    run, spec, plan, measured = record.run, record.spec, record.plan, record.measured
     resumed_from, history = trained["resumed_from"], read_history(run.directory)
     made: dict[str, Any] = {
         "name": run.name,
@@ -83,14 +73,14 @@ def summarise(
         "precision": attrs.asdict(spec.precision),
         "seed": spec.run.seed,
         **trained,
-        "seconds": {"total": round(total_seconds, 3), **trained["seconds"]},
+        "seconds": {"total": round(time.perf_counter() - record.began, 3), **trained["seconds"]},
         "checkpoint": next(iter(numbers(run.directory)), None),
         "predicted": None if plan is None else _figures(plan, spec),
         "measured": None,
         "weights": None if status == "failed" else WEIGHTS,
     }
-    if digests:
-        made[DIGESTS] = digests
+    if record.digests:
+        made[DIGESTS] = record.digests
     if run.tested:
         made["tested"] = run.tested
     if history:

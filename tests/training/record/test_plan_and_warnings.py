@@ -9,8 +9,8 @@ import pytest
 
 from petra_graph.planning.predict_plan import Plan
 from petra_graph.training.prepared_run import prepare
-from petra_graph.training.record import plan_and_warnings, run_record
-from petra_graph.training.record.plan_and_warnings import start_warnings
+from petra_graph.training.record import run_record
+from petra_graph.training.run_notes import start_warnings
 from petra_graph.training.training_run import run
 from tests.support.runs import SPEC, FakeListener, only_run, summary_of, weights_bytes
 
@@ -66,7 +66,7 @@ def test_a_resumed_run_keeps_its_plan(spec, monkeypatch):
 
 
 def test_many_stages_are_not_drawn(spec, monkeypatch):
-    monkeypatch.setattr(plan_and_warnings, "_MOST_DRAWN", 1)
+    monkeypatch.setattr(run_record, "_MOST_DRAWN", 1)
     run(spec, [*ONE, *OPEN[:1]], FakeListener())
     assert json.loads((only_run() / "timeline.json").read_text()) == []
 

@@ -17,9 +17,8 @@ from petra_graph.planning.place.staleness_bound import consequences
 from petra_graph.spec.load_spec import Given, dump, load
 from petra_graph.spec.model import Spec
 from petra_graph.training.prepared_run import prepare
-from petra_graph.training.record.plan_and_warnings import start_warnings
 from petra_graph.training.record.resolved_spec import resolved
-from petra_graph.training.run_notes import outline
+from petra_graph.training.run_notes import outline, start_warnings
 from petra_graph_studies.sweeping.combinations import Combination
 
 _LISTED = 3

@@ -8,8 +8,8 @@ import pytest
 from petra_graph.errors import SpecError
 from petra_graph.training.initial_weights import InitialWeights
 from petra_graph.training.prepared_run import prepare
-from petra_graph.training.processes import rank_agreement
-from petra_graph.training.processes.rank_agreement import agree
+from petra_graph.training.processes.one_of_several import agree
+from petra_graph.training.record import digests
 from tests.support.local_block import MODULE
 from tests.support.local_block import SPEC as LOCAL
 from tests.support.runs import SPEC
@@ -77,8 +77,8 @@ def test_other_contents_of_files_of_the_same_size(prepared):
 def test_another_version_of_a_library(prepared, monkeypatch):
     values = {}
     agree(FakeWorld(0, values), prepared)
-    known = rank_agreement.version
-    monkeypatch.setattr(rank_agreement, "version", lambda name: "1.0" if name == "numpy" else known(name))
+    known = digests.version
+    monkeypatch.setattr(digests, "version", lambda name: "1.0" if name == "numpy" else known(name))
     with pytest.raises(SpecError, match=f"numpy's version: 1.0 here, {known('numpy')} on rank 0"):
         agree(FakeWorld(1, values), prepared)
 
