@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Sequence
-from contextlib import ExitStack, nullcontext
+from contextlib import nullcontext
 from pathlib import Path
 
-from attrs import evolve, frozen
+from attrs import frozen
 
 from petra_graph.errors import Interrupted
 from petra_graph.executor.optimizer_weights import evaluating
@@ -30,8 +30,8 @@ from petra_graph.training.loop.meters import Meters
 from petra_graph.training.loop.trainer import Trainer
 from petra_graph.training.loop.training_position import TrainingPosition
 from petra_graph.training.prepared_run import Prepared, fix_arithmetic, prepare
-from petra_graph.training.processes.run_process import RunProcess, RunSoFar
-from petra_graph.training.record.run_record import RunRecord, open_loggers
+from petra_graph.training.processes.run_process import RunProcess
+from petra_graph.training.record.run_record import open_loggers
 from petra_graph.training.record.run_summary import Summary, measure_process, peak_bytes
 from petra_graph.training.run_notes import graph_pass_notes, run_notes
 
@@ -65,16 +65,16 @@ def run(
         RunFailed: afterwards; the run directory says why, and the error has its summary.
         FailedOnAnotherProcess: another process raises one of these.
     """
-    process = _this_process()
-    with ExitStack() as release, process.control():
-        overrides = tuple(overrides)
+    process, overrides = _this_process(), tuple(overrides)
+    with process.control():
         resumption = process.resumption(resume, given, overrides)
         prepared = _prepare(process, given, overrides, resumption, saved, restarts=resume is None)
         since = None if resumption is None else ChangedSince.of(resumption, prepared, asked=bool(overrides))
         with process.stop_requests(numbers_of(prepared.spec.checkpoint.signal)):
-            record = _opened_record(process, prepared, resumption, release)
+            process.open_directory(prepared, resumption)
+            record = process.record
             if resumption is not None and since is not None and since.summary is not None:
-                return _left_as_it_is(process, record, resumption, since, listener)
+                return _leave_as_it_is(process, resumption, since, listener)
             if record is not None:
                 record.write_inputs(prepared, resumption, None if since is None else since.history)
             position = None if resumption is None else resumption.metrics
@@ -119,9 +119,9 @@ def _prepare(
     """Prepare a run, and compare it with the checkpoint from which it is resumed; a launcher that restarts gives its spec again."""
     folders = None if resumption is None else resumption.folders
     prepared = prepare(given, overrides, process.size, folders, reporter=process.start_reporter(), saved=saved)
-    process.so_far = RunSoFar(prepared=prepared)
-    prepared = process.join(prepared)
-    process.so_far = RunSoFar(prepared=prepared, ranks=prepared.ranks)
+    process.prepared = prepared
+    process.prepared = prepared = process.join(prepared)
+    process.ranks = prepared.ranks
     if resumption is not None:
         resumption.check(prepared)
         if restarts:
@@ -135,29 +135,13 @@ def _prepare(
     return prepared
 
 
-def _opened_record(
-    process: RunProcess, prepared: Prepared, resumption: Resumption | None, release: ExitStack
-) -> RunRecord | None:
-    """Open the run's directory, in the process that records, and tell the others of it."""
-    process.open_directory(prepared, resumption)
-    if (record := process.so_far.record) is not None:
-        release.callback(record.release)
-    return record
-
-
-def _left_as_it_is(
-    process: RunProcess,
-    record: RunRecord | None,
-    resumption: Resumption,
-    since: ChangedSince,
-    listener: Listener,
-) -> RunResult:
+def _leave_as_it_is(process: RunProcess, resumption: Resumption, since: ChangedSince, listener: Listener) -> RunResult:
     """Say that nothing is left to train, and end without writing anything."""
-    if record is not None:
-        listener.started(record.begins(resumption, [*resumption.notes, *since.notes]))
+    if process.record is not None:
+        listener.started(process.record.begins(resumption, [*resumption.notes, *since.notes]))
         listener.stopped()
     process.leave(interrupted=False)
-    return RunResult(summary=since.summary if record else None, interrupted=None)
+    return RunResult(summary=since.summary if process.record else None, interrupted=None)
 
 
 def _build(
@@ -173,9 +157,9 @@ def _build(
 
     Observers are then shown the run; `notes`, among others, are what the user should know of its beginning.
     """
-    record, scheduler = process.so_far.record, process.build(prepared)
+    record, scheduler = process.record, process.build(prepared)
+    process.scheduler = scheduler
     notes = [*run_notes(prepared), *notes]
-    process.so_far = evolve(process.so_far, scheduler=scheduler)
     callbacks = attach_to_stages(prepared.callbacks, scheduler.executors, watched=prepared.spec.run.self_check)
     position = TrainingPosition(micro_batches_per_epoch=len(prepared.opened.batches))
     meters = Meters(prepared.loss)
@@ -198,7 +182,7 @@ def _build(
         meters=meters,
     )
     checkpoints = Checkpoints(process, trainer, resumption)
-    process.so_far = evolve(process.so_far, trainer=trainer)
+    process.trainer = trainer
     if record is not None:
         listener.started(record.begins(resumption, [*notes, *checkpoints.notes]))
         trainer.callbacks.started(record.run)
@@ -207,7 +191,7 @@ def _build(
 
 def _write_weights(process: RunProcess, trainer: Trainer) -> None:
     """Write the weights that are evaluated, and those that callbacks add; all processes take part."""
-    callbacks, record = trainer.callbacks, process.so_far.record
+    callbacks, record = trainer.callbacks, process.record
     with evaluating(trainer.executors):
         weights = process.gather("weights", trainer.weights())
     kept = process.gather("callbacks", companion_tensors(trainer.executors)) if callbacks.callbacks else {}

@@ -27,7 +27,7 @@ from petra_graph.training.loop.meters import Meters
 from petra_graph.training.loop.trainer import Trainer
 from petra_graph.training.loop.training_position import TrainingPosition
 from petra_graph.training.prepared_run import fix_arithmetic, prepare
-from petra_graph.training.processes.run_process import RunProcess, RunSoFar
+from petra_graph.training.processes.run_process import RunProcess
 
 SETTINGS = ("method.schedule=1f1b", "optimizer.options.momentum=0.9")
 
@@ -95,7 +95,7 @@ class _Training:
         self.scheduler = Scheduler(self.prepared.executors())
         self.way, self.epochs = way, 0
         self.process = RunProcess()
-        self.process.so_far = RunSoFar(directory=directory)
+        self.process.directory = directory
         self.trainer = Trainer(
             prepared=self.prepared,
             scheduler=self.scheduler,

@@ -203,5 +203,5 @@ class Checkpoints:
 
     @property
     def directory(self) -> Path:
-        assert self.process.so_far.directory is not None
-        return self.process.so_far.directory
+        assert self.process.directory is not None
+        return self.process.directory

@@ -42,7 +42,7 @@ from petra_graph.runtime.control.waiting import AwakeTime
 from petra_graph.runtime.control.watchdog import Failed, Watchdog
 from petra_graph.runtime.control.world import World
 from petra_graph.training.loop.not_finite import NotFinite, StageState, stage_states
-from petra_graph.training.processes.run_process import RunSoFar
+from petra_graph.training.processes.run_process import RunProcess
 from petra_graph.training.record.run_record import RunRecord, problems_of
 
 _END_SECONDS = 5.0
@@ -62,7 +62,7 @@ class ProcessEnd:
 
     # --- everything is written ----------------------------------------------------------------------------------------
 
-    def leave(self, so_far: RunSoFar, *, interrupted: bool) -> None:
+    def leave(self, run: RunProcess, *, interrupted: bool) -> None:
         """Return when all processes have come to the end, or will not come any more; the loss of one is no failure from here on.
 
         The watchdog watches until the end, so that no process waits for one that has gone. A request to stop ends the waits.
@@ -71,7 +71,7 @@ class ProcessEnd:
             Failed: the run has failed before it was complete.
         """
         code, lost = Interrupted.exit_code if interrupted else 0, None
-        directory, records = so_far.directory, so_far.ranks[-1]
+        directory, records = run.directory, run.ranks[-1]
         asked: list[str] = []
         with stop_requests(asked.append, lambda: hard_exit(code), ends_process=True):
             try:
@@ -112,21 +112,21 @@ class ProcessEnd:
 
     # --- the run has failed -------------------------------------------------------------------------------------------
 
-    def fail(self, error: Exception, so_far: RunSoFar) -> NoReturn:
+    def fail(self, error: Exception, run: RunProcess) -> NoReturn:
         """End after an error in this process, or in another one: raise it if this process reports it."""
         failure = error.failure if isinstance(error, Failed) else self.watchdog.report(self._failure_of(error))
         if failure.asks_about is not None:
-            executors = () if so_far.scheduler is None else so_far.scheduler.executors
+            executors = () if run.scheduler is None else run.scheduler.executors
             states = [attrs.asdict(state) for state in stage_states(executors, failure.asks_about)]
             self.world.store.set(f"states/{self.world.rank}", states)
             if failure.rank == self.world.rank and isinstance(error, NotFinite):
-                failure = self._locate(failure, error, so_far.ranks)
-        raised = self._conclude(failure, self.world.store, so_far)
+                failure = self._locate(failure, error, run.ranks)
+        raised = self._conclude(failure, self.world.store, run)
         raise raised from (error if failure.rank == self.world.rank else None)
 
-    def end_at_once(self, failure: Failure, so_far: RunSoFar) -> NoReturn:
+    def end_at_once(self, failure: Failure, run: RunProcess) -> NoReturn:
         """End from the watchdog's thread if the main thread does not end; print the report here."""
-        raised = self._conclude(failure, self.watchdog.store, so_far)
+        raised = self._conclude(failure, self.watchdog.store, run)
         if isinstance(raised, PetraGraphError):
             sys.stderr.write(f"{raised}\n")
         hard_exit(failure.exit_code)
@@ -160,30 +160,30 @@ class ProcessEnd:
         return attrs.evolve(failure, problems=((problem.message, problem.hint),))
 
     def _conclude(
-        self, failure: Failure, store: RunStore, so_far: RunSoFar
+        self, failure: Failure, store: RunStore, run: RunProcess
     ) -> PetraGraphError | FailedOnAnotherProcess | Interrupted:
         """Report the failure if this process is to do so, else wait for the report; `store` is a connection that may be broken."""
         try:
             if failure.exit_code == Interrupted.exit_code:
-                self._conclude_interruption(so_far)
+                self._conclude_interruption(run)
                 return Interrupted()
-            prepared, directory = so_far.prepared, so_far.directory
+            prepared, directory = run.prepared, run.directory
             if directory is None and prepared is not None:
                 with suppress(RuntimeError, RunFailed):
                     name = store.get("directory")
                     directory = name and run_directory(prepared.spec.run.directory, name)
-            started = so_far.scheduler is not None or directory is not None
-            if self.world.rank != self._reporter(failure, so_far.ranks if started else ()):
+            started = run.scheduler is not None or directory is not None
+            if self.world.rank != self._reporter(failure, run.ranks if started else ()):
                 _wait_for_report(store)
                 return FailedOnAnotherProcess(failure.exit_code)
 
             problems = [Problem(message=message, hint=hint) for message, hint in failure.problems]
             error = _ERRORS.get(failure.exit_code, RunFailed)(problems)
             if directory is not None and prepared is not None:
-                record = so_far.record or RunRecord.of(directory, prepared, self.world.size)
-                trained, statuses = so_far.trained, list[Any]()
+                record = run.record or RunRecord.of(directory, prepared, self.world.size)
+                trained, statuses = run.trained, list[Any]()
                 with suppress(RuntimeError):
-                    if so_far.record is None:
+                    if run.record is None:
                         trained = store.get("trained") or trained
                     statuses += [store.get(f"status/{rank}") for rank in range(self.world.size)]
                 where = {**failure.json(), "ranks": statuses}
@@ -195,11 +195,11 @@ class ProcessEnd:
             self.watchdog.retire()
             self.world.shutdown(store, missing=int(failure.lost))
 
-    def _conclude_interruption(self, so_far: RunSoFar) -> None:
-        if so_far.record is not None:
-            so_far.record.summarise("interrupted", so_far.trained, weights=None)
-        if self.world.rank == 0 and so_far.scheduler is None:
-            results = "" if so_far.directory is None else f"; results: {so_far.directory}"
+    def _conclude_interruption(self, run: RunProcess) -> None:
+        if run.record is not None:
+            run.record.summarise("interrupted", run.trained, weights=None)
+        if self.world.rank == 0 and run.scheduler is None:
+            results = "" if run.directory is None else f"; results: {run.directory}"
             sys.stderr.write(printable(f"interrupted during the start{results}\n"))
 
     def _reporter(self, failure: Failure, ranks: Sequence[int]) -> int:

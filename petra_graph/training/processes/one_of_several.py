@@ -60,7 +60,7 @@ class OneOfSeveral(RunProcess):
         self.world.check = self.watchdog.check
         started()
         self.end = ProcessEnd(self.world, self.watchdog)
-        self.watchdog.on_stuck = lambda failure: self.end.end_at_once(failure, self.so_far)
+        self.watchdog.on_stuck = lambda failure: self.end.end_at_once(failure, self)
 
     @property
     def records(self) -> bool:
@@ -70,7 +70,7 @@ class OneOfSeveral(RunProcess):
     @property
     def _pipeline(self) -> tuple[int, Sequence[int]]:
         """The replica of this process, and the ranks of that replica's stages."""
-        prepared = self.so_far.prepared
+        prepared = self.prepared
         assert prepared is not None
         return pipeline_of(self.rank, prepared.ranks, prepared.spec.partition.replicas, self.size)
 
@@ -92,8 +92,10 @@ class OneOfSeveral(RunProcess):
             except Interrupted:
                 raise
             except Exception as error:  # noqa: BLE001  the other processes must know of any error
-                self.end.fail(error, self.so_far)
+                self.end.fail(error, self)
             finally:
+                if self.record is not None:
+                    self.record.release()
                 self.world.abort_groups()
 
     def start_reporter(self) -> StartReporter:
@@ -140,15 +142,14 @@ class OneOfSeveral(RunProcess):
     def open_directory(self, prepared: Prepared, resumption: Resumption | None) -> None:
         world, directory = self.world, None if resumption is None else resumption.directory
         if self.records:
-            record = open_record(prepared, resumption, self.size)
-            directory = record.directory
-            self.so_far = attrs.evolve(self.so_far, record=record, directory=directory)
+            self.record = open_record(prepared, resumption, self.size)
+            self.directory = directory = self.record.directory
             world.store.set("directory", directory.name)
         name = world.wait("directory")
         world.launch.set("directory", name)
         if directory is None:
             directory = run_directory(prepared.spec.run.directory, name)
-        self.so_far = attrs.evolve(self.so_far, directory=directory)
+        self.directory = directory
         sees = directory is not None and directory.is_dir()
         world.store.set(f"sees/{self.rank}", sees)
         if self.records:
@@ -162,7 +163,7 @@ class OneOfSeveral(RunProcess):
 
     def _name_who_prints(self) -> None:
         """Write a line, as the first process of a launcher that would print nothing: the process that records is another launcher's."""
-        records, beside = self.so_far.ranks[-1], int(os.environ.get("LOCAL_WORLD_SIZE") or self.size)
+        records, beside = self.ranks[-1], int(os.environ.get("LOCAL_WORLD_SIZE") or self.size)
         if os.environ.get("LOCAL_RANK") == "0" and records not in range(self.rank, self.rank + beside):
             host = self.world.neighbours[records].host
             sys.stderr.write(
@@ -222,7 +223,7 @@ class OneOfSeveral(RunProcess):
 
     def gather(self, name: str, own: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
         """As `Peers` promises; in a process that does not record, only its own tensors."""
-        found = gather_tensors(self.world, name, own, self.so_far.ranks)
+        found = gather_tensors(self.world, name, own, self.ranks)
         self.watchdog.check()
         return found
 
@@ -263,13 +264,13 @@ class OneOfSeveral(RunProcess):
 
     def publish(self, trained: Mapping[str, Any]) -> None:
         """As `Peers` promises: another process then writes the summary."""
-        if self.so_far.record is not None:
+        if self.record is not None:
             self.world.store.set("trained", trained)
 
     def leave(self, *, interrupted: bool) -> None:
         if interrupted:
             self.world.launch.set("interrupted", True)
-        self.end.leave(self.so_far, interrupted=interrupted)
+        self.end.leave(self, interrupted=interrupted)
 
 
 def agree(world: World, prepared: Prepared) -> None:

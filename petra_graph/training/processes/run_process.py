@@ -1,7 +1,4 @@
-"""The process of a run: the one that hosts all stages, of which `one_of_several` overrides whatever concerns the others.
-
-What a run has by now is one value, which `training_run.run` hands on from step to step.
-"""
+"""The process of a run: the one that hosts all stages, of which `one_of_several` overrides whatever concerns the others."""
 
 from __future__ import annotations
 
@@ -9,8 +6,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any, NoReturn
-
-from attrs import evolve, frozen
 
 from petra_graph.program.stage_program import StageProgram
 from petra_graph.runtime.control.run_store import RunStore
@@ -27,10 +22,13 @@ from petra_graph.training.record.run_summary import UNTRAINED
 from petra_graph.training.start_reporter import StartReporter
 
 
-@frozen(kw_only=True)
-class RunSoFar:
-    """What a run has so far in this process, as it is needed when the run fails; None before the step that makes it."""
+class RunProcess(Peers):
+    """The process of a run that hosts all stages, and has no other process to tell anything.
 
+    It holds what the run has so far, which is needed if the run fails: None before the step that makes it.
+    """
+
+    rank, size = 0, 1
     prepared: Prepared | None = None
     ranks: Sequence[int] = ()
     """The rank of each stage of the first replica, once the processes have agreed on the run."""
@@ -42,21 +40,13 @@ class RunSoFar:
     """The scheduler, once its stages are built and all processes are ready to train."""
     trainer: Trainer | None = None
 
+    def __init__(self) -> None:
+        self.supervisor: Supervisor = SingleProcess()
+
     @property
     def trained(self) -> Mapping[str, Any]:
         """How far the training came, as the summary has it; known in the process that records."""
         return UNTRAINED if self.trainer is None or self.record is None else self.trainer.summary()
-
-
-class RunProcess(Peers):
-    """The process of a run that hosts all stages, and has no other process to tell anything."""
-
-    rank, size = 0, 1
-
-    def __init__(self) -> None:
-        self.supervisor: Supervisor = SingleProcess()
-        self.so_far = RunSoFar()
-        """`run` hands on a new one after each step."""
 
     @property
     def records(self) -> bool:
@@ -69,16 +59,19 @@ class RunProcess(Peers):
         try:
             yield
         except KeyboardInterrupt:
-            if self.so_far.record is not None:
-                self.so_far.record.summarise("interrupted", self.so_far.trained, weights=None)
+            if self.record is not None:
+                self.record.summarise("interrupted", self.trained, weights=None)
             raise
         except Exception as error:
-            if self.so_far.record is None:
+            if self.record is None:
                 raise
-            failure = self.so_far.record.record_as_failure(error, self.so_far.trained)
+            failure = self.record.record_as_failure(error, self.trained)
             if failure is error:
                 raise
             raise failure from error
+        finally:
+            if self.record is not None:
+                self.record.release()
 
     def stop_requests(self, more: Sequence[int]) -> AbstractContextManager[None]:
         """Within the context, these signals and the usual ones stop all stages before one forward; a second SIGINT stops at once."""
@@ -108,8 +101,8 @@ class RunProcess(Peers):
         Raises:
             RunFailed: this process cannot see the directory, and checkpoints are to be written there.
         """
-        record = open_record(prepared, resumption)
-        self.so_far = evolve(self.so_far, record=record, directory=record.directory)
+        self.record = open_record(prepared, resumption)
+        self.directory = self.record.directory
 
     def own_programs(self, prepared: Prepared) -> Sequence[StageProgram]:
         """Return the programs of the stages of this process, on its devices; all processes call it at the same time."""

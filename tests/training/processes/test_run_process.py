@@ -6,7 +6,7 @@ import pytest
 
 from petra_graph.errors import RunFailed
 from petra_graph.training.prepared_run import prepare
-from petra_graph.training.processes.run_process import RunProcess, RunSoFar
+from petra_graph.training.processes.run_process import RunProcess
 from tests.support.runs import SPEC, summary_of
 
 
@@ -19,10 +19,9 @@ def test_an_error_before_there_is_a_directory_is_raised_as_it_is():
 
 def test_an_error_is_recorded_as_soon_as_there_is_one(write):
     process, prepared = RunProcess(), prepare(write("small.toml", SPEC))
-    process.so_far = RunSoFar(prepared=prepared, ranks=prepared.ranks)
+    process.prepared, process.ranks = prepared, prepared.ranks
     process.open_directory(prepared, None)
     with pytest.raises(RunFailed, match="late"), process.control():
         raise RuntimeError("late")
-    process.so_far.record.release()
-    summary = summary_of(process.so_far.directory)
+    summary = summary_of(process.directory)
     assert (summary["status"], summary["micro_batches"]) == ("failed", 0)

@@ -16,7 +16,7 @@ from petra_graph.blocks import Block, Shape, Streams
 from petra_graph.graph.node_graph import INPUT, Node
 from petra_graph.kinds.block import BlockDeclaration
 from petra_graph.kinds.plugin import load
-from petra_graph.training.head_and_targets import HeadAndTargets
+from petra_graph.training.before_run import HeadAndTargets
 from petra_graph.training.streams_of_samples import streams_of_samples
 from petra_graph_conformance.blocks.block_trial import Trial, normal
 from petra_graph_conformance.blocks.learned_and_running_state import remembers_in_buffers

@@ -19,7 +19,7 @@ from petra_graph.kinds.plugin import FIRST_PARTY, Plugin
 from petra_graph.kinds.tensor_trees import Tree, main
 from petra_graph.measure.initial_blocks import initial_blocks
 from petra_graph.planning.check.checked_spec import CheckedSpec, ConfiguredPlugin
-from petra_graph.training.head_and_targets import HeadAndTargets, targets_of
+from petra_graph.training.before_run import HeadAndTargets, targets_of
 from petra_graph.training.prepared_run import Prepared
 from petra_graph_conformance.all_checks import checks_of
 from petra_graph_conformance.blocks_of_run import BlocksOfRun
