@@ -35,7 +35,6 @@ if TYPE_CHECKING:
 VERBS = {
     "run": "Train a spec.",
     "plan": "Show stages, memory, staleness and speed before anything runs.",
-    "profile": "Time a spec's nodes on the real device, for plans.",
     "evaluate": "Evaluate a run's network on data.",
     "runs": "List runs: status, best metric, age.",
     "validate": "Check specs: keys, types, plugins, options, graph.",

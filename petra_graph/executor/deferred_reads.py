@@ -37,6 +37,12 @@ def floats(values: Sequence[Tensor | float]) -> list[float]:
     return [float(value) for value in torch.stack([tensor.detach().reshape(()) for tensor in tensors]).tolist()]
 
 
+def wait_for(device: torch.device) -> None:
+    """Wait until a GPU has done all that is queued."""
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+
+
 @define(eq=False)
 class DeferredCheck(Generic[Key]):
     """Scalars that a condition must hold for, read together."""

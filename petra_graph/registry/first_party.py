@@ -21,6 +21,7 @@ OF_VERBS: Mapping[str, str] = {
     "export": _EXPORT,
     "new": _AUTHORING,
     "predict": _EXPORT,
+    "profile": _STUDIES,
     "report": _REPORT,
 }
 """The distribution of each verb of the command line."""

@@ -15,7 +15,6 @@ from tests.support import ROOT
 VERBS = """\
 run [SPEC] --set --sweep --seeds --at-once --resume --processes --max-restarts --fast-dev-run --overfit --plan --dry-run --json
 plan SPEC --set --profile --overlap --compare --scale --vary --expand --format --stages --verbose --output --json
-profile SPEC --set --output --micro-batches --json
 evaluate RUN --set --weights --split --device --json
 runs [FOLDER] --sort --where --json
 validate SPECS... --set --json
@@ -28,6 +27,7 @@ export RUN --format --weights --output --json
 new plugin NAME --block --buffered-block --head-block --architecture --optimizer --lr-schedule --loss --metric --dataset --logger --callback
 new spec FILE --architecture --data --optimizer --lr-schedule --loss --root --set
 predict RUN [FILES...] --set --weights --top --batch --device --format --output --json --prompt --tokens --temperature --top-k --seed
+profile SPEC --set --output --micro-batches --json
 report RUNS... --figure --output --json
 """
 
@@ -77,7 +77,6 @@ Options:
 Verbs:
   run       Train a spec.
   plan      Show stages, memory, staleness and speed before anything runs.
-  profile   Time a spec's nodes on the real device, for plans.
   evaluate  Evaluate a run's network on data.
   runs      List runs: status, best metric, age.
   validate  Check specs: keys, types, plugins, options, graph.
@@ -89,6 +88,7 @@ Verbs:
   export    Write a run's network for other programs.
   new       Start a package of plugins, or a spec.
   predict   Print a run's predictions for files.
+  profile   Time a spec's nodes on the real device, for plans.
   report    Write a page about a run, or compare several.
 """
     )
@@ -105,7 +105,7 @@ def test_version(capsys):
         (["validat"], "Error: No such verb 'validat'. Did you mean 'validate'?\n"),
         (
             ["xyz"],
-            "Error: No such verb 'xyz'. Verbs: run, plan, profile, evaluate, runs, validate, list, show, doctor, schema, check, export, new, predict, report.\n",
+            "Error: No such verb 'xyz'. Verbs: run, plan, evaluate, runs, validate, list, show, doctor, schema, check, export, new, predict, profile, report.\n",
         ),
         (["train", "a.toml"], "Error: No such verb 'train'. Did you mean 'run'?\n"),
         (["run", "--epochs", "3"], "'--epochs': it is a key of the spec, --set run.epochs=VALUE.\n"),

@@ -23,11 +23,11 @@ from typing import Any
 import click
 import torch
 from network import save
+from petra_graph_studies.profiling.node_profile import repeat_epochs
 
 from petra_graph.runtime.scheduler.scheduler import Scheduler
 from petra_graph.training.compile_ahead import compile_ahead
 from petra_graph.training.prepared_run import prepare
-from petra_graph.training.profiling.node_profile import repeat_epochs
 from petra_graph.training.start_reporter import StartReporter
 
 ROOT = Path(__file__).parents[2]

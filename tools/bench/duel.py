@@ -13,6 +13,7 @@ import torch
 import torch.distributed as dist
 from attrs import frozen
 from network import loss_of, prepared, runtime_of
+from petra_graph_studies.profiling.node_profile import profile
 from torch import Tensor
 
 from petra_graph.executor.numerics import NumericsContext
@@ -29,7 +30,6 @@ from petra_graph.runtime.scheduler.process_context import ProcessContext
 from petra_graph.runtime.scheduler.scheduler import Scheduler
 from petra_graph.runtime.transport.process_channels import open_channels
 from petra_graph.training.prepared_run import Prepared
-from petra_graph.training.profiling.node_profile import profile
 from petra_graph.training.stage_assembly import executors
 
 RANKS = 2

@@ -13,7 +13,7 @@ from attrs import asdict, define, evolve, field
 from torch import Tensor
 
 from petra_graph.errors import Interrupted, RunFailed
-from petra_graph.executor.deferred_reads import MOST
+from petra_graph.executor.deferred_reads import MOST, wait_for
 from petra_graph.executor.head import HeadResult
 from petra_graph.executor.optimizer_weights import evaluating
 from petra_graph.executor.stage_executor import StageExecutor
@@ -28,7 +28,6 @@ from petra_graph.training.loop.not_finite import NotFinite
 from petra_graph.training.loop.peers import Peers, RunWarnings
 from petra_graph.training.loop.training_position import TrainingPosition
 from petra_graph.training.prepared_run import Prepared
-from petra_graph.training.profiling.stopwatch import wait_for
 from petra_graph.training.run_probe import Begin
 
 

@@ -8,13 +8,13 @@ import time
 import pytest
 import torch
 from attrs import evolve
+from petra_graph_studies.profiling.node_profile import profile
+from petra_graph_studies.profiling.stopwatch import Stopwatch
 
 from petra_graph.compiler.profile_check import taken_under_load
 from petra_graph.errors import SpecError
 from petra_graph.planning.plan_spec import plan
 from petra_graph.record.profile_files import read_profile, write_profile
-from petra_graph.training.profiling.node_profile import profile
-from petra_graph.training.profiling.stopwatch import Stopwatch
 from tests.support.runs import SPEC
 
 

@@ -10,7 +10,7 @@ from petra_graph.cli.options_and_output import echo, json_option, output_option,
 from petra_graph.cli.torch_import import import_torch
 
 
-@click.command()
+@click.command(short_help="Time a spec's nodes on the real device, for plans.")
 @click.argument("spec", metavar="SPEC")
 @set_option
 @output_option("Where the profile goes; default: NAME.profile.json, after the spec's name.")
@@ -33,7 +33,7 @@ def profile(spec: str, overrides: tuple[str, ...], output: Path | None, micro_ba
     from petra_graph.compiler.profile_check import taken_under_load
     from petra_graph.record.profile_files import write_profile
     from petra_graph.record.run_directory import make_folder_of
-    from petra_graph.training.profiling.node_profile import profile as measure
+    from petra_graph_studies.profiling.node_profile import profile as measure
 
     if output is not None:
         make_folder_of(output)  # a wrong path is refused before minutes of measuring

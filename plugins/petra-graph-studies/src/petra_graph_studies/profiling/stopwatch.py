@@ -20,6 +20,7 @@ import torch
 from attrs import frozen
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from petra_graph.executor.deferred_reads import wait_for
 from petra_graph.executor.stage_observer import StageObserver
 from petra_graph.kinds.tensor_trees import Tree
 from petra_graph.program.device_types import Link
@@ -203,8 +204,3 @@ def _time_copy(source: torch.device, target: torch.device, size: int) -> float:
         wait_for(target)
         taken.append(time.perf_counter() - began)
     return statistics.median(taken[2:])
-
-
-def wait_for(device: torch.device) -> None:
-    if device.type == "cuda":
-        torch.cuda.synchronize(device)

@@ -37,8 +37,8 @@ from petra_graph.runtime.scheduler.stage_operations import MicroBatch
 from petra_graph.spec.model import Kind, MethodSpec, ScheduleName
 from petra_graph.training.compile_ahead import compile_ahead
 from petra_graph.training.prepared_run import Prepared, fix_arithmetic, prepare_checked
-from petra_graph.training.profiling.stopwatch import Stopwatch, Times, time_link
 from petra_graph.training.start_reporter import StartReporter
+from petra_graph_studies.profiling.stopwatch import Stopwatch, Times, time_link
 
 WARM_UP = 3
 """Micro-batches that are not timed: allocators and caches fill."""
