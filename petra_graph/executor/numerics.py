@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import cached_property, lru_cache
-from typing import Any
+from typing import Any, Self
 
 import torch
 from attrs import field, frozen
@@ -21,7 +21,7 @@ from petra_graph.errors import RunFailed
 from petra_graph.executor.deferred_reads import DeferredCheck
 from petra_graph.kinds.data_set import DataFacts
 from petra_graph.program.message_layout import IMAGE_DIMENSIONS, dense_strides
-from petra_graph.spec.model import PrecisionSpec
+from petra_graph.spec.model import PrecisionSpec, Spec
 
 STREAM_DTYPE = {"float32": torch.float32, "float64": torch.float64, "bfloat16": torch.float32}
 """The type of streams and parameters, by `precision.compute`."""
@@ -74,6 +74,14 @@ class NumericsContext:
     """Whether the magnitudes of streams on a grid are read later, together (`deferred_reads`)."""
     _keyed: dict[str, Keyed] = field(factory=dict, init=False, eq=False)
     """By node, or other part of the stage."""
+
+    @classmethod
+    def of_run(cls, spec: Spec, facts: DataFacts, device: str = "cpu", **more: Any) -> Self:
+        """Return the numerics with which a run evaluates nodes on a device."""
+        normalisation, seed = Normalisation.of(facts), spec.run.seed
+        return cls(
+            device=torch.device(device), precision=spec.precision, seed=seed, normalisation=normalisation, **more
+        )
 
     @cached_property
     def dtype(self) -> torch.dtype:

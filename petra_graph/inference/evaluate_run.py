@@ -12,10 +12,9 @@ from petra_graph.errors import RunFailed, SpecError
 from petra_graph.executor.head import HeadResult
 from petra_graph.inference.saved_run import SavedRun
 from petra_graph.inference.trained_network import Network
-from petra_graph.kinds.author_code import author_code
 from petra_graph.kinds.checked_samples import CheckedData
-from petra_graph.kinds.loss import Loss, mean_loss, target_count, target_weight
-from petra_graph.kinds.tensor_trees import Tree, main, mapped
+from petra_graph.kinds.loss import mean_loss, target_count, target_weight
+from petra_graph.kinds.tensor_trees import main, mapped
 from petra_graph.report.metric_text import NO_SCALES, Scales, numbers
 from petra_graph.spec.overrides import parse_override
 from petra_graph.training.data.loader_processes import Loaders
@@ -93,7 +92,17 @@ def evaluate(run: SavedRun, *, which: str | None = None, split: str = "test", de
     with computing_on(network, device), ended, closing(iter(batches)) as source_of_batches:
         for samples, targets in source_of_batches:
             output, beside = network(samples.to(device)), mapped(lambda one: one.to(device), targets)
-            meters.add(_measure(loss, output, beside))
+            weight = target_weight(loss, targets)
+            meters.add(
+                HeadResult(
+                    micro_batch=0,
+                    samples=len(main(targets)),
+                    weight=weight,
+                    counted=target_count(loss, targets, weight),
+                    loss=mean_loss(loss, output, beside, weight),
+                    metrics=loss.metrics(output, beside),
+                )
+            )
             metrics.update(main(output), beside)
     meters.expect_targets(f"{split} data")
 
@@ -109,19 +118,6 @@ def evaluate(run: SavedRun, *, which: str | None = None, split: str = "test", de
         undefined=others,
         changed=[*run.changed, *(list_changes(read_digests(run.directory), digest_split(whole)) if own else ())],
     )
-
-
-def _measure(loss: Loss, output: Tree, target: Tree) -> HeadResult:
-    on_cpu = mapped(lambda one: one.cpu(), target)
-    with author_code("the loss gives no weight"):
-        weight = target_weight(loss, on_cpu)
-        counted = target_count(loss, on_cpu, weight)
-    with author_code("the loss cannot be computed"):
-        value = mean_loss(loss, output, target, weight)
-    with author_code("the loss has no metrics"):
-        metrics = loss.metrics(output, target)
-    samples = len(main(target))
-    return HeadResult(micro_batch=0, loss=value, metrics=metrics, samples=samples, weight=weight, counted=counted)
 
 
 def open_data(run: SavedRun) -> CheckedData:

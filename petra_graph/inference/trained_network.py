@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from petra_graph.blocks import Block, Head, Streams
 from petra_graph.errors import Problem, SpecError
-from petra_graph.executor.numerics import Normalisation, NumericsContext
+from petra_graph.executor.numerics import NumericsContext
 from petra_graph.executor.place_block import place
 from petra_graph.graph.node_graph import INPUT, NodeGraph
 from petra_graph.kinds.data_set import DataFacts
@@ -51,12 +51,7 @@ class Network(nn.Module):
         Raises:
             SpecError, PluginError: a block cannot be built.
         """
-        numerics = NumericsContext(
-            device=torch.device("cpu"),
-            precision=network.spec.precision,
-            seed=network.spec.run.seed,
-            normalisation=Normalisation.of(facts),
-        )
+        numerics = NumericsContext.of_run(network.spec, facts)
         begun = initial_blocks(network.graph, network.shapes, network.spec.run.seed, network.graph.nodes)
         blocks = {name: place(block, numerics) for name, block in begun.items()}
         if not network.spec.partition.untie:

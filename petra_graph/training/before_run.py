@@ -23,7 +23,7 @@ from torch import Tensor
 from petra_graph.blocks import Shape
 from petra_graph.errors import PluginError, Problem, RunFailed, SpecError, shown, suggestion
 from petra_graph.executor.head import HeadRunner
-from petra_graph.executor.numerics import Normalisation, NumericsContext
+from petra_graph.executor.numerics import NumericsContext
 from petra_graph.executor.place_block import place
 from petra_graph.graph.node_graph import Node
 from petra_graph.kinds.author_code import author_code
@@ -124,12 +124,7 @@ class HeadAndTargets:
     @property
     def numerics(self) -> NumericsContext:
         """Those of the run, on the CPU."""
-        return NumericsContext(
-            device=torch.device("cpu"),
-            precision=self.network.spec.precision,
-            seed=self.network.spec.run.seed,
-            normalisation=Normalisation.of(self.opened.data.facts),
-        )
+        return NumericsContext.of_run(self.network.spec, self.opened.data.facts)
 
     def require_loss(self) -> None:
         """Call a first-party loss.

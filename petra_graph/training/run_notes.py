@@ -18,7 +18,7 @@ from torch import Tensor
 from petra_graph.compiler.spec_checks import device_count
 from petra_graph.compiler.stated_devices import device_types
 from petra_graph.errors import shown
-from petra_graph.executor.numerics import Normalisation, NumericsContext
+from petra_graph.executor.numerics import NumericsContext
 from petra_graph.graph.node_graph import NodeGraph
 from petra_graph.kinds.callback import misnamed
 from petra_graph.planning.advice.run_warnings import products_note, run_warnings
@@ -103,11 +103,6 @@ def difference(prepared: Prepared) -> float:
 
 
 def _output(prepared: Prepared, graph: NodeGraph, samples: Tensor) -> Tensor:
-    numerics = NumericsContext(
-        device=torch.device("cpu"),
-        precision=prepared.spec.precision,
-        seed=prepared.spec.run.seed,
-        normalisation=Normalisation.of(prepared.facts),
-    )
+    numerics = NumericsContext.of_run(prepared.spec, prepared.facts)
     loaded = (lambda blocks: blocks) if prepared.initial is None else prepared.initial.loaded
     return streams_of_samples(graph, samples, numerics, loaded=loaded)[graph.head][0]

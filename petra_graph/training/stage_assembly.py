@@ -14,7 +14,7 @@ from petra_graph.blocks.parameter_groups import parameter_groups
 from petra_graph.executor.compiled_functions import compile_functions
 from petra_graph.executor.deferred_reads import read_interval
 from petra_graph.executor.learning_rate import LearningRate, learning_rate
-from petra_graph.executor.numerics import Normalisation, NumericsContext
+from petra_graph.executor.numerics import NumericsContext
 from petra_graph.executor.place_block import place
 from petra_graph.executor.recorded_operations import CudaGraphs
 from petra_graph.executor.stage_executor import StageExecutor
@@ -80,16 +80,8 @@ def executors(
     spec = network.spec
     made = []
     for program, stage in zip(programs, stages, strict=True):
-        device = torch.device(program.device)
-        interval = read_interval(device, spec.run.log_every)
-        numerics = NumericsContext(
-            device=device,
-            precision=spec.precision,
-            seed=spec.run.seed,
-            replica=replica,
-            normalisation=Normalisation.of(facts),
-            deferred=interval > 1,
-        )
+        interval = read_interval(torch.device(program.device), spec.run.log_every)
+        numerics = NumericsContext.of_run(spec, facts, program.device, replica=replica, deferred=interval > 1)
         begun = initial_blocks(network.graph, network.shapes, spec.run.seed, program.nodes)
         modules = {name: place(block, numerics) for name, block in begun.items()}
         tie(modules, network.shapes)

@@ -29,6 +29,7 @@ from petra_graph.errors import Interrupted
 from petra_graph.runtime.control.failure import Failure, OperationStatus, StartStatus
 from petra_graph.runtime.control.other_processes import OtherProcesses
 from petra_graph.runtime.control.run_store import STORE_ENDED, first_line
+from petra_graph.runtime.control.supervisor import Supervisor
 from petra_graph.runtime.control.waiting import AwakeTime, Waker
 from petra_graph.runtime.control.world import World
 
@@ -45,27 +46,18 @@ class Failed(Exception):
         self.failure = failure
 
 
-class Watchdog:
+class Watchdog(Supervisor):
     """Watches one process, and the others on its behalf."""
 
     watches = True
 
     def __init__(self, world: World, waker: Waker) -> None:
+        super().__init__()
         self.waker = waker
         self.limit_seconds = float("inf")
         """The longest that one operation may take."""
-        self.status: OperationStatus | None = None
-        """Set by the scheduler, at every operation and wait."""
         self.start: StartStatus | None = None
         """A step before the stages are at work; set by the preparation."""
-        self.stop_signal: str | None = None
-        """The signal by which the user asked to stop, from any process that received it."""
-        self.stop_at: int | None = None
-        """Forwards after which every stage stops."""
-        self.announced_cuts: set[int] = set()
-        """Forwards before which there is a cut that no plan fixes, as far as this process knows."""
-        self.agreed_cuts: set[int] = set()
-        """Those of which every process knows."""
         self._own_cut: int | None = None
         """The latest cut that this process has announced."""
         self.failure: Failure | None = None
@@ -93,29 +85,21 @@ class Watchdog:
     # --- called by the other thread -----------------------------------------------------------------------------------
 
     def check(self) -> None:
-        """Return unless the run has failed.
-
-        Raises:
-            Failed: the run has failed.
-        """
+        """As `Supervisor` promises."""
         if self.failure is not None:
             raise Failed(self.failure)
 
     def sleep(self) -> None:
         self.waker.wait()
 
-    def ask(self, signal_name: str) -> None:
-        """Ask all processes to stop between two micro-batches; may be called by a signal handler."""
-        self.stop_signal = self.stop_signal or signal_name
-
     def stop_after(self, forwards: int) -> None:
-        """Decide where all stages stop; only the process that hosts the first stage calls this."""
+        """Decide where all stages stop, and tell the other processes."""
         self.stop_signal = self.stop_signal or "SIGINT"
         self.stop_at = forwards
         self._world.store.set("stop", [forwards, self.stop_signal])
 
     def announce_cut(self, at: int) -> None:
-        """Tell every process of a cut; only the process that hosts the first stage calls this."""
+        """Tell every process of a cut; `agreed_cuts` has it when all know of it."""
         self._own_cut = at
         self._world.store.set("cut", at)
 

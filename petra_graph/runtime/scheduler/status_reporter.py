@@ -16,7 +16,7 @@ from attrs import define, field
 from petra_graph.program.channels import ChannelKey
 from petra_graph.program.schedule import Action
 from petra_graph.runtime.control.failure import OperationStatus
-from petra_graph.runtime.scheduler.process_context import Supervisor
+from petra_graph.runtime.control.supervisor import Supervisor
 from petra_graph.runtime.scheduler.stage_at_work import StageAtWork
 from petra_graph.runtime.transport.process_channels import ProcessChannels
 

@@ -10,7 +10,8 @@ from typing import Any, NoReturn
 from petra_graph.program.stage_program import StageProgram
 from petra_graph.runtime.control.run_store import RunStore
 from petra_graph.runtime.control.stop_signals import REQUESTS, stop_requests
-from petra_graph.runtime.scheduler.process_context import ProcessContext, SingleProcess, Supervisor
+from petra_graph.runtime.control.supervisor import Supervisor
+from petra_graph.runtime.scheduler.process_context import ProcessContext
 from petra_graph.runtime.scheduler.scheduler import Scheduler
 from petra_graph.spec.load_spec import Given
 from petra_graph.training.checkpoints.resumption import Resumption
@@ -41,7 +42,7 @@ class RunProcess(Peers):
     trainer: Trainer | None = None
 
     def __init__(self) -> None:
-        self.supervisor: Supervisor = SingleProcess()
+        self.supervisor = Supervisor()
 
     @property
     def trained(self) -> Mapping[str, Any]:
@@ -76,13 +77,10 @@ class RunProcess(Peers):
     def stop_requests(self, more: Sequence[int]) -> AbstractContextManager[None]:
         """Within the context, these signals and the usual ones stop all stages before one forward; a second SIGINT stops at once."""
 
-        def stop(signal_name: str) -> None:
-            self.supervisor.stop_signal = signal_name
-
         def stop_at_once() -> NoReturn:
             raise KeyboardInterrupt
 
-        return stop_requests(stop, stop_at_once, heard=(*REQUESTS, *more))
+        return stop_requests(self.supervisor.ask, stop_at_once, heard=(*REQUESTS, *more))
 
     def start_reporter(self) -> StartReporter:
         return StartReporter()

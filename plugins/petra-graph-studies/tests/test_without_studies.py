@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 import petra_graph as pg
+from petra_graph.cli import plugin_verbs
 from petra_graph.cli.main import main
 from petra_graph.kinds.listener import Listener
 from petra_graph.record.run_folders import LATEST
@@ -22,7 +23,7 @@ def without(monkeypatch):
     def hide():
         entries, unreadable = discovery.scan()
         left = tuple(entry for entry in entries if entry.distribution != "petra-graph-studies")
-        for module in (discovery, registry):
+        for module in (discovery, plugin_verbs, registry):
             monkeypatch.setattr(module, "scan", lambda *_: (left, unreadable))
 
     return hide

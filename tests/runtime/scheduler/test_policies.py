@@ -13,8 +13,9 @@ import pytest
 import torch
 
 from petra_graph.program.schedule import static_order
+from petra_graph.runtime.control.supervisor import Supervisor
 from petra_graph.runtime.control.waiting import Waker
-from petra_graph.runtime.scheduler.process_context import ProcessContext, SingleProcess
+from petra_graph.runtime.scheduler.process_context import ProcessContext
 from petra_graph.runtime.scheduler.scheduler import Scheduler
 from petra_graph.runtime.transport.channel import LocalChannel
 from petra_graph.runtime.transport.process_channels import ProcessChannels
@@ -29,7 +30,7 @@ BATCH = 4
 SETTINGS = {"lockstep": {"schedule": "lockstep", "accumulation": 2}, "1f1b": {"schedule": "1f1b"}}
 
 
-class Sleeper(SingleProcess):
+class Sleeper(Supervisor):
     """A supervisor that lets the other processes run where its own sleeps."""
 
     def __init__(self, running: Lock) -> None:
