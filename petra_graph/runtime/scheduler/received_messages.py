@@ -2,7 +2,7 @@
 
 A channel has few slots, and a slot is taken for as long as a tensor over it lives. A block, a hook or a reference cycle that
 keeps tensors of earlier micro-batches would take them all, and the run would wait for ever. So what a stage has received is
-observed: it must be gone when the operations that use it are done. The first messages of every kind are copied into memory of
+observed: it must be gone when the stage begins its next operation of that kind. The first messages of every kind are copied into memory of
 their own, since a slot that is kept cannot be had back; those that follow are read in place, unless one of them was kept.
 """
 
@@ -41,8 +41,8 @@ class ReceivedMessages:
         self._handed[stage, kind] += [_observed(payload(value)) for value in handed]
         return handed
 
-    def used(self, stage: int, kind: Kind) -> None:
-        """Note that the operations are done that use what a stage has received: if anything is left, copy from now on."""
+    def expect_gone(self, stage: int, kind: Kind) -> None:
+        """Expect that nothing is left of what a stage received for its operation before of this kind, else copy from now on."""
         handed = self._handed.pop((stage, kind), None)
         if handed is None:
             return

@@ -153,7 +153,7 @@ class Scheduler:
         def forward(stage: StageAtWork, micro_batch: int) -> None:
             if self.cuts is not None and self.cuts.due(micro_batch):
                 self.cuts.reached(stage.executor, evolve(cut, at=micro_batch))
-            result = self._operations.forward(stage, micro_batch, source)
+            result = self._operations.forward(stage, source, micro_batch)
             self._forwards[stage.index] += 1
             if result is not None:
                 observe(result)
@@ -186,7 +186,7 @@ class Scheduler:
             stage.begin(Action("forward", batch) for batch in batches)
 
         def perform(stage: StageAtWork, _: int) -> None:
-            result = self._operations.eval_step(stage, source)
+            result = self._operations.forward(stage, source, None)
             self._forwards[stage.index] += self._context.replicas is None
             if result is not None:
                 results.append(result)

@@ -21,7 +21,7 @@ from petra_graph.executor.messages import BackwardMessage
 from petra_graph.kinds.tensor_trees import Tree
 from petra_graph.program.channels import ChannelKey, Edge
 from petra_graph.program.schedule import Action
-from petra_graph.runtime.scheduler.received_messages import ReceivedMessages
+from petra_graph.runtime.scheduler.received_messages import Kind, ReceivedMessages
 from petra_graph.runtime.scheduler.stage_at_work import StageAtWork
 from petra_graph.runtime.transport.channel import LocalChannel, Receiver, Sender, moved
 from petra_graph.runtime.transport.process_channels import ProcessChannels
@@ -65,29 +65,46 @@ class StageOperations:
         missing = [end.key for end in stage.incoming[action.verb] if not self.ready(end.key)]
         return missing + [key for key, sender in stage.outgoing[action.verb].values() if not sender.has_room()]
 
-    def forward(self, stage: StageAtWork, micro_batch: int, source: Iterator[MicroBatch]) -> HeadResult | None:
-        """Do the forward of a training micro-batch; return the head's result."""
-        result = self._forward(stage, source, micro_batch)
-        if stage.leases and stage.keeps_nothing:
-            self._messages.used(stage.index, "forward")
-        return result
-
-    def eval_step(self, stage: StageAtWork, source: Iterator[MicroBatch]) -> HeadResult | None:
-        """Do the forward of an evaluation batch; return the head's result."""
-        result = self._forward(stage, source, None)
+    def forward(self, stage: StageAtWork, source: Iterator[MicroBatch], micro_batch: int | None) -> HeadResult | None:
+        """Receive, run the stage, and send; without a micro-batch for an evaluation. Return the head's result."""
+        kind: Kind = "evaluation" if micro_batch is None else "forward"
         if stage.leases:
-            self._messages.used(stage.index, "evaluation")
-        return result
+            self._messages.expect_gone(stage.index, kind)
+        received: dict[Edge, EncodedTensors] = {}
+        leased: set[int] = set()
+        if stage.samples or (stage.holds_head and not self._reads_samples):
+            samples, targets = next(source)
+            for edge in stage.samples:
+                received[edge] = moved((samples,), stage.device)
+            if self._holds_head:
+                self._targets.append(targets)
+        for key, receiver, moves, _ in stage.incoming["forward"]:
+            tensors = self._take(key, receiver) if self.put_back_messages else receiver.receive()
+            if moves:
+                tensors = moved(tensors, stage.device)
+            if receiver.leases and (micro_batch is None or stage.reads_in_place):
+                tensors = self._messages.hand(stage.index, kind, tensors)
+                leased |= _memory(tensors)
+            elif receiver.leases:
+                tensors = copied(tensors)
+            received[key.edge] = tensors
+            del tensors  # else they would keep their slot
+        target = self._targets.popleft() if stage.holds_head else None
+        executor = stage.executor
+        done = (
+            executor.evaluate(received, target)
+            if micro_batch is None
+            else executor.forward(micro_batch, received, target)
+        )
+        for edge, message in done.sent.items():
+            _, sender = stage.outgoing["forward"][edge]
+            sender.send(_sendable(sender, message, leased) if leased else message)
+        return done.result
 
     def backward(self, stage: StageAtWork, micro_batch: int) -> None:
         """Do the backward of a training micro-batch."""
-        self._backward(stage, micro_batch)
         if stage.leases:
-            self._messages.used(stage.index, "backward")
-            if not stage.keeps_nothing:
-                self._messages.used(stage.index, "forward")
-
-    def _backward(self, stage: StageAtWork, micro_batch: int) -> None:
+            self._messages.expect_gone(stage.index, "backward")
         messages: dict[Edge, BackwardMessage] = {}
         leased: set[int] = set()
         for key, receiver, moves, streams in stage.incoming["backward"]:
@@ -129,39 +146,6 @@ class StageOperations:
         if not put_back:
             del self.put_back_messages[key]
         return message
-
-    def _forward(self, stage: StageAtWork, source: Iterator[MicroBatch], micro_batch: int | None) -> HeadResult | None:
-        """Receive, run the stage, and send; without a micro-batch for an evaluation."""
-        received: dict[Edge, EncodedTensors] = {}
-        leased: set[int] = set()
-        if stage.samples or (stage.holds_head and not self._reads_samples):
-            samples, targets = next(source)
-            for edge in stage.samples:
-                received[edge] = moved((samples,), stage.device)
-            if self._holds_head:
-                self._targets.append(targets)
-        for key, receiver, moves, _ in stage.incoming["forward"]:
-            tensors = self._take(key, receiver) if self.put_back_messages else receiver.receive()
-            if moves:
-                tensors = moved(tensors, stage.device)
-            if receiver.leases and (micro_batch is None or stage.reads_in_place):
-                tensors = self._messages.hand(stage.index, "evaluation" if micro_batch is None else "forward", tensors)
-                leased |= _memory(tensors)
-            elif receiver.leases:
-                tensors = copied(tensors)
-            received[key.edge] = tensors
-            del tensors  # else they would keep their slot
-        target = self._targets.popleft() if stage.holds_head else None
-        executor = stage.executor
-        done = (
-            executor.evaluate(received, target)
-            if micro_batch is None
-            else executor.forward(micro_batch, received, target)
-        )
-        for edge, message in done.sent.items():
-            _, sender = stage.outgoing["forward"][edge]
-            sender.send(_sendable(sender, message, leased) if leased else message)
-        return done.result
 
 
 def _sendable(sender: Sender, message: EncodedTensors, leased: set[int]) -> EncodedTensors:
