@@ -120,10 +120,10 @@ def train(
         RunFailed: afterwards; the run directory has the details.
     """
     from petra_graph.errors import SpecError
+    from petra_graph.record.run_folders import directory_to_resume as resumed
     from petra_graph.record.run_folders import is_sweep
     from petra_graph.report.progress import progress
     from petra_graph.spec.overrides import assignments
-    from petra_graph.training.checkpoints.resumption import directory_to_resume as resumed
     from petra_graph.training.training_run import run
 
     if (spec is None) == (resume is None):

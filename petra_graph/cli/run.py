@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shlex
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -13,7 +12,7 @@ import click
 from petra_graph.cli.options_and_output import echo, json_option, print_json, set_option
 from petra_graph.cli.torch_import import import_torch
 from petra_graph.errors import RunFailed
-from petra_graph.record.run_folders import LATEST, is_sweep, left_unfinished
+from petra_graph.record.run_folders import LATEST, directory_to_resume, is_sweep
 
 if TYPE_CHECKING:
     from petra_graph.planning.place.saved_plan import SavedPlan
@@ -113,7 +112,7 @@ def run(
         # When a process ends, torch would log each lost connection with its C++ stack; it reads this when imported.
         os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
     begins = bool(sweeps or seeds)
-    directory = None if resume is None or begins else _find_resumed(resume, overrides)
+    directory = None if resume is None or begins else directory_to_resume(resume, overrides)
     if begins or at_once or (directory is not None and is_sweep(directory)):
         from petra_graph.registry.joints import joint
 
@@ -150,19 +149,6 @@ def run(
         )
     else:
         _train(spec, overrides, directory, plan, as_json=as_json)
-
-
-def _find_resumed(resume: str, overrides: Sequence[str]) -> Path:
-    """Return the run or sweep to continue, and name an unfinished one that `latest` passes over."""
-    from petra_graph.training.checkpoints.resumption import directory_to_resume
-
-    directory = directory_to_resume(resume, overrides)
-    if resume == LATEST and (other := left_unfinished(directory)):
-        echo(
-            f"{directory} is done; to continue {other.name}: petra-graph run --resume {shlex.quote(str(other))}",
-            err=True,
-        )
-    return directory
 
 
 def _trial_keys(resume: str | None, overfit: int | None, *, fast_dev_run: bool) -> tuple[str, ...]:

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 
 from petra_graph.errors import SpecError
 from petra_graph.record.checkpoint import repair
-from petra_graph.spec.regular_file import read_regular
+from petra_graph.spec.overrides import parse_override
 
 LATEST = "latest"
 RUNS = "runs"
@@ -39,6 +38,21 @@ def no_run(name: str | Path) -> SpecError:
     return SpecError(f"there is no run directory {name}", "give the directory of a run, or `latest`")
 
 
+def directory_to_resume(resume: str, overrides: Iterable[str]) -> Path:
+    """Return the directory of the run to resume, or the folder of the sweep.
+
+    Args:
+        resume: the directory of a run or a sweep, or "latest": the latest below `run.directory`, as set or "runs".
+        overrides: `--set` assignments.
+
+    Raises:
+        SpecError: it does not exist, or is a run without a checkpoint.
+    """
+    given = [parse_override(text) for text in overrides]
+    parents = [str(override.value) for override in given if override.keys == ("run", "directory")]
+    return run_to_resume(resume, Path((parents or [RUNS])[-1]).expanduser())
+
+
 def run_to_resume(name: str, parent: Path) -> Path:
     """Return a run's directory that has a checkpoint, or a sweep's folder: the one that is named, or the latest one below `parent`.
 
@@ -46,7 +60,7 @@ def run_to_resume(name: str, parent: Path) -> Path:
         SpecError: the folder holds none.
     """
     if name == LATEST:
-        found = _resumable(parent)
+        found = [path for path in parent.glob("*") if path.is_dir() and (is_sweep(path) or repair(path))]
         if not found:
             raise SpecError(f"no run in {parent} has a checkpoint", "give the directory of a run")
         return max(found, key=began)
@@ -61,12 +75,6 @@ def run_to_resume(name: str, parent: Path) -> Path:
             f"{name} has no checkpoint", "runs write them where [checkpoint] has `every`, and when they are interrupted"
         )
     return directory
-
-
-def left_unfinished(chosen: Path) -> Path | None:
-    """Return the latest run or sweep beside `chosen` that is not done, if `chosen` is done: that one was probably meant."""
-    others = [path for path in _resumable(chosen.parent) if not _is_done(path)] if _is_done(chosen) else []
-    return max(others, key=began, default=None)
 
 
 def run_directories(folder: Path) -> list[Path]:
@@ -112,20 +120,6 @@ def _runs_of(path: Path) -> list[Path]:
     if is_sweep(path):
         return [run for run in path.glob("*/*") if run.is_dir() and _is_run(run)]
     return [path] if path.is_dir() and _is_run(path) else []
-
-
-def _resumable(parent: Path) -> list[Path]:
-    return [path for path in parent.glob("*") if path.is_dir() and (is_sweep(path) or repair(path))]
-
-
-def _is_done(path: Path) -> bool:
-    """Whether a run is done, or every run of a sweep."""
-    if is_sweep(path):
-        return all(any(map(_is_done, member.iterdir())) for member in path.iterdir() if member.is_dir())
-    try:
-        return bool(json.loads(read_regular(path / "summary.json"))["status"] == "done")
-    except (OSError, ValueError, LookupError, TypeError):
-        return False
 
 
 def _alone_in(folder: Path) -> Path:

@@ -102,18 +102,6 @@ def test_the_resolved_spec_repeats_the_run(spec, call, here):
 # --- failures --------------------------------------------------------------------------------------------------------
 
 
-def test_what_latest_passes_over_is_named(spec, call, here):
-    """The newest run is resumed; if it is done, an older one was probably meant."""
-    assert call(str(spec), "--set", "checkpoint.every='1 epoch'")[0] == 0
-    older = here / "runs" / "20200101T000000Z-older-1"
-    (older / "checkpoints" / "000000000000").mkdir(parents=True)
-    (done,) = set((here / "runs").iterdir()) - {older}
-    code, _, err = call("--resume", "latest", "--dry-run")
-    assert code == 0, err
-    said = f"runs/{done.name} is done; to continue {older.name}: petra-graph run --resume runs/{older.name}"
-    assert err.splitlines()[0] == said
-
-
 def test_a_loss_that_is_not_finite(spec, call):
     code, out, err = call(spec, "--json", "--set", "optimizer.options.lr=1e30")
     assert code == 1

@@ -10,7 +10,7 @@ all stages are within it, and the window ends where it would have ended. Where s
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -26,11 +26,9 @@ from petra_graph.program.cut import Cut
 from petra_graph.record import checkpoint
 from petra_graph.record.checkpoint import Damaged, Manifest, StageFile
 from petra_graph.record.metrics import Position
-from petra_graph.record.run_folders import RUNS, run_to_resume
 from petra_graph.runtime.scheduler.scheduler import Scheduler
 from petra_graph.spec.format_versions import without_removed
 from petra_graph.spec.model import MethodSpec
-from petra_graph.spec.overrides import parse_override
 from petra_graph.spec.value_types import as_mapping
 from petra_graph.training.checkpoints.cut_recorder import restore_at_cut
 from petra_graph.training.loop.meters import Meters
@@ -43,21 +41,6 @@ from petra_graph.units import noun, plural
 _LISTED = 5
 _UNFIT = (Damaged, LookupError, TypeError, ValueError, AttributeError, AssertionError, RuntimeError, OverflowError)
 """The errors from facts and tensors that do not fit the stages here, although their digests are right."""
-
-
-def directory_to_resume(resume: str, overrides: Iterable[str]) -> Path:
-    """Return the directory of the run to resume, or the folder of the sweep.
-
-    Args:
-        resume: the directory of a run or a sweep, or "latest": the latest below `run.directory`, as set or "runs".
-        overrides: `--set` assignments.
-
-    Raises:
-        SpecError: it does not exist, or is a run without a checkpoint.
-    """
-    given = [parse_override(text) for text in overrides]
-    parents = [str(override.value) for override in given if override.keys == ("run", "directory")]
-    return run_to_resume(resume, Path((parents or [RUNS])[-1]).expanduser())
 
 
 def first_folders(directory: Path) -> tuple[str, ...]:

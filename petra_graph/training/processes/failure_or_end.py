@@ -165,7 +165,11 @@ class ProcessEnd:
         """Report the failure if this process is to do so, else wait for the report; `store` is a connection that may be broken."""
         try:
             if failure.exit_code == Interrupted.exit_code:
-                self._conclude_interruption(run)
+                if run.record is not None:
+                    run.record.summarise("interrupted", run.trained, weights=None)
+                if self.world.rank == 0 and run.scheduler is None:
+                    results = "" if run.directory is None else f"; results: {run.directory}"
+                    sys.stderr.write(printable(f"interrupted during the start{results}\n"))
                 return Interrupted()
             prepared, directory = run.prepared, run.directory
             if directory is None and prepared is not None:
@@ -194,13 +198,6 @@ class ProcessEnd:
         finally:
             self.watchdog.retire()
             self.world.shutdown(store, missing=int(failure.lost))
-
-    def _conclude_interruption(self, run: RunProcess) -> None:
-        if run.record is not None:
-            run.record.summarise("interrupted", run.trained, weights=None)
-        if self.world.rank == 0 and run.scheduler is None:
-            results = "" if run.directory is None else f"; results: {run.directory}"
-            sys.stderr.write(printable(f"interrupted during the start{results}\n"))
 
     def _reporter(self, failure: Failure, ranks: Sequence[int]) -> int:
         """Return the rank that reports: the last of `ranks` once there is a directory, unless that process has gone."""

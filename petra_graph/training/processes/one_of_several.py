@@ -55,6 +55,8 @@ class OneOfSeveral(RunProcess):
         self.world = World(rank_info)
         self.world.rendezvous()
         self.size, self.rank = self.world.size, self.world.rank
+        self.replica, self.pipeline = 0, tuple[int, ...]()
+        """Of this process, and the ranks of that replica's stages; known once all processes have agreed on the run."""
         self.waker = Waker()
         self.supervisor = self.watchdog = Watchdog(self.world, self.waker)
         self.world.check = self.watchdog.check
@@ -63,20 +65,13 @@ class OneOfSeveral(RunProcess):
         self.watchdog.on_stuck = lambda failure: self.end.end_at_once(failure, self)
 
     @property
+    def hosts_head(self) -> bool:
+        return self.pipeline[-1] == self.rank
+
+    @property
     def records(self) -> bool:
         """Whether this process hosts the head of the first replica."""
-        return self._hosts_head and self._pipeline[0] == 0
-
-    @property
-    def _pipeline(self) -> tuple[int, Sequence[int]]:
-        """The replica of this process, and the ranks of that replica's stages."""
-        prepared = self.prepared
-        assert prepared is not None
-        return pipeline_of(self.rank, prepared.ranks, prepared.spec.partition.replicas, self.size)
-
-    @property
-    def _hosts_head(self) -> bool:
-        return self._pipeline[1][-1] == self.rank
+        return self.hosts_head and self.replica == 0
 
     @contextmanager
     def control(self) -> Iterator[None]:
@@ -103,15 +98,16 @@ class OneOfSeveral(RunProcess):
 
     def join(self, prepared: Prepared) -> Prepared:
         agree(self.world, prepared)
-        each = self.size // prepared.spec.partition.replicas
-        self.watchdog.others.stages = tuple(
+        replicas, watchdog = prepared.spec.partition.replicas, self.watchdog
+        self.replica, self.pipeline = pipeline_of(self.rank, prepared.ranks, replicas, self.size)
+        each = self.size // replicas
+        watchdog.others.stages = tuple(
             tuple(stage for stage, rank in enumerate(prepared.ranks, start=1) if rank == at % each)
             for at in range(self.size)
         )
-        self.watchdog.limit_seconds = prepared.spec.run.watchdog
-        replica, ranks = self._pipeline
-        part: Part = "all" if ranks[0] == self.rank else "targets" if ranks[-1] == self.rank else "nothing"
-        return attrs.evolve(prepared, opened=prepared.opened.read_in_part(part, replica))
+        watchdog.limit_seconds = prepared.spec.run.watchdog
+        part: Part = "all" if self.pipeline[0] == self.rank else "targets" if self.hosts_head else "nothing"
+        return attrs.evolve(prepared, opened=prepared.opened.read_in_part(part, self.replica))
 
     def resumption(self, directory: Path | None, given: Given, overrides: Iterable[str]) -> Resumption | None:
         """As `RunProcess` promises: the checkpoint that rank 0 finds whole; a run that has stopped at a request does not begin again."""
@@ -178,8 +174,7 @@ class OneOfSeveral(RunProcess):
         return [f"rank {rank} on {self.world.neighbours[rank].host}" for rank in blind]
 
     def own_programs(self, prepared: Prepared) -> Sequence[StageProgram]:
-        _, ranks = self._pipeline
-        own = [program for program, rank in zip(prepared.programs, ranks, strict=True) if rank == self.rank]
+        own = [program for program, rank in zip(prepared.programs, self.pipeline, strict=True) if rank == self.rank]
         if not prepared.on_cuda:
             return own
         self.world.store.set(f"gpus/{self.rank}", visible_gpus())
@@ -190,12 +185,11 @@ class OneOfSeveral(RunProcess):
 
     def build(self, prepared: Prepared) -> Scheduler:
         """As `RunProcess` promises; all processes connect at the same time."""
-        _, ranks = self._pipeline
         executors = prepared.executors(self.own_programs(prepared))
         self.world.connect()
         channels = open_channels(
             prepared.programs,
-            ranks,
+            self.pipeline,
             self.world,
             waker=self.waker,
             peer_lost=self.watchdog.lost,
@@ -240,14 +234,11 @@ class OneOfSeveral(RunProcess):
 
     def exchange_meters(self, epoch: int, meters: Meters) -> None:
         """Merge the meters of other replicas' heads into those of the first replica's."""
-        if not self._hosts_head:
-            return
-        replica, ranks = self._pipeline
-        if replica > 0:
-            self.world.store.set(f"meters/{epoch}/{replica}", meters.sums())
-            return
-        for other in range(1, self.size // len(set(ranks))):
-            meters.merge(self.world.wait(f"meters/{epoch}/{other}"))
+        if self.hosts_head and self.replica > 0:
+            self.world.store.set(f"meters/{epoch}/{self.replica}", meters.sums())
+        elif self.hosts_head:
+            for other in range(1, self.size // len(set(self.pipeline))):
+                meters.merge(self.world.wait(f"meters/{epoch}/{other}"))
 
     def text_of_recorder(self, name: str, own: str) -> str:
         if not self.records:
