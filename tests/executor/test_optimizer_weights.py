@@ -1,10 +1,9 @@
-"""Predicted forwards and corrected backwards against plain floats, and what stays as it is around them."""
+"""Predicted forwards and corrected backwards: when they are asked for, and what stays as it is around them. Their formulas are those of petra-graph-delay."""
 
 from __future__ import annotations
 
 from collections import Counter
 from contextlib import contextmanager
-from math import exp
 
 import pytest
 import torch
@@ -58,134 +57,6 @@ def scales(depths, **how):
 def samples(count):
     generator = torch.Generator().manual_seed(0)
     return [(0.5 + torch.rand(1, 1, generator=generator).double(), torch.tensor([m % 3])) for m in range(count)]
-
-
-# A rule: the state at the start; the weight `delay` steps ahead, of (weight, state, delay); a step, of (weight, state, gradient).
-
-
-def momentum_sgd(m=0.9, nesterov=False):
-    def ahead(w, state, delay):
-        (v,) = state
-        for _ in range(delay):
-            v = m * v
-            w -= RATE * (m * v if nesterov else v)
-        return w
-
-    def step(w, state, g):
-        v = m * state[0] + g
-        return w - RATE * (g + m * v if nesterov else v), (v,)
-
-    return (0.0,), ahead, step
-
-
-def plain_adam(beta1=0.9, beta2=0.999, eps=1e-8):
-    def ahead(w, state, delay):
-        t, mean, square = state
-        below = (square / (1 - beta2**t)) ** 0.5 + eps if t else 1.0
-        for i in range(1, delay + 1):
-            w -= RATE * beta1**i * mean / (1 - beta1 ** (t + i)) / below
-        return w
-
-    def step(w, state, g):
-        t, mean, square = state[0] + 1, beta1 * state[1] + (1 - beta1) * g, beta2 * state[2] + (1 - beta2) * g * g
-        moved = mean / (1 - beta1**t) / ((square / (1 - beta2**t)) ** 0.5 + eps)
-        return w - RATE * moved, (t, mean, square)
-
-    return (0, 0.0, 0.0), ahead, step
-
-
-def stay(w, state, delay):
-    return w
-
-
-def fed_back(rule):
-    """The rule with error feedback: w + u + D (u - the last u)."""
-    start, _, base = rule
-
-    def step(w, state, g, late):
-        moved, inner = base(w, state[0], g)
-        u = moved - w
-        return w + u + late * (u - (u if state[1] is None else state[1])), (inner, u)
-
-    return (start, None), stay, step
-
-
-def late(m, depth, k):
-    """How many updates a stage makes between its forward and its backward of a micro-batch."""
-    return m // k - max(m - depth + 1, 0) // k
-
-
-def mean_late(m, depth, k):
-    """Of the window that ends with a micro-batch."""
-    return sum(late(one, depth, k) for one in range(m - k + 1, m + 1)) / k
-
-
-def by_hand(depths, k, data, rule, how="predict"):
-    """The weights of each stage after each of its updates, in floats."""
-    start, ahead, step = rule
-    held = [[(weight, start)] for weight in WEIGHTS]
-    sums, deltas = [0.0] * len(WEIGHTS), [0.0] * len(WEIGHTS)
-    for m, (x, target) in enumerate(data):
-        streams = [x.item()]
-        for versions, depth in zip(held, depths, strict=True):
-            version = versions[max(m - depth + 1, 0) // k]
-            at = ahead(*version, late(m, depth, k)) if how == "predict" else version[0]
-            streams.append(streams[-1] * at)
-        gradient = streams[-1] - target.item()
-        for j in reversed(range(len(WEIGHTS))):
-            weight, state = held[j][-1]
-            # The head is differentiated at its forward, the others at the parameters of their backward.
-            sums[j] += gradient * streams[j]
-            gradient *= weight - late(m, depths[j], k) * deltas[j]
-            if (m + 1) % k == 0:
-                d = mean_late(m, depths[j], k)
-                new = step(weight, state, sums[j] / k, *([d] if how == "feedback" else []))
-                held[j].append(new)
-                if how == "discrepancy":
-                    g = exp(-2 / d) if d else 0.0
-                    deltas[j] = g * deltas[j] + (1 - g) * (new[0] - weight)
-                sums[j] = 0.0
-    return [versions[-1][0] for versions in held]
-
-
-RULES = {
-    "momentum": ({"optimizer": "sgd", "nesterov": False}, momentum_sgd()),
-    "nesterov": ({"optimizer": "sgd", "nesterov": True}, momentum_sgd(nesterov=True)),
-    "adam": ({"optimizer": "adam"}, plain_adam()),
-}
-
-
-def expect_by_hand(depths, k, rule, options, how, **correction):
-    data = samples(12 * k)
-    built = scales(depths, accumulation=k, **options, **correction)
-    built.train(data)
-    found = [executor.updater.parameters[0].item() for executor in built.executors]
-    assert found == pytest.approx(by_hand(depths, k, data, rule, how), rel=EXACT)
-    uncorrected = scales(depths, accumulation=k, **options)
-    uncorrected.train(data)
-    assert uncorrected.executors[0].updater.parameters[0].item() != pytest.approx(found[0], rel=1e-6)
-
-
-@pytest.mark.parametrize(("rule", "depths", "k"), pairs_of(RULES, [(3, 2, 1), (5, 3, 1), (7, 1, 1)], [1, 2, 3]))
-def test_with_prediction_the_weights_are_those_of_plain_floats(rule, depths, k):
-    options, formula = RULES[rule]
-    expect_by_hand(depths, k, formula, options, "predict", predict=True)
-
-
-@pytest.mark.parametrize(
-    ("rule", "depths", "k"), pairs_of(RULES, [(2, 2, 1), (3, 2, 1), (5, 3, 1), (6, 6, 1)], [1, 2, 3])
-)
-def test_with_discrepancy_correction_they_are_those_of_plain_floats(rule, depths, k):
-    """The second stage hands on its gradient, and the last one has no delay, so its correction shows in the first."""
-    options, formula = RULES[rule]
-    expect_by_hand(depths, k, formula, options, "discrepancy", correct_discrepancy=True)
-
-
-@pytest.mark.parametrize(("depths", "k"), [((2, 2, 1), 1), ((2, 2, 1), 2), ((3, 2, 1), 2), ((4, 2, 1), 3)], ids=str)
-@pytest.mark.parametrize("rule", RULES)
-def test_with_error_feedback_they_are_those_of_plain_floats(rule, depths, k):
-    options, formula = RULES[rule]
-    expect_by_hand(depths, k, fed_back(formula), options, "feedback", correction="error-feedback")
 
 
 CORRECTIONS = {

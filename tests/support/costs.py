@@ -25,7 +25,6 @@ from petra_graph.program.placement import Partition, Stage
 from petra_graph.program.schedule import Policy
 from petra_graph.program.stage_bytes import StageBytes
 from petra_graph.program.stage_program import StageProgram
-from petra_graph.runtime.scheduler.process_context import ProcessContext
 from petra_graph.runtime.scheduler.scheduler import Scheduler
 from petra_graph.runtime.transport import device_channel
 from petra_graph.runtime.transport.device_channel import DevicePeer, DeviceReceiver, DeviceSender
@@ -134,9 +133,7 @@ def devices_predicted_and_measured(
     peaks = StagePeaks(built.executors, {program.index: program.device for program in programs})
     with peaks, mock.patch.object(device_channel, "dist", fabric := Fabric()):
         channels = _from_device_to_device(programs, peaks, fabric) if in_slots else None
-        Scheduler(peaks.executors, channels, ProcessContext(policy=policy)).train(
-            peaks.loaded(data), range(len(data)), lambda _: None
-        )
+        Scheduler(peaks.executors, channels, policy=policy).train(peaks.loaded(data), range(len(data)), lambda _: None)
     return predicted, peaks.of_devices
 
 

@@ -35,7 +35,6 @@ from petra_graph.planning.spec_devices import planned_devices
 from petra_graph.program.message_layout import StreamType
 from petra_graph.program.schedule import Policy
 from petra_graph.program.stage_program import StageProgram
-from petra_graph.runtime.scheduler.process_context import ProcessContext
 from petra_graph.runtime.scheduler.scheduler import Scheduler
 from petra_graph.spec.model import (
     ClipSpec,
@@ -277,8 +276,8 @@ def pipeline(
     programs = programs_of(network)
     known = [program.facts(stages=len(programs), replicas=1, micro_batches=micro_batches) for program in programs]
     made = executors(programs, network, facts, training(optimizer, rate, optimizer_options), known)
-    context = ProcessContext(global_clip=clip is not None and clip.scope == "global", policy=policy)
-    runtime = Scheduler(made, context=context)
+    global_clip = clip is not None and clip.scope == "global"
+    runtime = Scheduler(made, global_clip=global_clip, policy=policy)
     return Pipeline(network=network, programs=programs, executors=made, runtime=runtime)
 
 

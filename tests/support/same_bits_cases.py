@@ -29,7 +29,6 @@ from petra_graph.runtime.control.stop_signals import hard_exit
 from petra_graph.runtime.control.waiting import Waker
 from petra_graph.runtime.control.watchdog import Watchdog
 from petra_graph.runtime.control.world import World
-from petra_graph.runtime.scheduler.process_context import ProcessContext
 from petra_graph.runtime.scheduler.scheduler import Scheduler
 from petra_graph.runtime.transport.process_channels import open_channels
 from petra_graph.spec.model import ClipSpec
@@ -278,10 +277,8 @@ def in_this_process(case: Case, world: World, waker: Waker, watchdog: Watchdog) 
     channels = open_channels(programs, places, world, waker=waker, peer_lost=watchdog.lost, transport=case.transport)
     world.wait_for_all("channels")
     clipped = case.settings.get("clip") is not None
-    context = ProcessContext(
-        rank=world.rank, size=world.size, supervisor=watchdog, policy=case.policy, global_clip=clipped
-    )
-    runtime = Scheduler(own, channels, context)
+    how = {"rank": world.rank, "size": world.size, "supervisor": watchdog, "policy": case.policy}
+    runtime = Scheduler(own, channels, global_clip=clipped, **how)
     said = train(case, runtime)
     world.wait_for_all("trained")  # a channel that is gone sends nothing more
     assert not runtime._operations._targets, "targets that no stage takes would pile up"

@@ -27,7 +27,6 @@ from petra_graph.program.channels import Channel, ChannelKey
 from petra_graph.program.message_layout import MessageLayout
 from petra_graph.program.schedule import Policy
 from petra_graph.runtime.control.failure import OperationStatus
-from petra_graph.runtime.scheduler.process_context import ProcessContext
 from petra_graph.runtime.scheduler.scheduler import Scheduler
 from petra_graph.runtime.transport.channel import LocalChannel
 from petra_graph.runtime.transport.device_channel import DevicePeer, DeviceReceiver, DeviceSender
@@ -465,11 +464,11 @@ def run(
 
     def process_of(rank: int) -> Process:
         def act() -> None:
-            context = ProcessContext(
-                rank=rank, size=size, supervisor=supervisors[rank], policy=policy, global_clip=global_clip
-            )
             own = [executor for executor, host in zip(executors, ranks, strict=True) if host == rank]
-            returned[rank] = body(Scheduler(own, channels[rank], context), supervisors[rank])
+            how = {"rank": rank, "size": size, "policy": policy, "global_clip": global_clip}
+            returned[rank] = body(
+                Scheduler(own, channels[rank], supervisor=supervisors[rank], **how), supervisors[rank]
+            )
 
         return Process(world, rank, act)
 

@@ -26,7 +26,6 @@ from petra_graph.record.profile_files import write_profile
 from petra_graph.runtime.control.waiting import Waker
 from petra_graph.runtime.control.watchdog import Watchdog
 from petra_graph.runtime.control.world import World
-from petra_graph.runtime.scheduler.process_context import ProcessContext
 from petra_graph.runtime.scheduler.scheduler import Scheduler
 from petra_graph.runtime.transport.process_channels import open_channels
 from petra_graph.training.prepared_run import Prepared
@@ -170,8 +169,8 @@ class Duel:
             programs, (0, 1), self.world, waker=self.waker, peer_lost=self.watchdog.lost, transport="auto"
         )
         self.world.wait_for_all("channels")
-        context = ProcessContext(rank=self.world.rank, size=RANKS, supervisor=self.watchdog)
-        runtime, data = Scheduler(own, channels, context), self.micro_batches(4)
+        runtime = Scheduler(own, channels, rank=self.world.rank, size=RANKS, supervisor=self.watchdog)
+        data = self.micro_batches(4)
         received = [channels.channels[key] for key in channels.receivers]
         slots = sum(channel.capacity * channel.slot_bytes for channel in received)
         return Contestant(

@@ -26,7 +26,6 @@ from petra_graph.program.node_costs import CostTable
 from petra_graph.program.schedule import Policy
 from petra_graph.program.stage_program import StageProgram
 from petra_graph.record.run_directory import environment
-from petra_graph.runtime.scheduler.process_context import ProcessContext
 from petra_graph.runtime.scheduler.scheduler import Scheduler
 from petra_graph.runtime.scheduler.stage_operations import MicroBatch
 from petra_graph.training.prepared_run import Prepared, prepare
@@ -139,7 +138,7 @@ def device_peaks(
     All stages run on this processor, as if the devices had these names; samples count on the device that reads them.
     """
     peaks = StagePeaks(ready.executors(), {program.index: program.device for program in programs})
-    runtime = Scheduler(peaks.executors, context=ProcessContext(policy=policy))
+    runtime = Scheduler(peaks.executors, policy=policy)
     with peaks:
         runtime.train(peaks.loaded(training_data(ready, micro_batches)), range(micro_batches), lambda _: None)
     return peaks.of_devices

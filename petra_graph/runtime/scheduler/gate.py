@@ -10,23 +10,52 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
+from typing import Protocol
 
 import torch
 import torch.distributed as dist
 from attrs import frozen
 from torch import Tensor
 
+from petra_graph.executor.encoded_tensors import EncodedTensors
+from petra_graph.executor.stage_executor import StageExecutor
+from petra_graph.program.channels import ChannelKey
+from petra_graph.program.cut import Cut
 from petra_graph.program.schedule import Action
-from petra_graph.runtime.scheduler.process_context import CutObserver, ProcessContext
+from petra_graph.runtime.control.supervisor import Supervisor
+from petra_graph.runtime.data_parallel.replicas import Replicas
 from petra_graph.runtime.scheduler.stage_at_work import StageAtWork
 from petra_graph.runtime.scheduler.status_reporter import OperationSeconds
 
 
-@frozen
+class CutObserver(Protocol):
+    """Takes the state of every stage at some cuts (`program.cut`), while the pipeline keeps running."""
+
+    def may_pass(self, micro_batch: int) -> bool:
+        """Whether the first stage may do this forward: all processes know of every cut up to there."""
+        ...
+
+    def due(self, micro_batch: int) -> bool:
+        """Whether there is a cut before this forward."""
+        ...
+
+    def reached(self, executor: StageExecutor, cut: Cut) -> None:
+        """Observe that a stage has come to a cut."""
+        ...
+
+    def received(self, stage: int, key: ChannelKey, micro_batch: int, message: EncodedTensors) -> None:
+        """Observe a message from a consumer, which may have been in flight at a cut that the stage has passed."""
+        ...
+
+
+@frozen(kw_only=True)
 class Gate:
     """What holds operations back, in a training or an evaluation."""
 
-    context: ProcessContext
+    supervisor: Supervisor
+    replicas: Replicas | None
+    global_clip: bool
+    """All stages are clipped by one norm."""
     cuts: CutObserver | None
     allowed_cut: Callable[[int], int]
     """Returns the first forward from one on before which the stages may stop."""
@@ -37,16 +66,16 @@ class Gate:
     @property
     def may_hold(self) -> bool:
         """Whether anything but a request to stop can hold an operation back."""
-        return self.context.global_clip or self.context.replicas is not None or self.cuts is not None
+        return self.global_clip or self.replicas is not None or self.cuts is not None
 
     def holds_back(self, stage: StageAtWork, action: Action) -> bool:
         """Whether an operation waits though no message is missing."""
         if action.verb == "backward":
             return False
         if action.verb == "update":
-            replicas = self.context.replicas
-            return self.context.global_clip or not (replicas is None or replicas.ready(stage.index))
-        if self.context.supervisor.stop_signal is None and self.cuts is None:
+            replicas = self.replicas
+            return self.global_clip or not (replicas is None or replicas.ready(stage.index))
+        if self.supervisor.stop_signal is None and self.cuts is None:
             return False
         return self.halts(stage, action) or self.awaits_agreement(stage, action)
 
@@ -58,7 +87,7 @@ class Gate:
 
     def halts(self, stage: StageAtWork, action: Action) -> bool:
         """Whether a stage stops before an operation, at a request."""
-        supervisor, replicas = self.context.supervisor, self.context.replicas
+        supervisor, replicas = self.supervisor, self.replicas
         if action.verb != "forward" or supervisor.stop_signal is None:
             return False
         forwards = self.forwards[stage.index]
@@ -81,7 +110,7 @@ class ExecutionOrder:
             stages: those of this process.
             gate: says where a stage halts, and then performs nothing more.
         """
-        here, together = {stage.index: stage for stage in stages}, gate.context.global_clip
+        here, together = {stage.index: stage for stage in stages}, gate.global_clip
         self._actions = (
             (here[index], action)
             for index, action in actions

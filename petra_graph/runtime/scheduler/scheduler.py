@@ -37,10 +37,11 @@ from petra_graph.executor.head import HeadResult
 from petra_graph.executor.stage_executor import StageExecutor
 from petra_graph.program.channels import ChannelKey
 from petra_graph.program.cut import Cut
-from petra_graph.program.schedule import Action, Verb, static_evaluation_order, static_order
+from petra_graph.program.schedule import Action, Policy, Verb, static_evaluation_order, static_order
 from petra_graph.program.stage_program import StageProgram
-from petra_graph.runtime.scheduler.gate import ExecutionOrder, Gate, update_together
-from petra_graph.runtime.scheduler.process_context import CutObserver, ProcessContext
+from petra_graph.runtime.control.supervisor import Supervisor
+from petra_graph.runtime.data_parallel.replicas import Replicas
+from petra_graph.runtime.scheduler.gate import CutObserver, ExecutionOrder, Gate, update_together
 from petra_graph.runtime.scheduler.stage_at_work import StageAtWork, named_failure, stage_at_work, training_order
 from petra_graph.runtime.scheduler.stage_operations import Batches, MicroBatch, StageOperations
 from petra_graph.runtime.scheduler.status_reporter import OperationSeconds, StatusReporter
@@ -57,20 +58,31 @@ class Scheduler:
         self,
         executors: Sequence[StageExecutor],
         channels: ProcessChannels | None = None,
-        context: ProcessContext | None = None,
+        *,
+        supervisor: Supervisor | None = None,
+        replicas: Replicas | None = None,
+        policy: Policy = "arrival",
+        global_clip: bool = False,
+        rank: int = 0,
+        size: int = 1,
     ) -> None:
         """Connect executors to channels.
 
         Args:
             executors: of the stages that this process hosts, in the order of stages.
             channels: the ends that this process holds; None: it hosts all stages.
-            context: the rest of the run; None: there is none.
+            supervisor: tells of the rest of the run; None: there is none.
+            replicas: of the stages, with whose gradients theirs are averaged.
+            policy: as above.
+            global_clip: all stages are clipped by one norm.
+            rank: of this process.
+            size: the number of processes.
         """
         self.executors = executors
-        self._context = context or ProcessContext()
-        self._supervisor = self._context.supervisor
+        self._supervisor, self._replicas = supervisor or Supervisor(), replicas
+        self._policy, self._global_clip, self._size = policy, global_clip, size
         self._channels = channels or local_channels([executor.program for executor in executors])
-        self._status = StatusReporter(self._supervisor, self._channels, self._context.rank)
+        self._status = StatusReporter(self._supervisor, self._channels, rank)
         self._stages = [stage_at_work(executor, self._channels) for executor in executors]
         self._operations = StageOperations(self._stages, self._channels)
         self.seconds = OperationSeconds()
@@ -110,7 +122,7 @@ class Scheduler:
             Failed: the run has failed elsewhere.
             RunFailed: it fails here.
         """
-        source, replicas = iter(data), self._context.replicas
+        source, replicas = iter(data), self._replicas
         cut = Cut(micro_batches=micro_batches, at=micro_batches.start if at is None else at, filled=filled)
         self._status.begin(micro_batches, filled)
         self._channels.begin_training(cut)
@@ -122,7 +134,7 @@ class Scheduler:
             stage.begin(training_order(stage.executor.program, cut))
 
         perform = self._training(cut, source, observe)
-        gate = Gate(self._context, self.cuts, self.allowed_cut, self._forwards)
+        gate = self._gate(evaluates=False)
         behind = (
             (index, action)
             for index, action in static_order(self._programs, micro_batches, filled)
@@ -148,7 +160,7 @@ class Scheduler:
 
     def _training(self, cut: Cut, source: Iterator[MicroBatch], observe: Observer) -> Mapping[Verb, _Perform]:
         """Return what a stage does in each operation of a training."""
-        replicas = self._context.replicas
+        replicas = self._replicas
 
         def forward(stage: StageAtWork, micro_batch: int) -> None:
             if self.cuts is not None and self.cuts.due(micro_batch):
@@ -187,7 +199,7 @@ class Scheduler:
 
         def perform(stage: StageAtWork, _: int) -> None:
             result = self._operations.forward(stage, source, None)
-            self._forwards[stage.index] += self._context.replicas is None
+            self._forwards[stage.index] += self._replicas is None
             if result is not None:
                 results.append(result)
 
@@ -196,14 +208,24 @@ class Scheduler:
             executor.set_training(False)
         try:
             in_order = static_evaluation_order(self._programs, batches)
-            gate = Gate(self._context, self.cuts, self.allowed_cut, self._forwards, evaluates=True)
-            for _ in self._passes({"forward": perform}, gate, in_order):
+            for _ in self._passes({"forward": perform}, self._gate(evaluates=True), in_order):
                 yield from results
                 results.clear()
         finally:
             self._status.ends()
             for executor in self.executors:
                 executor.set_training(True)
+
+    def _gate(self, *, evaluates: bool) -> Gate:
+        return Gate(
+            supervisor=self._supervisor,
+            replicas=self._replicas,
+            global_clip=self._global_clip,
+            cuts=self.cuts,
+            allowed_cut=self.allowed_cut,
+            forwards=self._forwards,
+            evaluates=evaluates,
+        )
 
     def put_back(self, key: ChannelKey, message: EncodedTensors) -> None:
         """Queue a message that was in flight at the cut, to be received first."""
@@ -237,7 +259,7 @@ class Scheduler:
         Args:
             in_order: the operations of all processes in their one order, which the static policy follows.
         """
-        order = ExecutionOrder(in_order, self._stages, gate) if self._context.policy == "static" else None
+        order = ExecutionOrder(in_order, self._stages, gate) if self._policy == "static" else None
         clock, watched, may_hold = time.perf_counter, self._supervisor.watches, gate.may_hold
         kind: Mapping[Verb, str] = {verb: "evaluation" if gate.evaluates else verb for verb in perform}
         tallies = {
@@ -298,9 +320,9 @@ class Scheduler:
             if pending:
                 raise Interrupted(self._supervisor.stop_signal or "SIGINT")
             return False
-        if self._context.global_clip and all(action.verb == "update" for _, action in pending):
-            self._status.waits(*pending[-1], "the norm of all stages", range(self._context.size))
-            update_together(self._stages, len(self._programs), self.seconds, alone=self._context.size == 1)
+        if self._global_clip and all(action.verb == "update" for _, action in pending):
+            self._status.waits(*pending[-1], "the norm of all stages", range(self._size))
+            update_together(self._stages, len(self._programs), self.seconds, alone=self._size == 1)
         else:
             self._sleep([(stage, stage.next) for stage in candidates if stage.next is not None], gate)
         return True
@@ -312,12 +334,10 @@ class Scheduler:
         agreement = next((pair for pair in pending if gate.awaits_agreement(*pair)), None)
         if awaited and all(keys for *_, keys in awaited):
             self._status.waits_for_messages(awaited)
-        elif not awaited and update is not None and self._context.replicas is not None:
-            self._status.waits(*update, "the gradients of other replicas", self._context.replicas.peers)
+        elif not awaited and update is not None and self._replicas is not None:
+            self._status.waits(*update, "the gradients of other replicas", self._replicas.peers)
         elif not awaited and agreement is not None:
-            self._status.waits(
-                *agreement, "the other processes, which must know of a checkpoint", range(self._context.size)
-            )
+            self._status.waits(*agreement, "the other processes, which must know of a checkpoint", range(self._size))
         else:
             return  # A message, or a request to stop, came while the others were asked.
         self._supervisor.sleep()

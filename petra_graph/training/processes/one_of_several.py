@@ -30,7 +30,6 @@ from petra_graph.runtime.control.waiting import Waker
 from petra_graph.runtime.control.watchdog import Watchdog
 from petra_graph.runtime.control.world import World
 from petra_graph.runtime.data_parallel.replicas import Replicas
-from petra_graph.runtime.scheduler.process_context import ProcessContext
 from petra_graph.runtime.scheduler.scheduler import Scheduler
 from petra_graph.runtime.transport.gather_tensors import gather_tensors
 from petra_graph.runtime.transport.process_channels import open_channels
@@ -201,7 +200,9 @@ class OneOfSeveral(RunProcess):
         if partition.replicas > 1:
             peers = data_parallel_ranks(self.rank, partition.replicas, self.size)
             replicas = Replicas(executors, peers, self.watchdog, synchronised=partition.sync_batch_norm)
-        context = ProcessContext(
+        return Scheduler(
+            executors,
+            channels,
             rank=self.rank,
             size=self.size,
             supervisor=self.watchdog,
@@ -209,7 +210,6 @@ class OneOfSeveral(RunProcess):
             global_clip=prepared.global_clip,
             replicas=replicas,
         )
-        return Scheduler(executors, channels, context)
 
     def stop_requests(self, more: Sequence[int]) -> AbstractContextManager[None]:
         """As `RunProcess` promises; `control` hands on the usual signals from the start."""

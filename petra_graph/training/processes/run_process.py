@@ -11,7 +11,6 @@ from petra_graph.program.stage_program import StageProgram
 from petra_graph.runtime.control.run_store import RunStore
 from petra_graph.runtime.control.stop_signals import REQUESTS, stop_requests
 from petra_graph.runtime.control.supervisor import Supervisor
-from petra_graph.runtime.scheduler.process_context import ProcessContext
 from petra_graph.runtime.scheduler.scheduler import Scheduler
 from petra_graph.spec.load_spec import Given
 from petra_graph.training.checkpoints.resumption import Resumption
@@ -108,8 +107,9 @@ class RunProcess(Peers):
 
     def build(self, prepared: Prepared) -> Scheduler:
         """Build the stages of this process, and connect them with all others."""
-        context = ProcessContext(supervisor=self.supervisor, policy=prepared.policy, global_clip=prepared.global_clip)
-        return Scheduler(prepared.executors(), context=context)
+        return Scheduler(
+            prepared.executors(), supervisor=self.supervisor, policy=prepared.policy, global_clip=prepared.global_clip
+        )
 
     def checkpoint_store(self) -> RunStore | None:
         """Return a connection for the thread that writes checkpoints; None if no other process has stages."""

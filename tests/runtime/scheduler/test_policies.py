@@ -15,7 +15,6 @@ import torch
 from petra_graph.program.schedule import static_order
 from petra_graph.runtime.control.supervisor import Supervisor
 from petra_graph.runtime.control.waiting import Waker
-from petra_graph.runtime.scheduler.process_context import ProcessContext
 from petra_graph.runtime.scheduler.scheduler import Scheduler
 from petra_graph.runtime.transport.channel import LocalChannel
 from petra_graph.runtime.transport.process_channels import ProcessChannels
@@ -67,10 +66,10 @@ class Process:
         setattr(executor, verb, watched)
 
     def train(self, policy: str, data) -> None:
-        context = ProcessContext(rank=self.rank, supervisor=self.supervisor, policy=policy)
+        how = {"rank": self.rank, "supervisor": self.supervisor, "policy": policy}
         with self.running:
             try:
-                Scheduler(self.executors, self.channels, context).train(data, range(MICRO_BATCHES), lambda _: None)
+                Scheduler(self.executors, self.channels, **how).train(data, range(MICRO_BATCHES), lambda _: None)
             except BaseException as error:  # noqa: BLE001  it is raised in the test's own thread
                 self.error = error
 
