@@ -6,6 +6,7 @@ Messages that NCCL carries from device to device are announced between hosts, by
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from typing import NoReturn
 
 import torch
@@ -20,7 +21,7 @@ from petra_graph.runtime.control.world import World
 from petra_graph.runtime.transport.channel import LocalChannel, Receiver, Sender
 from petra_graph.runtime.transport.device_channel import DevicePeer, DeviceReceiver, DeviceSender, announcing
 from petra_graph.runtime.transport.message_slots import Slots
-from petra_graph.runtime.transport.process_group_channel import Peer, ProcessGroupReceiver, ProcessGroupSender
+from petra_graph.runtime.transport.process_group_channel import ProcessGroupReceiver, ProcessGroupSender
 from petra_graph.runtime.transport.shared_memory_channel import SharedMemoryReceiver, SharedMemorySender
 from petra_graph.spec.run_tables import Transport
 
@@ -130,7 +131,11 @@ def _open_between_hosts(
         if by == "queue":
             channels.senders[key] = channels.receivers[key] = LocalChannel()
         elif by == "process-group":
-            _open_process_group(channels, channel, Peer(rank=other, tag=tag), waker, peer_lost)
+            memory, lost = Slots.private(channel.capacity, channel.slot_bytes), partial(peer_lost, str(channel), other)
+            if receiver == world.rank:
+                channels.receivers[key] = ProcessGroupReceiver(other, tag, memory, waker, lost)
+            else:
+                channels.senders[key] = ProcessGroupSender(other, tag, memory, waker, lost)
         elif receiver == world.rank:
             end = SharedMemoryReceiver(channel.capacity, channel.slot_bytes, waker)
             channels.receivers[key] = end
@@ -176,16 +181,3 @@ def _join_devices(channels: ProcessChannels, world: World, device: torch.device,
             channels.senders[key] = DeviceSender(peer, channel, channels.senders[key])
         else:
             channels.receivers[key] = DeviceReceiver(peer, channel, channels.receivers[key])
-
-
-def _open_process_group(
-    channels: ProcessChannels, channel: Channel, peer: Peer, waker: Waker, peer_lost: PeerLost
-) -> None:
-    def lost(error: Exception) -> None:
-        peer_lost(str(channel), peer.rank, error)
-
-    memory = Slots.private(channel.capacity, channel.slot_bytes)
-    if channels.ends(channel)[0] == peer.rank:
-        channels.receivers[channel.key] = ProcessGroupReceiver(peer, memory, waker, lost)
-    else:
-        channels.senders[channel.key] = ProcessGroupSender(peer, memory, waker, lost)

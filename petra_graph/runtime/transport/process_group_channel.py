@@ -27,15 +27,6 @@ Lost = Callable[[Exception], None]
 """Called, from the channel's thread, with what torch raised where the other end does not answer."""
 
 
-@frozen(kw_only=True)
-class Peer:
-    """The other end of a channel."""
-
-    rank: int
-    tag: int
-    """The channel's number, which keeps apart the channels between two processes."""
-
-
 @frozen
 class _Posted:
     slot: int
@@ -49,14 +40,15 @@ class ProcessGroupReceiver:
 
     leases = True
 
-    def __init__(self, peer: Peer, slots: Slots, waker: Waker, lost: Lost) -> None:
-        self._peer, self._slots, self._waker, self._lost = peer, slots, waker, lost
+    def __init__(self, rank: int, tag: int, slots: Slots, waker: Waker, lost: Lost) -> None:
+        """Receive from a rank; `tag` is the channel's number, which keeps apart the channels between two processes."""
+        self._rank, self._tag, self._slots, self._waker, self._lost = rank, tag, slots, waker, lost
         self._expected: SimpleQueue[tuple[MessageLayout, int]] = SimpleQueue()
         self._free_slots: SimpleQueue[int] = SimpleQueue()
         for slot in range(slots.count):
             self._free_slots.put(slot)
         self._arrived: deque[_Posted] = deque()
-        Thread(target=self._serve, name=f"channel {peer.tag} from rank {peer.rank}", daemon=True).start()
+        Thread(target=self._serve, name=f"channel {tag} from rank {rank}", daemon=True).start()
 
     def begin(self, layout: MessageLayout, samples: Iterable[int]) -> None:
         for size in samples:
@@ -87,7 +79,7 @@ class ProcessGroupReceiver:
         layout, samples = self._expected.get()
         slot = self._free_slots.get()
         memory = self._slots.flat(slot)[: layout.extents(samples)[1]]
-        work = dist.irecv(memory, self._peer.rank, tag=self._peer.tag)
+        work = dist.irecv(memory, self._rank, tag=self._tag)
         assert work is not None
         return _Posted(slot, samples, layout, work)
 
@@ -95,13 +87,14 @@ class ProcessGroupReceiver:
 class ProcessGroupSender:
     """The sending end."""
 
-    def __init__(self, peer: Peer, slots: Slots, waker: Waker, lost: Lost) -> None:
-        self._peer, self._waker, self._lost = peer, waker, lost
+    def __init__(self, rank: int, tag: int, slots: Slots, waker: Waker, lost: Lost) -> None:
+        """Send to a rank; `tag` as that of the receiver."""
+        self._rank, self._tag, self._waker, self._lost = rank, tag, waker, lost
         self._flat = [slots.flat(slot) for slot in range(slots.count)]
         self._free: deque[int] = deque(range(slots.count))
         self._full: SimpleQueue[tuple[int, int]] = SimpleQueue()
         self._layout = MessageLayout()
-        Thread(target=self._serve, name=f"channel {peer.tag} to rank {peer.rank}", daemon=True).start()
+        Thread(target=self._serve, name=f"channel {tag} to rank {rank}", daemon=True).start()
 
     def begin(self, layout: MessageLayout) -> None:
         self._layout = layout
@@ -120,7 +113,7 @@ class ProcessGroupSender:
         try:
             while True:
                 slot, size = self._full.get()
-                dist.send(self._flat[slot][:size], self._peer.rank, tag=self._peer.tag)
+                dist.send(self._flat[slot][:size], self._rank, tag=self._tag)
                 self._free.append(slot)
                 self._waker.wake()
         except Exception as error:  # noqa: BLE001  torch raises RuntimeError and its own
