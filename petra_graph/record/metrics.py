@@ -1,19 +1,7 @@
 """The events of a run, one a line: time, epoch, step, name, value.
 
 `step` counts micro-batches from the run's start. A line is written whole or not at all, so that a killed run leaves a
-readable file, and so does one whose disk is full. A probe's measurements have these names:
-
-    probe/cosine_to_delayed/stage-03                the gradient that trains stage 3, against the delayed one
-    probe/ratio_to_delayed/stage-03
-    probe/cosine_to_end_to_end/stage-03             the same gradient, against the end-to-end one
-    probe/ratio_to_end_to_end/stage-03
-    probe/delayed_cosine_to_end_to_end/stage-03     the delayed gradient, against the end-to-end one
-    probe/delayed_ratio_to_end_to_end/stage-03
-    probe/reconstruction_error/stage-03             of a stage that reconstructs
-
-A cosine is <a, b> / (|a| |b|), a ratio |a| / |b| with the gradient that is named first above (PETRA appendix B). A
-reconstruction's error is |x~ - x| / |x| over all inputs that the stage reconstructs, x being the input of the forward.
-A quantity that is undefined, since a stage has no parameters or a gradient is zero, has no event.
+readable file, and so does one whose disk is full.
 """
 
 from __future__ import annotations
@@ -205,12 +193,8 @@ def _event(line: bytes) -> Mapping[str, Any] | None:
     return event if all(abs(number) < sys.float_info.max for number in numbers) else None
 
 
-def probe_metric(quantity: str, stage: int) -> str:
-    return f"probe/{quantity}/stage-{stage:02d}"
-
-
 def quantity_and_stage(name: str) -> tuple[str, int] | None:
-    """Return a metric's quantity and stage; None for a metric that no probe writes."""
+    """Return the quantity and the stage of a probe's metric, such as probe/cosine_to_delayed/stage-03; None for any other metric."""
     matched = _PROBE_METRIC.fullmatch(name)
     return None if matched is None else (matched["quantity"], int(matched["stage"]))
 

@@ -43,6 +43,11 @@ from petra_graph.training.streams_of_samples import streams_of_samples
 if TYPE_CHECKING:
     from petra_graph.training.prepared_run import Prepared
 
+_SAMPLES = 2
+"""The targets of zeros."""
+_TARGETS, _LARGE = 8, 2**16
+"""The targets of the data set; where outputs have more values than `_LARGE`, two."""
+
 
 @frozen(kw_only=True)
 class Tried:
@@ -90,12 +95,6 @@ def _hooks() -> Iterator[Hook]:
             ):
                 hook: Hook = entry.load()
             yield hook
-
-
-_SAMPLES = 2
-"""The targets of zeros."""
-_TARGETS, _LARGE = 8, 2**16
-"""The targets of the data set; where outputs have more values than `_LARGE`, two."""
 
 
 @frozen(kw_only=True)

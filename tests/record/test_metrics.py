@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from petra_graph.errors import FILE_SIZE, RunFailed
-from petra_graph.record.metrics import Metrics, latest_values, probe_metric, quantity_and_stage
+from petra_graph.record.metrics import Metrics, latest_values, quantity_and_stage
 from tests.support.runs import small_files
 
 
@@ -130,9 +130,8 @@ def test_closing_does_not_hide_the_first_cause(tmp_path):
 
 
 def test_a_probes_metrics_are_read_as_they_are_written():
-    assert probe_metric("reconstruction_error", 3) == "probe/reconstruction_error/stage-03"
     assert quantity_and_stage("probe/reconstruction_error/stage-03") == ("reconstruction_error", 3)
-    assert quantity_and_stage(probe_metric("cosine_to_delayed", 103)) == ("cosine_to_delayed", 103)
+    assert quantity_and_stage("probe/cosine_to_delayed/stage-103") == ("cosine_to_delayed", 103)
     assert quantity_and_stage("probe/cosine_to_delayed/stage-03/x") is None
     assert quantity_and_stage("test/top1") is None
 

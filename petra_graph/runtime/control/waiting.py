@@ -16,9 +16,18 @@ from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
 
+_LATE_SECONDS = 2.0
+"""What counts at most between two looks; a busy machine may delay a look by as much."""
+_KEPT = 1000
+"""Suspensions that are remembered: batch systems may suspend a job again and again."""
+
 
 class Waker:
-    """Waits for any of several descriptors, and for `wake` from another thread."""
+    """Waits for any of several descriptors, and for `wake` from another thread.
+
+    It drains a readable descriptor at once: otherwise a source that the scheduler does not look at for the moment would keep waking the
+    process.
+    """
 
     def __init__(self) -> None:
         self._poll = select.poll()
@@ -43,12 +52,6 @@ class Waker:
                 self._drains[descriptor]()
             else:
                 self._poll.unregister(descriptor)  # the other process has died, which the watchdog reports
-
-
-_LATE_SECONDS = 2.0
-"""What counts at most between two looks; a busy machine may delay a look by as much."""
-_KEPT = 1000
-"""Suspensions that are remembered: batch systems may suspend a job again and again."""
 
 
 class AwakeTime:

@@ -40,6 +40,8 @@ from petra_graph.runtime.control.run_store import COMPLETE, HERE, RunStore, list
 from petra_graph.runtime.control.stop_signals import LAUNCHER, REQUESTS, numbers_of, stop_requests
 from petra_graph.training.checkpoints.resumption import first_folders
 
+_HEARTBEATS_SECONDS = 0.5
+
 
 def run_on_processes(
     path: str,
@@ -101,9 +103,6 @@ def run_on_processes(
     if ended.code:
         raise FailedOnAnotherProcess(ended.code)
     return resume or created
-
-
-_HEARTBEATS_SECONDS = 0.5
 
 
 @frozen

@@ -38,7 +38,6 @@ from petra_graph.graph.node_graph import INPUT
 from petra_graph.kinds.tensor_trees import Tree
 from petra_graph.program.cut import Cut
 from petra_graph.program.stage_program import Segment
-from petra_graph.record.metrics import probe_metric
 from petra_graph_studies.fidelity.clock import Clock, Versions
 from petra_graph_studies.fidelity.replay import Gradient, Snapshots, gradients
 
@@ -141,7 +140,9 @@ class Probe:
             if not probed.pending and all(stage.finished for stage in probed.stages):
                 del self.probed[micro_batch]
                 quantities = ((i, found) for i, stage in enumerate(probed.stages, 1) for found in stage.quantities())
-                self.report(micro_batch, {probe_metric(name, index): value for index, (name, value) in quantities})
+                self.report(
+                    micro_batch, {f"probe/{name}/stage-{index:02d}": value for index, (name, value) in quantities}
+                )
 
     def _replay(self, micro_batch: int, probed: _ProbedMicroBatch, versions: Versions) -> None:
         """Compute the gradients at some parameters, once the micro-batch has reached the head."""
