@@ -37,6 +37,7 @@ from petra_graph.planning.network import MeasuredNetwork
 from petra_graph.registry.discovery import BEFORE_RUN, scan
 from petra_graph.training.data.micro_batches import OpenedData
 from petra_graph.training.loop.meters import MetricsOfEvaluation
+from petra_graph.training.record.digests import spread_indices
 from petra_graph.training.start_reporter import StartReporter
 from petra_graph.training.streams_of_samples import streams_of_samples
 
@@ -196,8 +197,7 @@ class HeadAndTargets:
 
     def spread(self, count: int) -> NDArray[np.intp]:
         """Return indices of test samples."""
-        samples = len(self.opened.data.test)
-        return np.unique(np.linspace(0, samples - 1, min(count, samples)).astype(np.intp))
+        return spread_indices(len(self.opened.data.test), count)
 
     def returned(self, count: int, *, train: bool) -> Tree:
         """Return what the network returns, in training or in evaluation, for as many test samples."""

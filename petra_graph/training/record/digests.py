@@ -65,21 +65,21 @@ def digest_split(split: CheckedSplit) -> Digests:
     part, count = split.part, len(split)
     found = {f"the number of {part} samples": f"{count:,}"}
     with suppress(PetraGraphError):
-        samples, targets = split.fetch(_spread_indices(count, _SAMPLES), seed=0, epoch=0)
+        samples, targets = split.fetch(spread_indices(count, _SAMPLES), seed=0, epoch=0)
         found[f"the contents of some {part} samples"] = _digest(b"".join(map(_bytes_of, (samples, *leaves(targets)))))
         if split.fetch_targets is not None:
             found[f"the labels of the {part} samples"] = _digest(
-                b"".join(map(_bytes_of, leaves(split.fetch_targets(_spread_indices(count, _SPREAD)))))
+                b"".join(map(_bytes_of, leaves(split.fetch_targets(spread_indices(count, _SPREAD)))))
             )
     if files := split.files:
         above = os.path.commonpath([min(files), max(files)])
         names = "\n".join(file[len(above) :] for file in files)
-        sizes = ",".join(str(_size_of(files[index])) for index in _spread_indices(len(files), _SPREAD))
+        sizes = ",".join(str(_size_of(files[index])) for index in spread_indices(len(files), _SPREAD))
         found[f"the names and sizes of the {part} files"] = _digest(
             f"{names}\n{sizes}".encode("utf-8", "surrogateescape")
         )
         found[f"the bytes of some {part} files"] = _digest(
-            b"".join(_digest_beginning(files[index]) for index in _spread_indices(len(files), _READ))
+            b"".join(_digest_beginning(files[index]) for index in spread_indices(len(files), _READ))
         )
     return found
 
@@ -142,7 +142,7 @@ def _imports_of(name: str, file: str) -> Iterator[str]:
             yield from (module, *(f"{module}.{alias.name}" for alias in node.names))
 
 
-def _spread_indices(count: int, most: int) -> NDArray[np.intp]:
+def spread_indices(count: int, most: int) -> NDArray[np.intp]:
     """Return some indices below `count`, the first and the last among them."""
     return np.unique(np.linspace(0, count - 1, min(count, most)).astype(np.intp))
 
