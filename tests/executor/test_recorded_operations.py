@@ -67,7 +67,7 @@ def test_a_resumed_run_with_a_window_that_began_elsewhere():
     graph, settings = "revnet", METHODS["petra, lockstep"]
     data = [(x.float(), y) for x, y in batches(SHAPES[graph], MICRO_BATCHES, size=BATCH)]
     written = built(graph, settings)
-    kept = written.runtime.cuts = KeptCut(written.programs, 10)
+    kept = written.runtime.gate.cuts = KeptCut(written.programs, 10)
     written.train(data)
     again = built(graph, settings, PoisonedPool())
     for executor in again.executors:

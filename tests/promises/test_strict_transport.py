@@ -154,7 +154,7 @@ def interrupted(case: Case, ranks, asked: int, forward: int, **more):
     kept, program = KeptCut(built.programs), built.programs[0]
 
     def body(scheduler, supervisor):
-        scheduler.allowed_cut = lambda at: aligned(at, MICRO_BATCHES, program.accumulation, program.flush)
+        scheduler.gate.allowed_cut = lambda at: aligned(at, MICRO_BATCHES, program.accumulation, program.flush)
         if ranks[scheduler.executors[0].program.index - 1] == asked:
             asks_to_stop(scheduler.executors[0], forward, supervisor)
         with pytest.raises(Interrupted):
@@ -217,7 +217,7 @@ def test_a_checkpoint_at_a_cut_changes_nothing(name):
     kept, ranks = KeptCut(built.programs, at), places(stages)[2]
 
     def body(scheduler, _):
-        scheduler.cuts = kept
+        scheduler.gate.cuts = kept
         return held(scheduler.executors, train(case, scheduler))
 
     assert merged(strict_transport.run(built.executors, ranks, body).returned) == alone(name)

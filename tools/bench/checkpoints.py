@@ -117,7 +117,7 @@ class _Training:
         checkpoints = Checkpoints(self.process, self.trainer)
         if self.way != "none":
             self.process.supervisor.announced_cuts.add(micro_batches.start + length // 2)
-            self.scheduler.cuts = checkpoints
+            self.scheduler.gate.cuts = checkpoints
         began = time.perf_counter()
         self.scheduler.train(data, micro_batches, lambda _: None)
         checkpoints.close()

@@ -14,7 +14,7 @@ from typing import Protocol
 
 import torch
 import torch.distributed as dist
-from attrs import frozen
+from attrs import define
 from torch import Tensor
 
 from petra_graph.executor.encoded_tensors import EncodedTensors
@@ -48,19 +48,18 @@ class CutObserver(Protocol):
         ...
 
 
-@frozen(kw_only=True)
+@define
 class Gate:
-    """What holds operations back, in a training or an evaluation."""
+    """What holds the operations of a process back."""
 
     supervisor: Supervisor
     replicas: Replicas | None
     global_clip: bool
     """All stages are clipped by one norm."""
-    cuts: CutObserver | None
-    allowed_cut: Callable[[int], int]
+    cuts: CutObserver | None = None
+    """Takes the state of the stages at some cuts."""
+    allowed_cut: Callable[[int], int] = lambda at: at
     """Returns the first forward from one on before which the stages may stop."""
-    forwards: dict[int, int]
-    """Of each stage since this process's start: what `stop_at` counts; evaluations count too, but with replicas."""
     evaluates: bool = False
 
     @property
@@ -90,13 +89,12 @@ class Gate:
         supervisor, replicas = self.supervisor, self.replicas
         if action.verb != "forward" or supervisor.stop_signal is None:
             return False
-        forwards = self.forwards[stage.index]
         if supervisor.stop_at is None and replicas is None and stage.samples:
             ahead = 0 if self.evaluates else self.allowed_cut(action.micro_batch) - action.micro_batch
-            supervisor.stop_after(forwards + ahead)
+            supervisor.stop_after(stage.forwards + ahead)
         elif replicas is not None and self.evaluates:
             return False  # The other replicas are somewhere else, and cannot stop at the same place.
-        return supervisor.stop_at is not None and forwards >= supervisor.stop_at
+        return supervisor.stop_at is not None and stage.forwards >= supervisor.stop_at
 
 
 class ExecutionOrder:

@@ -79,21 +79,18 @@ class Scheduler:
             size: the number of processes.
         """
         self.executors = executors
-        self._supervisor, self._replicas = supervisor or Supervisor(), replicas
-        self._policy, self._global_clip, self._size = policy, global_clip, size
+        self._supervisor = supervisor or Supervisor()
+        self._policy, self._size = policy, size
         self._channels = channels or local_channels([executor.program for executor in executors])
         self._status = StatusReporter(self._supervisor, self._channels, rank)
         self._stages = [stage_at_work(executor, self._channels) for executor in executors]
         self._operations = StageOperations(self._stages, self._channels)
         self.seconds = OperationSeconds()
         """Since this process's start."""
-        self.cuts: CutObserver | None = None
-        """Takes the state of the stages at some cuts."""
-        self.allowed_cut: Callable[[int], int] = lambda at: at
-        """Returns the first forward from one on before which the stages may stop."""
+        self.gate = Gate(self._supervisor, replicas, global_clip)
+        """What holds operations back: a checkpoint, for one."""
         self.halted: Cut | None = None
         """Where all stages stopped at a request, in training."""
-        self._forwards = dict.fromkeys((executor.program.index for executor in executors), 0)
 
     @property
     def _programs(self) -> Sequence[StageProgram]:
@@ -122,11 +119,12 @@ class Scheduler:
             Failed: the run has failed elsewhere.
             RunFailed: it fails here.
         """
-        source, replicas = iter(data), self._replicas
+        source, replicas = iter(data), self.gate.replicas
         cut = Cut(micro_batches=micro_batches, at=micro_batches.start if at is None else at, filled=filled)
         self._status.begin(micro_batches, filled)
         self._channels.begin_training(cut)
-        self._operations.observe_message = None if self.cuts is None else self.cuts.received
+        cuts = self.gate.cuts
+        self._operations.observe_message = None if cuts is None else cuts.received
         if replicas is not None:
             replicas.begin(micro_batches)
         for stage in self._stages:
@@ -134,7 +132,6 @@ class Scheduler:
             stage.begin(training_order(stage.executor.program, cut))
 
         perform = self._training(cut, source, observe)
-        gate = self._gate(evaluates=False)
         behind = (
             (index, action)
             for index, action in static_order(self._programs, micro_batches, filled)
@@ -143,7 +140,7 @@ class Scheduler:
         try:
             # A stage's backward is short: to hand it to autograd's thread of the GPU, and to wait for that, takes longer than to queue its kernels.
             with torch.autograd.set_multithreading_enabled(False):
-                for _ in self._passes(perform, gate, behind):
+                for _ in self._passes(perform, behind):
                     pass
         except Interrupted:
             stopped = next(stage.next for stage in self._stages if stage.next is not None)
@@ -160,13 +157,13 @@ class Scheduler:
 
     def _training(self, cut: Cut, source: Iterator[MicroBatch], observe: Observer) -> Mapping[Verb, _Perform]:
         """Return what a stage does in each operation of a training."""
-        replicas = self._replicas
+        cuts, replicas = self.gate.cuts, self.gate.replicas
 
         def forward(stage: StageAtWork, micro_batch: int) -> None:
-            if self.cuts is not None and self.cuts.due(micro_batch):
-                self.cuts.reached(stage.executor, evolve(cut, at=micro_batch))
+            if cuts is not None and cuts.due(micro_batch):
+                cuts.reached(stage.executor, evolve(cut, at=micro_batch))
             result = self._operations.forward(stage, source, micro_batch)
-            self._forwards[stage.index] += 1
+            stage.forwards += 1
             if result is not None:
                 observe(result)
 
@@ -180,7 +177,7 @@ class Scheduler:
         def update(stage: StageAtWork, _: int) -> None:
             stage.executor.update()
             if replicas is not None and replicas.stop_requested(stage.index):
-                self._supervisor.stop_after(self._forwards[stage.index])
+                self._supervisor.stop_after(stage.forwards)
 
         return {"forward": forward, "backward": backward, "update": update}
 
@@ -199,33 +196,24 @@ class Scheduler:
 
         def perform(stage: StageAtWork, _: int) -> None:
             result = self._operations.forward(stage, source, None)
-            self._forwards[stage.index] += self._replicas is None
+            stage.forwards += self.gate.replicas is None
             if result is not None:
                 results.append(result)
 
         self._status.begin(batches, evaluates=True)
+        self.gate.evaluates = True
         for executor in self.executors:
             executor.set_training(False)
         try:
             in_order = static_evaluation_order(self._programs, batches)
-            for _ in self._passes({"forward": perform}, self._gate(evaluates=True), in_order):
+            for _ in self._passes({"forward": perform}, in_order):
                 yield from results
                 results.clear()
         finally:
             self._status.ends()
+            self.gate.evaluates = False
             for executor in self.executors:
                 executor.set_training(True)
-
-    def _gate(self, *, evaluates: bool) -> Gate:
-        return Gate(
-            supervisor=self._supervisor,
-            replicas=self._replicas,
-            global_clip=self._global_clip,
-            cuts=self.cuts,
-            allowed_cut=self.allowed_cut,
-            forwards=self._forwards,
-            evaluates=evaluates,
-        )
 
     def put_back(self, key: ChannelKey, message: EncodedTensors) -> None:
         """Queue a message that was in flight at the cut, to be received first."""
@@ -251,7 +239,6 @@ class Scheduler:
     def _passes(  # noqa: C901, PLR0912  whatever stood in a function of its own would be one more call for each operation
         self,
         perform: Mapping[Verb, _Perform],
-        gate: Gate,
         in_order: Iterator[tuple[int, Action]],
     ) -> Iterator[None]:
         """Do all operations of every stage; yield after each pass in which some stage did one.
@@ -259,6 +246,7 @@ class Scheduler:
         Args:
             in_order: the operations of all processes in their one order, which the static policy follows.
         """
+        gate = self.gate
         order = ExecutionOrder(in_order, self._stages, gate) if self._policy == "static" else None
         clock, watched, may_hold = time.perf_counter, self._supervisor.watches, gate.may_hold
         kind: Mapping[Verb, str] = {verb: "evaluation" if gate.evaluates else verb for verb in perform}
@@ -306,36 +294,37 @@ class Scheduler:
                     break  # The batch reaches the head before the next one begins.
             if progressed:
                 yield
-            elif not self._wait(self._stages if order is None else order.candidates(), gate):
+            elif not self._wait(self._stages if order is None else order.candidates()):
                 return
 
-    def _wait(self, candidates: Sequence[StageAtWork], gate: Gate) -> bool:
+    def _wait(self, candidates: Sequence[StageAtWork]) -> bool:
         """Step together, or sleep: none of the stages that may begin an operation can begin one; return False at the end.
 
         Raises:
             Interrupted: the stages have come to where they stop.
         """
         pending = [(stage, stage.next) for stage in self._stages if stage.next is not None]
-        if all(gate.halts(stage, action) for stage, action in pending):
+        if all(self.gate.halts(stage, action) for stage, action in pending):
             if pending:
                 raise Interrupted(self._supervisor.stop_signal or "SIGINT")
             return False
-        if self._global_clip and all(action.verb == "update" for _, action in pending):
+        if self.gate.global_clip and all(action.verb == "update" for _, action in pending):
             self._status.waits(*pending[-1], "the norm of all stages", range(self._size))
             update_together(self._stages, len(self._programs), self.seconds, alone=self._size == 1)
         else:
-            self._sleep([(stage, stage.next) for stage in candidates if stage.next is not None], gate)
+            self._sleep([(stage, stage.next) for stage in candidates if stage.next is not None])
         return True
 
-    def _sleep(self, pending: Sequence[tuple[StageAtWork, Action]], gate: Gate) -> None:
+    def _sleep(self, pending: Sequence[tuple[StageAtWork, Action]]) -> None:
         """Sleep until one of these operations can begin."""
+        gate = self.gate
         awaited = [(*pair, self._operations.awaited(*pair)) for pair in pending if not gate.holds_back(*pair)]
         update = next((pair for pair in pending if pair[1].verb == "update"), None)
         agreement = next((pair for pair in pending if gate.awaits_agreement(*pair)), None)
         if awaited and all(keys for *_, keys in awaited):
             self._status.waits_for_messages(awaited)
-        elif not awaited and update is not None and self._replicas is not None:
-            self._status.waits(*update, "the gradients of other replicas", self._replicas.peers)
+        elif not awaited and update is not None and self.gate.replicas is not None:
+            self._status.waits(*update, "the gradients of other replicas", self.gate.replicas.peers)
         elif not awaited and agreement is not None:
             self._status.waits(*agreement, "the other processes, which must know of a checkpoint", range(self._size))
         else:

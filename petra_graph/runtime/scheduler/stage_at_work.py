@@ -56,6 +56,8 @@ class StageAtWork:
     reads_in_place: bool
     """Whether it is done with what it received before it needs many messages more: if it keeps inputs for several micro-batches, it copies
     them out of their slots, of which there are few."""
+    forwards: int = 0
+    """Since this process's start: what `stop_at` counts; evaluations count too, but with replicas."""
     actions: Iterator[Action] = iter(())
     next: Action | None = None
 

@@ -59,9 +59,9 @@ class Checkpoints:
         stages, waits = len(trainer.executors), not self._spec.asynchronous
         self._writer = CheckpointWriter(self._write, self._finish, stages=stages, waits=waits)
         self._recorder = CutRecorder(prepared.programs, self._writer.put)
-        trainer.scheduler.allowed_cut = self.plan.allowed
+        trainer.scheduler.gate.allowed_cut = self.plan.allowed
         if self.plan.has_cuts:  # otherwise no operation asks for one
-            trainer.scheduler.cuts = self
+            trainer.scheduler.gate.cuts = self
 
     # --- called by the scheduler --------------------------------------------------------------------------------------
 
