@@ -277,8 +277,15 @@ def in_this_process(case: Case, world: World, waker: Waker, watchdog: Watchdog) 
     channels = open_channels(programs, places, world, waker=waker, peer_lost=watchdog.lost, transport=case.transport)
     world.wait_for_all("channels")
     clipped = case.settings.get("clip") is not None
-    how = {"rank": world.rank, "size": world.size, "supervisor": watchdog, "policy": case.policy}
-    runtime = Scheduler(own, channels, global_clip=clipped, **how)
+    runtime = Scheduler(
+        own,
+        channels,
+        supervisor=watchdog,
+        policy=case.policy,
+        global_clip=clipped,
+        rank=world.rank,
+        size=world.size,
+    )
     said = train(case, runtime)
     world.wait_for_all("trained")  # a channel that is gone sends nothing more
     assert not runtime._operations._targets, "targets that no stage takes would pile up"

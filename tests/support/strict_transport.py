@@ -26,7 +26,7 @@ from petra_graph.executor.stage_executor import StageExecutor
 from petra_graph.program.channels import Channel, ChannelKey
 from petra_graph.program.message_layout import MessageLayout
 from petra_graph.program.schedule import Policy
-from petra_graph.runtime.control.failure import OperationStatus
+from petra_graph.runtime.control.supervisor import Supervisor
 from petra_graph.runtime.scheduler.scheduler import Scheduler
 from petra_graph.runtime.transport.channel import LocalChannel
 from petra_graph.runtime.transport.device_channel import DevicePeer, DeviceReceiver, DeviceSender
@@ -178,7 +178,7 @@ class Posted:
 class Communicator:
     """Connects two processes; each has a queue of what it posted."""
 
-    def __init__(self, world: World, supervisors: Sequence[Supervisor]) -> None:
+    def __init__(self, world: World, supervisors: Sequence[ToldLater]) -> None:
         self._supervisors = supervisors
         self._queues: dict[int, deque[Posted]] = {one.process.rank: deque() for one in supervisors}
         world.add(self)
@@ -212,7 +212,7 @@ class Communicator:
 class Late:
     """What one process does for another, each thing done as late as the world lets it be."""
 
-    supervisors: Sequence[Supervisor]
+    supervisors: Sequence[ToldLater]
     _pending: deque[Callable[[], object]] = field(factory=deque)
 
     def __call__(self, act: Callable[[], object]) -> None:
@@ -329,21 +329,15 @@ class StrictReceiver:
         self._posted.append((posted, slot, samples))
 
 
-@define(eq=False)
-class Supervisor:
+class ToldLater(Supervisor):
     """A supervisor whose process is told sooner or later what the others announce."""
 
-    process: Process
-    others: Sequence[Supervisor]
-    """All processes', this one's too."""
-    watches: bool = False
-    status: OperationStatus | None = None
-    stop_signal: str | None = None
-    stop_at: int | None = None
-    announced_cuts: set[int] = field(factory=set)
-    agreed_cuts: set[int] = field(factory=set)
-    awake: bool = False
-    _told: deque[tuple[str, Any]] = field(factory=deque)
+    def __init__(self, process: Process, others: Sequence[ToldLater]) -> None:
+        """Supervise a process; `others` are those of all processes, this one too."""
+        super().__init__()
+        self.process, self.others = process, others
+        self.awake = False
+        self._told: deque[tuple[str, Any]] = deque()
 
     def announce_cut(self, at: int) -> None:
         raise NotImplementedError
@@ -438,7 +432,7 @@ class Ran:
 def run(
     executors: Sequence[StageExecutor],
     ranks: Sequence[int],
-    body: Callable[[Scheduler, Supervisor], Any],
+    body: Callable[[Scheduler, ToldLater], Any],
     *,
     seed: int = 0,
     wiring: Wiring = USUAL,
@@ -459,21 +453,27 @@ def run(
     world, returned = World(seed), dict[int, Any]()
     programs = [executor.program for executor in executors]
     size = max(ranks) + 1
-    supervisors: list[Supervisor] = []
+    supervisors: list[ToldLater] = []
     communicators: dict[tuple[str, int, int], Communicator] = {}
 
     def process_of(rank: int) -> Process:
         def act() -> None:
             own = [executor for executor, host in zip(executors, ranks, strict=True) if host == rank]
-            how = {"rank": rank, "size": size, "policy": policy, "global_clip": global_clip}
-            returned[rank] = body(
-                Scheduler(own, channels[rank], supervisor=supervisors[rank], **how), supervisors[rank]
+            scheduler = Scheduler(
+                own,
+                channels[rank],
+                supervisor=supervisors[rank],
+                policy=policy,
+                global_clip=global_clip,
+                rank=rank,
+                size=size,
             )
+            returned[rank] = body(scheduler, supervisors[rank])
 
         return Process(world, rank, act)
 
     for rank in range(size):
-        supervisors.append(Supervisor(process_of(rank), supervisors))
+        supervisors.append(ToldLater(process_of(rank), supervisors))
         world.add(supervisors[rank])
     channels = [ProcessChannels(programs=programs, ranks=ranks) for _ in range(size)]
     for key, channel in channels[0].channels.items():
