@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import cached_property
-from typing import cast
+from typing import Any, cast
 
 import torch
 from attrs import define, field, frozen
@@ -130,15 +130,7 @@ class HeadRunner(SegmentRunner):
     def _behind(self) -> placed:
         return placed(f'behind node "{next(iter(self.modules))}"')
 
-    def _result(
-        self,
-        micro_batch: int,
-        output: Tree,
-        compared: Compared,
-        *,
-        output_sum: Tensor | None = None,
-        evaluated: Evaluated | None = None,
-    ) -> HeadResult:
+    def _result(self, micro_batch: int, output: Tree, compared: Compared, **more: Any) -> HeadResult:
         with torch.no_grad(), self._behind:
             metrics = self.loss.metrics(output, compared.targets)
         return HeadResult(
@@ -148,6 +140,5 @@ class HeadRunner(SegmentRunner):
             counted=compared.counted,
             loss=compared.loss.detach(),
             metrics=metrics,
-            output_sum=output_sum,
-            evaluated=evaluated,
+            **more,
         )

@@ -38,19 +38,13 @@ def place(block: Block, numerics: NumericsContext) -> Block:
     if numerics.precision.memory_format == "channels-last":
         block.to(memory_format=torch.channels_last)
         # On the meta device, plans count what a processor would do.
-        if numerics.device.type in {"cpu", "meta"} and numerics.dtype == torch.float32:
-            _pick_pixels_first(block)
+        on_processor = numerics.device.type in {"cpu", "meta"} and numerics.dtype == torch.float32
+        for module in block.modules() if on_processor and not _has_avx512() else ():
+            if isinstance(module, nn.Conv2d) and _is_hit(module):
+                module.register_forward_pre_hook(partial(_picked, stride=module.stride))
+                module.stride = (1, 1)
     block.train()  # A block's own `train` may return nothing.
     return block
-
-
-def _pick_pixels_first(block: nn.Module) -> None:
-    if _has_avx512():
-        return
-    for module in block.modules():
-        if isinstance(module, nn.Conv2d) and _is_hit(module):
-            module.register_forward_pre_hook(partial(_picked, stride=module.stride))
-            module.stride = (1, 1)
 
 
 def _is_hit(convolution: nn.Conv2d) -> bool:
