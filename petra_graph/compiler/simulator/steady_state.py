@@ -1,33 +1,30 @@
 """The tick: seconds of a micro-batch once the pipeline is full.
 
 Where each device hosts one stage, the tick is exact: the slowest cycle of precedences. Where devices host several, the
-durations decide which stage goes first there; then the pipeline is simulated until it is periodic: until every operation
-of every stage recurs after the same number of micro-batches and the same time. The head alone does not show this: it may
-proceed evenly for long while a queue before it runs empty.
+durations decide which stage goes first there; then the pipeline is simulated until its whole state recurs: what runs, what
+comes next and what is under way. The head alone does not show this: it may proceed evenly for long while a queue before it
+runs empty.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import sys
+from collections.abc import Hashable, Mapping
 from math import inf, isclose
 
 from attrs import evolve, frozen
 
 from petra_graph.compiler.simulator.critical_cycle import CycleFinder, slowest_cycle
-from petra_graph.compiler.simulator.outcome import Timeline
 from petra_graph.compiler.simulator.pipeline import Pipeline
 from petra_graph.compiler.simulator.precedence import Precedence, needs_windows, precedence_graph
-from petra_graph.compiler.simulator.simulation import simulate
+from petra_graph.compiler.simulator.simulation import Simulation, simulate
 
 SAME_SPEED = 0.01
 """Relative difference of speeds that count as equal."""
 _DEEP = 1_000
 """A depth at which no stage of an unbounded pipeline waits for its own backwards."""
-_WINDOWS = 12
-"""Windows of accumulation in the longest period that is looked for."""
 _OPERATIONS = 60_000
 """Operations in the longest simulation that looks for a period."""
-_EQUAL = 1e-9
 
 
 @frozen(kw_only=True)
@@ -36,7 +33,7 @@ class Tick:
 
     seconds: float
     exact: bool
-    """False for a mean over the middle of a long simulation that was not periodic."""
+    """False for a mean over most of a long simulation in which no state recurred."""
     stages: tuple[int, ...]
     """The stages in the cycle of precedences that sets the tick; one stage where its device is never idle."""
 
@@ -118,59 +115,34 @@ def _busiest(pipeline: Pipeline, seconds: float) -> tuple[int, ...]:
 
 
 def _simulated_period(pipeline: Pipeline, at_least: float) -> tuple[float, bool]:
-    """Simulate ever longer until all stages are periodic.
+    """Simulate until a state recurs.
 
     Args:
         at_least: seconds of a micro-batch that no steady state can go below.
 
     Returns:
-        The seconds of a micro-batch, and whether they are exact; otherwise no period was found, and they are a mean over
-        the middle of the longest simulation.
+        The seconds of a micro-batch, and whether they are exact; otherwise no state recurred, and they are a mean over
+        the last two thirds of the simulation.
 
     Raises:
         Deadlock: some stage would wait for ever.
     """
+    simulation = Simulation(pipeline, sys.maxsize)
+    source = pipeline.stages[0]
+    seen: dict[Hashable, int] = {}
+    starts: list[int] = []
+    operations = 0
+    for started in simulation.steps():
+        operations += len(started)
+        for stage, action, start, _ in started:
+            if stage is source and action.verb == "forward":
+                starts.append(start)
+                now = action.micro_batch
+                before = seen.setdefault(simulation.state(now), now)
+                if before < now:
+                    return max(simulation.seconds((start - starts[before]) / (now - before)), at_least), True
+        if operations > _OPERATIONS:
+            break
     window = pipeline.accumulation if needs_windows(pipeline) else 1
-    count = 4 * (max(stage.depth for stage in pipeline.stages) + 4 * window)
-    while True:
-        rows = list(_starts_while_full(simulate(pipeline, count)))
-        found = _recurrence(rows, window)
-        if found is not None and found >= at_least * (1 - _EQUAL):
-            return found, True
-        if 4 * count * len(pipeline.stages) > _OPERATIONS:
-            return max(_mean(rows[-1], window), at_least), False
-        count *= 2
-
-
-def _starts_while_full(timeline: Timeline) -> Iterator[Sequence[float]]:
-    """Yield each stage's starts of forwards and of backwards while the pipeline is full; the head's forwards last.
-
-    The pipeline counts as full from a third of the source's working time on, until the source's last forward, where
-    draining begins.
-    """
-    rows: dict[tuple[bool, int, str], list[float]] = {}
-    first = min(event.stage for event in timeline.events)
-    end = max(event.start for event in timeline.of(first, "forward"))
-    for event in timeline.events:
-        if event.verb != "update" and end / 3 <= event.start <= end:
-            key = (event.stage == timeline.head and event.verb == "forward", event.stage, event.verb)
-            rows.setdefault(key, []).append(event.start)
-    yield from (rows[key] for key in sorted(rows))
-
-
-def _recurrence(rows: Sequence[Sequence[float]], window: int) -> float | None:
-    """Return the seconds of a micro-batch, if all rows recur after the same few windows and the same time."""
-    for length in range(window, _WINDOWS * window + 1, window):
-        if any(len(row) <= 2 * length for row in rows):
-            return None
-        step = rows[0][length] - rows[0][0]
-        if all(
-            isclose(row[at] - row[at - length], step, rel_tol=_EQUAL) for row in rows for at in range(length, len(row))
-        ):
-            return step / length
-    return None
-
-
-def _mean(starts: Sequence[float], window: int) -> float:
-    whole = (len(starts) - 1) // window * window
-    return (starts[whole] - starts[0]) / whole
+    whole = (len(starts) * 2 // 3 - 1) // window * window
+    return max(simulation.seconds((starts[-1] - starts[-1 - whole]) / whole), at_least), False

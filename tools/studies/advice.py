@@ -1,0 +1,159 @@
+"""Whether `plan --compare` recommends the best that the planner can name: brute force over methods, schedules, stages, replicas and what nodes keep.
+
+    python -m tools.studies.advice /tmp/advice --write
+
+For RevNet50 and a GPT on 1, 2, 4, 8 and 16 devices of three kinds, by their data sheets. Every configuration averages the samples of the
+specification's own update. None may be faster than the recommended one, no later and no larger. A case that is in the folder is not
+planned again. Devices that differ are not tried: `--compare` names no replicas for them.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from datetime import UTC, datetime
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import click
+from attrs import evolve
+
+from petra_graph.errors import NoFeasiblePlan, SpecError
+from petra_graph.planning.check.checked_spec import with_method, without_global_clip
+from petra_graph.planning.compare_plans import compare, figures
+from petra_graph.planning.plan_spec import Planner
+from petra_graph.program.method import METHODS
+from petra_graph.record.run_directory import environment
+from petra_graph.spec.model import Spec
+from tools.studies.study import write_results
+
+GPT = (
+    "callback=[]",
+    "data.options.context=1024",
+    "architecture.options={layers = 24, heads = 32, width = 4096}",
+    "data.batch=8",
+)
+NETWORKS: Mapping[str, tuple[str, Sequence[str]]] = {
+    "RevNet50": ("specs/revnet50_imagenet.toml", ()),
+    "GPT": ("plugins/petra-graph-transformers/specs/gpt_stdlib.toml", GPT),
+}
+COUNTS = (1, 2, 4, 8, 16)
+KINDS = ("a100-40gb", "rtx4090", "t4")
+_LESS, _MORE = 0.98, 1.02
+"""Figures between these ratios are the same: predictions are not surer, and the search's cuts differ by less."""
+
+
+@click.command()
+@click.argument("folder", type=click.Path(file_okay=False, path_type=Path))
+@click.option("--network", "networks", multiple=True, type=click.Choice(list(NETWORKS)), help="Default: all.")
+@click.option("--devices", "counts", multiple=True, type=int, help="Default: 1, 2, 4, 8 and 16.")
+@click.option("--kind", "kinds", multiple=True, help="Default: a100-40gb, rtx4090 and t4.")
+@click.option("--write/--no-write", default=False, help="Keep the summary in tools/studies/results.")
+def main(folder: Path, networks: Sequence[str], counts: Sequence[int], kinds: Sequence[str], write: bool) -> None:
+    """Plan every configuration of every case, and compare the best of them with the recommendation."""
+    folder.mkdir(parents=True, exist_ok=True)
+    cases = {}
+    for name, count, kind in product(networks or NETWORKS, counts or COUNTS, kinds or KINDS):
+        cases[f"{name}, {count} {kind}"] = found = _kept(
+            folder / f"{name}-{count}-{kind}.json", lambda name=name, count=count, kind=kind: case(name, count, kind)
+        )
+        click.echo(f"{name}, {count} {kind}: {json.dumps(found)}")
+    if write:
+        setting = {key: value for key, value in environment().items() if key != "command"}
+        now = datetime.now(UTC).isoformat(timespec="seconds")
+        path = write_results(
+            Path(__file__).parent / "results", "advice", {"date": now, "cases": cases, "environment": setting}
+        )
+        click.echo(f"written: {path}", err=True)
+    sys.exit(any(found["better"] for found in cases.values()))
+
+
+def _kept(path: Path, plan: Callable[[], dict[str, Any]]) -> Any:
+    if not path.exists():
+        found = plan()
+        path.write_text(json.dumps(found))
+    return json.loads(path.read_text())
+
+
+def case(name: str, count: int, kind: str) -> dict[str, Any]:
+    """Return the recommendation for a network on `count` devices of a kind, the configurations that are better, and how many there are."""
+    path, settings = NETWORKS[name]
+    planner = Planner(
+        path,
+        (*settings, f"partition.devices={count}", f"partition.stages={count}", f'partition.device_type="{kind}"'),
+    )
+    document = compare(planner)
+    at = document["recommended"]
+    chosen = document["rows"][at] if at is not None else None
+    planned = [found for spec in configurations(planner.spec) if (found := _planned(planner, spec)) is not None]
+    fitting = [found for found in planned if found["fits"] is not False]
+    return {
+        "recommended": chosen and {"set": chosen["set"], **_measures(chosen)},
+        "configurations": len(planned),
+        "fit": len(fitting),
+        "better": [found for found in fitting if chosen is None or is_better(found, chosen)],
+    }
+
+
+def configurations(spec: Spec) -> Iterator[Spec]:
+    """Yield every method, schedule, number of replicas and of stages, and what nodes keep, with the samples of the specification's update."""
+    devices, samples = spec.partition.devices, spec.data.batch * spec.method.accumulation
+    assert isinstance(devices, int)
+    for replicas in (number for number in range(1, devices + 1) if not devices % number):
+        batch = spec.data.batch
+        accumulation, left = divmod(samples, batch * replicas)
+        if left:
+            accumulation, (batch, left) = 1, divmod(samples, replicas)
+        if left:
+            continue
+        each = devices // replicas
+        for method, stages, keep in product(METHODS.values(), {each, 2 * each}, (None, "auto")):
+            for schedule in method.schedules:
+                table = evolve(
+                    with_method(spec.method, method.name, schedule),
+                    keep=keep,
+                    accumulation=accumulation,
+                    max_staleness=None,
+                )
+                yield evolve(
+                    spec,
+                    method=table,
+                    partition=evolve(spec.partition, replicas=replicas, devices=each, stages=stages),
+                    data=evolve(spec.data, batch=batch),
+                    optimizer=without_global_clip(spec.optimizer),
+                )
+
+
+def is_better(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
+    """Whether one configuration is faster than another one, no later and no larger."""
+    return bool(
+        one["samples_per_second"] > _MORE * other["samples_per_second"]
+        and one["staleness"] <= other["staleness"]
+        and one["memory_peak"] <= _MORE * other["memory_peak"]
+    )
+
+
+def _planned(planner: Planner, spec: Spec) -> dict[str, Any] | None:
+    try:
+        plan = planner.plan(spec)
+    except (NoFeasiblePlan, SpecError):
+        return None
+    method, partition = spec.method, spec.partition
+    return {
+        "method": method.name,
+        "schedule": method.schedule,
+        "keep": method.keep,
+        "stages": partition.stages,
+        "replicas": partition.replicas,
+        **_measures(figures(plan)),
+    }
+
+
+def _measures(row: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: row[key] for key in ("samples_per_second", "staleness", "memory_peak", "fits")}
+
+
+if __name__ == "__main__":
+    main()
