@@ -18,7 +18,7 @@ from typing import Any
 
 from attrs import define, field
 
-from petra_graph.errors import Problem, SpecError
+from petra_graph.errors import Problem, SpecError, shown
 from petra_graph.executor.optimizer_state import restore_groups
 from petra_graph.executor.saved_tensors import Facts, SavedTensors
 from petra_graph.executor.stage_executor import StageExecutor
@@ -27,11 +27,12 @@ from petra_graph.program.cut import Cut
 from petra_graph.record import checkpoint
 from petra_graph.record.checkpoint import Damaged, Manifest, StageFile
 from petra_graph.record.metrics import Position
+from petra_graph.record.recorded_run import resolved_spec
 from petra_graph.record.run_folders import RUNS, run_to_resume
 from petra_graph.runtime.scheduler.cut_recorder import restore_at_cut
 from petra_graph.runtime.scheduler.scheduler import Scheduler
 from petra_graph.spec.format_versions import without_removed
-from petra_graph.spec.model import MethodSpec
+from petra_graph.spec.model import MethodSpec, Spec
 from petra_graph.spec.overrides import parse_override
 from petra_graph.spec.value_types import as_mapping
 from petra_graph.training.loop.meters import Meters
@@ -115,7 +116,8 @@ class Resumption:
         return None if self.manifest.position["evaluates"] else self.at
 
     def check(self, prepared: Prepared) -> None:
-        """Refuse a network that is not the checkpoint's, or whose epochs have another length."""
+        """Refuse a network that is not the checkpoint's, other validation samples, or epochs of another length."""
+        self._check_validation(prepared.spec)
         this, then, now = f"the checkpoint before forward {self.at}", self.manifest.pipeline, pipeline_of(prepared)
         there, here = then["parameters"], now["parameters"]
         differ = sorted(there.keys() ^ here.keys())
@@ -151,6 +153,18 @@ class Resumption:
                 f"an epoch had {length} {noun(length, 'micro-batch', 'es')} at {this}, and has {own} now",
                 hint="resume with the batch, the replicas and the data of the run",
             )
+
+    def _check_validation(self, spec: Spec) -> None:
+        """Refuse other validation samples: some of them have been trained on, or are no longer."""
+        then = resolved_spec(self.directory)
+        before, now = then.get("data", {}).get("validation"), spec.data.validation
+        if before != now:
+            texts = ["unset" if one is None else shown(one) for one in (before, now)]
+            message = f"data.validation was {texts[0]} in the run, and is {texts[1]} now"
+            raise SpecError(Problem(message=message, hint="resume with that of the run", path=("data", "validation")))
+        if isinstance(now, float) and then["run"]["seed"] != spec.run.seed:
+            message = f"run.seed draws the validation samples: it was {then['run']['seed']} in the run, and is {spec.run.seed} now"
+            raise SpecError(Problem(message=message, hint="resume with that of the run", path=("run", "seed")))
 
     def restore(self, prepared: Prepared, scheduler: Scheduler) -> tuple[TrainingPosition, Meters]:
         """Restore the stages and channels of this process; return where the training continues, and the meters of its epoch."""

@@ -92,7 +92,7 @@ def summarise(
     if digests:
         made[DIGESTS] = digests
     if run.tested:
-        made["tested"] = run.tested
+        made["tested" if run.evaluates == "test" else "validated"] = run.tested
     if history:
         made["changed"] = [attrs.asdict(one) for one in history]
     if spec.checkpoint.best is not None:
