@@ -15,7 +15,7 @@ class EarlyStopping(Callback):
 
     def __init__(self, options: EarlyStoppingOptions) -> None:
         self._options = options
-        self._metric = options.metric or ""
+        self._metric = options.metric or "test/loss"  # until the run says which data its evaluations read
         self._scales: Mapping[str, Scale] = {}
         self._best: float | None = None
         self._best_epoch = 0
