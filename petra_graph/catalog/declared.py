@@ -164,10 +164,10 @@ class ProfilerOptions:
 
 @declares(CallbackDeclaration, "petra_graph.catalog.callbacks.predictions:Predictions")
 class PredictionsOptions:
-    """Writes the head's outputs for some test samples at every evaluation, as lines of `predictions.jsonl`."""
+    """Writes the head's outputs for some samples at every evaluation, as lines of `predictions.jsonl`."""
 
     indices: tuple[int, ...] = option(
-        "positions in the test data, counted from 0; those that an evaluation does not reach are left out",
+        "positions in the data that evaluations read, counted from 0; those that an evaluation does not reach are left out",
         default=(0, 1, 2, 3),
         validator=[Length(at_least=1), Each(AtLeast(0))],
     )
