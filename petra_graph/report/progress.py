@@ -225,7 +225,9 @@ def summary_lines(summary: Mapping[str, Any]) -> list[str]:
     lines = [f"{summary['name']}: {summary['status']} ({done})"]
     scales = scales_in(summary.get("metrics"))
     if "stopped_early" in summary:
-        lines.append(f"stopped early {summary['stopped_early']}")
+        reason = summary["stopped_early"]
+        caveat = f" ({chosen_on('test/')})" if ": test/" in reason else ""
+        lines.append(f"stopped early {reason}{caveat}")
     if summary.get("validation"):
         lines.append(f"validation {tested(summary['validation'], summary.get('validated', ''), scales)}")
     if summary["test"]:

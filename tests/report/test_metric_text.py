@@ -26,6 +26,11 @@ def test_final_metrics_are_those_of_the_test_whatever_they_are():
     assert final_metrics(recorded) == ["test/loss", "test/iou", "train/loss"]
 
 
+def test_those_of_the_validation_come_behind_the_test():
+    recorded = ["train/loss", "validation/loss", "validation/top1", "test/loss", "test/top1"]
+    assert final_metrics(recorded) == ["test/top1", "test/loss", "validation/top1", "validation/loss", "train/loss"]
+
+
 def test_the_line_of_an_epoch_has_all_of_them():
     assert numbers({"iou": 0.5, "top1": 0.25, "loss": 2.0, "topology": 3.0}) == (
         "loss 2.0000 iou 0.5000 top1 25.00 % topology 3.0000"

@@ -32,7 +32,7 @@ from petra_graph.record.run_folders import RUNS, run_to_resume
 from petra_graph.runtime.scheduler.cut_recorder import restore_at_cut
 from petra_graph.runtime.scheduler.scheduler import Scheduler
 from petra_graph.spec.format_versions import without_removed
-from petra_graph.spec.model import MethodSpec, Spec
+from petra_graph.spec.model import MethodSpec
 from petra_graph.spec.overrides import parse_override
 from petra_graph.spec.value_types import as_mapping
 from petra_graph.training.loop.meters import Meters
@@ -117,7 +117,7 @@ class Resumption:
 
     def check(self, prepared: Prepared) -> None:
         """Refuse a network that is not the checkpoint's, other validation samples, or epochs of another length."""
-        self._check_validation(prepared.spec)
+        self._check_validation(prepared)
         this, then, now = f"the checkpoint before forward {self.at}", self.manifest.pipeline, pipeline_of(prepared)
         there, here = then["parameters"], now["parameters"]
         differ = sorted(there.keys() ^ here.keys())
@@ -154,17 +154,21 @@ class Resumption:
                 hint="resume with the batch, the replicas and the data of the run",
             )
 
-    def _check_validation(self, spec: Spec) -> None:
+    def _check_validation(self, prepared: Prepared) -> None:
         """Refuse other validation samples: some of them have been trained on, or are no longer."""
-        then = resolved_spec(self.directory)
+        then, spec = resolved_spec(self.directory), prepared.spec
         before, now = then.get("data", {}).get("validation"), spec.data.validation
+        seeds = then["run"]["seed"], spec.run.seed
         if before != now:
             texts = ["unset" if one is None else shown(one) for one in (before, now)]
-            message = f"data.validation was {texts[0]} in the run, and is {texts[1]} now"
-            raise SpecError(Problem(message=message, hint="resume with that of the run", path=("data", "validation")))
-        if isinstance(now, float) and then["run"]["seed"] != spec.run.seed:
-            message = f"run.seed draws the validation samples: it was {then['run']['seed']} in the run, and is {spec.run.seed} now"
-            raise SpecError(Problem(message=message, hint="resume with that of the run", path=("run", "seed")))
+            message, path = f"data.validation was {texts[0]} in the run, and is {texts[1]} now", ("data", "validation")
+        elif isinstance(now, float) and seeds[0] != seeds[1]:
+            message = f"run.seed draws the validation samples: it was {seeds[0]} in the run, and is {seeds[1]} now"
+            path = ("run", "seed")
+        else:
+            return
+        problem = Problem(message=message, hint="resume with that of the run", path=path)
+        raise SpecError(prepared.checked.loaded.located([problem]))
 
     def restore(self, prepared: Prepared, scheduler: Scheduler) -> tuple[TrainingPosition, Meters]:
         """Restore the stages and channels of this process; return where the training continues, and the meters of its epoch."""
