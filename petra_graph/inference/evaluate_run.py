@@ -135,6 +135,10 @@ def open_data(run: SavedRun, *, validation: bool = False) -> CheckedData:
         SpecError: it is missing, or its samples are not those that the network reads.
     """
     opened, held = run.network.checked.data, run.spec.data.validation if validation else None
+    changed = {parse_override(text).keys for text in run.overrides} & {("data", "validation"), ("run", "seed")}
+    if isinstance(held, float) and changed:
+        keys = " and ".join(sorted(".".join(one) for one in changed))
+        raise SpecError("a run's validation samples are those that it did not train on", f"leave out --set {keys}")
     data = CheckedData.of(str(opened.plugin), opened.build(), validation=held, seed=run.spec.run.seed)
     here, there = data.facts, run.facts
     if (here.shape, here.dtype) != (there.shape, there.dtype):

@@ -224,9 +224,13 @@ def _write_weights(process: RunProcess, trainer: Trainer) -> None:
 def _test(process: RunProcess, trainer: Trainer) -> Interrupted | None:
     """Evaluate the test data with the best weights, if the run keeps them, or else with the last ones; return an interruption."""
     spec, directory = trainer.prepared.spec.checkpoint, process.so_far.directory
-    assert directory is not None
-    cuts = [] if spec.best is None else best_first(directory, spec, trainer.prepared.checked.scales)
-    at = process.text_of_recorder("best", str(cuts[0]) if cuts else "")
-    if not at:
+    if spec.best is None:
         return trainer.test(None)
-    return trainer.test((int(at) // len(trainer.prepared.opened.batches), read_weights(directory, int(at))))
+    assert directory is not None
+    cuts = best_first(directory, spec, trainer.prepared.checked.scales) if process.records else []
+    at = process.text_of_recorder("best", str(cuts[0]) if cuts else "")
+    if not at:  # no evaluation has had a value of the metric
+        return trainer.test(None)
+    own = {node for executor in trainer.executors for node in executor.modules}
+    weights = read_weights(directory, int(at), own)
+    return trainer.test((int(at) // len(trainer.prepared.opened.batches), weights))

@@ -204,6 +204,8 @@ def test_without_validation_samples_there_are_none_to_evaluate(spec):
     assert {"validation", "test_weights"}.isdisjoint(summary_of(only_run()))
     with pytest.raises(SpecError, match=r"no data\.validation"):
         evaluate(SavedRun.open("latest"), split="validation")
+    with pytest.raises(SpecError, match="those that it did not train on"):
+        evaluate(SavedRun.open("latest", [SHARE]), split="validation")
 
 
 LOCAL = """\

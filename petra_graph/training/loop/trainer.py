@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing, nullcontext, suppress
+from functools import partial
 from typing import Any
 
 import torch
@@ -13,17 +14,18 @@ from attrs import asdict, define, evolve, field
 from torch import Tensor
 
 from petra_graph.errors import Interrupted, RunFailed
-from petra_graph.executor.deferred_reads import MOST
 from petra_graph.executor.head import HeadResult
 from petra_graph.executor.optimizer_weights import evaluating
 from petra_graph.executor.stage_executor import StageExecutor
 from petra_graph.kinds.listener import EpochEnded, Listener
+from petra_graph.kinds.tensor_trees import Tree
 from petra_graph.record.metrics import Metrics
-from petra_graph.record.weights import SEPARATOR, weights_of
+from petra_graph.record.weights import weights_of
 from petra_graph.runtime.scheduler.scheduler import Scheduler
 from petra_graph.training.data.micro_batches import MicroBatches, require_finite_samples
 from petra_graph.training.loop.callbacks import Callbacks
-from petra_graph.training.loop.meters import Meters, MetricsOfEvaluation, split_undefined
+from petra_graph.training.loop.evaluation import evaluate, load_weights
+from petra_graph.training.loop.meters import Meters
 from petra_graph.training.loop.not_finite import NotFinite
 from petra_graph.training.loop.peers import Peers, RunWarnings
 from petra_graph.training.loop.training_position import TrainingPosition
@@ -167,7 +169,9 @@ class Trainer:
             with evaluating(self.executors):
                 for observer in self.observers:
                     observer.evaluating(epoch)
-                values = self._evaluate(self.prepared.opened.evaluated, split, epoch, shown=True)
+                values = self._evaluate(
+                    self.prepared.opened.evaluated, split, epoch, partial(self.callbacks.evaluated, epoch)
+                )
                 if self.callbacks.read_weights:
                     self.callbacks.evaluated_weights(epoch, self.peers.gather(f"weights/{epoch}", self.weights()))
         position.evaluates = False
@@ -274,9 +278,7 @@ class Trainer:
         for observer in self.observers:
             observer.testing(f"{'last' if best is None else 'best'} weights, of epoch {epoch}")
         if best is not None:
-            for node, module in ((name, one) for executor in self.executors for name, one in executor.modules.items()):
-                for key, tensor in module.state_dict().items():
-                    tensor.copy_(best[1][f"{node}{SEPARATOR}{key}"])
+            load_weights(self.executors, best[1])
 
         test, loaders = self.prepared.opened.test, self.prepared.opened.batches.loaders
         try:
@@ -293,28 +295,11 @@ class Trainer:
         self._record(len(self.position.epochs), self.position.micro_batches, record)
         return None
 
-    def _evaluate(self, batches: MicroBatches, split: str, epoch: int, *, shown: bool = False) -> Mapping[str, float]:
-        """Return the means and metrics over a split; `shown`: callbacks are given the head's outputs and targets."""
-        meters, metrics = Meters(self.prepared.loss), MetricsOfEvaluation.of(self.prepared.checked.metrics)
-        for number, result in enumerate(self.scheduler.evaluate(batches), start=1):
-            meters.add(result)
-            if number % MOST == 0:
-                meters.read()
-            if result.evaluated is not None:
-                metrics.update(result.evaluated.outputs, result.evaluated.targets)
-                if shown:
-                    self.callbacks.evaluated(epoch, result.evaluated.outputs, result.evaluated.targets)
-        meters.expect_targets(f"{split} data")
-        means = meters.means()
-        if not math.isfinite(means.get("loss", 0.0)):
-            require_finite_samples(batches, range(len(batches)))
-            raise NotFinite(self.executors, means["loss"], epoch)
-        if not meters.samples:  # the head is in another process
-            return means
-        values, others = split_undefined(metrics.values(means))
-        for text in others:
-            self.warnings.say(f"{split}/{text}, which is not recorded: the metric is undefined on these targets")
-        return {**means, **values}
+    def _evaluate(
+        self, batches: MicroBatches, split: str, epoch: int, show: Callable[[Tensor, Tree], None] | None = None
+    ) -> Mapping[str, float]:
+        say = self.warnings.say
+        return evaluate(self.prepared, self.scheduler, batches, split, epoch=epoch, warn=say, show=show)
 
     def _learning_rate(self) -> float:
         """The learning rate of the head's latest update, whose delay is 0: by their delay, other stages may have other rates."""
