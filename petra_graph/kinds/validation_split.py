@@ -32,7 +32,7 @@ def own_split(name: str, data: DataSet, validation: str) -> Split:
         SpecError: it has no such split.
         PluginError: the split is none.
     """
-    split = getattr(data, validation, None)
+    split: Split | None = getattr(data, validation, None)
     if split is None:
         own = [one for one in dir(data) if not one.startswith("_") and hasattr(getattr(data, one), "fetch")]
         hint = f"{suggestion(validation, set(own) - {'train', 'test'})}; {_AN_EXAMPLE}"

@@ -100,16 +100,14 @@ def build_callbacks(configured: Sequence[ConfiguredPlugin], evaluated: str) -> t
         SpecError: one refuses its options, or has an option `metric` of the split that no evaluation reads.
         PluginError: its code failed, or it breaks the contract.
     """
-    other = {"test": "validation", "validation": "test"}[evaluated]
-    problems = [
-        Problem(
-            message=f"metric = {shown(metric)}, and the evaluations after epochs read the {evaluated} data",
-            hint=f"write {shown(metric.replace(other, evaluated, 1))}{'' if other == 'test' else ', or set data.validation'}",
-            path=(*one.path, "metric"),
-        )
-        for one in configured
-        if str(metric := getattr(one.options, "metric", None)).startswith(f"{other}/")
-    ]
+    other, way_out = ("validation", ", or set data.validation") if evaluated == "test" else ("test", "")
+    problems = []
+    for one in configured:
+        metric = str(getattr(one.options, "metric", None))
+        if metric.startswith(f"{other}/"):
+            message = f"metric = {shown(metric)}, and the evaluations after epochs read the {evaluated} data"
+            hint = f"write {shown(metric.replace(other, evaluated, 1))}{way_out}"
+            problems.append(Problem(message=message, hint=hint, path=(*one.path, "metric")))
     if problems:
         raise SpecError(problems)
     return tuple(NamedCallback(plugin=one.plugin, callback=one.build()) for one in configured)
