@@ -137,6 +137,10 @@ def test_torch_things_are_tables_of_a_specification():
     data = pg.from_torch(TRAIN, Mine, classes=["a", "b"], batch=2)
     names = {"train": f"{__name__}:TRAIN", "test": f"{__name__}:Mine"}
     assert data == {"name": "torch", "options": {**names, "classes": ["a", "b"]}, "batch": 2}
+    held = pg.from_torch(TRAIN, Mine, validation=0.1, plain=TRAIN)
+    assert (held["validation"], held["options"]["plain"]) == (0.1, f"{__name__}:TRAIN")
+    held = pg.from_torch(TRAIN, Mine, validation=TRAIN)
+    assert (held["validation"], held["options"]["validation"]) == ("validation", f"{__name__}:TRAIN")
     node = pg.head(torch.nn.Linear, in_features=2, out_features=2)
     made = {"module": "torch.nn.modules.linear:Linear", "kwargs": {"in_features": 2, "out_features": 2}}
     assert node == {"block": "module-head", "options": made}

@@ -102,7 +102,7 @@ def evaluate(
     changes: Changes | None = None,
     *,
     weights: str | None = None,
-    split: Literal["test", "train"] = "test",
+    split: Literal["test", "validation", "train"] = "test",
     device: str = "cpu",
 ) -> Evaluation:
     """Evaluate a run's network on its data, or on other data that `changes` name.
@@ -122,8 +122,9 @@ def evaluate(
     from petra_graph.inference.saved_run import SavedRun
     from petra_graph.spec.overrides import assignments
 
-    if split not in {"test", "train"}:
-        raise SpecError(f"split cannot be {split!r}", suggestion(str(split), ("test", "train")))
+    splits = ("test", "validation", "train")
+    if split not in splits:
+        raise SpecError(f"split cannot be {split!r}", suggestion(str(split), splits))
     with threads_as_before():
         opened = SavedRun.open(directory_of(run), assignments(changes))
         found = evaluated(opened, which=weights, split=split, device=device)

@@ -10,7 +10,15 @@ from petra_graph.errors import kind_of
 from petra_graph.spec.class_names import find_name
 
 
-def from_torch(train: Any, test: Any, *, classes: int | Sequence[str] | None = None, **more: Any) -> dict[str, Any]:
+def from_torch(
+    train: Any,
+    test: Any,
+    *,
+    classes: int | Sequence[str] | None = None,
+    validation: Any = None,
+    plain: Any = None,
+    **more: Any,
+) -> dict[str, Any]:
     """Return the table `data` of a specification that reads torch Datasets: data=pg.from_torch(train, test, classes=10, batch=32).
 
     A sample is (x, y), each a tensor, an array, a number or a PIL image; an image becomes float32 [channels, height, width] in
@@ -21,12 +29,20 @@ def from_torch(train: Any, test: Any, *, classes: int | Sequence[str] | None = N
         train: a map-style Dataset at the top level of a module or notebook, or a function or class that makes one.
         test: in the same way.
         classes: their number or their names; None: y is no class, as in regression.
+        validation: a Dataset by which the best weights are chosen, in the same way; or the share of `plain` that is.
+        plain: the training Dataset without augmentation, in the same way: `train` itself, if that augments nothing.
         more: other keys of the table, as in batch=32, workers=2.
 
     Raises:
         SpecError: a Dataset has no name by which a run finds it again. What is wrong with it is told when the run is planned.
     """
     options = {"train": find_name(train), "test": find_name(test), "classes": classes}
+    if plain is not None:
+        options["plain"] = find_name(plain)
+    if isinstance(validation, float):
+        more["validation"] = validation
+    elif validation is not None:
+        options["validation"], more["validation"] = find_name(validation), "validation"
     return {"name": "torch", "options": options, **more}
 
 

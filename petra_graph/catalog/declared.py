@@ -119,16 +119,21 @@ class WandbOptions:
     )
 
 
-def _evaluated(_: object, __: object, value: str) -> None:
-    if not value.startswith(("train/", "test/")):
-        raise ValueError('must begin with "train/" or "test/", as in "test/top1"')
+def _evaluated(_: object, __: object, value: str | None) -> None:
+    if value is not None and not value.startswith(("train/", "validation/", "test/")):
+        raise ValueError('must begin with "train/", "validation/" or "test/", as in "validation/top1"')
 
 
 @declares(CallbackDeclaration, "petra_graph.catalog.callbacks.early_stopping:EarlyStopping", changes="length")
 class EarlyStoppingOptions:
     """Ends the training after an epoch, once a metric has not become better for some epochs."""
 
-    metric: str = option('metric of an epoch, as in "test/top1"', default="test/loss", validator=_evaluated)
+    metric: str | None = option(
+        'metric of an epoch, as in "validation/top1" or "test/top1"; default: the loss of the evaluations, which read the validation data '
+        "or, without `data.validation`, the test data",
+        default=None,
+        validator=_evaluated,
+    )
     direction: Literal["largest", "smallest"] | None = option(
         "which value is best; default: the smallest loss, of a listed metric what it declares, the largest of any other",
         default=None,
@@ -159,10 +164,10 @@ class ProfilerOptions:
 
 @declares(CallbackDeclaration, "petra_graph.catalog.callbacks.predictions:Predictions")
 class PredictionsOptions:
-    """Writes the head's outputs for some test samples at every evaluation, as lines of `predictions.jsonl`."""
+    """Writes the head's outputs for some samples at every evaluation, as lines of `predictions.jsonl`."""
 
     indices: tuple[int, ...] = option(
-        "positions in the test data, counted from 0; those that an evaluation does not reach are left out",
+        "positions in the data that evaluations read, counted from 0; those that an evaluation does not reach are left out",
         default=(0, 1, 2, 3),
         validator=[Length(at_least=1), Each(AtLeast(0))],
     )

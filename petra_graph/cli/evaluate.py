@@ -24,10 +24,10 @@ from petra_graph.cli.torch_import import import_torch
 @weights_option
 @click.option(
     "--split",
-    type=click.Choice(["test", "train"]),
+    type=click.Choice(["test", "validation", "train"]),
     default="test",
     show_default=True,
-    help="Which samples; those of training are augmented as in the first epoch.",
+    help="Which samples; those of training are without those of the validation, and augmented as in the first epoch.",
 )
 @device_option
 @json_option
@@ -36,7 +36,7 @@ def evaluate(
     run: str,
     overrides: tuple[str, ...],
     weights: str | None,
-    split: Literal["test", "train"],
+    split: Literal["test", "validation", "train"],
     device: str,
     as_json: bool,
 ) -> None:

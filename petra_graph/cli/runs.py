@@ -31,7 +31,7 @@ from petra_graph.cli.options_and_output import ANY_WIDTH, echo, json_option, out
 def runs(folder: Path | None, order: Literal["age", "metric"], *, where: tuple[str, ...], as_json: bool) -> None:
     """List the runs in FOLDER ("runs" if none is given): status, epochs, best metric, age, and what differs.
 
-    The metric is checkpoint.best of the run's spec, or else test/top1, or else test/loss. What differs are the keys in which runs
+    The metric is checkpoint.best of the run's spec, or else top1 or the loss of the validation data, or else of the test data. What differs are the keys in which runs
     of the same name differ. A run is done, interrupted, failed, running, killed (it ended without a summary), or damaged. Runs of a sweep are named by their folders in it.
     """
     from petra_graph.record.run_folders import RUNS

@@ -61,7 +61,7 @@ def evaluate(run: SavedRun, *, which: str | None = None, split: str = "test", de
     Args:
         run: opened, with overrides of `data` where other data is meant.
         which: the weights, as for `SavedRun.load`.
-        split: "test", or "train": the training samples in their order, augmented as in the first epoch.
+        split: "test", "validation", or "train": the training samples in their order, augmented as in the first epoch.
         device: where to compute, as torch names it.
 
     Raises:
@@ -69,9 +69,13 @@ def evaluate(run: SavedRun, *, which: str | None = None, split: str = "test", de
         RunFailed: the network cannot be run, or a sample cannot be read.
     """
     network, source = run.load(which)
-    data, spec = open_data(run), run.spec
+    data, spec = open_data(run, validation=split != "test"), run.spec
     changed_keys = [parse_override(text).keys for text in run.overrides]
-    whole = data.test if split == "test" else data.train
+    whole = {"train": data.train, "validation": data.validation, "test": data.test}[split]
+    if whole is None:
+        raise SpecError(
+            "the run has no validation samples: its specification has no data.validation", "evaluate the test data"
+        )
     limit = spec.run.evaluation_batches if ("run", "evaluation_batches") in changed_keys else None
     loaders = Loaders(spec.data.workers, (whole,)) if spec.data.workers else None
     batches = MicroBatches(
@@ -120,13 +124,18 @@ def evaluate(run: SavedRun, *, which: str | None = None, split: str = "test", de
     )
 
 
-def open_data(run: SavedRun) -> CheckedData:
-    """Open a run's data set, whose samples are checked as in training.
+def open_data(run: SavedRun, *, validation: bool = False) -> CheckedData:
+    """Open a run's data set, whose samples are checked as in training; with `validation`, as the run has parted them.
 
     Raises:
         SpecError: it is missing, or its samples are not those that the network reads.
     """
-    data = CheckedData.of(str(run.network.checked.data.plugin), run.network.checked.data.build())
+    opened, held = run.network.checked.data, run.spec.data.validation if validation else None
+    changed = {parse_override(text).keys for text in run.overrides} & {("data", "validation"), ("run", "seed")}
+    if isinstance(held, float) and changed:
+        keys = " and ".join(sorted(".".join(one) for one in changed))
+        raise SpecError("a run's validation samples are those that it did not train on", f"leave out --set {keys}")
+    data = CheckedData.of(str(opened.plugin), opened.build(), validation=held, seed=run.spec.run.seed)
     here, there = data.facts, run.facts
     if (here.shape, here.dtype) != (there.shape, there.dtype):
         raise SpecError(

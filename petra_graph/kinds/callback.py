@@ -1,7 +1,7 @@
 """What a callback is: a listener of the run's progress that may also stop it early, and keep tensors with the stages.
 
-    in the process that leads      started, trained, warned, evaluating, evaluated, evaluated_weights, epoch_ended, stops, ended,
-                                   stopped
+    in the process that leads      started, trained, warned, evaluating, evaluated, evaluated_weights, epoch_ended, stops, stopped, ended,
+                                   testing
     in the process of each stage   at_stage, once; the companion that it returns sees every update of that stage
 
 The process that leads hosts the head of the first replica. Callbacks are called in the order in which the specification lists
@@ -80,7 +80,8 @@ class Callback(Listener):
 
         Args:
             epoch: counted from 1.
-            first: position of the batch's first sample in the evaluation, which reads the test data in order.
+            first: position of the batch's first sample in the evaluation, which reads the validation data in order or, if the run has
+                none, the test data.
             outputs: of the head [n, ...], without a graph; not to be changed.
             targets: [n, ...]; several targets in the tuple or dictionary that the data set has them in.
         """

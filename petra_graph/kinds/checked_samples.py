@@ -4,16 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from attrs import frozen
+from attrs import evolve, frozen
 from numpy.typing import NDArray
 
 from petra_graph.errors import PetraGraphError, RunFailed
 from petra_graph.kinds.author_code import author_code
 from petra_graph.kinds.data_set import DataFacts, DataSet, Split
 from petra_graph.kinds.tensor_trees import Tree, is_several, named_leaves
+from petra_graph.kinds.validation_split import draw_share, own_split, plain_view, set_apart
 from petra_graph.units import listed
 
 if TYPE_CHECKING:
@@ -32,13 +34,15 @@ class CheckedSplit:
     name: str
     """The data set's name, as messages say it: data set "digits"."""
     part: str
-    """ "training" or "test"."""
+    """ "training", "validation" or "test"."""
     split: Split
+    rows: NDArray[np.intp] | None = None
+    """The rows of the split that are its samples; None: all. Messages name samples by their rows."""
     facts: DataFacts
 
     def __len__(self) -> int:
         """Return the number of samples."""
-        return len(self.split)
+        return len(self.split) if self.rows is None else len(self.rows)
 
     def fetch(self, indices: NDArray[np.intp], *, seed: int, epoch: int) -> tuple[Tensor, Tree]:
         """Load samples as the split does.
@@ -60,11 +64,13 @@ class CheckedSplit:
     @property
     def files(self) -> Sequence[str]:
         """The samples' files, where the split names them."""
-        return getattr(self.split, "files", ())
+        files: Sequence[str] = getattr(self.split, "files", ())
+        return files if self.rows is None or not files else [files[row] for row in self.rows]
 
     def named(self, indices: Sequence[int] | NDArray[np.intp]) -> str:
         """Name samples of this split, as the subject of a message."""
-        return f"{self.name}, {sample_names(indices)} of its {self.part} data"
+        names = sample_names(indices if self.rows is None else self.rows[np.asarray(indices)])
+        return f"{self.name}, {names} of its {self.part} data"
 
     def require_finite(self, indices: NDArray[np.intp], *, seed: int, epoch: int) -> None:
         """Check that samples and targets are finite.
@@ -78,7 +84,10 @@ class CheckedSplit:
         bad = [i for i in indices if not_finite(self.fetch(np.array([i]), seed=seed, epoch=epoch))]
         raise RunFailed(f"{self.named(bad or indices)}: {part} are not finite", "mend or leave out these samples")
 
-    def _tried(self, fetch: Callable[[NDArray[np.intp]], Any], indices: NDArray[np.intp], fault_of: Any) -> Any:
+    def _tried(self, of_rows: Callable[[NDArray[np.intp]], Any], indices: NDArray[np.intp], fault_of: Any) -> Any:
+        def fetch(some: NDArray[np.intp]) -> Any:
+            return of_rows(some if self.rows is None else self.rows[some])
+
         with author_code(lambda: self.named([i for i in indices if _raises(fetch, i)] or indices), error=RunFailed):
             fetched = fetch(indices)
         fault = fault_of(self.facts, len(indices), fetched)
@@ -89,19 +98,40 @@ class CheckedSplit:
 
 @frozen(kw_only=True, eq=False)
 class CheckedData:
-    """A data set with both splits checked."""
+    """A data set whose splits are checked."""
 
     facts: DataFacts
     train: CheckedSplit
+    """The training samples, without those of a validation share."""
+    validation: CheckedSplit | None
     test: CheckedSplit
 
     @classmethod
-    def of(cls, name: str, data: DataSet) -> CheckedData:
-        """Check an opened data set's splits; `name` is as messages say it."""
+    def of(cls, name: str, data: DataSet, validation: float | str | None = None, seed: int = 0) -> CheckedData:
+        """Check an opened data set's splits.
+
+        Args:
+            name: as messages say it.
+            data: opened.
+            validation: `data.validation` of the specification.
+            seed: draws the samples of a share.
+
+        Raises:
+            SpecError, PluginError: the data set has no such validation samples.
+        """
         facts = data.facts
-        splits = {"training": data.train, "test": data.test}
-        train, test = (CheckedSplit(name=name, part=part, split=split, facts=facts) for part, split in splits.items())
-        return cls(facts=facts, train=train, test=test)
+        split_of = partial(CheckedSplit, name=name, facts=facts)
+        train, held = split_of(part="training", split=data.train), None
+        if isinstance(validation, str):
+            held = split_of(part="validation", split=own_split(name, data, validation))
+        elif validation is not None and (parts := set_apart(name, data.train, validation)) is not None:
+            train, held = split_of(part="training", split=parts[0]), split_of(part="validation", split=parts[1])
+        elif validation is not None:
+            plain = plain_view(name, data.train)
+            rows, held_rows = draw_share(len(data.train), validation, seed)
+            train = evolve(train, rows=rows)
+            held = split_of(part="validation", split=plain, rows=held_rows)
+        return cls(facts=facts, train=train, validation=held, test=split_of(part="test", split=data.test))
 
 
 def sample_names(indices: Sequence[int] | NDArray[np.intp]) -> str:

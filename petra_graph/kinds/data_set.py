@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 _FETCH = ExpectedCall("fetch", ("indices",), ("seed", "epoch"))
 _FETCH_TARGETS = ExpectedCall("fetch_targets", ("indices",))
+_SET_APART = ExpectedCall("set_apart", ("share",))
 _TARGET_TYPES = ("int64", "float32", "float64")
 
 
@@ -222,6 +223,10 @@ class Split(Protocol):
     A split may also have `fetch_targets(indices) -> targets [n, *target_shape]`: a process that hosts the head, but not the first
     stage, then decodes no image. And it may have `files`, the paths of its samples' files: a run then notices later that one has gone,
     or has another name or size.
+
+    A training split of which `data.validation` can take a share has `plain`, a split of the same samples in the same order, without
+    augmentation: itself, if it has none. If samples overlap, as windows of a text do, it has `set_apart(share)` instead, which returns a
+    training split and a validation split that have nothing in common, of which the second is about this share.
     """
 
     def __len__(self) -> int:
@@ -236,7 +241,7 @@ class Split(Protocol):
 
 
 class DataSet(Protocol):
-    """An opened data set."""
+    """An opened data set. It may have further splits, as `validation`, which `data.validation` names."""
 
     @property
     def train(self) -> Split:
@@ -251,22 +256,31 @@ class DataSet(Protocol):
         """The declaration's facts, completed from the files."""
 
 
+def split_faults(name: str, split: Any) -> Iterator[str]:
+    """Yield what is wrong with a split, as the end of a sentence."""
+    try:
+        samples = len(split)
+    except Exception as error:  # noqa: BLE001  its code may raise anything
+        yield f"the length of its split `{name}` cannot be had: {type(error).__name__}: {error}"
+        return
+    if not samples:
+        yield f"its split `{name}` is empty; where files are missing, its build raises SpecError"
+    if not callable(getattr(split, "fetch", None)):
+        yield f"its split `{name}` is {described(split)} without the method `fetch`"
+    yield from call_faults(split, [_FETCH, _FETCH_TARGETS, _SET_APART])
+
+
+def count_of_share(samples: int, share: float) -> int:
+    """Return how many of the training samples a share of them is."""
+    return round(share * samples)
+
+
 def _built_faults(plugin: Plugin, arguments: Sequence[Any], built: Any) -> Iterator[str]:
     for name in ("train", "test", "facts"):
         if not hasattr(built, name):
             yield f"its build returns {described(built)} without `{name}`"
     for name in ("train", "test"):
-        split = getattr(built, name)
-        try:
-            samples = len(split)
-        except Exception as error:  # noqa: BLE001  its code may raise anything
-            yield f"the length of its split `{name}` cannot be had: {type(error).__name__}: {error}"
-            return
-        if not samples:
-            yield f"its split `{name}` is empty; where files are missing, its build raises SpecError"
-        if not callable(getattr(split, "fetch", None)):
-            yield f"its split `{name}` is {described(split)} without the method `fetch`"
-        yield from call_faults(split, [_FETCH, _FETCH_TARGETS])
+        yield from split_faults(name, getattr(built, name))
     fault = facts_fault(built.facts)
     if fault:
         yield f"its facts {fault}"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Literal
 
 from attrs import field, frozen
 
@@ -26,7 +27,9 @@ class Started:
         stages: their number.
         parameters: number of trained values.
         processes: their number.
-        tested: the samples of an evaluation, where it does not read all, as in "64 of 360 samples"; "": all.
+        evaluates: the split that evaluations after epochs read: "test", or "validation" if the specification has `data.validation`; its
+            name begins those of recorded values.
+        tested: the samples of such an evaluation, where it does not read all, as in "64 of 360 samples"; "": all.
         resumed_at: the first forward after the checkpoint from which the run is resumed; None: the run begins.
         notes: of its beginning: a checkpoint, or weights of another run.
         warnings: of its plan, each with the key that changes it; or why the run could not be planned.
@@ -45,6 +48,7 @@ class Started:
     stages: int
     parameters: int
     processes: int = 1
+    evaluates: Literal["validation", "test"] = "test"
     tested: str = ""
     resumed_at: int | None = None
     notes: tuple[str, ...] = ()
@@ -59,8 +63,9 @@ class EpochEnded:
     Attributes:
         epoch: counted from 1.
         train: means over the training samples, by name: "loss" and the loss's metrics.
-        test: likewise over the test samples, with the values of metrics; None: no evaluation fell due. A metric that is
-            undefined on the test samples, whose value is NaN, is not there.
+        test: likewise over the test samples, with the values of metrics; None: no evaluation fell due, or it read validation samples. A
+            metric that is undefined on these samples, whose value is NaN, is not there.
+        validation: likewise over the validation samples, if the run has them.
         samples_per_second: of the training part alone.
         learning_rate: at the epoch's end.
     """
@@ -70,6 +75,12 @@ class EpochEnded:
     test: Mapping[str, float] | None
     samples_per_second: float
     learning_rate: float
+    validation: Mapping[str, float] | None = None
+
+    @property
+    def evaluated(self) -> Mapping[str, float] | None:
+        """The means of the evaluation, of the split that `Started.evaluates` names; None: none fell due."""
+        return self.test if self.validation is None else self.validation
 
 
 class Listener:
@@ -94,4 +105,7 @@ class Listener:
         """Observe that an epoch and its evaluation are over."""
 
     def stopped(self) -> None:
-        """Stop observing: the run makes no further call, whatever ended it."""
+        """Stop observing: the training makes no further call, whatever ended it."""
+
+    def testing(self, weights: str) -> None:
+        """Observe, after `stopped`, that the test begins with which a run with `data.validation` ends; `weights` says of which weights."""

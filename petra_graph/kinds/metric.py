@@ -62,7 +62,7 @@ def scale_of(name: str, scales: Mapping[str, Scale]) -> Scale:
         name: as it is recorded: "test/f1", or "f1".
         scales: those of a run's metrics, by the names under which they are recorded; other values are of the loss.
     """
-    bare = re.sub(r"^(train|test)/", "", name)
+    bare = re.sub(r"^(train|validation|test)/", "", name)
     of_loss = Scale(better="lower" if bare == "loss" else "higher", share=is_share(bare))
     return scales.get(bare.partition("/")[0], of_loss)
 

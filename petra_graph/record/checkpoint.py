@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -199,10 +199,10 @@ def _open_stage(directory: Path, at: int, file: StageFile) -> Iterator[tuple[Any
         raise Damaged(f"{file.name} cannot be read: {error}") from None
 
 
-def read_weights(directory: Path, at: int) -> dict[str, Tensor]:
+def read_weights(directory: Path, at: int, nodes: Container[str] | None = None) -> dict[str, Tensor]:
     """Return parameters and buffers of a checkpoint that is whole, by the names that they have in `weights.safetensors`.
 
-    Parameters that the optimizer evaluates at other values than those that it trains have these values.
+    Those are of all nodes, or of some. Parameters that the optimizer evaluates at other values than those that it trains have these values.
 
     Raises:
         Damaged: it is not whole.
@@ -214,6 +214,8 @@ def read_weights(directory: Path, at: int) -> dict[str, Tensor]:
         if file.replica == 0:
             for name, tensor in read_stage(directory, at, file)[0].items():
                 kind, _, key = name.partition("/")
+                if nodes is not None and key.partition("/")[0] not in nodes:
+                    continue
                 if kind == "evaluated":
                     weights[key] = tensor
                 elif kind in {"parameters", "buffers"}:

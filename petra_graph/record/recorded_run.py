@@ -54,7 +54,7 @@ _SUMMARY: Mapping[str, Any] = {
     },
 }
 """What readers may rely on of a summary's values, where they are there."""
-_RESOLVED = {"init": Later({}), "checkpoint": Later({"best": Later(str), "best_is": Later(str)})}
+_RESOLVED = {"init": Later({}), "data": Later({}), "checkpoint": Later({"best": Later(str), "best_is": Later(str)})}
 _HINT = "name one that `petra-graph run` has made, as in runs/20260131T120000Z-NAME-3f9a1c"
 
 
@@ -133,10 +133,15 @@ class RecordedRun:
 
     @property
     def best(self) -> Best | None:
-        """The best value of `checkpoint.best`, of test/top1, or of test/loss; None where none of them was measured yet."""
+        """The best value of `checkpoint.best`, or of top1 or else the loss of the evaluations; None where none was measured yet.
+
+        Evaluations are those of the validation samples or, without `data.validation`, of the test samples.
+        """
         checkpoint = self.resolved.get("checkpoint", {})
         chosen = checkpoint.get("best")
-        metric = chosen or next((name for name in ("test/top1", "test/loss") if name in self.metrics), None)
+        split = "validation" if "validation" in self.resolved.get("data", {}) else "test"
+        names = (f"{split}/top1", f"{split}/loss")
+        metric = chosen or next((name for name in names if name in self.metrics), None)
         if metric is None or not self.metrics.get(metric):
             return None
         which = checkpoint.get("best_is") or scale_of(metric, self.scales).largest_or_smallest

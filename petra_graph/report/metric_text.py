@@ -43,7 +43,15 @@ def final_metrics(names: Iterable[str]) -> list[str]:
     """
     found = dict.fromkeys(names)
     own = [name for name in found if name.startswith("test/") and name not in FIRST]
-    return [name for name in (*FIRST, *own, "train/loss") if name in found]
+    held = sorted(
+        (name for name in found if name.startswith("validation/")), key=lambda name: name != "validation/top1"
+    )
+    return [name for name in (*FIRST, *own, *held, "train/loss") if name in found]
+
+
+def chosen_on(metric: str) -> str:
+    """Return the caveat of what was chosen by this metric: "" unless the test data have decided."""
+    return "chosen on the test data: set data.validation" if metric.startswith("test/") else ""
 
 
 def numbers(means: Mapping[str, float], scales: Scales = NO_SCALES) -> str:

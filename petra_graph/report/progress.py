@@ -20,7 +20,7 @@ from rich.table import Column
 from petra_graph.errors import printable
 from petra_graph.kinds.listener import EpochEnded, Listener, Started
 from petra_graph.kinds.metric import scales_in
-from petra_graph.report.metric_text import numbers, tested
+from petra_graph.report.metric_text import chosen_on, numbers, tested
 from petra_graph.units import bounded, clock, noun, plural, rate
 
 _REFRESH_SECONDS = 0.2
@@ -77,6 +77,10 @@ class PlainProgress(Listener):
         """Write the epoch's line."""
         self._print(epoch_line(report, self._pace.run))
         self._pace.epoch_began(self._clock())
+
+    def testing(self, weights: str) -> None:
+        """Say which weights are tested."""
+        self._print(f"test of the {weights}")
 
     def _print(self, text: str) -> None:
         self._written = self._clock()
@@ -203,9 +207,10 @@ def _resumed(run: Started) -> str:
 
 def epoch_line(report: EpochEnded, run: Started) -> str:
     """Describe an epoch in a line."""
-    test = f"   test {tested(report.test, run.tested, run.metrics)}" if report.test else ""
+    found = report.evaluated
+    evaluated = f"   {run.evaluates} {tested(found, run.tested, run.metrics)}" if found else ""
     return (
-        f"{_title(report.epoch, run.epochs)}   train {numbers(report.train)}{test}"
+        f"{_title(report.epoch, run.epochs)}   train {numbers(report.train)}{evaluated}"
         f"   lr {report.learning_rate:.4g}   {rate(report.samples_per_second)}"
     )
 
@@ -218,13 +223,22 @@ def summary_lines(summary: Mapping[str, Any]) -> list[str]:
     """Describe a run's summary in a few lines."""
     done = f"epochs: {summary['epochs']}, micro-batches: {summary['micro_batches']:,}"
     lines = [f"{summary['name']}: {summary['status']} ({done})"]
+    scales = scales_in(summary.get("metrics"))
     if "stopped_early" in summary:
-        lines.append(f"stopped early {summary['stopped_early']}")
+        reason = summary["stopped_early"]
+        caveat = f" ({chosen_on('test/')})" if ": test/" in reason else ""
+        lines.append(f"stopped early {reason}{caveat}")
+    if summary.get("validation"):
+        lines.append(f"validation {tested(summary['validation'], summary.get('validated', ''), scales)}")
     if summary["test"]:
-        lines.append(f"test {tested(summary['test'], summary.get('tested', ''), scales_in(summary.get('metrics')))}")
+        which = summary.get("test_weights")
+        of = f", with the {which['weights']} weights, of epoch {which['epoch']}" if which else ""
+        lines.append(f"test {tested(summary['test'], summary.get('tested', ''), scales)}{of}")
     if found := summary.get("best"):
-        value = tested({found["metric"].removeprefix("test/"): found["value"]}, "", scales_in(summary.get("metrics")))
-        lines.append(f"best: {value}, after epoch {found['epoch']} (evaluate or export with `--weights best`)")
+        split, _, name = found["metric"].partition("/")
+        value = f"{'' if split == 'test' else f'{split} '}{tested({name: found['value']}, '', scales)}"
+        caveat = f"{chosen}; " if (chosen := chosen_on(found["metric"])) else ""
+        lines.append(f"best: {value}, after epoch {found['epoch']} ({caveat}evaluate or export with `--weights best`)")
     predicted = summary.get("predicted") or {}
     planned = predicted.get("samples_per_second")
     if planned and summary["samples_per_second"]:

@@ -13,7 +13,7 @@ from typing import Any, Literal
 import attrs
 from attrs import frozen
 
-from petra_graph.spec.bounds import AtLeast, AtMost, Each, GreaterThan, Length
+from petra_graph.spec.bounds import AtLeast, AtMost, Each, GreaterThan, Length, LessThan
 from petra_graph.spec.keys import (
     MOST_DEPTH,
     MOST_EPOCHS,
@@ -219,6 +219,11 @@ class PrecisionSpec:
         return self.fp32_precision if self.compute == "float32" else self.compute
 
 
+def _apart_from_test(_: object, __: object, value: float | str | None) -> None:
+    if value in {"train", "test"}:
+        raise ValueError(f'must be a split of its own, or a share of the training samples (got "{value}")')
+
+
 @documented
 @frozen(kw_only=True)
 class DataSpec(PluginSpec):
@@ -229,6 +234,13 @@ class DataSpec(PluginSpec):
     evaluation_batch: int | None = key(
         None, "samples of an evaluation batch; default: batch", validator=[AtLeast(1), MOST_SAMPLES]
     )
+    validation: float | str | None = key(
+        None,
+        "samples that evaluations after epochs read, and by which the best weights, an early stop and a sweep are chosen: a share of the "
+        "training samples, drawn from the run's seed, or the name of a split of the data set's own. The test data is then evaluated once, "
+        "at the end; default: none, and evaluations read the test data",
+        validator=[GreaterThan(0), LessThan(1), Length(at_least=1), _apart_from_test],
+    )
     workers: int = key(
         0, "loader processes; the samples do not depend on their number", validator=[AtLeast(0), MOST_PROCESSES]
     )
@@ -236,6 +248,11 @@ class DataSpec(PluginSpec):
     @property
     def test_batch(self) -> int:
         return self.evaluation_batch or self.batch
+
+    @property
+    def evaluated(self) -> Literal["validation", "test"]:
+        """The split that evaluations after epochs read."""
+        return "test" if self.validation is None else "validation"
 
 
 def _label(_: object, __: object, value: str | None) -> None:

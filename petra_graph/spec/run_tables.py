@@ -54,7 +54,7 @@ class RunSpec:
     )
     overfit: bool = key(
         False,
-        "every epoch has the micro-batches of the first one, and an evaluation reads their samples, not the test data",
+        "every epoch has the micro-batches of the first one, and an evaluation reads their samples",
     )
     self_check: bool = key(
         True,
@@ -146,11 +146,12 @@ class CheckpointSpec:
     keep: int = key(3, "latest checkpoints to keep", validator=[AtLeast(1), AtMost(1000)])
     best: str | None = key(
         None,
-        'metric of the evaluations, as in "test/top1", whose best checkpoint is kept in addition to the latest ones',
+        'metric of the evaluations, as in "validation/top1" or, without `data.validation`, "test/top1", whose best checkpoint is kept in '
+        "addition to the latest ones",
     )
     best_is: Literal["largest", "smallest"] | None = key(
         None,
-        'which value of the metric is best; default: the smallest "test/loss", of a listed metric what it declares, '
+        "which value of the metric is best; default: the smallest loss, of a listed metric what it declares, "
         "the largest of any other",
     )
     signal: Literal["SIGUSR1", "SIGUSR2"] | None = key(

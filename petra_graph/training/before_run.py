@@ -171,10 +171,14 @@ class HeadAndTargets:
             message = f"the metric cannot compare the head's outputs with the data set's targets: {reason}"
             hint = "leave out the metric, or change the head or the data set"
             raise SpecError(evolve(problem, message=message, hint=hint)) from error
-        recorded = [f"test/{name}" for name in (*of_loss, *metrics.values(of_loss))]
+        split = self.network.spec.data.evaluated
+        recorded = [f"{split}/{name}" for name in (*of_loss, *metrics.values(of_loss))]
         if best is not None and best not in recorded:
             message = f"checkpoint.best = {shown(best)} is not a metric of an evaluation of this run"
-            raise SpecError(Problem(message=message, hint=suggestion(best, recorded), path=("checkpoint", "best")))
+            meant = f"{split}/{best.partition('/')[2]}"
+            of_split = f"write {shown(meant)}: the evaluations after epochs read the {split} data"
+            hint = of_split if meant in recorded else suggestion(best, recorded)
+            raise SpecError(Problem(message=message, hint=hint, path=("checkpoint", "best")))
 
     def zeros(self) -> Tree:
         """Return targets of zeros."""

@@ -89,7 +89,8 @@ class Prepared:
     def digests(self) -> Digests:
         """Those of the code and of the data."""
         data = self.opened.data
-        return {**digest_code(self.checked), **digest_split(data.train), **digest_split(data.test)}
+        held = {} if data.validation is None else digest_split(data.validation)
+        return {**digest_code(self.checked), **digest_split(data.train), **held, **digest_split(data.test)}
 
     @property
     def loss(self) -> str:
@@ -172,7 +173,7 @@ def prepare_checked(
     _load_loggers(checked, problems)
     loss = problems.attempt(checked.loss.build)
     problems.attempt(lambda: checked.tried_optimizer)
-    callbacks = problems.attempt(build_callbacks, checked.callbacks)
+    callbacks = problems.attempt(build_callbacks, checked.callbacks, spec.data.evaluated)
     for metric in checked.metrics:
         problems.attempt(metric.build)
     added = {table: tuple(problems.attempt(one.build) for one in plugins) for table, plugins in checked.added.items()}

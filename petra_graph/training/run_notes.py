@@ -43,6 +43,7 @@ def outline(prepared: Prepared) -> dict[str, Any]:
         "accumulation": spec.method.accumulation,
         "devices": list(dict.fromkeys(program.device for program in prepared.programs)),
         "training samples": len(opened.data.train),
+        **({} if opened.data.validation is None else {"validation samples": len(opened.data.validation)}),
         "test samples": len(opened.data.test),
         "micro-batches": spec.run.epochs * len(opened.batches),
         "updates": opened.horizon.updates,

@@ -16,6 +16,7 @@ from petra_graph.errors import Interrupted
 from petra_graph.executor.optimizer_weights import evaluating
 from petra_graph.kinds.listener import Listener
 from petra_graph.planning.place.saved_plan import SavedPlan
+from petra_graph.record.checkpoint import read_weights
 from petra_graph.record.metrics import Metrics
 from petra_graph.record.weights import WEIGHTS
 from petra_graph.runtime.control.keep_freed_memory import keep_freed_memory
@@ -24,6 +25,7 @@ from petra_graph.runtime.control.stop_signals import numbers_of
 from petra_graph.spec.load_spec import Given
 from petra_graph.training.checkpoints.changed_since import ChangedSince, refuse_other
 from petra_graph.training.checkpoints.checkpointing import Checkpoints
+from petra_graph.training.checkpoints.cut_plan import best_first
 from petra_graph.training.checkpoints.resumption import Resumption
 from petra_graph.training.loop.callbacks import Callbacks, attach_to_stages, companion_tensors
 from petra_graph.training.loop.meters import Meters
@@ -87,6 +89,10 @@ def run(
                 interrupted = trainer.run()
                 _write_weights(process, trainer)
                 checkpoints.end(halted=interrupted is not None)
+                if interrupted is None and prepared.spec.data.validation is not None:
+                    interrupted = _test(process, trainer)
+                    if interrupted is not None:
+                        checkpoints.end(halted=True)  # a resumed run makes the test
                 if metrics is not None:
                     metrics.close()
                 of_all = process.gather_measured(measure_process(trainer, process.rank, bytes_before))
@@ -197,3 +203,18 @@ def _write_weights(process: RunProcess, trainer: Trainer) -> None:
     kept = process.gather("callbacks", companion_tensors(trainer.executors)) if callbacks.callbacks else {}
     if record is not None:
         record.write_weights({**callbacks.ended(weights, kept), WEIGHTS: weights})
+
+
+def _test(process: RunProcess, trainer: Trainer) -> Interrupted | None:
+    """Evaluate the test data with the best weights, if the run keeps them, or else with the last ones; return an interruption."""
+    spec, directory = trainer.prepared.spec.checkpoint, process.so_far.directory
+    if spec.best is None:
+        return trainer.test(None)
+    assert directory is not None
+    cuts = best_first(directory, spec, trainer.prepared.checked.scales) if process.records else []
+    at = process.text_of_recorder("best", str(cuts[0]) if cuts else "")
+    if not at:  # no evaluation has had a value of the metric
+        return trainer.test(None)
+    own = {node for executor in trainer.executors for node in executor.modules}
+    weights = read_weights(directory, int(at), own)
+    return trainer.test((int(at) // len(trainer.prepared.opened.batches), weights))

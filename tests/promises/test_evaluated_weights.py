@@ -126,6 +126,12 @@ def test_files_and_evaluations_have_the_evaluated_weights_and_checkpoints_the_tr
     assert evaluate(saved, which="best").means["top1"] == best
 
 
+@pytest.mark.parametrize(("best", "which"), [("", None), ('[checkpoint]\nbest = "validation/top1"\n', "best")])
+def test_the_test_behind_a_validation_is_of_the_evaluated_weights(write, best, which):
+    assert main(["run", write("free.toml", FREE + best), "--set", "data.validation=0.1"]) == 0
+    assert evaluate(SavedRun.open("latest"), which=which).means == summary_of(only_run())["test"]
+
+
 @pytest.mark.parametrize("call", ["trained 2/5", "evaluating 2"])
 def test_a_run_that_is_resumed_is_the_same(write, call):
     run(write("free.toml", FREE + KEPT), [], StopAt(call))

@@ -2,6 +2,7 @@
 
 import pytest
 
+from petra_graph.kinds.metric import scale_of
 from petra_graph.report.metric_text import final_metrics, is_share, metric_text, numbers
 
 
@@ -13,6 +14,7 @@ from petra_graph.report.metric_text import final_metrics, is_share, metric_text,
         ("test/topology", "test/topology 0.125"),
         ("test/top", "test/top 0.125"),
         ("valid/top1", "valid/top1 0.125"),
+        ("validation/top1", "validation/top1 12.50 %"),
         ("test/mean IoU", "test/mean IoU 0.125"),
     ],
 )
@@ -24,6 +26,15 @@ def test_only_counts_among_the_best_are_shares(metric, text):
 def test_final_metrics_are_those_of_the_test_whatever_they_are():
     recorded = ["train/loss", "train/iou", "test/loss", "test/iou", "learning_rate", "test/iou"]
     assert final_metrics(recorded) == ["test/loss", "test/iou", "train/loss"]
+
+
+def test_the_smallest_loss_is_the_best_on_every_split():
+    assert {scale_of(f"{split}/loss", {}).better for split in ("train", "validation", "test")} == {"lower"}
+
+
+def test_those_of_the_validation_come_behind_the_test():
+    recorded = ["train/loss", "validation/loss", "validation/top1", "test/loss", "test/top1"]
+    assert final_metrics(recorded) == ["test/top1", "test/loss", "validation/top1", "validation/loss", "train/loss"]
 
 
 def test_the_line_of_an_epoch_has_all_of_them():

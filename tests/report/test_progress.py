@@ -53,6 +53,11 @@ def test_an_epochs_line():
     assert epoch_line(REPORT, STARTED) == LINE
 
 
+def test_an_epochs_line_with_validation_samples():
+    report = evolve(REPORT, test=None, validation=REPORT.test)
+    assert epoch_line(report, evolve(STARTED, evaluates="validation")) == LINE.replace("test loss", "validation loss")
+
+
 def test_an_epochs_line_without_evaluation():
     untested = EpochEnded(epoch=1, train={"loss": 2.0}, test=None, samples_per_second=10.0, learning_rate=1e-5)
     assert epoch_line(untested, evolve(STARTED, epochs=5)) == "epoch 1/5   train loss 2.0000   lr 1e-05   10 samples/s"

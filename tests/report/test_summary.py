@@ -34,8 +34,29 @@ def test_the_best_checkpoint():
     best = {"metric": "test/mean-iou", "value": 0.5514, "epoch": 1}
     scales = {"mean-iou": {"better": "higher", "share": True}}
     lines = summary_lines(SUMMARY | {"best": best, "metrics": scales})
-    assert lines[2] == "best: mean-iou 55.14 %, after epoch 1 (evaluate or export with `--weights best`)"
+    assert lines[2] == (
+        "best: mean-iou 55.14 %, after epoch 1 (chosen on the test data: set data.validation; evaluate or export with `--weights best`)"
+    )
     assert summary_lines(SUMMARY | {"best": None}) == summary_lines(SUMMARY)
+
+
+def test_a_run_that_was_validated_says_which_weights_were_tested():
+    held = {"validation": {"loss": 0.2, "top1": 0.95}, "validated": "64 of 143 samples"}
+    best = {"metric": "validation/top1", "value": 0.96, "epoch": 7}
+    lines = summary_lines(SUMMARY | held | {"best": best, "test_weights": {"weights": "best", "epoch": 7}})
+    assert lines[1:4] == [
+        "validation loss 0.2000 top1 95.00 % (64 of 143 samples)",
+        "test loss 0.1000 top1 97.00 %, with the best weights, of epoch 7",
+        "best: validation top1 96.00 %, after epoch 7 (evaluate or export with `--weights best`)",
+    ]
+
+
+def test_an_early_stop_that_the_test_data_chose_is_said():
+    reason = "after epoch 5: early-stopping: {}/loss is not better than 0.1, of epoch 2"
+    lines = summary_lines(SUMMARY | {"stopped_early": reason.format("test")})
+    assert lines[1] == f"stopped early {reason.format('test')} (chosen on the test data: set data.validation)"
+    lines = summary_lines(SUMMARY | {"stopped_early": reason.format("validation")})
+    assert lines[1] == f"stopped early {reason.format('validation')}"
 
 
 def test_how_an_interrupted_run_goes_on():

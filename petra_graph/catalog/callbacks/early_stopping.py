@@ -15,6 +15,7 @@ class EarlyStopping(Callback):
 
     def __init__(self, options: EarlyStoppingOptions) -> None:
         self._options = options
+        self._metric = options.metric or "test/loss"  # until the run says which data its evaluations read
         self._scales: Mapping[str, Scale] = {}
         self._best: float | None = None
         self._best_epoch = 0
@@ -22,6 +23,7 @@ class EarlyStopping(Callback):
 
     def started(self, run: Started) -> None:
         self._scales = run.metrics
+        self._metric = self._options.metric or f"{run.evaluates}/loss"
 
     def epoch_ended(self, report: EpochEnded) -> None:
         """Compare the epoch's value with the best one; an epoch without an evaluation, or where a metric is undefined, has no value.
@@ -29,17 +31,17 @@ class EarlyStopping(Callback):
         Raises:
             RunFailed: the run does not record this metric.
         """
-        split, _, name = self._options.metric.partition("/")
-        values = report.train if split == "train" else report.test
+        split, _, name = self._metric.partition("/")
+        values = report.train if split == "train" else report.evaluated
         self._epoch = report.epoch
         if values is None or (name not in values and name.partition("/")[0] in self._scales):
             return
         if name not in values:
             raise RunFailed(
-                f'callback "early-stopping" finds no metric {self._options.metric!r}',
-                suggestion(self._options.metric, [f"{split}/{one}" for one in values]),
+                f'callback "early-stopping" finds no metric {self._metric!r}',
+                suggestion(self._metric, [f"{split}/{one}" for one in values]),
             )
-        direction = self._options.direction or scale_of(self._options.metric, self._scales).largest_or_smallest
+        direction = self._options.direction or scale_of(self._metric, self._scales).largest_or_smallest
         sign = -1 if direction == "smallest" else 1
         if self._best is None or sign * (values[name] - self._best) > self._options.min_delta:
             self._best, self._best_epoch = values[name], report.epoch
@@ -48,7 +50,7 @@ class EarlyStopping(Callback):
         """Stop when as many epochs as the patience have passed since the best one."""
         if self._best is None or self._epoch - self._best_epoch < self._options.patience:
             return ""
-        return f"{self._options.metric} is not better than {self._best:.6g}, of epoch {self._best_epoch}"
+        return f"{self._metric} is not better than {self._best:.6g}, of epoch {self._best_epoch}"
 
     def state(self) -> Any:
         return [self._best, self._best_epoch, self._epoch]

@@ -1,6 +1,6 @@
-"""The head's outputs for fixed test samples, taken from the evaluation that the run does anyway.
+"""The head's outputs for fixed samples, taken from the evaluations that the run does anyway.
 
-A line has the epoch, the sample's position in the evaluation (the test data, or its part), its target and its outputs. The lines of an evaluation are written
+A line has the epoch, the sample's position in the evaluation (of the validation or test data, or their part), its target and its outputs. The lines of an evaluation are written
 when its epoch is over; a resumed run removes those after the checkpoint.
 """
 

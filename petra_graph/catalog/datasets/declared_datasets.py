@@ -78,6 +78,15 @@ class TorchOptions:
 
     train: str = option('training Dataset, or a function or class that makes it, as "my_file:make_train"', is_code=True)
     test: str = option("test Dataset, in the same way", is_code=True)
+    validation: str | None = option(
+        'validation Dataset, in the same way, which data.validation = "validation" names', default=None, is_code=True
+    )
+    plain: str | None = option(
+        "training Dataset without augmentation, in the same way: a share of it is the validation samples if data.validation is one; that "
+        "of `train` if it augments nothing",
+        default=None,
+        is_code=True,
+    )
     classes: int | tuple[str, ...] | None = option(
         "number of classes, or their names; default: y is no class, as in regression",
         default=None,

@@ -85,6 +85,10 @@ class NoiseSplit:
     def __len__(self) -> int:
         return self.samples
 
+    @property
+    def plain(self) -> NoiseSplit:
+        return self
+
     def fetch(self, indices: NDArray[np.intp], *, seed: int, epoch: int) -> tuple[torch.Tensor, torch.Tensor]:
         """Load samples [n, *shape], images in channels-last memory, and targets; the epoch does not change them."""
         number = np.asarray(indices, np.int64) + self.first

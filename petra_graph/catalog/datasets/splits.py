@@ -16,7 +16,7 @@ from typing import Protocol
 
 import numpy as np
 import torch
-from attrs import define, field, frozen
+from attrs import define, evolve, field, frozen
 from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import NDArray
 
@@ -106,6 +106,11 @@ class ImageSplit(LabelledSplit):
     augment: CropAndFlip | None = None
     _last: tuple[tuple[int, int], Draws] | None = field(default=None, init=False)
 
+    @property
+    def plain(self) -> ImageSplit:
+        """The same images without augmentation."""
+        return evolve(self, augment=None)
+
     def fetch(self, indices: NDArray[np.intp], *, seed: int, epoch: int) -> tuple[torch.Tensor, torch.Tensor]:
         """Load samples: uint8 images [n, C, H, W] in channels-last memory, and int64 targets [n]."""
         images = self.pixels[indices]
@@ -122,10 +127,12 @@ class ImageSplit(LabelledSplit):
 
 @define(kw_only=True, eq=False)
 class OpenedDataSet:
-    """An opened data set: its two splits and its facts."""
+    """An opened data set: its splits and its facts."""
 
     train: Split
     test: Split
+    validation: Split | None = None
+    """A split of its own."""
     facts: DataFacts
 
 

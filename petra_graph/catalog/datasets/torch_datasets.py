@@ -1,7 +1,7 @@
 """Map-style torch Datasets as a data set: samples (x, y) by index.
 
-Decision: Python's, numpy's and torch's generators are seeded with (seed, epoch, index) around each `__getitem__`, a test sample's with
-its index alone, and restored afterwards. So whatever a transform draws is the same on any number of loader processes, on any number
+Decision: Python's, numpy's and torch's generators are seeded with (seed, epoch, index) around each `__getitem__`, a test or
+validation sample's with its index alone, and restored afterwards. So whatever a transform draws is the same on any number of loader processes, on any number
 of processes, and after a resume. A generator that the Dataset holds stands where the samples before have left it: it is refused.
 """
 
@@ -56,15 +56,19 @@ def torch_data_set(options: TorchOptions) -> DataSet:
 
 
 def open_datasets(options: TorchOptions) -> DataSet:
-    """Open both Datasets and read the first sample of each; errors as of `torch_data_set`."""
-    train, test = (_make_dataset(name, getattr(options, name)) for name in ("train", "test"))
-    facts = _facts(*_read_first("train", train), options.classes)
-    _read_first("test", test)
-    return OpenedDataSet(
-        train=TorchSplit(dataset=train, facts=facts, part="training"),
-        test=TorchSplit(dataset=test, facts=facts, part="test"),
-        facts=facts,
-    )
+    """Open the Datasets and read the first sample of each; errors as of `torch_data_set`."""
+    given = {name: getattr(options, name) for name in ("train", "test", "validation", "plain")}
+    datasets = {name: _make_dataset(name, code) for name, code in given.items() if code is not None}
+    first = {name: _read_first(name, dataset) for name, dataset in datasets.items()}
+    facts = _facts(*first["train"], options.classes)
+    parts = {"test": "test", "validation": "validation", "plain": "validation"}
+    splits = {
+        name: TorchSplit(dataset=datasets[name], facts=facts, part=part)
+        for name, part in parts.items()
+        if name in datasets
+    }
+    train = TorchSplit(dataset=datasets["train"], facts=facts, part="training", unaugmented=splits.get("plain"))
+    return OpenedDataSet(train=train, test=splits["test"], validation=splits.get("validation"), facts=facts)
 
 
 @frozen(kw_only=True, eq=False)
@@ -74,10 +78,28 @@ class TorchSplit:
     dataset: Any
     facts: DataFacts
     part: str
-    """ "training" or "test"."""
+    """ "training", "validation" or "test"."""
+    unaugmented: TorchSplit | None = None
+    """The same samples, of the Dataset that `plain` names."""
 
     def __len__(self) -> int:
         return len(self.dataset)
+
+    @property
+    def plain(self) -> TorchSplit:
+        """The training samples without augmentation.
+
+        Raises:
+            SpecError: the specification names no Dataset of them.
+        """
+        if self.unaugmented is None:
+            message = "a share of the training Dataset is to be the validation samples, which must not be augmented"
+            hint = (
+                "name the training Dataset without augmentation in data.options.plain (the same as `train` if that augments nothing), or "
+                'a Dataset of its own in data.options.validation, with data.validation = "validation"'
+            )
+            raise SpecError(Problem(message=message, hint=hint, path=("data", "validation")))
+        return self.unaugmented
 
     def fetch(self, indices: NDArray[np.intp], *, seed: int, epoch: int) -> tuple[Tensor, Any]:
         """Load samples.
@@ -85,7 +107,7 @@ class TorchSplit:
         Raises:
             RunFailed: one is not like the first sample of the training data.
         """
-        at = (seed, epoch) if self.part == "training" else ("test",)
+        at = (seed, epoch) if self.part == "training" else (self.part,)
         with as_they_were():
             rows = [self._sample(int(index), random_key(*at, index)) for index in indices]
         samples, targets = zip(*rows, strict=True)

@@ -29,7 +29,7 @@ from petra_graph.graph.node_graph import NodeGraph
 from petra_graph.kinds.architecture import expand
 from petra_graph.kinds.block import BLOCK, BlockDeclaration
 from petra_graph.kinds.correction import Corrected
-from petra_graph.kinds.data_set import DataFacts
+from petra_graph.kinds.data_set import DataFacts, count_of_share
 from petra_graph.kinds.declared_data import completed_options, declared_facts, declared_samples
 from petra_graph.kinds.plugin import FIRST_PARTY, Plugin
 from petra_graph.planning.check.checked_spec import CheckedSpec, ConfiguredPlugin, given_stages
@@ -144,10 +144,12 @@ class _Check:
         return data, at.attempt(declared_facts, data.plugin, data.options), unread
 
     def training_samples(self, data: ConfiguredPlugin | None) -> int | None:
-        """Return how many training samples there are, if the data set's declaration says it."""
-        if data is None or self.problems.any:
+        """Return how many training samples there are without a validation share, if the data set's declaration says it."""
+        if data is None or self.loaded.spec is None or self.problems.any:
             return None
-        return self.problems.at("data", "options").attempt(declared_samples, data.plugin, data.options)
+        found = self.problems.at("data", "options").attempt(declared_samples, data.plugin, data.options)
+        share = self.loaded.spec.data.validation
+        return found if found is None or not isinstance(share, float) else found - count_of_share(found, share)
 
     def nodes(self, architecture: ConfiguredPlugin | None, facts: DataFacts | None) -> list[NodeInput]:
         """Check the nodes that the specification lists, or that its architecture makes."""

@@ -73,10 +73,11 @@ class CheckpointWriter:
             raise self._error
 
     def close(self) -> None:
-        """Return when all is written."""
+        """Return when all is written; more may be written afterwards."""
         if self._thread is not None:
             self._queue.put(None)
             self._thread.join()
+            self._thread = None
         self.check()
 
     def _serve(self) -> None:

@@ -170,7 +170,8 @@ class Checkpoints:
             return
         assert position is not None
         reports = position["epochs"]
-        tests = next((report["test"] for report in reversed(reports) if report["test"]), None) or {}
+        split = self.trainer.prepared.spec.data.evaluated
+        values = next((report[split] for report in reversed(reports) if report[split]), None) or {}
         manifest = Manifest(
             format=FORMAT,
             at=at,
@@ -179,7 +180,9 @@ class Checkpoints:
             pipeline=pipeline_of(self.trainer.prepared),
             optimizer=optimizer_of(self.trainer.prepared),
             position=position,
-            metrics={f"test/{name}": value for name, value in tests.items()} if at % self.plan.per_epoch == 0 else {},
+            metrics={f"{split}/{name}": value for name, value in values.items()}
+            if at % self.plan.per_epoch == 0
+            else {},
             folders=self._folders,
             files=sorted(found, key=lambda file: (file.replica, file.stage)),
         )

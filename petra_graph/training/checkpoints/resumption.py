@@ -17,7 +17,7 @@ from typing import Any
 
 from attrs import define, field
 
-from petra_graph.errors import Problem, SpecError
+from petra_graph.errors import Problem, SpecError, shown
 from petra_graph.executor.optimizer_state import restore_groups
 from petra_graph.executor.saved_tensors import Facts, SavedTensors
 from petra_graph.executor.stage_executor import StageExecutor
@@ -26,6 +26,7 @@ from petra_graph.program.cut import Cut
 from petra_graph.record import checkpoint
 from petra_graph.record.checkpoint import Damaged, Manifest, StageFile
 from petra_graph.record.metrics import Position
+from petra_graph.record.recorded_run import resolved_spec
 from petra_graph.runtime.scheduler.scheduler import Scheduler
 from petra_graph.spec.format_versions import without_removed
 from petra_graph.spec.model import MethodSpec
@@ -97,7 +98,8 @@ class Resumption:
         return None if self.manifest.position["evaluates"] else self.at
 
     def check(self, prepared: Prepared) -> None:
-        """Refuse a network that is not the checkpoint's, or whose epochs have another length."""
+        """Refuse a network that is not the checkpoint's, other validation samples, or epochs of another length."""
+        self._check_validation(prepared)
         this, then, now = f"the checkpoint before forward {self.at}", self.manifest.pipeline, pipeline_of(prepared)
         there, here = then["parameters"], now["parameters"]
         differ = sorted(there.keys() ^ here.keys())
@@ -133,6 +135,22 @@ class Resumption:
                 f"an epoch had {length} {noun(length, 'micro-batch', 'es')} at {this}, and has {own} now",
                 hint="resume with the batch, the replicas and the data of the run",
             )
+
+    def _check_validation(self, prepared: Prepared) -> None:
+        """Refuse other validation samples: some of them have been trained on, or are no longer."""
+        then, spec = resolved_spec(self.directory), prepared.spec
+        before, now = then.get("data", {}).get("validation"), spec.data.validation
+        seeds = then["run"]["seed"], spec.run.seed
+        if before != now:
+            texts = ["unset" if one is None else shown(one) for one in (before, now)]
+            message, path = f"data.validation was {texts[0]} in the run, and is {texts[1]} now", ("data", "validation")
+        elif isinstance(now, float) and seeds[0] != seeds[1]:
+            message = f"run.seed draws the validation samples: it was {seeds[0]} in the run, and is {seeds[1]} now"
+            path = ("run", "seed")
+        else:
+            return
+        problem = Problem(message=message, hint="resume with that of the run", path=path)
+        raise SpecError(prepared.checked.loaded.located([problem]))
 
     def restore(self, prepared: Prepared, scheduler: Scheduler) -> tuple[TrainingPosition, Meters]:
         """Restore the stages and channels of this process; return where the training continues, and the meters of its epoch."""

@@ -54,6 +54,8 @@ class MicroBatches:
     split: Split
     rows: NDArray[np.intp] | None = field(default=None, eq=False)
     """The samples that are visited, in this order unless `shuffle`; None: all of the split."""
+    of: int | None = None
+    """The number of samples of which `rows` are an evaluation's part."""
     batch: int
     seed: int
     epoch: int
@@ -82,6 +84,11 @@ class MicroBatches:
     def samples(self) -> int:
         """Samples that an epoch visits, those of an incomplete micro-batch among them."""
         return len(self.split) if self.rows is None else len(self.rows)
+
+    @property
+    def said(self) -> str:
+        """The samples that an evaluation reads, in words, if it does not read all; "": all."""
+        return "" if self.of is None or self.of == self.samples else f"{self.samples:,} of {self.of:,} samples"
 
     @property
     def whole(self) -> int:
@@ -163,10 +170,10 @@ class OpenedData:
     data: CheckedData
     batches: MicroBatches
     """Micro-batches of the first training epoch: the part that this process reads, of its own replica's rows."""
+    evaluated: MicroBatches
+    """Micro-batches of an evaluation after an epoch: every sample, or some that are spread over all, in order."""
     test: MicroBatches
-    """Micro-batches of an evaluation: every sample, or some that are spread over all, in order."""
-    tested: str
-    """The samples that an evaluation reads, in words, if it does not read all; "": all."""
+    """Micro-batches of the test, likewise; those that are evaluated if there are no validation samples."""
     micro_batches: int
     """The number of micro-batches in an epoch over all training data."""
     horizon: Horizon
@@ -181,18 +188,35 @@ class OpenedData:
     def read_in_part(self, part: Part, replica: int) -> OpenedData:
         """Return what one of several processes reads."""
         batches = evolve(self.batches, part=part, replica=replica)
-        return evolve(self, batches=batches, test=evolve(self.test, part=part))
+        evaluated, test = (evolve(one, part=part) for one in (self.evaluated, self.test))
+        return evolve(self, batches=batches, evaluated=evaluated, test=test)
 
 
 def open_data(checked: CheckedSpec) -> OpenedData:
+    """Open the data set of a run.
+
+    Raises:
+        SpecError: files are missing, there are no such validation samples, or too few training samples for a micro-batch.
+        PluginError: the data set is broken.
+    """
     spec = checked.spec
-    data = CheckedData.of(str(checked.data.plugin), checked.data.build())
+    data = CheckedData.of(
+        str(checked.data.plugin), checked.data.build(), validation=spec.data.validation, seed=spec.run.seed
+    )
+    splits = [split for split in (data.train, data.validation, data.test) if split is not None]
+    whole = spec.data.batch * spec.partition.replicas
+    if spec.data.validation is not None and len(data.train) < whole:
+        message = (
+            f"the validation leaves {plural(len(data.train), 'training sample')}, and a micro-batch has {whole} of them"
+        )
+        hint = "give a smaller share, or lower data.batch"
+        raise SpecError(Problem(message=message, hint=hint, path=("data", "validation")))
     batches = MicroBatches(
         split=data.train,
         batch=spec.data.batch,
         seed=spec.run.seed,
         epoch=0,
-        loaders=Loaders(spec.data.workers, (data.train, data.test)) if spec.data.workers else None,
+        loaders=Loaders(spec.data.workers, splits) if spec.data.workers else None,
         shuffle=True,
         drop_last=True,
         replicas=spec.partition.replicas,
@@ -200,23 +224,27 @@ def open_data(checked: CheckedSpec) -> OpenedData:
     every, batches = len(batches), evolve(batches, limit=spec.run.micro_batches)
     if spec.run.overfit:
         batches = batches.repeat()
-    whole = batches if spec.run.overfit else evolve(batches, split=data.test, drop_last=False)
-    most = None if spec.run.evaluation_batches is None else spec.run.evaluation_batches * spec.data.test_batch
-    rows = spread_rows(whole.samples, most)
-    test = evolve(
-        whole,
-        rows=rows if whole.rows is None else whole.rows[rows],
-        limit=None,
-        batch=spec.data.test_batch,
-        shuffle=False,
-        drop_last=False,
-        replicas=1,
-    )
+
+    def evaluation(split: CheckedSplit) -> MicroBatches:
+        source = batches if spec.run.overfit else evolve(batches, split=split, drop_last=False)
+        most = None if spec.run.evaluation_batches is None else spec.run.evaluation_batches * spec.data.test_batch
+        rows = spread_rows(source.samples, most)
+        return evolve(
+            source,
+            rows=rows if source.rows is None else source.rows[rows],
+            of=source.samples,
+            limit=None,
+            batch=spec.data.test_batch,
+            shuffle=False,
+            drop_last=False,
+            replicas=1,
+        )
+
     return OpenedData(
         data=data,
         batches=batches,
-        test=test,
-        tested=f"{len(rows):,} of {whole.samples:,} samples" if len(rows) < whole.samples else "",
+        evaluated=evaluation(data.validation or data.test),
+        test=evaluation(data.test),
         micro_batches=every,
         horizon=horizon(spec, len(batches)),
     )

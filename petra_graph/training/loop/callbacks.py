@@ -15,7 +15,7 @@ import torch
 from attrs import define, evolve, field, frozen
 from torch import Tensor, nn
 
-from petra_graph.errors import RunFailed
+from petra_graph.errors import Problem, RunFailed, SpecError, shown
 from petra_graph.executor.stage_executor import StageExecutor
 from petra_graph.kinds.author_code import author_code, remedy
 from petra_graph.kinds.callback import (
@@ -93,7 +93,23 @@ class NamedCallback:
         return _Guarded(self, companion, read_only)
 
 
-def build_callbacks(configured: Sequence[ConfiguredPlugin]) -> tuple[NamedCallback, ...]:
+def build_callbacks(configured: Sequence[ConfiguredPlugin], evaluated: str) -> tuple[NamedCallback, ...]:
+    """Build the callbacks of a run whose evaluations read the split `evaluated`.
+
+    Raises:
+        SpecError: one refuses its options, or has an option `metric` of the split that no evaluation reads.
+        PluginError: its code failed, or it breaks the contract.
+    """
+    other, way_out = ("validation", ", or set data.validation") if evaluated == "test" else ("test", "")
+    problems = []
+    for one in configured:
+        metric = str(getattr(one.options, "metric", None))
+        if metric.startswith(f"{other}/"):
+            message = f"metric = {shown(metric)}, and the evaluations after epochs read the {evaluated} data"
+            hint = f"write {shown(metric.replace(other, evaluated, 1))}{way_out}"
+            problems.append(Problem(message=message, hint=hint, path=(*one.path, "metric")))
+    if problems:
+        raise SpecError(problems)
     return tuple(NamedCallback(plugin=one.plugin, callback=one.build()) for one in configured)
 
 
@@ -146,6 +162,9 @@ class Callbacks(Listener):
 
     def epoch_ended(self, report: EpochEnded) -> None:
         self._each("epoch_ended", report)
+
+    def testing(self, weights: str) -> None:
+        self._each("testing", weights)
 
     def stopped(self) -> None:
         self._each("stopped")

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing, nullcontext, suppress
+from functools import partial
 from typing import Any
 
 import torch
@@ -13,17 +14,19 @@ from attrs import asdict, define, evolve, field
 from torch import Tensor
 
 from petra_graph.errors import Interrupted, RunFailed
-from petra_graph.executor.deferred_reads import MOST, wait_for
+from petra_graph.executor.deferred_reads import wait_for
 from petra_graph.executor.head import HeadResult
 from petra_graph.executor.optimizer_weights import evaluating
 from petra_graph.executor.stage_executor import StageExecutor
 from petra_graph.kinds.listener import EpochEnded, Listener
+from petra_graph.kinds.tensor_trees import Tree
 from petra_graph.record.metrics import Metrics
 from petra_graph.record.weights import weights_of
 from petra_graph.runtime.scheduler.scheduler import Scheduler
-from petra_graph.training.data.micro_batches import require_finite_samples
+from petra_graph.training.data.micro_batches import MicroBatches, require_finite_samples
 from petra_graph.training.loop.callbacks import Callbacks
-from petra_graph.training.loop.meters import Meters, MetricsOfEvaluation, split_undefined
+from petra_graph.training.loop.evaluation import evaluate, load_weights
+from petra_graph.training.loop.meters import Meters
 from petra_graph.training.loop.not_finite import NotFinite
 from petra_graph.training.loop.peers import Peers, RunWarnings
 from petra_graph.training.loop.training_position import TrainingPosition
@@ -49,6 +52,8 @@ class Trainer:
     """The meters of the epoch under way."""
     stopped_early: str | None = field(default=None, init=False)
     """A text on why the training stopped early, and after which epoch."""
+    tested: Mapping[str, Any] = field(factory=dict, init=False)
+    """What the summary says of the test that ended the run: `test`, and with which weights; {}: there was none."""
     warnings: RunWarnings = field(init=False)
     first: tuple[int, float] = field(default=(0, 0.0), init=False)
     """The first micro-batches of this process, in which libraries start, and their seconds."""
@@ -91,13 +96,16 @@ class Trainer:
     def summary(self) -> dict[str, Any]:
         """Return what the run's summary says of the training so far."""
         position, rate = self.position, self.position.micro_batches_per_second(self.first)
-        tests = [report.test for report in position.epochs if report.test]
+        evaluated = next((dict(one.evaluated) for one in reversed(position.epochs) if one.evaluated), None)
+        split = self.prepared.spec.data.evaluated
         return {
             "epochs": len(position.epochs),
             "micro_batches": position.micro_batches,
             "updates": self.updates,
             "train": dict(position.train) if position.train else None,
-            "test": dict(tests[-1]) if tests else None,
+            "test": None,
+            split: evaluated,
+            **self.tested,
             "seconds": {"training": round(position.seconds, 3), "first": round(self.first[1], 3)},
             "samples_per_second": None if rate is None else round(rate * self.prepared.opened.batches.whole, 1),
             "resumed_from": list(position.resumed_from),
@@ -156,10 +164,14 @@ class Trainer:
             position.train = self._train(epoch, at)
         assert position.train is not None
         position.evaluates = True
-        test = None
+        split, values = self.prepared.spec.data.evaluated, None
         if self._evaluation_due(epoch):
             with evaluating(self.executors):
-                test = self._evaluate(epoch)
+                for observer in self.observers:
+                    observer.evaluating(epoch)
+                values = self._evaluate(
+                    self.prepared.opened.evaluated, split, epoch, partial(self.callbacks.evaluated, epoch)
+                )
                 if self.callbacks.read_weights:
                     self.callbacks.evaluated_weights(epoch, self.peers.gather(f"weights/{epoch}", self.weights()))
         position.evaluates = False
@@ -168,16 +180,17 @@ class Trainer:
         report = EpochEnded(
             epoch=epoch,
             train=position.train,
-            test=test,
+            test=values if split == "test" else None,
+            validation=values if split == "validation" else None,
             samples_per_second=samples / (position.seconds - seconds),
             learning_rate=self._learning_rate(),
         )
         position.epochs.append(report)
         self.meters = Meters(self.prepared.loss)
-        values = {f"train/{name}": value for name, value in report.train.items()}
-        values |= {f"test/{name}": value for name, value in (report.test or {}).items()}
-        values |= {"samples_per_second": report.samples_per_second, "learning_rate": report.learning_rate}
-        self._record(epoch, position.micro_batches, values)
+        record = {f"train/{name}": value for name, value in report.train.items()}
+        record |= {f"{split}/{name}": value for name, value in (values or {}).items()}
+        record |= {"samples_per_second": report.samples_per_second, "learning_rate": report.learning_rate}
+        self._record(epoch, position.micro_batches, record)
         self.peers.publish(self.summary())
         self.warnings.collect()
         for observer in self.observers:
@@ -253,29 +266,40 @@ class Trainer:
         run = self.prepared.spec.run
         return self.prepared.opened.batches.replica == 0 and (epoch % run.evaluate_every == 0 or epoch == run.epochs)
 
-    def _evaluate(self, epoch: int) -> Mapping[str, float]:
+    def test(self, best: tuple[int, Mapping[str, Tensor]] | None) -> Interrupted | None:
+        """Evaluate the test data, which ends a run with validation samples; return the interruption that ended the test.
+
+        Args:
+            best: the epoch of the best weights, and these, which take the place of the last ones; None: the last ones are tested.
+        """
+        epoch = len(self.position.epochs) if best is None else best[0]
+        if self.prepared.opened.batches.replica > 0:
+            return None
         for observer in self.observers:
-            observer.evaluating(epoch)
-        meters, metrics = Meters(self.prepared.loss), MetricsOfEvaluation.of(self.prepared.checked.metrics)
-        for number, result in enumerate(self.scheduler.evaluate(self.prepared.opened.test), start=1):
-            meters.add(result)
-            if number % MOST == 0:
-                meters.read()
-            if result.evaluated is not None:
-                metrics.update(result.evaluated.outputs, result.evaluated.targets)
-                self.callbacks.evaluated(epoch, result.evaluated.outputs, result.evaluated.targets)
-        meters.expect_targets("test data")
-        means = meters.means()
-        if not math.isfinite(means.get("loss", 0.0)):
-            batches = self.prepared.opened.test
-            require_finite_samples(batches, range(len(batches)))
-            raise NotFinite(self.executors, means["loss"], epoch)
-        if not meters.samples:  # the head is in another process
-            return means
-        values, others = split_undefined(metrics.values(means))
-        for text in others:
-            self.warnings.say(f"test/{text}, which is not recorded: the metric is undefined on these targets")
-        return {**means, **values}
+            observer.testing(f"{'last' if best is None else 'best'} weights, of epoch {epoch}")
+        if best is not None:
+            load_weights(self.executors, best[1])
+
+        test, loaders = self.prepared.opened.test, self.prepared.opened.batches.loaders
+        try:
+            with (
+                nullcontext() if loaders is None else loaders.at_work(),
+                evaluating(self.executors) if best is None else nullcontext(),
+            ):
+                values = self._evaluate(test, "test", epoch)
+        except Interrupted as request:
+            return request
+        weights = {"weights": "last" if best is None else "best", "epoch": epoch}
+        self.tested = {"test": values, "test_weights": weights, **({"tested": test.said} if test.said else {})}
+        record = {f"test/{name}": value for name, value in values.items()}
+        self._record(len(self.position.epochs), self.position.micro_batches, record)
+        return None
+
+    def _evaluate(
+        self, batches: MicroBatches, split: str, epoch: int, show: Callable[[Tensor, Tree], None] | None = None
+    ) -> Mapping[str, float]:
+        say = self.warnings.say
+        return evaluate(self.prepared, self.scheduler, batches, split, epoch=epoch, warn=say, show=show)
 
     def _learning_rate(self) -> float:
         """The learning rate of the head's latest update, whose delay is 0: by their delay, other stages may have other rates."""

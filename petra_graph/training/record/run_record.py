@@ -94,7 +94,8 @@ class RunRecord:
             stages=len(prepared.programs),
             parameters=prepared.network.parameters_in(prepared.programs),
             processes=processes,
-            tested=opened.tested,
+            evaluates=spec.data.evaluated,
+            tested=opened.evaluated.said,
             metrics=prepared.checked.scales,
         )
         return cls(run=run, spec=spec, lock=lock)

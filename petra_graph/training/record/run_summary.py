@@ -82,7 +82,7 @@ def summarise(record: RunRecord, status: str, trained: Mapping[str, Any]) -> dic
     if record.digests:
         made[DIGESTS] = record.digests
     if run.tested:
-        made["tested"] = run.tested
+        made["tested" if run.evaluates == "test" else "validated"] = run.tested
     if history:
         made["changed"] = [attrs.asdict(one) for one in history]
     if spec.checkpoint.best is not None:

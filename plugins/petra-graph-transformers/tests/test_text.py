@@ -151,3 +151,20 @@ def test_bytes_need_no_file_for_their_facts() -> None:
     facts = text_facts(TextOptions(root="/nowhere", context=8))
     assert facts.classes == BYTES
     assert text_facts(CharactersOptions(root="/nowhere")).classes is None
+
+
+@pytest.mark.parametrize("samples", [None, 7])
+def test_the_end_of_the_training_is_set_apart_for_the_validation(file: Path, samples: int | None) -> None:
+    whole = text_bytes(TextOptions(root=str(file), context=10, samples=samples)).train
+    train, validation = whole.set_apart(0.2)
+    assert train.tokens.tolist() + validation.tokens.tolist() == whole.tokens.tolist()
+    assert len(validation.tokens) == round(0.2 * len(whole.tokens))
+    assert len(validation) == (len(validation.tokens) - 1) // 10
+    assert len(train) == (samples or (len(train.tokens) - 1) // 10)
+    windows, targets = validation.fetch(np.arange(len(validation)), seed=0, epoch=0)
+    assert torch.equal(
+        torch.cat([windows.flatten(), targets[-1:, -1]]),
+        torch.from_numpy(validation.tokens[: windows.numel() + 1].astype(np.int64)),
+    )
+    with pytest.raises(SpecError, match="tokens for training and 2 for the validation"):
+        whole.set_apart(0.002)

@@ -10,6 +10,7 @@ import torch
 from petra_graph_conformance import DataSetTrial
 from petra_graph_vision import declared
 
+from petra_graph.kinds.checked_samples import CheckedData
 from tests.support.kit import kept
 
 ALL_DATA_SETS = {
@@ -50,6 +51,13 @@ def test_samples_are_in_channels_last_memory(data, half):
 def test_every_epoch_and_seed_augments_anew(data):
     images = [data.train.fetch(np.arange(12), seed=s, epoch=e)[0] for s, e in ((0, 0), (0, 1), (1, 0))]
     assert not any(torch.equal(images[0], other) for other in images[1:])
+
+
+def test_a_share_of_the_training_is_the_validation_without_augmentation(data):
+    held = CheckedData.of("it", data, 0.25).validation
+    one, other = (held.fetch(np.arange(len(held)), seed=seed, epoch=seed)[0] for seed in (0, 1))
+    assert len(held) == round(len(data.train) / 4)
+    assert torch.equal(one, other)
 
 
 def test_published_numbers_of_training_samples():

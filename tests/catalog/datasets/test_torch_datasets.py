@@ -333,3 +333,28 @@ def test_a_data_set_is_opened_once(dataset):
     assert TORCH.facts(options) == TORCH.facts(options)
     assert options.opened is options.opened
     assert len(opened) == 1
+
+
+def test_a_share_is_of_the_dataset_without_augmentation():
+    options = TorchOptions(train=f"{__name__}:DRAWN", test=f"{__name__}:TEST", plain=f"{__name__}:DRAWN", classes=2)
+    data = CheckedData.of("data set", options.opened, 0.5)
+    assert sorted([*data.train.rows, *data.validation.rows]) == list(range(6))
+    one, other = (data.validation.fetch(np.arange(3), seed=seed, epoch=seed)[0] for seed in (0, 1))
+    assert torch.equal(one, other), "whatever it draws follows from the index alone"
+    one, other = (data.train.fetch(np.arange(3), seed=0, epoch=epoch)[0] for epoch in (0, 1))
+    assert not torch.equal(one, other)
+
+
+def test_a_share_of_a_dataset_that_may_augment_is_refused_with_both_ways_out(dataset):
+    with pytest.raises(SpecError) as caught:
+        CheckedData.of("data set", dataset(Pairs(row)).opened, 0.5)
+    (problem,) = caught.value.problems
+    assert problem.path == ("data", "validation")
+    assert "data.options.plain" in problem.hint
+    assert 'data.validation = "validation"' in problem.hint
+
+
+def test_a_validation_dataset_of_its_own():
+    options = {"train": f"{__name__}:ROWS", "test": f"{__name__}:TEST", "validation": f"{__name__}:TEST"}
+    data = CheckedData.of("data set", TorchOptions(**options).opened, "validation")
+    assert (len(data.train), len(data.validation)) == (6, 4)

@@ -218,7 +218,10 @@ def _write_tables(name: str, plugins: Mapping[str, Plugin], of_data: Mapping[str
     yield [
         "[checkpoint]",
         _line('every = "1 epoch"', "what `petra-graph run --resume latest` continues from"),
-        _line('# best = "test/top1"', "a metric whose best checkpoint is kept as well"),
+        _line(
+            '# best = "test/top1"',
+            'a metric whose best checkpoint is kept as well; "validation/top1" with data.validation',
+        ),
     ]
 
 

@@ -112,6 +112,17 @@ class CannotBePickled(Split):
         self.open = lambda: None
 
 
+class WithPlain(Split):
+    def __init__(self, length, plain):
+        super().__init__(length)
+        self.plain = plain
+
+
+class OtherClasses(TestSplit):
+    def fetch_targets(self, indices):
+        return (super().fetch_targets(indices) + 1) % 3
+
+
 class PicklesOtherwise(Split):
     def __getstate__(self):
         return {"length": self.length, "shift": 1.0}
@@ -190,6 +201,12 @@ def test_targets_are_what_the_facts_say():
         ({"train": CountsItsCalls(9)}, "repeatable", "samples of `train` are others at the second call"),
         ({"train": DrawsInVain(9)}, "repeatable", "fetch of `train` moved the global generator of torch"),
         ({"test": Split(9)}, "test samples", "test samples are others in another epoch, or with another seed"),
+        (
+            {"train": WithPlain(9, Split(9))},
+            "test samples",
+            "samples of `train.plain` are others in another epoch, or with",
+        ),
+        ({"train": WithPlain(9, OtherClasses(9))}, "test samples", "`train.plain` gives other targets than `train`"),
         ({"train": OtherTargetsAlone(9)}, "targets alone", "fetch_targets of `train` gives other targets than fetch"),
         ({"train": GivesItsMemory(1)}, "own memory", "a write to fetched samples of `train` changed the data set"),
         ({"train": CannotBePickled(9)}, "workers", "its split `train` cannot be pickled: "),

@@ -49,6 +49,24 @@ def record(member, name, value):
     path.write_text("".join(f"{json.dumps(one)}\n" for one in [*kept, event]))
 
 
+def test_the_validation_chooses_and_the_test_is_beside_it(sweep):
+    for place, validated, tested in ((0, 0.9, 0.1), (2, 0.6, 0.7), (3, 0.6, 0.7)):
+        resolved = sweep.members[place].directory / "resolved.toml"
+        resolved.write_text(resolved.read_text().replace("[data]\n", "[data]\nvalidation = 0.1\n"))
+        record(sweep.members[place], "validation/top1", validated)
+        record(sweep.members[place], "test/top1", tested)
+    text = sweep_table(sweep, 160)
+    lines = text.splitlines()
+    assert [line.split()[0] for line in lines[2:5]] == ["lr=0.3", "lr=0.2", "lr=0.1"]
+    assert "best validation/top1" in lines[0]
+    assert "final test/top1" in lines[0]
+    assert "chosen on" not in text
+
+
+def test_a_best_that_the_test_data_chose_is_said(sweep):
+    assert "chosen on the test data: set data.validation." in " ".join(sweep_table(sweep, 120).split())
+
+
 def test_the_best_is_first_with_its_spread(sweep):
     for place, value in ((0, 0.5), (2, 0.6), (3, 0.8)):
         record(sweep.members[place], "test/top1", value)

@@ -3,7 +3,8 @@
     test       [0, T) [T, 2T) ...               in order, side by side; the text's last, shorter window is left out
     training   [s, s + T)                       s drawn from (seed, epoch, index) alone, by a hash, not by a generator's state
 
-The targets of a window are the tokens one position further. The text is cut by position: its end is for the test.
+The targets of a window are the tokens one position further. The text is cut by position: its end is for the test, and what is before it for
+the validation if a share of the training is.
 """
 
 from __future__ import annotations
@@ -48,10 +49,22 @@ class TrainingWindows:
 
     tokens: NDArray[Any]
     context: int
-    samples: int
+    samples: int | None
+    """Of an epoch; None: as many as there are side by side."""
 
     def __len__(self) -> int:
-        return self.samples
+        return self.samples or (len(self.tokens) - 1) // self.context
+
+    def set_apart(self, share: float) -> tuple[TrainingWindows, TestWindows]:
+        """Return the windows of the text's beginning, and those of its end side by side, which have no token in common.
+
+        Raises:
+            SpecError: a part has no window with its next tokens.
+        """
+        first = _first_of_end(self.tokens, share, self.context, of="validation")
+        return attrs.evolve(self, tokens=self.tokens[:first]), TestWindows(
+            tokens=self.tokens[first:], context=self.context
+        )
 
     def fetch(self, indices: NDArray[np.intp], *, seed: int, epoch: int) -> tuple[Tensor, Tensor]:
         """Return windows and their next tokens, both int64 [n, context]."""
@@ -153,21 +166,28 @@ def split(options: TextOptions, facts: DataFacts, tokens: NDArray[Any]) -> Text:
     Raises:
         SpecError: a part has no window with its next tokens.
     """
-    first = len(tokens) - round(options.test_share * len(tokens))
-    least = min(first, len(tokens) - first)
-    if least <= options.context:
-        message = (
-            f"the text has {first} tokens for training and {len(tokens) - first} for the test, and a window of "
-            f"{options.context} needs one more than its length in both"
-        )
-        path = ("context",)
-        raise SpecError(Problem(message=message, hint="lower context, or give more text", path=path))
-    train, samples = tokens[:first], options.samples or (first - 1) // options.context
+    first = _first_of_end(tokens, options.test_share, options.context, of="test")
     return Text(
         facts=facts,
-        train=TrainingWindows(tokens=train, context=options.context, samples=samples),
+        train=TrainingWindows(tokens=tokens[:first], context=options.context, samples=options.samples),
         test=TestWindows(tokens=tokens[first:], context=options.context),
     )
+
+
+def _first_of_end(tokens: NDArray[Any], share: float, context: int, *, of: str) -> int:
+    """Return the first token of a text's end, which is a share of it.
+
+    Raises:
+        SpecError: a part has no window with its next tokens.
+    """
+    first = len(tokens) - round(share * len(tokens))
+    if min(first, len(tokens) - first) <= context:
+        message = (
+            f"the text has {first} tokens for training and {len(tokens) - first} for the {of}, and a window of "
+            f"{context} needs one more than its length in both"
+        )
+        raise SpecError(Problem(message=message, hint="lower context, or give more text", path=("context",)))
+    return first
 
 
 def side_by_side(tokens: NDArray[Any], options: TextOptions, path: Path) -> Tensor:

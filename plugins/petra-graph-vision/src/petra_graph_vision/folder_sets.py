@@ -16,6 +16,7 @@ section 3.4), with torchvision's constants.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from math import exp, log, sqrt
 from pathlib import Path
 
@@ -142,6 +143,11 @@ class RandomViews(LabelledSplit):
 
     options: ImageNetOptions
 
+    @property
+    def plain(self) -> ImageSplit:
+        """The same images, each one's centre."""
+        return _centres(self.files, self.targets, self.options)
+
     def fetch(self, indices: NDArray[np.intp], *, seed: int, epoch: int) -> tuple[torch.Tensor, torch.Tensor]:
         """Load samples: uint8 images [n, 3, size, size] in channels-last memory, and int64 targets [n].
 
@@ -167,9 +173,13 @@ def imagenet(options: ImageNetOptions) -> DataSet:
         'or name other folders in options "train", "test" and "classes"'
     )
     train, test = scan_splits(expanded(options.root), options.train, options.test, classes=options.classes, hint=hint)
-    centres = ImageFiles(files=test.files, size=options.size, shorter=options.resize)
     return OpenedDataSet(
         train=RandomViews(files=train.files, targets=train.targets, options=options),
-        test=ImageSplit(pixels=centres, targets=test.targets, files=test.files),
+        test=_centres(test.files, test.targets, options),
         facts=evolve(IMAGENET.facts(options), class_names=train.classes),
     )
+
+
+def _centres(files: Sequence[str], targets: NDArray[np.int64], options: ImageNetOptions) -> ImageSplit:
+    pixels = ImageFiles(files=files, size=options.size, shorter=options.resize)
+    return ImageSplit(pixels=pixels, targets=targets, files=files)

@@ -12,7 +12,7 @@ import torch
 from attrs import evolve
 from numpy.typing import NDArray
 
-from petra_graph.errors import shown
+from petra_graph.errors import SpecError, shown
 from petra_graph.kinds.checked_samples import not_finite, samples_fault, targets_fault
 from petra_graph.kinds.data_set import DATA_SET, DataSetDeclaration, Split
 from petra_graph.kinds.declared_data import codec_of, declared_facts
@@ -119,11 +119,26 @@ def _copied(samples: Samples) -> Samples:
 
 
 def check_test_samples(trial: DataSetTrial) -> None:
-    """Test samples are the same in each epoch and for each seed, so that evaluations can be compared."""
+    """Test samples are the same in each epoch and for each seed, so that evaluations can be compared; so is `plain` of the training."""
     *_, (_, split, indices) = trial.splits
     if not all_equal(loaded(split, indices, trial.seed, 0), loaded(split, indices, trial.seed + 1, 5)):
         found = "test samples are others in another epoch, or with another seed"
         raise BrokenPromise("test samples", found, "augment training samples alone")
+    (_, train, indices), *_ = trial.splits
+    with suppress(SpecError):  # of a data set that has no such view
+        plain = getattr(train, "plain", None)
+        if plain is not None:
+            _expect_plain(train, plain, indices, trial.seed)
+
+
+def _expect_plain(train: Split, plain: Split, indices: NDArray[np.intp], seed: int) -> None:
+    samples, *targets = loaded(plain, indices, seed, 0)
+    if not all_equal((samples, *targets), loaded(plain, indices, seed + 1, 5)):
+        found = "samples of `train.plain` are others in another epoch, or with another seed"
+        raise BrokenPromise("test samples", found, "leave every augmentation out of `plain`")
+    if not all_equal(tuple(targets), loaded(train, indices, seed, 0)[1:]):
+        found = "`train.plain` gives other targets than `train`"
+        raise BrokenPromise("test samples", found, "let both have the same samples in the same order")
 
 
 def check_targets_alone(trial: DataSetTrial) -> None:

@@ -64,7 +64,9 @@ def _record(run: RecordedRun) -> dict[str, Any]:
         "epochs": run.epochs,
         "best": best and attrs.asdict(best, filter=attrs.filters.exclude("smallest")),
         "final": {
-            name: points[-1].value for name, points in run.metrics.items() if name.startswith(("train/", "test/"))
+            name: points[-1].value
+            for name, points in run.metrics.items()
+            if name.startswith(("train/", "validation/", "test/"))
         },
         "samples_per_second": run.summary.get("samples_per_second"),
         "measured": run.summary.get("measured"),

@@ -19,6 +19,7 @@ from petra_graph_report.run.run_groups import RunGroup
 _MOST_POINTS = 300
 _DECADES = 30.0
 """A loss that falls by this factor is drawn on a logarithmic axis."""
+_SPLITS = ("train", "test", "validation")
 STEPS = ("train/micro_batch_loss", "train/learning_rate")
 """Metrics of micro-batches, not of epochs."""
 _PAIRS = (("to_delayed", "delayed"), ("to_end_to_end", "end-to-end"))
@@ -37,7 +38,7 @@ def comparison_charts(groups: Sequence[RunGroup]) -> list[Chart]:
     charts = [
         _over_epochs(f"{part} {name}", _lines(groups, f"{part}/{name}"), is_share(name, scales))
         for name in _metrics(run for group in groups for run in group.runs)
-        for part in ("test", "train")
+        for part in ("test", "validation", "train")
     ]
     rates = _over_epochs("learning rate", _lines(groups, "learning_rate"), share=False)
     return _leave_out_empty([*charts, rates, _throughput(groups)])
@@ -82,13 +83,13 @@ def mean_over_runs(runs: Sequence[RecordedRun], metric: str) -> list[tuple[int, 
 def _metrics(runs: Iterable[RecordedRun]) -> list[str]:
     """Return the metrics of the head, the loss first."""
     names = (metric.partition("/") for run in runs for metric in run.metrics)
-    seen = dict.fromkeys(name for part, _, name in names if part in {"train", "test"} and f"train/{name}" not in STEPS)
+    seen = dict.fromkeys(name for part, _, name in names if part in _SPLITS and f"train/{name}" not in STEPS)
     return sorted(seen, key=lambda name: name != "loss")
 
 
 def _parts(groups: Sequence[RunGroup], name: str) -> Iterator[Line]:
-    """Yield a run's metric in training and in testing."""
-    for style, part in enumerate(("train", "test")):
+    """Yield a run's metric over each split."""
+    for style, part in enumerate(_SPLITS):
         for line in _lines(groups, f"{part}/{name}"):
             yield Line(name=part, points=line.points, style=style)
 

@@ -8,7 +8,7 @@ from typing import Any
 import attrs
 
 from petra_graph.record.recorded_run import RecordedRun
-from petra_graph.report.metric_text import final_metrics, metric_text
+from petra_graph.report.metric_text import chosen_on, final_metrics, metric_text
 from petra_graph.report.plan.short_labels import schedule_label
 from petra_graph.report.text_tables import Column, name_column, text_column
 from petra_graph.units import NOTHING, PLAIN, plural
@@ -36,13 +36,18 @@ def runs_page(runs: Sequence[RecordedRun]) -> str:
         Part(
             name="groups",
             tables=[("", _groups(groups)), *([("what differs between the groups", differing)] if differing else [])],
-            note=(_SPREAD if several else "") + "Final values are those of the latest evaluation.",
+            note=(_SPREAD if several else "") + "Final values are those of the latest evaluation." + _caveat(runs),
         ),
         Part(name="curves", charts=comparison_charts(groups), note=_BAND if several else ""),
         Part(name="runs", tables=[("", _runs(groups))]),
     ]
     title = f"{plural(len(runs), 'run')} in {plural(len(groups), 'group')}"
     return render_parts(title, parts, about="Runs of one group differ in their seed alone.", state=_under_way(runs))
+
+
+def _caveat(runs: Sequence[RecordedRun]) -> str:
+    caveats = sorted({chosen_on(run.best.metric) for run in runs if run.best is not None} - {""})
+    return "".join(f" The best is {caveat}." for caveat in caveats)
 
 
 def runs_record(runs: Sequence[RecordedRun]) -> dict[str, Any]:

@@ -9,6 +9,7 @@ from attrs import frozen
 from petra_graph_report.run.run_groups import RunGroup, best_spread, final_spread
 
 from petra_graph.record.recorded_run import RecordedRun
+from petra_graph.report.metric_text import chosen_on
 from petra_graph.report.text_tables import Column, name_column, packed, render, text_column
 from petra_graph.units import plural
 from petra_graph_studies.sweeping.sweep_folder import Sweep
@@ -55,7 +56,9 @@ def sweep_table(sweep: Sweep, width: int) -> str:
     judged = best_spread(groups[0])
     if judged is not None:
         columns += _spread_columns(f"best {judged[0]}", groups, judged[0], of_best=True)
-    for metric in (name for name in _LOSSES if any(name in run.metrics for run in runs)):
+    split, _, name = ("", "", "") if judged is None else judged[0].partition("/")
+    shown = (f"test/{name}", *_LOSSES) if split == "validation" else _LOSSES
+    for metric in (name for name in dict.fromkeys(shown) if any(name in run.metrics for run in runs)):
         columns += _spread_columns(f"final {metric}", groups, metric, of_best=False)
     text = render(packed(columns, width), width=width, colour=False)
     return text + ("" if judged is None else f"\n{fill(_how_to_read(judged[0], runs), width)}\n")
@@ -65,7 +68,8 @@ def _how_to_read(metric: str, runs: Sequence[RecordedRun]) -> str:
     one = next(run.best for run in runs if run.best is not None)
     which = "smallest" if one.smallest else "largest"
     spread = ", mean and standard deviation over the seeds" if len({run.seed for run in runs}) > 1 else ""
-    return f"The best is first, by {metric}: the {which} value of each run's evaluations{spread}."
+    caveat = f"; {chosen}" if (chosen := chosen_on(metric)) else ""
+    return f"The best is first, by {metric}: the {which} value of each run's evaluations{spread}{caveat}."
 
 
 def _count_runs(result: Result) -> str:

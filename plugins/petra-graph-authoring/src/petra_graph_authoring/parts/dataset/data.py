@@ -12,6 +12,11 @@ class Split:
     def __len__(self):
         return self.length
 
+    @property
+    def plain(self):
+        """The same samples without augmentation, for `data.validation`: these have none."""
+        return self
+
     def fetch(self, indices, *, seed, epoch):
         images = torch.stack([self.image(self.first + int(index)) for index in indices])
         return images, self.fetch_targets(indices)

@@ -1,0 +1,267 @@
+"""A run with validation samples is judged by them, never trains on one, and is tested once, at its end."""
+
+from __future__ import annotations
+
+import json
+import signal
+
+import numpy as np
+import pytest
+import torch
+
+from petra_graph.api.finished_run import Run
+from petra_graph.cli.main import main
+from petra_graph.errors import SpecError
+from petra_graph.inference.evaluate_run import evaluate
+from petra_graph.inference.saved_run import SavedRun
+from petra_graph.kinds.listener import Listener
+from petra_graph.record.recorded_run import read_run
+from petra_graph.training.prepared_run import prepare
+from petra_graph.training.training_run import run
+from tests.support.forks import alone, ended, ranks
+from tests.support.runs import SPEC, events, only_run, summary_of, weights_bytes, without_times
+
+SHARE = "data.validation=0.1"
+BEST = "checkpoint.best=validation/top1"
+FAST = "optimizer.options.lr=0.3"
+"""With it, the best epoch is not the last one."""
+
+
+def words(*settings: str) -> list[str]:
+    return [word for setting in settings for word in ("--set", setting)]
+
+
+@pytest.fixture
+def spec(write):
+    return write("small.toml", SPEC)
+
+
+def same_run(one, other):
+    assert weights_bytes(one) == weights_bytes(other)
+    assert without_times(one) == without_times(other)
+    for key in ("train", "validation", "test", "test_weights", "best"):
+        assert summary_of(one).get(key) == summary_of(other).get(key)
+
+
+def test_no_sample_is_both_trained_on_and_validated(spec):
+    opened = prepare(spec, [SHARE, "data.batch=10", "data.options.crop_padding=0"]).opened
+    count = len(opened.data.train) + len(opened.data.validation)
+    assert (count, len(opened.data.validation)) == (1438, 144)
+    assert sum(opened.evaluated.sizes) == 144
+    own = {id(opened.data.train): set(), id(opened.data.validation): set()}
+    for batches in (opened.epoch(0), opened.epoch(1), opened.evaluated):
+        for part in batches.parts:
+            own[id(batches.split)].update(batches.split.rows[part].tolist())
+    trained, validated = own.values()
+    assert trained.isdisjoint(validated)
+    # An epoch of 129 micro-batches leaves out 4 samples, and two epochs seldom the same ones.
+    assert len(trained) >= 1290
+    assert validated == set(opened.data.validation.rows.tolist())
+
+
+def test_the_test_comes_once_at_the_end_with_the_best_weights(spec):
+    run(spec, [SHARE, BEST, FAST, "run.epochs=5"], Listener())
+    found, recorded = read_run(only_run()), Run(only_run())
+    values = [value for _, value in recorded.metrics("validation/top1")]
+    best = values.index(max(values)) + 1
+    assert best < 5
+    summary = summary_of(only_run())
+    assert summary["test_weights"] == {"weights": "best", "epoch": best}
+    assert (found.best.metric, found.best.epoch) == ("validation/top1", best)
+    assert len(recorded.metrics("validation/loss")) == 5
+    assert [value for _, value in recorded.metrics("test/loss")] == [summary["test"]["loss"]]
+    saved = SavedRun.open("latest")
+    assert evaluate(saved, which="best").means == summary["test"], "to the bit"
+    assert evaluate(saved, split="validation").means == summary["validation"], "to the bit, with the last weights"
+    assert evaluate(saved, split="validation").changed == []
+    assert evaluate(saved, split="train").samples == 1294
+    # Nothing of the end is in the weights of the run: they are the last ones.
+    run(spec, [SHARE, FAST, "run.epochs=5", "run.directory=last"], Listener())
+    assert weights_bytes(only_run("last")) == weights_bytes(only_run())
+    assert summary_of(only_run("last"))["test_weights"] == {"weights": "last", "epoch": 5}
+    assert summary_of(only_run("last"))["test"] == evaluate(SavedRun.open(only_run())).means
+
+
+@pytest.mark.parametrize("settings", [(), (BEST, FAST), ("checkpoint.every=3 updates",)], ids=str)
+def test_a_run_that_is_interrupted_in_its_test_is_tested_when_resumed(spec, settings):
+    class InTheTest(Listener):
+        def testing(self, weights):
+            signal.raise_signal(signal.SIGINT)
+
+    assert run(spec, [SHARE, *settings], InTheTest()).interrupted is not None
+    assert summary_of(only_run())["test"] is None
+    assert main(["run", "--resume", "latest"]) == 0
+    assert main(["run", spec, *words(SHARE, *settings, "run.directory=whole")]) == 0
+    same_run(only_run(), only_run("whole"))
+
+
+KILL = """\
+import os, signal
+from petra_graph.plugins import Callback
+
+class Kill(Callback):
+    def __init__(self, options): ...
+    def trained(self, epoch, micro_batches, means):
+        if (epoch, micro_batches) == (3, 4) and not os.path.exists("killed"):
+            open("killed", "w").close()
+            os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def test_a_killed_run_that_is_resumed_has_the_same_bits(write):
+    write("kill_once.py", KILL)
+    write("small.toml", SPEC + '[checkpoint]\nevery = "2 updates"\n[[callback]]\nname = "kill_once:Kill"\n')
+    settings = words(SHARE, BEST, FAST, "run.epochs=5", "data.workers=1")
+    with alone("run", "small.toml", *settings) as killed:
+        assert ended([killed]) == [-signal.SIGKILL]
+    assert main(["run", "--resume", "latest"]) == 0
+    assert main(["run", "small.toml", *settings, "--set", "run.directory=whole"]) == 0
+    same_run(only_run(), only_run("whole"))
+
+
+@pytest.mark.processes
+def test_two_processes_have_the_bits_of_one(shared_folder):
+    (shared_folder / "shared.toml").write_text(SPEC)
+    settings = ("shared.toml", *words(SHARE, BEST, FAST, "run.epochs=4", "partition.stages=2"))
+    with ranks(("run", *settings), ("run", *settings)) as running:
+        assert ended(running) == [0, 0], running[-1].said
+        assert "test of the best weights, of epoch" in running[-1].said
+    assert main(["run", *settings, "--set", "run.directory=one"]) == 0
+    same_run(only_run(), only_run("one"))
+
+
+@pytest.mark.processes
+def test_replicas_hold_back_the_same_samples_and_one_of_them_tests(shared_folder):
+    (shared_folder / "shared.toml").write_text(SPEC)
+    settings = ("shared.toml", *words(SHARE, BEST, "partition.stages=1", "partition.replicas=2", "data.batch=64"))
+    with ranks(("run", *settings), ("run", *settings)) as running:
+        assert ended(running) == [0, 0], running[-1].said
+    found = summary_of(only_run())
+    assert found["test"] == pytest.approx(evaluate(SavedRun.open("latest"), which="best").means, rel=1e-5)
+    assert [event["name"] for event in events(only_run())].count("test/loss") == 1
+
+
+def test_an_early_stop_is_chosen_by_the_validation(write):
+    stops = '[[callback]]\nname = "early-stopping"\noptions = { patience = 1, min_delta = 1e9 }\n'
+    assert main(["run", write("small.toml", SPEC + stops), *words(SHARE, "run.epochs=5")]) == 0
+    summary = summary_of(only_run())
+    assert "early-stopping: validation/loss is not better than" in summary["stopped_early"]
+    assert (summary["epochs"], summary["test_weights"]) == (2, {"weights": "last", "epoch": 2})
+
+
+@pytest.mark.parametrize(
+    ("settings", "place", "said"),
+    [
+        (["data.validation=0.99"], "data.validation", "leaves 14 training samples, and a micro-batch has 128 of them"),
+        (["data.validation=0.0001"], "data.validation", "a share of 0.0001 of 1,438 training samples is no sample"),
+        (["data.validation=1"], "data.validation", "must be less than 1"),
+        (["data.validation=test"], "data.validation", "must be a split of its own"),
+        (["data.validation=dev"], "data.validation", 'has no split "dev"'),
+        ([SHARE, "checkpoint.best=test/top1"], "checkpoint.best", 'write "validation/top1": the evaluations'),
+        (["checkpoint.best=validation/top1"], "checkpoint.best", 'write "test/top1": the evaluations'),
+        (
+            [SHARE, STOP := "callback=[{name='early-stopping', options={metric='test/loss'}}]"],
+            "callback",
+            "validation/loss",
+        ),
+        ([STOP.replace("test", "validation")], "callback", "or set data.validation"),
+    ],
+)
+def test_what_cannot_be_is_refused_before_the_training(spec, capsys, settings, place, said):
+    assert main(["run", spec, "--dry-run", *words(*settings)]) == 2
+    printed = capsys.readouterr().err
+    assert said in printed
+    assert place in printed
+
+
+@pytest.mark.parametrize(
+    ("before", "now", "said"),
+    [
+        ([SHARE], "data.validation=0.2", "data.validation was 0.1 in the run, and is 0.2 now"),
+        ([], SHARE, "data.validation was unset in the run, and is 0.1 now"),
+        ([SHARE], "run.seed=1", "run.seed draws the validation samples: it was 0 in the run, and is 1 now"),
+    ],
+)
+def test_a_resumed_run_keeps_its_validation_samples(spec, capsys, before, now, said):
+    assert main(["run", spec, *words(*before, "run.epochs=1", "checkpoint.every=1 epoch")]) == 0
+    assert main(["run", "--resume", "latest", *words(now, "run.epochs=2")]) == 2
+    assert f"--set {now}: {said}" in capsys.readouterr().err
+
+
+def test_a_dry_run_counts_the_samples(spec, capsys):
+    assert main(["run", spec, "--dry-run", "--json", *words(SHARE)]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert [found[f"{split} samples"] for split in ("training", "validation", "test")] == [1294, 144, 359]
+
+
+def test_a_plan_counts_the_micro_batches_that_are_left(spec, capsys):
+    assert main(["plan", spec, "--format", "json", *words("data.validation=0.5")]) == 0
+    assert json.loads(capsys.readouterr().out)["run"]["micro_batches_per_epoch"] == 719 // 128
+
+
+def test_without_validation_samples_there_are_none_to_evaluate(spec):
+    run(spec, ["run.epochs=1"], Listener())
+    assert {"validation", "test_weights"}.isdisjoint(summary_of(only_run()))
+    with pytest.raises(SpecError, match=r"no data\.validation"):
+        evaluate(SavedRun.open("latest"), split="validation")
+    with pytest.raises(SpecError, match="those that it did not train on"):
+        evaluate(SavedRun.open("latest", [SHARE]), split="validation")
+
+
+LOCAL = """\
+import torch
+from petra_graph.plugins import DataFacts
+
+class Split:
+    def __init__(self, length):
+        self.length = length
+        self.plain = self
+    def __len__(self):
+        return self.length
+    def fetch(self, indices, *, seed, epoch):
+        return torch.tensor([[float(i) % 7, 1.0, -float(i) % 5] for i in indices]), torch.tensor(indices) % 3
+
+class Data:
+    facts = DataFacts(shape=(3,), dtype="float32", classes=3)
+    def __init__(self, options):
+        self.train, self.test, self.validation = Split(40), Split(9), Split(11)
+
+class Old:
+    facts = DataFacts(shape=(3,), dtype="float32", classes=3)
+    def __init__(self, options):
+        self.train, self.test = Split(40), Split(9)
+        del self.train.plain
+"""
+
+NETWORK = SPEC.partition("[data]")[0].replace("outputs = 10", "outputs = 3")
+
+
+def own_spec(name: str, validation: float | str) -> str:
+    return f'data = {{ name = "local_data:{name}", batch = 5, validation = {json.dumps(validation)} }}\n{NETWORK}'
+
+
+@pytest.mark.parametrize(("validation", "samples"), [(0.25, (30, 10)), ("validation", (40, 11))])
+def test_a_data_set_of_ones_own(write, validation, samples):
+    write("local_data.py", LOCAL)
+    spec = write("own.toml", own_spec("Data", validation))
+    assert main(["run", spec]) == 0
+    opened = prepare(spec).opened
+    assert (len(opened.data.train), len(opened.data.validation)) == samples
+    assert {"validation/loss", "test/loss"} <= set(Run(only_run()).names)
+
+
+def test_one_that_cannot_give_a_share_is_named_with_a_remedy(write, capsys):
+    write("local_data.py", LOCAL)
+    assert main(["run", write("own.toml", own_spec("Old", 0.1))]) == 2
+    said = capsys.readouterr().err
+    assert "own.toml:1:" in said
+    assert "local_data:Old" in said
+    assert "give its training split the attribute `plain`" in said
+
+
+def test_the_numbers_of_an_unaugmented_share_are_the_images_themselves(spec):
+    opened = prepare(spec, [SHARE]).opened
+    again = [opened.data.validation.fetch(np.arange(20), seed=seed, epoch=epoch)[0] for seed, epoch in ((0, 0), (3, 5))]
+    assert torch.equal(*again)
+    trained = [opened.data.train.fetch(np.arange(20), seed=0, epoch=epoch)[0] for epoch in (0, 1)]
+    assert not torch.equal(*trained)
