@@ -105,10 +105,10 @@ def plan(
     planner = Planner(spec, overrides, overlap=overlap)
     if expand:
         from petra_graph.errors import printable
-        from petra_graph.spec.load_spec import dump_to_change
+        from petra_graph.spec.load_spec import dump
         from petra_graph.training.record.resolved_spec import expand_architecture
 
-        text = printable(dump_to_change(expand_architecture(planner.checked)))
+        text = printable(dump(expand_architecture(planner.checked)))
     elif compare or scale is not None:
         from petra_graph.planning import compare_plans, scale_plans
 
@@ -119,7 +119,7 @@ def plan(
         )
         text = _table_text(found, form, output, verbose=verbose)
     else:
-        document = planner.document(with_timeline=form != "text")
+        document = planner.plan().document(with_timeline=form != "text")
         text = _plan_text(document, form, output, **parts)
     _write(text, output)
 

@@ -27,7 +27,6 @@ def document(
     trained: int,
     micro_batches: int | None,
     delay_aware: Iterable[str],
-    decided: Sequence[str],
     assumptions: Iterable[str],
     certainty: Document,
     warnings: Iterable[str],
@@ -39,7 +38,6 @@ def document(
         trained: number of values of trained parameters.
         micro_batches: of an epoch; None: not known.
         delay_aware: the plugins that know the delay of their stage.
-        decided: sentences about what the specification left open.
         assumptions: further sentences, about the sources of the numbers.
         certainty: how sure the numbers are.
         warnings: sentences about keys to change.
@@ -74,8 +72,7 @@ def document(
         "timeline": [event._asdict() for event in prediction.timeline().events] if with_timeline else [],
         "delay_aware": list(delay_aware),
         "certainty": certainty,
-        "decided": list(decided),
-        "assumptions": [*decided, *assumptions],
+        "assumptions": list(assumptions),
         "warnings": list(warnings),
     }
 

@@ -57,7 +57,7 @@ def compare(planner: Planner) -> Document:
     base = next(
         row for row in rows if (row["method"], row["schedule"], row["keep"]) == ("pipedream", _BASE_SCHEDULE, None)
     )
-    for variant in shared_devices(_with_accumulation(planner)):
+    for variant in shared_devices(given):
         row = _for_the_samples_of(given, _row_of(planner, variant, plans))
         if not any(_says_the_same(row, other) for other in rows):
             rows.append(row)
@@ -119,12 +119,6 @@ def _says_the_same(row: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
     return row["memory_peak"] is not None and all(row[key] == other[key] for key in same)
 
 
-def _with_accumulation(planner: Planner) -> Spec:
-    """Return the specification with the accumulation that its bound on the staleness asks for, if it has one."""
-    given = planner.spec
-    return given if given.method.max_staleness is None else planner.plan().spec
-
-
 def _methods(given: MethodSpec) -> Iterator[MethodSpec]:
     """Yield methods with their schedules; then the specification's own, if it says what nodes keep."""
     for method in METHODS.values():
@@ -181,8 +175,6 @@ def _say_how_sure(rows: Sequence[dict[str, Any]]) -> None:
 def _figures_of_method(plan: Plan, table: MethodSpec) -> dict[str, Any]:
     prediction, schedule = plan.prediction, table.schedule
     remarks = [schedule_text(prediction.placement.schedule)] if schedule == "auto" else []
-    if table.max_staleness is not None:
-        remarks.append(f"accumulation {prediction.inputs.accumulation}")
     in_paper = "lockstep" in METHODS[table.name].schedules and table.keep is None
     work = [flops(program, prediction.inputs.costs) for program in prediction.programs]
     return {

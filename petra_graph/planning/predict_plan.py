@@ -8,8 +8,7 @@ Decision: bounds, and no random draws. Operations of one machine drift together 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
-from itertools import chain
+from collections.abc import Iterator, Mapping
 
 from attrs import evolve, frozen
 
@@ -22,7 +21,6 @@ from petra_graph.measure.without_compiler import uncompiled
 from petra_graph.planning.advice.plan_assumptions import assumptions
 from petra_graph.planning.advice.plan_warnings import warnings
 from petra_graph.planning.network import MeasuredNetwork
-from petra_graph.planning.place.staleness_bound import consequences
 from petra_graph.planning.shared_across_stages import count_parameters
 from petra_graph.program.node_costs import Operation
 from petra_graph.program.placement import Placement
@@ -49,13 +47,12 @@ class Plan:
         return None if spare is None else spare >= 0
 
     @uncompiled()
-    def document(self, *, with_timeline: bool, with_warnings: bool = True, better: Iterable[str] = ()) -> Document:
+    def document(self, *, with_timeline: bool, with_warnings: bool = True) -> Document:
         """Return the plan as JSON.
 
         Args:
             with_timeline: list the first operations one by one.
             with_warnings: name keys to change, for which other plans are tried.
-            better: warnings that other configurations are better, which come first.
         """
         low, high = tick_interval(self.prediction, self.network) or (None, None)
         return document(
@@ -67,7 +64,6 @@ class Plan:
             ],
             micro_batches=self.network.micro_batches,
             delay_aware=self._delay_aware(),
-            decided=list(consequences(self.network)),
             assumptions=[
                 *self.prediction.placement.notes,
                 *assumptions(self.prediction, self.spec),
@@ -78,7 +74,7 @@ class Plan:
                 "tick_high_seconds": high,
                 "spare_bytes": _spare_bytes(self.prediction),
             },
-            warnings=chain(better, warnings(self.prediction, self.network)) if with_warnings else (),
+            warnings=warnings(self.prediction, self.network) if with_warnings else (),
             with_timeline=with_timeline,
         )
 

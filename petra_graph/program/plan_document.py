@@ -128,7 +128,6 @@ SHAPE: dict[str, Any] = {
             "spare_bytes": (int, None),  # of the fullest device
         }
     ),
-    "decided": Later([str]),  # what the specification left open, and what follows; among the assumptions, too
     "assumptions": [str],
     "warnings": [str],
 }

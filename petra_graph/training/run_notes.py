@@ -18,7 +18,6 @@ from petra_graph.executor.numerics import Normalisation, NumericsContext
 from petra_graph.graph.node_graph import NodeGraph
 from petra_graph.planning.advice.run_warnings import products_note
 from petra_graph.planning.measure_network import what_a_pass_says
-from petra_graph.planning.place.staleness_bound import consequences
 from petra_graph.program.schedule import schedule_text
 from petra_graph.training.prepared_run import Prepared
 from petra_graph.training.streams_of_samples import streams_of_samples
@@ -46,7 +45,7 @@ def outline(prepared: Prepared) -> dict[str, Any]:
 def run_notes(prepared: Prepared) -> list[str]:
     """Return what was decided for the run, or has a choice, in sentences."""
     products = products_note(prepared.spec.precision, {"cuda"} if prepared.on_cuda else ())
-    return [*consequences(prepared.network), *prepared.placement.notes, *products]
+    return [*prepared.placement.notes, *products]
 
 
 def graph_pass_notes(prepared: Prepared) -> Iterator[str]:

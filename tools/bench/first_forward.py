@@ -88,7 +88,11 @@ def start(checkout: Path, spec: str, *, counting: bool) -> dict[str, Any]:
 
 @click.command()
 @click.option("--spec", default="specs/quickstart.toml", show_default=True)
-@click.option("--against", type=click.Path(exists=True, file_okay=False, path_type=Path), help="Another checkout, with a .venv of its own.")
+@click.option(
+    "--against",
+    type=click.Path(exists=True, file_okay=False, path_type=Path),
+    help="Another checkout, with a .venv of its own.",
+)
 @click.option("--rounds", default=7, show_default=True)
 @click.option("--write/--no-write", default=False, help="Keep the result in tools/bench/results.")
 def main(spec: str, against: Path | None, rounds: int, write: bool) -> None:
