@@ -9,8 +9,15 @@ from typing import Any
 
 import click
 
-from petra_graph.cli.options_and_output import echo, json_option, json_text, output_option, output_width, set_option
-from petra_graph.cli.torch_import import import_torch
+from petra_graph.cli.options_and_output import (
+    echo,
+    import_torch,
+    json_option,
+    json_text,
+    output_option,
+    output_width,
+    set_option,
+)
 
 _PIPED_WIDTH, _LEAST_WIDTH = 80, 60
 

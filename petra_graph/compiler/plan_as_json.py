@@ -61,7 +61,6 @@ def document(
             "parameters": sum(stage["parameters"] for stage in stages),
             "trained": trained,
             "bytes": _bytes(prediction.total_memory),
-            "checkpoint_bytes": prediction.checkpoint_bytes,
         },
         "paper_accounting": {**attrs.asdict(paper), "total": paper.total},
         "timing": _timing(prediction),

@@ -9,17 +9,16 @@ from itertools import pairwise
 import attrs
 import networkx as nx
 
-from petra_graph.compiler.stated_devices import device_types
 from petra_graph.errors import Problem, SpecError, shown, shown_key, suggestion
 from petra_graph.graph.node_graph import NodeGraph, growing_edges, stage_graph
-from petra_graph.program.device_types import DEVICE_TYPES
+from petra_graph.program.device_types import DEVICE_TYPES, device_types
 from petra_graph.program.message_layout import encoded_dtype
 from petra_graph.program.method import METHODS, Method, is_synchronous
 from petra_graph.program.placement import Partition
 from petra_graph.program.stage_program import StageProgram
-from petra_graph.spec.intervals import interval
 from petra_graph.spec.model import ClipSpec, MethodSpec, PrecisionSpec, RequestedSchedule, Spec
 from petra_graph.spec.partition import PartitionSpec
+from petra_graph.spec.run_tables import interval
 from petra_graph.units import noun, plural
 
 _DATA_PARALLEL = {"ddp", "dp", "fsdp", "data-parallel"}

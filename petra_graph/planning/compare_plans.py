@@ -1,4 +1,8 @@
-"""`plan --compare`: one network under every training method, each placed for itself."""
+"""`plan --compare`: one network under every training method, each placed for itself, and which of them to choose.
+
+A plan beats another one if it is at least as fast, as little late and as small on its fullest device, and better in one of these. If plans are
+about as fast as the fastest, the one whose gradients are least late is recommended: staleness costs accuracy, and how much no plan can say.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +19,6 @@ from petra_graph.planning.advice.plan_assumptions import assumptions_of_all
 from petra_graph.planning.check.checked_spec import with_method, without_global_clip
 from petra_graph.planning.plan_spec import Planner
 from petra_graph.planning.predict_plan import Plan, tick_interval
-from petra_graph.planning.recommend import recommend
 from petra_graph.planning.share_devices import changes, shared_devices
 from petra_graph.program.method import METHODS
 from petra_graph.program.plan_document import Document, excess, room
@@ -25,6 +28,10 @@ from petra_graph.units import listed, memory, seconds
 
 ALONE = "one device that trains alone with reversible-backprop"
 """What speed-ups are over."""
+_ABOUT = 0.95
+"""The share of the greatest throughput from which plans are about as fast; predictions are not surer than that."""
+_ALIKE = 1.01
+"""The ratio up to which two figures are the same."""
 _BASE_SCHEDULE = "lockstep"
 """The paper's schedule: savings are relative to `pipedream` under it."""
 _FIGURES = (
@@ -193,3 +200,34 @@ def why_refused(error: NoFeasiblePlan | SpecError) -> str:
 
 def inexact_note(prediction: Prediction) -> list[str]:
     return [] if prediction.timing.exact else ["about: no period was found, and times are means over a long simulation"]
+
+
+def recommend(rows: Sequence[dict[str, Any]]) -> int | None:
+    """Mark the rows that no other one beats as `unbeaten`, and return the number of the recommended one; None if no row fits.
+
+    Args:
+        rows: with `samples_per_second`, `staleness` in updates, `memory_peak` in bytes, and `fits`, which is None where the memory of
+            devices is not known.
+    """
+    usable = [row for row in rows if row["samples_per_second"] and row["fits"] is not False]
+    for row in rows:
+        row["unbeaten"] = row in usable and not any(_beats(other, row) for other in usable)
+    if not usable:
+        return None
+    fastest = max(row["samples_per_second"] for row in usable)
+    candidates = [row for row in usable if row["samples_per_second"] >= _ABOUT * fastest]
+    least = min(row["staleness"] for row in candidates)
+    best = max(
+        (row for row in candidates if row["staleness"] == least),
+        key=lambda row: (row["samples_per_second"], -row["memory_peak"]),
+    )
+    return rows.index(best)
+
+
+def _beats(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
+    ratios = (
+        one["samples_per_second"] / other["samples_per_second"],
+        (1 + other["staleness"]) / (1 + one["staleness"]),
+        other["memory_peak"] / one["memory_peak"],
+    )
+    return bool(min(ratios) >= 1 / _ALIKE and max(ratios) > _ALIKE)

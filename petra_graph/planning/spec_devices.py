@@ -6,10 +6,17 @@ import torch
 from attrs import evolve
 
 from petra_graph.compiler.spec_checks import device_count, device_problems
-from petra_graph.compiler.stated_devices import device_types, stated_link
 from petra_graph.errors import Problem, SpecError, shown
 from petra_graph.planning.gpu_type import gpu_type
-from petra_graph.program.device_types import DEVICE_TYPES, MACHINE_DEVICES, NETWORK, Device, DeviceType
+from petra_graph.program.device_types import (
+    DEVICE_TYPES,
+    MACHINE_DEVICES,
+    NETWORK,
+    Device,
+    DeviceType,
+    device_types,
+    stated_link,
+)
 from petra_graph.spec.partition import PartitionSpec
 from petra_graph.units import byte_count
 

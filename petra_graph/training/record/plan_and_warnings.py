@@ -13,11 +13,11 @@ from contextlib import suppress
 from pathlib import Path
 
 from petra_graph.compiler.spec_checks import device_count
-from petra_graph.compiler.stated_devices import device_types
 from petra_graph.errors import PetraGraphError, shown
 from petra_graph.kinds.callback import misnamed
 from petra_graph.planning.advice.run_warnings import run_warnings
 from petra_graph.planning.place.saved_plan import SavedPlan
+from petra_graph.program.device_types import device_types
 from petra_graph.program.plan_document import Document
 from petra_graph.record.run_directory import PLAN, TIMELINE, write_json, write_text
 from petra_graph.report.plan.plan_contents import ticks_once_full
