@@ -15,7 +15,6 @@ from petra_graph.program.channels import ChannelKey, Edge
 from petra_graph.program.device_types import Device
 from petra_graph.program.plan_document import VERSION, Document
 from petra_graph.program.stage_bytes import StageBytes
-from petra_graph.program.stage_program import StageProgram
 from petra_graph.spec.model import Spec
 
 
@@ -77,7 +76,7 @@ def document(
 
 
 def _stages(prediction: Prediction) -> Iterator[Document]:
-    costs = prediction.inputs.costs
+    costs, sizes = prediction.inputs.costs, prediction.channel_bytes
     for program, stage, memory, seconds, modelled in zip(
         prediction.programs,
         prediction.placement.stages,
@@ -86,10 +85,11 @@ def _stages(prediction: Prediction) -> Iterator[Document]:
         prediction.pipeline.stages,
         strict=True,
     ):
+        kinds = {segment.kind for segment in program.segments}
         yield {
             "index": program.index,
             "nodes": list(program.nodes),
-            "kind": _kind(program),
+            "kind": next(kind for kind in ("head", "buffered", "reversible") if kind in kinds),
             "device": program.device,
             "depth": program.depth,
             "distance": stage.distance,
@@ -98,26 +98,15 @@ def _stages(prediction: Prediction) -> Iterator[Document]:
             "flops": flops(program, costs),
             "seconds": attrs.asdict(seconds),
             "bytes": _bytes(memory),
-            "channel_bytes": _crossing(prediction, program),
+            "channel_bytes": {  # that it sends for a micro-batch
+                "forward": sum(sizes[edge].forward for edge in program.sends),
+                "backward": sum(sizes[edge].backward for edge in program.receives if edge.producer != INPUT),
+            },
         }
-
-
-def _kind(program: StageProgram) -> str:
-    kinds = {segment.kind for segment in program.segments}
-    return next(kind for kind in ("head", "buffered", "reversible") if kind in kinds)
 
 
 def _bytes(memory: StageBytes) -> dict[str, int]:
     return {**attrs.asdict(memory), "total": memory.total}
-
-
-def _crossing(prediction: Prediction, program: StageProgram) -> dict[str, int]:
-    """Return the bytes that a stage sends for a micro-batch: forwards to later stages, backwards to earlier ones."""
-    sizes = prediction.channel_bytes
-    return {
-        "forward": sum(sizes[edge].forward for edge in program.sends),
-        "backward": sum(sizes[edge].backward for edge in program.receives if edge.producer != INPUT),
-    }
 
 
 def _timing(prediction: Prediction) -> Document:

@@ -59,7 +59,7 @@ def compare(planner: Planner) -> Document:
     ]
     if all(isinstance(row["error"], SpecError) for row in rows):
         raise rows[0]["error"]
-    _say_how_sure(rows)
+    _note_rivals(rows)
     alone = next((row["samples_per_second"] / row["speedup"] for row in rows if row["speedup"]), 1.0)
     base = next(
         row for row in rows if (row["method"], row["schedule"], row["keep"]) == ("pipedream", _BASE_SCHEDULE, None)
@@ -165,7 +165,7 @@ def _too_large(devices: Sequence[Document]) -> Iterator[str]:
         yield f"does not fit: {worst['name']} needs {memory(over)} more than its {memory(room(worst) or 0)}"
 
 
-def _say_how_sure(rows: Sequence[dict[str, Any]]) -> None:
+def _note_rivals(rows: Sequence[dict[str, Any]]) -> None:
     """Note at the fastest method that fits which others may be as fast within the spread of the profile."""
     known = [row for row in rows if row["tick_low_seconds"] is not None and row["fits"] is not False]
     if not known:

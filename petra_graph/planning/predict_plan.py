@@ -54,6 +54,7 @@ class Plan:
             with_timeline: list the first operations one by one.
             with_warnings: name keys to change, for which other plans are tried.
         """
+        optimizer = self.network.checked.optimizer
         low, high = tick_interval(self.prediction, self.network) or (None, None)
         return document(
             self.spec,
@@ -63,11 +64,11 @@ class Plan:
                 1
             ],
             micro_batches=self.network.micro_batches,
-            delay_aware=self._delay_aware(),
+            delay_aware=[str(optimizer.plugin)] * asks_for_delay(optimizer.plugin, optimizer.options),
             assumptions=[
                 *self.prediction.placement.notes,
                 *assumptions(self.prediction, self.spec),
-                *_interval_said(low, high),
+                *_describe_interval(low, high),
             ],
             certainty={
                 "tick_low_seconds": low,
@@ -77,12 +78,6 @@ class Plan:
             warnings=warnings(self.prediction, self.network) if with_warnings else (),
             with_timeline=with_timeline,
         )
-
-    def _delay_aware(self) -> Iterator[str]:
-        """Yield the optimizer, if it asks for its stage's facts or its groups have the delay."""
-        optimizer = self.network.checked.optimizer
-        if asks_for_delay(optimizer.plugin, optimizer.options):
-            yield str(optimizer.plugin)
 
 
 def predict(network: MeasuredNetwork, placement: Placement, *, overlap: bool = False) -> Plan:
@@ -131,7 +126,7 @@ def _tick_at(prediction: Prediction, network: MeasuredNetwork, end: int) -> floa
     return tick(evolve(prediction, inputs=evolve(inputs, profile=profile, clocks=clocks)).pipeline).seconds
 
 
-def _interval_said(low: float | None, high: float | None) -> Iterator[str]:
+def _describe_interval(low: float | None, high: float | None) -> Iterator[str]:
     if low is not None and high is not None:
         yield (
             f"a micro-batch takes {seconds(low)} to {seconds(high)} within the spread of the profile: every operation at its 10th percentile, "

@@ -57,14 +57,15 @@ def present_devices(partition: PartitionSpec, processes: int = 1) -> tuple[str, 
         if available == 0:
             return ("cpu",)
         devices = tuple(f"cuda:{index}" for index in range(devices))
+    here = [f"cuda:{index}" for index in range(available)]
     problems = [
         Problem(
             message=f"device {shown(name)} does not exist here",
-            hint=f"allowed: cpu{''.join(f', cuda:{index}' for index in range(available))}",
+            hint=f"allowed: {', '.join(['cpu', *here])}",
             path=("partition", "devices"),
         )
         for name in devices
-        if not _exists(name, available)
+        if name != "cpu" and name not in here
     ]
     if problems:
         raise SpecError(problems)
@@ -109,13 +110,6 @@ def planned_devices(partition: PartitionSpec, names: tuple[str, ...] | None = No
 def machine_of(index: int, device: DeviceType) -> int:
     """Return the machine, counted from 0, of the device at a place in the pipeline; machines are filled in order."""
     return index // MACHINE_DEVICES[device.kind]
-
-
-def _exists(name: str, available: int) -> bool:
-    kind, _, index = name.partition(":")
-    if kind == "cuda" and index.isdecimal():
-        return int(index) < available
-    return name == "cpu"
 
 
 def _names(partition: PartitionSpec, types: tuple[DeviceType, ...], count: int) -> tuple[str, ...]:

@@ -163,14 +163,11 @@ class PipelineMemory:
             for stage, action in list(following.items()):
                 if action is None:
                     del following[stage]
-                elif self._ready(stage, action.verb):
+                elif all(self._messages[key] for key in self._receives[stage, action.verb]):
                     self.perform(stage, action)
                     following[stage] = next(of_stage[stage], None)
                     progressed = True
             assert progressed or not any(following.values()), "every stage waits: depths grow along an edge"
-
-    def _ready(self, stage: int, verb: Verb) -> bool:
-        return all(self._messages[key] for key in self._receives[stage, verb])
 
     def perform(self, index: int, action: Action) -> None:
         """Execute one operation of a stage, whose messages have been sent."""

@@ -60,7 +60,8 @@ def tick(pipeline: Pipeline) -> Tick:
         Deadlock: the pipeline never reaches a steady state.
     """
     work = work_seconds(pipeline)
-    if _never_idle(pipeline):
+    # One device does everything, one operation at a time: some stage always has its messages, as depths descend.
+    if len(pipeline.hosted) == 1 and not pipeline.overlap and pipeline.may_run:
         seconds = sum(work.values())
         return Tick(seconds=seconds, exact=True, stages=_busiest(pipeline, seconds))
     if not pipeline.one_stage_a_device:
@@ -75,11 +76,6 @@ def tick(pipeline: Pipeline) -> Tick:
     seconds = critical.seconds / graph.period_micro_batches
     stages = tuple(sorted({edge.before.stage for edge in critical.cycle})) or _busiest(pipeline, seconds)
     return Tick(seconds=seconds, exact=True, stages=stages)
-
-
-def _never_idle(pipeline: Pipeline) -> bool:
-    """Whether one device does everything, one operation at a time: some stage always has its messages, as depths descend."""
-    return len(pipeline.hosted) == 1 and not pipeline.overlap and pipeline.may_run
 
 
 def unbounded_tick(pipeline: Pipeline) -> float:
@@ -138,7 +134,8 @@ def _simulated_period(pipeline: Pipeline, at_least: float) -> tuple[float, bool]
         if found is not None and found >= at_least * (1 - _EQUAL):
             return found, True
         if 4 * count * len(pipeline.stages) > _OPERATIONS:
-            return max(_mean(rows[-1], window), at_least), False
+            whole = (len(rows[-1]) - 1) // window * window
+            return max((rows[-1][whole] - rows[-1][0]) / whole, at_least), False
         count *= 2
 
 
@@ -169,8 +166,3 @@ def _recurrence(rows: Sequence[Sequence[float]], window: int) -> float | None:
         ):
             return step / length
     return None
-
-
-def _mean(starts: Sequence[float], window: int) -> float:
-    whole = (len(starts) - 1) // window * window
-    return (starts[whole] - starts[0]) / whole
