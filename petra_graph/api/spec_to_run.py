@@ -90,7 +90,7 @@ def plan(spec: Spec | str | Path, changes: Changes | None = None, *, overlap: bo
     from petra_graph.spec.overrides import assignments
 
     planner = Planner(given_specification(spec), assignments(changes), overlap=overlap)
-    return PlanView(planner.document(with_timeline=True))
+    return PlanView(planner.plan().document(with_timeline=True))
 
 
 def train(
@@ -167,14 +167,14 @@ def _train_on_processes(
     import tempfile
 
     from petra_graph.errors import FailedOnAnotherProcess, Interrupted, RunFailed
-    from petra_graph.spec.load_spec import dump_to_change
+    from petra_graph.spec.load_spec import dump
     from petra_graph.training.processes.launch_processes import run_on_processes
 
     with tempfile.TemporaryDirectory() as folder:
         if not isinstance(chosen, str):
             refuse_classes_of_main(chosen)
             path = Path(folder) / f"{chosen.name}.toml"
-            path.write_text(dump_to_change(chosen), encoding="utf-8")
+            path.write_text(dump(chosen), encoding="utf-8")
             chosen = str(path)
         if isinstance(plan, PlanView):
             (Path(folder) / "plan.json").write_text(json.dumps(plan.document), encoding="utf-8")

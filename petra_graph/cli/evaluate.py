@@ -9,13 +9,13 @@ import click
 from petra_graph.cli.options_and_output import (
     device_option,
     echo,
+    import_torch,
     json_option,
     print_json,
     set_option,
     warn_of_changes,
     weights_option,
 )
-from petra_graph.cli.torch_import import import_torch
 
 
 @click.command()

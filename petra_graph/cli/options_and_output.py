@@ -1,9 +1,12 @@
-"""The part that verbs share: parameters, and results on stdout with problems on stderr."""
+"""The part that verbs share: parameters, the import of torch, and results on stdout with problems on stderr."""
 
 from __future__ import annotations
 
+import gc
+import importlib
 import json
 import shutil
+import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -21,6 +24,21 @@ ANY_WIDTH = 100_000
 """Characters of a line that nothing breaks."""
 _LAST_COLUMN = 24
 """Characters that the last column of a table needs to be broken within a terminal."""
+
+
+def import_torch() -> None:
+    """Import torch while Python collects no garbage, and have its collector pass over all of it from then on.
+
+    The collector would look at everything that has been imported again and again, a sixth of the import's time.
+    """
+    if "torch" in sys.modules:
+        return
+    gc.disable()
+    try:
+        importlib.import_module("torch")
+    finally:
+        gc.enable()
+    gc.freeze()
 
 
 def echo(text: str = "", *, err: bool = False) -> None:

@@ -9,8 +9,15 @@ from typing import Any
 
 import click
 
-from petra_graph.cli.options_and_output import echo, json_option, json_text, output_option, output_width, set_option
-from petra_graph.cli.torch_import import import_torch
+from petra_graph.cli.options_and_output import (
+    echo,
+    import_torch,
+    json_option,
+    json_text,
+    output_option,
+    output_width,
+    set_option,
+)
 
 _PIPED_WIDTH, _LEAST_WIDTH = 80, 60
 
@@ -105,10 +112,10 @@ def plan(
     planner = Planner(spec, overrides, overlap=overlap)
     if expand:
         from petra_graph.errors import printable
-        from petra_graph.spec.load_spec import dump_to_change
+        from petra_graph.spec.load_spec import dump
         from petra_graph.training.record.resolved_spec import expand_architecture
 
-        text = printable(dump_to_change(expand_architecture(planner.checked)))
+        text = printable(dump(expand_architecture(planner.checked)))
     elif compare or scale is not None:
         from petra_graph.planning import compare_plans, scale_plans
 
@@ -119,7 +126,7 @@ def plan(
         )
         text = _table_text(found, form, output, verbose=verbose)
     else:
-        document = planner.document(with_timeline=form != "text")
+        document = planner.plan().document(with_timeline=form != "text")
         text = _plan_text(document, form, output, **parts)
     _write(text, output)
 

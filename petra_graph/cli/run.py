@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from petra_graph.cli.options_and_output import echo, json_option, print_json, set_option
-from petra_graph.cli.torch_import import import_torch
+from petra_graph.cli.options_and_output import echo, import_torch, json_option, print_json, set_option
 from petra_graph.errors import RunFailed
 from petra_graph.record.run_folders import LATEST, directory_to_resume, is_sweep
 

@@ -142,10 +142,7 @@ class Bytes:
     def parts(self) -> Sequence[float]:
         """What the bytes of every device are divided by."""
         limits = self.inputs.limits
-        if self.within_limits:
-            return [1.0] * len(limits)
-        largest = max(limit for limit in limits if limit is not None)
-        return [inf if limit is None else limit / largest for limit in limits]
+        return [1.0] * len(limits) if self.within_limits else parts_of(limits)
 
     def bound(self, cut: Cut) -> float:
         """Return a number that the fullest device hardly holds less than, from the table's sums."""
@@ -200,6 +197,12 @@ def fits(inputs: PlannerInputs, placement: Placement) -> bool:
     limits = inputs.limits
     most = [inf if limit is None else limit for limit in limits]
     return all(limit is None for limit in limits) or keeps(held_bytes(inputs, placement, most), limits)
+
+
+def parts_of(limits: Sequence[int | None]) -> list[float]:
+    """Return limits, of which there is one at least, as parts of the largest."""
+    largest = max(limit for limit in limits if limit is not None)
+    return [inf if limit is None else limit / largest for limit in limits]
 
 
 def keeps(held: Sequence[int], limits: Sequence[int | None]) -> bool:

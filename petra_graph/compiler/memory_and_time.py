@@ -7,7 +7,7 @@ from functools import cached_property
 
 from attrs import define, evolve
 
-from petra_graph.compiler.memory.pipeline_memory import checkpoint_bytes, stage_memory
+from petra_graph.compiler.memory.pipeline_memory import stage_memory
 from petra_graph.compiler.planner_inputs import PlannerInputs
 from petra_graph.compiler.simulator.outcome import Timeline
 from petra_graph.compiler.simulator.pipeline import MessageBytes, Pipeline, StageSeconds
@@ -66,13 +66,6 @@ class Prediction:
     @cached_property
     def seconds(self) -> tuple[StageSeconds, ...]:
         return tuple(self.inputs.paced(self.programs))
-
-    @property
-    def checkpoint_bytes(self) -> int:
-        """The bytes of a checkpoint at a window's end; inputs that wait in host memory are in it."""
-        share = self.inputs.transport
-        share = evolve(share, buffer=share.buffer or 1, sample_buffer=share.sample_buffer or 1)
-        return checkpoint_bytes(self.programs, self.inputs.costs, share)
 
     @cached_property
     def channel_bytes(self) -> Mapping[Edge, MessageBytes]:

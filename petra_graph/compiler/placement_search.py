@@ -19,7 +19,7 @@ from attrs import evolve
 from petra_graph.compiler.cut_search import CutSearch
 from petra_graph.compiler.cuts import Cut, CutSpace, Hosts, cut_of
 from petra_graph.compiler.device_choice import best_orders, where_machines_end
-from petra_graph.compiler.measures import Bytes, Held, Seconds, held_bytes, keeps, shares
+from petra_graph.compiler.measures import Bytes, Held, Seconds, held_bytes, keeps, parts_of, shares
 from petra_graph.compiler.node_table import NodeTable, device_kind, node_table
 from petra_graph.compiler.planner_inputs import PlannerInputs
 from petra_graph.compiler.proposals import Objective, Proposals
@@ -150,24 +150,18 @@ class _Planner:
 
     @cached_property
     def _orders(self) -> Sequence[Hosts]:
-        """Orders of the devices that are used, the fastest first, then those with most memory."""
+        """Orders of the devices that are used, the fastest first, then those in which the fullest device is least full."""
         space, inputs = self._space, self._inputs
         used = min(space.stages, len(space.kinds))
         nodes = space.count if space.fixed is None else space.stages
         fastest = sorted(range(len(space.kinds)), key=lambda device: sum(self._table.seconds[device].inner))
-        found = best_orders(
-            space.kinds, used, listed=space.listed, value=self._proposals.busiest, nodes=nodes, begin=fastest
-        )
-        sets = {frozenset(order): order for order in reversed(found)}.values()
-
-        def memory(order: Hosts) -> tuple[float, float]:
-            sizes = [
-                float("inf") if (size := inputs.devices[device].memory_bytes) is None else size for device in order
-            ]
-            return min(sizes), sum(sizes)
-
-        largest = sorted(sets, key=memory, reverse=True)[:_TRIED] if self._limited else []
-        return list(dict.fromkeys([*found[:_TRIED], *largest]))
+        rank = partial(best_orders, space.kinds, used, listed=space.listed, nodes=nodes)
+        orders = rank(value=self._proposals.busiest, begin=fastest)[:_TRIED]
+        if self._limited:
+            parts = parts_of(inputs.limits)
+            roomiest = sorted(range(len(parts)), key=parts.__getitem__, reverse=True)
+            orders += rank(value=partial(self._proposals.fullest, parts=parts), begin=roomiest)[:_TRIED]
+        return list(dict.fromkeys(orders))
 
     def _search_bytes(
         self, *, within_limits: bool, starts: Sequence[Cut], fitting: list[Cut] | None = None

@@ -15,7 +15,6 @@ from petra_graph.program.channels import ChannelKey, Edge
 from petra_graph.program.device_types import Device
 from petra_graph.program.plan_document import VERSION, Document
 from petra_graph.program.stage_bytes import StageBytes
-from petra_graph.program.stage_program import StageProgram
 from petra_graph.spec.model import Spec
 
 
@@ -27,7 +26,6 @@ def document(
     trained: int,
     micro_batches: int | None,
     delay_aware: Iterable[str],
-    decided: Sequence[str],
     assumptions: Iterable[str],
     certainty: Document,
     warnings: Iterable[str],
@@ -39,7 +37,6 @@ def document(
         trained: number of values of trained parameters.
         micro_batches: of an epoch; None: not known.
         delay_aware: the plugins that know the delay of their stage.
-        decided: sentences about what the specification left open.
         assumptions: further sentences, about the sources of the numbers.
         certainty: how sure the numbers are.
         warnings: sentences about keys to change.
@@ -63,7 +60,6 @@ def document(
             "parameters": sum(stage["parameters"] for stage in stages),
             "trained": trained,
             "bytes": _bytes(prediction.total_memory),
-            "checkpoint_bytes": prediction.checkpoint_bytes,
         },
         "paper_accounting": {**attrs.asdict(paper), "total": paper.total},
         "timing": _timing(prediction),
@@ -74,14 +70,13 @@ def document(
         "timeline": [event._asdict() for event in prediction.timeline().events] if with_timeline else [],
         "delay_aware": list(delay_aware),
         "certainty": certainty,
-        "decided": list(decided),
-        "assumptions": [*decided, *assumptions],
+        "assumptions": list(assumptions),
         "warnings": list(warnings),
     }
 
 
 def _stages(prediction: Prediction) -> Iterator[Document]:
-    costs = prediction.inputs.costs
+    costs, sizes = prediction.inputs.costs, prediction.channel_bytes
     for program, stage, memory, seconds, modelled in zip(
         prediction.programs,
         prediction.placement.stages,
@@ -90,10 +85,11 @@ def _stages(prediction: Prediction) -> Iterator[Document]:
         prediction.pipeline.stages,
         strict=True,
     ):
+        kinds = {segment.kind for segment in program.segments}
         yield {
             "index": program.index,
             "nodes": list(program.nodes),
-            "kind": _kind(program),
+            "kind": next(kind for kind in ("head", "buffered", "reversible") if kind in kinds),
             "device": program.device,
             "depth": program.depth,
             "distance": stage.distance,
@@ -102,26 +98,15 @@ def _stages(prediction: Prediction) -> Iterator[Document]:
             "flops": flops(program, costs),
             "seconds": attrs.asdict(seconds),
             "bytes": _bytes(memory),
-            "channel_bytes": _crossing(prediction, program),
+            "channel_bytes": {  # that it sends for a micro-batch
+                "forward": sum(sizes[edge].forward for edge in program.sends),
+                "backward": sum(sizes[edge].backward for edge in program.receives if edge.producer != INPUT),
+            },
         }
-
-
-def _kind(program: StageProgram) -> str:
-    kinds = {segment.kind for segment in program.segments}
-    return next(kind for kind in ("head", "buffered", "reversible") if kind in kinds)
 
 
 def _bytes(memory: StageBytes) -> dict[str, int]:
     return {**attrs.asdict(memory), "total": memory.total}
-
-
-def _crossing(prediction: Prediction, program: StageProgram) -> dict[str, int]:
-    """Return the bytes that a stage sends for a micro-batch: forwards to later stages, backwards to earlier ones."""
-    sizes = prediction.channel_bytes
-    return {
-        "forward": sum(sizes[edge].forward for edge in program.sends),
-        "backward": sum(sizes[edge].backward for edge in program.receives if edge.producer != INPUT),
-    }
 
 
 def _timing(prediction: Prediction) -> Document:

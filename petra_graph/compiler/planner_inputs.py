@@ -11,7 +11,7 @@ from typing import Literal
 
 from attrs import evolve, frozen
 
-from petra_graph.compiler.cuts import Cut, cut_of, named
+from petra_graph.compiler.cuts import Cut, named
 from petra_graph.compiler.durations import HostAndDevice, OperationSeconds, ahead, estimated, profiled, stage_seconds
 from petra_graph.compiler.listed_stages import partition
 from petra_graph.compiler.lower import Lowering
@@ -85,11 +85,6 @@ class PlannerInputs(Lowering):
     def hosted(self, cut: Cut) -> Partition:
         names = [self.devices[host].name for host in cut.hosts]
         return partition(self.graph, named(cut, self.graph.order), names)
-
-    def cut(self, stages: Partition) -> Cut:
-        device = {one.name: place for place, one in enumerate(self.devices)}
-        hosts = [device[stage.device] for stage in stages.stages]
-        return cut_of([stage.nodes for stage in stages.stages], hosts, self.graph.order)
 
     def seconds(self, program: StageProgram) -> StageSeconds:
         seconds = stage_seconds(program, self.clocks[program.device])

@@ -109,12 +109,9 @@ def _other_settings(profile: Profile, settings: Mapping[str, Any]) -> Iterator[P
             continue
         profiled, planned = profile.settings.get(key), settings.get(key)
         if not _as_fast(profiled, planned):
-            message = f"the profile is of {key} = {_text(profiled)}, not {_text(planned)}"
+            one, other = ("none" if value is None else shown(value) for value in (profiled, planned))
+            message = f"the profile is of {key} = {one}, not {other}"
             yield Problem(message=message, hint=_HINT, path=_PATH)
-
-
-def _text(value: Any) -> str:
-    return "none" if value is None else shown(value)
 
 
 def _as_fast(one: Any, other: Any) -> bool:

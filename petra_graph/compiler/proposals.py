@@ -69,6 +69,12 @@ class Proposals:
         found = best_bounds(len(hosts), [costs], costs)
         return inf if found is None else found[0][0]
 
+    def fullest(self, hosts: Hosts, parts: Sequence[float]) -> float:
+        """Return the bytes of the fullest device in the best cut of the first order, on these devices; `parts` as in `best`."""
+        held = partial(self._held, 0, hosts, self._shares(len(hosts))[0], parts)
+        found = best_bounds(len(hosts), [held], held)
+        return inf if found is None else found[0][0]
+
     def best(
         self, hosts: Hosts, objective: Objective, parts: Sequence[float] = (), limits: Sequence[float | None] = ()
     ) -> Cut | None:

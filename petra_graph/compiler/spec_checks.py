@@ -9,18 +9,16 @@ from itertools import pairwise
 import attrs
 import networkx as nx
 
-from petra_graph.compiler.stated_devices import device_types
-from petra_graph.errors import Problem, SpecError, Where, shown, shown_key, suggestion
+from petra_graph.errors import Problem, SpecError, shown, shown_key, suggestion
 from petra_graph.graph.node_graph import NodeGraph, growing_edges, stage_graph
-from petra_graph.program.device_types import DEVICE_TYPES
+from petra_graph.program.device_types import DEVICE_TYPES, device_types
 from petra_graph.program.message_layout import encoded_dtype
 from petra_graph.program.method import METHODS, Method, is_synchronous
 from petra_graph.program.placement import Partition
-from petra_graph.program.schedule import schedule_text
 from petra_graph.program.stage_program import StageProgram
-from petra_graph.spec.intervals import interval
 from petra_graph.spec.model import ClipSpec, MethodSpec, PrecisionSpec, RequestedSchedule, Spec
 from petra_graph.spec.partition import PartitionSpec
+from petra_graph.spec.run_tables import interval
 from petra_graph.units import noun, plural
 
 _DATA_PARALLEL = {"ddp", "dp", "fsdp", "data-parallel"}
@@ -53,18 +51,6 @@ def check_method(spec: MethodSpec, clip: ClipSpec | None) -> tuple[Method, Reque
     if problems:
         raise SpecError(problems)
     return method, schedule
-
-
-def bound_problems(spec: MethodSpec, given: Where | None) -> Iterator[Problem]:
-    """Yield the problems of keys that would decide what `max_staleness` decides; `given` is where `accumulation` is, if it is given."""
-    path = ("method", "max_staleness")
-    if given is not None:
-        message = f"max_staleness = {spec.max_staleness:g} sets the accumulation, and accumulation = {spec.accumulation} is given ({given})"
-        yield Problem(message=message, hint="leave out one of them", path=path)
-    if isinstance(spec.schedule, tuple):
-        message = f"max_staleness = {spec.max_staleness:g} does not go with {schedule_text(spec.schedule)}, which already set the delay"
-        hint = 'leave it out and set `accumulation`, or name a schedule: "1f1b", "lockstep" or "auto"'
-        yield Problem(message=message, hint=hint, path=path)
 
 
 def check_depths(schedule: RequestedSchedule, graph: NodeGraph, partition: Partition) -> None:

@@ -1,12 +1,14 @@
-"""The output streams of every node, measured without memory.
+"""The output streams of every node, measured with little memory, or without any.
 
-Blocks are built and run on torch's meta device: shapes and dtypes are real, data is not. A block that the meta device
-cannot build or run (it reads values) is built and run on the CPU, with a batch of two.
+Blocks are built and run with a batch of two: on the CPU up to the first tensor that is not small, from then on on torch's meta device, where
+shapes and dtypes are real and data is not. The meta device's operations import sympy, which takes a second: a small network needs none of
+that. A block that the meta device cannot build or run (it reads values) is built and run on the CPU, however large it is.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import Any, Literal, TypeVar
 
@@ -14,19 +16,23 @@ import torch
 from attrs import field, frozen
 from torch import Tensor
 from torch.nn.modules.batchnorm import _BatchNorm
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from petra_graph.blocks import Additive, Block, Head, Reversible, Shape, Streams, frozen_statistics
-from petra_graph.errors import Problem, SpecError
+from petra_graph.errors import PluginError, Problem, SpecError
 from petra_graph.graph.node_graph import INPUT, Node, NodeGraph
 from petra_graph.kinds.data_set import DataFacts
 from petra_graph.kinds.tensor_trees import is_several
 from petra_graph.measure.build_block import build_block, listing, needs_values, refused
 from petra_graph.measure.meta_kernels import ShapesAlone
+from petra_graph.measure.tally import tensors
 from petra_graph.measure.without_compiler import uncompiled
 from petra_graph.program.message_layout import StreamType
 
 T = TypeVar("T")
 _BATCH = 2
+_SMALL_BYTES = 2**22
+"""Of the largest tensor on the CPU: filling and multiplying such tensors takes no time."""
 
 
 @frozen(kw_only=True)
@@ -94,6 +100,7 @@ def measure_shapes(graph: NodeGraph, sample: Shape, dtype: torch.dtype) -> Mappi
     """
     shapes: dict[str, NodeShapes] = {}
     memo = Memo[tuple[NodeShapes, Streams]]()
+    small = _SmallTensors()
     streams: dict[str, Streams] = {INPUT: (torch.empty(_BATCH, *sample, dtype=dtype, device="meta"),)}
     problems: list[Problem] = []
     for name in graph.order:
@@ -109,7 +116,7 @@ def measure_shapes(graph: NodeGraph, sample: Shape, dtype: torch.dtype) -> Mappi
             [(stream.shape, stream.dtype) for stream in inputs],
         )
         try:
-            shapes[name], streams[name] = memo.get(key, partial(_measure, node, inputs))
+            shapes[name], streams[name] = memo.get(key, partial(_measure, node, inputs, small))
         except SpecError as error:
             problems.extend(error.problems)
     if problems:
@@ -117,7 +124,7 @@ def measure_shapes(graph: NodeGraph, sample: Shape, dtype: torch.dtype) -> Mappi
     return shapes
 
 
-def _measure(node: Node, inputs: Streams) -> tuple[NodeShapes, Streams]:
+def _measure(node: Node, inputs: Streams, small: _SmallTensors) -> tuple[NodeShapes, Streams]:
     shapes = _shapes(inputs)
     expected = node.declaration.streams if node.declaration else None
     given = len(node.read_by_block(inputs))
@@ -127,13 +134,7 @@ def _measure(node: Node, inputs: Streams) -> tuple[NodeShapes, Streams]:
         if expected > given:
             hint = "a stem with streams = 2 feeds reversible blocks"
         raise SpecError(Problem(message=message, hint=hint, path=node.path))
-    try:
-        block, outputs = _try_out(node, inputs, "meta")
-    except SpecError as error:
-        if not needs_values(error.__cause__):
-            raise
-        with torch.random.fork_rng(devices=[]):
-            block, outputs = _try_out(node, inputs, "cpu")
+    block, outputs = _build_and_run(node, inputs, small)
     if any(map(torch.is_floating_point, inputs)) and not any(map(torch.is_floating_point, outputs)):
         kinds = " and ".join(dict.fromkeys(str(stream.dtype).removeprefix("torch.") for stream in outputs))
         message = f'node "{node.name}": block "{node.block}" returns {kinds} alone, which has no gradient'
@@ -155,7 +156,36 @@ def _measure(node: Node, inputs: Streams) -> tuple[NodeShapes, Streams]:
         and any(is_several(block.train(mode).returned(outputs)) for mode in (False, True)),
         batch_norm=any(isinstance(module, _BatchNorm) for module in block.modules()),
     )
-    return measured, tuple(stream.to("meta") for stream in outputs)
+    return measured, tuple(torch.empty(stream.shape, dtype=stream.dtype, device="meta") for stream in outputs)
+
+
+class _SmallTensors(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Stops whatever makes a tensor that is not small."""
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.exceeded = False
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        """Call an operation, and look at its result."""
+        result = func(*args, **(kwargs or {}))
+        if any(tensor.nbytes > _SMALL_BYTES for tensor in tensors(result)):
+            self.exceeded = True
+            raise MemoryError("the tensor is not small")
+        return result
+
+
+def _build_and_run(node: Node, inputs: Streams, small: _SmallTensors) -> tuple[Block, Streams]:
+    if not small.exceeded:
+        with suppress(SpecError, PluginError), torch.random.fork_rng(devices=[]), small:
+            return _try_out(node, inputs, "cpu")
+    try:
+        return _try_out(node, inputs, "meta")  # if the block is wrong, this says why
+    except SpecError as error:
+        if not needs_values(error.__cause__):
+            raise
+    with torch.random.fork_rng(devices=[]):
+        return _try_out(node, inputs, "cpu")
 
 
 def _try_out(node: Node, inputs: Streams, device: Literal["meta", "cpu"]) -> tuple[Block, Streams]:
@@ -164,7 +194,9 @@ def _try_out(node: Node, inputs: Streams, device: Literal["meta", "cpu"]) -> tup
     with torch.device(device):
         block = build_block(node, shapes)
     try:
-        outputs = _run(block, block, [torch.zeros_like(stream, device=device) for stream in inputs])
+        outputs = _run(
+            block, block, [torch.zeros(stream.shape, dtype=stream.dtype, device=device) for stream in inputs]
+        )
     except KeyboardInterrupt:
         raise
     except BaseException as error:

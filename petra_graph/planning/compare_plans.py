@@ -1,4 +1,8 @@
-"""`plan --compare`: one network under every training method, each placed for itself."""
+"""`plan --compare`: one network under every training method, each placed for itself, and which of them to choose.
+
+A plan beats another one if it is at least as fast, as little late and as small on its fullest device, and better in one of these. If plans are
+about as fast as the fastest, the one whose gradients are least late is recommended: staleness costs accuracy, and how much no plan can say.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +19,6 @@ from petra_graph.planning.advice.plan_assumptions import assumptions_of_all
 from petra_graph.planning.check.checked_spec import with_method, without_global_clip
 from petra_graph.planning.plan_spec import Planner
 from petra_graph.planning.predict_plan import Plan, tick_interval
-from petra_graph.planning.recommend import recommend
 from petra_graph.planning.share_devices import changes, shared_devices
 from petra_graph.program.method import METHODS
 from petra_graph.program.plan_document import Document, excess, room
@@ -25,6 +28,10 @@ from petra_graph.units import listed, memory, seconds
 
 ALONE = "one device that trains alone with reversible-backprop"
 """What speed-ups are over."""
+_ABOUT = 0.95
+"""The share of the greatest throughput from which plans are about as fast; predictions are not surer than that."""
+_ALIKE = 1.01
+"""The ratio up to which two figures are the same."""
 _BASE_SCHEDULE = "lockstep"
 """The paper's schedule: savings are relative to `pipedream` under it."""
 _FIGURES = (
@@ -52,12 +59,12 @@ def compare(planner: Planner) -> Document:
     ]
     if all(isinstance(row["error"], SpecError) for row in rows):
         raise rows[0]["error"]
-    _say_how_sure(rows)
+    _note_rivals(rows)
     alone = next((row["samples_per_second"] / row["speedup"] for row in rows if row["speedup"]), 1.0)
     base = next(
         row for row in rows if (row["method"], row["schedule"], row["keep"]) == ("pipedream", _BASE_SCHEDULE, None)
     )
-    for variant in shared_devices(_with_accumulation(planner)):
+    for variant in shared_devices(given):
         row = _for_the_samples_of(given, _row_of(planner, variant, plans))
         if not any(_says_the_same(row, other) for other in rows):
             rows.append(row)
@@ -119,12 +126,6 @@ def _says_the_same(row: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
     return row["memory_peak"] is not None and all(row[key] == other[key] for key in same)
 
 
-def _with_accumulation(planner: Planner) -> Spec:
-    """Return the specification with the accumulation that its bound on the staleness asks for, if it has one."""
-    given = planner.spec
-    return given if given.method.max_staleness is None else planner.plan().spec
-
-
 def _methods(given: MethodSpec) -> Iterator[MethodSpec]:
     """Yield methods with their schedules; then the specification's own, if it says what nodes keep."""
     for method in METHODS.values():
@@ -164,7 +165,7 @@ def _too_large(devices: Sequence[Document]) -> Iterator[str]:
         yield f"does not fit: {worst['name']} needs {memory(over)} more than its {memory(room(worst) or 0)}"
 
 
-def _say_how_sure(rows: Sequence[dict[str, Any]]) -> None:
+def _note_rivals(rows: Sequence[dict[str, Any]]) -> None:
     """Note at the fastest method that fits which others may be as fast within the spread of the profile."""
     known = [row for row in rows if row["tick_low_seconds"] is not None and row["fits"] is not False]
     if not known:
@@ -181,8 +182,6 @@ def _say_how_sure(rows: Sequence[dict[str, Any]]) -> None:
 def _figures_of_method(plan: Plan, table: MethodSpec) -> dict[str, Any]:
     prediction, schedule = plan.prediction, table.schedule
     remarks = [schedule_text(prediction.placement.schedule)] if schedule == "auto" else []
-    if table.max_staleness is not None:
-        remarks.append(f"accumulation {prediction.inputs.accumulation}")
     in_paper = "lockstep" in METHODS[table.name].schedules and table.keep is None
     work = [flops(program, prediction.inputs.costs) for program in prediction.programs]
     return {
@@ -201,3 +200,34 @@ def why_refused(error: NoFeasiblePlan | SpecError) -> str:
 
 def inexact_note(prediction: Prediction) -> list[str]:
     return [] if prediction.timing.exact else ["about: no period was found, and times are means over a long simulation"]
+
+
+def recommend(rows: Sequence[dict[str, Any]]) -> int | None:
+    """Mark the rows that no other one beats as `unbeaten`, and return the number of the recommended one; None if no row fits.
+
+    Args:
+        rows: with `samples_per_second`, `staleness` in updates, `memory_peak` in bytes, and `fits`, which is None where the memory of
+            devices is not known.
+    """
+    usable = [row for row in rows if row["samples_per_second"] and row["fits"] is not False]
+    for row in rows:
+        row["unbeaten"] = row in usable and not any(_beats(other, row) for other in usable)
+    if not usable:
+        return None
+    fastest = max(row["samples_per_second"] for row in usable)
+    candidates = [row for row in usable if row["samples_per_second"] >= _ABOUT * fastest]
+    least = min(row["staleness"] for row in candidates)
+    best = max(
+        (row for row in candidates if row["staleness"] == least),
+        key=lambda row: (row["samples_per_second"], -row["memory_peak"]),
+    )
+    return rows.index(best)
+
+
+def _beats(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
+    ratios = (
+        one["samples_per_second"] / other["samples_per_second"],
+        (1 + other["staleness"]) / (1 + one["staleness"]),
+        other["memory_peak"] / one["memory_peak"],
+    )
+    return bool(min(ratios) >= 1 / _ALIKE and max(ratios) > _ALIKE)

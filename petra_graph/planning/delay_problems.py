@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from math import inf
+from math import ceil, inf
 
 from attrs import evolve, fields
 
@@ -49,7 +49,7 @@ def delay_problems(network: MeasuredNetwork, programs: Sequence[StageProgram]) -
         which = f"{checked.optimizer.plugin}{f' with {_dotted(key)}' if key[: len(DELAY)] == DELAY else ''}"
         yield Problem(
             message=f"{which} is for delays of at most {_updates(most)}, and stage {latest.index} has one of {_updates(staleness(latest))}",
-            hint=f"set method.max_staleness = {shown(float(most))} instead of method.accumulation, or method.schedule to one with less delay"
+            hint=f"set method.accumulation = {ceil((latest.depth - 1) / most)}, or method.schedule to one with less delay"
             f", or {_without(key)}",
             path=key,
         )

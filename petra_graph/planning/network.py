@@ -141,7 +141,7 @@ class MeasuredNetwork:
         """
         from petra_graph.compiler.planner_inputs import PlannerInputs, clocks_of, transport_of
         from petra_graph.compiler.profile_check import checked_profile
-        from petra_graph.compiler.stated_devices import stated_link
+        from petra_graph.program.device_types import stated_link
 
         spec, kind = self.spec, devices[0].type.kind
         costs = self.costs()

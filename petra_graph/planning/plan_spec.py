@@ -11,12 +11,9 @@ from petra_graph.planning.delay_problems import delay_problems
 from petra_graph.planning.measure_network import head_problems, measure
 from petra_graph.planning.network import MeasuredNetwork
 from petra_graph.planning.place.place_network import place_network
-from petra_graph.planning.place.staleness_bound import bound_staleness
 from petra_graph.planning.predict_plan import Plan, predict
 from petra_graph.planning.problem_collector import ProblemCollector
-from petra_graph.planning.share_devices import better_replicas
 from petra_graph.planning.spec_devices import planned_devices
-from petra_graph.program.plan_document import Document
 from petra_graph.spec.load_spec import Given
 from petra_graph.spec.model import Spec
 
@@ -61,16 +58,10 @@ class Planner:
             problems.fail()
         problems.raise_any()
 
-        network = problems.require(bound_staleness, network, devices)
         placement = problems.require(place_network, network, devices)
         problems.add(delay_problems(network, network.programs(placement)))
         problems.raise_any()
         return problems.require(predict, network, placement, overlap=self._overlap)
-
-    def document(self, *, with_timeline: bool) -> Document:
-        """Return the plan of the specification as JSON, with a better configuration of the same devices among its warnings; errors as of `plan`."""
-        plan = self.plan()
-        return plan.document(with_timeline=with_timeline, better=better_replicas(plan, self.plan))
 
     @cached_property
     def _measured(self) -> MeasuredNetwork:

@@ -8,8 +8,7 @@ Decision: bounds, and no random draws. Operations of one machine drift together 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
-from itertools import chain
+from collections.abc import Iterator, Mapping
 
 from attrs import evolve, frozen
 
@@ -22,7 +21,6 @@ from petra_graph.measure.without_compiler import uncompiled
 from petra_graph.planning.advice.plan_assumptions import assumptions
 from petra_graph.planning.advice.plan_warnings import warnings
 from petra_graph.planning.network import MeasuredNetwork
-from petra_graph.planning.place.staleness_bound import consequences
 from petra_graph.planning.shared_across_stages import count_parameters
 from petra_graph.program.node_costs import Operation
 from petra_graph.program.placement import Placement
@@ -49,14 +47,14 @@ class Plan:
         return None if spare is None else spare >= 0
 
     @uncompiled()
-    def document(self, *, with_timeline: bool, with_warnings: bool = True, better: Iterable[str] = ()) -> Document:
+    def document(self, *, with_timeline: bool, with_warnings: bool = True) -> Document:
         """Return the plan as JSON.
 
         Args:
             with_timeline: list the first operations one by one.
             with_warnings: name keys to change, for which other plans are tried.
-            better: warnings that other configurations are better, which come first.
         """
+        optimizer = self.network.checked.optimizer
         low, high = tick_interval(self.prediction, self.network) or (None, None)
         return document(
             self.spec,
@@ -66,27 +64,20 @@ class Plan:
                 1
             ],
             micro_batches=self.network.micro_batches,
-            delay_aware=self._delay_aware(),
-            decided=list(consequences(self.network)),
+            delay_aware=[str(optimizer.plugin)] * asks_for_delay(optimizer.plugin, optimizer.options),
             assumptions=[
                 *self.prediction.placement.notes,
                 *assumptions(self.prediction, self.spec),
-                *_interval_said(low, high),
+                *_describe_interval(low, high),
             ],
             certainty={
                 "tick_low_seconds": low,
                 "tick_high_seconds": high,
                 "spare_bytes": _spare_bytes(self.prediction),
             },
-            warnings=chain(better, warnings(self.prediction, self.network)) if with_warnings else (),
+            warnings=warnings(self.prediction, self.network) if with_warnings else (),
             with_timeline=with_timeline,
         )
-
-    def _delay_aware(self) -> Iterator[str]:
-        """Yield the optimizer, if it asks for its stage's facts or its groups have the delay."""
-        optimizer = self.network.checked.optimizer
-        if asks_for_delay(optimizer.plugin, optimizer.options):
-            yield str(optimizer.plugin)
 
 
 def predict(network: MeasuredNetwork, placement: Placement, *, overlap: bool = False) -> Plan:
@@ -135,7 +126,7 @@ def _tick_at(prediction: Prediction, network: MeasuredNetwork, end: int) -> floa
     return tick(evolve(prediction, inputs=evolve(inputs, profile=profile, clocks=clocks)).pipeline).seconds
 
 
-def _interval_said(low: float | None, high: float | None) -> Iterator[str]:
+def _describe_interval(low: float | None, high: float | None) -> Iterator[str]:
     if low is not None and high is not None:
         yield (
             f"a micro-batch takes {seconds(low)} to {seconds(high)} within the spread of the profile: every operation at its 10th percentile, "

@@ -2,16 +2,42 @@
 
 from __future__ import annotations
 
+import re
+from itertools import pairwise
+from typing import Any
+
 import torch
 from attrs import evolve
 
 from petra_graph.compiler.spec_checks import device_count, device_problems
-from petra_graph.compiler.stated_devices import device_types, stated_link
 from petra_graph.errors import Problem, SpecError, shown
-from petra_graph.planning.gpu_type import gpu_type
-from petra_graph.program.device_types import DEVICE_TYPES, MACHINE_DEVICES, NETWORK, Device, DeviceType
+from petra_graph.program.device_types import (
+    DEVICE_TYPES,
+    MACHINE_DEVICES,
+    NETWORK,
+    Device,
+    DeviceType,
+    Link,
+    device_types,
+    stated_link,
+)
 from petra_graph.spec.partition import PartitionSpec
 from petra_graph.units import byte_count
+
+_SAME_MEMORY = 0.12
+"""A driver counts up to 8 % more or less memory than a data sheet, in other units and without what it keeps."""
+_PCIE = Link(latency_seconds=1e-5, bytes_per_second=32e9)
+"""PCIe 4.0 of 16 lanes, one way: no property tells of NVLink."""
+_GENERATIONS = {
+    (7, 0): "v100",
+    (7, 5): "t4",
+    (8, 0): "a100-80gb",
+    (8, 6): "rtx3090",
+    (8, 9): "rtx4090",
+    (9, 0): "h100",
+    (12, 0): "rtx5090",
+}
+"""A card of each compute capability, the first that has it."""
 
 
 def present_devices(partition: PartitionSpec, processes: int = 1) -> tuple[str, ...]:
@@ -31,14 +57,15 @@ def present_devices(partition: PartitionSpec, processes: int = 1) -> tuple[str, 
         if available == 0:
             return ("cpu",)
         devices = tuple(f"cuda:{index}" for index in range(devices))
+    here = [f"cuda:{index}" for index in range(available)]
     problems = [
         Problem(
             message=f"device {shown(name)} does not exist here",
-            hint=f"allowed: cpu{''.join(f', cuda:{index}' for index in range(available))}",
+            hint=f"allowed: {', '.join(['cpu', *here])}",
             path=("partition", "devices"),
         )
         for name in devices
-        if not _exists(name, available)
+        if name != "cpu" and name not in here
     ]
     if problems:
         raise SpecError(problems)
@@ -83,13 +110,6 @@ def planned_devices(partition: PartitionSpec, names: tuple[str, ...] | None = No
 def machine_of(index: int, device: DeviceType) -> int:
     """Return the machine, counted from 0, of the device at a place in the pipeline; machines are filled in order."""
     return index // MACHINE_DEVICES[device.kind]
-
-
-def _exists(name: str, available: int) -> bool:
-    kind, _, index = name.partition(":")
-    if kind == "cuda" and index.isdecimal():
-        return int(index) < available
-    return name == "cpu"
 
 
 def _names(partition: PartitionSpec, types: tuple[DeviceType, ...], count: int) -> tuple[str, ...]:
@@ -145,3 +165,38 @@ def process_devices(partition: PartitionSpec, processes: int, available: str) ->
         message = f"partition.devices is {shown(devices)}, but {problem[0]}"
         raise SpecError(Problem(message=message, hint=problem[1], path=("partition", "devices")))
     return tuple("cpu" if kinds == {"cpu"} else f"cuda:{rank}" for rank in range(processes))
+
+
+def gpu_type(properties: Any) -> DeviceType:
+    """Return a GPU's type, with the GPU's own memory.
+
+    One whose model, multiprocessors and memory are those of a data sheet in the table has that sheet's rates. Any other one has those of
+    a card of its generation, in proportion to its multiprocessors, and `guess` says so.
+
+    Args:
+        properties: of `torch.cuda.get_device_properties`.
+    """
+    words = re.findall(r"[a-z0-9]+", properties.name.lower())
+    models = {*words, *(first + second for first, second in pairwise(words))}
+    memory, count = int(properties.total_memory), int(properties.multi_processor_count)
+    for device in DEVICE_TYPES.values():
+        alike = device.name.partition("-")[0] in models and device.multiprocessors == count
+        if alike and device.memory_bytes is not None and abs(memory / device.memory_bytes - 1) <= _SAME_MEMORY:
+            return evolve(device, memory_bytes=memory)
+
+    capability = properties.major, properties.minor
+    known = max((one for one in _GENERATIONS if one <= capability), default=min(_GENERATIONS))
+    card = DEVICE_TYPES[_GENERATIONS[known]]
+    share = count / (card.multiprocessors or count)
+    return evolve(
+        card,
+        name=properties.name,
+        float32_flops=share * card.float32_flops,
+        bfloat16_flops=share * card.bfloat16_flops,
+        memory_bandwidth=share * card.memory_bandwidth,
+        memory_bytes=memory,
+        link=_PCIE,
+        multiprocessors=count,
+        guess=f"{properties.name} has no data sheet here, and is planned with {share:.2g} times the rates of {card.name}, after its "
+        "multiprocessors, and a link of PCIe 4.0",
+    )

@@ -146,8 +146,6 @@ class CostTable:
     nodes: Mapping[str, NodeCost]
     assumptions: tuple[str, ...] = ()
     """Conditions under which the numbers hold, as sentences for the user."""
-    repeated_bytes: int = 0
-    """Of parameters and optimizer state that a checkpoint has more than once, since it is keyed by node."""
 
     def counted_once(self, shared: Iterable[tuple[str, Sequence[str]]]) -> CostTable:
         """Return the table in which one node counts what several of a stage share: the last that trains it, whose backward is the first.
@@ -155,15 +153,13 @@ class CostTable:
         Args:
             shared: the parameter's one name, and the nodes of a stage that have it, in topological order.
         """
-        nodes, repeated = dict(self.nodes), self.repeated_bytes
+        nodes = dict(self.nodes)
         for label, names in shared:
             owner = max(names, key=lambda name: (nodes[name].shared[label].gradient_bytes > 0, names.index(name)))
             for name in names:
                 if name != owner:
-                    one = nodes[name].shared[label]
-                    repeated += one.parameter_bytes + one.optimizer_bytes
                     nodes[name] = nodes[name].without(label)
-        return evolve(self, nodes=nodes, repeated_bytes=repeated)
+        return evolve(self, nodes=nodes)
 
     def with_workspaces(self, found: Mapping[str, Mapping[Operation, int]]) -> CostTable:
         """Return the table in which operations need more than their tensors, in bytes by node and operation."""

@@ -55,7 +55,7 @@ SHAPE: dict[str, Any] = {
             "channel_bytes": _PASSES,  # what it sends
         }
     ],
-    "totals": {"parameters": int, "trained": Later(int), "bytes": _BYTES, "checkpoint_bytes": Later(int)},
+    "totals": {"parameters": int, "trained": Later(int), "bytes": _BYTES},
     "paper_accounting": {"model": float, "input_buffer": float, "parameter_buffer": float, "total": float},
     "timing": {
         "tick_seconds": float,
@@ -128,7 +128,6 @@ SHAPE: dict[str, Any] = {
             "spare_bytes": (int, None),  # of the fullest device
         }
     ),
-    "decided": Later([str]),  # what the specification left open, and what follows; among the assumptions, too
     "assumptions": [str],
     "warnings": [str],
 }

@@ -31,15 +31,19 @@ REMOVALS: Mapping[tuple[str, str], tuple[Any, str]] = {
         False,
         f'split backwards {SPLIT_BACKWARDS}; leave the key out, and set schedule = "auto" for the least delay at full speed',
     ),
+    ("method", "max_staleness"): (
+        None,
+        "the bound was removed: set method.accumulation = k, with which a stage of depth d is (d - 1) / k updates late",
+    ),
 }
-"""The value of a removed key that still says how things are, which is read as nothing, and what is said of another value."""
+"""The value of a removed key that still says how things are, which is read as nothing (None: no value does), and what is said of another value."""
 
 
 def without_removed(values: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return values without removed keys that say how things are, as every resolved specification of earlier versions does."""
     for (table, key), (holds, _) in REMOVALS.items():
         own = values.get(table)
-        if isinstance(own, Mapping) and own.get(key) is holds:
+        if isinstance(own, Mapping) and key in own and own[key] is holds:
             values = {**values, table: {name: value for name, value in own.items() if name != key}}
     return values
 

@@ -73,7 +73,7 @@ def load(given: Given, overrides: Iterable[str] = (), spec_class: type[Spec] = S
         SpecError: a text cannot be read or is not TOML.
     """
     path = given if isinstance(given, str) else IN_CODE
-    read = read_layers(path) if isinstance(given, str) else source_layers(parse_source(dump_to_change(given), IN_CODE))
+    read = read_layers(path) if isinstance(given, str) else source_layers(parse_source(dump(given), IN_CODE))
     return _structured(*apply_overrides(read, overrides), default_name(path), spec_class)
 
 
@@ -101,21 +101,9 @@ def dump(spec: Spec) -> str:
 
     The format and every default are written out, so that a change of a default does not change it.
     """
-    return _as_toml(as_mapping(spec))
-
-
-def dump_to_change(spec: Spec) -> str:
-    """Return the same without an accumulation of 1: changes of it may have a `max_staleness`, which goes with none that is given."""
-    values = as_mapping(spec)
-    if spec.method.accumulation == 1:
-        del values["method"]["accumulation"]
-    return _as_toml(values)
-
-
-def _as_toml(values: Mapping[str, Any]) -> str:
     import tomli_w
 
-    return tomli_w.dumps({"format": FORMAT, **values})
+    return tomli_w.dumps({"format": FORMAT, **as_mapping(spec)})
 
 
 _MOST_LEVELS, _MOST_FILES = 50, 1_000

@@ -106,12 +106,6 @@ class MethodSpec:
     accumulation: int = key(
         1, "micro-batches averaged into one update (the paper's k)", validator=[AtLeast(1), MOST_WINDOW]
     )
-    max_staleness: float | None = key(
-        None,
-        "the most updates between a micro-batch's forward and backward, on average in a full pipeline; it sets the least "
-        "accumulation that keeps it, instead of that key",
-        validator=AtLeast(0),
-    )
     reversible: Keeps | None = key(None, "what a reversible node keeps for its backward; default: the method's own")
     buffered: BufferedKeeps | None = key(None, "what a buffered node keeps for its backward; default: the method's own")
     backward: Uses | None = key(None, "current parameters, or those stored at the forward; default: the method's own")

@@ -30,7 +30,6 @@ from petra_graph.planning.measure_network import head_problems, measure
 from petra_graph.planning.network import MeasuredNetwork, policy_of
 from petra_graph.planning.place.place_network import place_on_present, place_on_processes
 from petra_graph.planning.place.saved_plan import SavedPlan
-from petra_graph.planning.place.staleness_bound import bound_staleness
 from petra_graph.planning.problem_collector import ProblemCollector
 from petra_graph.planning.spec_devices import planned_devices, present_devices
 from petra_graph.program.device_types import Device
@@ -255,9 +254,9 @@ class _RunDevices:
 def _place(
     measured: MeasuredNetwork, data: OpenedData | None, devices: _RunDevices, saved: SavedPlan | None
 ) -> tuple[MeasuredNetwork, Placement]:
-    """Return the network with the accumulation that keeps its bound of staleness, and its placement."""
+    """Return the network, with the number of samples that its data set has, and its placement."""
     samples = measured.training_samples if data is None else len(data.data.train)
-    network = bound_staleness(evolve(measured, training_samples=samples), devices.planned)
+    network = evolve(measured, training_samples=samples)
     if saved is not None:
         return network, saved.placement(network, devices.present, devices.in_pipeline)
     if devices.in_pipeline == 1:

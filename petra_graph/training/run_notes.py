@@ -16,14 +16,13 @@ import torch
 from torch import Tensor
 
 from petra_graph.compiler.spec_checks import device_count
-from petra_graph.compiler.stated_devices import device_types
 from petra_graph.errors import shown
 from petra_graph.executor.numerics import NumericsContext
 from petra_graph.graph.node_graph import NodeGraph
 from petra_graph.kinds.callback import misnamed
 from petra_graph.planning.advice.run_warnings import products_note, run_warnings
 from petra_graph.planning.measure_network import what_a_pass_says
-from petra_graph.planning.place.staleness_bound import consequences
+from petra_graph.program.device_types import device_types
 from petra_graph.program.plan_document import Document
 from petra_graph.program.schedule import schedule_text
 from petra_graph.training.prepared_run import Prepared
@@ -53,7 +52,7 @@ def outline(prepared: Prepared) -> dict[str, Any]:
 def run_notes(prepared: Prepared) -> list[str]:
     """Return what was decided for the run, or has a choice, in sentences."""
     products = products_note(prepared.spec.precision, {"cuda"} if prepared.on_cuda else ())
-    return [*consequences(prepared.network), *prepared.placement.notes, *products]
+    return [*prepared.placement.notes, *products]
 
 
 def graph_pass_notes(prepared: Prepared) -> Iterator[str]:

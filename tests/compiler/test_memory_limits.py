@@ -90,6 +90,16 @@ def test_the_least_memory_is_about_the_least_of_all_cuts(seed, order):
     assert max(table.held(placement)) <= 1.03 * min(max(table.held(one)) for one in table.placements())
 
 
+@pytest.mark.parametrize(
+    ("seed", "limits"), [(40, (444_219, 341_707, None)), (51, (12_320_001, 12_320_001, 3_696_001, 9_856_001))]
+)
+def test_devices_are_tried_in_the_order_that_suits_their_limits(seed, limits):
+    """The fastest order of each set of devices was tried alone, and these limits were refused."""
+    table = drawn(seed, 250, small=True)
+    assert any(keeps(table.held(stages), limits) for stages in table.placements())
+    assert fits(table, limits)
+
+
 def test_the_least_memory_of_a_long_chain_takes_few_runs_of_the_memory_model(monkeypatch):
     """Of 19,448 cuts of 18 nodes into eight stages the table needs no hundred."""
     ran = []

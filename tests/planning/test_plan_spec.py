@@ -134,7 +134,6 @@ def test_what_replicas_wait_is_shown_apart_from_work(spec):
     assert 0.5 < share <= timing["bubble_fraction"] + 1e-9
     assert device["exchange_seconds_per_tick"] == pytest.approx(share * timing["tick_seconds"])
     assert device["busy_seconds_per_tick"] + device["exchange_seconds_per_tick"] <= timing["tick_seconds"] * (1 + 1e-9)
-    assert any("for the all-reduce of 4 replicas" in text for text in document["warnings"])
     text = plan_text(document, width=120, verbose=True)
     assert re.search(rf"exposed all-reduce +{100 * share:.1f} %", text)
 
@@ -276,21 +275,7 @@ def test_mistakes_are_located(spec, overrides, key):
     assert key in str(caught.value)
 
 
-# --- saved plans ------------------------------------------------------------------------------------------------------
-
-
 # --- warnings ---------------------------------------------------------------------------------------------------------
-
-
-def test_a_warning_says_what_merging_the_stages_of_a_device_saves(spec):
-    (warning,) = [text for text in planned(spec)["warnings"] if "merging" in text]
-    assert warning.startswith("4 stages on 1 device: ")
-    assert "partition.stages = 1" in warning
-
-
-def test_no_warning_asks_for_a_merger_that_saves_nothing(spec):
-    warnings = planned(spec, "method.name=backprop")["warnings"]
-    assert [text for text in warnings if "merging" in text] == []
 
 
 def test_devices_without_a_stage(spec):

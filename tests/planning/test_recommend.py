@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from petra_graph.planning.recommend import recommend
+from petra_graph.planning.compare_plans import recommend
 
 
 def row(speed, stale=0.0, memory=100, fits=True):

@@ -18,7 +18,7 @@ def test_misspelt_key(validate):
         """\
 a.toml:26:1: unknown key "schedul" in [method]
     schedul = "lockstep"
-    help: did you mean 'schedule'? allowed: accumulation, allow_stored, backward, buffered, flush, keep, last_stage, max_staleness, name, \
+    help: did you mean 'schedule'? allowed: accumulation, allow_stored, backward, buffered, flush, keep, last_stage, name, \
 reversible, schedule
 """,
     )
@@ -52,7 +52,7 @@ def test_misspelt_key_on_the_command_line(validate):
         2,
         """\
 --set method.acumulation=3: unknown key "acumulation" in [method]
-    help: did you mean 'accumulation'? allowed: accumulation, allow_stored, backward, buffered, flush, keep, last_stage, max_staleness, name, \
+    help: did you mean 'accumulation'? allowed: accumulation, allow_stored, backward, buffered, flush, keep, last_stage, name, \
 reversible, schedule
 """,
     )
@@ -225,7 +225,7 @@ a.toml:21:9: unknown block "pool-liner"
 module-head, module-part, module-part-head, pool-linear, res-basic, res-bottleneck, rev-basic, rev-bottleneck, rev-mlp
 a.toml:26:1: unknown key "schedul" in [method]
     schedul = "lockstep"
-    help: did you mean 'schedule'? allowed: accumulation, allow_stored, backward, buffered, flush, keep, last_stage, max_staleness, name, \
+    help: did you mean 'schedule'? allowed: accumulation, allow_stored, backward, buffered, flush, keep, last_stage, name, \
 reversible, schedule
 a.toml:27:16: accumulation in [method] must be at least 1 (got 0)
     accumulation = 0

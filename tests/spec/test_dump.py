@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from petra_graph.spec import model
-from petra_graph.spec.load_spec import dump, dump_to_change
+from petra_graph.spec.load_spec import dump
 from petra_graph.spec.source import parse_source
 from petra_graph.spec.structure import structure
 from petra_graph.spec.value_layers import source_layers
@@ -78,11 +78,3 @@ def test_defaults_are_written_and_unset_keys_are_left_out():
         data=model.DataSpec(name="digits", options={}),
     )
     assert dump(spec) == Path(__file__).with_name("dumped.toml").read_text()
-
-
-@given(specs)
-def test_a_text_to_change_has_no_accumulation_of_one(spec):
-    """A sweep over `max_staleness` from Python was refused beside it."""
-    values = source_layers(parse_source(dump_to_change(spec), "dumped.toml")).values
-    assert ("accumulation" in values["method"]) == (spec.method.accumulation > 1)
-    assert structure(values).spec == spec

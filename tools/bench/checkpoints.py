@@ -1,8 +1,7 @@
 """What checkpoints cost: one network trained without them, with files written beside the training, and with files waited for.
 
 The three take turns, an epoch each, in one process, with its own scheduler and channels each. Prints the share of time that
-checkpoints add, as the median over turns; for how long the stages were held up; the bytes of a checkpoint, and what `plan`
-predicts. Files go to the disk of `--folder`, with `fsync`.
+checkpoints add, as the median over turns; for how long the stages were held up; and the bytes of a checkpoint. Files go to the disk of `--folder`, with `fsync`.
 """
 
 from __future__ import annotations
@@ -18,7 +17,6 @@ from network import save
 from parallel import SPEC
 
 from petra_graph.kinds.listener import Listener
-from petra_graph.planning.plan_spec import plan
 from petra_graph.record import checkpoint
 from petra_graph.runtime.scheduler.scheduler import Scheduler
 from petra_graph.training.checkpoints.checkpointing import Checkpoints
@@ -56,7 +54,6 @@ def main(
             for way, training in trainings.items():
                 seconds[way].append(training.epoch())
         written = checkpoint.read_manifest(Path(name, "waits"), checkpoint.numbers(Path(name, "waits"))[0])
-        predicted = plan(str(spec), settings).document(with_timeline=False)["totals"]["checkpoint_bytes"]
 
     def added(way: str) -> float:
         return statistics.median(
@@ -77,7 +74,6 @@ def main(
         ),
         "stages held up, share of time, waited for": round(trainings["waits"].held_up / sum(seconds["waits"]), 4),
         "bytes of a checkpoint": written.bytes,
-        "bytes predicted": predicted,
     }
     click.echo(json.dumps(result, indent=2))
     if write:

@@ -115,7 +115,6 @@ def configurations(spec: Spec) -> Iterator[Spec]:
                     with_method(spec.method, method.name, schedule),
                     keep=keep,
                     accumulation=accumulation,
-                    max_staleness=None,
                 )
                 yield evolve(
                     spec,

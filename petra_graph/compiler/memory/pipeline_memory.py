@@ -22,7 +22,6 @@ from __future__ import annotations
 from collections import Counter, defaultdict, deque
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from itertools import chain
 from math import ceil, inf
 
 from petra_graph.compiler.memory.live_tensors import LiveTensors, Streams, TooFull
@@ -30,7 +29,6 @@ from petra_graph.compiler.memory.segment_memory import EncodedShare
 from petra_graph.compiler.memory.stage_memory import Message, StageMemory
 from petra_graph.graph.node_graph import INPUT
 from petra_graph.program.channels import ChannelKey
-from petra_graph.program.cut import Cut, aligned
 from petra_graph.program.node_costs import CostTable
 from petra_graph.program.schedule import Action, Policy, Verb, program_order, static_order
 from petra_graph.program.stage_bytes import StageBytes
@@ -102,39 +100,6 @@ def _enough(programs: Sequence[StageProgram]) -> int:
     return fills * max(program.depth for program in programs) + _WINDOWS * programs[0].accumulation
 
 
-def checkpoint_bytes(programs: Sequence[StageProgram], costs: CostTable, transport: EncodedShare | None = None) -> int:
-    """Return the bytes of a checkpoint: what all stages hold at a cut and need behind it, and the backward messages in flight.
-
-    The cut is the first one at a window's end with a full pipeline, so no sum of gradients is in it. Headers are left out, of a
-    few kilobytes a stage.
-
-    Args:
-        transport: the share of bytes in which tensors wait and travel; None: all.
-    """
-    accumulation = programs[0].accumulation
-    windows = 1 + -(-max(program.depth for program in programs) // accumulation)
-    ahead = windows * accumulation
-    cut = Cut(micro_batches=range(2 * ahead), at=aligned(ahead, 2 * ahead, accumulation, programs[0].flush))
-    pipeline = PipelineMemory(programs, costs, transport)
-    pipeline.run([_before(cut, program) for program in programs])
-    for stage in pipeline.stages.values():
-        stage.drop_delayed_weights()  # they are made again
-    held = [stage.live.now() for stage in pipeline.stages.values()]
-    return (
-        pipeline.bytes_in_flight()
-        + costs.repeated_bytes
-        + sum(
-            stage.parameters + stage.optimizer + stage.gradients + stage.parameter_buffer + stage.input_buffer
-            for stage in held
-        )
-    )
-
-
-def _before(cut: Cut, program: StageProgram) -> Iterator[Action]:
-    actions = program_order(program, cut.micro_batches)
-    return (action for action in actions if cut.precedes(program, action))
-
-
 class PipelineMemory:
     """All stages, and the messages between them."""
 
@@ -198,21 +163,11 @@ class PipelineMemory:
             for stage, action in list(following.items()):
                 if action is None:
                     del following[stage]
-                elif self._ready(stage, action.verb):
+                elif all(self._messages[key] for key in self._receives[stage, action.verb]):
                     self.perform(stage, action)
                     following[stage] = next(of_stage[stage], None)
                     progressed = True
             assert progressed or not any(following.values()), "every stage waits: depths grow along an edge"
-
-    def bytes_in_flight(self) -> int:
-        """Return the bytes of the backward messages that no stage has received."""
-        messages = chain.from_iterable(
-            messages for key, messages in self._messages.items() if key.direction == "backward"
-        )
-        return sum(stream.size for message in messages for stream in message.streams)
-
-    def _ready(self, stage: int, verb: Verb) -> bool:
-        return all(self._messages[key] for key in self._receives[stage, verb])
 
     def perform(self, index: int, action: Action) -> None:
         """Execute one operation of a stage, whose messages have been sent."""

@@ -57,7 +57,8 @@ def tick(pipeline: Pipeline) -> Tick:
         Deadlock: the pipeline never reaches a steady state.
     """
     work = work_seconds(pipeline)
-    if _never_idle(pipeline):
+    # One device does everything, one operation at a time: some stage always has its messages, as depths descend.
+    if len(pipeline.hosted) == 1 and not pipeline.overlap and pipeline.may_run:
         seconds = sum(work.values())
         return Tick(seconds=seconds, exact=True, stages=_busiest(pipeline, seconds))
     if not pipeline.one_stage_a_device:
@@ -72,11 +73,6 @@ def tick(pipeline: Pipeline) -> Tick:
     seconds = critical.seconds / graph.period_micro_batches
     stages = tuple(sorted({edge.before.stage for edge in critical.cycle})) or _busiest(pipeline, seconds)
     return Tick(seconds=seconds, exact=True, stages=stages)
-
-
-def _never_idle(pipeline: Pipeline) -> bool:
-    """Whether one device does everything, one operation at a time: some stage always has its messages, as depths descend."""
-    return len(pipeline.hosted) == 1 and not pipeline.overlap and pipeline.may_run
 
 
 def unbounded_tick(pipeline: Pipeline) -> float:

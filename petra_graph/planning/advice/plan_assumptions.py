@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from functools import reduce
-from math import ceil
 
 from petra_graph.compiler.memory_and_time import Prediction
 from petra_graph.compiler.planner_inputs import PlannerInputs
@@ -39,18 +38,24 @@ def assumptions_of_all(plans: Iterable[tuple[Prediction, Spec]]) -> Sequence[str
     """Return the assumptions of several plans of one network, each sentence once; cuts are each plan's own."""
     said: list[str] = []
     for prediction, spec in plans:
-        said += [*device_guesses(prediction.inputs), *_of_any_placement(prediction, spec, counted=False)]
+        said += [*device_guesses(prediction.inputs), *_of_any_placement(prediction, spec)]
     return list(dict.fromkeys(said))
 
 
-def _of_any_placement(prediction: Prediction, spec: Spec, *, counted: bool = True) -> Iterator[str]:
-    """Yield what does not depend on the placement; without `counted`, no numbers of machines and pipelines, which differ between plans."""
+def _of_any_placement(prediction: Prediction, spec: Spec) -> Iterator[str]:
+    """Yield what does not depend on the placement."""
     inputs = prediction.inputs
     yield from _of_times(inputs, spec.partition)
     yield from products_note(spec.precision, {device.type.kind for device in inputs.devices})
-    yield from _of_links(prediction, spec.partition, counted=counted)
-    yield from _of_replicas(prediction, spec.partition, counted=counted)
+    yield from _of_links(prediction, spec.partition)
     yield from _of_memory(prediction, spec)
+    if inputs.replicas > 1:
+        yield (
+            "devices and bytes are those of one replica, the speed is that of all; every update waits for a ring all-reduce of its stage's "
+            "gradients, with no overlap"
+        )
+        if spec.partition.sync_batch_norm:
+            yield "neither bytes nor times include the messages of batch normalisations between replicas"
 
 
 def device_guesses(inputs: PlannerInputs) -> list[str]:
@@ -97,42 +102,25 @@ _FOUND = {
 }
 
 
-def _of_links(prediction: Prediction, partition: PartitionSpec, *, counted: bool = True) -> Iterator[str]:
+def _of_links(prediction: Prediction, partition: PartitionSpec) -> Iterator[str]:
     links = {link for pair, link in prediction.pipeline.links.items() if pair}
     if links:
-        which = "between devices" if len(links) == 1 and counted else "between devices, at worst"
         by = " and ".join(sorted(set(prediction.carriers.values()) - {"queue"}))
-        yield f"{which}: {_text(reduce(Link.slower, links))} each way, during computation; between processes: {by}"
+        yield (
+            f"between devices, at worst: {_text(reduce(Link.slower, links))} each way, during computation; between processes: {by}"
+        )
     inputs = prediction.inputs
     if inputs.crosses_machines:
-        machines = (
-            f"{ceil(len(inputs.devices) * inputs.replicas / inputs.machine_devices)} machines"
-            if counted
-            else "machines"
-        )
         network = next(device.network or device.link for device in inputs.devices)
-        stated = {partition.link_latency is not None, partition.link_bandwidth is not None} == {True}
+        stated = None not in (partition.link_latency, partition.link_bandwidth)
         source = "as stated" if stated else "assumed; partition.link_latency and partition.link_bandwidth set others"
         yield (
-            f"{machines} of {inputs.machine_devices} devices, filled in order; between machines: {_text(network)} each way "
-            f"({source})"
+            f"machines of {inputs.machine_devices} devices, filled in order; between machines: {_text(network)} each way ({source})"
         )
 
 
 def _text(link: Link) -> str:
     return f"{seconds(link.latency_seconds)} a message and {DECIMAL.text(link.bytes_per_second)}/s"
-
-
-def _of_replicas(prediction: Prediction, partition: PartitionSpec, *, counted: bool = True) -> Iterator[str]:
-    inputs = prediction.inputs
-    if inputs.replicas > 1:
-        count = inputs.replicas if counted else "several"
-        yield (
-            f"devices and bytes are those of one of {count} pipelines, the speed is that of all; every update waits for a "
-            "ring all-reduce of its stage's gradients, with no overlap"
-        )
-        if partition.sync_batch_norm:
-            yield "neither bytes nor times include the messages of batch normalisations between replicas"
 
 
 def _of_memory(prediction: Prediction, spec: Spec) -> Iterator[str]:

@@ -1,23 +1,18 @@
 """The warnings of a plan: each names a weakness and the key of the specification that changes it.
 
-known without a prediction   delay of a network without batch normalisation; corrections of a delay that no stage has; a warm-up as long as
-the run; parameters that stages share; what graph passes say
-of a prediction              rates that are guessed, memory that is nearly full, devices that are idle, replicas that wait, a stage that all others
-wait for, stages that one device could merge, depths that cost memory and buy nothing
+of a run      delay of a network without batch normalisation, a correction of a delay that no stage has, a warm-up as long as the run,
+              parameters that stages share, what graph passes say
+of a plan     rates that are guessed, a profile that was taken under load, memory that is nearly full, devices that are idle, a stage that
+              all others wait for, depths that cost memory and buy nothing
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from itertools import groupby
 from math import ceil
 
-from attrs import evolve
-
-from petra_graph.compiler.listed_stages import partition
 from petra_graph.compiler.memory.pipeline_memory import stage_memory
 from petra_graph.compiler.memory_and_time import Prediction
-from petra_graph.compiler.placement_search import resolved_placement
 from petra_graph.compiler.profile_check import taken_under_load
 from petra_graph.compiler.simulator.least_depths import least_depths, with_depths
 from petra_graph.compiler.simulator.steady_state import SAME_SPEED, tick
@@ -47,8 +42,6 @@ def warnings(prediction: Prediction, network: MeasuredNetwork) -> Iterator[str]:
     yield from run_warnings(network, prediction.programs)
     yield from _nearly_full(prediction)
     yield from _unused(prediction)
-    yield from _merging(prediction)
-    yield from _exchanging(prediction, network.spec)
     yield from _unbalanced(prediction, network.spec)
     yield from _less_depth(prediction)
 
@@ -74,17 +67,6 @@ def _unused(prediction: Prediction) -> Iterator[str]:
         )
 
 
-def _exchanging(prediction: Prediction, spec: Spec) -> Iterator[str]:
-    """Say what part of the time the replicas wait for one another."""
-    share = prediction.timing.exchange_fraction
-    if share > 1 - _IDLE:
-        longer = "accumulation higher" if spec.method.max_staleness is None else "max_staleness lower"
-        yield (
-            f"devices wait {share:.0%} of the time for the all-reduce of {prediction.inputs.replicas} replicas: "
-            f"set method.{longer}, or partition.replicas lower"
-        )
-
-
 def _unbalanced(prediction: Prediction, spec: Spec) -> Iterator[str]:
     """Name the device that limits the speed, or say that messages do, if devices wait for long."""
     exchange = prediction.timing.exchange
@@ -104,41 +86,6 @@ def _unbalanced(prediction: Prediction, spec: Spec) -> Iterator[str]:
         listed = spec.partition.stages != "auto" and not isinstance(spec.partition.stages, int)
         remedy = f"partition.stages = {len(used)}, which cuts by cost" if listed else f"partition.devices = {enough}"
         yield f"devices work {mean:.0%} of the time, because the stages of {slowest} take longest: set {remedy}"
-
-
-def _merging(prediction: Prediction) -> Iterator[str]:
-    """Compare with one stage a device, from that placement's own prediction."""
-    inputs, programs = prediction.inputs, prediction.programs
-    if len(prediction.pipeline.hosted) == len(programs) or prediction.pipeline.flushes:
-        return
-    runs = [(device, list(stages)) for device, stages in groupby(programs, key=lambda program: program.device)]
-    if len(runs) != len(prediction.pipeline.hosted):
-        return  # a device hosts stages that are not neighbours
-    cuts = [[name for program in stages for name in program.nodes] for _, stages in runs]
-    stages = partition(inputs.graph, cuts, [device for device, _ in runs])
-    auto = isinstance(prediction.placement.schedule, tuple)
-    inputs = evolve(inputs, schedule="auto" if auto else inputs.schedule)
-    merged = Prediction(inputs=inputs, placement=resolved_placement(inputs, stages))
-    stale, less = prediction.programs[0].depth - 1, merged.programs[0].depth - 1
-    buffers, fewer = _buffers(prediction), _buffers(merged)
-    if less >= stale and fewer >= _SAVING * buffers:
-        return
-    count = len(cuts)
-    yield (
-        f"{len(programs)} stages on {count} {noun(count, 'device')}: merging {'them' if count == 1 else 'the stages of each device'} into one would cut "
-        + (f"the first stage's staleness from {stale} to {less} micro-batches and " if less < stale else "")
-        + f"buffers from {size_text(buffers)} to {size_text(fewer)}, at {_speed(prediction, merged)}: set partition.stages = {count}"
-    )
-
-
-def _speed(now: Prediction, then: Prediction) -> str:
-    ratio = now.timing.tick_seconds / then.timing.tick_seconds
-    return "the same speed" if abs(ratio - 1) < SAME_SPEED else f"{ratio:.2f} times the speed"
-
-
-def _buffers(prediction: Prediction) -> int:
-    held = summed(prediction.memory)
-    return held.input_buffer + held.parameter_buffer
 
 
 def _less_depth(prediction: Prediction) -> Iterator[str]:

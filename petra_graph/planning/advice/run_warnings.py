@@ -47,10 +47,7 @@ def _delayed(network: MeasuredNetwork, programs: Sequence[StageProgram], latest:
     # "auto" may have as much delay as "1f1b", or more, which `plan_warnings` finds out.
     keys = ['method.schedule = "1f1b" (half of it) or "auto"'] if network.checked.schedule == "lockstep" else []
     keys += [f"partition.stages = {fewer}"] if 1 < fewer < count else []
-    bounded = network.spec.method.max_staleness is not None
-    keys += [
-        f"method.{'max_staleness = 1' if bounded else f'accumulation = {depth - 1}'} (with fewer updates an epoch)"
-    ]
+    keys += [f"method.accumulation = {depth - 1} (with fewer updates an epoch)"]
     plugin = network.checked.optimizer.plugin
     known = plugin.is_first_party and plugin.name in _LITTLE_HURT
     remedy = f"{plugin.name} suffers little from it" if known else f'{_MEASURED}: set optimizer.name = "muon"'

@@ -17,7 +17,6 @@ import attrs
 from attrs import frozen
 
 from petra_graph.compiler.spec_checks import (
-    bound_problems,
     check_method,
     check_precision,
     compile_problems,
@@ -222,9 +221,6 @@ class _Check:
         method, optimizer = self.loaded.parts.get(("method",)), self.loaded.parts.get(("optimizer",))
         if method is None:
             return None
-        if method.max_staleness is not None:
-            k = self.loaded.layers.origins.get(path := ("method", "accumulation"))
-            self.problems.add(bound_problems(method, None if k is None else k.where(path)))
         return self.problems.attempt(check_method, method, optimizer.clip if optimizer is not None else None)
 
     def tables(self, facts: DataFacts | None) -> None:

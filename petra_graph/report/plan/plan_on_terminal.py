@@ -51,8 +51,6 @@ def _sections(document: Document, width: int, *, stages: bool, verbose: bool) ->
     found = answers(document, "assumptions: --verbose" if said else "")
     yield text_tables.worded((answer.question, str(answer)) for answer in found)
     yield Text(f"\n{network.removeprefix(f'{name}: ')}\n{training}")
-    if not verbose:  # else it is among the assumptions
-        yield from (text_tables.indented(text, "-") for text in document.get("decided", ()))
     if verbose:
         yield text_tables.heading("graph")
         yield from map(text_tables.indented, graph_lines(document["nodes"]))

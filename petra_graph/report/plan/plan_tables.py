@@ -142,7 +142,7 @@ def totals(document: Document) -> list[tuple[str, Pairs]]:
 
     Each has a title, which names the unit where all values share one. The last row of memory is the total.
     """
-    counts, timing, found = document["totals"]["bytes"], document["timing"], document["totals"].get("checkpoint_bytes")
+    counts, timing = document["totals"]["bytes"], document["timing"]
     unit, parts, busy = units.BINARY.column([counts["total"]]), bytes_by_part(counts), timing["utilisation"]
     shown = [part for part in MEMORY_PARTS if parts[part.key] or part.key not in RARE_PARTS]
     memory = [*((part.name, parts[part.key]) for part in shown), ("total", counts["total"])]
@@ -158,7 +158,6 @@ def totals(document: Document) -> list[tuple[str, Pairs]]:
         (f"memory, all stages, {unit.name}", [(name, unit.digits(value)) for name, value in memory]),
         ("paper's accounting, GB", [(key.replace("_", " "), units.paper_memory(value)) for key, value in paper]),
         ("time", times),
-        *([("on disk", [("a checkpoint", units.size_text(found))])] if found is not None else []),
     ]
 
 

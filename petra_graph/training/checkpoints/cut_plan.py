@@ -11,9 +11,8 @@ from attrs import frozen
 from petra_graph.kinds.metric import Scale, scale_of
 from petra_graph.program.cut import aligned
 from petra_graph.record.checkpoint import Damaged, numbers, read_manifest
-from petra_graph.spec.intervals import Interval, interval
 from petra_graph.spec.model import Flush
-from petra_graph.spec.run_tables import CheckpointSpec
+from petra_graph.spec.run_tables import CheckpointSpec, Interval, interval
 from petra_graph.training.prepared_run import Prepared
 
 

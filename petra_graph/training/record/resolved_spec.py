@@ -38,7 +38,6 @@ def resolved(prepared: Prepared) -> Spec:
         graph=_graph_spec(network.graph, prepared.facts),
         method=attrs.evolve(
             spec.method,
-            max_staleness=None,
             schedule=prepared.placement.schedule,
             reversible=method.reversible,
             buffered=method.buffered,

@@ -231,30 +231,29 @@ def test_under_petra_another_key_lets_backwards_use_the_current_weights(spec, ca
 
 
 @pytest.mark.parametrize(
-    ("settings", "delay"),
+    ("settings", "remedy"),
     [
-        (["method.accumulation=1"], "stage 1 has one of 3 updates"),
-        (["method.accumulation=2"], "stage 1 has one of 1.5 updates"),
-        (["method.schedule=lockstep"], "stage 1 has one of 2 updates"),
+        (["method.accumulation=1"], "stage 1 has one of 3 updates help: set method.accumulation = 3, or "),
+        (["method.accumulation=2"], "stage 1 has one of 1.5 updates help: set method.accumulation = 3, or "),
+        (["method.schedule=lockstep"], "stage 1 has one of 2 updates help: set method.accumulation = 6, or "),
     ],
     ids=str,
 )
 @pytest.mark.parametrize("name", ["sgd", "adamw", "nadam"])
-def test_error_feedback_is_refused_where_a_delay_is_above_one_update(spec, capsys, name, settings, delay):
+def test_error_feedback_is_refused_where_a_delay_is_above_one_update(spec, capsys, name, settings, remedy):
     for verb in ("run", "plan"):
         assert main([verb, spec, *words([f"optimizer.name={name}", *settings, *CORRECTS["error feedback"]])]) == 2
         said = " ".join(capsys.readouterr().err.split())
         assert (
             f'--set optimizer.delay.correction=error-feedback: optimizer "{name}" with optimizer.delay.correction is for '
-            f"delays of at most 1 update, and {delay} help: set method.max_staleness = 1.0 instead of method.accumulation, or "
-            "method.schedule to one with less delay, or leave out optimizer.delay.correction"
+            f"delays of at most 1 update, and {remedy}method.schedule to one with less delay, or leave out optimizer.delay.correction"
         ) in said
     assert not Path("runs").exists()
 
 
 @pytest.mark.parametrize(
     "remedy",
-    [["method.max_staleness=1.0"], ["method.schedule=[2, 2, 2, 1]"], [SPIKE], ["method.schedule=sequential"]],
+    [["method.accumulation=3"], ["method.schedule=[2, 2, 2, 1]"], [SPIKE], ["method.schedule=sequential"]],
     ids=str,
 )
 def test_what_the_refusal_of_error_feedback_names_works(write, remedy):

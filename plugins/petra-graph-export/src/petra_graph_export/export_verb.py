@@ -9,13 +9,13 @@ import click
 
 from petra_graph.cli.options_and_output import (
     echo,
+    import_torch,
     json_option,
     output_option,
     print_json,
     warn_of_changes,
     weights_option,
 )
-from petra_graph.cli.torch_import import import_torch
 
 if TYPE_CHECKING:
     from petra_graph_export.export_network import Format

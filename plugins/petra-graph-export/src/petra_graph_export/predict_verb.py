@@ -15,6 +15,7 @@ from petra_graph.cli.options_and_output import (
     ANY_WIDTH,
     device_option,
     echo,
+    import_torch,
     json_option,
     json_text,
     print_table,
@@ -23,7 +24,6 @@ from petra_graph.cli.options_and_output import (
     warn_of_changes,
     weights_option,
 )
-from petra_graph.cli.torch_import import import_torch
 from petra_graph.units import percent
 
 if TYPE_CHECKING:

@@ -188,7 +188,7 @@ def test_edges_say_what_carries_their_messages():
 
 def test_a_plan_from_before_some_keys_is_shown():
     older = three_stages()
-    for key in ("run", "replicas", "certainty", "decided", "delay_aware"):
+    for key in ("run", "replicas", "certainty", "delay_aware"):
         older.pop(key, None)
     for device in older["devices"]:
         device.pop("capacity_bytes", None)

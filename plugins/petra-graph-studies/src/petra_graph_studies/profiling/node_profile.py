@@ -27,8 +27,8 @@ from attrs import evolve
 
 from petra_graph.planning.check.check_spec import check_spec
 from petra_graph.planning.check.checked_spec import without_global_clip
-from petra_graph.planning.gpu_type import gpu_type
 from petra_graph.planning.problem_collector import ProblemCollector
+from petra_graph.planning.spec_devices import gpu_type
 from petra_graph.program.node_costs import Operation, Profile
 from petra_graph.program.schedule import Verb
 from petra_graph.runtime.control.keep_freed_memory import keep_freed_memory

@@ -6,8 +6,15 @@ from pathlib import Path
 
 import click
 
-from petra_graph.cli.options_and_output import echo, json_option, output_option, print_json, print_table, set_option
-from petra_graph.cli.torch_import import import_torch
+from petra_graph.cli.options_and_output import (
+    echo,
+    import_torch,
+    json_option,
+    output_option,
+    print_json,
+    print_table,
+    set_option,
+)
 
 
 @click.command(short_help="Time a spec's nodes on the real device, for plans.")

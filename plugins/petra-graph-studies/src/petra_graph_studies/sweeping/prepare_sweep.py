@@ -13,7 +13,6 @@ from typing import Any
 from attrs import evolve, frozen
 
 from petra_graph.errors import NoFeasiblePlan, PetraGraphError, PluginError, Problem, SpecError
-from petra_graph.planning.place.staleness_bound import consequences
 from petra_graph.spec.load_spec import Given, dump, load
 from petra_graph.spec.model import Spec
 from petra_graph.training.prepared_run import prepare
@@ -33,7 +32,6 @@ class PreparedGroup:
     words: str
     figures: Mapping[str, Any]
     """As `run --dry-run` prints them."""
-    notes: Sequence[str]
     warnings: Sequence[str]
     identity: str
     """Equal where runs are the same but for name, folder and seed."""
@@ -84,7 +82,6 @@ def _prepare_group(given: Given, overrides: Sequence[str], first: Combination, p
         name=spec.name,
         words=first.group_words,
         figures=outline(ready),
-        notes=[*consequences(ready.network)],
         warnings=list(start_warnings(ready, processes)),
         identity=sha256(of_any_seed.encode()).hexdigest(),
         parent=spec.run.directory,

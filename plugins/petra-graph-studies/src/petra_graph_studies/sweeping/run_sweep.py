@@ -88,15 +88,13 @@ def _resume(folder: Path, at_once: int | None, *, dry_run: bool, as_json: bool) 
 
 def _print_outline(chosen: Sequence[Combination], prepared: Sequence[PreparedGroup], *, as_json: bool) -> None:
     if as_json:
-        groups = [{"combination": group.words, **group.figures, "notes": [*group.notes]} for group in prepared]
+        groups = [{"combination": group.words, **group.figures} for group in prepared]
         print_json({"runs": [one.words for one in chosen], "combinations": groups})
         return
     echo(f"{plural(len(chosen), 'run')} of {plural(len(prepared), 'combination')}")
     heads = ["stages", "parameters", "schedule", "micro-batches", "updates"]
     rows = [[group.words, *(str(group.figures[head]) for head in heads)] for group in prepared]
     print_table([["combination", *heads], *rows])
-    for text in dict.fromkeys(text for group in prepared for text in group.notes):
-        echo(text)
 
 
 def _carry_out(planned: Sweep, *, as_json: bool) -> None:

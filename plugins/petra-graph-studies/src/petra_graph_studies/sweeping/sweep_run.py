@@ -16,7 +16,7 @@ from attrs import evolve, frozen
 
 from petra_graph.errors import Interrupted, Problem, RunFailed, SpecError
 from petra_graph.record.run_directory import create_run_directory, locked, write_text
-from petra_graph.spec.load_spec import Given, dump_to_change, load
+from petra_graph.spec.load_spec import Given, dump, load
 from petra_graph.spec.model import Spec
 from petra_graph.spec.run_tables import RunSpec
 from petra_graph.spec.source import STDIN
@@ -87,7 +87,7 @@ class Described:
         folder = create_run_directory(prepared[0].parent, f"{prepared[0].name}-sweep")
         spec = self.given if isinstance(self.given, str) else str((folder / "spec.toml").absolute())
         if isinstance(self.given, Spec):
-            write_text(folder / "spec.toml", dump_to_change(self.given))
+            write_text(folder / "spec.toml", dump(self.given))
         members = [
             Member(sweep=folder, combination=one, identity=prepared[one.group].identity) for one in self.combinations
         ]

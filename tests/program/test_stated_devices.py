@@ -5,10 +5,9 @@ from __future__ import annotations
 import pytest
 from attrs import evolve
 
-from petra_graph.compiler.stated_devices import device_types
 from petra_graph.planning.plan_spec import Planner, plan
 from petra_graph.planning.spec_devices import planned_devices
-from petra_graph.program.device_types import DEVICE_TYPES
+from petra_graph.program.device_types import DEVICE_TYPES, device_types
 from petra_graph.spec.load_spec import dump, load
 from petra_graph.spec.partition import DeviceSpec, FlopsSpec, PartitionSpec
 from tests.support.runs import SPEC
