@@ -30,8 +30,7 @@ _LIBRARY = sysconfig.get_paths()["stdlib"]
 
 def is_author_code(file: str) -> bool:
     """Whether a file of code is an author's."""
-    library = file.startswith(_LIBRARY) and "site-packages" not in file
-    if library or file.startswith(("<", f"{_PACKAGE}/")):
+    if (file.startswith(_LIBRARY) and "site-packages" not in file) or file.startswith(("<", f"{_PACKAGE}/")):
         return False
     torch = sys.modules.get("torch")
     of_torch = torch is not None and torch.__file__ is not None and file.startswith(f"{Path(torch.__file__).parent}/")

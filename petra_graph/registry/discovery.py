@@ -7,7 +7,6 @@ UTF-8; then the standard library reads the distributions one by one, and the sca
 
 from __future__ import annotations
 
-import os
 import re
 import sys
 from collections.abc import Iterable, Iterator, Mapping
@@ -107,13 +106,8 @@ def scan(search: Iterable[str] | None = None) -> tuple[tuple[Entry, ...], tuple[
         search: folders to search; None: `sys.path`. Where a distribution is there twice, the first one counts.
     """
     folders = tuple(sys.path if search is None else search)
-    return _scan(folders, tuple(map(_last_changed, folders)), Path.cwd(), search is None)
-
-
-def _last_changed(folder: str) -> int:
-    with suppress(OSError, ValueError):
-        return os.stat(folder or ".").st_mtime_ns  # noqa: PTH116  quicker than Path
-    return 0
+    changed = tuple(Path(folder).stat().st_mtime_ns if Path(folder).exists() else 0 for folder in folders)
+    return _scan(folders, changed, Path.cwd(), search is None)
 
 
 @lru_cache(maxsize=4)
