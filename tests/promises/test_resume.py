@@ -314,9 +314,10 @@ def test_a_full_disk_ends_the_run_with_the_file_s_name(spec):
 # --- other stages -----------------------------------------------------------------------------------------------------
 
 
-def test_under_other_stages_the_micro_batches_in_flight_are_discarded(interrupted, capsys):
+def test_under_other_stages_the_micro_batches_in_flight_are_discarded(spec, capsys):
     """Four stages with staleness 3, 2, 1 and 0 become two."""
-    directory = interrupted
+    run(spec, (), StopAt("trained 2/6"))
+    directory = only_run()
     at = checkpoint.numbers(directory)[0]
     before = load_file(directory / "weights.safetensors")
     assert resume("latest", "--set", "partition.stages=2", "--set", 'partition.devices=["cpu"]') == 0
