@@ -15,12 +15,16 @@ AROUND := tests/pages tests/packages tests/tools
 # Hundreds of processes read what one has compiled.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: quickstart test test-pages test-all quick check format gpu clean
+.PHONY: quickstart test tests test-pages test-all quick check format gpu clean
 
 quickstart: $(STAMP)
 	$(BIN)/petra-graph run specs/quickstart.toml
 
-test: check
+# What `make check` runs takes one core: tests are under way meanwhile.
+test: $(STAMP)
+	$(MAKE) --no-print-directory --jobs=2 check tests
+
+tests: $(STAMP)
 	$(PYTEST) $(addprefix --ignore ,$(AROUND))
 
 test-pages: $(STAMP)

@@ -30,11 +30,11 @@ _LIBRARY = sysconfig.get_paths()["stdlib"]
 
 def is_author_code(file: str) -> bool:
     """Whether a file of code is an author's."""
+    if (file.startswith(_LIBRARY) and "site-packages" not in file) or file.startswith(("<", f"{_PACKAGE}/")):
+        return False
     torch = sys.modules.get("torch")
-    others = [_PACKAGE] if torch is None or torch.__file__ is None else [_PACKAGE, str(Path(torch.__file__).parent)]
-    library = file.startswith(_LIBRARY) and "site-packages" not in file
-    ours = any(file.startswith(f"{folder}/") for folder in others) or not _OURS.isdisjoint(Path(file).parts)
-    return not (library or file.startswith("<") or ours)
+    of_torch = torch is not None and torch.__file__ is not None and file.startswith(f"{Path(torch.__file__).parent}/")
+    return not of_torch and _OURS.isdisjoint(Path(file).parts)
 
 
 def author_line(error: BaseException) -> str:

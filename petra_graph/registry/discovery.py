@@ -11,7 +11,9 @@ import re
 import sys
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from functools import lru_cache
 from itertools import chain
+from pathlib import Path
 from types import FunctionType, ModuleType
 from typing import TYPE_CHECKING, Any
 
@@ -103,12 +105,21 @@ def scan(search: Iterable[str] | None = None) -> tuple[tuple[Entry, ...], tuple[
     Args:
         search: folders to search; None: `sys.path`. Where a distribution is there twice, the first one counts.
     """
-    folders = None if search is None else list(search)
+    folders = tuple(sys.path if search is None else search)
+    changed = tuple(Path(folder).stat().st_mtime_ns if Path(folder).exists() else 0 for folder in folders)
+    return _scan(folders, changed, Path.cwd(), search is None)
+
+
+@lru_cache(maxsize=4)
+def _scan(
+    folders: tuple[str, ...], _changed: tuple[int, ...], _current: Path, everywhere: bool
+) -> tuple[tuple[Entry, ...], tuple[str, ...]]:
+    """Scan folders; a run asks several times, and a distribution that comes or goes changes its folder."""
     with suppress(Exception):  # another package's file may be malformed in any way
         found = tuple(chain.from_iterable(_with_entrypoints(folders).values()))
         if all(f"{entry.group}{entry.name}{entry.target}".isascii() for entry in found):
             return found, ()
-    readable, unreadable = _with_importlib(folders)
+    readable, unreadable = _with_importlib(None if everywhere else list(folders))
     return tuple(chain.from_iterable(readable.values())), tuple(unreadable)
 
 
@@ -123,7 +134,7 @@ def canonical(distribution: str) -> str:
     return re.sub(r"[-_.]+", "-", distribution).lower()
 
 
-def _with_entrypoints(folders: list[str] | None) -> dict[str, list[Entry]]:
+def _with_entrypoints(folders: Iterable[str]) -> dict[str, list[Entry]]:
     import entrypoints
 
     found: dict[str, list[Entry]] = {}

@@ -7,7 +7,6 @@ import math
 import numpy as np
 import pytest
 import torch
-from sklearn.metrics import f1_score, jaccard_score, roc_auc_score
 
 from petra_graph.kinds.metric import METRIC
 from petra_graph.kinds.plugin import read_options
@@ -17,6 +16,14 @@ from petra_graph.registry.registry import discover
 REGISTRY = discover().only(["petra-graph"])
 ROUNDING = 1e-12
 """Of a mean of some numbers in float64."""
+
+
+@pytest.fixture
+def sklearn_metrics():
+    """Imported where it is used: it takes longer than all tests of this file."""
+    from sklearn import metrics
+
+    return metrics
 
 
 def value(name, output, target, batch=1000, **options):
@@ -38,39 +45,39 @@ def classes(*shape, count):
 
 @pytest.mark.parametrize("average", ["macro", "micro", "weighted"])
 @pytest.mark.parametrize("used", [10, 4], ids=["all classes", "some classes"])
-def test_f1_is_scikit_learns(average, used):
+def test_f1_is_scikit_learns(average, used, sklearn_metrics):
     output, target = outputs(200, 10), classes(200, count=used)
     output[:, used + 2 :] = -100  # classes that are neither predicted nor there
-    expected = f1_score(target.numpy(), output.argmax(1).numpy(), average=average)
+    expected = sklearn_metrics.f1_score(target.numpy(), output.argmax(1).numpy(), average=average)
     assert value("f1", output, target, average=average) == pytest.approx(expected, rel=ROUNDING)
     assert value("f1", output, target, 7, average=average) == value("f1", output, target, average=average)
 
 
 @pytest.mark.parametrize("steps", [None, 1], ids=["no ties", "ties"])
-def test_auc_is_scikit_learns(steps):
+def test_auc_is_scikit_learns(steps, sklearn_metrics):
     output, target = outputs(300, 4, steps=steps), classes(300, count=4)
     scores = output.double().softmax(1)
     assert (len(set(scores[:, 0].tolist())) < 100) == (steps == 1)
-    expected = roc_auc_score(target.numpy(), scores.numpy(), multi_class="ovr")
+    expected = sklearn_metrics.roc_auc_score(target.numpy(), scores.numpy(), multi_class="ovr")
     assert value("auc", output, target) == pytest.approx(expected, rel=ROUNDING)
     assert value("auc", output, target, 11) == value("auc", output, target)
 
 
-def test_auc_of_two_classes_is_that_of_the_second():
+def test_auc_of_two_classes_is_that_of_the_second(sklearn_metrics):
     output, target = outputs(60, 2), classes(60, count=2)
-    expected = roc_auc_score(target.numpy(), output.double().softmax(1)[:, 1].numpy())
+    expected = sklearn_metrics.roc_auc_score(target.numpy(), output.double().softmax(1)[:, 1].numpy())
     assert value("auc", output, target) == pytest.approx(expected, rel=ROUNDING)
 
 
-def test_auc_leaves_out_classes_that_do_not_divide_the_targets():
+def test_auc_leaves_out_classes_that_do_not_divide_the_targets(sklearn_metrics):
     output, target = outputs(80, 5), classes(80, count=2)
     shares = output.double().softmax(1)
-    areas = [roc_auc_score((target == one).numpy(), shares[:, one].numpy()) for one in range(2)]
+    areas = [sklearn_metrics.roc_auc_score((target == one).numpy(), shares[:, one].numpy()) for one in range(2)]
     assert value("auc", output, target) == pytest.approx(sum(areas) / 2, rel=ROUNDING)
     assert math.isnan(value("auc", output, torch.ones_like(target)))
 
 
-def test_mean_iou_is_that_of_a_plain_computation():
+def test_mean_iou_is_that_of_a_plain_computation(sklearn_metrics):
     output, target = outputs(6, 5, 7, 9), classes(6, 7, 9, count=4)
     target[0] = -100
     predicted, wanted = output.argmax(1)[1:].numpy(), target[1:].numpy()
@@ -78,7 +85,7 @@ def test_mean_iou_is_that_of_a_plain_computation():
     expected = np.mean([(one & other).sum() / (one | other).sum() for one, other in pairs])
     assert value("mean-iou", output, target) == pytest.approx(expected, rel=ROUNDING)
     assert value("mean-iou", output, target, 2) == value("mean-iou", output, target)
-    flat = jaccard_score(wanted.ravel(), predicted.ravel(), average="macro")
+    flat = sklearn_metrics.jaccard_score(wanted.ravel(), predicted.ravel(), average="macro")
     assert value("mean-iou", output, target) == pytest.approx(flat, rel=ROUNDING)
 
 

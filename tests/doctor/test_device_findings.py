@@ -7,7 +7,6 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-import torchvision
 
 from petra_graph.doctor import device_findings
 from petra_graph.doctor.device_findings import examine_devices
@@ -34,6 +33,8 @@ def examined(tmp_path, monkeypatch):
 
 
 def test_without_gpus(examined):
+    import torchvision
+
     versions = f"{torch.__version__} (CUDA 12.8) and torchvision {torchvision.__version__}, 1 thread"
     assert examined() == [
         ("torch", "ok", versions),

@@ -14,6 +14,7 @@ from petra_graph.executor.stage_observer import StageObserver
 from petra_graph.training.checkpoints.cut_recorder import restore_at_cut
 from petra_graph.training.stage_assembly import record
 from tests.support.kept_cut import KeptCut
+from tests.support.pairwise import pairs_of
 from tests.support.pipelines import CLASSES, GRAPHS, SHAPES, batches, node, pipeline
 from tests.support.poisoned_pool import PoisonedPool
 
@@ -48,9 +49,9 @@ def same(one, other) -> None:
     assert all(torch.equal(one[key], other[key]) for key in one)
 
 
-@pytest.mark.parametrize("settings", METHODS.values(), ids=METHODS)
-@pytest.mark.parametrize("graph", GRAPHS)
-def test_recorded_operations_have_the_bits_of_those_as_written(graph, settings):
+@pytest.mark.parametrize(("method", "graph"), pairs_of(METHODS, GRAPHS, together=1))
+def test_recorded_operations_have_the_bits_of_those_as_written(method, graph):
+    settings = METHODS[method]
     data = [(x.float(), y) for x, y in batches(SHAPES[graph], MICRO_BATCHES, size=BATCH)]
     written, pool = built(graph, settings), PoisonedPool()
     recorded = built(graph, settings, pool)

@@ -15,16 +15,17 @@ import torch
 from petra_graph.cli.main import main
 from petra_graph.executor.stage_observer import StageObserver
 from petra_graph.executor.stage_state import capture
+from petra_graph.kinds.listener import Listener
 from petra_graph.measure.tally import distinct_bytes, tensors
 from petra_graph.program.schedule import order
 from petra_graph.record import checkpoint
 from petra_graph.runtime.scheduler.scheduler import Scheduler
 from petra_graph.training.prepared_run import prepare
 from petra_graph.training.training_run import run
-from tests.promises.test_resume import At
 from tests.support.forks import ended, ranks
 from tests.support.pairwise import thinned
 from tests.support.runs import MICRO_BATCHES, SPEC, only_run, weights_bytes, without_times
+from tests.support.stopping import StopAt
 
 MODULE = """\
 import json
@@ -192,7 +193,7 @@ def test_each_update_is_told_the_delay_that_counting_gives(spec, method, accumul
 
 
 def test_the_recorded_rate_is_the_head_s_whose_delay_is_zero(spec):
-    run(spec, (), At(""))
+    run(spec, (), Listener())
     rates = {value for _, _, name, value in without_times(only_run()) if name == "train/learning_rate"}
     assert rates == {0.05}
     assert max(delays(noted())[1]) == 1.0
@@ -200,10 +201,10 @@ def test_the_recorded_rate_is_the_head_s_whose_delay_is_zero(spec):
 
 def test_kill_and_resume_give_the_same_delays_and_bits(spec):
     """The cut lies within a window of three."""
-    run(spec, (), At(""))
+    run(spec, (), Listener())
     whole, bits = noted(), weights_bytes(only_run())
     shutil.rmtree("runs")
-    run(spec, ["checkpoint.every=1 updates"], At("trained 1/8"))
+    run(spec, ["checkpoint.every=1 updates"], StopAt("trained 1/8"))
     assert main(["run", "--resume", "latest"]) == 0
     assert noted() == whole
     assert weights_bytes(only_run()) == bits
@@ -211,7 +212,7 @@ def test_kill_and_resume_give_the_same_delays_and_bits(spec):
 
 @pytest.mark.parametrize("accumulation", [1, 2])
 def test_under_other_stages_the_pipeline_of_that_epoch_fills_again(spec, accumulation):
-    run(spec, [f"method.accumulation={accumulation}"], At("trained 1/6"))
+    run(spec, [f"method.accumulation={accumulation}"], StopAt("trained 1/6"))
     (at, *_) = checkpoint.numbers(only_run())
     noted()
     assert main(["run", "--resume", "latest", "--set", "partition.stages=2", "--set", 'partition.devices=["cpu"]']) == 0
@@ -220,7 +221,7 @@ def test_under_other_stages_the_pipeline_of_that_epoch_fills_again(spec, accumul
 
 def test_a_window_that_stays_open_under_other_stages_keeps_its_delays(spec):
     """Windows of five; the stages have finished 1, 2, 3 and 4 of the micro-batches from 5 to 8, in the mean 1, 1, 1/3 and 0 updates late."""
-    run(spec, ["method.accumulation=5"], At("trained 1/7"))
+    run(spec, ["method.accumulation=5"], StopAt("trained 1/7"))
     assert checkpoint.numbers(only_run()) == [9]
     noted()
     pairs = 'partition.stages=[["stem", "rev.0"], ["rev.1", "head"]]'
@@ -232,7 +233,7 @@ def test_a_window_that_stays_open_under_other_stages_keeps_its_delays(spec):
 
 @pytest.mark.processes
 def test_on_two_processes_they_are_the_same(spec, monkeypatch):
-    run(spec, (), At(""))
+    run(spec, (), Listener())
     alone, bits = noted(), weights_bytes(only_run())
     shutil.rmtree("runs")
     with ranks(("run", spec), ("run", spec)) as running:

@@ -47,51 +47,6 @@ def test_a_plugin_that_raises_on_import_is_no_problem_where_it_is_not_used(write
     assert main(["validate", "a.toml"]) == 0
 
 
-def test_reversible_kind_on_a_block_without_an_inverse(validate):
-    wrong = SPEC.replace('block = "rev-mlp"', 'block = "add"').replace("options = { hidden = 16 }\n", "")
-    assert validate(wrong) == (
-        2,
-        """\
-a.toml:16:8: node "middle" is reversible but its block "add" has no inverse
-    kind = "reversible"
-    help: set kind = "buffered", or use a reversible block (`petra-graph list blocks` shows them)
-""",
-    )
-
-
-def test_cyclic_graph(validate):
-    assert validate(SPEC.replace('kind = "reversible"', 'inputs = ["middle"]')) == (
-        2,
-        """\
-a.toml:16:10: the graph has a cycle: middle -> middle
-    inputs = ["middle"]
-    help: a node can only read nodes that do not depend on it
-""",
-    )
-
-
-def test_no_device(validate):
-    assert validate(SPEC + "\n[partition]\ndevices = 0\n") == (
-        2,
-        """\
-a.toml:30:11: devices in [partition] must be at least 1 (got 0)
-    devices = 0
-""",
-    )
-
-
-def test_global_norm_of_an_asynchronous_method(validate):
-    assert validate(SPEC + '\n[optimizer.clip]\nlimit = 1.0\nscope = "global"\n') == (
-        2,
-        """\
-a.toml:31:9: scope = "global" needs a synchronous schedule (got "lockstep")
-    scope = "global"
-    help: asynchronous stages update at different times, so no global norm exists when one steps; set scope = "stage", \
-or method.schedule = "sequential"
-""",
-    )
-
-
 @pytest.fixture
 def refused(write, capsys):
     """Start a run, and return the exit code and what was printed to stderr; nothing may be left behind."""

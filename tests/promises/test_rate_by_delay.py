@@ -7,11 +7,12 @@ import shutil
 import pytest
 
 from petra_graph.cli.main import main
+from petra_graph.kinds.listener import Listener
 from petra_graph.training.training_run import run
 from tests.promises.test_delay_aware import MODULE, Notes, counted, noted
-from tests.promises.test_resume import At
 from tests.support.forks import ended, ranks
 from tests.support.runs import MICRO_BATCHES, SPEC, only_run, weights_bytes
+from tests.support.stopping import StopAt
 
 TEXT = SPEC.replace("repeat = 2\n", "").replace(
     "[optimizer]\noptions =",
@@ -35,7 +36,7 @@ def spec(write):
 
 def base_rates(settings) -> list[float]:
     """Return the rates of a run without delay, which the heads of all stages have."""
-    run("small.toml", [*settings, "method.schedule=sequential"], At(""))
+    run("small.toml", [*settings, "method.schedule=sequential"], Listener())
     found = rates(noted())
     shutil.rmtree("runs")
     assert found[1] == found[2] == found[3]
@@ -53,7 +54,7 @@ def test_each_stage_has_the_rate_of_its_delay(spec, schedule, depths, accumulati
     """With T = 1.5 epochs; k = 3 leaves a short last window."""
     settings = [f"method.schedule={schedule}", f"method.accumulation={accumulation}"]
     whole = base_rates(settings)
-    run(spec, settings, At(""))
+    run(spec, settings, Listener())
     found = rates(noted())
     t = round(1.5 * -(-MICRO_BATCHES // accumulation))
     for stage, depth in enumerate(depths, 1):
@@ -65,7 +66,7 @@ def test_each_stage_has_the_rate_of_its_delay(spec, schedule, depths, accumulati
 
 
 def test_without_it_all_stages_have_the_rate_of_the_head(spec):
-    run(spec, ["method.accumulation=1", "lr_schedule.delay_epochs=0"], At(""))
+    run(spec, ["method.accumulation=1", "lr_schedule.delay_epochs=0"], Listener())
     found = rates(noted())
     assert found[1] == found[2] == found[3]
 
@@ -73,10 +74,10 @@ def test_without_it_all_stages_have_the_rate_of_the_head(spec):
 @pytest.mark.processes
 def test_on_two_processes_and_after_a_resumption_they_are_the_same(spec):
     one = ["method.accumulation=1", "method.schedule=lockstep"]
-    run(spec, one, At(""))
+    run(spec, one, Listener())
     whole, bits = noted(), weights_bytes(only_run())
     shutil.rmtree("runs")
-    run(spec, one, At("trained 1/8"))
+    run(spec, one, StopAt("trained 1/8"))
     assert main(["run", "--resume", "latest"]) == 0
     assert noted() == whole
     assert weights_bytes(only_run()) == bits

@@ -15,7 +15,7 @@ from tests.support.pairwise import thinned
 from tests.support.runs import events, only_run, summary_of, weights_bytes
 
 pytestmark = pytest.mark.processes
-SHORT = ("--set", "run.epochs=3")
+SHORT = ("--set", "run.epochs=2")
 EXACT = ("--set", "precision.compute=float64", "--set", 'data.options.dtype="float64"')
 TWICE = ("--set", "partition.replicas=2")
 TOLERANCE = 1e-10

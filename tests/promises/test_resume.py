@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import signal
 from pathlib import Path
 
 import pytest
@@ -30,8 +29,10 @@ from tests.support.runs import (
     weights_bytes,
     without_times,
 )
+from tests.support.stopping import StopAt
 
 EPOCHS = 3
+TEXT = SPEC.replace("epochs = 2", f"epochs = {EPOCHS}")
 BLOCK = """\
 from petra_graph.blocks import AdditiveCoupling
 from torch import nn
@@ -48,7 +49,21 @@ class Mine(AdditiveCoupling):
 
 @pytest.fixture
 def spec(write):
-    return write("small.toml", SPEC.replace("epochs = 2", f"epochs = {EPOCHS}"))
+    return write("small.toml", TEXT)
+
+
+@pytest.fixture(scope="module")
+def _interrupted_once(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("interrupted")
+    (folder / "small.toml").write_text(TEXT)
+    run(str(folder / "small.toml"), [f"run.directory={folder}/runs"], StopAt("trained 2/9"))
+    return only_run(folder / "runs")
+
+
+@pytest.fixture
+def interrupted(spec, here, _interrupted_once):
+    """A run of the specification that was interrupted in its second epoch, in `runs`."""
+    return Path(shutil.copytree(_interrupted_once, Path("runs") / _interrupted_once.name))
 
 
 def same_run(one: Path, other: Path) -> None:
@@ -74,26 +89,6 @@ def resume(directory: Path | str = "latest", *words: str) -> int:
     return main(["run", "--resume", str(directory), *words])
 
 
-class At(Listener):
-    """Asks the run to stop at some call."""
-
-    def __init__(self, call: str) -> None:
-        self.call = call
-
-    def trained(self, epoch, micro_batches, _means):
-        self._seen(f"trained {epoch}/{micro_batches}")
-
-    def evaluating(self, epoch):
-        self._seen(f"evaluating {epoch}")
-
-    def epoch_ended(self, report):
-        self._seen(f"ended {report.epoch}")
-
-    def _seen(self, call):
-        if call == self.call:
-            os.kill(os.getpid(), signal.SIGINT)
-
-
 @pytest.mark.parametrize(
     "call",
     [
@@ -108,7 +103,7 @@ class At(Listener):
 )
 def test_an_interruption_anywhere(spec, uninterrupted, call):
     whole = uninterrupted()
-    ended = run(spec, (), At(call))
+    ended = run(spec, (), StopAt(call))
     assert ended.interrupted is not None
     assert resume() == 0
     same_run(whole, only_run())
@@ -118,10 +113,10 @@ def test_an_interruption_anywhere(spec, uninterrupted, call):
 def test_interrupted_again_and_again(spec, uninterrupted):
     """Also before a micro-batch more has been trained."""
     whole = uninterrupted()
-    run(spec, (), At("trained 1/2"))
+    run(spec, (), StopAt("trained 1/2"))
     for call in ("trained 1/6", "trained 2/1", "evaluating 2", "trained 3/9"):
         directory = only_run()
-        run(str(directory / "resolved.toml"), (), At(call), directory)
+        run(str(directory / "resolved.toml"), (), StopAt(call), directory)
     assert resume() == 0
     same_run(whole, only_run())
     assert len(summary_of(only_run())["resumed_from"]) == 5
@@ -191,31 +186,29 @@ def test_a_time_between_checkpoints(spec, uninterrupted):
     same_run(whole, only_run())
 
 
-def test_other_options_of_the_optimizer_hold(spec):
-    run(spec, (), At("trained 1/5"))
+def test_other_options_of_the_optimizer_hold(interrupted):
     for name, settings in (("same", ()), ("other", ("--set", "optimizer.options.momentum=0.1"))):
-        shutil.copytree(only_run(), name)
+        shutil.copytree(interrupted, name)
         assert resume(name, *settings) == 0
     assert weights_bytes("same") != weights_bytes("other")
 
 
 def test_interrupted_again_after_other_stages(spec):
     """The operations of that epoch are counted from where the pipeline filled anew, its windows from the epoch's start."""
-    run(spec, ["run.epochs=2"], At("trained 1/5"))
+    run(spec, ["run.epochs=2"], StopAt("trained 1/5"))
     others = ("--set", "partition.stages=2", "--set", 'partition.devices=["cpu"]')
     for name in ("whole", "again"):
         shutil.copytree(only_run(), name)
     assert resume("whole", *others) == 0
     overrides = [text for text in others if text != "--set"]
-    ended = run("again/resolved.toml", overrides, At("trained 1/9"), Path("again"))
+    ended = run("again/resolved.toml", overrides, StopAt("trained 1/9"), Path("again"))
     assert ended.interrupted is not None
     assert resume("again") == 0
     assert weights_bytes("again") == weights_bytes("whole")
 
 
-def test_one_process_alone_goes_on_with_a_run(spec, capsys):
-    run(spec, (), At("trained 1/5"))
-    descriptor = lock(only_run())
+def test_one_process_alone_goes_on_with_a_run(interrupted, capsys):
+    descriptor = lock(interrupted)
     assert descriptor is not None
     assert resume() == 1
     assert "another process writes the run" in capsys.readouterr().err
@@ -248,7 +241,7 @@ def test_blocks_beside_the_first_specification_are_found(write, here, monkeypatc
         "blocks/small.toml",
         SPEC.replace('"rev-mlp"', '"mine_too:Mine"').replace("{ hidden = 12, dropout = 0.1 }", "{}"),
     )
-    run("blocks/small.toml", (), At("trained 1/5"))
+    run("blocks/small.toml", (), StopAt("trained 1/5"))
     assert resume() == 0
 
 
@@ -279,10 +272,9 @@ class SummaryAtTheStart(Listener):
         self.there = (run.directory / "summary.json").exists()
 
 
-def test_while_a_run_goes_on_it_has_no_summary(spec):
+def test_while_a_run_goes_on_it_has_no_summary(interrupted):
     """That of its earlier end would say "interrupted" of a run that is killed now."""
-    run(spec, (), At("trained 1/7"))
-    directory, seen = only_run(), SummaryAtTheStart()
+    directory, seen = interrupted, SummaryAtTheStart()
     assert summary_of(directory)["status"] == "interrupted"
     run(str(directory / "resolved.toml"), (), seen, directory)
     assert not seen.there
@@ -324,7 +316,7 @@ def test_a_full_disk_ends_the_run_with_the_file_s_name(spec):
 
 def test_under_other_stages_the_micro_batches_in_flight_are_discarded(spec, capsys):
     """Four stages with staleness 3, 2, 1 and 0 become two."""
-    run(spec, (), At("trained 2/6"))
+    run(spec, (), StopAt("trained 2/6"))
     directory = only_run()
     at = checkpoint.numbers(directory)[0]
     before = load_file(directory / "weights.safetensors")
@@ -346,7 +338,7 @@ def test_under_other_stages_an_open_window_stays(spec, uninterrupted, capsys, st
     """Seven finished gradients of eight were dropped without a word, and the epoch made one update."""
     settings = ("method.schedule=sequential", "method.accumulation=8", "run.epochs=1")
     whole = uninterrupted(*settings)
-    run(spec, settings, At(f"trained 1/{stop}"))
+    run(spec, settings, StopAt(f"trained 1/{stop}"))
     assert resume("latest", *OTHERS) == 0
     assert "discards 0 micro-batches in flight" in capsys.readouterr().err
     assert summary_of(only_run())["updates"] == summary_of(whole)["updates"] == 2
@@ -408,7 +400,7 @@ def counting(write, install):
     entry = "[petra_graph.optimizers]\ncounting = counting:COUNTING\n"
     install("counting", entry, counting=COUNTING, counting_code=COUNTING_CODE)
     text = SPEC[: SPEC.index("[optimizer]")] + '[optimizer]\nname = "counting"\n' + SPEC[SPEC.index("[data]") :]
-    run(write("small.toml", text), (), At("trained 1/6"))
+    run(write("small.toml", text), (), StopAt("trained 1/6"))
     Path("steps").unlink()
 
 
@@ -432,7 +424,7 @@ def test_under_other_stages_an_optimizer_has_what_it_is_built_with_there(spec, m
     run(
         spec,
         ["optimizer.name=nadam", "optimizer.options.beta1_by_stage=true", "method.accumulation=1"],
-        At("trained 1/4"),
+        StopAt("trained 1/4"),
     )
     used = set()
     monkeypatch.setattr(NAdam, "step", lambda self: used.add(self.param_groups[0]["betas"][0]))
@@ -470,7 +462,7 @@ def test_rates_of_groups_go_on_with_their_ratios(write, uninterrupted):
     spec = write("small.toml", text.replace("epochs = 2", f"epochs = {EPOCHS}"))
     cosine = "lr_schedule.name=cosine"
     whole = uninterrupted(cosine)
-    run(spec, [cosine], At("trained 2/2"))
+    run(spec, [cosine], StopAt("trained 2/2"))
     assert resume() == 0
     same_run(whole, only_run())
     pairs = [tuple(map(float, line.split())) for line in Path("rates").read_text().splitlines()]
@@ -487,7 +479,7 @@ def test_under_other_stages_the_loss_goes_on_as_another_seed_s_would(spec):
         losses = [event["value"] for event in events(directory) if event["name"] == "train/micro_batch_loss"]
         return sum(losses[at : at + 50]) / 50
 
-    run(spec, [longer, every], At("trained 5/6"))
+    run(spec, [longer, every], StopAt("trained 5/6"))
     at = checkpoint.numbers(only_run())[0]
     assert resume("latest", "--set", "partition.stages=2", "--set", 'partition.devices=["cpu"]') == 0
     seeds = []
@@ -502,7 +494,7 @@ def test_under_other_stages_the_loss_goes_on_as_another_seed_s_would(spec):
 
 def test_a_damaged_checkpoint_is_passed_over(spec, uninterrupted, capsys):
     whole = uninterrupted()
-    run(spec, ["checkpoint.every=2 updates"], At("trained 2/9"))
+    run(spec, ["checkpoint.every=2 updates"], StopAt("trained 2/9"))
     directory = only_run()
     latest = checkpoint.folder_of(directory, checkpoint.numbers(directory)[0])
     (latest / "stage-002.safetensors").write_bytes(b"")
@@ -514,7 +506,7 @@ def test_a_damaged_checkpoint_is_passed_over(spec, uninterrupted, capsys):
 def test_where_events_are_lost_the_checkpoint_before_is_taken(spec, uninterrupted, capsys):
     """The run stopped with "has lost events", and the older checkpoint was not tried."""
     whole = uninterrupted()
-    run(spec, ["checkpoint.every=1 epoch"], At("trained 3/9"))
+    run(spec, ["checkpoint.every=1 epoch"], StopAt("trained 3/9"))
     directory = only_run()
     latest, before = checkpoint.numbers(directory)[:2]
     kept = checkpoint.read_manifest(directory, latest).position["metrics_bytes"] - 1
@@ -529,7 +521,7 @@ def test_where_events_are_lost_the_checkpoint_before_is_taken(spec, uninterrupte
 
 def test_behind_a_checkpoint_that_is_damaged_nothing_is_left(spec):
     """Its events are cut away: it must not be there for the next one who looks, should it be mended meanwhile."""
-    run(spec, ["checkpoint.every=1 epoch"], At("trained 3/9"))
+    run(spec, ["checkpoint.every=1 epoch"], StopAt("trained 3/9"))
     latest, before = checkpoint.numbers(only_run())[:2]
     manifest = checkpoint.folder_of(only_run(), latest) / "manifest.json"
     manifest.rename(manifest.with_suffix(".away"))
@@ -543,9 +535,8 @@ def test_behind_a_checkpoint_that_is_damaged_nothing_is_left(spec):
     assert max(seen) == before
 
 
-def test_where_every_checkpoint_is_damaged_nothing_is_loaded(spec, capsys):
-    run(spec, (), At("trained 2/9"))
-    directory = only_run()
+def test_where_every_checkpoint_is_damaged_nothing_is_loaded(interrupted, capsys):
+    directory = interrupted
     weights = weights_bytes(directory)
     for path in directory.glob("checkpoints/*/manifest.json"):
         path.write_text("{")
@@ -566,17 +557,14 @@ def test_where_every_checkpoint_is_damaged_nothing_is_loaded(spec, capsys):
         (["graph.node.stem.options.features=14"], "node stem has 1560 parameters there, and 1820 here"),
     ],
 )
-def test_another_network_is_refused(spec, capsys, settings, reason):
-    run(spec, (), At("trained 2/9"))
-    capsys.readouterr()
+def test_another_network_is_refused(interrupted, capsys, settings, reason):
     assert resume("latest", *(word for setting in settings for word in ("--set", setting))) == 2
     assert reason in capsys.readouterr().err
-    assert summary_of(only_run())["status"] == "interrupted"
+    assert summary_of(interrupted)["status"] == "interrupted"
 
 
-def test_other_versions_are_told(spec, capsys):
-    run(spec, (), At("trained 2/9"))
-    for path in only_run().glob("checkpoints/*/manifest.json"):
+def test_other_versions_are_told(interrupted, capsys):
+    for path in interrupted.glob("checkpoints/*/manifest.json"):
         manifest = json.loads(path.read_text())
         del manifest["sha256"]
         manifest["versions"]["torch"] = "1.0"
@@ -612,21 +600,17 @@ def in_its_method(split_backward: bool | list[str]) -> None:
     resolved.write_text(resolved.read_text().replace("[method]\n", key))
 
 
-def test_a_checkpoint_of_other_keys_is_continued_to_the_bit(spec, uninterrupted, capsys):
+def test_a_checkpoint_of_other_keys_is_continued_to_the_bit(interrupted, uninterrupted, capsys):
     """A new key's default, and a removed key's value, are what such a run has done."""
-    run(spec, (), At("trained 2/9"))
     in_its_method(split_backward=False)
-    capsys.readouterr()
     assert resume() == 0
     assert "discard" not in capsys.readouterr().err
     same_run(only_run(), uninterrupted())
 
 
-def test_a_checkpoint_of_split_backwards_is_refused_by_name(spec, capsys):
+def test_a_checkpoint_of_split_backwards_is_refused_by_name(interrupted, capsys):
     """Without the key it continues as another pipeline: its nodes' state stays, what was in flight is discarded."""
-    run(spec, (), At("trained 1/9"))
     in_its_method(["RFIW", "RFIW", "RFIW", "FRIW"])
-    capsys.readouterr()
     assert resume() == 2
     said = capsys.readouterr().err
     assert 'unknown key "split_backward" in [method]' in said

@@ -15,7 +15,7 @@ from tests.support.forks import RUN, SPEC, alone, children, ended, ranks, until,
 from tests.support.runs import only_run, summary_of, weights_bytes, without_times
 
 pytestmark = [pytest.mark.processes, pytest.mark.slow]
-EPOCHS = 50
+EPOCHS = 30
 EVERY = ("--set", "checkpoint.every=10 updates")
 RESUMED = ("run", "--resume", "latest")
 
@@ -45,7 +45,7 @@ def test_a_killed_rank_is_started_again_from_the_latest_checkpoint(as_if_nothing
     """Wherever it is: training, evaluating, or writing a checkpoint."""
     with alone(*RUN, *EVERY, "--processes", "2", "--max-restarts", "9", ranks_fork=True) as launcher:
         until(lambda: list(Path("runs").glob("*/checkpoints/0*")))
-        wait_for_progress(random.Random(0).randrange(20, 80))
+        wait_for_progress(random.Random(0).randrange(10, 40))
         os.kill(children(launcher.process.pid)[0], signal.SIGKILL)
         assert ended([launcher]) == [0]
     assert launcher.said.count("has gone without a word") == 1

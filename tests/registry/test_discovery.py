@@ -79,6 +79,14 @@ def test_the_same_distribution_seen_twice_is_one(install, site, tmp_path):
     assert scan([str(site), str(tmp_path / "source")])[0] == (entry("mine", "my-blocks"),)
 
 
+def test_a_distribution_that_comes_between_two_scans_is_found(install, site):
+    """What a scan found is kept while no folder changes."""
+    install("my-blocks", BLOCKS)
+    assert scan([str(site)])[0] is scan([str(site)])[0]
+    install("others", BLOCKS.replace("mine =", "others ="))
+    assert {one.distribution for one in scan([str(site)])[0]} == {"my-blocks", "others"}
+
+
 def test_percent_signs_and_capitals_are_kept(install, site):
     install("my-blocks", "[petra_graph.blocks]\nMine = %(x)s:MINE\n")
     assert scan([str(site)])[0] == (entry("Mine", "my-blocks", "%(x)s:MINE"),)

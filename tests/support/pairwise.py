@@ -67,7 +67,12 @@ def thinned(cases: Sequence[Case], usual: Iterable[Case]) -> list[Any]:
     ]
 
 
-def pairs_of(*values: Iterable[Hashable]) -> list[Any]:
-    """Return the rows of a product as parameters of a test; those that no pair of values needs are marked `thorough`."""
+def pairs_of(*values: Iterable[Hashable], together: int = 2) -> list[Any]:
+    """Return the rows of a product as parameters of a test; those that no pair of values needs are marked `thorough`.
+
+    Args:
+        values: of each argument.
+        together: as for `pairwise`; 1: every value occurs in the rows that are not marked.
+    """
     rows = list(product(*values))
-    return thinned(rows, pairwise(rows, lambda row: dict(zip(map(str, range(len(row))), row, strict=True))))
+    return thinned(rows, pairwise(rows, lambda row: dict(zip(map(str, range(len(row))), row, strict=True)), together))

@@ -1,7 +1,7 @@
 """Trainings that several processes must compute to the same bits as one, and one process's part of each.
 
-`main([OUTPUT])` is such a process; torchrun's variables say which one. It goes through all cases of its number of processes, so that one
-launch serves them all, and writes the digest of everything that its stages hold at the end of each.
+`main([OUTPUT, CASE, ...])` is such a process; torchrun's variables say which one. It goes through the cases, so that one launch serves them
+all, and writes the digest of everything that its stages hold at the end of each.
 """
 
 from __future__ import annotations
@@ -191,6 +191,10 @@ KEPT: tuple[dict[str, Any], ...] = (
 )
 """What single nodes keep: what is kept beside other parameters than the forward's, beside the forward's, and beside those of both."""
 CASES = {case.name: case for case in cases()}
+USUAL_CASES = pairwise(
+    list(CASES), lambda name: {**CASES[name].computed_by(), **CASES[name].factors(), "nodes": len(CASES[name].nodes)}, 1
+)
+"""Cases in which every property of a training and of its processes occurs."""
 COMPUTED = {case.computation: case for case in CASES.values()}
 """A case of each computation."""
 USUAL = pairwise(list(COMPUTED), lambda name: COMPUTED[name].computed_by(), together=1)
@@ -292,12 +296,8 @@ def in_this_process(case: Case, world: World, waker: Waker, watchdog: Watchdog) 
     return held(own, said)
 
 
-def cases_of(processes: int) -> dict[str, Case]:
-    return {name: case for name, case in CASES.items() if case.processes == processes}
-
-
 def main(words: Sequence[str]) -> None:
-    (output,) = words
+    output, *names = words
     torch.set_num_threads(1)
     # Channels of finished cases keep their descriptors until the process ends.
     most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
@@ -312,9 +312,9 @@ def main(words: Sequence[str]) -> None:
     watchdog.limit_seconds = STALLED_SECONDS
     watchdog.on_stuck = lambda failure: hard_exit(failure.exit_code)
     found, store = {}, world.store
-    for name, case in cases_of(world.size).items():
+    for name in names:
         world.store = store.within(name)
-        found[name] = in_this_process(case, world, waker, watchdog)
+        found[name] = in_this_process(CASES[name], world, waker, watchdog)
     Path(output, f"rank{place.rank}.json").write_text(json.dumps(found))
     world.wait_for_all("cases")
     watchdog.close()

@@ -1,39 +1,30 @@
-"""A transport that keeps the promises of NCCL and nothing more, between threads one of which moves at a time.
+"""Processes as threads, one of which moves at a time, with device channels between them over a `Fabric`.
 
-A send waits on its stream until the matching receive is posted; a stream does one operation after another, and so does each end of a
-communicator, which matches messages by their order alone. Receives are posted ahead, as many as the channel's capacity, into memory that
-is allocated once. Whoever computes waits for a message, or for its only slot to be free, in the middle of an operation, as a device does.
-
-Which process or communicator moves next follows from numbers that are drawn: each has a priority, which is drawn anew now and then. So a
-process may start when others wait for it already, and a message may come as late as can be. Where nothing can move, and some process
-has not ended, all stand still, which is known at once and needs no patience.
+Which process moves next, and when one learns what another has done or announced, follows from numbers that are drawn: each has a priority,
+which is drawn anew now and then. So a process may start when others wait for it already, and may be told as late as can be. Where nothing
+can move, and some process has not ended, all stand still, which is known at once and needs no patience.
 """
 
 from __future__ import annotations
 
 import random
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from threading import Semaphore, Thread, local
-from typing import Any, Literal, NoReturn, Protocol
+from typing import Any, NoReturn, Protocol
 
 import torch
-from attrs import define, evolve, field, frozen
+from attrs import define, field
 from torch import Tensor
 
-from petra_graph.executor.encoded_tensors import EncodedTensors
 from petra_graph.executor.stage_executor import StageExecutor
-from petra_graph.program.channels import Channel, ChannelKey
-from petra_graph.program.message_layout import MessageLayout
 from petra_graph.program.schedule import Policy
 from petra_graph.runtime.control.supervisor import Supervisor
 from petra_graph.runtime.scheduler.scheduler import Scheduler
 from petra_graph.runtime.transport.channel import LocalChannel
 from petra_graph.runtime.transport.device_channel import DevicePeer, DeviceReceiver, DeviceSender
-from petra_graph.runtime.transport.message_slots import Slots, read_message, write_message
 from petra_graph.runtime.transport.process_channels import ProcessChannels
 from tests.support.device_fabric import Fabric, HostChannel
-from tests.support.stream_orders import COMPUTE, Orders, StreamOperation
 
 _HERE = local()
 """The process of this thread."""
@@ -97,8 +88,6 @@ class Process:
 
     def __init__(self, world: World, rank: int, body: Callable[[], object]) -> None:
         self.rank, self._body, self._world = rank, body, world
-        self.done: list[str] = []
-        """What it enqueued and read, as words."""
         self.waits_for = "its start"
         self._until: Callable[[], bool] = lambda: True
         self._turn, self._handed_back = Semaphore(0), Semaphore(0)
@@ -158,57 +147,6 @@ def _ended() -> bool:
 
 
 @define(eq=False)
-class Stream:
-    """Operations of a process that are done one after another."""
-
-    queue: deque[Posted] = field(factory=deque)
-
-
-@define(eq=False)
-class Posted:
-    """A send or a receive."""
-
-    kind: Literal["send", "receive"]
-    stream: Stream
-    layout: MessageLayout
-    memory: Tensor
-    done: bool = False
-
-
-class Communicator:
-    """Connects two processes; each has a queue of what it posted."""
-
-    def __init__(self, world: World, supervisors: Sequence[ToldLater]) -> None:
-        self._supervisors = supervisors
-        self._queues: dict[int, deque[Posted]] = {one.process.rank: deque() for one in supervisors}
-        world.add(self)
-
-    def post(self, rank: int, posted: Posted) -> Posted:
-        self._queues[rank].append(posted)
-        posted.stream.queue.append(posted)
-        return posted
-
-    def can_move(self) -> bool:
-        """Whether both ends have come to a send and a receive."""
-        heads = [queue[0] for queue in self._queues.values() if queue]
-        return {posted.kind for posted in heads} == {"send", "receive"} and all(
-            posted.stream.queue[0] is posted for posted in heads
-        )
-
-    def move(self) -> None:
-        """Let a message pass."""
-        one, other = (queue.popleft() for queue in self._queues.values())
-        sent, received = (one, other) if one.kind == "send" else (other, one)
-        assert (sent.layout, len(sent.memory)) == (received.layout, len(received.memory)), "another message is received"
-        received.memory.copy_(sent.memory)
-        for posted in (sent, received):
-            posted.stream.queue.popleft()
-            posted.done = True
-        for supervisor in self._supervisors:
-            supervisor.wake()
-
-
-@define(eq=False)
 class Late:
     """What one process does for another, each thing done as late as the world lets it be."""
 
@@ -225,108 +163,6 @@ class Late:
         self._pending.popleft()()
         for supervisor in self.supervisors:
             supervisor.wake()
-
-
-class Waits(Protocol):
-    """A process that can wait in the middle of an operation."""
-
-    rank: int
-    done: list[str]
-
-    def wait(self, what: str, until: Callable[[], bool]) -> None: ...
-
-
-class Posts(Protocol):
-    """An end of a communicator."""
-
-    def post(self, rank: int, posted: Posted) -> Posted: ...
-
-
-class StrictSender:
-    """The sending end, with one slot."""
-
-    def __init__(self, process: Waits, communicator: Posts, channel: Channel, *, waits: bool) -> None:
-        self._process, self._communicator, self._name = process, communicator, str(channel)
-        self._waits = waits
-        self._memory = Slots.private(1, channel.slot_bytes).flat(0)
-        self._layout, self._stream = MessageLayout(), Stream()
-        self._last: Posted | None = None
-
-    def begin(self, layout: MessageLayout) -> None:
-        self._layout = layout
-
-    def has_room(self) -> bool:
-        """Say yes: the host queues the operation, and the device waits for the slot."""
-        return True
-
-    def send(self, message: EncodedTensors) -> None:
-        if self._last is not None:
-            self._wait(self._last)
-        size = write_message(self._layout, self._memory, message)
-        self._process.done.append(f"send {self._name}")
-        posted = Posted("send", self._stream, self._layout, self._memory[:size])
-        self._last = self._communicator.post(self._process.rank, posted)
-        if self._waits:
-            self._wait(self._last)
-
-    def _wait(self, posted: Posted) -> None:
-        self._process.wait(f"{self._name} to be sent", lambda: posted.done)
-
-
-class StrictReceiver:
-    """The receiving end, which posts receives ahead."""
-
-    leases = True
-
-    def __init__(self, process: Waits, communicator: Posts, channel: Channel, *, ahead: bool, awaited: bool) -> None:
-        """Begin.
-
-        Args:
-            ahead: whether receives are posted ahead, or each where it is waited for.
-            awaited: whether a message is ready when it has come, or already when its receive is posted.
-        """
-        self._process, self._communicator, self._name = process, communicator, str(channel)
-        self._ahead, self._awaited = ahead, awaited
-        self._slots = Slots.private(channel.capacity, channel.slot_bytes)
-        self._free: deque[int] = deque(range(channel.capacity))
-        self._expected: deque[tuple[MessageLayout, int]] = deque()
-        self._posted: deque[tuple[Posted, int, int]] = deque()
-        """With the slot and the number of samples."""
-        self._stream = Stream()
-
-    def begin(self, layout: MessageLayout, samples: Iterable[int]) -> None:
-        assert not self._expected, "messages that have not come"
-        assert not self._posted, "messages that have not been read"
-        self._expected.extend((layout, size) for size in samples)
-        self._post_ahead()
-
-    def ready(self) -> bool:
-        if not self._ahead:
-            return bool(self._expected)
-        return bool(self._posted) and (self._posted[0][0].done or not self._awaited)
-
-    def receive(self) -> EncodedTensors:
-        if not self._ahead:
-            self._post()
-        posted, slot, samples = self._posted.popleft()
-        self._process.wait(f"{self._name} to come", lambda: posted.done)
-        self._process.done.append(f"read {self._name}")
-        return read_message(posted.layout, self._slots.lease(slot, self._release), samples)
-
-    def _release(self, slot: int) -> None:
-        self._free.append(slot)
-        self._post_ahead()
-
-    def _post_ahead(self) -> None:
-        while self._ahead and self._free and self._expected:
-            self._post()
-
-    def _post(self) -> None:
-        (layout, samples), slot = self._expected.popleft(), self._free.popleft()
-        memory = self._slots.flat(slot)[: layout.extents(samples)[1]]
-        self._process.done.append(f"receive {self._name}")
-        posted = self._communicator.post(self._process.rank, Posted("receive", self._stream, layout, memory))
-        self._posted.append((posted, slot, samples))
 
 
 class ToldLater(Supervisor):
@@ -371,81 +207,22 @@ class ToldLater(Supervisor):
         self.awake = False
 
 
-@frozen(kw_only=True)
-class Wiring:
-    """How channels become streams and communicators; by default as `stream_orders` says."""
-
-    ahead: bool = True
-    """Receives are posted ahead; else each is posted where it is waited for."""
-    sends_on_compute: bool = False
-    """Sends are on the stream of the operations, which wait for them."""
-    forwards_awaited: bool = True
-    """A process begins a forward when its messages have come; else when their receives are posted, as other operations."""
-    communicator: Callable[[ChannelKey], str] = str
-
-    def rewired(self, orders: Orders) -> Orders:
-        """Return orders as processes enqueue them that are wired in this way."""
-        return {rank: self._rewired(order) for rank, order in orders.items()}
-
-    def _rewired(self, order: Sequence[StreamOperation]) -> Sequence[StreamOperation]:
-        found: list[StreamOperation] = []
-        moved: dict[int, int] = {}
-        """The new place of each operation."""
-        computed: tuple[int, ...] = ()
-        """What the stream of the operations does last before a receive is posted late."""
-
-        def put(place: int, **changes: Any) -> None:
-            one = order[place]
-            changes.setdefault("after", tuple(moved[before] for before in one.after))
-            if one.channel is not None:
-                changes["communicator"] = self.communicator(one.channel)
-            if one.kind == "send" and self.sends_on_compute:
-                changes["stream"] = COMPUTE
-            moved[place] = len(found)
-            found.append(evolve(one, **changes))
-
-        for place, one in enumerate(order):
-            if one.kind == "receive" and not self.ahead:
-                continue
-            for before in one.after:
-                if before not in moved:
-                    put(before, after=computed)
-            put(place)
-            if found[-1].stream == COMPUTE:
-                computed = (len(found) - 1,)
-        return found
-
-
-USUAL = Wiring()
-
-
-@frozen(kw_only=True)
-class Ran:
-    """What came of a run."""
-
-    returned: Mapping[int, Any]
-    """By rank, what its process returned."""
-    done: Mapping[int, Sequence[str]]
-    """By rank, its sends, receives and reads, in their order."""
-
-
 def run(
     executors: Sequence[StageExecutor],
     ranks: Sequence[int],
+    fabric: Fabric,
     body: Callable[[Scheduler, ToldLater], Any],
     *,
     seed: int = 0,
-    wiring: Wiring = USUAL,
     policy: Policy = "static",
     global_clip: bool = False,
-    fabric: Fabric | None = None,
-) -> Ran:
-    """Let every process do `body` with the scheduler of its stages.
+) -> Mapping[int, Any]:
+    """Let every process do `body` with the scheduler of its stages; return by rank what it returned.
 
     Args:
         executors: of all stages.
         ranks: the process of each stage.
-        fabric: of device channels, which then take the place of the strict ones.
+        fabric: which stands for torch.distributed in `device_channel`.
 
     Raises:
         Standstill: the processes wait for one another.
@@ -454,7 +231,6 @@ def run(
     programs = [executor.program for executor in executors]
     size = max(ranks) + 1
     supervisors: list[ToldLater] = []
-    communicators: dict[tuple[str, int, int], Communicator] = {}
 
     def process_of(rank: int) -> Process:
         def act() -> None:
@@ -481,26 +257,14 @@ def run(
         if sender == receiver:
             channels[sender].senders[key] = channels[sender].receivers[key] = LocalChannel()
             continue
-        if fabric is not None:
-            late = Late([supervisors[sender], supervisors[receiver]])
-            world.add(late)
-            peer = DevicePeer(rank=0, group=fabric.group(), device=torch.device("cpu"), lost=_raised)
-            announcements = HostChannel(channel.capacity, late)
-            channels[sender].senders[key] = DeviceSender(peer, channel, announcements)
-            channels[receiver].receivers[key] = DeviceReceiver(peer, channel, announcements)
-            continue
-        pair = wiring.communicator(key), min(sender, receiver), max(sender, receiver)
-        if pair not in communicators:
-            communicators[pair] = Communicator(world, [supervisors[sender], supervisors[receiver]])
-        communicator, awaited = communicators[pair], wiring.forwards_awaited and key.direction == "forward"
-        channels[sender].senders[key] = StrictSender(
-            supervisors[sender].process, communicator, channel, waits=wiring.sends_on_compute
-        )
-        channels[receiver].receivers[key] = StrictReceiver(
-            supervisors[receiver].process, communicator, channel, ahead=wiring.ahead, awaited=awaited
-        )
+        late = Late([supervisors[sender], supervisors[receiver]])
+        world.add(late)
+        peer = DevicePeer(rank=0, group=fabric.group(), device=torch.device("cpu"), lost=_raised)
+        announcements = HostChannel(channel.capacity, late)
+        channels[sender].senders[key] = DeviceSender(peer, channel, announcements)
+        channels[receiver].receivers[key] = DeviceReceiver(peer, channel, announcements)
     world.run()
-    return Ran(returned=returned, done={one.process.rank: one.process.done for one in supervisors})
+    return returned
 
 
 def _raised(error: Exception) -> NoReturn:

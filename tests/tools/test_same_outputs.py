@@ -74,7 +74,9 @@ def test_every_verb_has_lines_and_every_case_a_name_of_its_own(tool):
 @pytest.mark.thorough
 @pytest.mark.processes
 def test_the_lines_of_a_test_come_with_its_files(tool, tmp_path):
-    (case,) = tool.called_by_tests(["tests/promises/test_mistakes_of_form.py::test_an_empty_list_of_depths"], tmp_path)
+    (case,) = tool.called_by_tests(
+        ["tests/promises/test_mistakes.py::test_the_whole_output[an empty list of depths]"], tmp_path
+    )
     (line,) = case["lines"]
     assert line["arguments"] == ["validate", "a.toml"]
     assert "schedule = []" in line["files"]["a.toml"]

@@ -247,11 +247,11 @@ def by_factor(row):
 
 
 ROWS = list(product(RULES, [(3, 2, 1), (5, 3, 1), (2, 2, 1)], [1, 2, 3], [False, True], [0, 1.5]))
-PAIRS, TRIPLES = (pairwise(ROWS, by_factor, together) for together in (2, 3))
+USUAL, PAIRS, TRIPLES = (pairwise(ROWS, by_factor, together) for together in (1, 2, 3))
 
 
 @pytest.mark.parametrize(
-    ("rule", "depths", "k", "clip", "delay_epochs"), thinned(list(dict.fromkeys((*PAIRS, *TRIPLES))), PAIRS)
+    ("rule", "depths", "k", "clip", "delay_epochs"), thinned(list(dict.fromkeys((*USUAL, *PAIRS, *TRIPLES))), USUAL)
 )
 def test_the_weights_are_those_of_plain_floats(rule, depths, k, clip, delay_epochs):
     case, numbers = Case(rule, depths, k, clip, delay_epochs), random.Random(0)

@@ -13,6 +13,7 @@ from petra_graph.blocks import Buffered, Head
 from petra_graph.executor.stage_observer import StageObserver
 from petra_graph.kinds.block import BLOCK
 from petra_graph.registry.local_plugins import resolve_local
+from tests.support.pairwise import thinned
 from tests.support.pipelines import BLOCKS, node, pipeline
 from tools.studies.stability import FEEDBACK, METHODS, largest_stable_rate
 
@@ -91,7 +92,7 @@ def growth(descent, delay, rate):
 CASES = {**{name: (descent, 3) for name, descent in METHODS.items()}, "error feedback": (FEEDBACK, 1)}
 
 
-@pytest.mark.parametrize("name", sorted(CASES))
+@pytest.mark.parametrize("name", thinned(sorted(CASES), sorted(CASES)[::3]))
 def test_the_executor_descends_below_the_rate_and_not_above(name):
     descent, delay = CASES[name]
     rate = largest_stable_rate(descent, delay)

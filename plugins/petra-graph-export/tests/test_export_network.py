@@ -67,9 +67,12 @@ def test_a_program_for_plain_torch(trained, expected, tmp_path, monkeypatch, cap
     assert close(np.load("outputs.npy"), expected[1])
 
 
-def test_a_program_for_onnx_with_any_batch(trained, expected):
-    assert main(["export", str(trained), "--format", "onnx"]) == 0
-    session = onnxruntime.InferenceSession(trained / "network.onnx")
+def test_a_program_for_onnx_with_any_batch_says_how_it_normalises_and_what_classes_are_called(
+    opened, expected, tmp_path
+):
+    facts = attrs.evolve(opened.facts, mean=(0.5, 0.4, 0.3), std=(0.2,) * 3, class_names=tuple("abcdefghij"))
+    export_network(attrs.evolve(opened, facts=facts), opened.load()[0], "onnx", tmp_path / "net.onnx")
+    session = onnxruntime.InferenceSession(tmp_path / "net.onnx")
     for size in (1, 11):
         (found,) = session.run(None, {"images": expected[0][:size].contiguous().numpy()})
         assert close(found, expected[1][:size])
@@ -80,17 +83,9 @@ def test_a_program_for_onnx_with_any_batch(trained, expected):
     assert session.get_modelmeta().version == 1
     assert json.loads(said["input_axes"]) == ["batch", "channels", "height", "width"]
     assert json.loads(said["output_axes"]) == ["batch", "classes"]
-    assert json.loads(said["normalisation"]) == {"divided_by": 255}
-    assert (said["opset"], said["petra_graph_version"]) == ("18", __version__)
-
-
-def test_a_program_for_onnx_says_how_it_normalises_and_what_classes_are_called(opened, tmp_path):
-    facts = attrs.evolve(opened.facts, mean=(0.5, 0.4, 0.3), std=(0.2,) * 3, class_names=tuple("abcdefghij"))
-    run = attrs.evolve(opened, facts=facts)
-    export_network(run, run.load()[0], "onnx", tmp_path / "net.onnx")
-    said = onnxruntime.InferenceSession(tmp_path / "net.onnx").get_modelmeta().custom_metadata_map
-    assert json.loads(said["class_names"]) == list("abcdefghij")
     assert json.loads(said["normalisation"]) == {"divided_by": 255, "mean": [0.5, 0.4, 0.3], "std": [0.2] * 3}
+    assert json.loads(said["class_names"]) == list("abcdefghij")
+    assert (said["opset"], said["petra_graph_version"]) == ("18", __version__)
 
 
 def test_a_program_of_next_tokens_reads_shorter_windows(letters, capsys):

@@ -105,7 +105,7 @@ def test_a_figure_is_of_one_run(saved_runs, capsys):
 
 
 @pytest.mark.processes
-@pytest.mark.parametrize("words", [["report", "RUN"], ["report", "RUN", "--figure", "fidelity"], ["runs", "RUN"]])
+@pytest.mark.parametrize("words", [["report", "RUN", "--figure", "fidelity"], ["runs", "RUN"]])
 def test_a_report_needs_no_torch(saved_runs, here, words):
     code = "import sys; from petra_graph.cli.main import main; main(sys.argv[1:]); print('torch' in sys.modules)"
     output = ["--output", "written"] if words[0] == "report" else []

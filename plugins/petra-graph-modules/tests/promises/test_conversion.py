@@ -16,6 +16,7 @@ from tests.networks.own_modules import WIDTH
 from tests.support import ROOT
 from tests.support.costs import predicted_and_measured
 from tests.support.pages import Page
+from tests.support.pairwise import pairs_of
 from tests.support.pipelines import BLOCKS, batches, node, pipeline, plain_network, relative_error
 from tests.support.runs import only_run
 
@@ -193,8 +194,7 @@ def test_a_skip_edge_reads_the_first_stream_of_a_chain():
     made.train(batches(SHAPE, 6))
 
 
-@pytest.mark.parametrize("coupling", COUPLINGS)
-@pytest.mark.parametrize("method", ["petra", "reversible-backprop"])
+@pytest.mark.parametrize(("coupling", "method"), pairs_of(COUPLINGS, ["petra", "reversible-backprop"], together=1))
 def test_predicted_memory_is_the_measured(coupling, method):
     settings = {"batch": 16, "method": method, "passes": {"conversion": ConversionOptions(coupling=coupling)}}
     predicted, measured = predicted_and_measured(chain(4), SHAPE, **settings)

@@ -19,6 +19,7 @@ from petra_graph.training.training_run import run
 from tests.support.costs import predicted_and_measured
 from tests.support.forks import RUN, alone, children, ended, until
 from tests.support.forks import SPEC as PROCESSES
+from tests.support.pairwise import thinned
 from tests.support.pipelines import CHAIN, batches, pipeline, plain_network, relative_error
 from tests.support.runs import SPEC, only_run, summary_of, weights_bytes
 
@@ -85,7 +86,10 @@ def test_gradients_of_adapters_in_reversible_blocks_are_plain_autograd_s():
     assert any("lora_A" in name for name in trained(built))
 
 
-@pytest.mark.parametrize("settings", [*METHODS, {"method": "petra", "optimizer": "adam"}], ids=str)
+MEASURED = [*METHODS, {"method": "petra", "optimizer": "adam"}]
+
+
+@pytest.mark.parametrize("settings", thinned(MEASURED, MEASURED[::2]), ids=str)
 def test_predicted_memory_is_the_measured(settings):
     predicted, measured = predicted_and_measured(
         CHAIN, (8,), batch=64, passes={"finetune": LORA}, accumulation=2, **settings
