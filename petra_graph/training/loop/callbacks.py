@@ -27,6 +27,7 @@ from petra_graph.kinds.callback import (
 )
 from petra_graph.kinds.listener import EpochEnded, Listener, Started
 from petra_graph.kinds.plugin import Plugin
+from petra_graph.kinds.shared_settings import SET_WITHIN, put_back, settings
 from petra_graph.kinds.tensor_trees import Tree, named_leaves
 from petra_graph.planning.check.checked_spec import ConfiguredPlugin
 from petra_graph.training.loop.read_only_tensors import ReadOnly
@@ -56,19 +57,26 @@ class NamedCallback:
 
         Raises:
             RunFailed: it failed.
-            PluginError: it wrote to tensors that it may not change.
+            PluginError: it wrote to tensors that it may not change, or left a setting changed that all code shares.
         """
         return self.call_on(self.callback, self.read_only, method, *arguments, **given)
 
     def call_on(
         self, owner: Callback | Companion, read_only: ReadOnly | None, method: str, *arguments: Any, **given: Tensor
     ) -> Any:
-        """Call a method of the callback, or of one of its companions, as `call`; those that it has not written write nothing."""
+        """Call a method of the callback, or of one of its companions, as `call`; those that it has not written change nothing."""
         function = getattr(owner, method)
         written = getattr(function, "__module__", "") not in {Callback.__module__, Listener.__module__}
-        watched = nullcontext() if read_only is None or not written else read_only.during(method, given)
+        if not written or self.plugin.is_first_party:
+            with author_code(f'callback "{self.name}" failed', error=RunFailed):
+                return function(*arguments)
+        watched = nullcontext() if read_only is None else read_only.during(method, given)
+        before = settings()
         with watched, author_code(f'callback "{self.name}" failed', error=RunFailed):
-            return function(*arguments)
+            returned = function(*arguments)
+        if changed := put_back(before):
+            self.plugin.refuse(f"after its {method}, {changed}, for all other code, too", SET_WITHIN)
+        return returned
 
     def state(self) -> Any:
         """Return the callback's state, written as JSON and read again."""

@@ -114,3 +114,29 @@ def test_a_plugin_that_prints_does_not_break_json(asked, capsys):
     asked(PRINTS)
     assert main(["check", "asked_blocks:Mine", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)[0]["status"] == "kept"
+
+
+NETWORK = """
+from itertools import count
+from petra_graph.plugins import NodeSpec
+
+made = count()
+
+
+def network(options, facts):
+    return (
+        NodeSpec(name="stem", block="linear-stem", options={"features": 6}),
+        NodeSpec(name=f"mine{NUMBER}", block="rev-mlp", options={"hidden": 4}),
+        NodeSpec(name="head", block="pool-linear", options={"outputs": 3}),
+    )
+"""
+
+
+@pytest.mark.parametrize(("number", "code"), [("0", 0), ("{next(made)}", 4)])
+def test_an_architecture_is_asked(asked, write, capsys, number, code):
+    asked(NETWORK.replace("{NUMBER}", number))
+    data = SPEC.partition("[data]")[2]
+    write("asked.toml", f'name = "asked"\n[architecture]\nname = "asked_blocks:network"\n[data]{data}')
+    assert main(["run", "asked.toml", "--dry-run"]) == code
+    said = capsys.readouterr().err
+    assert ("breaks a promise (nodes): it returns other nodes each time" in said) == (code == 4)
