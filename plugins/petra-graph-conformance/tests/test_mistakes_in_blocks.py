@@ -10,7 +10,7 @@ from petra_graph_conformance.examined_promises import examine
 from torch import nn
 from torch.nn.utils import parametrizations
 
-from petra_graph.blocks import Buffered, Reversed, Reversible
+from petra_graph.blocks import Buffered, Reversed, Reversible, rng_scope
 from tests.support.blocks import SHAPE, Scaled, Sound, Stem
 
 
@@ -226,6 +226,15 @@ class Hooked(Sound):
         self.linear.register_full_backward_hook(lambda *_: None)
 
 
+class Compiled(Sound):
+    def __init__(self, inputs, options):
+        super().__init__(inputs, options)
+        self.compiled = torch.compile(super().residual, backend="aot_eager")
+
+    def residual(self, x):
+        return self.compiled(x)
+
+
 class Relu(Sound):
     def residual(self, x):
         return super().residual(x).relu()
@@ -233,7 +242,7 @@ class Relu(Sound):
 
 @pytest.mark.parametrize(
     "block",
-    [ComplexInside, Cayley, BySvd, ThreeStreams, StochasticDepth, FrozenInt8, Tied, Vmapped, Hooked, Relu],
+    [ComplexInside, Cayley, BySvd, ThreeStreams, StochasticDepth, FrozenInt8, Tied, Vmapped, Hooked, Compiled, Relu],
 )
 def test_a_right_block_that_looks_unusual_is_accepted(block):
     report = examine(Trial.of(block, [SHAPE] * block.streams))
@@ -243,3 +252,37 @@ def test_a_right_block_that_looks_unusual_is_accepted(block):
 def test_sparse_embeddings_are_accepted():
     report = examine(Trial.of(Sparse, [(5,)], draw=Tokens(8)))
     assert {one.promise: one.found for one in report.outcomes if one.status in {"broken", "doubtful"}} == {}
+
+
+class MasksInAnotherOrder(Reversible):
+    streams = 2
+
+    def __init__(self, inputs, options):
+        super().__init__(inputs, options)
+        self.first, self.second = nn.Linear(6, 6), nn.Linear(6, 6)
+
+    def masked(self, part, x):
+        return nn.functional.dropout(part(x), training=self.training)
+
+    def forward(self, x, t):
+        x = x + self.masked(self.first, t)
+        return x, t + self.masked(self.second, x)
+
+    def inverse(self, x, t):
+        t = t - self.masked(self.second, x)
+        return x - self.masked(self.first, t), t
+
+
+class MasksByName(MasksInAnotherOrder):
+    def masked(self, part, x):
+        with rng_scope("first" if part is self.first else "second"):
+            return super().masked(part, x)
+
+
+def test_masks_in_another_order_are_told_from_another_function():
+    report = examine(Trial.of(MasksInAnotherOrder, [(6,), (6,)]), only=["inverse"])
+    [broken] = report.broken
+    assert "because it draws other random numbers (in evaluation mode it is)" in broken.found
+    assert "in the order in which forward draws them" in broken.remedy
+    assert "rng_scope" in broken.remedy
+    assert not examine(Trial.of(MasksByName, [(6,), (6,)])).broken
