@@ -176,7 +176,9 @@ def _build(
     record, scheduler = process.so_far.record, process.build(prepared)
     notes = [*run_notes(prepared), *notes]
     process.so_far = evolve(process.so_far, scheduler=scheduler)
-    callbacks = attach_to_stages(prepared.callbacks, scheduler.executors, watched=prepared.spec.run.self_check)
+    callbacks = attach_to_stages(
+        prepared.callbacks, scheduler.executors, prepared.stages, watched=prepared.spec.run.self_check
+    )
     position = TrainingPosition(micro_batches_per_epoch=len(prepared.opened.batches))
     meters = Meters(prepared.loss)
     if resumption is not None:
