@@ -43,8 +43,8 @@ class Network(nn.Module):
         """Of the samples that it reads, and of its targets."""
         self.numerics = numerics
         self.nodes = nn.ModuleDict({_key(name): blocks[name] for name in graph.order})
-        self.register_state_dict_post_hook(_as_in_the_file)
-        self.register_load_state_dict_pre_hook(_as_in_the_module)
+        self.register_state_dict_post_hook(_as_in_the_file)  # type: ignore[no-untyped-call]
+        self.register_load_state_dict_pre_hook(_as_in_the_module)  # type: ignore[no-untyped-call]
 
     @classmethod
     def of(cls, network: MeasuredNetwork, facts: DataFacts) -> Network:

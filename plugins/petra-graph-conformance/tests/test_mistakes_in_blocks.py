@@ -110,6 +110,24 @@ class OffWhereItIsUsed(Scaled):
         return Reversed(tuple(one * (1 + 1e-4) for one in found.inputs), found.gradients)
 
 
+class TableOfFloat64(Sound):
+    def __init__(self, inputs, options):
+        super().__init__(inputs, options)
+        self.register_buffer("table", torch.linspace(0, 1, *inputs[0], dtype=torch.float64))
+
+    def residual(self, x):
+        return super().residual(x) * self.table.to(x.dtype)
+
+
+class WeightOfFloat64(Sound):
+    def __init__(self, inputs, options):
+        super().__init__(inputs, options)
+        self.weight = nn.Parameter(torch.ones(inputs[0], dtype=torch.float64))
+
+    def residual(self, x):
+        return super().residual(x) * self.weight.to(x.dtype)
+
+
 class DrawsInAnotherOrder(Reversible):
     streams = 2
 
@@ -132,6 +150,8 @@ class DrawsInAnotherOrder(Reversible):
         (MaskDrawnOnce, "state dictionary", "gives other outputs in training mode", "persistent buffers"),
         (ClampsItsWeights, "parameters", "linear.weight", "normalise a copy of them"),
         (CustomBackward, "derivative", "finite differences", "backward"),
+        (TableOfFloat64, "types", "in float64 becomes float32: table", "name buffers in the block's `keep_dtype`"),
+        (WeightOfFloat64, "types", "in float64 becomes float32: weight", "precision.compute"),
         (InFloat32, "precision", "rounds a stream to float32", "x.dtype"),
         (DrawsInAnotherOrder, "inverse", "is not x", "in the order in which forward draws them"),
         (OffByALittle, "inverse", "inverse(*forward(*x)) is not x: relative error 1.0e-04", "undo the steps"),

@@ -70,7 +70,7 @@ def check_types(trial: Trial) -> None:
     """Parameters and buffers keep the type in which the block makes them: those of float64 become float32 in a network of float32."""
     with fork_rng(0, torch.device("cpu")):
         made = trial.block_class(trial.inputs, trial.options)
-    placed = Harness(trial, trial.compute).block
+    placed = Harness(trial, "float32").block
     dtypes = {name: one.dtype for name, one in chain(placed.named_parameters(), placed.named_buffers())}
     parameters, buffers = (
         [name for name, one in tensors_of if one.dtype == torch.float64 != dtypes.get(name, one.dtype)]

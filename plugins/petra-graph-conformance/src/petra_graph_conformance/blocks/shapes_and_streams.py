@@ -27,7 +27,7 @@ def check_shapes(trial: Trial) -> None:
     An output of integers or booleans carries no gradient. It may follow from the streams, as a mask of samples does, and not from
     parameters, which could not learn from it. A reversible block, which must reconstruct, may hand one on or write to one that it reads.
     """
-    harness = Harness(trial, trial.compute)
+    harness = Harness(trial, trial.compute or "float64")
     block, dtype = harness.block, harness.numerics.dtype
     inputs = harness.inputs(0)
     with harness.without_graph():
@@ -98,7 +98,7 @@ def _expect_gradients(trial: Trial, block: Block, inputs: Streams, outputs: Stre
                 found = f"output {index} is {name_of(outputs[index].dtype)}, and is made of floating-point streams"
                 raise BrokenPromise("shapes", found, remedy)
         return
-    of_others = Harness(trial, trial.compute, copy=1).peek(0, inputs)
+    of_others = Harness(trial, trial.compute or "float64", copy=1).peek(0, inputs)
     for index in whole:
         if not torch.equal(outputs[index], of_others[index]):
             found = f"output {index} is {name_of(outputs[index].dtype)}, and follows from parameters"
