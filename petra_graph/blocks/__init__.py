@@ -16,7 +16,8 @@ Each is a `torch.nn.Module`, built as `cls(inputs, options)`: `inputs` are the s
 `options` an instance of its attribute `Options`. `forward` returns a tuple of streams [n, *shape]. `kind` and `streams`, the number of
 streams that it reads, are attributes of the class; so are `undecayed`, names of parameters without weight decay, and `tables`, of those with
 a row for each position or the like. For blocks that write `reverse_steps` or `reverse_vjp` themselves there are `leaf`, `backpropagate`,
-`Undone`, `Reversed`, `reseed`, `rng_scope` and `frozen_statistics`. `petra-graph check` tries a block.
+`Undone`, `Reversed`, `reseed`, `rng_scope` and `frozen_statistics`. `micro_batch()` is the time, for values that change in a training.
+`petra-graph check` tries a block.
 """
 
 from petra_graph.blocks.block_kinds import Block as Block
@@ -51,6 +52,7 @@ from petra_graph.blocks.couplings.two_step import MomentumCoupling as MomentumCo
 from petra_graph.blocks.couplings.two_step import TwoStepCoupling as TwoStepCoupling
 from petra_graph.blocks.differentiation import backpropagate as backpropagate
 from petra_graph.blocks.differentiation import leaf as leaf
+from petra_graph.blocks.randomness import micro_batch as micro_batch
 from petra_graph.blocks.randomness import reseed as reseed
 from petra_graph.blocks.randomness import rng_scope as rng_scope
 from petra_graph.blocks.statistics import frozen_statistics as frozen_statistics

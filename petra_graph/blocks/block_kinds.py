@@ -50,6 +50,9 @@ class Block(nn.Module):
     tables: Sequence[str] = ()
     """Names of parameters with a row for each token, position or class, beside `nn.Embedding` and a head's: ("positions",), which an instance may set."""
 
+    keep_dtype: ClassVar[Sequence[str]] = ()
+    """Names of buffers that keep the type in which they are made, such as float64 in a network of float32: ("table.*",); * is any text."""
+
     shared_parameters: Mapping[str, str] = {}
     """Parameters and buffers that other nodes have too, each with one name for all of them: {"weight": "embedding"}, which an instance may set."""
 

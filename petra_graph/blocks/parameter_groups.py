@@ -9,7 +9,7 @@ Both are patterns of names. Biases and normalisations have no decay as in Goyal 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
 from typing import Literal
 
@@ -71,15 +71,20 @@ def stated(block: nn.Module, attribute: Literal["undecayed", "tables"]) -> Mappi
 
 def stated_fault(block: nn.Module) -> str:
     """Return why an attribute of a block cannot be followed, in the words that end a sentence; "" where all can."""
-    return next(filter(None, (_fault(block, attribute) for attribute in ATTRIBUTES)), "")
+    parameters = [name for name, _ in block.named_parameters(remove_duplicate=False)]
+    buffers = [name for name, _ in block.named_buffers()]
+    faults = [
+        *(_fault(block, attribute, "parameter", parameters) for attribute in ATTRIBUTES),
+        _fault(block, "keep_dtype", "buffer", buffers),
+    ]
+    return next(filter(None, faults), "")
 
 
-def _fault(block: nn.Module, attribute: str) -> str:
+def _fault(block: nn.Module, attribute: str, noun: str, names: Sequence[str]) -> str:
     patterns = getattr(block, attribute, ())
     if isinstance(patterns, str) or not all(isinstance(pattern, str) for pattern in patterns):
-        return f"has {attribute} = {patterns!r}, not a tuple of names of parameters"
-    names = [name for name, _ in block.named_parameters(remove_duplicate=False)]
+        return f"has {attribute} = {patterns!r}, not a tuple of names of {noun}s"
     for pattern in patterns:
         if not any(fnmatchcase(name, pattern) for name in names):
-            return f"has no parameter {pattern!r}, which its `{attribute}` names; it has {', '.join(names) or 'none'}"
+            return f"has no {noun} {pattern!r}, which its `{attribute}` names; it has {', '.join(names) or 'none'}"
     return ""

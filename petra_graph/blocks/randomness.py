@@ -31,6 +31,9 @@ class Keyed:
     It may be entered again and again, with other keys, and not within itself.
     """
 
+    micro_batch: int | None = None
+    """The training micro-batch that is under way, counted from the run's start."""
+
     def __init__(self, key: int, generators: Sequence[torch.Generator]) -> None:
         self.key, self.generators = key, generators
 
@@ -133,4 +136,27 @@ def rng_scope(name: str) -> AbstractContextManager[None]:
     Outside a training step (a block used as a plain module) the context changes nothing.
     """
     outer = _innermost.get()
-    return nullcontext() if outer is None else Keyed(random_key(outer.key, name), outer.generators)
+    if outer is None:
+        return nullcontext()
+    keyed = Keyed(random_key(outer.key, name), outer.generators)
+    keyed.micro_batch = outer.micro_batch
+    return keyed
+
+
+def micro_batch() -> int | None:
+    """Return the number of the training micro-batch that is under way, from 0 at the run's start; None in an evaluation and outside of runs.
+
+    It is the same in a micro-batch's forward and backward, and after a resumption: so a block may make a value of it that changes over
+    time, such as the rate of dropped layers or a temperature.
+
+    Raises:
+        RuntimeError: the code is being compiled, which would keep the number of the first micro-batch.
+    """
+    if torch.compiler.is_compiling():
+        raise RuntimeError("micro_batch() changes, and compiled code would keep its first value: leave it as written")
+    keyed = _innermost.get()
+    if keyed is None:
+        return None
+    if (drew := _drew.get()) is not None:  # as random numbers: what is recorded once would keep it, too
+        drew.append(keyed.key)
+    return keyed.micro_batch

@@ -1,4 +1,4 @@
-"""The installed plugins: broken ones, names that several distributions have, groups that do not exist, packages that are missing."""
+"""The installed plugins: broken ones, their code among it, names that several distributions have, groups that do not exist, packages that are missing."""
 
 from __future__ import annotations
 
@@ -9,8 +9,9 @@ from functools import partial
 from importlib import metadata
 
 from petra_graph.doctor.environment_findings import Finding, unmet
-from petra_graph.errors import shown
-from petra_graph.kinds.plugin import FIRST_PARTY
+from petra_graph.errors import PetraGraphError, Problem, shown
+from petra_graph.kinds.block import BlockDeclaration
+from petra_graph.kinds.plugin import FIRST_PARTY, load
 from petra_graph.registry.discovery import NO_TORCH_REMEDY
 from petra_graph.registry.registry import Registry
 from petra_graph.registry.survey_of_plugins import PluginSummary, list_groups
@@ -47,6 +48,8 @@ def examine_plugins(
         elif summary.imports_torch:
             text = f"importing its declaration imports torch, in {summary.imports_torch}: `validate` and `list` wait for it"
             yield finding(name, "warning", text, remedy=NO_TORCH_REMEDY)
+        for problem in () if summary.fault else _code_problems(registry, summary):
+            yield finding(name, "broken", problem.message, remedy=problem.hint)
 
 
 def _examine_distribution(registry: Registry, name: str) -> Finding:
@@ -69,6 +72,22 @@ def _examine_distribution(registry: Registry, name: str) -> Finding:
         "; ".join([f"{version}, {plural(count, 'plugin')}", *needs]),
         remedy=f"pip install {asked}" if lacking else "",
     )
+
+
+def _code_problems(registry: Registry, summary: PluginSummary) -> Sequence[Problem]:
+    """Import the code of another's plugin, as a run does, and return what is wrong with it."""
+    try:
+        plugin = registry.resolve(registry.kind(summary.group), summary.name)
+        code = None if plugin.is_first_party else load(plugin)
+    except PetraGraphError as error:
+        return error.problems
+    if code is None or not isinstance(declaration := plugin.declaration, BlockDeclaration):
+        return ()
+    from petra_graph.measure.build_block import class_fault  # it imports torch, which the code has done
+
+    kind = declaration.kind
+    fault = class_fault(code, kind, declaration.build, f"its declaration says kind = {shown(kind)}")
+    return [Problem(message=f"{plugin.owned}: {fault[0]}", hint=fault[1])] if fault is not None else ()
 
 
 def _find_names_of_several(registry: Registry) -> Iterator[Finding]:

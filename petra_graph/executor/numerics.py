@@ -147,6 +147,7 @@ class NumericsContext:
         if keyed is None:
             keyed = self._keyed[name] = Keyed(0, generators_of(self.device))
         keyed.key = random_key(self.seed, name, "evaluation" if micro_batch is None else micro_batch, self.replica)
+        keyed.micro_batch = micro_batch
         return keyed
 
     def canonicalize(self, streams: Sequence[Tensor]) -> Streams:

@@ -10,7 +10,8 @@ Decision: where AVX-512 is in use, convolutions stay as they are, since oneDNN t
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from fnmatch import fnmatchcase
 from functools import partial
 
 import torch
@@ -29,12 +30,15 @@ _OTHERS = ("SSE", "AVX2")
 def place(block: Block, numerics: NumericsContext) -> Block:
     """Move a module to the stage's device, type and layout, in training mode.
 
-    Embeddings have dense gradients, whatever `sparse` says: so plans count them, and clipping, replicas and most optimizers take them.
+    Buffers that a block names in `keep_dtype` keep their type. Embeddings have dense gradients, whatever `sparse` says: so plans count them, and clipping, replicas and most optimizers take them.
     """
     for module in block.modules():
         if isinstance(module, nn.Embedding | nn.EmbeddingBag):
             module.sparse = False
+    kept = [(part, name, one) for part in block.modules() for name, one in _kept_buffers(part)]
     block.to(device=numerics.device, dtype=numerics.dtype)
+    for part, name, buffer in kept:
+        setattr(part.get_submodule(name.rpartition(".")[0]), name.rpartition(".")[2], buffer.to(numerics.device))
     if numerics.precision.memory_format == "channels-last":
         block.to(memory_format=torch.channels_last)
         # On the meta device, plans count what a processor would do.
@@ -45,6 +49,13 @@ def place(block: Block, numerics: NumericsContext) -> Block:
                 module.stride = (1, 1)
     block.train()  # A block's own `train` may return nothing.
     return block
+
+
+def _kept_buffers(part: nn.Module) -> Iterator[tuple[str, Tensor]]:
+    """Yield the buffers whose type a block, or one that is wrapped, wants to be kept."""
+    patterns = part.keep_dtype if isinstance(part, Block) else ()
+    for pattern in patterns:
+        yield from ((name, one) for name, one in part.named_buffers() if fnmatchcase(name, pattern))
 
 
 def _is_hit(convolution: nn.Conv2d) -> bool:

@@ -7,7 +7,7 @@ In evaluation mode a forward gives the bits of the run's own evaluations: the ar
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import cast
+from typing import Any, cast
 
 import attrs
 import torch
@@ -31,7 +31,7 @@ class Network(nn.Module):
     """All nodes of a graph in one module.
 
     `network.nodes` has each node's block; names are those of the specification, with "/" in place of ".", which torch
-    does not allow: `network.nodes["layer1/0"]`.
+    does not allow: `network.nodes["layer1/0"]`. `state_dict` has the names of `weights.safetensors`, and `load_state_dict` takes them.
     """
 
     def __init__(
@@ -43,6 +43,8 @@ class Network(nn.Module):
         """Of the samples that it reads, and of its targets."""
         self.numerics = numerics
         self.nodes = nn.ModuleDict({_key(name): blocks[name] for name in graph.order})
+        self.register_state_dict_post_hook(_as_in_the_file)  # type: ignore[no-untyped-call]
+        self.register_load_state_dict_pre_hook(_as_in_the_module)  # type: ignore[no-untyped-call]
 
     @classmethod
     def of(cls, network: MeasuredNetwork, facts: DataFacts) -> Network:
@@ -120,3 +122,18 @@ class Network(nn.Module):
 
 def _key(name: str) -> str:
     return name.replace(".", "/")
+
+
+def _as_in_the_file(_: nn.Module, state: dict[str, Any], prefix: str, _metadata: object) -> None:
+    """Name the tensors of a `state_dict` as `weights.safetensors` does."""
+    inside = f"{prefix}nodes."
+    for key in [key for key in state if key.startswith(inside)]:
+        node, _dot, name = key.removeprefix(inside).partition(".")
+        state[f"{prefix}{node.replace('/', '.')}{SEPARATOR}{name}"] = state.pop(key)
+
+
+def _as_in_the_module(_: nn.Module, state: dict[str, Any], prefix: str, *_others: object) -> None:
+    """Name the tensors of a file as torch finds them."""
+    for key in [key for key in state if key.startswith(prefix)]:
+        node, _separator, name = key.removeprefix(prefix).partition(SEPARATOR)
+        state[f"{prefix}nodes.{_key(node)}.{name}"] = state.pop(key)

@@ -5,11 +5,12 @@ from __future__ import annotations
 import importlib.util
 import json
 import pkgutil
+import re
 import sys
 import sysconfig
 import traceback
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stdout
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,7 @@ from typing import Any
 from attrs import field, frozen
 
 from petra_graph.errors import PetraGraphError, PluginError, Problem, SpecError
-from petra_graph.kinds.shared_settings import put_back, settings
+from petra_graph.kinds.shared_settings import SET_WITHIN, put_back, settings
 
 _PACKAGE = str(Path(__file__).parents[1])
 _MACHINERY = ("<frozen", pkgutil.__file__, importlib.__file__, str(Path(__file__).parent))
@@ -87,11 +88,13 @@ class author_code:  # noqa: N801  it is used like a function: `with author_code(
         failure: the beginning of the message, as in 'loss "hinge" of my-losses failed'; or what makes it, once it is needed.
         error: the class that is raised, which decides the exit code.
         training: the code runs in a training, where memory that runs out is not the plugin's fault, and an exit is the stage's.
+        mend: what to do where no line of code has raised it.
     """
 
     failure: str | Callable[[], str]
     error: type[PetraGraphError] = field(default=PluginError, kw_only=True)
     training: bool = field(default=False, kw_only=True)
+    mend: str = field(default=AUTHOR, kw_only=True)
 
     def __enter__(self) -> None:
         pass
@@ -103,26 +106,37 @@ class author_code:  # noqa: N801  it is used like a function: `with author_code(
         is_memory = isinstance(raised, MemoryError) or type(raised).__name__ == "OutOfMemoryError"
         if self.training and (is_memory or not isinstance(raised, Exception)):
             return
-        raise self.error(blamed(self.failure if isinstance(self.failure, str) else self.failure(), raised)) from raised
+        failure = self.failure if isinstance(self.failure, str) else self.failure()
+        raise self.error(blamed(failure, raised, self.mend)) from raised
 
 
-def blamed(failure: str, raised: BaseException) -> Problem:
+def blamed(failure: str, raised: BaseException, mend: str = AUTHOR) -> Problem:
     """Return what an author's code raised as a problem, with the line in its hint."""
     exception = traceback.format_exception_only(raised)[-1].strip()
     at = raised_at(raised)
-    hint = f"raised at {at}" if at else AUTHOR
-    if isinstance(raised, ModuleNotFoundError) and (raised.name or "").startswith("petra_graph."):
-        hint = f"{hint}; names for plugins are in petra_graph.plugins and petra_graph.blocks, whatever modules they came from"
+    hint = f"raised at {at}" if at else mend
+    if isinstance(raised, ImportError) and (raised.name or "").startswith("petra_graph."):
+        hint = f"{hint}; {_where_now(raised)}"
     return Problem(message=f"{failure}: {exception}", hint=hint)
 
 
-def resolve_location(location: str, failure: str) -> Any:
-    """Return what "module:attribute" names, which a declaration has given.
+def _where_now(raised: ImportError) -> str:
+    """Return where the names are that the line of an author's failed import wants of this package."""
+    lines = [frame.line or "" for frame in traceback.extract_tb(raised.__traceback__) if is_author_code(frame.filename)]
+    wanted = re.findall(r"\w+", lines[-1].partition(" import ")[2]) if lines else []
+    for package in ("petra_graph.plugins", "petra_graph.blocks"):
+        if wanted and vars(importlib.import_module(package)).keys() >= set(wanted):
+            return f"write `from {package} import {', '.join(wanted)}`"
+    return "names for plugins are in petra_graph.plugins and petra_graph.blocks, whatever modules they came from"
+
+
+def resolve_location(location: str, failure: str, mend: str = AUTHOR) -> Any:
+    """Return what "module:attribute" names, which a declaration has given; `mend` is what to do if nothing is there.
 
     Raises:
         PluginError: it cannot be imported; the message begins with `failure`.
     """
-    with importing(failure):
+    with importing(failure, mend):
         return pkgutil.resolve_name(location)
 
 
@@ -140,29 +154,29 @@ def named_code(option: str, location: str) -> Any:
 
 
 @contextmanager
-def importing(failure: str) -> Iterator[None]:
-    """Import an author's code, as `author_code`.
+def importing(failure: str, mend: str = AUTHOR) -> Iterator[None]:
+    """Import an author's code, as `author_code`; what it prints is no result of a command, and goes to standard error.
 
     Raises:
         PluginError: it cannot be imported, or leaves a setting changed that all code shares.
     """
     before = settings()
     try:
-        with author_code(failure):
+        with author_code(failure, mend=mend), redirect_stdout(sys.stderr):
             yield
     finally:
         changed = put_back(before)
     if changed:
-        raise PluginError(f"{failure}: after its import, {changed}", "set it within `with`, where it is needed")
+        raise PluginError(f"{failure}: after its import, {changed}", SET_WITHIN)
 
 
-def find_location(location: str, failure: str) -> None:
+def find_location(location: str, failure: str, mend: str) -> None:
     """Look whether there is a module as "module:attribute" names it, and import only the packages around it.
 
     Raises:
         PluginError: it is not there; message and hint are those of `resolve_location`.
     """
     module = location.partition(":")[0]
-    with author_code(failure):
+    with author_code(failure, mend=mend):
         if importlib.util.find_spec(module) is None:
             raise ModuleNotFoundError(f"No module named {module!r}", name=module)

@@ -22,10 +22,10 @@ from typing import TYPE_CHECKING, Any, Literal, cast, get_args
 from attrs import frozen
 
 from petra_graph.kinds.declaration import Declaration, described, expect_among
-from petra_graph.kinds.expected_calls import call_faults, calls_of, public_methods
+from petra_graph.kinds.expected_calls import ExpectedCall, call_faults, calls_of, public_methods
 from petra_graph.kinds.listener import Listener
 from petra_graph.kinds.plugin import Plugin
-from petra_graph.kinds.plugin_kind import Form, PluginKind, takes
+from petra_graph.kinds.plugin_kind import Form, PluginKind, asks_for_stage, takes
 from petra_graph.kinds.tensor_trees import Tree
 
 if TYPE_CHECKING:
@@ -104,6 +104,9 @@ class Callback(Listener):
     def at_stage(self, parameters: Mapping[str, Tensor]) -> Companion | None:
         """Return the companion of a stage, or None where the callback needs no companion there.
 
+        Written as `at_stage(self, parameters, stage)`, it is given the stage's `StageFacts`, too: its number, its delay, and how many
+        updates it makes in an epoch.
+
         Args:
             parameters: the stage's own, not copies; a shared one under all its names. Read them in `updated`; they are not to be changed
                 unless `changes` is "weights".
@@ -136,13 +139,19 @@ def _built_faults(plugin: Plugin, _arguments: Sequence[Any], built: Any) -> Iter
     if not isinstance(built, Callback):
         yield f"its build returns {described(built)}, not a Callback"
         return
-    yield from call_faults(built, _CALLS)
+    of_stage = ExpectedCall("at_stage", asked_at_stage(built, "parameters", "stage"))
+    yield from call_faults(built, [of_stage if one.method == "at_stage" else one for one in _CALLS])
     if type(built).stops is not Callback.stops and declaration.changes != "length":
         yield f'it defines `stops`, which is never asked: its declaration says changes = "{declaration.changes}", not "length"'
     if type(built).evaluated_weights is not Callback.evaluated_weights and not declaration.reads_weights:
         yield "it defines `evaluated_weights`, which is never called: its declaration says reads_weights = False, not True"
     if type(built).state is not Callback.state and type(built).restore is Callback.restore:
         yield "it defines `state` and no `restore`, so a resumed run loses what its checkpoint keeps"
+
+
+def asked_at_stage(callback: Callback, *given: Any) -> tuple[Any, ...]:
+    """Return which of a stage's parameters and facts a callback's `at_stage` asks for: the first alone, or both."""
+    return given if asks_for_stage(callback.at_stage, 1) else given[:1]
 
 
 def companion_fault(companion: object) -> str:

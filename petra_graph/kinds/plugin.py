@@ -8,7 +8,7 @@ from typing import Any
 from attrs import field, frozen
 
 from petra_graph.errors import Path, PluginError, Problem, shown
-from petra_graph.kinds.author_code import author_code, find_location, remedy, resolve_location
+from petra_graph.kinds.author_code import AUTHOR, author_code, find_location, remedy, resolve_location
 from petra_graph.kinds.declaration import Declaration
 from petra_graph.kinds.plugin_kind import PluginKind, asks_for_stage
 from petra_graph.kinds.stage_facts import StageFacts
@@ -16,8 +16,10 @@ from petra_graph.spec.structure import structure_as
 
 FIRST_PARTY = "petra-graph"
 """The distribution of the catalog."""
-_TRIED = (FIRST_PARTY, "petra-graph-vision")
-"""The distributions whose plugins are tried by this project's tests, and by no run."""
+_TRIED = frozenset(
+    {FIRST_PARTY, *(f"{FIRST_PARTY}-{name}" for name in ("convnext", "delay", "transformers", "vision"))}
+)
+"""The distributions whose plugins are tried by this project's tests, and by no run: not those that run modules of others."""
 
 
 @frozen(kw_only=True)
@@ -54,10 +56,10 @@ class Plugin:
         """Return the error that the plugin breaks the contract of its kind."""
         return PluginError(f"{self.owned} is broken: {fault}", hint or remedy(self.distribution))
 
-    def refuse(self, fault: str) -> None:
+    def refuse(self, fault: str, hint: str = "") -> None:
         """Raise PluginError where there is a fault."""
         if fault:
-            raise self.broken(fault)
+            raise self.broken(fault, hint)
 
 
 def label(kind: PluginKind, name: str) -> str:
@@ -88,10 +90,11 @@ def find_code(plugin: Plugin) -> None:
     find_location(*_location(plugin))
 
 
-def _location(plugin: Plugin) -> tuple[str, str]:
-    """Return where a plugin's code is, and the beginning of the message where it is not."""
+def _location(plugin: Plugin) -> tuple[str, str, str]:
+    """Return where a plugin's code is; the beginning of the message if it is not there, and what to do."""
     target = plugin.declaration.build
-    return target, f"{plugin.owned} cannot be built from {target!r}"
+    mend = f"write where its code is, as `build` of its declaration; in another's package, {AUTHOR}"
+    return target, f"{plugin.owned} cannot be built from {target!r}", mend
 
 
 def build_plugin(plugin: Plugin, *arguments: Any, stage: StageFacts | None = None) -> Any:

@@ -10,6 +10,9 @@ from typing import Any
 _UNCHANGED: Mapping[str, Any] = {"torch.is_grad_enabled()": True, "torch.get_default_dtype()": "torch.float32"}
 """Those of torch before it is imported."""
 
+SET_WITHIN = "set it within `with`, where it is needed"
+"""What to do about a setting that is left changed."""
+
 
 def settings() -> Mapping[str, Any]:
     """Return the settings, by how code reads them."""

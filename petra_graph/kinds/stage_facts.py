@@ -28,7 +28,7 @@ from petra_graph.spec.model import Flush
 
 @frozen(kw_only=True)
 class StageFacts:
-    """A stage of a pipeline, for optimizers and learning-rate schedules that ask for it.
+    """A stage of a pipeline, for optimizers, learning-rate schedules and callbacks that ask for it.
 
     Attributes:
         index: from 1 to `stages`, the head's.
@@ -50,6 +50,11 @@ class StageFacts:
     flush: Flush
     micro_batches: int
     filled: int = 0
+
+    @property
+    def updates_per_epoch(self) -> int:
+        """The updates of the stage between two drains; the last window may be short."""
+        return -(-self.micro_batches // self.accumulation)
 
     @property
     def steady(self) -> float:
@@ -75,7 +80,7 @@ class StageFacts:
         An epoch has ceil(micro_batches / k) updates, and its last window may be short. In a run that was resumed under other stages it
         is the delay of a run that had these stages from the start: its pipeline filled at the beginnings of epochs alone.
         """
-        epoch, window = divmod(u, -(-self.micro_batches // self.accumulation))
+        epoch, window = divmod(u, self.updates_per_epoch)
         drained = epoch * self.micro_batches
         first = drained + window * self.accumulation
         last = min(first + self.accumulation, drained + self.micro_batches)

@@ -86,24 +86,33 @@ def _check_class(node: Node, block_class: Any, build: str) -> None:
     """Check the base and the methods of a class, which torch's modules do not enforce as abstract classes do."""
     if any(wrapper.inverts for wrapper in node.wrappers):
         node = evolve(node, kind="buffered")  # what is around it has an inverse, whatever it is itself
-    base = _BASES[node.kind]
-    problem = None
-    if not (isinstance(block_class, type) and issubclass(block_class, Block)):
-        problem = (
-            f"{build} is not a subclass of petra_graph.blocks.Block",
-            "subclass AdditiveCoupling, Buffered or Head",
-        )
-    elif not issubclass(block_class, base):
-        hint = "subclass AdditiveCoupling, or Reversible with an inverse" if base is Reversible else "subclass Head"
-        problem = f'node "{node.name}" is {node.kind}, and {build} is not a subclass of {base.__name__}', hint
-    elif missing := undefined_methods(block_class, node.kind):
-        written = ", ".join(f"`{name}`" for name in missing)
-        hint = 'write it, or set kind = "buffered"' if missing == ["inverse"] else f"write {written} in the class"
-        problem = f"{build} does not define {written}", hint
-    if problem is not None:
-        message, hint = problem
+    fault = class_fault(block_class, node.kind, build, f'node "{node.name}" is {node.kind}')
+    if fault is not None:
+        message, hint = fault
         assert node.plugin is not None
         raise PluginError(Problem(message=f"{node.plugin.owned}: {message}", hint=hint, path=node.path))
+
+
+def class_fault(block_class: Any, kind: str, build: str, meant: str) -> tuple[str, str] | None:
+    """Return why a class cannot be a block of a kind, and what to do; None: it can.
+
+    Args:
+        block_class: what `build` names.
+        kind: of a node, or of the declaration.
+        build: "module:attribute".
+        meant: who wants it, as in 'node "a" is reversible'.
+    """
+    base = _BASES[kind]
+    if not (isinstance(block_class, type) and issubclass(block_class, Block)):
+        return f"{build} is not a subclass of petra_graph.blocks.Block", "subclass AdditiveCoupling, Buffered or Head"
+    if not issubclass(block_class, base):
+        hint = "subclass AdditiveCoupling, or Reversible with an inverse" if base is Reversible else "subclass Head"
+        return f"{meant}, and {build} is not a subclass of {base.__name__}", hint
+    if missing := undefined_methods(block_class, kind):
+        written = ", ".join(f"`{name}`" for name in missing)
+        hint = 'write it, or set kind = "buffered"' if missing == ["inverse"] else f"write {written} in the class"
+        return f"{build} does not define {written}", hint
+    return None
 
 
 def undefined_methods(block_class: type[Block], kind: str) -> list[str]:

@@ -98,7 +98,9 @@ def test_petra_graph_without_its_own_plugins():
 
 
 def test_all_faults_at_once_each_by_its_name(install, site):
-    declared = "from petra_graph.plugins import LossDeclaration\nL = LossDeclaration(summary='x', build='json:b'{})\n"
+    declared = (
+        "from petra_graph.plugins import LossDeclaration\nL = LossDeclaration(summary='x', build='json:dumps'{})\n"
+    )
     install("newer", "[petra_graph.losses]\nnewer = newer_losses:L\n", newer_losses=declared.format(", api=99"))
     install("fails", "[petra_graph.losses]\nfails = fails_losses:L\n", fails_losses="raise RuntimeError('no')\n")
     install("ends", "[petra_graph.losses]\nends = ends_losses:L\n", ends_losses="raise SystemExit(3)\n")
@@ -123,7 +125,9 @@ def test_all_faults_at_once_each_by_its_name(install, site):
 
 
 def test_a_declaration_that_imports_torch(install, site):
-    declared = "from petra_graph.plugins import LossDeclaration\nMINE = LossDeclaration(summary='x', build='json:b')\n"
+    declared = (
+        "from petra_graph.plugins import LossDeclaration\nMINE = LossDeclaration(summary='x', build='json:dumps')\n"
+    )
     install(
         "slow-losses", "[petra_graph.losses]\nslow = slow_declared:MINE\n", slow_declared=f"import torch.nn\n{declared}"
     )

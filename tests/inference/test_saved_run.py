@@ -48,6 +48,17 @@ def test_the_best_and_any_checkpoint(copy):
     assert weights(run, "best")[1].endswith(str(min(losses, key=losses.__getitem__)))
 
 
+def test_a_network_and_a_file_have_the_same_names(copy, trained):
+    network, _ = SavedRun.open(trained).load()
+    file = weights_of_file(copy / "weights.safetensors")
+    assert equal(dict(network.state_dict()), file)
+    assert set(torch.nn.ModuleDict({"own": network}).state_dict()) == {f"own.{name}" for name in file}
+    other, _ = SavedRun.open(trained).load(str(min(checkpoint.numbers(copy))))
+    assert not equal(dict(other.state_dict()), file)
+    other.load_state_dict(file)
+    assert equal(dict(other.state_dict()), file)
+
+
 def test_a_file_of_weights(copy, tmp_path):
     for file in (copy / "averages.safetensors", tmp_path / "others.safetensors"):
         shutil.copy(copy / "weights.safetensors", file)

@@ -100,8 +100,6 @@ def check_spec(
     if loaded.spec is None or facts is None or graph is None or method is None:
         problems.fail()
     problems.raise_any()
-
-    del plugins["architecture"]
     return CheckedSpec(
         spec=loaded.spec,
         graph=graph,

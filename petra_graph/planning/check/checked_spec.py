@@ -98,6 +98,8 @@ class CheckedSpec:
     """Around the optimizer, whose plugin builds it, too."""
     unchecked_blocks: tuple[str, ...]
     """The "module:attribute" blocks that were not imported, and so not checked."""
+    architecture: ConfiguredPlugin | None = None
+    """What has written out the graph; None where the specification lists its nodes."""
 
     def variant(self, spec: Spec, graph: NodeGraph | None = None) -> CheckedSpec:
         """Return the same network under another specification.

@@ -22,11 +22,14 @@ from petra_graph.kinds.callback import (
     Callback,
     CallbackDeclaration,
     Companion,
+    asked_at_stage,
     companion_fault,
     stops_fault,
 )
 from petra_graph.kinds.listener import EpochEnded, Listener, Started
 from petra_graph.kinds.plugin import Plugin
+from petra_graph.kinds.shared_settings import SET_WITHIN, put_back, settings
+from petra_graph.kinds.stage_facts import StageFacts
 from petra_graph.kinds.tensor_trees import Tree, named_leaves
 from petra_graph.planning.check.checked_spec import ConfiguredPlugin
 from petra_graph.training.loop.read_only_tensors import ReadOnly
@@ -56,19 +59,26 @@ class NamedCallback:
 
         Raises:
             RunFailed: it failed.
-            PluginError: it wrote to tensors that it may not change.
+            PluginError: it wrote to tensors that it may not change, or left a setting changed that all code shares.
         """
         return self.call_on(self.callback, self.read_only, method, *arguments, **given)
 
     def call_on(
         self, owner: Callback | Companion, read_only: ReadOnly | None, method: str, *arguments: Any, **given: Tensor
     ) -> Any:
-        """Call a method of the callback, or of one of its companions, as `call`; those that it has not written write nothing."""
+        """Call a method of the callback, or of one of its companions, as `call`; those that it has not written change nothing."""
         function = getattr(owner, method)
         written = getattr(function, "__module__", "") not in {Callback.__module__, Listener.__module__}
-        watched = nullcontext() if read_only is None or not written else read_only.during(method, given)
+        if not written or self.plugin.is_first_party:
+            with author_code(f'callback "{self.name}" failed', error=RunFailed):
+                return function(*arguments)
+        watched = nullcontext() if read_only is None else read_only.during(method, given)
+        before = settings()
         with watched, author_code(f'callback "{self.name}" failed', error=RunFailed):
-            return function(*arguments)
+            returned = function(*arguments)
+        if changed := put_back(before):
+            self.plugin.refuse(f"after its {method}, {changed}, for all other code, too", SET_WITHIN)
+        return returned
 
     def state(self) -> Any:
         """Return the callback's state, written as JSON and read again."""
@@ -79,13 +89,15 @@ class NamedCallback:
             message = f'callback "{self.name}": what {type(self.callback).__name__}.state returns cannot be in a checkpoint: {error}'
             raise RunFailed(message, _STATE) from error
 
-    def at_stage(self, parameters: Mapping[str, Tensor], read_only: ReadOnly | None) -> Companion | None:
+    def at_stage(
+        self, parameters: Mapping[str, Tensor], stage: StageFacts, read_only: ReadOnly | None
+    ) -> Companion | None:
         """Return the callback's companion at a stage; None: it has none.
 
         Raises:
             RunFailed: a run cannot call it.
         """
-        companion: Any = self.call("at_stage", parameters)
+        companion: Any = self.call("at_stage", *asked_at_stage(self.callback, parameters, stage))
         if companion is None:
             return None
         if fault := companion_fault(companion):
@@ -205,7 +217,11 @@ class Callbacks(Listener):
 
 
 def attach_to_stages(
-    callbacks: Sequence[NamedCallback], executors: Sequence[StageExecutor], *, watched: bool
+    callbacks: Sequence[NamedCallback],
+    executors: Sequence[StageExecutor],
+    stages: Sequence[StageFacts],
+    *,
+    watched: bool,
 ) -> tuple[NamedCallback, ...]:
     """Give the stages their companions, and return the callbacks, watched where they may not write to the stages' tensors.
 
@@ -223,7 +239,8 @@ def attach_to_stages(
         attached.append(evolve(one, read_only=ReadOnly(one.plugin, every) if watches else None))
         for executor in executors:
             at = executor.program.index
-            companion = attached[-1].at_stage(parameters[at], ReadOnly(one.plugin, tensors[at]) if watches else None)
+            read_only = ReadOnly(one.plugin, tensors[at]) if watches else None
+            companion = attached[-1].at_stage(parameters[at], stages[at - 1], read_only)
             if companion is not None:
                 executor.companions[one.name] = companion
     return tuple(attached)

@@ -108,10 +108,10 @@ def test_a_report_has_every_promise():
     report = kept(Trial.of(Stem, [SHAPE]))
     assert (report.kind, report.name, report.trial, report.kept) == ("block", "Stem", "6; NoOptions()", True)
     assert {outcome.status for outcome in report.outcomes} == {"kept"}
-    assert str(report) == "Stem (6; NoOptions()) keeps 17 promises"
+    assert str(report) == "Stem (6; NoOptions()) keeps 18 promises"
     broken = examine(Trial.of(NotATuple, [(2,), (2,)]))
     assert [outcome.promise for outcome in broken.broken] == ["shapes"]
-    assert [outcome.status for outcome in broken.outcomes] == ["kept", "kept", "broken"] + ["not checked"] * 16
+    assert [outcome.status for outcome in broken.outcomes] == ["kept", "kept", "broken"] + ["not checked"] * 17
     assert json.loads(json.dumps(broken.record()))["outcomes"][2] == {
         "promise": "shapes",
         "status": "broken",

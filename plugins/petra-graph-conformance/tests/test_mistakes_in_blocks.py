@@ -10,7 +10,7 @@ from petra_graph_conformance.examined_promises import examine
 from torch import nn
 from torch.nn.utils import parametrizations
 
-from petra_graph.blocks import Buffered, Reversed, Reversible
+from petra_graph.blocks import Buffered, Reversed, Reversible, rng_scope
 from tests.support.blocks import SHAPE, Scaled, Sound, Stem
 
 
@@ -110,6 +110,24 @@ class OffWhereItIsUsed(Scaled):
         return Reversed(tuple(one * (1 + 1e-4) for one in found.inputs), found.gradients)
 
 
+class TableOfFloat64(Sound):
+    def __init__(self, inputs, options):
+        super().__init__(inputs, options)
+        self.register_buffer("table", torch.linspace(0, 1, *inputs[0], dtype=torch.float64))
+
+    def residual(self, x):
+        return super().residual(x) * self.table.to(x.dtype)
+
+
+class WeightOfFloat64(Sound):
+    def __init__(self, inputs, options):
+        super().__init__(inputs, options)
+        self.weight = nn.Parameter(torch.ones(inputs[0], dtype=torch.float64))
+
+    def residual(self, x):
+        return super().residual(x) * self.weight.to(x.dtype)
+
+
 class DrawsInAnotherOrder(Reversible):
     streams = 2
 
@@ -132,6 +150,8 @@ class DrawsInAnotherOrder(Reversible):
         (MaskDrawnOnce, "state dictionary", "gives other outputs in training mode", "persistent buffers"),
         (ClampsItsWeights, "parameters", "linear.weight", "normalise a copy of them"),
         (CustomBackward, "derivative", "finite differences", "backward"),
+        (TableOfFloat64, "types", "in float64 becomes float32: table", "name buffers in the block's `keep_dtype`"),
+        (WeightOfFloat64, "types", "in float64 becomes float32: weight", "precision.compute"),
         (InFloat32, "precision", "rounds a stream to float32", "x.dtype"),
         (DrawsInAnotherOrder, "inverse", "is not x", "in the order in which forward draws them"),
         (OffByALittle, "inverse", "inverse(*forward(*x)) is not x: relative error 1.0e-04", "undo the steps"),
@@ -226,6 +246,15 @@ class Hooked(Sound):
         self.linear.register_full_backward_hook(lambda *_: None)
 
 
+class Compiled(Sound):
+    def __init__(self, inputs, options):
+        super().__init__(inputs, options)
+        self.compiled = torch.compile(super().residual, backend="aot_eager")
+
+    def residual(self, x):
+        return self.compiled(x)
+
+
 class Relu(Sound):
     def residual(self, x):
         return super().residual(x).relu()
@@ -233,7 +262,7 @@ class Relu(Sound):
 
 @pytest.mark.parametrize(
     "block",
-    [ComplexInside, Cayley, BySvd, ThreeStreams, StochasticDepth, FrozenInt8, Tied, Vmapped, Hooked, Relu],
+    [ComplexInside, Cayley, BySvd, ThreeStreams, StochasticDepth, FrozenInt8, Tied, Vmapped, Hooked, Compiled, Relu],
 )
 def test_a_right_block_that_looks_unusual_is_accepted(block):
     report = examine(Trial.of(block, [SHAPE] * block.streams))
@@ -243,3 +272,37 @@ def test_a_right_block_that_looks_unusual_is_accepted(block):
 def test_sparse_embeddings_are_accepted():
     report = examine(Trial.of(Sparse, [(5,)], draw=Tokens(8)))
     assert {one.promise: one.found for one in report.outcomes if one.status in {"broken", "doubtful"}} == {}
+
+
+class MasksInAnotherOrder(Reversible):
+    streams = 2
+
+    def __init__(self, inputs, options):
+        super().__init__(inputs, options)
+        self.first, self.second = nn.Linear(6, 6), nn.Linear(6, 6)
+
+    def masked(self, part, x):
+        return nn.functional.dropout(part(x), training=self.training)
+
+    def forward(self, x, t):
+        x = x + self.masked(self.first, t)
+        return x, t + self.masked(self.second, x)
+
+    def inverse(self, x, t):
+        t = t - self.masked(self.second, x)
+        return x - self.masked(self.first, t), t
+
+
+class MasksByName(MasksInAnotherOrder):
+    def masked(self, part, x):
+        with rng_scope("first" if part is self.first else "second"):
+            return super().masked(part, x)
+
+
+def test_masks_in_another_order_are_told_from_another_function():
+    report = examine(Trial.of(MasksInAnotherOrder, [(6,), (6,)]), only=["inverse"])
+    [broken] = report.broken
+    assert "because it draws other random numbers (in evaluation mode it is)" in broken.found
+    assert "in the order in which forward draws them" in broken.remedy
+    assert "rng_scope" in broken.remedy
+    assert not examine(Trial.of(MasksByName, [(6,), (6,)])).broken

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import attrs
 import pytest
 import torch
@@ -51,10 +53,84 @@ def test_an_import_that_leaves_a_setting_changed(install, capsys, line, found):
     assert (torch.is_grad_enabled(), torch.get_default_dtype()) == (True, torch.float32)
 
 
-def test_a_module_of_ours_that_is_not_there(install, capsys):
-    install("my-callbacks", ENTRY, my_callbacks=f"from petra_graph.registry.contracts import Callback\n{CODE}")
+@pytest.mark.parametrize(
+    ("line", "remedy"),
+    [
+        ("from petra_graph.registry.contracts import Callback", "write `from petra_graph.plugins import Callback`"),
+        ("from petra_graph.kinds.callback import Buffered", "write `from petra_graph.blocks import Buffered`"),
+        (
+            "import petra_graph.registry.contracts",
+            "names for plugins are in petra_graph.plugins and petra_graph.blocks",
+        ),
+    ],
+)
+def test_a_name_of_ours_that_is_elsewhere(install, capsys, line, remedy):
+    install("my-callbacks", ENTRY, my_callbacks=f"{line}\n{CODE}")
     assert main(["check", "callbacks/mine"]) == 4
-    assert "names for plugins are in petra_graph.plugins and petra_graph.blocks" in capsys.readouterr().out
+    assert remedy in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("verb", [["list", "callbacks"], ["show", "callbacks/mine"], ["check", "callbacks/mine"]])
+def test_what_prints_at_import_is_in_no_result(install, capsys, verb):
+    install("my-callbacks", ENTRY, my_callbacks=f"print('imported')\n{CODE}")
+    assert main([*verb, "--json"]) == 0
+    said = capsys.readouterr()
+    json.loads(said.out)
+    assert said.err == "imported\n"
+
+
+DECLARED = """
+from petra_graph.plugins import BlockDeclaration
+Kind = BlockDeclaration(summary="of another kind", build="my_code:Passes", kind="reversible", streams=2)
+Nowhere = BlockDeclaration(summary="nowhere", build="my_lost:Passes", kind="buffered", streams=2)
+Nameless = BlockDeclaration(summary="nameless", build="my_code:Lost", kind="buffered", streams=2)
+"""
+PASSES = """
+from petra_graph.blocks import Buffered
+class Passes(Buffered):
+    streams = 2
+    def forward(self, x, t):
+        return x, t
+"""
+SPEC = """
+name = "wrong"
+[[graph.node]]
+name = "first"
+block = "linear-stem"
+options = {{ features = 6 }}
+[[graph.node]]
+name = "wrong"
+block = "{block}"
+[[graph.node]]
+name = "head"
+block = "pool-linear"
+options = {{ outputs = 3 }}
+[data]
+name = "random"
+batch = 8
+options = {{ shape = [4], dtype = "float32", classes = 3, train = 40, test = 8 }}
+[run]
+epochs = 1
+"""
+
+
+@pytest.mark.parametrize("block", ["kind", "nowhere", "nameless"])
+def test_the_doctor_and_a_run_say_the_same_of_code_that_is_not_what_its_declaration_says(install, write, capsys, block):
+    install(
+        "my-blocks",
+        f"[petra_graph.blocks]\n{block} = my_declared:{block.title()}\n",
+        my_declared=DECLARED,
+        my_code=PASSES,
+    )
+    assert main(["doctor", "--json"]) == 4
+    findings = json.loads(capsys.readouterr().out)["findings"]
+    [found] = [one for one in findings if one["name"] == f"blocks/{block}"]
+    write("wrong.toml", SPEC.format(block=block))
+    assert main(["run", "wrong.toml", "--dry-run"]) == 4
+    said = capsys.readouterr().err
+    assert found["status"] == "broken"
+    assert found["remedy"] in said
+    assert found["found"].rpartition(", and ")[2] in said
 
 
 @attrs.frozen(kw_only=True)

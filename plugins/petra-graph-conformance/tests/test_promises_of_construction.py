@@ -206,11 +206,18 @@ class HandsOn(Buffered):
         return self.linear(x), mask
 
 
+class MasksSamples(Stem):
+    """Says which numbers of a sample are missing."""
+
+    def forward(self, x):
+        return (*super().forward(x), (x < 0).long())
+
+
 @pytest.mark.parametrize(
     ("block", "message"),
     [
         (Whole, "all outputs are int64"),
-        (Signs, "output 1 is bool, and is made of floating-point streams"),
+        (Signs, "output 1 is bool, and follows from parameters"),
         (HalfPrecision, "an output is float16 where parameters and inputs are float64"),
     ],
 )
@@ -228,3 +235,4 @@ def test_integers_may_be_handed_on():
 
     kept(Trial.of(EmbedsAndMasks, [(5,)], draw=tokens))
     kept(Trial.of(HandsOn, [(5, 3), (5,)], draw=stream_or_mask))
+    kept(Trial.of(MasksSamples, [SHAPE]))

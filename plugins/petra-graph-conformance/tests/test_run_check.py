@@ -87,6 +87,23 @@ def test_a_promise_that_only_check_asked_refuses_a_run(asked, capsys):
     assert main(["run", asked(MISTAKE), "--dry-run", "--set", "run.self_check=false"]) == 0
 
 
+def test_one_cause_at_several_nodes_is_one_problem(asked, write, capsys):
+    options = "\n    @attrs.frozen(kw_only=True)\n    class Options:\n        number: int = 1\n"
+    asked(f"import attrs\n{MISTAKE}".replace("(AdditiveCoupling):\n", f"(AdditiveCoupling):{options}\n"))
+    node = '[[graph.node]]\nname = "mine"\nblock = "asked_blocks:Mine"\n'
+    other = node.replace('"mine"', '"other"') + "options = { number = 2 }\n"
+    write("asked.toml", SPEC.replace(node, node + other))
+    assert main(["run", "asked.toml", "--dry-run"]) == 4
+    said = capsys.readouterr().err
+    assert said.count("breaks a promise") == 1
+    assert "gives other outputs in training mode (and at 1 other place)" in said
+    asked("import no_such_module")
+    write("asked.toml", SPEC.replace(node, node + other))
+    assert main(["run", "asked.toml", "--dry-run"]) == 4
+    said = capsys.readouterr().err
+    assert said.count("No module named 'no_such_module' (and at 1 other place)") == said.count("no_such_module") == 1
+
+
 def test_what_takes_long_is_said_and_no_run_waits_again(asked, capsys, monkeypatch):
     monkeypatch.setattr(run_check, "LIMIT_SECONDS", 0.0)
     for times in (1, 0):
@@ -114,3 +131,29 @@ def test_a_plugin_that_prints_does_not_break_json(asked, capsys):
     asked(PRINTS)
     assert main(["check", "asked_blocks:Mine", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)[0]["status"] == "kept"
+
+
+NETWORK = """
+from itertools import count
+from petra_graph.plugins import NodeSpec
+
+made = count()
+
+
+def network(options, facts):
+    return (
+        NodeSpec(name="stem", block="linear-stem", options={"features": 6}),
+        NodeSpec(name=f"mine{NUMBER}", block="rev-mlp", options={"hidden": 4}),
+        NodeSpec(name="head", block="pool-linear", options={"outputs": 3}),
+    )
+"""
+
+
+@pytest.mark.parametrize(("number", "code"), [("0", 0), ("{next(made)}", 4)])
+def test_an_architecture_is_asked(asked, write, capsys, number, code):
+    asked(NETWORK.replace("{NUMBER}", number))
+    data = SPEC.partition("[data]")[2]
+    write("asked.toml", f'name = "asked"\n[architecture]\nname = "asked_blocks:network"\n[data]{data}')
+    assert main(["run", "asked.toml", "--dry-run"]) == code
+    said = capsys.readouterr().err
+    assert ("breaks a promise (nodes): it returns other nodes each time" in said) == (code == 4)

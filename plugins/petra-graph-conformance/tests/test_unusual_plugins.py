@@ -149,6 +149,8 @@ class OfAMask(Row):
 
 
 class Frequencies(Row):
+    keep_dtype = ("frequencies",)
+
     def __init__(self, inputs, options):
         super().__init__(inputs, options)
         self.register_buffer("frequencies", torch.linspace(0, 1, inputs[0][-1], dtype=torch.float64))

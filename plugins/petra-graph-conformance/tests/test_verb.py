@@ -111,14 +111,14 @@ def test_one_plugin(capsys):
     assert main(["check", "coupling"]) == 0
     assert capsys.readouterr().out == (
         """\
-blocks/coupling of my-plugins (8x6x6, 8x6x6; Options(width=4)): 20 promises kept, 1 doubtful
+blocks/coupling of my-plugins (8x6x6, 8x6x6; Options(width=4)): 21 promises kept, 1 doubtful
   declaration: doubtful: importing it imports torch, in check_me: `validate` and `list` wait for it
     do: keep declarations in a module that imports petra_graph.plugins alone, and __init__ empty
 1 plugin: 1 doubtful
 """
     )
     assert main(["check", "blocks/coupling", "--set", "width=2", "--inputs", "5,5"]) == 0
-    assert "blocks/coupling of my-plugins (5, 5; Options(width=2)): 20 promises kept" in capsys.readouterr().out
+    assert "blocks/coupling of my-plugins (5, 5; Options(width=2)): 21 promises kept" in capsys.readouterr().out
 
 
 def test_several_plugins(capsys):
@@ -141,8 +141,8 @@ def test_a_distribution(capsys):
         "  declaration: doubtful: importing it imports torch, in check_me"
     )  # once: it is one module
     assert [lines[0], lines[3]] == [
-        "blocks/coupling of my-plugins (8x6x6, 8x6x6; Options(width=4)): 20 promises kept, 1 doubtful",
-        "blocks/wrong of my-plugins (8x6x6, 8x6x6; Options(width=4)): 19 promises kept, 1 broken",
+        "blocks/coupling of my-plugins (8x6x6, 8x6x6; Options(width=4)): 21 promises kept, 1 doubtful",
+        "blocks/wrong of my-plugins (8x6x6, 8x6x6; Options(width=4)): 20 promises kept, 1 broken",
     ]
     assert lines[4].startswith("  inverse: inverse(*forward(*x)) is not x: relative error ")
     assert lines[5].startswith("    do: undo the steps of forward in the opposite order")
@@ -188,7 +188,7 @@ def test_what_takes_no_guess_is_not_tried_and_what_is_given_is(capsys):
         "losses/check_me:dense (outputs [3, 5, 7]; NoOptions()): 12 promises kept\n"
     )
     assert main(["check", "check_me:Embeds", "--tokens", "3", "--inputs", "5"]) == 0
-    assert capsys.readouterr().out.startswith("check_me:Embeds (5 (tokens below 3); NoOptions()): 17 promises kept\n")
+    assert capsys.readouterr().out.startswith("check_me:Embeds (5 (tokens below 3); NoOptions()): 18 promises kept\n")
 
 
 def test_a_loose_module_may_import_torch(capsys):

@@ -92,4 +92,4 @@ def test_a_converted_run_is_resumed_resolved_and_loaded(spec):
     weights = load_file(only_run() / "weights.safetensors")
     assert weights["rev.1/beta"].item() == pytest.approx(0.7)
     network = petra_graph.load(str(only_run()))
-    assert torch.equal(network.state_dict()["nodes.rev/1.linear.weight"], weights["rev.1/linear.weight"])
+    assert torch.equal(network.state_dict()["rev.1/linear.weight"], weights["rev.1/linear.weight"])

@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
+import torch
 
 from petra_graph.cli.main import main
 from petra_graph.errors import PluginError, RunFailed
@@ -366,6 +367,17 @@ class Reads(InItsCompanion):
     def ended(self, weights, kept): return {"averages.safetensors": self.averages}
 
 
+class LeavesGradientsOff(Callback):
+    changes = "weights"
+    def __init__(self, options): pass
+    def started(self, run): torch.set_grad_enabled(False)
+
+
+class LeavesFloat64(Callback):
+    def __init__(self, options): pass
+    def epoch_ended(self, report): torch.set_default_dtype(torch.float64)
+
+
 class StopsByTruth(Callback):
     changes = "length"
     def __init__(self, options): pass
@@ -402,6 +414,25 @@ def test_a_callback_that_reads_is_let_be_and_the_watch_goes_with_the_self_check(
     assert weights_bytes(only_run("reads")) == weights_bytes(only_run("plain"))
     spec = write("writes.toml", SPEC + named("callback", "watched_callbacks:InItsCompanion"))
     assert main(["run", spec, "--set", "run.self_check=false"]) == 0
+
+
+@pytest.mark.parametrize(
+    ("name", "found"),
+    [
+        ("LeavesGradientsOff", "after its started, torch.is_grad_enabled() is False"),
+        ("LeavesFloat64", "after its epoch_ended, torch.get_default_dtype() is torch.float64"),
+    ],
+)
+def test_a_setting_that_a_callback_leaves_changed_is_named_with_it(write, capsys, name, found):
+    """Autograd that was off from the start on let a run end as done, with the weights of its beginning."""
+    write("watched_callbacks.py", WATCHED)
+    spec = write("small.toml", SPEC + named("callback", f"watched_callbacks:{name}"))
+    assert main(["run", spec]) == 4
+    said = capsys.readouterr().err
+    assert f'callback "watched_callbacks:{name}" is broken: {found}, for all other code, too\n' in said
+    assert "    help: set it within `with`, where it is needed" in said
+    assert torch.is_grad_enabled()
+    assert torch.get_default_dtype() == torch.float32
 
 
 def test_a_reason_to_stop_that_is_no_text_is_refused(write, capsys):

@@ -14,7 +14,7 @@ from collections.abc import Collection
 
 from petra_graph.errors import PluginError, RunFailed
 from petra_graph.kinds.author_code import AUTHOR, MEND, raised_at
-from petra_graph.kinds.shared_settings import put_back, settings
+from petra_graph.kinds.shared_settings import SET_WITHIN, put_back, settings
 from petra_graph_conformance.all_checks import checks_of
 from petra_graph_conformance.broken_promise import BrokenPromise
 from petra_graph_conformance.plugin_trial import AnyTrial, StageTrial
@@ -53,7 +53,7 @@ def _check(trial: AnyTrial, promise: Promise) -> None:
     finally:
         changed = put_back(before)
     if changed:
-        raise BrokenPromise(name, f"after its calls, {changed}", "set it within `with`, where it is needed")
+        raise BrokenPromise(name, f"after its calls, {changed}", SET_WITHIN)
 
 
 def _check_alone(trial: AnyTrial, promise: Promise) -> None:

@@ -15,7 +15,7 @@ from petra_graph.blocks.parameter_groups import parameter_groups
 from petra_graph.errors import Path
 from petra_graph.executor.learning_rate import learning_rate
 from petra_graph.graph.node_graph import Node
-from petra_graph.kinds.plugin import FIRST_PARTY, Plugin
+from petra_graph.kinds.plugin import Plugin
 from petra_graph.kinds.tensor_trees import Tree, main
 from petra_graph.measure.initial_blocks import initial_blocks
 from petra_graph.planning.check.checked_spec import CheckedSpec, ConfiguredPlugin
@@ -23,6 +23,7 @@ from petra_graph.training.before_run import HeadAndTargets, targets_of
 from petra_graph.training.prepared_run import Prepared
 from petra_graph_conformance.all_checks import checks_of
 from petra_graph_conformance.blocks_of_run import BlocksOfRun
+from petra_graph_conformance.kinds.architecture import ArchitectureTrial
 from petra_graph_conformance.kinds.data_set_trial import DataSetTrial
 from petra_graph_conformance.kinds.loss_trial import LossTrial
 from petra_graph_conformance.kinds.lr_schedule import LrScheduleTrial
@@ -34,14 +35,6 @@ from petra_graph_conformance.promise_report import Outcome
 
 _MOST_PARAMETERS, _LARGEST, _SHAPES = 2**24, 2**12, 4
 """The largest network whose shapes an optimizer is tried with, its largest parameter that is taken, and the number of shapes."""
-_OURS = frozenset(
-    {FIRST_PARTY}
-    | {
-        f"{FIRST_PARTY}-{name}"
-        for name in ("conformance", "convnext", "delay", "export", "report", "studies", "transformers", "vision")
-    }
-)
-"""The distributions of this project whose tests ask their plugins; those that run modules of others are not among them."""
 
 
 @frozen(kw_only=True)
@@ -76,6 +69,7 @@ class PluginsOfRun:
     def every(self) -> Iterator[Asked]:
         """Yield the plugins to be asked: those whose errors would be blamed on others first."""
         checked = self._checked
+        yield from self._architecture()
         yield from self._blocks()
         yield from self._optimizer()
         for one in chain(*checked.added.values()):
@@ -103,6 +97,19 @@ class PluginsOfRun:
         segments = [segment for program in self.prepared.programs for segment in program.segments]
         kept = {name for segment in segments if segment.keeps == "graph" for name in segment.nodes}
         return BlocksOfRun(fit=self._fit, kept=kept)
+
+    def _architecture(self) -> Iterator[Asked]:
+        """Yield the architecture, whose graph and shapes the run has measured."""
+        architecture = self._checked.architecture
+        if architecture is not None and is_foreign(architecture.plugin):
+            facts = self.prepared.facts
+            trial = ArchitectureTrial(plugin=architecture.plugin, options=architecture.options, facts=facts)
+            yield Asked(
+                plugin=architecture.plugin,
+                path=("architecture", "name"),
+                how=[architecture.options, facts],
+                trials=lambda: [trial],
+            )
 
     def _blocks(self) -> Iterator[Asked]:
         foreign = [node for node in self._nodes if node.plugin is not None and is_foreign(node.plugin)]
@@ -260,4 +267,4 @@ class PluginsOfRun:
 
 def is_foreign(plugin: Plugin) -> bool:
     """Whether a plugin is not of this project, or runs modules of others."""
-    return plugin.distribution not in _OURS
+    return not plugin.is_first_party

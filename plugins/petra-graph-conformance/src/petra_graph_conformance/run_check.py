@@ -14,6 +14,7 @@ later run waits for it. Of each plugin that breaks promises the first cause is o
 
 from __future__ import annotations
 
+import re
 import sys
 import time
 from collections.abc import Sequence
@@ -21,7 +22,7 @@ from contextlib import redirect_stdout
 
 from attrs import evolve, field, frozen
 
-from petra_graph.errors import PluginError, Problem, RunFailed
+from petra_graph.errors import PluginError, Problem, RunFailed, once_a_cause
 from petra_graph.kinds.author_code import remedy
 from petra_graph.kinds.plugin import Plugin
 from petra_graph.training.before_run import Tried
@@ -37,6 +38,8 @@ from petra_graph_conformance.verdicts import Verdict, code_in_use, digest_of, in
 
 LIMIT_SECONDS = 20.0
 """For the promises of one plugin; one that has begun is asked to its end."""
+_NODES = re.compile(r'^node ".*?"( and \d+ more)?: ')
+"""How messages about blocks begin."""
 
 
 @frozen(kw_only=True)
@@ -88,7 +91,7 @@ class RunCheck:
             text = f"checked {listed(dict.fromkeys(new))} in {time.monotonic() - begin:.1f} s; it is not asked again until its code changes"
             self.reporter.say(text)
         if problems:
-            raise PluginError(problems)
+            raise PluginError(once_a_cause(problems, lambda one: _NODES.sub("", one.message)))
         return Tried(doubts=self._doubts, verdicts=in_record(self._verdicts))
 
     def _ask(self, asked: Asked) -> Verdict:

@@ -51,9 +51,21 @@ class SoftmaxTwice(Sound):
         return super().__call__(output.softmax(1), target)
 
 
+class WeighsClasses(Sound):
+    def __call__(self, output, target):
+        return functional.cross_entropy(output.double(), target, weight=torch.linspace(1, 2, output.shape[1]).double())
+
+
 @pytest.mark.parametrize(
     ("loss", "promise", "status", "found", "remedy"),
     [
+        (
+            WeighsClasses,
+            "mean over samples",
+            "broken",
+            "times as much as class",
+            "give the loss the method target_weight(target)",
+        ),
         (CountsIgnored, "ignored targets", "doubtful", "the loss of 4 samples is", "not passed over"),
         (
             ClampsIgnored,

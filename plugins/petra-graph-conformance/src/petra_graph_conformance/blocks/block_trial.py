@@ -74,7 +74,7 @@ class Trial:
         batch: samples in a micro-batch.
         draw: draws one input stream of a given shape, the batch included: `Tokens(50_000)`, or a function of one's own.
         seed: parameters and samples follow from it.
-        compute: in which the types of streams are judged.
+        compute: of a run, in which the types of streams are judged; None: float64.
         memory_format: of streams, as `precision.memory_format`.
         distribution: the package that it comes from; "" where it comes from none.
     """
@@ -86,7 +86,7 @@ class Trial:
     batch: int = 4
     draw: Draw = normal
     seed: int = 0
-    compute: Compute = "float64"
+    compute: Compute | None = None
     memory_format: Literal["channels-last", "contiguous"] = "channels-last"
     distribution: str = ""
 

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from contextlib import suppress
+from itertools import chain
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from petra_graph.blocks.randomness import fork_rng
 from petra_graph.measure.tally import tensors
+from petra_graph.units import listed
 from petra_graph_conformance.blocks.block_trial import Trial
 from petra_graph_conformance.blocks.learned_and_running_state import LEAVE
 from petra_graph_conformance.blocks.micro_batches_through_block import Harness, gradients_for
@@ -61,6 +64,26 @@ def check_precision(trial: Trial) -> None:
         )
         remedy = "cast to x.dtype, or to float32 only where x is coarser: x.float() if x.dtype in (torch.float16, torch.bfloat16)"
         raise BrokenPromise("precision", found, remedy)
+
+
+def check_types(trial: Trial) -> None:
+    """Parameters and buffers keep the type in which the block makes them: those of float64 become float32 in a network of float32."""
+    with fork_rng(0, torch.device("cpu")):
+        made = trial.block_class(trial.inputs, trial.options)
+    placed = Harness(trial, "float32").block
+    dtypes = {name: one.dtype for name, one in chain(placed.named_parameters(), placed.named_buffers())}
+    parameters, buffers = (
+        [name for name, one in tensors_of if one.dtype == torch.float64 != dtypes.get(name, one.dtype)]
+        for tensors_of in (made.named_parameters(), made.named_buffers())
+    )
+    if parameters or buffers:
+        found = f"in a network of float32, what it makes in float64 becomes float32: {listed([*parameters, *buffers])}"
+        remedy = (
+            "name buffers in the block's `keep_dtype`"
+            if buffers
+            else 'set precision.compute = "float64", since parameters have the type of the streams'
+        )
+        raise BrokenPromise("types", found, f"{remedy}; or make them in float32")
 
 
 class _Rounding(TorchDispatchMode):  # type: ignore[no-untyped-call]

@@ -24,10 +24,10 @@ def check_shapes(trial: Trial) -> None:
 
     A reversible block may change shapes, where its inverse returns those of its inputs. `reverse_vjp` returns a `Reversed`.
 
-    An output of integers or booleans carries no gradient: it may hand on what came in as integers (tokens, a mask), and
-    nothing that depends on floating-point streams; a reversible block may also write to a stream of integers that it reads.
+    An output of integers or booleans carries no gradient. It may follow from the streams, as a mask of samples does, and not from
+    parameters, which could not learn from it. A reversible block, which must reconstruct, may hand one on or write to one that it reads.
     """
-    harness = Harness(trial, trial.compute)
+    harness = Harness(trial, trial.compute or "float64")
     block, dtype = harness.block, harness.numerics.dtype
     inputs = harness.inputs(0)
     with harness.without_graph():
@@ -44,7 +44,7 @@ def check_shapes(trial: Trial) -> None:
             found = f"an output is {name_of(stream.dtype)} where parameters and inputs are {name_of(dtype)}"
             remedy = "make new tensors with x.new_zeros or dtype=x.dtype, and register constants with register_buffer"
             raise BrokenPromise("shapes", found, remedy)
-    _expect_gradients(inputs, outputs, reversible=block.kind == "reversible", of_network=bool(block.of_network))
+    _expect_gradients(trial, block, inputs, outputs)
     if block.kind == "reversible" and shapes != expected:
         _expect_shapes_back(harness, outputs, inputs)
     if isinstance(block, Reversible):
@@ -81,22 +81,27 @@ def _listed(streams: Streams) -> str:
     return listing([tuple(stream.shape) for stream in streams])
 
 
-def _expect_gradients(inputs: Streams, outputs: Streams, *, reversible: bool, of_network: bool) -> None:
+def _expect_gradients(trial: Trial, block: Block, inputs: Streams, outputs: Streams) -> None:
     whole = [index for index, stream in enumerate(outputs) if not stream.is_floating_point()]
     remedy = "return floating-point streams; integers and booleans have no gradient, so nothing below them could learn"
     if len(whole) == len(outputs):
         kinds = " and ".join(sorted({name_of(stream.dtype) for stream in outputs}))
         raise BrokenPromise("shapes", f"all outputs are {kinds}", remedy)
-    if of_network:
+    if not whole or block.of_network:
         return  # where it is cut is not its author's choice, and what its integers are made of has no gradient there either
-    handed_on = [stream for stream in inputs if not stream.is_floating_point()]
+    if block.kind == "reversible":
+        handed_on = [stream for stream in inputs if not stream.is_floating_point()]
+        for index in whole:
+            # It may keep the bits that its streams lose in a stream of integers.
+            written = index < len(inputs) and inputs[index].dtype == outputs[index].dtype
+            if not written and not any(torch.equal(outputs[index], stream) for stream in handed_on):
+                found = f"output {index} is {name_of(outputs[index].dtype)}, and is made of floating-point streams"
+                raise BrokenPromise("shapes", found, remedy)
+        return
+    of_others = Harness(trial, trial.compute or "float64", copy=1).peek(0, inputs)
     for index in whole:
-        # A reversible block may keep the bits that its streams lose in a stream of integers.
-        if reversible and index < len(inputs) and inputs[index].dtype == outputs[index].dtype:
-            continue
-        depends = len(handed_on) < len(inputs)  # on floating-point streams, unless it is one of the others itself
-        if depends and not any(torch.equal(outputs[index], stream) for stream in handed_on):
-            found = f"output {index} is {name_of(outputs[index].dtype)}, and is made of floating-point streams"
+        if not torch.equal(outputs[index], of_others[index]):
+            found = f"output {index} is {name_of(outputs[index].dtype)}, and follows from parameters"
             raise BrokenPromise("shapes", found, remedy)
 
 

@@ -21,7 +21,7 @@ from petra_graph_conformance.blocks.inverse_and_gradients import (
 )
 from petra_graph_conformance.blocks.learned_and_running_state import check_state_dict, check_statistics
 from petra_graph_conformance.blocks.likely_blocks import likely_blocks
-from petra_graph_conformance.blocks.parameters_and_precision import check_parameters, check_precision
+from petra_graph_conformance.blocks.parameters_and_precision import check_parameters, check_precision, check_types
 from petra_graph_conformance.blocks.repeatable_evaluation import (
     check_evaluation_mode,
     check_randomness,
@@ -49,6 +49,7 @@ BLOCK_CHECKS = KindChecks(
         Promise("derivative", check_derivative, doubt=True),
         Promise("every parameter", check_every_gradient, doubt=True),
         Promise("precision", check_precision, doubt=True),
+        Promise("types", check_types, doubt=True, applies=lambda trial: trial.compute != "float64"),
         Promise("statistics", check_statistics),
         Promise("autocast", check_autocast),
         Promise("evaluation mode", check_evaluation_mode),

@@ -13,17 +13,19 @@ import torch
 from attrs import field, frozen
 from torch import Tensor
 
-from petra_graph.kinds.callback import CALLBACK, Callback, Companion, misnamed, stops_fault
+from petra_graph.kinds.callback import CALLBACK, Callback, Companion, asked_at_stage, misnamed, stops_fault
 from petra_graph.kinds.expected_calls import public_methods
 from petra_graph.kinds.generators import moved_since, states
 from petra_graph.kinds.listener import EpochEnded, Started
 from petra_graph.kinds.plugin_kind import PluginKind
+from petra_graph.kinds.stage_facts import StageFacts
 from petra_graph_conformance.broken_promise import BrokenPromise
 from petra_graph_conformance.declaration_promises import DECLARATION, PACKAGE
 from petra_graph_conformance.plugin_trial import PluginTrial
 from petra_graph_conformance.promise import KindChecks, Promise
 
 _EPOCHS, _MICRO_BATCHES, _SAMPLES = 3, 4, 6
+_STAGE = StageFacts(index=2, stages=2, depth=1, accumulation=1, replicas=1, flush="drain", micro_batches=_MICRO_BATCHES)
 
 
 def _parameters() -> dict[str, Tensor]:
@@ -69,7 +71,8 @@ class _Rehearsal:
 
     def begin(self) -> Companion | None:
         """Begin as a run does, and return the companion."""
-        companion = self.callback.at_stage(self.parameters)
+        at_stage: Any = self.callback.at_stage
+        companion: Companion | None = at_stage(*asked_at_stage(self.callback, self.parameters, _STAGE))
         self.callback.started(
             Started(
                 name="rehearsal",

@@ -32,6 +32,10 @@ _WEIGHTS = (
     "with weights of classes, or targets that are passed over, give the loss the method target_weight(target), which returns the "
     "sum of the weights that it divides by, and target_count(target), how many targets its metrics count"
 )
+_OF_CLASSES = (
+    "give the loss the method target_weight(target), which returns float(weights[target].sum()), so that windows, replicas and "
+    "evaluations divide by it; and target_count(target), which returns len(target)"
+)
 
 
 def check_mean(trial: LossTrial) -> None:
@@ -60,6 +64,8 @@ def check_sample_by_sample(trial: LossTrial) -> None:
     try:
         _expect_mean(trial.loss(), *trial.batch())
     except BrokenPromise as broken:
+        if broken.remedy == _OF_CLASSES:
+            raise BrokenPromise("sample by sample", broken.found, _OF_CLASSES) from broken
         output, target = map(shapes, trial.batch())
         found = f"{broken.found}, for outputs {output} and targets {target}"
         remedy = (
@@ -67,6 +73,37 @@ def check_sample_by_sample(trial: LossTrial) -> None:
             f"{_WEIGHTS}"
         )
         raise BrokenPromise("sample by sample", found, remedy) from broken
+
+
+def _class_weights(loss: Loss, output: Tree, target: Tree) -> str:
+    """Return by how much the loss weighs one class more than another, as a clause; "" where it does not weigh classes.
+
+    Two samples have the loss (w l + v k) / (w + v), and samples of the same classes with other outputs the same v / w.
+    """
+    if (
+        not isinstance(output, Tensor)
+        or not isinstance(target, Tensor)
+        or target.is_floating_point()
+        or target.dim() != 1
+    ):
+        return ""
+    others = [row for row in range(1, len(target)) if target[row] != target[0]]
+    if not others:
+        return ""
+    pair = target[[0, others[0]]]
+
+    def ratio(rows: Tensor) -> float:
+        first, second = (loss(rows[at : at + 1], pair[at : at + 1]) for at in range(2))
+        both = loss(rows, pair)
+        return float((first - both) / (both - second))
+
+    with torch.no_grad():
+        rows = output.detach()[[0, others[0]]]
+        found, again = ratio(rows), ratio(rows.flip(0) * 0.5)
+    same = 0 < found < math.inf and math.isclose(found, again, rel_tol=_NEAR)
+    if not same or math.isclose(found, 1, rel_tol=_NEAR):
+        return ""
+    return f"class {int(pair[1])} counts {found:.3g} times as much as class {int(pair[0])}"
 
 
 def _each_row(target: Tree) -> Iterator[slice]:
@@ -87,6 +124,8 @@ def _expect_mean(loss: Loss, output: Tree, target: Tree) -> None:
     found = f"the loss of {samples} samples is {float(whole):.6g}, and the mean of theirs one by one {float(mean):.6g}"
     # relative to the samples' own losses, since a mean near zero is not a measure of rounding
     one, other = [whole, *alone], [mean, *alone]
+    if weighed := _class_weights(loss, output, target):
+        found, remedy = f"it weighs classes ({weighed}), and does not say so: {found}", _OF_CLASSES
     if not relative_error(one, other) <= _ROUNDED * torch.finfo(whole.dtype).eps:  # not a number compares as false
         expect_close("mean over samples", found, one, other, dtype=torch.float32, remedy=remedy)
 
