@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 _FETCH = ExpectedCall("fetch", ("indices",), ("seed", "epoch"))
 _FETCH_TARGETS = ExpectedCall("fetch_targets", ("indices",))
+_MIX = ExpectedCall("mix", ("samples", "targets", "indices"), ("seed", "epoch"))
 _TARGET_TYPES = ("int64", "float32", "float64")
 
 
@@ -222,6 +223,10 @@ class Split(Protocol):
     A split may also have `fetch_targets(indices) -> targets [n, *target_shape]`: a process that hosts the head, but not the first
     stage, then decodes no image. And it may have `files`, the paths of its samples' files: a run then notices later that one has gone,
     or has another name or size.
+
+    The training split may have `mix(samples, targets, indices, *, seed, epoch)`, as for mixup. A run calls it with each micro-batch of the
+    training that it has fetched (one replica's samples, of these indices); it returns samples of the same form, and for each the shares of
+    the classes, float32 [n, classes], with which the loss is called. It is a function of its arguments. Evaluations are not mixed.
     """
 
     def __len__(self) -> int:
@@ -266,7 +271,7 @@ def _built_faults(plugin: Plugin, arguments: Sequence[Any], built: Any) -> Itera
             yield f"its split `{name}` is empty; where files are missing, its build raises SpecError"
         if not callable(getattr(split, "fetch", None)):
             yield f"its split `{name}` is {described(split)} without the method `fetch`"
-        yield from call_faults(split, [_FETCH, _FETCH_TARGETS])
+        yield from call_faults(split, [_FETCH, _FETCH_TARGETS, _MIX])
     fault = facts_fault(built.facts)
     if fault:
         yield f"its facts {fault}"

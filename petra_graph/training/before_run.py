@@ -55,6 +55,7 @@ def try_before_run(prepared: Prepared, reporter: StartReporter) -> Tried:
     with as_they_were():
         try:
             fit.require_loss()
+            fit.require_mixing()
             tried += [hook(prepared, reporter) for hook in _hooks()]
             with reporter.step("computing the loss and metrics of some targets", prepared.spec.run.watchdog):
                 fit.require_metrics()

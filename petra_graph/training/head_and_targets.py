@@ -6,13 +6,14 @@ A first-party loss is called on zeros of these shapes; one of another package ma
 from __future__ import annotations
 
 from collections.abc import Sequence
-from math import prod
+from math import isclose, prod
 
 import numpy as np
 import torch
 from attrs import evolve, frozen
 from numpy.typing import NDArray
 from torch import Tensor
+from torch.nn import functional
 
 from petra_graph.blocks import Shape
 from petra_graph.errors import PluginError, Problem, RunFailed, SpecError, shown, suggestion
@@ -32,6 +33,8 @@ from petra_graph.training.streams_of_samples import streams_of_samples
 
 _SAMPLES = 2
 """The targets of zeros."""
+_ALIKE = 1e-3
+"""The relative difference of two losses that are the same up to rounding."""
 _TARGETS, _LARGE = 8, 2**16
 """The targets of the data set; where outputs have more values than `_LARGE`, two."""
 
@@ -89,6 +92,33 @@ class HeadAndTargets:
                 path=head.path,
             )
             raise SpecError(problem) from error
+
+    def require_mixing(self) -> None:
+        """Call the loss on shares of the classes, which are the targets of a training that mixes samples.
+
+        Raises:
+            SpecError: it refuses them, or is another for the share of a single class than for this class.
+        """
+        facts = self.opened.data.facts
+        if not self.opened.batches.mixes:
+            return
+        classes = torch.arange(_SAMPLES) % (facts.classes or 1)
+        shares = functional.one_hot(classes, facts.classes or 1).float()
+        outputs = self.returned(_SAMPLES, train=True) if self.several else torch.randn(_SAMPLES, *self.output)
+        loss = self.network.checked.loss.plugin
+        try:
+            of_shares = float(self.loss(outputs, shares))
+            self.loss.metrics(outputs, shares)
+            of_classes = float(self.loss(outputs, classes))
+        except PluginError as error:
+            reason = error.problems[0].message.rpartition("Error: ")[2]
+        else:
+            if isclose(of_shares, of_classes, rel_tol=_ALIKE, abs_tol=_ALIKE):
+                return
+            reason = f"it is {of_shares:.4g} where a sample has the share 1 of a class, and {of_classes:.4g} where it has this class"
+        message = f"the data set mixes training samples, whose targets are then shares of the classes, and {loss} cannot read them: {reason}"
+        hint = "mix no samples, or use a loss that reads shares, float32 [n, classes], as cross-entropy does"
+        raise SpecError(Problem(message=message, hint=hint, path=("loss", "name")))
 
     def require_metrics(self) -> None:
         """Let metrics see outputs, and look for that of `checkpoint.best` among what an evaluation records.

@@ -61,6 +61,8 @@ class MicroBatches:
     """Loader processes that know the split; None: the calling process loads."""
     shuffle: bool
     drop_last: bool
+    mixed: bool = False
+    """Whether the samples of a micro-batch are mixed, if the split can: those of a training are."""
     part: Part = "all"
     replica: int = 0
     """The replica whose rows are loaded; `batch` counts one replica's rows, a micro-batch has those of all replicas."""
@@ -93,6 +95,11 @@ class MicroBatches:
         count = complete + (rest > 0 and not self.drop_last)
         return count if self.limit is None else min(count, self.limit)
 
+    @property
+    def mixes(self) -> bool:
+        """Whether the targets are shares of the classes, which follow from the samples."""
+        return self.mixed and getattr(self.split, "mix", None) is not None
+
     def repeat(self) -> MicroBatches:
         """Return these micro-batches for every epoch: the same samples in the same order, augmented differently in each epoch."""
         return evolve(self, rows=self._visited()[: len(self) * self.whole], shuffle=False)
@@ -122,11 +129,11 @@ class MicroBatches:
         if self.part == "nothing":
             return _unwrap(())
         targets = getattr(self.split, "fetch_targets", None)
-        if self.part == "targets" and targets is not None:
+        if self.part == "targets" and targets is not None and not self.mixes:
             return _unwrap((torch.empty(len(part), 0), targets(part)) for part in parts)
         if self.loaders is not None:
-            return _unwrap(self.loaders.load(self.split, self.seed, self.epoch, parts))
-        return _unwrap(fetch(self.split, self.seed, self.epoch, part) for part in parts)
+            return _unwrap(self.loaders.load(self.split, self.seed, self.epoch, parts, mixed=self.mixed))
+        return _unwrap(fetch(self.split, self.seed, self.epoch, part, mixed=self.mixed) for part in parts)
 
 
 def _unwrap(fetched: Iterable[MicroBatch | PetraGraphError]) -> Generator[MicroBatch, None, None]:
@@ -195,6 +202,7 @@ def open_data(checked: CheckedSpec) -> OpenedData:
         loaders=Loaders(spec.data.workers, (data.train, data.test)) if spec.data.workers else None,
         shuffle=True,
         drop_last=True,
+        mixed=True,
         replicas=spec.partition.replicas,
     )
     every, batches = len(batches), evolve(batches, limit=spec.run.micro_batches)
@@ -210,6 +218,7 @@ def open_data(checked: CheckedSpec) -> OpenedData:
         batch=spec.data.test_batch,
         shuffle=False,
         drop_last=False,
+        mixed=False,
         replicas=1,
     )
     return OpenedData(
