@@ -67,7 +67,7 @@ class CheckedSplit:
     ) -> tuple[Tensor, Tensor]:
         split: Any = self.split
         shares = evolve(self.facts, target_shape=(self.facts.classes,), target_dtype="float32")
-        with author_code(lambda: f"{self.named(indices)}, mixed,", error=RunFailed):
+        with author_code(lambda: f"{self.named(indices)}, mixed", error=RunFailed):
             mixed: tuple[Tensor, Tensor] = split.mix(samples, targets, indices, seed=seed, epoch=epoch)
         if fault := samples_fault(shares, len(indices), mixed):
             raise RunFailed(f"{self.named(indices)}, mixed: {fault}", _MEND)

@@ -18,7 +18,7 @@ from petra_graph.errors import RunFailed, SpecError
 from petra_graph.inference.saved_run import SavedRun
 from petra_graph.inference.trained_network import Network
 from petra_graph_hf.blocks import Logits
-from petra_graph_hf.declared import PieceOptions, TokensOptions
+from petra_graph_hf.declared import DocumentsOptions, PieceOptions, TokensOptions
 from petra_graph_hf.names import EMBEDDING_WEIGHT, HEAD_WEIGHT, of_transformers
 from petra_graph_hf.tokenizers_on_disk import FILE, file_of
 
@@ -99,7 +99,7 @@ def _tensors(network: Network, directory: Path) -> dict[str, torch.Tensor]:
 
 def _copy_tokenizer(opened: SavedRun, folder: Path) -> bool:
     options = opened.network.checked.data.options
-    if not isinstance(options, TokensOptions):
+    if not isinstance(options, TokensOptions | DocumentsOptions):
         return False
     try:
         shutil.copyfile(file_of(options.tokenizer), folder / FILE)

@@ -96,6 +96,18 @@ def _classes(default: int | None) -> Any:
 
 
 @frozen(kw_only=True)
+class AugmentedOptions:
+    """Augmentation and normalisation of colour images, for data sets of other distributions."""
+
+    crop_padding: int = _crop_padding(4)
+    flip: bool = _flip()
+    augment: tuple[dict[str, Any], ...] = _augment()
+    mix: tuple[dict[str, Any], ...] = _mix()
+    mean: tuple[float, ...] = _mean(0.485, 0.456, 0.406)
+    std: tuple[float, ...] = _std(0.229, 0.224, 0.225)
+
+
+@frozen(kw_only=True)
 class Cifar10Options:
     """Files of CIFAR-10, augmentation and normalisation."""
 
