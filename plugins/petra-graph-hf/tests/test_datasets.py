@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+import attrs
 import numpy as np
 import pytest
 import torch
@@ -107,14 +108,25 @@ def test_a_long_document_is_cut_off_in_a_window_of_its_own() -> None:
 
 def test_the_share_for_the_test_is_the_same_each_time_and_no_row_is_in_both() -> None:
     first, again = (open_source(SourceOptions(path="rows", test_share=0.25)) for _ in range(2))
-    train, test = (list(one["asked"]) for one in first)
+    train, test = (list(one["asked"]) for _, one in first.each())
     assert (len(train), len(test), len({*train, *test})) == (45, 15, 60)
-    assert [list(one["asked"]) for one in again] == [train, test]
+    assert [list(one["asked"]) for _, one in again.each()] == [train, test]
+
+
+def test_a_split_for_the_validation_and_windows_that_are_set_apart_for_it() -> None:
+    opened = hf_text(DocumentsOptions(**{**OPTIONS, "validation": "test"}))
+    assert opened.validation is not None
+    assert np.array_equal(opened.validation.tokens, opened.test.tokens)
+    train, held = opened.train.set_apart(0.25)  # type: ignore[attr-defined]
+    assert np.array_equal(np.concatenate([train.tokens, held.tokens]), opened.train.tokens)
+    assert len(held) == round(0.25 * len(opened.train))
+    apart = hf_text(DocumentsOptions(**{**OPTIONS, "packed": False})).train
+    assert (apart.plain is apart, hasattr(apart, "set_apart")) == (True, False)
 
 
 def test_files_are_read_as_the_folder_is(here: Path) -> None:
     def texts(**options: Any) -> list[list[str]]:
-        return [list(one["text"]) for one in open_source(SourceOptions(**options))]
+        return [list(one["text"]) for _, one in open_source(SourceOptions(**options)).each()]
 
     expected = texts(path="rows")
     assert texts(path="files") == expected
@@ -234,6 +246,7 @@ def test_images_with_labels(labels: Any, feature: Any, targets: list[int], names
     assert images[:, :, 4, 4].tolist() == [[5, 10, 250], [0, 0, 255]]
     assert (found.tolist(), opened.facts.classes, opened.facts.class_names) == (targets, 3, names)
     assert hasattr(opened.train, "mix")
+    assert hf_images(attrs.evolve(options, validation="test")).validation is not None
 
 
 @pytest.mark.parametrize(

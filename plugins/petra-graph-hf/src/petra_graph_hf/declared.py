@@ -97,6 +97,11 @@ class SourceOptions:
         "split for the training; a single file is this one", default="train", validator=Length(at_least=1)
     )
     test: str = option("split for the test", default="test", validator=Length(at_least=1))
+    validation: str | None = option(
+        'split for the validation, which data.validation = "validation" names',
+        default=None,
+        validator=Length(at_least=1),
+    )
     test_share: float | None = option(
         "share of the training rows that is kept for the test, the same in every run; default: the split `test`",
         default=None,

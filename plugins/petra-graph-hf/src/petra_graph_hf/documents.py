@@ -41,12 +41,34 @@ class Windows:
     def __len__(self) -> int:
         return len(self.tokens)
 
+    @property
+    def plain(self) -> Windows:
+        """Itself: nothing is augmented."""
+        return self
+
     def fetch(self, indices: NDArray[np.intp], *, seed: int, epoch: int) -> tuple[Tensor, Tensor]:
         """Return windows and their targets, both int64 [n, context]."""
         return _rows(self.tokens, indices), self.fetch_targets(indices)
 
     def fetch_targets(self, indices: NDArray[np.intp]) -> Tensor:
         return _rows(self.targets, indices)
+
+
+class PackedWindows(Windows):
+    """Windows of a stream, of which neighbours may have a document in common."""
+
+    def set_apart(self, share: float) -> tuple[Windows, Windows]:
+        """Return the windows of the stream's beginning, and those of its end.
+
+        Raises:
+            SpecError: a part has no window.
+        """
+        first = len(self) - round(share * len(self))
+        if not 0 < first < len(self):
+            raise _error("context", f"a share of {share:g} of {len(self)} windows leaves a part empty", "lower context")
+        parts = slice(first), slice(first, None)
+        train, held = (PackedWindows(tokens=self.tokens[part], targets=self.targets[part]) for part in parts)
+        return train, held
 
 
 def _rows(values: NDArray[np.int32], indices: NDArray[np.intp]) -> Tensor:
@@ -60,6 +82,7 @@ class Documents:
     facts: DataFacts
     train: Windows
     test: Windows
+    validation: Windows | None = None
 
 
 def hf_text(options: DocumentsOptions) -> Documents:
@@ -71,11 +94,11 @@ def hf_text(options: DocumentsOptions) -> Documents:
     classes = expect_vocabulary(options)
     tokenizer = tokenizer_of(options.tokenizer)
     end = end_token(options.tokenizer, options.end_of_text)
-    train, test = (
-        _windows(_documents(rows, part, options, tokenizer, end), options, end, part)
-        for part, rows in zip(("train", "test"), open_source(options), strict=True)
-    )
-    return Documents(facts=attrs.evolve(token_facts(options), classes=classes), train=train, test=test)
+    splits = {
+        part: _windows(_documents(rows, part, options, tokenizer, end), options, end, part)
+        for part, rows in open_source(options).each()
+    }
+    return Documents(facts=attrs.evolve(token_facts(options), classes=classes), **splits)
 
 
 def _documents(rows: Any, part: str, options: DocumentsOptions, tokenizer: Tokenizer, end: int) -> Iterator[Document]:
@@ -98,7 +121,8 @@ def _windows(documents: Iterator[Document], options: DocumentsOptions, end: int,
         why = "and no prompt may fill them" if options.prompt else "so there is too little text"
         message = f"the rows for {part} have no window of {options.context} tokens with a target: it takes one token more than it is long, {why}"
         raise _error("context", message, "lower context, or give more text")
-    return Windows(tokens=tokens[counted], targets=targets[counted])
+    made = PackedWindows if options.packed else Windows
+    return made(tokens=tokens[counted], targets=targets[counted])
 
 
 def _packed(documents: Iterator[Document], context: int, _end: int) -> tuple[NDArray[np.int32], NDArray[np.int32]]:

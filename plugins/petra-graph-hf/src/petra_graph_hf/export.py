@@ -16,7 +16,7 @@ from typing import Any
 
 import torch
 from attrs import frozen
-from safetensors.torch import save_file
+from safetensors.torch import save
 from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel
 
 from petra_graph.errors import RunFailed, SpecError
@@ -116,7 +116,8 @@ def export_adapter(run: str | Path, folder: Path, weights: str | None = None) ->
     try:
         folder.mkdir(parents=True, exist_ok=True)
         (folder / CONFIG).write_text(json.dumps(adapter.config, indent=2) + "\n", "utf-8")
-        save_file({name: one.contiguous() for name, one in adapter.tensors.items()}, folder / WEIGHTS, {"format": "pt"})
+        content = save({name: one.contiguous() for name, one in adapter.tensors.items()}, {"format": "pt"})
+        (folder / WEIGHTS).write_bytes(content)
         tokenizer = _copy_tokenizer(opened, folder)
     except OSError as error:
         raise _unwritten(folder, error) from None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import attrs
@@ -11,10 +12,10 @@ from numpy.typing import NDArray
 from petra_graph_vision.class_folders import centre
 from petra_graph_vision.transforms import augmented
 
-from petra_graph.catalog.datasets.splits import image_data_set
+from petra_graph.catalog.datasets.splits import CropAndFlip, ImageSplit
 from petra_graph.errors import Problem, RunFailed, SpecError
 from petra_graph.image_files import eight_bits
-from petra_graph.plugins import DataSet
+from petra_graph.plugins import DataFacts, DataSet, Split
 from petra_graph_hf.declared import HF_IMAGES, PicturesOptions
 from petra_graph_hf.sources import column_of, open_source
 
@@ -40,27 +41,39 @@ class Pictures:
         return pixels
 
 
+@frozen(kw_only=True, eq=False)
+class OpenedPictures:
+    """The opened images."""
+
+    train: Split
+    test: Split
+    validation: Split | None = None
+    facts: DataFacts
+
+
 def hf_images(options: PicturesOptions) -> DataSet:
     """Open the images: uint8 [3, size, size].
 
     Raises:
         SpecError: as `open_source`; or a column has no images, or no labels.
     """
-    splits = open_source(options)
-    names, targets = _labels(splits, options)
-    stores = [_store(rows, options) for rows in splits]
+    rows = dict(open_source(options).each())
+    names, targets = _labels(rows, options)
     facts = attrs.evolve(HF_IMAGES.facts(options), classes=len(names) or options.classes, class_names=names or None)
-    (train, test) = zip(stores, targets, strict=True)
-    opened = image_data_set(train, test, facts=facts, crop_padding=options.crop_padding, flip=options.flip)
-    return augmented(opened, options)
+    augment = CropAndFlip(padding=options.crop_padding, flip=options.flip)
+    splits = {
+        part: ImageSplit(
+            pixels=_store(one, options), targets=targets[part], augment=augment if part == "train" else None
+        )
+        for part, one in rows.items()
+    }
+    return augmented(OpenedPictures(facts=facts, **splits), options)
 
 
 def count_classes(options: PicturesOptions) -> PicturesOptions:
     """Return the options with the number of classes, if it is not given; errors as of `hf_images`."""
-    if options.classes is not None:
-        return options
-    names, targets = _labels(open_source(options), options)
-    return attrs.evolve(options, classes=len(names) or 1 + max(int(one.max()) for one in targets))
+    names, targets = _labels(dict(open_source(options).each()), options)
+    return attrs.evolve(options, classes=len(names) or 1 + max(int(one.max()) for one in targets.values()))
 
 
 def _store(rows: Any, options: PicturesOptions) -> Pictures:
@@ -72,17 +85,16 @@ def _store(rows: Any, options: PicturesOptions) -> Pictures:
     return Pictures(rows=rows.select_columns([options.image]), column=options.image, size=options.size)
 
 
-def _labels(splits: tuple[Any, Any], options: PicturesOptions) -> tuple[tuple[str, ...], list[NDArray[np.int64]]]:
-    """Return the names of the classes, () where they have none, and the classes of both splits: texts are numbered in their order."""
-    columns = [np.array(list(column_of(rows, "label", options.label))) for rows in splits]
-    names = tuple(getattr(splits[0].features[options.label], "names", ()))
-    if all(one.dtype.kind == "U" for one in columns):
-        names = tuple(sorted(set(np.concatenate(columns).tolist())))
-        columns = [np.searchsorted(names, one) for one in columns]
-    if (
-        not all(one.dtype.kind in "iu" and one.ndim == 1 for one in columns)
-        or min(int(one.min()) for one in columns) < 0
-    ):
+def _labels(
+    splits: Mapping[str, Any], options: PicturesOptions
+) -> tuple[tuple[str, ...], Mapping[str, NDArray[np.int64]]]:
+    """Return the names of the classes, () where they have none, and each split's classes: texts are numbered in their order."""
+    columns = {part: np.array(list(column_of(rows, "label", options.label))) for part, rows in splits.items()}
+    names = tuple(getattr(splits["train"].features[options.label], "names", ()))
+    if all(one.dtype.kind == "U" for one in columns.values()):
+        names = tuple(sorted({name for one in columns.values() for name in one.tolist()}))
+        columns = {part: np.searchsorted(names, one) for part, one in columns.items()}
+    if not all(one.dtype.kind in "iu" and one.ndim == 1 and int(one.min()) >= 0 for one in columns.values()):
         message = f"the column {options.label!r} has other values than classes: whole numbers from 0, or texts"
         raise SpecError(Problem(message=message, hint="name the column of classes", path=("label",)))
-    return names, [one.astype(np.int64) for one in columns]
+    return names, {part: one.astype(np.int64) for part, one in columns.items()}

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from attrs import asdict, frozen
 
 from petra_graph.errors import Problem, SpecError, suggestion
 from petra_graph_hf.declared import SourceOptions
@@ -25,21 +26,36 @@ _PERMUTATION = 2406
 """Of the rows that are kept for the test; the run's seed does not change the choice."""
 
 
-def open_source(options: SourceOptions) -> tuple[Any, Any]:
-    """Return the rows of the training and of the test, as data sets of the library.
+@frozen(kw_only=True)
+class Rows:
+    """The rows of each split, as data sets of the library."""
+
+    train: Any
+    test: Any
+    validation: Any = None
+
+    def each(self) -> Iterator[tuple[str, Any]]:
+        """Yield the splits that there are, by name."""
+        yield from ((name, rows) for name, rows in asdict(self, recurse=False).items() if rows is not None)
+
+
+def open_source(options: SourceOptions) -> Rows:
+    """Return the rows of the splits.
 
     Raises:
         SpecError: the library is not installed; there are no such files, name, splits or columns; or they cannot be read.
     """
     splits = _load(options)
     train = _split(splits, "train", options.train)
+    validation = None if options.validation is None else _split(splits, "validation", options.validation)
     if options.test_share is None:
-        return train, _split(splits, "test", options.test)
+        return Rows(train=train, test=_split(splits, "test", options.test), validation=validation)
     order = np.random.default_rng(_PERMUTATION).permutation(len(train))
     kept = max(1, round(options.test_share * len(train)))
     if kept >= len(train):
         raise _error("test_share", f"a share of {options.test_share} leaves none of {len(train)} rows to train with")
-    return train.select(np.sort(order[kept:])), train.select(np.sort(order[:kept]))
+    test = train.select(np.sort(order[:kept]))
+    return Rows(train=train.select(np.sort(order[kept:])), test=test, validation=validation)
 
 
 def column_of(rows: Any, key: str, name: str) -> Any:

@@ -19,12 +19,11 @@ from typing import Any
 
 import numpy as np
 import torch
-from attrs import define
+from attrs import define, evolve
 from numpy.typing import NDArray
 from torch import Tensor
 from torchvision.transforms import v2
 
-from petra_graph.catalog.datasets.splits import OpenedDataSet
 from petra_graph.errors import Problem, SpecError, likely_meant, shown, suggestion
 from petra_graph.plugins import DataSet, Split
 from petra_graph.units import listed
@@ -127,6 +126,11 @@ class AugmentedSplit:
     def files(self) -> Sequence[str]:
         return getattr(self.split, "files", ())
 
+    @property
+    def plain(self) -> Split | None:
+        """The same images without any augmentation; None where the split has no such view."""
+        return getattr(self.split, "plain", None)
+
     def fetch_targets(self, indices: NDArray[np.intp]) -> Tensor:
         split: Any = self.split
         targets: Tensor = split.fetch_targets(indices)
@@ -174,7 +178,7 @@ def _seed(*parts: int) -> None:
 
 
 def augmented(data: DataSet, options: Any) -> DataSet:
-    """Return a data set whose training split is augmented as the options `augment` and `mix` say.
+    """Return a data set, of a class of attrs, whose training split is augmented as the options `augment` and `mix` say.
 
     Raises:
         SpecError: a transform cannot be applied to such an image, or returns another form.
@@ -192,7 +196,9 @@ def augmented(data: DataSet, options: Any) -> DataSet:
         if mixers
         else AugmentedSplit(split=data.train, transforms=made)
     )
-    return OpenedDataSet(train=train, test=data.test, facts=data.facts)
+    opened: Any = data
+    changed: DataSet = evolve(opened, train=train)
+    return changed
 
 
 def _try_transform(name: str, transform: Callable[[Tensor], Tensor], image: Tensor) -> None:
