@@ -49,7 +49,7 @@ class Loaders:
     def load(
         self, split: Split, seed: int, epoch: int, parts: Sequence[NDArray[np.intp]], *, mixed: bool
     ) -> Iterator[MicroBatch | PetraGraphError]:
-        """Load parts of a split, each the indices of a micro-batch, which is mixed if the split can."""
+        """Load parts of a split, each the indices of a micro-batch."""
         number = next(number for number, known in enumerate(self._splits) if known is split)
         self._requests[:] = [(number, seed, epoch, mixed, part) for part in parts]
         if self._loader is None:
@@ -102,15 +102,18 @@ class Loaders:
 
 
 def fetch(split: Split, seed: int, epoch: int, part: NDArray[np.intp], *, mixed: bool) -> MicroBatch | PetraGraphError:
-    """Return a micro-batch, mixed if it is to be and the split can, or the error of petra-graph that loading it raised.
+    """Return a micro-batch, mixed by the split if it is to be, or the error of petra-graph that loading it raised.
 
     Such errors are values, since torch would rebuild an exception that leaves a loader process from a text with the process's
     traceback in it, and its problems would be lost.
     """
     try:
         fetched = split.fetch(part, seed=seed, epoch=epoch)
-        mix = getattr(split, "mix", None) if mixed else None
-        return fetched if mix is None else mix(*fetched, part, seed=seed, epoch=epoch)
+        if not mixed:
+            return fetched
+        mixing: Any = split
+        whole: MicroBatch = mixing.mix(*fetched, part, seed=seed, epoch=epoch)
+        return whole
     except PetraGraphError as error:
         return error
 

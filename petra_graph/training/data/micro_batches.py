@@ -61,8 +61,6 @@ class MicroBatches:
     """Loader processes that know the split; None: the calling process loads."""
     shuffle: bool
     drop_last: bool
-    mixed: bool = False
-    """Whether the samples of a micro-batch are mixed, if the split can: those of a training are."""
     part: Part = "all"
     replica: int = 0
     """The replica whose rows are loaded; `batch` counts one replica's rows, a micro-batch has those of all replicas."""
@@ -97,8 +95,8 @@ class MicroBatches:
 
     @property
     def mixes(self) -> bool:
-        """Whether the targets are shares of the classes, which follow from the samples."""
-        return self.mixed and getattr(self.split, "mix", None) is not None
+        """Whether samples are mixed: in training, if the split can. Targets are then shares of the classes, which follow from the samples."""
+        return self.drop_last and getattr(self.split, "mix", None) is not None
 
     def repeat(self) -> MicroBatches:
         """Return these micro-batches for every epoch: the same samples in the same order, augmented differently in each epoch."""
@@ -132,8 +130,8 @@ class MicroBatches:
         if self.part == "targets" and targets is not None and not self.mixes:
             return _unwrap((torch.empty(len(part), 0), targets(part)) for part in parts)
         if self.loaders is not None:
-            return _unwrap(self.loaders.load(self.split, self.seed, self.epoch, parts, mixed=self.mixed))
-        return _unwrap(fetch(self.split, self.seed, self.epoch, part, mixed=self.mixed) for part in parts)
+            return _unwrap(self.loaders.load(self.split, self.seed, self.epoch, parts, mixed=self.mixes))
+        return _unwrap(fetch(self.split, self.seed, self.epoch, part, mixed=self.mixes) for part in parts)
 
 
 def _unwrap(fetched: Iterable[MicroBatch | PetraGraphError]) -> Generator[MicroBatch, None, None]:
@@ -202,7 +200,6 @@ def open_data(checked: CheckedSpec) -> OpenedData:
         loaders=Loaders(spec.data.workers, (data.train, data.test)) if spec.data.workers else None,
         shuffle=True,
         drop_last=True,
-        mixed=True,
         replicas=spec.partition.replicas,
     )
     every, batches = len(batches), evolve(batches, limit=spec.run.micro_batches)
@@ -218,7 +215,6 @@ def open_data(checked: CheckedSpec) -> OpenedData:
         batch=spec.data.test_batch,
         shuffle=False,
         drop_last=False,
-        mixed=False,
         replicas=1,
     )
     return OpenedData(

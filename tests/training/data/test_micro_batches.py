@@ -296,10 +296,10 @@ class Mixing(Numbers):
 @pytest.mark.parametrize("part", ["all", "targets"])
 def test_micro_batches_of_a_training_are_mixed(workers, part):
     plain, split = training(Numbers(10), seed=2), Mixing(10)
-    mixed = training(split, seed=2, mixed=True, workers=workers, part=part)
+    mixed = training(split, seed=2, workers=workers, part=part)
     assert [samples.roll(-1).tolist() for samples, _ in mixed] == indices(plain)
     assert {target for _, targets in mixed for target in targets.tolist()} == {2000.5}
-    assert indices(training(split, seed=2)) == indices(plain)
+    assert indices(evaluation(split)) == indices(evaluation(Numbers(10)))
     if mixed.loaders is not None:
         mixed.loaders.close()
 
