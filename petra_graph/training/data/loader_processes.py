@@ -107,15 +107,14 @@ def fetch(split: Split, seed: int, epoch: int, part: NDArray[np.intp], *, mixed:
     Such errors are values, since torch would rebuild an exception that leaves a loader process from a text with the process's
     traceback in it, and its problems would be lost.
     """
+    mixing: Any = split
     try:
-        fetched = split.fetch(part, seed=seed, epoch=epoch)
-        if not mixed:
-            return fetched
-        mixing: Any = split
-        whole: MicroBatch = mixing.mix(*fetched, part, seed=seed, epoch=epoch)
-        return whole
+        fetched: MicroBatch = mixing.fetch(part, seed=seed, epoch=epoch)
+        if mixed:
+            fetched = mixing.mix(*fetched, part, seed=seed, epoch=epoch)
     except PetraGraphError as error:
         return error
+    return fetched
 
 
 class _MicroBatches(Dataset["MicroBatch | PetraGraphError"]):
