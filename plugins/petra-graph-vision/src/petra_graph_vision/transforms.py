@@ -80,7 +80,7 @@ def make_transform(table: Table, names: Sequence[str], given: Mapping[str, Any])
     parameters = {
         key: one for key, one in inspect.signature(getattr(v2, name)).parameters.items() if key not in _FILLED_IN
     }
-    values = {}
+    values: dict[str, Any] = {}
     for key, value in table.items():
         if key == "name":
             continue
