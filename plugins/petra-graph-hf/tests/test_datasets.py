@@ -13,12 +13,13 @@ import numpy as np
 import pytest
 import torch
 from petra_graph_conformance import DataSetTrial, parametrize_with_checks
-from petra_graph_hf import declared, sources
+from petra_graph_hf import declared
 from petra_graph_hf.bits_per_byte import BitsPerByte
 from petra_graph_hf.declared import BitsPerByteOptions, DocumentsOptions, PicturesOptions, SourceOptions
 from petra_graph_hf.documents import hf_text
 from petra_graph_hf.pictures import count_classes, hf_images
 from petra_graph_hf.sources import open_source
+from petra_graph_hf.tokenizers_on_disk import end_token
 from PIL import Image
 from tiny_models import VOCABULARY, latest, tokenizer
 
@@ -58,7 +59,7 @@ def tokens_of(text: str) -> list[int]:
 
 
 def stream(texts: Sequence[str]) -> list[int]:
-    end = tokenizer().token_to_id(END)
+    end = end_token("model", END)
     return [token for text in texts for token in [*tokens_of(text), end]]
 
 
@@ -169,7 +170,8 @@ def test_what_is_wrong_is_said_with_its_option(case: str) -> None:
 
 
 def test_one_of_path_and_hub_is_needed() -> None:
-    for given in ({}, {"path": "rows", "hub": "someone/none"}):
+    several: Any = ({}, {"path": "rows", "hub": "someone/none"})
+    for given in several:
         with pytest.raises(ValueError, match="needs one of path and hub"):
             SourceOptions(**given)
 
@@ -186,7 +188,6 @@ def test_nothing_is_said_and_settings_stay(capsys: pytest.CaptureFixture[str]) -
     open_source(SourceOptions(path="files"))
     assert capsys.readouterr() == ("", "")
     assert (datasets.are_progress_bars_disabled(), datasets.logging.get_verbosity()) == (False, level)
-    assert sources.logging.getLogger("datasets").level == level
 
 
 def test_the_end_of_a_document_is_no_byte_of_it() -> None:
@@ -246,7 +247,8 @@ def test_images_with_labels(labels: Any, feature: Any, targets: list[int], names
     assert images[:, :, 4, 4].tolist() == [[5, 10, 250], [0, 0, 255]]
     assert (found.tolist(), opened.facts.classes, opened.facts.class_names) == (targets, 3, names)
     assert hasattr(opened.train, "mix")
-    assert hf_images(attrs.evolve(options, validation="test")).validation is not None
+    with_validation: Any = hf_images(attrs.evolve(options, validation="test"))
+    assert len(with_validation.validation) == 6
 
 
 @pytest.mark.parametrize(
@@ -258,7 +260,7 @@ def test_images_with_labels(labels: Any, feature: Any, targets: list[int], names
         ({"label": "text", "image": "asked"}, "the column 'asked' has Value, not images"),
     ],
 )
-def test_columns_that_are_no_images_or_classes_are_refused(changes: dict[str, str], message: str) -> None:
+def test_columns_that_are_no_images_or_classes_are_refused(changes: Any, message: str) -> None:
     rows = datasets.Dataset.from_list([{"text": "a", "asked": "b", "words": [1, 2]}] * 2)
     datasets.DatasetDict(train=rows, test=rows).save_to_disk("others")
     with pytest.raises(SpecError, match=message):

@@ -70,7 +70,7 @@ def make_transform(table: Table, names: Sequence[str], given: Mapping[str, Any])
         ValueError: there is no such transform or option, or torchvision refuses a value.
     """
     name = table.get("name")
-    if name not in names:
+    if not isinstance(name, str) or name not in names:
         near = likely_meant(name, sorted(names)) if isinstance(name, str) else []
         meant = f": did you mean {' or '.join(near)}?" if near else f"; there are {listed(sorted(names), _LISTED)}"
         came = (
