@@ -24,7 +24,8 @@ _CLASSES_LAST = (
 class CrossEntropy:
     """Mean of the cross-entropy of logits [n, classes, *] against class indices, int64 [n, *].
 
-    Targets of -100 are passed over: a sample's weight is the share of its other targets.
+    Targets of -100 are passed over: a sample's weight is the share of its other targets. Targets of mixed samples are the shares of the
+    classes, float [n, classes].
     """
 
     options: CrossEntropyOptions
@@ -32,6 +33,8 @@ class CrossEntropy:
     def __call__(self, output: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
         """Return the mean loss over the targets that are not passed over, in float32 or wider."""
         output, smoothing = widened(output), self.options.label_smoothing
+        if target.is_floating_point():
+            return functional.cross_entropy(output, target.to(output.dtype), label_smoothing=smoothing)
         if target.dim() == 1 or not output.is_cuda:
             try:
                 return functional.cross_entropy(output, target, label_smoothing=smoothing)
@@ -58,8 +61,8 @@ class CrossEntropy:
 class MeanSquaredError:
     """Mean of the squared differences over all elements, and so over samples.
 
-    Targets are of the output's shape, or class indices int64 [n] against outputs [n, classes], which mean one-hot
-    vectors.
+    Targets are of the output's shape, as the shares of the classes are in mixed samples, or class indices int64 [n] against outputs
+    [n, classes], which mean one-hot vectors.
     """
 
     options: NoOptions
@@ -95,12 +98,16 @@ def correct(output: torch.Tensor, target: torch.Tensor) -> Mapping[str, torch.Te
 
     Args:
         output: [n, classes, *].
-        target: class indices, int64 [n, *]; a sample with several of them counts with the share of its hits.
+        target: class indices, int64 [n, *]; a sample with several of them counts with the share of its hits. Or the shares of the
+            classes, float [n, classes]; a sample counts with those of the classes that are found.
 
     Returns:
-        Scalars without a graph: int64, or float64 where a sample has several targets.
+        Scalars without a graph: int64, or float64 where a sample has several targets, or shares.
     """
     ranked = output.detach().topk(min(_MOST, output.shape[1]), dim=1).indices
+    if target.is_floating_point():
+        shares = target.gather(1, ranked).double()
+        return {"top1": shares[:, 0].sum(), **({"top5": shares.sum()} if output.shape[1] > _MOST else {})}
     hits = ranked == target.unsqueeze(1)
     found = {"top1": hits[:, 0].sum(), **({"top5": hits.sum()} if output.shape[1] > _MOST else {})}
     each = target[0].numel()

@@ -62,6 +62,23 @@ class CheckedSplit:
         return None if fetch is None else lambda indices: self._tried(fetch, indices, targets_fault)
 
     @property
+    def mix(self) -> Callable[..., tuple[Tensor, Tensor]] | None:
+        """The function that mixes a fetched micro-batch, where the split has one; it raises what `fetch` raises."""
+        return None if getattr(self.split, "mix", None) is None else self._mix
+
+    def _mix(
+        self, samples: Tensor, targets: Tree, indices: NDArray[np.intp], *, seed: int, epoch: int
+    ) -> tuple[Tensor, Tensor]:
+        split: Any = self.split
+        rows = indices if self.rows is None else self.rows[indices]
+        shares = evolve(self.facts, target_shape=(self.facts.classes,), target_dtype="float32")
+        with author_code(lambda: f"{self.named(indices)}, mixed", error=RunFailed):
+            mixed: tuple[Tensor, Tensor] = split.mix(samples, targets, rows, seed=seed, epoch=epoch)
+        if fault := samples_fault(shares, len(indices), mixed):
+            raise RunFailed(f"{self.named(indices)}, mixed: {fault}", _MEND)
+        return mixed
+
+    @property
     def files(self) -> Sequence[str]:
         """The samples' files, where the split names them."""
         files: Sequence[str] = getattr(self.split, "files", ())

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 _FETCH = ExpectedCall("fetch", ("indices",), ("seed", "epoch"))
 _FETCH_TARGETS = ExpectedCall("fetch_targets", ("indices",))
 _SET_APART = ExpectedCall("set_apart", ("share",))
+_MIX = ExpectedCall("mix", ("samples", "targets", "indices"), ("seed", "epoch"))
 _TARGET_TYPES = ("int64", "float32", "float64")
 
 
@@ -227,6 +228,10 @@ class Split(Protocol):
     A training split of which `data.validation` can take a share has `plain`, a split of the same samples in the same order, without
     augmentation: itself, if it has none. If samples overlap, as windows of a text do, it has `set_apart(share)` instead, which returns a
     training split and a validation split that have nothing in common, of which the second is about this share.
+
+    The training split may have `mix(samples, targets, indices, *, seed, epoch)`, as for mixup. A run calls it with each micro-batch of the
+    training that it has fetched (one replica's samples, of these indices); it returns samples of the same form, and for each the shares of
+    the classes, float32 [n, classes], with which the loss is called. It is a function of its arguments. Evaluations are not mixed.
     """
 
     def __len__(self) -> int:
@@ -267,7 +272,7 @@ def split_faults(name: str, split: Any) -> Iterator[str]:
         yield f"its split `{name}` is empty; where files are missing, its build raises SpecError"
     if not callable(getattr(split, "fetch", None)):
         yield f"its split `{name}` is {described(split)} without the method `fetch`"
-    yield from call_faults(split, [_FETCH, _FETCH_TARGETS, _SET_APART])
+    yield from call_faults(split, [_FETCH, _FETCH_TARGETS, _SET_APART, _MIX])
 
 
 def count_of_share(samples: int, share: float) -> int:

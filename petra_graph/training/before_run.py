@@ -11,7 +11,7 @@ All of it runs on the CPU, before anything is written, and leaves every generato
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from math import prod
+from math import isclose, prod
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -19,6 +19,7 @@ import torch
 from attrs import evolve, field, frozen
 from numpy.typing import NDArray
 from torch import Tensor
+from torch.nn import functional
 
 from petra_graph.blocks import Shape
 from petra_graph.errors import PluginError, Problem, RunFailed, SpecError, shown, suggestion
@@ -46,6 +47,8 @@ if TYPE_CHECKING:
 
 _SAMPLES = 2
 """The targets of zeros."""
+_ALIKE = 1e-3
+"""The relative difference of two losses that are the same up to rounding."""
 _TARGETS, _LARGE = 8, 2**16
 """The targets of the data set; where outputs have more values than `_LARGE`, two."""
 
@@ -79,6 +82,7 @@ def try_before_run(prepared: Prepared, reporter: StartReporter) -> Tried:
     with as_they_were():
         try:
             fit.require_loss()
+            fit.require_mixing()
             tried += [hook(prepared, reporter) for hook in _hooks()]
             with reporter.step("computing the loss and metrics of some targets", prepared.spec.run.watchdog):
                 fit.require_metrics()
@@ -146,6 +150,33 @@ class HeadAndTargets:
                 path=head.path,
             )
             raise SpecError(problem) from error
+
+    def require_mixing(self) -> None:
+        """Call the loss on shares of the classes, which are the targets of a training that mixes samples.
+
+        Raises:
+            SpecError: it refuses them, or is another for the share of a single class than for this class.
+        """
+        facts = self.opened.data.facts
+        if not self.opened.batches.mixes:
+            return
+        classes = torch.arange(_SAMPLES) % (facts.classes or 1)
+        shares = functional.one_hot(classes, facts.classes or 1).float()
+        outputs = self.returned(_SAMPLES, train=True) if self.several else torch.randn(_SAMPLES, *self.output)
+        loss = self.network.checked.loss.plugin
+        try:
+            of_shares = float(self.loss(outputs, shares))
+            self.loss.metrics(outputs, shares)
+            of_classes = float(self.loss(outputs, classes))
+        except PluginError as error:
+            reason = error.problems[0].message.rpartition("Error: ")[2]
+        else:
+            if isclose(of_shares, of_classes, rel_tol=_ALIKE, abs_tol=_ALIKE):
+                return
+            reason = f"it is {of_shares:.4g} where a sample has the share 1 of a class, and {of_classes:.4g} where it has this class"
+        message = f"the data set mixes training samples, whose targets are then shares of the classes, and {loss} cannot read them: {reason}"
+        hint = "mix no samples, or use a loss that reads shares, float32 [n, classes], as cross-entropy does"
+        raise SpecError(Problem(message=message, hint=hint, path=("loss", "name")))
 
     def require_metrics(self) -> None:
         """Let metrics see outputs, and look for that of `checkpoint.best` among what an evaluation records.

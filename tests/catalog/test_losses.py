@@ -24,6 +24,25 @@ def test_cross_entropy_is_the_mean_over_samples():
     assert PLAIN(logits, torch.tensor([0, 1])).item() == pytest.approx(expected)
 
 
+@pytest.mark.parametrize("loss", [PLAIN, SQUARED, CrossEntropy(CrossEntropyOptions(label_smoothing=0.1))])
+def test_the_share_1_of_a_class_is_this_class(loss):
+    output, target = torch.randn(4, 7, generator=torch.Generator().manual_seed(0)), torch.tensor([3, 0, 6, 6])
+    shares = functional.one_hot(target, 7).float()
+    torch.testing.assert_close(loss(output, shares), loss(output, target))
+    if loss is not SQUARED:
+        assert loss.target_weight(shares) == loss.target_weight(target) == 4
+        counts = [{name: float(count) for name, count in loss.metrics(output, one).items()} for one in (shares, target)]
+        assert counts[0] == counts[1]
+
+
+def test_of_shares_top1_counts_that_of_the_class_that_was_found():
+    output, shares = (
+        torch.tensor([[3.0, 1.0, 0.0], [0.0, 1.0, 0.0]]),
+        torch.tensor([[0.75, 0.25, 0.0], [0.5, 0.0, 0.5]]),
+    )
+    assert PLAIN.metrics(output, shares)["top1"] == 0.75
+
+
 def test_classes_in_the_last_dimension_are_named():
     """torch says "Expected target size [2, 7], got [2, 5]" to every language model that is written in it."""
     tokens = torch.zeros(2, 5, dtype=torch.int64)

@@ -143,3 +143,22 @@ def test_a_sample_that_is_not_finite_is_blamed_and_not_the_stem(here):
         problem.message == f'data set "{Rows.__module__}:Rows", sample 441 of its training data: samples are not finite'
     )
     assert "learning rate" not in problem.hint
+
+
+@pytest.mark.parametrize(
+    ("mixed", "message"),
+    [
+        (lambda x, y: (x, y), r"samples 0..3 of its training data, mixed: 4 targets have"),
+        (lambda x, y: (x[1:], torch.zeros(4, 3)), r"mixed: 4 samples have the shape \[3, 8\]"),
+        (lambda x, y: x / "2", r"samples 0..3 of its training data, mixed: TypeError"),
+    ],
+)
+def test_what_mixing_returns_is_checked(mixed, message):
+    class Mixing(Given):
+        def mix(self, samples, targets, indices, *, seed, epoch):
+            return mixed(samples, targets)
+
+    split = CheckedSplit(name='data set "mine"', part="training", split=Mixing(plain), facts=FACTS)
+    with pytest.raises(RunFailed, match=message):
+        split.mix(*split.fetch(np.arange(4), seed=0, epoch=0), np.arange(4), seed=0, epoch=0)
+    assert CheckedSplit(name="", part="training", split=Given(plain), facts=FACTS).mix is None

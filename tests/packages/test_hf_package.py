@@ -25,5 +25,5 @@ pytestmark = [
 def test_it_installs_and_passes_its_tests(tmp_path):
     source = copied("petra-graph-hf", tmp_path)
     made = environment(tmp_path, editable=True)
-    made.install(copied("petra-graph-transformers", tmp_path), source)
+    made.install(*(copied(f"petra-graph-{name}", tmp_path) for name in ("transformers", "vision")), source)
     expect_its_tests_pass(made, source)

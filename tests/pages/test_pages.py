@@ -83,10 +83,11 @@ WRITTEN = {
     "my_module.py",
     "declared.py",
     "trace.json",
+    "adapter_config.json",
     "config.json",
     "tokenizer.json",
 }
-"""What a run writes into its directory, a reader beside a spec, or transformers into the folder of a model."""
+"""What a run writes into its directory, a reader beside a spec, or transformers and peft into the folder of a model."""
 
 
 # --- commands ---------------------------------------------------------------------------------------------------------

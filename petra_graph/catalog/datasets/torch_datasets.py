@@ -236,6 +236,9 @@ def _read_sample(sample: Any) -> tuple[Tensor, Any]:
         length = f" of {len(sample)}" if isinstance(sample, tuple | list | Mapping) else ""
         raise ValueError(f"it is a {type(sample).__name__}{length}, not a pair (x, y)")
     x, y = sample
+    if isinstance(x, Mapping | tuple | list):
+        several = f"x is a {type(x).__name__} of {len(x)}, and a network reads one tensor a sample"
+        raise ValueError(f"{several}: put them into one, which the first node takes apart")  # noqa: TRY004  as in `_tensor`
     if isinstance(y, Mapping | tuple | list) and not y:
         raise ValueError("y is empty")
     if isinstance(y, Mapping) and not all(isinstance(key, str) for key in y):

@@ -27,8 +27,8 @@ _END_SECONDS, _BROKEN_END_SECONDS = 0.5, 10.0
 """How long a process that has ended is waited for; and one whose connection broke, which a busy machine may take long to end."""
 _OF_TERMINALS = {signal.SIGINT, signal.SIGHUP}
 _WANT_OF_MEMORY = "probably for want of memory, or of room in /dev/shm: lower data.workers, or free some"
-_Request = tuple[int, int, int, NDArray[np.intp]]
-"""The number of a split, a seed, an epoch, and the indices of a micro-batch."""
+_Request = tuple[int, int, int, bool, NDArray[np.intp]]
+"""The number of a split, a seed, an epoch, whether the micro-batch is mixed, and its indices."""
 
 
 class Loaders:
@@ -47,11 +47,11 @@ class Loaders:
         """The loader's iterator, one for all iterations."""
 
     def load(
-        self, split: Split, seed: int, epoch: int, parts: Sequence[NDArray[np.intp]]
+        self, split: Split, seed: int, epoch: int, parts: Sequence[NDArray[np.intp]], *, mixed: bool
     ) -> Iterator[MicroBatch | PetraGraphError]:
         """Load parts of a split, each the indices of a micro-batch."""
         number = next(number for number, known in enumerate(self._splits) if known is split)
-        self._requests[:] = [(number, seed, epoch, part) for part in parts]
+        self._requests[:] = [(number, seed, epoch, mixed, part) for part in parts]
         if self._loader is None:
             self._loader = DataLoader(
                 _MicroBatches(self._splits),
@@ -101,16 +101,20 @@ class Loaders:
         self._loader = self._processes = None
 
 
-def fetch(split: Split, seed: int, epoch: int, part: NDArray[np.intp]) -> MicroBatch | PetraGraphError:
-    """Return a micro-batch, or the error of petra-graph that loading it raised.
+def fetch(split: Split, seed: int, epoch: int, part: NDArray[np.intp], *, mixed: bool) -> MicroBatch | PetraGraphError:
+    """Return a micro-batch, mixed by the split if it is to be, or the error of petra-graph that loading it raised.
 
     Such errors are values, since torch would rebuild an exception that leaves a loader process from a text with the process's
     traceback in it, and its problems would be lost.
     """
+    mixing: Any = split
     try:
-        return split.fetch(part, seed=seed, epoch=epoch)
+        fetched: MicroBatch = mixing.fetch(part, seed=seed, epoch=epoch)
+        if mixed:
+            fetched = mixing.mix(*fetched, part, seed=seed, epoch=epoch)
     except PetraGraphError as error:
         return error
+    return fetched
 
 
 class _MicroBatches(Dataset["MicroBatch | PetraGraphError"]):
@@ -118,8 +122,8 @@ class _MicroBatches(Dataset["MicroBatch | PetraGraphError"]):
         self._splits = splits
 
     def __getitem__(self, request: _Request) -> MicroBatch | PetraGraphError:
-        number, seed, epoch, part = request
-        return fetch(self._splits[number], seed, epoch, part)
+        number, seed, epoch, mixed, part = request
+        return fetch(self._splits[number], seed, epoch, part, mixed=mixed)
 
 
 def _as_it_is(batch: Any) -> Any:

@@ -100,6 +100,11 @@ class MicroBatches:
         count = complete + (rest > 0 and not self.drop_last)
         return count if self.limit is None else min(count, self.limit)
 
+    @property
+    def mixes(self) -> bool:
+        """Whether samples are mixed: in training, if the split can. Targets are then shares of the classes, which follow from the samples."""
+        return self.drop_last and getattr(self.split, "mix", None) is not None
+
     def repeat(self) -> MicroBatches:
         """Return these micro-batches for every epoch: the same samples in the same order, augmented differently in each epoch."""
         return evolve(self, rows=self._visited()[: len(self) * self.whole], shuffle=False)
@@ -129,11 +134,11 @@ class MicroBatches:
         if self.part == "nothing":
             return _unwrap(())
         targets = getattr(self.split, "fetch_targets", None)
-        if self.part == "targets" and targets is not None:
+        if self.part == "targets" and targets is not None and not self.mixes:
             return _unwrap((torch.empty(len(part), 0), targets(part)) for part in parts)
         if self.loaders is not None:
-            return _unwrap(self.loaders.load(self.split, self.seed, self.epoch, parts))
-        return _unwrap(fetch(self.split, self.seed, self.epoch, part) for part in parts)
+            return _unwrap(self.loaders.load(self.split, self.seed, self.epoch, parts, mixed=self.mixes))
+        return _unwrap(fetch(self.split, self.seed, self.epoch, part, mixed=self.mixes) for part in parts)
 
 
 def _unwrap(fetched: Iterable[MicroBatch | PetraGraphError]) -> Generator[MicroBatch, None, None]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -151,3 +152,93 @@ def test_what_cannot_be_exported_is_refused(capsys: pytest.CaptureFixture[str]) 
     capsys.readouterr()
     assert of_plugin(["export", "latest", "other"]) == 2
     assert "is no model of transformers: its node 'embedding' is another" in capsys.readouterr().err
+
+
+TUNED = '\n[finetune]\nlora = { on = ["*q_proj", "*layers.1/*up_proj"], rank = 3, alpha = 6, dropout = 0.1 }\n'
+
+
+def tune(*changes: str, table: str = TUNED) -> None:
+    Path("tuned.toml").write_text(Path("tiny.toml").read_text() + table)
+    assert main(["run", "tuned.toml", *[part for one in changes for part in ("--set", one)]]) == 0
+
+
+@pytest.mark.filterwarnings("ignore::FutureWarning")  # of what peft asks of transformers
+@pytest.mark.parametrize("tied", [False, True])
+def test_adapters_are_opened_by_peft_with_the_logits_of_the_network(
+    tied: bool, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    peft = pytest.importorskip("peft")
+    save_model("model", tie_word_embeddings=tied)
+    tune("partition.stages=1")
+    capsys.readouterr()
+    assert of_plugin(["export", "latest", "out", "--adapter"]) == 0
+    assert capsys.readouterr().out == "out: opened by peft, it has the network's logits\n"
+    base = AutoModelForCausalLM.from_pretrained("model").eval()
+    tokens = torch.arange(24).view(2, 12)
+    with torch.no_grad():
+        plain = base(tokens).logits
+        adapted = peft.PeftModel.from_pretrained(base, "out").eval()(tokens).logits
+        expected = petra_graph.load(latest())(tokens)
+    torch.testing.assert_close(adapted.transpose(1, 2), expected)
+    assert (adapted - plain).abs().max() > 0.01
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")  # it would look for a tokenizer there
+    reopened = peft.AutoPeftModelForCausalLM.from_pretrained("out").eval()  # by the name of the base
+    with torch.no_grad():
+        assert torch.equal(reopened(tokens).logits, adapted)
+
+
+def test_files_of_adapters_are_those_of_peft(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("petra_graph_hf.export.find_spec", lambda _: None)
+    tune()
+    capsys.readouterr()
+    assert of_plugin(["export", "latest", "out", "--adapter"]) == 0
+    assert capsys.readouterr().out == "out: not opened again, since peft is not installed\n"
+    config = json.loads(Path("out/adapter_config.json").read_text())
+    expected = {
+        "peft_type": "LORA",
+        "task_type": "CAUSAL_LM",
+        "r": 3,
+        "lora_alpha": 6,
+        "lora_dropout": 0.1,
+        "bias": "none",
+    }
+    assert expected.items() <= config.items()
+    assert config["target_modules"] == ["model.layers.1.mlp.up_proj", "q_proj"]
+    assert Path(config["base_model_name_or_path"]) == Path("model").resolve()
+    names = [
+        f"base_model.model.model.layers.{one}" for one in ("0.self_attn.q_proj", "1.self_attn.q_proj", "1.mlp.up_proj")
+    ]
+    with safe_open("out/adapter_model.safetensors", "pt") as opened:
+        keys = set(opened.keys())
+        shape = opened.get_tensor(f"{names[2]}.lora_B.weight").shape
+    assert keys == {f"{name}.{one}.weight" for name in names for one in ("lora_A", "lora_B")}
+    assert (tuple(shape), Path("out/tokenizer.json").is_file()) == ((64, 3), True)
+
+
+@pytest.mark.parametrize(
+    ("table", "changes", "message"),
+    [
+        ("", [], "the network has no adapters"),
+        (
+            TUNED.replace("lora", 'trained = ["*norm*"]\nlora'),
+            [],
+            "the run has trained model.layers.0/layer.input_layernorm",
+        ),
+        (TUNED + '[conversion]\ncoupling = "dual-residual"\n', [], "is converted, and transformers has no such layers"),
+        (TUNED, ["init.weights", "init.reader"], "began with random weights, so its adapters belong to no model"),
+    ],
+    ids=["no adapters", "more than adapters", "converted", "of random weights"],
+)
+def test_adapters_that_fit_no_model_are_refused(
+    table: str, changes: list[str], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    if changes:
+        text = Path("tiny.toml").read_text()
+        Path("tiny.toml").write_text(text.partition("[init]")[0] + text[text.index("[method]") :])
+    tune("run.micro_batches=2", table=table)
+    capsys.readouterr()
+    assert of_plugin(["export", "latest", "out", "--adapter"]) == 2
+    assert message in " ".join(capsys.readouterr().err.split())
+    assert not Path("out").exists()

@@ -13,6 +13,10 @@ from petra_graph_vision import declared
 from petra_graph.kinds.checked_samples import CheckedData
 from tests.support.kit import kept
 
+TRANSFORMS = {
+    "augment": ({"name": "RandAugment", "num_ops": 2}, {"name": "RandomErasing", "p": 0.5}),
+    "mix": ({"name": "MixUp", "alpha": 0.4}, {"name": "CutMix"}),
+}
 ALL_DATA_SETS = {
     "cifar10": (declared.CIFAR10, "cifar10_root", {}),
     "cifar100": (declared.CIFAR100, "cifar100_root", {}),
@@ -20,6 +24,8 @@ ALL_DATA_SETS = {
     "imagenet": (declared.IMAGENET, "folder_root", {"classes": 2, "test": "test", "size": 16, "resize": 20}),
     "imagenet32": (declared.IMAGENET32, "imagenet32_root", {}),
     "image-folder": (declared.IMAGE_FOLDER, "folder_root", {"size": 16}),
+    "image-folder, transformed": (declared.IMAGE_FOLDER, "folder_root", {"size": 16, **TRANSFORMS}),
+    "fashion-mnist, transformed": (declared.FASHION_MNIST, "fashion_root", TRANSFORMS),
     "image-folder, cached": (declared.IMAGE_FOLDER, "folder_root", {"size": 16, "cache": True}),
 }
 
@@ -71,6 +77,7 @@ def test_published_numbers_of_training_samples():
         "cifar10": 50_000,
         "cifar100": 50_000,
         "fashion-mnist": 60_000,
+        "fashion-mnist, transformed": 60_000,
         "imagenet": 1_281_167,
         "imagenet32": 1_281_167,
     }

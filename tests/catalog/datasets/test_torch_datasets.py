@@ -256,7 +256,10 @@ class Boxes(dict):
         (Pairs(lambda _: torch.zeros(3)), r"sample 0: it is a Tensor, not a pair \(x, y\)"),
         (Pairs(lambda _: (1.0, 2, 3)), "it is a tuple of 3, not a pair"),
         (sample("text"), "sample 0: x is a str"),
-        (sample((torch.zeros(2), torch.zeros(2))), "x is a tuple"),
+        (
+            sample((torch.zeros(2), torch.zeros(2))),
+            "x is a tuple of 2, and a network reads one tensor a sample: put them into one",
+        ),
         (sample(torch.zeros(2), None), "y is a NoneType"),
         (sample(torch.zeros(2), Boxes()), "y is empty"),
         (sample(torch.zeros(2), {1: 2.0}), "y is a dictionary whose keys are not texts"),

@@ -283,5 +283,26 @@ def test_a_split_that_cannot_return_its_targets_alone_is_fetched_whole():
     assert indices(evaluation(Numbers(5), part="targets")) == [[0, 1, 2, 3], [4]]
 
 
+class Mixing(Numbers):
+    def fetch_targets(self, indices):
+        raise AssertionError("targets of mixed samples follow from the samples")
+
+    def mix(self, samples, targets, indices, *, seed, epoch):
+        assert samples.tolist() == indices.tolist()
+        return samples.roll(1), targets + 0.5
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+@pytest.mark.parametrize("part", ["all", "targets"])
+def test_micro_batches_of_a_training_are_mixed(workers, part):
+    plain, split = training(Numbers(10), seed=2), Mixing(10)
+    mixed = training(split, seed=2, workers=workers, part=part)
+    assert [samples.roll(-1).tolist() for samples, _ in mixed] == indices(plain)
+    assert {target for _, targets in mixed for target in targets.tolist()} == {2000.5}
+    assert indices(evaluation(split)) == indices(evaluation(Numbers(10)))
+    if mixed.loaders is not None:
+        mixed.loaders.close()
+
+
 def test_sizes_are_known_beforehand():
     assert evaluation(Numbers(10)).sizes == [4, 4, 2]

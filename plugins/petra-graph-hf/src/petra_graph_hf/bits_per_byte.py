@@ -9,7 +9,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from petra_graph_hf.declared import BitsPerByteOptions
-from petra_graph_hf.tokenizers_on_disk import bytes_of_tokens
+from petra_graph_hf.tokenizers_on_disk import bytes_of_tokens, end_token
 
 _PASSED_OVER = -100
 
@@ -18,7 +18,10 @@ class BitsPerByte:
     """The sum of the cross-entropies in float64, and the bytes of the targets."""
 
     def __init__(self, options: BitsPerByteOptions) -> None:
-        self._bytes_of = torch.tensor(bytes_of_tokens(options.tokenizer))
+        sizes = bytes_of_tokens(options.tokenizer)
+        if options.end_of_text is not None:
+            sizes[end_token(options.tokenizer, options.end_of_text)] = 0
+        self._bytes_of = torch.tensor(sizes)
         self._nats: Tensor | float = 0.0
         self._bytes = 0
 

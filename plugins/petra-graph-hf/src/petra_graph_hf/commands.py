@@ -24,15 +24,27 @@ def commands() -> None:
 @click.option(
     "--unconverted", is_flag=True, help="Of a converted network, write the network as it was, with the trained weights."
 )
-def export(*, run: str, folder: Path, weights: str | None, unconverted: bool) -> None:
+@click.option("--adapter", is_flag=True, help="Write the adapters alone, as the library peft saves them.")
+def export(*, run: str, folder: Path, weights: str | None, unconverted: bool, adapter: bool) -> None:
     """Write RUN's network as a FOLDER that transformers opens: RUN is a run's directory, or `latest`.
 
-    The folder is opened again, and its logits are compared with the network's.
+    The folder is opened again, and its logits are compared with the network's; adapters if the library peft is installed.
     """
-    from petra_graph_hf.export import export_folder
+    from petra_graph_hf.export import export_adapter, export_folder
 
-    found = export_folder(run, folder, weights, unconverted=unconverted)
-    click.echo(f"{found.folder}: opened by transformers, it has the network's logits")
+    if adapter and unconverted:
+        raise click.UsageError(
+            "--adapter and --unconverted exclude each other: an adapter is one of the network as it is"
+        )
+    if adapter:
+        found = export_adapter(run, folder, weights)
+    else:
+        found = export_folder(run, folder, weights, unconverted=unconverted)
+    opener = "peft" if adapter else "transformers"
+    if found.compared:
+        click.echo(f"{found.folder}: opened by {opener}, it has the network's logits")
+    else:
+        click.echo(f"{found.folder}: not opened again, since {opener} is not installed")
     if not found.tokenizer:
         click.echo("without a tokenizer.json: the run's data set has none that can be read")
 

@@ -14,7 +14,7 @@ from tokenizers import Tokenizer
 from torch import Tensor
 
 from petra_graph.plugins import DataFacts, Problem, SpecError
-from petra_graph_hf.declared import TokensOptions, token_facts
+from petra_graph_hf.declared import DocumentsOptions, TokensOptions, token_facts
 from petra_graph_hf.tokenizers_on_disk import tokenizer_of, vocabulary_of
 
 _AT_ONCE = 2**20
@@ -42,23 +42,32 @@ def text_tokens(options: TokensOptions) -> Text:
     Raises:
         SpecError: there is no file or tokenizer, one cannot be read, there is too little text, or `vocabulary` is too small.
     """
+    facts = attrs.evolve(token_facts(options), classes=expect_vocabulary(options))
+    tokens = _tokens(joined(options, utf8=True).decode(), tokenizer_of(options.tokenizer))
+    return split(options, facts, tokens)
+
+
+def expect_vocabulary(options: TokensOptions | DocumentsOptions) -> int:
+    """Return the number of tokens of the network.
+
+    Raises:
+        SpecError: the tokenizer is missing, cannot be read, or has more tokens than `vocabulary` says.
+    """
     own, asked = vocabulary_of(options.tokenizer), options.vocabulary
     if asked is not None and asked < own:
         message = f"{options.tokenizer} has {own} tokens, and vocabulary = {asked}: it is of another network"
         hint = "give the tokenizer.json of the network's own model"
         raise SpecError(Problem(message=message, hint=hint, path=("tokenizer",)))
-    facts = attrs.evolve(token_facts(options), classes=own if asked is None else asked)
-    tokens = _tokens(joined(options, utf8=True).decode(), tokenizer_of(options.tokenizer))
-    return split(options, facts, tokens)
+    return own if asked is None else asked
 
 
-def read_tokens(options: TokensOptions, path: Path) -> Tensor:
+def read_tokens(options: TokensOptions | DocumentsOptions, path: Path) -> Tensor:
     """Return a file's windows, int64 [n, context], for predictions."""
-    return side_by_side(_tokens(path.read_text("utf-8"), tokenizer_of(options.tokenizer)), options, path)
+    return side_by_side(_tokens(path.read_text("utf-8"), tokenizer_of(options.tokenizer)), options.context, path)
 
 
-def codec(options: TokensOptions, _facts: DataFacts) -> TokenCodec:
-    """Return the codec of `text-tokens`.
+def codec(options: TokensOptions | DocumentsOptions, _facts: DataFacts) -> TokenCodec:
+    """Return the codec of the text.
 
     Raises:
         SpecError: the tokenizer is no longer where it was.

@@ -7,6 +7,7 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from petra_graph.errors import suggestion
 from petra_graph.plugins import Problem, SpecError
 from petra_graph_hf.configuration import open_gguf
 
@@ -64,6 +65,21 @@ def vocabulary_of(name: str) -> int:
     if largest < 1:
         raise SpecError(Problem(message=f"{file} has fewer than two tokens", hint="give another one", path=_PATH))
     return largest + 1
+
+
+def end_token(name: str, token: str) -> int:
+    """Return the number of the token `end_of_text`.
+
+    Raises:
+        SpecError: as `tokenizer_of`; or there is no such token.
+    """
+    tokenizer = tokenizer_of(name)
+    found = tokenizer.token_to_id(token)
+    if found is None:
+        known = [str(one.content) for one in tokenizer.get_added_tokens_decoder().values()]
+        message = f"{file_of(name)} has no token {token!r}"
+        raise SpecError(Problem(message=message, hint=suggestion(token, known), path=("end_of_text",)))
+    return int(found)
 
 
 def bytes_of_tokens(name: str) -> list[int]:

@@ -127,14 +127,14 @@ def text_characters(options: CharactersOptions) -> Text:
 
 def read_bytes(options: TextOptions, path: Path) -> Tensor:
     """Return a file's windows, int64 [n, context], for predictions."""
-    return side_by_side(np.frombuffer(path.read_bytes(), np.uint8), options, path)
+    return side_by_side(np.frombuffer(path.read_bytes(), np.uint8), options.context, path)
 
 
 def read_characters(options: CharactersOptions, path: Path) -> Tensor:
     """Return a file's windows, int64 [n, context], for predictions; the text at `root` has the numbers of characters."""
     characters, _ = _characters(options)
     tokens = CharacterCodec(characters=characters).encode(path.read_text("utf-8"))
-    return side_by_side(np.array(tokens, np.int64), options, path)
+    return side_by_side(np.array(tokens, np.int64), options.context, path)
 
 
 def _characters(options: CharactersOptions) -> tuple[tuple[str, ...], NDArray[Any]]:
@@ -190,13 +190,13 @@ def _first_of_end(tokens: NDArray[Any], share: float, context: int, *, of: str) 
     return first
 
 
-def side_by_side(tokens: NDArray[Any], options: TextOptions, path: Path) -> Tensor:
+def side_by_side(tokens: NDArray[Any], context: int, path: Path) -> Tensor:
     """Return the windows of a file's tokens, int64 [n, context]; a last, shorter one is left out.
 
     Raises:
         SpecError: there is none.
     """
-    whole = len(tokens) // options.context
+    whole = len(tokens) // context
     if not whole:
-        raise SpecError(f"{path} has {len(tokens)} tokens, and the network reads {options.context} at a time")
-    return torch.from_numpy(tokens[: whole * options.context].astype(np.int64)).view(whole, options.context)
+        raise SpecError(f"{path} has {len(tokens)} tokens, and the network reads {context} at a time")
+    return torch.from_numpy(tokens[: whole * context].astype(np.int64)).view(whole, context)

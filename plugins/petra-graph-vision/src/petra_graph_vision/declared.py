@@ -6,6 +6,7 @@ standard deviations are those of each training set, a channel each, in [0, 1].
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from statistics import median_low
@@ -48,6 +49,33 @@ def _flip() -> Any:
     return option("mirror training images left to right, half of them on average", default=True)
 
 
+def _transforms(_: object, attribute: Any, tables: Sequence[Mapping[str, Any]]) -> None:
+    """Refuse transforms that torchvision does not have; it, and torch, are imported where some are listed."""
+    if tables:
+        from petra_graph_vision.transforms import transform_faults
+
+        if faults := list(transform_faults(attribute.name, tables)):
+            raise ValueError("; ".join(faults))
+
+
+def _augment() -> Any:
+    return option(
+        "transforms of torchvision.transforms.v2 for each training image behind the crop and the flip, by their names and options: "
+        '[{ name = "RandAugment", num_ops = 2 }]',
+        default=(),
+        validator=_transforms,
+    )
+
+
+def _mix() -> Any:
+    return option(
+        'MixUp, CutMix, or a list of both, of which one is drawn for each micro-batch of a training: [{ name = "MixUp", alpha = 0.2 }]; '
+        "targets are then shares of the classes",
+        default=(),
+        validator=_transforms,
+    )
+
+
 def _mean(*default: float) -> Any:
     """Return the key `mean`, of as many channels as its default."""
     length = len(default)
@@ -68,6 +96,18 @@ def _classes(default: int | None) -> Any:
 
 
 @frozen(kw_only=True)
+class AugmentedOptions:
+    """Augmentation and normalisation of colour images, for data sets of other distributions."""
+
+    crop_padding: int = _crop_padding(4)
+    flip: bool = _flip()
+    augment: tuple[dict[str, Any], ...] = _augment()
+    mix: tuple[dict[str, Any], ...] = _mix()
+    mean: tuple[float, ...] = _mean(0.485, 0.456, 0.406)
+    std: tuple[float, ...] = _std(0.229, 0.224, 0.225)
+
+
+@frozen(kw_only=True)
 class Cifar10Options:
     """Files of CIFAR-10, augmentation and normalisation."""
 
@@ -75,6 +115,8 @@ class Cifar10Options:
     download: bool = _download()
     crop_padding: int = _crop_padding(4)
     flip: bool = _flip()
+    augment: tuple[dict[str, Any], ...] = _augment()
+    mix: tuple[dict[str, Any], ...] = _mix()
     mean: tuple[float, ...] = _mean(0.4914, 0.4822, 0.4465)
     std: tuple[float, ...] = _std(0.2470, 0.2435, 0.2616)
 
@@ -87,6 +129,8 @@ class Cifar100Options:
     download: bool = _download()
     crop_padding: int = _crop_padding(4)
     flip: bool = _flip()
+    augment: tuple[dict[str, Any], ...] = _augment()
+    mix: tuple[dict[str, Any], ...] = _mix()
     mean: tuple[float, ...] = _mean(0.5071, 0.4865, 0.4409)
     std: tuple[float, ...] = _std(0.2673, 0.2564, 0.2762)
 
@@ -99,6 +143,8 @@ class FashionMnistOptions:
     download: bool = _download()
     crop_padding: int = _crop_padding(4)
     flip: bool = _flip()
+    augment: tuple[dict[str, Any], ...] = _augment()
+    mix: tuple[dict[str, Any], ...] = _mix()
     mean: tuple[float, ...] = _mean(0.2860)
     std: tuple[float, ...] = _std(0.3530)
 
@@ -110,6 +156,8 @@ class ImageNet32Options:
     root: str = _root("train_data_batch_1 to _10 and val_data")
     crop_padding: int = _crop_padding(4)
     flip: bool = _flip()
+    augment: tuple[dict[str, Any], ...] = _augment()
+    mix: tuple[dict[str, Any], ...] = _mix()
     mean: tuple[float, ...] = _mean(0.4811, 0.4575, 0.4078)
     std: tuple[float, ...] = _std(0.2605, 0.2533, 0.2683)
 
@@ -135,6 +183,8 @@ class ImageNetOptions:
         validator=[GreaterThan(0), AtMost(1)],
     )
     flip: bool = _flip()
+    augment: tuple[dict[str, Any], ...] = _augment()
+    mix: tuple[dict[str, Any], ...] = _mix()
     mean: tuple[float, ...] = _mean(0.485, 0.456, 0.406)
     std: tuple[float, ...] = _std(0.229, 0.224, 0.225)
 
@@ -165,6 +215,8 @@ class ImageFolderOptions:
     classes: int | None = _classes(None)
     crop_padding: int = _crop_padding(4)
     flip: bool = _flip()
+    augment: tuple[dict[str, Any], ...] = _augment()
+    mix: tuple[dict[str, Any], ...] = _mix()
     mean: tuple[float, ...] = _mean(0.485, 0.456, 0.406)
     std: tuple[float, ...] = _std(0.229, 0.224, 0.225)
 

@@ -24,6 +24,7 @@ from petra_graph.catalog.datasets.splits import image_data_set
 from petra_graph.plugins import DataSet
 from petra_graph_vision.declared import FASHION_MNIST, FashionMnistOptions
 from petra_graph_vision.files import check_official, expanded, file_error, find_folder
+from petra_graph_vision.transforms import augmented
 
 _SPLITS = (
     ("train-images-idx3-ubyte", "train-labels-idx1-ubyte"),
@@ -54,9 +55,9 @@ def fashion_mnist(options: FashionMnistOptions) -> DataSet:
     folder = find_folder("fashion-mnist", candidates, [name + suffix for name in _FILES], hint=_HINT)
     check_official(folder, _digests(), hint=_HINT)
     train, test = (_split(folder / f"{images}{suffix}", folder / f"{labels}{suffix}") for images, labels in _SPLITS)
-    return image_data_set(
-        train, test, facts=FASHION_MNIST.facts(options), crop_padding=options.crop_padding, flip=options.flip
-    )
+    facts = FASHION_MNIST.facts(options)
+    opened = image_data_set(train, test, facts=facts, crop_padding=options.crop_padding, flip=options.flip)
+    return augmented(opened, options)
 
 
 def read_idx(path: Path, dimensions: int) -> NDArray[np.uint8]:

@@ -50,6 +50,7 @@ from petra_graph_vision.class_folders import (
 )
 from petra_graph_vision.declared import IMAGE_FOLDER, IMAGENET, ImageFolderOptions, ImageNetOptions
 from petra_graph_vision.files import expanded, file_error
+from petra_graph_vision.transforms import augmented
 
 _PERMUTATION = 2406
 """Of the images that are kept for the test; the run's seed does not change the choice."""
@@ -73,7 +74,7 @@ def image_folder(options: ImageFolderOptions) -> DataSet:
         chosen = stratified(every.targets, share=options.test_share, seed=_PERMUTATION)
         train, test = every.part(~chosen), every.part(chosen)
     try_headers(train, test)
-    return image_data_set(
+    opened = image_data_set(
         (_store(train, options), train.targets),
         (_store(test, options), test.targets),
         facts=evolve(IMAGE_FOLDER.facts(options), classes=len(train.classes), class_names=train.classes),
@@ -81,6 +82,7 @@ def image_folder(options: ImageFolderOptions) -> DataSet:
         flip=options.flip,
         files=(train.files, test.files),
     )
+    return augmented(opened, options)
 
 
 def _store(folders: ClassFolders, options: ImageFolderOptions) -> PixelStore:
@@ -173,11 +175,12 @@ def imagenet(options: ImageNetOptions) -> DataSet:
         'or name other folders in options "train", "test" and "classes"'
     )
     train, test = scan_splits(expanded(options.root), options.train, options.test, classes=options.classes, hint=hint)
-    return OpenedDataSet(
+    opened = OpenedDataSet(
         train=RandomViews(files=train.files, targets=train.targets, options=options),
         test=_centres(test.files, test.targets, options),
         facts=evolve(IMAGENET.facts(options), class_names=train.classes),
     )
+    return augmented(opened, options)
 
 
 def _centres(files: Sequence[str], targets: NDArray[np.int64], options: ImageNetOptions) -> ImageSplit:

@@ -34,6 +34,7 @@ from petra_graph_vision.declared import (
     ImageNet32Options,
 )
 from petra_graph_vision.files import check_official, expanded, file_error, find_folder
+from petra_graph_vision.transforms import augmented
 
 _SIDE = 32
 """Height and width in pixels."""
@@ -73,12 +74,15 @@ class PickledSet:
             _download(self, root)
         folder = find_folder(self.name, candidates, needs, hint=self.hint)
         check_official(folder, self.digests, hint=self.hint)
-        return image_data_set(
-            read_batches([folder / file for file in self.train], self),
-            read_batches([folder / file for file in self.test], self),
-            facts=self.declaration.facts(options),
-            crop_padding=options.crop_padding,
-            flip=options.flip,
+        return augmented(
+            image_data_set(
+                read_batches([folder / file for file in self.train], self),
+                read_batches([folder / file for file in self.test], self),
+                facts=self.declaration.facts(options),
+                crop_padding=options.crop_padding,
+                flip=options.flip,
+            ),
+            options,
         )
 
     @property

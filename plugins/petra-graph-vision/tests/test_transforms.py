@@ -1,0 +1,222 @@
+"""Transforms of torchvision: by sample and by micro-batch alone, never of the test, and refused where they do not fit."""
+
+from __future__ import annotations
+
+import shutil
+
+import numpy as np
+import pytest
+import torch
+from petra_graph_vision.declared import ImageFolderOptions
+from petra_graph_vision.folder_sets import image_folder
+from torchvision.transforms import v2
+
+from petra_graph.cli.main import main
+from petra_graph.errors import SpecError
+from tests.support.forks import alone, ended
+from tests.support.runs import only_run, weights_bytes
+
+ALL = np.arange(12)
+AUGMENT = ({"name": "RandAugment"}, {"name": "RandomErasing", "p": 0.9, "value": [9, 8, 7]})
+
+
+@pytest.fixture
+def opened(folder_root):
+    def open_images(**options):
+        return image_folder(ImageFolderOptions(root=str(folder_root), size=16, **options))
+
+    return open_images
+
+
+def test_an_image_is_transformed_behind_crop_and_flip_with_draws_of_its_own(opened):
+    plain, erased = opened(), opened(augment=AUGMENT[1:])
+    images, targets = plain.train.fetch(ALL, seed=3, epoch=1)
+    found, same = erased.train.fetch(ALL, seed=3, epoch=1)
+    assert torch.equal(targets, same)
+    changed = (found != images).any(1, keepdim=True)
+    values = torch.tensor([9, 8, 7], dtype=torch.uint8).reshape(1, 3, 1, 1)
+    assert torch.equal(found, torch.where(changed, values, images))
+    boxes = {tuple(map(tuple, one.nonzero().tolist())) for one in changed[:, 0] if one.any()}
+    assert len(boxes) > len(ALL) // 2
+
+
+def test_the_test_is_neither_transformed_nor_mixed(opened):
+    plain, transformed = opened(), opened(augment=AUGMENT, mix=({"name": "CutMix"},))
+    for one, other in zip(
+        *(data.test.fetch(np.arange(5), seed=1, epoch=1) for data in (plain, transformed)), strict=True
+    ):
+        assert torch.equal(one, other)
+    assert not hasattr(transformed.test, "mix")
+    assert not hasattr(opened(augment=AUGMENT).train, "mix")
+
+
+def test_mixup_is_torchvisions_on_whole_numbers(opened):
+    train = opened(mix=({"name": "MixUp", "alpha": 0.4},)).train
+    images, targets = train.fetch(ALL, seed=0, epoch=0)
+    mixed, shares = train.mix(images, targets, ALL, seed=0, epoch=0)
+    share = float(shares[targets != targets.roll(1)][0].max())
+    expected = images.float() * share + images.roll(1, 0).float() * (1 - share)
+    alike = [
+        (mixed.float() - one).abs().max() < 0.51 for one in (expected, images.float() + images.roll(1, 0) - expected)
+    ]
+    assert (any(alike), mixed.dtype, shares.dtype) == (True, torch.uint8, torch.float32)
+    assert torch.allclose(shares.sum(1), torch.ones(len(ALL)))
+
+
+def test_cutmix_takes_a_box_of_the_sample_before(opened):
+    train = opened(mix=({"name": "CutMix"},)).train
+    images, targets = train.fetch(ALL, seed=0, epoch=0)
+    mixed, shares = train.mix(images, targets, ALL, seed=0, epoch=0)
+    kept = (mixed == images).all(1).float().mean((1, 2))
+    assert torch.equal(torch.where(mixed == images, images, images.roll(1, 0)), mixed)
+    own = shares[torch.arange(len(ALL)), targets]
+    differs = targets != targets.roll(1)
+    assert torch.allclose(own[differs], kept[differs], atol=0.02)
+
+
+def test_a_mix_follows_from_seed_epoch_and_samples(opened):
+    train = opened(mix=({"name": "MixUp"}, {"name": "CutMix"})).train
+    images, targets = train.fetch(ALL, seed=0, epoch=0)
+
+    def mix(seed, epoch, indices):
+        before = torch.get_rng_state()
+        mixed, _ = train.mix(images, targets, indices, seed=seed, epoch=epoch)
+        assert torch.equal(torch.get_rng_state(), before)
+        return mixed
+
+    first = mix(0, 0, ALL)
+    torch.manual_seed(99)
+    assert torch.equal(mix(0, 0, ALL), first)
+    assert not any(torch.equal(first, other) for other in (mix(1, 0, ALL), mix(0, 1, ALL), mix(0, 0, ALL[::-1])))
+    chosen = {bool((mix(seed, 0, ALL) != images).all(1).any(0).all()) for seed in range(12)}
+    assert chosen == {True, False}  # a whole image of MixUp, a box of CutMix
+
+
+def test_transforms_of_transforms_and_names_of_constants(opened):
+    several = {"name": "RandomChoice", "transforms": [{"name": "RandomInvert", "p": 1}, {"name": "Identity"}]}
+    augment = (several, {"name": "AutoAugment", "policy": "cifar10"}, {"name": "RandomRotation", "degrees": [-9, 9]})
+    made = opened(augment=augment).train.transforms
+    assert made[1].policy is v2.AutoAugmentPolicy.CIFAR10
+    assert [type(one) for one in made[0].transforms] == [v2.RandomInvert, v2.Identity]
+
+
+WRONG = {
+    "a name": ("augment", {"name": "RandAugmnt"}, '"RandAugmnt" is no transform .*did you mean RandAugment?'),
+    "no name": ("augment", {"num_ops": 2}, "needs a name; there are AugMix, AutoAugment, "),
+    "an option": ("augment", {"name": "RandomErasing", "prob": 1}, 'RandomErasing has no option "prob"; allowed: '),
+    "an option of mixing": ("mix", {"name": "MixUp", "alhpa": 1}, "did you mean 'alpha'"),
+    "an option that is missing": ("augment", {"name": "RandomRotation"}, 'RandomRotation needs the option "degrees"'),
+    "a value": ("augment", {"name": "RandomErasing", "p": 7}, "RandomErasing: `p` should be a floating point value"),
+    "a constant": (
+        "augment",
+        {"name": "AutoAugment", "policy": "cifar"},
+        "policy = \"cifar\" is not known; .*'cifar10'",
+    ),
+    "one inside": ("augment", {"name": "RandomApply", "transforms": [{"name": "Invert"}]}, '"Invert" is no transform'),
+    "mixing a single image": ("augment", {"name": "MixUp"}, '"MixUp" is no transform .* for this'),
+    "not mixing": ("mix", {"name": "RandAugment"}, "there are CutMix, MixUp"),
+}
+
+
+@pytest.mark.parametrize("case", WRONG)
+def test_wrong_tables_are_refused_with_the_nearest_names(case):
+    key, table, message = WRONG[case]
+    with pytest.raises(ValueError, match=message):
+        ImageFolderOptions(root="x", size=16, **{key: (table,)})
+
+
+@pytest.mark.parametrize(
+    ("table", "message"),
+    [
+        ({"name": "CenterCrop", "size": 8}, r"CenterCrop returns uint8 \[3, 8, 8\] of an image, uint8 \[3, 16, 16\]"),
+        ({"name": "Normalize", "mean": [0.5], "std": [0.5]}, "Normalize cannot be applied to an image"),
+        ({"name": "ToPILImage"}, "ToPILImage returns Image of an image"),
+    ],
+)
+def test_what_gives_other_samples_is_refused(opened, table, message):
+    with pytest.raises(SpecError, match=message) as caught:
+        opened(augment=(table,))
+    assert [problem.path for problem in caught.value.problems] == [("augment",)]
+
+
+SPEC = """
+name = "mixed"
+
+[[graph.node]]
+name = "stem"
+block = "conv-stem"
+options = { channels = 4 }
+
+[[graph.node]]
+name = "head"
+block = "pool-linear"
+options = { outputs = 2 }
+
+[data]
+name = "image-folder"
+batch = 4
+
+[data.options]
+root = "."
+size = 16
+augment = [{ name = "RandAugment" }, { name = "RandomErasing" }]
+mix = [{ name = "MixUp" }, { name = "CutMix" }]
+
+[run]
+epochs = 2
+"""
+
+
+def run_and_read(*arguments):
+    assert main(["run", "a.toml", *arguments]) == 0
+    read = weights_bytes(only_run())
+    shutil.rmtree("runs")
+    return read
+
+
+def test_a_run_has_the_same_bits_with_any_number_of_loaders(here, folder_root, write):
+    write("a.toml", SPEC)
+    whole = run_and_read()
+    assert run_and_read("--set", "data.workers=2") == whole
+    assert run_and_read("--set", "run.seed=1") != whole
+
+
+@pytest.mark.processes
+@pytest.mark.slow
+def test_a_run_has_the_same_bits_on_two_processes_of_which_one_reads_targets(here, folder_root, write):
+    write("a.toml", SPEC)
+    whole = run_and_read()
+    with alone("run", "a.toml", "--processes", "2", ranks_fork=True) as running:
+        assert ended([running]) == [0], running.said
+    assert weights_bytes(only_run()) == whole
+
+
+LOSSES = """
+from torch.nn import functional
+
+
+class OfClasses:
+    def __init__(self, options):
+        pass
+
+    def __call__(self, output, target):
+        return functional.nll_loss(output.log_softmax(1), target)
+
+    def metrics(self, output, target):
+        return {}
+
+
+class Truncating(OfClasses):
+    def __call__(self, output, target):
+        return functional.mse_loss(output, target.reshape(-1)[: output.numel()].float().resize_(output.shape))
+"""
+
+
+@pytest.mark.parametrize("name", ["OfClasses", "Truncating"])
+def test_a_loss_that_cannot_read_shares_is_refused(here, folder_root, write, capsys, name):
+    write("losses.py", LOSSES)
+    write("a.toml", SPEC + f'\n[loss]\nname = "losses:{name}"\n')
+    assert main(["run", "a.toml", "--dry-run"]) == 2
+    error = " ".join(capsys.readouterr().err.split())
+    assert "the data set mixes training samples, whose targets are then shares of the classes, and loss" in error
+    assert "mix no samples, or use a loss that reads shares" in error
