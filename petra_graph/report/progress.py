@@ -21,6 +21,7 @@ from petra_graph.errors import printable
 from petra_graph.kinds.listener import EpochEnded, Listener, Started
 from petra_graph.kinds.metric import scales_in
 from petra_graph.report.metric_text import numbers, tested
+from petra_graph.report.run.planned_and_measured import what_the_plan_said
 from petra_graph.units import bounded, clock, noun, plural, rate
 
 _REFRESH_SECONDS = 0.2
@@ -225,14 +226,8 @@ def summary_lines(summary: Mapping[str, Any]) -> list[str]:
     if found := summary.get("best"):
         value = tested({found["metric"].removeprefix("test/"): found["value"]}, "", scales_in(summary.get("metrics")))
         lines.append(f"best: {value}, after epoch {found['epoch']} (evaluate or export with `--weights best`)")
-    predicted = summary.get("predicted") or {}
-    planned = predicted.get("samples_per_second")
-    if planned and summary["samples_per_second"]:
-        source = predicted["from"]
-        measures = " (`petra-graph profile` measures)" if source == "data sheet" else ""
-        lines.append(
-            f"{summary['samples_per_second']:,} samples/s; the plan said {planned:,}, from a {source}{measures}"
-        )
+    if summary.get("samples_per_second") and (said := what_the_plan_said(summary)):
+        lines.append(f"{rate(summary['samples_per_second'])}; {said}")
     if summary["status"] == "interrupted" and summary["checkpoint"] is not None:
         lines.append(f"continue with: petra-graph run --resume {shlex.quote(summary['directory'])}")
     lines.append(f"results: {summary['directory']}")

@@ -14,7 +14,7 @@ from petra_graph.record.run_directory import TIMELINE
 from petra_graph.record.run_history import read_history
 from petra_graph.report.metric_text import final_metrics, is_share, value_text
 from petra_graph.report.plan.plan_tables import title_lines
-from petra_graph.report.run.planned_and_measured import process_columns, processes_of, stage_tables
+from petra_graph.report.run.planned_and_measured import process_columns, processes_of, stage_tables, what_the_plan_said
 from petra_graph.report.text_tables import Column, pair_columns, text_column
 from petra_graph.spec.regular_file import read_regular
 from petra_graph.units import NOTHING, PLAIN, duration, memory, one_line, percent, plural
@@ -118,10 +118,7 @@ def _figures(run: RecordedRun) -> Iterator[tuple[str, str, str]]:
         latest = run.metrics[metric][-1]
         yield (f"final {metric}", value_text(metric, latest.value, run.scales), f"epoch {latest.epoch}")
     if rate := run.rate:
-        predicted = summary.get("predicted") or {}
-        planned = predicted.get("samples_per_second")
-        note = f"the plan said {PLAIN.text(planned)}, from a {predicted.get('from')}" if planned else ""
-        yield ("samples a second", PLAIN.text(rate), note)
+        yield ("samples a second", PLAIN.text(rate), what_the_plan_said(summary))
     if spent := summary.get("seconds"):
         note = "over all its starts" if summary.get("resumed_from") else f"of {duration(spent['total'])} in all"
         yield ("training", duration(spent["training"]), note)
