@@ -2,7 +2,7 @@
 
 import pytest
 
-from petra_graph.report.metric_text import final_metrics, is_share, metric_text, numbers
+from petra_graph.report.metric_text import chosen_on, final_metrics, is_share, metric_text, numbers
 
 
 @pytest.mark.parametrize(
@@ -24,6 +24,17 @@ def test_only_counts_among_the_best_are_shares(metric, text):
 def test_final_metrics_are_those_of_the_test_whatever_they_are():
     recorded = ["train/loss", "train/iou", "test/loss", "test/iou", "learning_rate", "test/iou"]
     assert final_metrics(recorded) == ["test/loss", "test/iou", "train/loss"]
+
+
+def test_a_validation_comes_before_the_test():
+    recorded = ["test/loss", "validation/iou", "validation/loss", "train/loss"]
+    assert final_metrics(recorded) == ["validation/loss", "test/loss", "validation/iou", "train/loss"]
+
+
+def test_what_has_chosen_a_best_value_is_said():
+    assert chosen_on("validation/top1") == "chosen on the validation samples"
+    assert chosen_on("train/loss") == "chosen on the training samples"
+    assert chosen_on("test/f1").startswith("chosen on the test set, so new samples will do worse")
 
 
 def test_the_line_of_an_epoch_has_all_of_them():

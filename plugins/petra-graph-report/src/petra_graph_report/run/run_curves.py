@@ -37,7 +37,7 @@ def comparison_charts(groups: Sequence[RunGroup]) -> list[Chart]:
     charts = [
         _over_epochs(f"{part} {name}", _lines(groups, f"{part}/{name}"), is_share(name, scales))
         for name in _metrics(run for group in groups for run in group.runs)
-        for part in ("test", "train")
+        for part in ("validation", "test", "train")
     ]
     rates = _over_epochs("learning rate", _lines(groups, "learning_rate"), share=False)
     return _leave_out_empty([*charts, rates, _throughput(groups)])
@@ -82,13 +82,15 @@ def mean_over_runs(runs: Sequence[RecordedRun], metric: str) -> list[tuple[int, 
 def _metrics(runs: Iterable[RecordedRun]) -> list[str]:
     """Return the metrics of the head, the loss first."""
     names = (metric.partition("/") for run in runs for metric in run.metrics)
-    seen = dict.fromkeys(name for part, _, name in names if part in {"train", "test"} and f"train/{name}" not in STEPS)
+    seen = dict.fromkeys(
+        name for part, _, name in names if part in {"train", "validation", "test"} and f"train/{name}" not in STEPS
+    )
     return sorted(seen, key=lambda name: name != "loss")
 
 
 def _parts(groups: Sequence[RunGroup], name: str) -> Iterator[Line]:
     """Yield a run's metric in training and in testing."""
-    for style, part in enumerate(("train", "test")):
+    for style, part in enumerate(("train", "validation", "test")):
         for line in _lines(groups, f"{part}/{name}"):
             yield Line(name=part, points=line.points, style=style)
 

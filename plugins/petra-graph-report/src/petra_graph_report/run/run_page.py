@@ -12,7 +12,7 @@ from petra_graph.program.plan_document import Document, check_document
 from petra_graph.record.recorded_run import RecordedRun, read_json
 from petra_graph.record.run_directory import TIMELINE
 from petra_graph.record.run_history import read_history
-from petra_graph.report.metric_text import final_metrics, is_share, value_text
+from petra_graph.report.metric_text import EVALUATED, chosen_on, final_metrics, is_share, value_text
 from petra_graph.report.plan.plan_tables import title_lines
 from petra_graph.report.run.planned_and_measured import process_columns, processes_of, stage_tables, what_the_plan_said
 from petra_graph.report.text_tables import Column, pair_columns, text_column
@@ -113,8 +113,9 @@ def _figures(run: RecordedRun) -> Iterator[tuple[str, str, str]]:
     summary, best, processes = run.summary, run.best, run.summary.get("processes") or 1
     yield ("status", run.status, f"{run.epochs} of {plural(run.planned_epochs, 'epoch')}")
     if best is not None:
-        yield (f"best {best.metric}", value_text(best.metric, best.value, run.scales), f"epoch {best.epoch}")
-    for metric in final_metrics(name for name in run.metrics if name.startswith("test/")):
+        value = value_text(best.metric, best.value, run.scales)
+        yield (f"best {best.metric}", value, f"after epoch {best.epoch}; {chosen_on(best.metric)}")
+    for metric in final_metrics(name for name in run.metrics if name.startswith(EVALUATED)):
         latest = run.metrics[metric][-1]
         yield (f"final {metric}", value_text(metric, latest.value, run.scales), f"epoch {latest.epoch}")
     if rate := run.rate:
@@ -127,7 +128,7 @@ def _figures(run: RecordedRun) -> Iterator[tuple[str, str, str]]:
 
 def _epochs(run: RecordedRun) -> list[Column]:
     """Return the metrics epoch by epoch."""
-    shown = [name for name in run.metrics if name.startswith(("train/", "test/")) and name not in STEPS]
+    shown = [name for name in run.metrics if name.startswith(("train/", *EVALUATED)) and name not in STEPS]
     shown += [name for name in ("learning_rate", "samples_per_second") if name in run.metrics]
     values = {name: by_epoch(run.metrics[name]) for name in shown}
     epochs = sorted({epoch for of_epoch in values.values() for epoch in of_epoch})
