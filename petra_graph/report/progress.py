@@ -5,6 +5,7 @@ Progress goes to stderr.
 
 from __future__ import annotations
 
+import os
 import re
 import shlex
 import sys
@@ -51,6 +52,7 @@ class PlainProgress(Listener):
         self._stream = stream
         self._clock = clock
         self._written = 0.0
+        self._width = width_of_lines()
 
     def started(self, run: Started) -> None:
         """Describe the run, and name its directory."""
@@ -81,7 +83,7 @@ class PlainProgress(Listener):
 
     def _print(self, text: str) -> None:
         self._written = self._clock()
-        print(printable(text), file=self._stream, flush=True)
+        print(fit_lines(printable(text), self._width), file=self._stream, flush=True)
 
 
 class LiveProgress(PlainProgress):
@@ -138,9 +140,8 @@ class LiveProgress(PlainProgress):
         self._bar.stop()
 
     def _print(self, text: str) -> None:
-        for line in text.splitlines():
-            fitted = _fit(printable(line), self._console.width)
-            self._console.print(fitted, highlight=False, markup=False, soft_wrap=True)
+        fitted = fit_lines(printable(text), self._console.width)
+        self._console.print(fitted, highlight=False, markup=False, soft_wrap=True)
 
 
 class _Pace:
@@ -175,6 +176,17 @@ def heading(run: Started) -> str:
         + "".join(f"\n{text}" for text in run.notes)
         + "".join(f"\nwarning: {text}" for text in run.warnings)
     )
+
+
+def width_of_lines() -> int | None:
+    """Return the characters of a line of a log, which COLUMNS says; None: a line is as long as it is."""
+    given = os.environ.get("COLUMNS", "")
+    return int(given) if given.isdecimal() and int(given) else None
+
+
+def fit_lines(text: str, width: int | None) -> str:
+    """Break the lines of a text that are too long for a width."""
+    return text if width is None else "\n".join(_fit(line, width) for line in text.splitlines())
 
 
 def _fit(line: str, width: int) -> str:
