@@ -90,7 +90,7 @@ def _metrics(runs: Iterable[RecordedRun]) -> list[str]:
 
 def _parts(groups: Sequence[RunGroup], name: str) -> Iterator[Line]:
     """Yield a run's metric in training and in testing."""
-    for style, part in enumerate(("train", "validation", "test")):
+    for style, part in enumerate(("train", "test", "validation")):
         for line in _lines(groups, f"{part}/{name}"):
             yield Line(name=part, points=line.points, style=style)
 
