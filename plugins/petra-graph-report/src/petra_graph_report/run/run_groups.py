@@ -140,7 +140,7 @@ def _swept_values(runs: Sequence[RecordedRun]) -> list[dict[str, str]]:
     """Return what each run has of the values that its sweep gave, without its seed; [] if the runs are not of one sweep."""
     folders = {run.directory.resolve().parent.parent for run in runs}
     with suppress(PetraGraphError, KeyError, TypeError):
-        (folder,) = folders if len(folders) == 1 else [Path()]
+        folder = folders.pop() if len(folders) == 1 else Path()
         members = {one["folder"]: one["overrides"] for one in (read_json(folder / SWEEP, dict) or {})["members"]}
         given = [map(parse_override, members[run.directory.resolve().parent.name]) for run in runs]
         values = [{".".join(one.keys): shown(one.value) for one in overrides} for overrides in given]
