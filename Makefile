@@ -42,7 +42,7 @@ check: $(STAMP)
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/python tools/budget.py
-	$(BIN)/petra-graph validate specs/*.toml
+	$(BIN)/petra-graph validate specs/*.toml specs/gallery/*.toml
 
 format: $(STAMP)
 	$(BIN)/ruff format .

@@ -26,7 +26,7 @@ Options are a frozen, keyword-only attrs class whose fields are made by `option`
 refuses its options or data raises `SpecError`, with a `Problem` whose path counts from the `options` table.
 
 Base classes of blocks are in `petra_graph.blocks`, which imports torch. The distribution petra-graph-conformance checks plugins of
-every kind: `petra-graph check` and `petra_graph_conformance`. The guide is plugins/README.md in the repository.
+every kind: `petra-graph check` and `petra_graph_conformance`. The guide begins with plugins/README.md in the repository.
 """
 
 from petra_graph.errors import Problem as Problem

@@ -18,7 +18,7 @@ from petra_graph.compiler.planner_inputs import clocks_of
 from petra_graph.compiler.simulator.steady_state import tick
 from petra_graph.kinds.optimizer import asks_for_delay
 from petra_graph.measure.without_compiler import uncompiled
-from petra_graph.planning.advice.plan_assumptions import assumptions
+from petra_graph.planning.advice.plan_assumptions import assumptions, expected_throughput
 from petra_graph.planning.advice.plan_warnings import warnings
 from petra_graph.planning.network import MeasuredNetwork
 from petra_graph.planning.shared_across_stages import count_parameters
@@ -56,6 +56,7 @@ class Plan:
         """
         optimizer = self.network.checked.optimizer
         low, high = tick_interval(self.prediction, self.network) or (None, None)
+        slowest, fastest = expected_throughput(self.prediction, self.spec)
         return document(
             self.spec,
             self.prediction,
@@ -73,6 +74,8 @@ class Plan:
             certainty={
                 "tick_low_seconds": low,
                 "tick_high_seconds": high,
+                "samples_per_second_low": slowest,
+                "samples_per_second_high": fastest,
                 "spare_bytes": _spare_bytes(self.prediction),
             },
             warnings=warnings(self.prediction, self.network) if with_warnings else (),

@@ -125,6 +125,8 @@ SHAPE: dict[str, Any] = {
         {
             "tick_low_seconds": (float, None),  # within the spread of a profile
             "tick_high_seconds": (float, None),
+            "samples_per_second_low": Later(float),  # as far as such plans were from what runs measured
+            "samples_per_second_high": Later(float),
             "spare_bytes": (int, None),  # of the fullest device
         }
     ),

@@ -31,7 +31,11 @@ from petra_graph.spec.regular_file import open_regular, read_regular
 _OPERATION = Later({"operations": int, "seconds": float})
 _SUMMARY: Mapping[str, Any] = {
     "status": str,
-    "predicted": {"samples_per_second": Later(float)},
+    "predicted": {
+        "samples_per_second": Later(float),
+        "expected_samples_per_second": Later(([float], None)),
+        "from": Later(str),
+    },
     "seconds": {"total": float, "training": float, "first": Later(float)},
     "samples_per_second": float,
     "resumed_from": [int],

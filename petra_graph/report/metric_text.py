@@ -11,7 +11,9 @@ from types import MappingProxyType
 from petra_graph.kinds.metric import Scale, scale_of
 from petra_graph.units import percent
 
-FIRST = ("test/top1", "test/loss")
+EVALUATED = ("validation/", "test/")
+"""What metrics of evaluations begin with, those that choose first."""
+FIRST = tuple(f"{part}{name}" for part in EVALUATED for name in ("top1", "loss"))
 """The metrics that come first among a run's final figures."""
 _SMALL, _LARGE = 0.001, 10_000
 """Between these, four decimals of a mean say enough."""
@@ -35,6 +37,14 @@ def metric_text(metric: str, value: float, scales: Scales = NO_SCALES) -> str:
     return f"{metric} {value_text(metric, value, scales)}"
 
 
+def chosen_on(metric: str) -> str:
+    """Say which samples have chosen a best value: the best of several on the test set is not what new samples will give."""
+    part = metric.partition("/")[0]
+    if part == "test":
+        return "chosen on the test set, so new samples will do worse: set data.validation"
+    return f"chosen on the {'training' if part == 'train' else part} samples"
+
+
 def final_metrics(names: Iterable[str]) -> list[str]:
     """Return the metrics whose latest values say how runs ended, of all that they recorded.
 
@@ -42,16 +52,8 @@ def final_metrics(names: Iterable[str]) -> list[str]:
         names: as in `metrics.jsonl`: "test/top1", "train/loss", "learning_rate".
     """
     found = dict.fromkeys(names)
-    own = [name for name in found if name.startswith("test/") and name not in FIRST]
-    held = sorted(
-        (name for name in found if name.startswith("validation/")), key=lambda name: name != "validation/top1"
-    )
-    return [name for name in (*FIRST, *own, *held, "train/loss") if name in found]
-
-
-def chosen_on(metric: str) -> str:
-    """Return the caveat of what was chosen by this metric: "" unless the test data have decided."""
-    return "chosen on the test data: set data.validation" if metric.startswith("test/") else ""
+    own = [name for name in found if name.startswith(EVALUATED) and name not in FIRST]
+    return [name for name in (*FIRST, *own, "train/loss") if name in found]
 
 
 def numbers(means: Mapping[str, float], scales: Scales = NO_SCALES) -> str:

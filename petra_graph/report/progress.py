@@ -5,6 +5,7 @@ Progress goes to stderr.
 
 from __future__ import annotations
 
+import os
 import re
 import shlex
 import sys
@@ -21,6 +22,7 @@ from petra_graph.errors import printable
 from petra_graph.kinds.listener import EpochEnded, Listener, Started
 from petra_graph.kinds.metric import scales_in
 from petra_graph.report.metric_text import chosen_on, numbers, tested
+from petra_graph.report.run.planned_and_measured import what_the_plan_said
 from petra_graph.units import bounded, clock, noun, plural, rate
 
 _REFRESH_SECONDS = 0.2
@@ -50,6 +52,7 @@ class PlainProgress(Listener):
         self._stream = stream
         self._clock = clock
         self._written = 0.0
+        self._width = width_of_lines()
 
     def started(self, run: Started) -> None:
         """Describe the run, and name its directory."""
@@ -84,7 +87,7 @@ class PlainProgress(Listener):
 
     def _print(self, text: str) -> None:
         self._written = self._clock()
-        print(printable(text), file=self._stream, flush=True)
+        print(fit_lines(printable(text), self._width), file=self._stream, flush=True)
 
 
 class LiveProgress(PlainProgress):
@@ -141,9 +144,8 @@ class LiveProgress(PlainProgress):
         self._bar.stop()
 
     def _print(self, text: str) -> None:
-        for line in text.splitlines():
-            fitted = _fit(printable(line), self._console.width)
-            self._console.print(fitted, highlight=False, markup=False, soft_wrap=True)
+        fitted = fit_lines(printable(text), self._console.width)
+        self._console.print(fitted, highlight=False, markup=False, soft_wrap=True)
 
 
 class _Pace:
@@ -178,6 +180,17 @@ def heading(run: Started) -> str:
         + "".join(f"\n{text}" for text in run.notes)
         + "".join(f"\nwarning: {text}" for text in run.warnings)
     )
+
+
+def width_of_lines() -> int | None:
+    """Return the characters of a line of a log, which COLUMNS says; None: a line is as long as it is."""
+    given = os.environ.get("COLUMNS", "")
+    return int(given) if given.isdecimal() and int(given) else None
+
+
+def fit_lines(text: str, width: int | None) -> str:
+    """Break the lines of a text that are too long for a width."""
+    return text if width is None else "\n".join(_fit(line, width) for line in text.splitlines())
 
 
 def _fit(line: str, width: int) -> str:
@@ -237,16 +250,10 @@ def summary_lines(summary: Mapping[str, Any]) -> list[str]:
     if found := summary.get("best"):
         split, _, name = found["metric"].partition("/")
         value = f"{'' if split == 'test' else f'{split} '}{tested({name: found['value']}, '', scales)}"
-        caveat = f"{chosen}; " if (chosen := chosen_on(found["metric"])) else ""
+        caveat = f"{chosen_on(found['metric'])}; " if split == "test" else ""
         lines.append(f"best: {value}, after epoch {found['epoch']} ({caveat}evaluate or export with `--weights best`)")
-    predicted = summary.get("predicted") or {}
-    planned = predicted.get("samples_per_second")
-    if planned and summary["samples_per_second"]:
-        source = predicted["from"]
-        measures = " (`petra-graph profile` measures)" if source == "data sheet" else ""
-        lines.append(
-            f"{summary['samples_per_second']:,} samples/s; the plan said {planned:,}, from a {source}{measures}"
-        )
+    if summary.get("samples_per_second") and (said := what_the_plan_said(summary)):
+        lines.append(f"{rate(summary['samples_per_second'])}; {said}")
     if summary["status"] == "interrupted" and summary["checkpoint"] is not None:
         lines.append(f"continue with: petra-graph run --resume {shlex.quote(summary['directory'])}")
     lines.append(f"results: {summary['directory']}")

@@ -96,7 +96,7 @@ Verbs:
 
 def test_version(capsys):
     assert front.main(["--version"]) == 0
-    assert capsys.readouterr().out == "petra-graph 0.1.0\n"
+    assert capsys.readouterr().out == "petra-graph 0.2.0\n"
 
 
 @pytest.mark.parametrize(

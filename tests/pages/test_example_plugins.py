@@ -1,4 +1,4 @@
-"""plugins/README.md makes a package with a plugin of each kind: pip installs it, its tests pass, its spec trains."""
+"""The guide in plugins/ makes a package with a plugin of each kind: pip installs it, its tests pass, its spec trains."""
 
 from __future__ import annotations
 
@@ -8,10 +8,9 @@ import tomllib
 
 import pytest
 
-from tests.support import ROOT
 from tests.support.environments import pip
 from tests.support.forks import command
-from tests.support.pages import Page, files_of
+from tests.support.pages import files_of, guide
 
 pytestmark = [pytest.mark.processes, pytest.mark.slow]
 
@@ -19,7 +18,7 @@ pytestmark = [pytest.mark.processes, pytest.mark.slow]
 @pytest.fixture(scope="module")
 def package(tmp_path_factory):
     folder = tmp_path_factory.mktemp("examples")
-    for name, text in files_of(Page(ROOT / "plugins" / "README.md")).items():
+    for name, text in files_of(*guide()).items():
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_text(text)
     options = ("--quiet", "--no-index", "--no-deps", "--no-build-isolation")

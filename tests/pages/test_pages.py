@@ -20,7 +20,7 @@ from petra_graph.planning.check.spec_schema import spec_schema
 from petra_graph.registry.registry import discover
 from tests.promises.test_specs import random_data
 from tests.support import ROOT
-from tests.support.pages import Page, copy_by_links, pages, unnamed_listings
+from tests.support.pages import Page, copy_by_links, guide, pages, unnamed_listings
 from tests.support.pairwise import pairwise as selected
 from tools.spec_reference import DISTRIBUTIONS
 
@@ -39,6 +39,19 @@ def by_name(page: Page) -> str:
 def test_there_are_pages():
     names = {page.name for page in PAGES}
     assert {"README.md", "specs/README.md", "plugins/README.md", "plugins/petra-graph-convnext/README.md"} <= names
+
+
+GUIDE_LINES = 300
+"""Of a page of the guide to plugins: each kind is one short page."""
+
+
+@pytest.mark.parametrize("page", guide(), ids=by_name)
+def test_a_page_of_the_guide_is_short(page):
+    assert len(page.text.splitlines()) <= GUIDE_LINES
+
+
+def test_the_index_of_the_guide_names_every_page():
+    assert {page.path for page in guide()[1:]} == set((ROOT / "plugins" / "guide").glob("*.md"))
 
 
 README_LINES = 200
@@ -245,7 +258,7 @@ SCHEMA = jsonschema.Draft202012Validator(spec_schema(discover().only(DISTRIBUTIO
 
 @pytest.mark.parametrize("page", [page for page in PAGES if unnamed_listings(page, "toml")], ids=by_name)
 def test_parts_of_specs_are_as_the_schema_says(page):
-    plugin = page.path.parent.parent.name == "plugins"  # its own blocks are not in the schema
+    plugin = (page.path.parent / "pyproject.toml").exists()  # its own blocks are not in the schema
     for listing in unnamed_listings(page, "toml"):
         values = tomllib.loads(listing)
         faults = [error.message for error in SCHEMA.iter_errors(values | {"extends": "anything"})]

@@ -3,7 +3,7 @@
 import pytest
 
 from petra_graph.kinds.metric import scale_of
-from petra_graph.report.metric_text import final_metrics, is_share, metric_text, numbers
+from petra_graph.report.metric_text import chosen_on, final_metrics, is_share, metric_text, numbers
 
 
 @pytest.mark.parametrize(
@@ -32,9 +32,15 @@ def test_the_smallest_loss_is_the_best_on_every_split():
     assert {scale_of(f"{split}/loss", {}).better for split in ("train", "validation", "test")} == {"lower"}
 
 
-def test_those_of_the_validation_come_behind_the_test():
-    recorded = ["train/loss", "validation/loss", "validation/top1", "test/loss", "test/top1"]
-    assert final_metrics(recorded) == ["test/top1", "test/loss", "validation/top1", "validation/loss", "train/loss"]
+def test_a_validation_comes_before_the_test():
+    recorded = ["test/loss", "validation/iou", "validation/loss", "train/loss"]
+    assert final_metrics(recorded) == ["validation/loss", "test/loss", "validation/iou", "train/loss"]
+
+
+def test_what_has_chosen_a_best_value_is_said():
+    assert chosen_on("validation/top1") == "chosen on the validation samples"
+    assert chosen_on("train/loss") == "chosen on the training samples"
+    assert chosen_on("test/f1").startswith("chosen on the test set, so new samples will do worse")
 
 
 def test_the_line_of_an_epoch_has_all_of_them():

@@ -236,6 +236,32 @@ def test_a_terminal_gets_a_bar_and_is_left_as_it_was(terminal):
     assert shown(written) == [HEADING, "run directory: runs/x[red]y", LINE]
 
 
+def test_a_log_has_whole_lines_unless_columns_are_given(monkeypatch):
+    for columns, lines in (("", [HEADING, LINE]), ("60", None)):
+        monkeypatch.setenv("COLUMNS", columns)
+        stream = io.StringIO()
+        observe(PlainProgress(stream))
+        written = stream.getvalue().splitlines()
+        assert lines is None or set(lines) <= {*written}
+        assert lines or max(map(len, written)) <= int(columns)
+        assert " ".join(stream.getvalue().split()).endswith(" ".join(LINE.split()))
+
+
+def test_long_counters_are_whole_on_a_narrow_terminal(terminal, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "60")
+    listener = progress(terminal.stream)
+    listener.started(evolve(STARTED, epochs=100, micro_batches=40_000))
+    listener.trained(100, 39_999, {"loss": 1.0})
+    listener._bar.refresh()
+    listener.evaluating(100)
+    listener._bar.refresh()
+    listener.stopped()
+    plain = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", terminal.close())
+    frames = [line for line in re.split(r"[\r\n]+", plain) if "epoch 100" in line]
+    assert frames
+    assert all(re.search(r" \d+/40000( |$)", frame) and len(frame) <= 60 for frame in frames), frames
+
+
 @pytest.mark.parametrize("columns", [60, 80])
 def test_a_narrow_terminal_gets_lines_that_fit_and_a_whole_counter(terminal, monkeypatch, columns):
     monkeypatch.setenv("COLUMNS", str(columns))

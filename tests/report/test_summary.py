@@ -64,7 +64,11 @@ def test_how_an_interrupted_run_goes_on():
     assert "continue with: petra-graph run --resume 'my runs/x'" in lines
 
 
-def test_predicted_beside_measured():
-    predicted = {"samples_per_second": 1000.0, "memory_bytes": 5, "from": "profile"}
-    lines = summary_lines(SUMMARY | {"samples_per_second": 900.0, "predicted": predicted})
-    assert lines[2] == "900.0 samples/s; the plan said 1,000.0, from a profile"
+def test_a_plan_by_a_profile_is_held_against_the_run_and_one_by_a_data_sheet_is_not():
+    """Every small run ended with what a data sheet had said of it: 8,725 for 521 samples/s."""
+    planned = {"samples_per_second": 1000.0, "expected_samples_per_second": [1000 / 1.2, 1000 / 0.9], "from": "profile"}
+    made = SUMMARY | {"samples_per_second": 900.0, "predicted": planned}
+    said = "900 samples/s; the plan said 1,000 samples/s, by a profile: usually within 17 %, on a quiet machine"
+    assert summary_lines(made)[2] == said
+    for other in ({"predicted": planned | {"from": "data sheet"}}, {"trial": {"micro_batches": 2}}):
+        assert summary_lines(made | other) == summary_lines(SUMMARY)

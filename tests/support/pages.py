@@ -79,10 +79,19 @@ def pages() -> list[Page]:
     return [Page(ROOT / name) for name in sorted(names, key=lambda name: (name.count("/"), name))]
 
 
-def files_of(page: Page) -> dict[str, str]:
-    """Return the files that the listings of a page make: a listing's first line names its file, as in `# spec.toml`."""
+def guide() -> list[Page]:
+    """Return the pages of the guide to plugins: its index, then the others in the index's order."""
+    index = Page(ROOT / "plugins" / "README.md")
+    return [
+        index,
+        *(Page(ROOT / "plugins" / target) for target in dict.fromkeys(index.links) if target.startswith("guide/")),
+    ]
+
+
+def files_of(*pages: Page) -> dict[str, str]:
+    """Return the files that the listings of pages make: a listing's first line names its file, as in `# spec.toml`."""
     files: dict[str, str] = {}
-    for listing in page.listings("python", "toml"):
+    for listing in (listing for page in pages for listing in page.listings("python", "toml")):
         first, _, rest = listing.partition("\n")
         if re.fullmatch(r"# [\w/.-]+\.(py|toml)", first):
             files[first[2:]] = files.get(first[2:], "") + rest + "\n\n"

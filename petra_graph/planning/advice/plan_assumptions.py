@@ -19,6 +19,23 @@ CPU_RATIO = (0.6, 2.9)
 GPU_RATIO = (0.7, 1.3)
 """The same on one H100, where convolutions and matrix products are in TF32: RevNet18, RevNet50 and the quickstart
 (`tools/bench/results/device-2026-11-26.json`)."""
+GPU_RATIO_WITHOUT_TF32 = 1.8
+"""The largest where they are in float32."""
+PROFILE_RATIO = (0.9, 1.2)
+"""The same as `CPU_RATIO` of throughput by a profile, on the quiet machine; others loaded the machine up to 1.6."""
+
+
+def expected_throughput(prediction: Prediction, spec: Spec) -> tuple[float, float]:
+    """Return the samples a second between which a run on these devices is to be expected, by what such plans were compared with."""
+    planned = prediction.timing.samples_per_second(spec.data.batch, spec.partition.replicas)
+    low, high = PROFILE_RATIO if prediction.inputs.profile else _data_sheet_ratio(prediction.inputs, spec)
+    return planned / high, planned / low
+
+
+def _data_sheet_ratio(inputs: PlannerInputs, spec: Spec) -> tuple[float, float]:
+    of_gpu = (GPU_RATIO[0], GPU_RATIO_WITHOUT_TF32 if spec.precision.products == "ieee" else GPU_RATIO[1])
+    ratios = [CPU_RATIO if device.type.kind == "cpu" else of_gpu for device in inputs.devices]
+    return min(low for low, _ in ratios), max(high for _, high in ratios)
 
 
 def assumptions(prediction: Prediction, spec: Spec) -> Iterator[str]:
@@ -97,7 +114,7 @@ _FOUND = {
     ),
     "cuda": (
         f"accuracy of these estimates: on an H100 and its host, the estimated throughput was {GPU_RATIO[0]} to {GPU_RATIO[1]} times the "
-        "measured one, and 1.8 times in float32 without TF32 (tools/README.md)"
+        "measured one, and {GPU_RATIO_WITHOUT_TF32} times in float32 without TF32 (tools/README.md)"
     ),
 }
 

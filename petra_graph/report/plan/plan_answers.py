@@ -6,12 +6,13 @@ An answer is a value and what belongs to it, the most important first.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 
 from attrs import frozen
 
 from petra_graph.program.plan_document import Document, excess, room
 from petra_graph.report.plan.short_labels import ranges_label
-from petra_graph.units import duration, factor, listed, memory, noun, one_line, percent, plural, rate, seconds
+from petra_graph.units import PLAIN, duration, factor, listed, memory, noun, one_line, percent, plural, rate, seconds
 
 ASSUMPTIONS_PAGE = "petra_graph/compiler/README.md#assumptions"
 """The page that has the assumptions of all plans."""
@@ -92,9 +93,27 @@ def _speed(document: Document) -> Answer:
     timing, run = document["timing"], document.get("run") or {}
     about = "" if timing.get("exact", True) else "about "
     baseline = f"{about}{factor(timing['speedup_over_reversible_backprop'])} one device with reversible-backprop"
-    spent = run.get("seconds")
-    training = () if spent is None else (f"{duration(spent)} for {plural(run['epochs'], 'epoch')}",)
-    return Answer("speed", baseline, (rate(timing["samples_per_second"]), *training))
+    spent, planned, expected = run.get("seconds"), timing["samples_per_second"], expected_throughput(document)
+    if expected is None or _certain(document):
+        speed, times = rate(planned), duration(spent or 0.0)
+    else:
+        low, high = expected
+        speed = f"{PLAIN.text(low)} to {rate(high)}"
+        times = f"{duration((spent or 0.0) * planned / high)} to {duration((spent or 0.0) * planned / low)}"
+    training = () if spent is None else (f"{times} for {plural(run['epochs'], 'epoch')}",)
+    return Answer("speed", baseline, (speed, *training))
+
+
+def expected_throughput(document: Document) -> tuple[float, float] | None:
+    """Return the samples a second between which a run is to be expected; None in a plan of a version that did not say it."""
+    sure = document.get("certainty") or {}
+    low, high = sure.get("samples_per_second_low"), sure.get("samples_per_second_high")
+    return None if low is None or high is None else (low, high)
+
+
+def _certain(document: Document) -> bool:
+    """Whether the times are a profile's; a data sheet gives a range alone."""
+    return (document.get("certainty") or {}).get("tick_low_seconds") is not None
 
 
 def _staleness(document: Document) -> Answer:
@@ -122,6 +141,17 @@ def _certainty(document: Document, assumptions: str) -> Answer:
     low, high = sure.get("tick_low_seconds"), sure.get("tick_high_seconds")
     if low is None or high is None:
         lines = (one_line(text) for text in document["assumptions"])
-        clauses = (text.removeprefix(_TIMES).partition(", ")[0] for text in lines if text.startswith(_TIMES))
-        return Answer("how sure", next(clauses, "unknown"), said)
-    return Answer("how sure", f"a profile: {seconds(low)} to {seconds(high)} a micro-batch", said)
+        clauses = (re.split("[,:] ", text.removeprefix(_TIMES))[0] for text in lines if text.startswith(_TIMES))
+        return Answer("how sure", next(clauses, "unknown"), (*_accuracy(document), *said))
+    return Answer(
+        "how sure", f"a profile: {seconds(low)} to {seconds(high)} a micro-batch", (*_accuracy(document), *said)
+    )
+
+
+def _accuracy(document: Document) -> Iterator[str]:
+    """Yield how far the speed that such plans gave was from what runs measured."""
+    if found := expected_throughput(document):
+        planned = document["timing"]["samples_per_second"]
+        low, high = (planned / each for each in reversed(found))
+        quiet = " on a quiet machine" if _certain(document) else ""
+        yield f"such plans gave {low:.1f} to {high:.1f} times the speed that runs had{quiet}"

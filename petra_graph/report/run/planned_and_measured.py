@@ -59,6 +59,16 @@ class StageSeconds:
         return micro_batch * self.operations["forward"] / taken if taken and self.operations.get("forward") else None
 
 
+def what_the_plan_said(summary: Mapping[str, Any]) -> str:
+    """Return the speed that a run's plan gave, if it was measured: a profile's; that of a data sheet says little of a run that was measured."""
+    planned = summary.get("predicted") or {}
+    speed, expected = planned.get("samples_per_second"), planned.get("expected_samples_per_second")
+    if not speed or not expected or planned.get("from") != "profile" or summary.get("trial"):
+        return ""
+    likely = units.percent(max(1 - expected[0] / speed, expected[1] / speed - 1), 0)
+    return f"the plan said {units.rate(speed)}, by a profile: usually within {likely}, on a quiet machine"
+
+
 def processes_of(summary: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
     """Return the processes' figures in a summary; () if the run did not come to its end."""
     found: Sequence[Mapping[str, Any]] = (summary.get("measured") or {}).get("processes", ())

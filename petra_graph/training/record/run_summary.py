@@ -27,6 +27,7 @@ from petra_graph.program.plan_document import Document
 from petra_graph.record.checkpoint import numbers, read_manifest
 from petra_graph.record.run_history import read_history
 from petra_graph.record.weights import DIGESTS, WEIGHTS
+from petra_graph.report.plan.plan_answers import expected_throughput
 from petra_graph.report.run.planned_and_measured import compared
 from petra_graph.spec.model import Spec
 from petra_graph.training.checkpoints.cut_plan import best_first
@@ -105,8 +106,10 @@ def trial_keys(spec: Spec) -> Mapping[str, int | bool]:
 
 
 def _figures(plan: Document, spec: Spec) -> Mapping[str, Any]:
+    expected = expected_throughput(plan)
     return {
         "samples_per_second": round(plan["timing"]["samples_per_second"], 1),
+        "expected_samples_per_second": expected and [round(end, 1) for end in expected],
         "memory_bytes": plan["totals"]["bytes"]["total"],
         "from": "profile" if spec.partition.profile else "data sheet",
     }

@@ -1,4 +1,4 @@
-"""plugins/README.md shows the code that `petra-graph new plugin` writes: the same parts, listing by listing."""
+"""The guide in plugins/ shows the code that `petra-graph new plugin` writes: the same parts, listing by listing."""
 
 from __future__ import annotations
 
@@ -10,15 +10,14 @@ from petra_graph_authoring.new_package import example_package
 from petra_graph_authoring.package_parts import PARTS, common_test, part_files
 
 from petra_graph.cli.main import main
-from tests.support import ROOT
-from tests.support.pages import Page
+from tests.support.pages import guide
 
-GUIDE = Page(ROOT / "plugins" / "README.md")
+GUIDE = [listing for page in guide() for listing in page.listings("python", "toml")]
 
 
 def listings(name):
     """The listings of one file, in their order."""
-    found = [listing.partition("\n") for listing in GUIDE.listings("python", "toml")]
+    found = [listing.partition("\n") for listing in GUIDE]
     return [text.strip("\n") for head, _, text in found if re.fullmatch(rf"# {re.escape(name)}", head)]
 
 
@@ -41,9 +40,7 @@ def test_the_files_around_them_too():
 
 
 def test_there_is_no_other_file():
-    named = {
-        head for listing in GUIDE.listings("python", "toml") if (head := listing.partition("\n")[0]).startswith("# ")
-    }
+    named = {head for listing in GUIDE if (head := listing.partition("\n")[0]).startswith("# ")}
     alone = {
         "my_module.py",
         "backwards.py",

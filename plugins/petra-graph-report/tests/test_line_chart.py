@@ -27,6 +27,16 @@ def test_a_legend_has_the_last_values():
     assert any(re.fullmatch(r"\d+ %", text) for text in texts(shares))
 
 
+def test_numbers_of_a_text_keep_their_digits():
+    """Decimals of coordinates are cut, and 0.05798 of a legend was 0.05."""
+    assert "test: 0.05798" in texts(chart(Line(name="test", points=[(1, 1.0), (2, 0.05798)])))
+
+
+def test_an_axis_may_name_its_values():
+    made = chart(Line(name="", points=[(0.01, 1.0), (0.03, 2.0), (0.1, 3.0)]), x_at=[0.01, 0.03, 0.1])
+    assert {"0.01", "0.03", "0.1"} <= {*texts(made)}
+
+
 def test_a_line_without_a_name_has_no_legend():
     assert set(texts(chart(Line(name="", points=[(1, 2.0), (2, 1.0)])))) >= {"1", "2", "epoch"}
     assert "1.0" not in texts(chart(Line(name="", points=[(1, 2.0), (2, 1.0)])))

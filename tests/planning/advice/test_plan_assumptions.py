@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from petra_graph.planning.advice.plan_assumptions import CPU_RATIO
+from petra_graph.planning.advice.plan_assumptions import CPU_RATIO, PROFILE_RATIO
 from petra_graph.program.device_types import OPERATION_SECONDS
 from tests.support import ROOT
 
@@ -13,7 +13,7 @@ def throughputs():
     """The kept results of the benchmark's latest day: on a quiet machine, and on one that others loaded."""
     results = list((ROOT / "tools" / "bench" / "results").glob("throughput*.json"))
     latest = max(path.stem[-10:] for path in results)
-    return [json.loads(path.read_text()) for path in results if path.stem.endswith(latest)]
+    return [json.loads(path.read_text()) | {"file": path.name} for path in results if path.stem.endswith(latest)]
 
 
 def test_the_factor_that_a_plan_states_is_the_one_that_was_found():
@@ -22,6 +22,12 @@ def test_the_factor_that_a_plan_states_is_the_one_that_was_found():
     medians = [row["predicted by the data sheet / measured"]["median"] for row in rows]
     found = min(medians), max(medians)
     assert tuple(round(ratio, 1) for ratio in found) == CPU_RATIO
+
+
+def test_so_is_that_of_a_profile():
+    quiet = [row for result in throughputs() for row in result["rows"] if "loaded" not in result["file"]]
+    medians = [row["predicted by a profile / measured"]["median"] for row in quiet]
+    assert (round(min(medians), 1), round(max(medians), 1)) == PROFILE_RATIO
 
 
 def test_a_launch_takes_on_a_cpu_what_was_measured():

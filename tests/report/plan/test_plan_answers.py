@@ -103,6 +103,18 @@ def test_what_to_change_is_what_a_warning_says_to_set(said, warnings):
     assert answered(three_stages() | {"warnings": warnings})["change"] == said
 
 
+def test_a_data_sheet_gives_a_range_and_a_profile_its_number():
+    document, expected = three_stages(), {"samples_per_second_low": 10_000.0, "samples_per_second_high": 50_000.0}
+    document["timing"]["samples_per_second"] = 20_000.0
+    document["run"] = {"epochs": 2, "seconds": 60.0, "steps": 4}
+    found = answered(document | {"certainty": expected})
+    assert found["speed"].endswith("; 10,000 to 50,000 samples/s; 24 s to 2 min 0 s for 2 epochs")
+    assert found["how sure"].endswith("; such plans gave 0.4 to 2.0 times the speed that runs had")
+    found = answered(document | {"certainty": expected | {"tick_low_seconds": 1.0, "tick_high_seconds": 2.0}})
+    assert found["speed"].endswith("; 20,000 samples/s; 60 s for 2 epochs")
+    assert found["how sure"].endswith("; such plans gave 0.4 to 2.0 times the speed that runs had on a quiet machine")
+
+
 def test_where_the_times_are_from():
     measured = "times are measured in a profile of a CPU, 1 thread: the median of each operation"
     assert (

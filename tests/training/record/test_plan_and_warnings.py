@@ -41,6 +41,9 @@ def test_a_placement_that_costs_decide_is_planned(spec, key):
     assert len(plan["stages"]) == summary["stages"] == len(summary["planned_and_measured"]["stages"])
     assert summary["predicted"] == {
         "samples_per_second": round(plan["timing"]["samples_per_second"], 1),
+        "expected_samples_per_second": [
+            round(plan["certainty"][f"samples_per_second_{end}"], 1) for end in ("low", "high")
+        ],
         "memory_bytes": plan["totals"]["bytes"]["total"],
         "from": "data sheet",
     }

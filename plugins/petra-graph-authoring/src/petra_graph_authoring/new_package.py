@@ -97,10 +97,10 @@ class NewPackage:
             f"name = {shown(self.distribution)}",
             'version = "0.1.0"',
             'requires-python = ">=3.11"',
-            'dependencies = ["attrs>=24.2", "petra-graph>=0.1", "torch>=2.8"]',
+            'dependencies = ["attrs>=24.2", "petra-graph>=0.2", "torch>=2.8"]',
             "",
             "[project.optional-dependencies]",
-            'test = ["petra-graph[digits]", "petra-graph-conformance>=0.1", "pytest>=8.3"]',
+            'test = ["petra-graph[digits]", "petra-graph-conformance>=0.2", "pytest>=8.3"]',
         ]
         for group, parts in groupby(self.parts, key=lambda part: part.group):
             lines += ["", f'[project.entry-points."petra_graph.{group}"]']

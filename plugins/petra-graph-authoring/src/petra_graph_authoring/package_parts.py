@@ -1,7 +1,7 @@
 """The parts of which new packages are made: a working plugin of each kind, with its options, its code and its test.
 
 Decision: a part is the Python in `parts/`, under names of its own (`rev-tanh` in `petra_graph_examples`), which a new
-package replaces. plugins/README.md shows the same files, and tests compare them, so that the guide and what the tool writes
+package replaces. The guide in plugins/ shows the same files, and tests compare them, so that the guide and what the tool writes
 cannot differ.
 """
 

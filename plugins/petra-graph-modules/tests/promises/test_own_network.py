@@ -21,7 +21,7 @@ from tests.support.forks import alone, ended, until
 from tests.support.pages import Page, files_of
 from tests.support.runs import only_run, weights_bytes, without_times
 
-SHOWN = files_of(Page(ROOT / "plugins" / "README.md"))
+SHOWN = files_of(Page(ROOT / "plugins" / "guide" / "network.md"))
 GPT = """
 name = "gpt"
 

@@ -23,6 +23,8 @@ MANY = 60
 _LIMIT_REACH = 1.25
 """A limit further out than this would make the bars short: it is given in words alone."""
 _THICK = 0.76
+_SHORT = 190.0
+"""Pixels of the longest bar among charts."""
 _AXIS, _BOTTOM = 24.0, 6.0
 
 
@@ -34,10 +36,27 @@ class Bar:
     parts: Sequence[tuple[float, str]]
     """Values and colours."""
     limit: float | None = None
+    text: str = ""
+    """What stands behind it; "": its total."""
 
     @property
     def total(self) -> float:
         return sum(value for value, _ in self.parts)
+
+
+@frozen(kw_only=True)
+class BarChart:
+    """Bars among charts, as wide as these."""
+
+    title: str
+    rows: Sequence[Bar]
+    """At least one."""
+    units: Units
+    notes: str = ""
+
+    @property
+    def drawing(self) -> Markup:
+        return bars(self.rows, self.units, self.title, _SHORT)
 
 
 def row_names(names: Sequence[str], size: float = SIZE) -> tuple[list[str], float]:
@@ -59,7 +78,10 @@ def bars(rows: Sequence[Bar], units: Units, label: str, widest: float = 640.0) -
     names, left = row_names([row.name for row in rows])
     most = max(row.total for row in rows) or 1.0
     span = max([most, *(row.limit for row in rows if row.limit is not None and row.limit <= _LIMIT_REACH * most)])
-    texts = [units.text(row.total) + (f" of {units.text(row.limit)}" if row.limit is not None else "") for row in rows]
+    texts = [
+        row.text or units.text(row.total) + (f" of {units.text(row.limit)}" if row.limit is not None else "")
+        for row in rows
+    ]
     right = max(map(len, texts)) * SIZE * LETTER + 14
 
     def draw(figure: Figure) -> None:

@@ -30,6 +30,8 @@ _MARKS = "os^D"
 _MARKED = 40
 """Lines with at most this number of points have a mark at each."""
 _LARGE, _COUNTED = 10_000, 100_000
+_WIDE = 5.0
+"""From this factor between named values of x on, their axis is logarithmic."""
 _FINE = 100.0
 """Up to this factor between its ends, a logarithmic axis has values at 2 and 5 too."""
 
@@ -65,6 +67,8 @@ class Chart:
     logarithmic_from: float = math.inf
     """The axis of y is logarithmic where the largest value is this many times the smallest, and all are above zero."""
     note: str = ""
+    x_at: Sequence[float] = ()
+    """Values of x that the axis names; without them, round ones. If they span a factor of five, the axis is logarithmic."""
 
     @property
     def drawing(self) -> Markup:
@@ -146,9 +150,15 @@ def _number(value: float, _: float) -> str:
 
 
 def _ticks(axis: Axes, chart: Chart, xs: Sequence[float]) -> None:
-    from matplotlib.ticker import LogLocator, MaxNLocator, NullLocator, PercentFormatter
+    from matplotlib.ticker import FixedLocator, LogLocator, MaxNLocator, NullLocator, PercentFormatter
 
-    axis.xaxis.set_major_locator(MaxNLocator(5, steps=_STEPS, integer=all(x == int(x) for x in xs), min_n_ticks=1))
+    if chart.x_at:
+        if min(chart.x_at) > 0 and max(chart.x_at) >= _WIDE * min(chart.x_at):
+            axis.set_xscale("log")
+            axis.xaxis.set_minor_locator(NullLocator())
+        axis.xaxis.set_major_locator(FixedLocator(chart.x_at))
+    else:
+        axis.xaxis.set_major_locator(MaxNLocator(5, steps=_STEPS, integer=all(x == int(x) for x in xs), min_n_ticks=1))
     axis.xaxis.set_major_formatter(_number)
     if chart.logarithmic:
         axis.set_yscale("log")

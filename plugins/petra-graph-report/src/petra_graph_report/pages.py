@@ -15,6 +15,7 @@ from petra_graph.errors import printable
 from petra_graph.report.text_tables import Column
 from petra_graph.units import one_line
 from petra_graph.version import __version__
+from petra_graph_report.bar_chart import BarChart
 from petra_graph_report.line_chart import Chart
 
 _PACKAGE = "petra_graph_report"
@@ -28,7 +29,7 @@ class Part:
     note: str = ""
     drawings: Sequence[tuple[str, Markup]] = ()
     """Each with its heading, as tables."""
-    charts: Sequence[Chart] = ()
+    charts: Sequence[Chart | BarChart] = ()
     tables: Sequence[tuple[str, Sequence[Column]]] = ()
     lines: Sequence[str] = ()
 

@@ -95,7 +95,7 @@ def _for_a_page(svg: str, label: str) -> Markup:
     """Return an SVG file as an element whose identifiers are its own, and whose colours are the page's."""
     svg = svg[svg.index("<svg") :].replace('pt"', '"')
     svg = re.sub(r' (xmlns(:xlink)?|version)="[^"]*"', "", svg)
-    svg = re.sub(r"(\.\d\d)\d+", r"\1", svg)
+    svg = re.sub(r"(\.\d\d)\d+(?=[^<>]*>)", r"\1", svg)  # of coordinates, not of texts
     svg = re.sub(r'<g id="[^"]*"', "<g", svg)
     svg = re.sub(r"<style.*?</style>", "", svg, count=1, flags=re.DOTALL)
     names = {colour: f"var(--{name})" for name, colour in reversed(list(inks().items()))}

@@ -63,14 +63,29 @@ def test_methods_are_points_among_limits(varied):
     ("text", "name", "places"),
     [
         (BATCH, "data.batch", [32, 64]),
-        ("partition.strategy=balanced,memory", "partition.strategy: 1 balanced, 2 memory", [1, 2]),
-        ("run.self_check=true,false", "run.self_check: 1 true, 2 false", [1, 2]),
-        ('method.keep="auto",{stem="input"}', 'method.keep: 1 auto, 2 { stem = "input" }', [1, 2]),
     ],
 )
 def test_places_on_the_axis(varied, text, name, places):
     (chart,) = varied_charts(varied(text))
     assert (chart.x_name, [x for x, _ in chart.lines[0].points]) == (name, places)
+
+
+@pytest.mark.parametrize(
+    ("text", "names"),
+    [
+        ("partition.strategy=balanced,memory", ["strategy=balanced", "strategy=memory"]),
+        ("run.self_check=true,false", ["self_check=true", "self_check=false"]),
+        ('method.keep="auto",{stem="input"}', ["keep=auto", 'keep={ stem = "input" }']),
+    ],
+)
+def test_a_name_is_a_bar(varied, text, names):
+    """They were the places 1 and 2 of an axis, joined by a line."""
+    document = varied(text)
+    (drawn,) = varied_charts(document)
+    assert [bar.name for bar in drawn.rows] == names
+    assert [bar.total for bar in drawn.rows] == [row["samples_per_second"] for row in document["rows"]]
+    assert drawn.notes == "samples a second"
+    assert f"throughput by {document['varied'][0]}" in Page(comparison_page(document)).texts
 
 
 def test_when_every_combination_is_refused(varied):

@@ -56,6 +56,7 @@ def test_curves(pages):
         *("relative error of reconstructed inputs", "relative error of reconstructed inputs, by stage"),
     ]
     assert titles(pages["three runs"]) == [
+        *("test/top1 by log_every", "test/top1 by schedule", "test/top1 by per_epoch"),
         *("test loss", "train loss", "test top1", "train top1", "test top5", "train top5"),
         *("learning rate", "throughput"),
     ]
@@ -66,7 +67,7 @@ def drawing(page, label):
 
 
 def test_a_group_has_a_band_and_a_single_run_none(pages):
-    assert re.findall(r"[AB]: [\d,]+", re.search(r'aria-label="throughput: ([^"]*)"', pages["three runs"])[1])
+    assert re.findall(r"log_every=[14]: [\d,]+", re.search(r'aria-label="throughput: ([^"]*)"', pages["three runs"])[1])
     assert drawing(pages["three runs"], "test loss").count("opacity: 0.2") == 1
 
 

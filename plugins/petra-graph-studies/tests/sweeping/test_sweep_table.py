@@ -73,10 +73,11 @@ def test_the_best_is_first_with_its_spread(sweep):
     lines = sweep_table(sweep, 120).splitlines()
     assert lines[0].split()[:5] == ["combination", "runs", "best", "test/top1", "range"]
     assert [line.split()[0] for line in lines[2:5]] == ["lr=0.2", "lr=0.3", "lr=0.1"]
-    assert lines[2].split()[1:9] == ["2", "70.00", "±", "14", "%", "60.00", "to", "80.00"]
+    assert lines[2].split()[1:9] == ["2", "70.00", "±", "14.14", "%", "60.00", "to", "80.00"]
     assert lines[3].split()[1:6] == ["1", "of", "2", "50.00", "%"]
     assert lines[4].split()[1:4] == ["0", "of", "2"]
     assert "The best is first, by test/top1: the largest value" in "\n".join(lines)
+    assert "chosen on the test set" in "\n".join(lines)
     assert max(map(len, sweep_table(sweep, 80).splitlines())) <= 80
 
 

@@ -13,21 +13,21 @@ from petra_graph.errors import shown
 from petra_graph.program.method import METHODS
 from petra_graph.program.plan_document import Document
 from petra_graph.report.plan.plan_comparison import comparison_of, method_names
-from petra_graph.units import bounded
-from petra_graph_report.bar_chart import Bar, bars
+from petra_graph_report.bar_chart import Bar, BarChart, bars
 from petra_graph_report.line_chart import Chart, Line
 from petra_graph_report.pages import Part, render_parts
 from petra_graph_report.svg_drawing import inks
 
 _BAR_PIXELS = 380
-_AXIS_WIDTH = 60
 
 
 def comparison_page(document: Document) -> str:
     """Write what `plan --compare`, `plan --scale` or `plan --vary` found as a page."""
     found = comparison_of(document)
     methods = "micro_batch" in document
-    charts = varied_charts(document) if "varied" in document else speed_and_memory(document["rows"]) if methods else []
+    charts: Sequence[Chart | BarChart] = (
+        varied_charts(document) if "varied" in document else speed_and_memory(document["rows"]) if methods else []
+    )
     drawings = list(_method_bars(document)) if methods else []
     parts = [
         Part(name="pictures", drawings=drawings, charts=charts),
@@ -73,11 +73,18 @@ def speed_and_memory(rows: Sequence[Document]) -> list[Chart]:
     )
 
 
-def varied_charts(document: Document) -> list[Chart]:
-    """Return the throughput over the values of the first key, a line for each combination of the others; none where all are refused."""
+def varied_charts(document: Document) -> list[Chart] | list[BarChart]:
+    """Return the throughput over the numbers of the first key, a line for each combination of the others, or a bar for each name; none where all are refused."""
     first, *others = document["varied"]
     planned = [row for row in document["rows"] if not row["refused"]]
-    places, name = _places(first, [row["values"][first] for row in document["rows"]])
+    missing = len(document["rows"]) - len(planned)
+    refused = f"; {units.plural(missing, 'refusal')} not drawn" if missing else ""
+    found = _places(first, [row["values"][first] for row in document["rows"]])
+    if found is None:
+        rows = [Bar(name=row["name"], parts=[(row["samples_per_second"], inks()["accent"])]) for row in planned]
+        title = f"throughput by {first}"
+        return [BarChart(title=title, rows=rows, units=units.PLAIN, notes=f"samples a second{refused}")] if rows else []
+    places, name = found
     lines: dict[str, list[tuple[float, float]]] = {}
     for row in planned:
         of_others = ", ".join(_text(row["values"][key]) for key in others)
@@ -88,9 +95,7 @@ def varied_charts(document: Document) -> list[Chart]:
     ]
     if drawn and "methods" in document and name == f"{first}, GiB":
         drawn += _points(document["methods"]["rows"], len(drawn))
-    missing = len(document["rows"]) - len(planned)
-    note = "samples a second" + (f"; lines: {', '.join(others)}" if others else "")
-    note += f"; {units.plural(missing, 'refusal')} not drawn" if missing else ""
+    note = "samples a second" + (f"; lines: {', '.join(others)}" if others else "") + refused
     return [Chart(title="throughput", lines=drawn, x_name=name, from_zero=True, note=note)] if drawn else []
 
 
@@ -107,15 +112,14 @@ def _points(rows: Iterable[Document], style: int) -> Iterator[Line]:
             style += 1
 
 
-def _places(key: str, values: Sequence[Any]) -> tuple[dict[str, float], str]:
-    """Return where the values of a key, as texts, are on an axis, and the axis's name: as numbers, as GiB, or one after another."""
+def _places(key: str, values: Sequence[Any]) -> tuple[dict[str, float], str] | None:
+    """Return where the values of a key, as texts, are on an axis, and the axis's name: as numbers or as GiB; None of names."""
     if all(isinstance(value, int | float) and not isinstance(value, bool) for value in values):
         return {_text(value): float(value) for value in values}, key
     texts = list(dict.fromkeys(map(_text, values)))
     with suppress(ValueError):
         return {text: units.byte_count(text) / 2**30 for text in texts}, f"{key}, GiB"
-    named = ", ".join(f"{place} {text}" for place, text in enumerate(texts, start=1))
-    return {text: float(place) for place, text in enumerate(texts, start=1)}, bounded(f"{key}: {named}", _AXIS_WIDTH)
+    return None
 
 
 def _text(value: Any) -> str:

@@ -27,7 +27,8 @@ def stage_charts(plan: Document | None, run: RecordedRun) -> list[Chart]:
     stages = plan["stages"] if plan else []
     stale = [(stage["index"], stage["staleness"]) for stage in stages]
     rates = [(index, found.rate(batch)) for index, found in enumerate(stage_seconds(run), start=1)]
-    taken = [(stage["index"], sum(stage["seconds"].values())) for stage in stages]
+    by_profile = (run.summary.get("predicted") or {}).get("from") == "profile"
+    taken = [(stage["index"], sum(stage["seconds"].values())) for stage in stages if by_profile]
     lines = [
         Line(name="measured", points=[(index, rate) for index, rate in rates if rate is not None]),
         Line(name="planned", points=[(index, batch / each) for index, each in taken if each], style=1),

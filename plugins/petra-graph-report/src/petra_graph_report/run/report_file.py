@@ -12,6 +12,7 @@ from petra_graph.errors import Problem, SpecError
 from petra_graph.record.recorded_run import RecordedRun, read_run
 from petra_graph.record.run_directory import write_output
 from petra_graph.record.run_folders import find_run, is_sweep, run_directories
+from petra_graph.report.metric_text import EVALUATED
 from petra_graph_report.run.run_page import run_page
 from petra_graph_report.run.runs_page import runs_page, runs_record
 
@@ -64,9 +65,7 @@ def _record(run: RecordedRun) -> dict[str, Any]:
         "epochs": run.epochs,
         "best": best and attrs.asdict(best, filter=attrs.filters.exclude("smallest")),
         "final": {
-            name: points[-1].value
-            for name, points in run.metrics.items()
-            if name.startswith(("train/", "validation/", "test/"))
+            name: points[-1].value for name, points in run.metrics.items() if name.startswith(("train/", *EVALUATED))
         },
         "samples_per_second": run.summary.get("samples_per_second"),
         "measured": run.summary.get("measured"),

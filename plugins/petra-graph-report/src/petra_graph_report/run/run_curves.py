@@ -38,7 +38,7 @@ def comparison_charts(groups: Sequence[RunGroup]) -> list[Chart]:
     charts = [
         _over_epochs(f"{part} {name}", _lines(groups, f"{part}/{name}"), is_share(name, scales))
         for name in _metrics(run for group in groups for run in group.runs)
-        for part in ("test", "validation", "train")
+        for part in ("validation", "test", "train")
     ]
     rates = _over_epochs("learning rate", _lines(groups, "learning_rate"), share=False)
     return _leave_out_empty([*charts, rates, _throughput(groups)])

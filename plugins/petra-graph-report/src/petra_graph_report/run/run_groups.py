@@ -1,25 +1,31 @@
-"""Runs that repeat one another except for their seed, as groups: what differs between groups, and each metric's spread in one."""
+"""Runs that repeat one another except for their seed, as groups: named by what differs, the best first, each metric with its spread."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from math import floor, log10
+from pathlib import Path
 from statistics import fmean, stdev
 from typing import Any
 
-from attrs import evolve, frozen
+from attrs import evolve, field, frozen
 
-from petra_graph.record.recorded_run import RecordedRun
+from petra_graph.errors import PetraGraphError, shown
+from petra_graph.record.recorded_run import Best, RecordedRun, read_json
+from petra_graph.record.run_folders import SWEEP
 from petra_graph.report.metric_text import NO_SCALES, Scales, is_share
-from petra_graph.report.run.spec_differences import find_differences, flatten, in_words
+from petra_graph.report.run.spec_differences import ABSENT, count_different, find_differences, flatten, in_words
+from petra_graph.spec.overrides import parse_override
+from petra_graph.units import bounded
 
-_OWN = ("name", "run.seed", "run.directory")
+_SEED = "run.seed"
+_OWN = ("name", _SEED, "run.directory")
 """Keys in which repeated runs may differ."""
-_LONGEST_NAME = 20
+LONGEST_NAME = 34
 """The longest name of a group: it is written next to a line of a chart."""
-_WHOLE = 100
-"""Deviations from here on have no decimals, and neither have numbers ten times as large."""
-_LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
+_MOST_DECIMALS = 8
 
 
 @frozen(kw_only=True)
@@ -28,6 +34,8 @@ class RunGroup:
 
     name: str
     runs: Sequence[RecordedRun]
+    values: Mapping[str, str] = field(factory=dict)
+    """What it has of the keys in which the groups differ, as TOML."""
 
     @property
     def scales(self) -> Scales:
@@ -42,6 +50,11 @@ class RunGroup:
             if run.seed not in chosen or run.epochs >= chosen[run.seed].epochs:
                 chosen[run.seed] = run
         return list(chosen.values())
+
+    @property
+    def bests(self) -> Sequence[Best]:
+        """The best evaluation of each seed."""
+        return [run.best for run in self.by_seed if run.best is not None]
 
 
 @frozen(kw_only=True)
@@ -63,57 +76,107 @@ class Spread:
             n=len(values), mean=fmean(values), standard_deviation=deviation, least=min(values), largest=max(values)
         )
 
-    def text(self, metric: str, scales: Scales = NO_SCALES) -> str:
-        """Write the mean with its deviation, and the least and the largest value in a second line."""
-        scale, unit = (100.0, " %") if is_share(metric, scales) else (1.0, "")
-        mean = f"{_number(scale * self.mean, unit)}{unit}"
-        if self.standard_deviation is None:
-            return mean
-        ends = f"{_number(scale * self.least, unit)} to {_number(scale * self.largest, unit)}"
-        deviation = scale * self.standard_deviation
-        around = f"{deviation:,.0f}" if deviation >= _WHOLE else f"{deviation:.2g}"
-        return f"{mean.removesuffix(unit)} ± {around}{unit}\n{ends}"
+
+def spread_texts(spreads: Sequence[Spread | None], metric: str, scales: Scales = NO_SCALES) -> list[str | None]:
+    """Write spreads below one another, all with the same decimals: mean ± deviation, and in a second line the least and the largest value."""
+    scale, unit = (100.0, " %") if is_share(metric, scales) else (1.0, "")
+    decimals = 2 if unit else _count_decimals([spread for spread in spreads if spread])
+
+    def write(value: float) -> str:
+        return f"{scale * value:,.{decimals}f}"
+
+    texts: list[str | None] = []
+    for spread in spreads:
+        if spread is None:
+            texts.append(None)
+        elif spread.standard_deviation is None:
+            texts.append(f"{write(spread.mean)}{unit}")
+        else:
+            ends = f"{write(spread.least)} to {write(spread.largest)}"
+            texts.append(f"{write(spread.mean)} ± {write(spread.standard_deviation)}{unit}\n{ends}")
+    return texts
 
 
-def _number(value: float, unit: str) -> str:
-    """Write a percentage with two decimals, another number with four digits."""
-    if unit:
-        return f"{value:.2f}"
-    return f"{value:,.0f}" if abs(value) >= 10 * _WHOLE else f"{value:.4g}"
+def _count_decimals(spreads: Sequence[Spread]) -> int:
+    """Return the decimals with which the largest mean has four digits, and the smallest deviation at most two."""
+    largest = max((abs(spread.mean) for spread in spreads), default=0.0)
+    deviations = [spread.standard_deviation for spread in spreads if spread.standard_deviation]
+    by_mean = 3 - floor(log10(largest)) if largest else 2
+    by_deviation = 1 - floor(log10(min(deviations))) if deviations else by_mean
+    return max(0, min(by_mean, by_deviation, _MOST_DECIMALS))
 
 
 def group_runs(runs: Sequence[RecordedRun]) -> list[RunGroup]:
-    """Return the runs that differ in their seed alone together, in the order of their first runs.
-
-    A group's name is what differs from the other groups, as in "lr=0.1", or a letter where that is too long.
-    """
+    """Return the runs that differ in their seed alone together, the best group first, each named by what differs: "lr=0.1"."""
+    swept = _swept_values(runs)
     found: dict[str, list[RecordedRun]] = {}
-    for run in runs:
-        found.setdefault(_identity(run.resolved), []).append(run)
-    groups = [RunGroup(name=letter(place), runs=members) for place, members in enumerate(found.values())]
-    names = in_words(_leave_out_derived(differences(groups)))
-    if not names or max(map(len, names)) > _LONGEST_NAME:
-        return groups
-    return [evolve(group, name=name) for group, name in zip(groups, names, strict=True)]
+    for place, run in enumerate(runs):
+        identity = json.dumps(swept[place]) if swept else _identity(run.resolved)
+        found.setdefault(identity, []).append(run)
+    if swept:
+        each = [dict(json.loads(identity)) for identity in found]
+        rows = {key: [values[key] for values in each] for key in each[0]}
+        rows = {key: row for key, row in rows.items() if len(set(row)) > 1}
+    else:
+        rows = find_differences([members[0].resolved for members in found.values()], _OWN)
+    groups = [
+        RunGroup(name="", runs=members, values={key: row[place] for key, row in rows.items()})
+        for place, members in enumerate(found.values())
+    ]
+    groups.sort(key=rank)
+    return [evolve(group, name=name) for group, name in zip(groups, _name_groups(groups), strict=True)]
 
 
-def _leave_out_derived(rows: Mapping[str, Sequence[str]]) -> Mapping[str, Sequence[str]]:
-    """Return the rows without keys that another method or plugin brings with it, where the others tell groups apart."""
-    named = {key.removesuffix("name") for key in rows if key.endswith(".name")}
-    fewer = {key: row for key, row in rows.items() if key.endswith(".name") or not key.startswith(tuple(named))}
-    columns = [len(set(zip(*each.values(), strict=True))) for each in (fewer, rows)]
-    return fewer if columns[0] == columns[1] else rows
+def rank(group: RunGroup) -> tuple[bool, str, float]:
+    """Return what groups are sorted by: those with a value first, of one metric together, the best of them first."""
+    judged = best_spread(group)
+    if judged is None:
+        return True, "", 0.0
+    metric, spread = judged
+    return False, metric, spread.mean if group.bests[0].smallest else -spread.mean
 
 
-def letter(place: int) -> str:
-    """Return A for 0, Z for 25, A2 for 26."""
-    round_, at = divmod(place, len(_LETTERS))
-    return _LETTERS[at] + (str(round_ + 1) if round_ else "")
+def _swept_values(runs: Sequence[RecordedRun]) -> list[dict[str, str]]:
+    """Return what each run has of the values that its sweep gave, without its seed; [] if the runs are not of one sweep."""
+    folders = {run.directory.resolve().parent.parent for run in runs}
+    with suppress(PetraGraphError, KeyError, TypeError):
+        folder = folders.pop() if len(folders) == 1 else Path()
+        members = {one["folder"]: one["overrides"] for one in (read_json(folder / SWEEP, dict) or {})["members"]}
+        given = [map(parse_override, members[run.directory.resolve().parent.name]) for run in runs]
+        values = [{".".join(one.keys): shown(one.value) for one in overrides} for overrides in given]
+        return [{key: value for key, value in each.items() if key != _SEED} for each in values]
+    return []
+
+
+def _name_groups(groups: Sequence[RunGroup]) -> list[str]:
+    """Name groups by what differs: by all of it, or by as many keys as there is room for, those first that tell the groups apart."""
+    of_specs, rows = [group.runs[0].name for group in groups], differences(groups)
+    if not rows:
+        return of_specs
+    telling: dict[str, Sequence[str]] = {}
+    for key, row in rows.items():
+        if not telling or count_different({**telling, key: row}) > count_different(telling):
+            telling[key] = row
+    chosen = dict(telling)
+    for key in rows:
+        more = {name: rows[name] for name in rows if name in chosen or name == key}
+        if _longest(in_words(more)) <= LONGEST_NAME:
+            chosen = more
+    names = in_words(chosen)
+    if _longest(names) <= LONGEST_NAME:
+        return names
+    if len(set(of_specs)) == len(groups):
+        return of_specs
+    return [bounded(f"{place}: {name}", LONGEST_NAME) for place, name in enumerate(names, start=1)]
+
+
+def _longest(names: Sequence[str]) -> int:
+    return max(map(len, names))
 
 
 def differences(groups: Sequence[RunGroup]) -> dict[str, list[str]]:
-    """Return the keys in which groups differ, each with its values as TOML in the order of groups; "-" where it is absent."""
-    return find_differences([group.runs[0].resolved for group in groups], _OWN)
+    """Return the keys in which groups differ, each with its values as TOML in the order of groups."""
+    return {key: [group.values.get(key, ABSENT) for group in groups] for key in groups[0].values}
 
 
 def final_spread(group: RunGroup, metric: str) -> Spread | None:
@@ -124,7 +187,7 @@ def final_spread(group: RunGroup, metric: str) -> Spread | None:
 
 def best_spread(group: RunGroup) -> tuple[str, Spread] | None:
     """Return the metric by which the runs are judged, and the spread of their best values."""
-    found = [run.best for run in group.by_seed if run.best is not None]
+    found = group.bests
     return (found[0].metric, Spread.of([best.value for best in found])) if found else None
 
 

@@ -12,9 +12,9 @@ from petra_graph.program.plan_document import Document, check_document
 from petra_graph.record.recorded_run import RecordedRun, read_json
 from petra_graph.record.run_directory import TIMELINE
 from petra_graph.record.run_history import read_history
-from petra_graph.report.metric_text import chosen_on, final_metrics, is_share, value_text
+from petra_graph.report.metric_text import EVALUATED, chosen_on, final_metrics, is_share, value_text
 from petra_graph.report.plan.plan_tables import title_lines
-from petra_graph.report.run.planned_and_measured import process_columns, processes_of, stage_tables
+from petra_graph.report.run.planned_and_measured import process_columns, processes_of, stage_tables, what_the_plan_said
 from petra_graph.report.text_tables import Column, pair_columns, text_column
 from petra_graph.spec.regular_file import read_regular
 from petra_graph.units import NOTHING, PLAIN, duration, memory, one_line, percent, plural
@@ -113,19 +113,19 @@ def _figures(run: RecordedRun) -> Iterator[tuple[str, str, str]]:
     summary, best, processes = run.summary, run.best, run.summary.get("processes") or 1
     yield ("status", run.status, f"{run.epochs} of {plural(run.planned_epochs, 'epoch')}")
     if best is not None:
-        note = ", ".join(filter(None, (f"epoch {best.epoch}", chosen_on(best.metric))))
-        yield (f"best {best.metric}", value_text(best.metric, best.value, run.scales), note)
+        value, note = (
+            value_text(best.metric, best.value, run.scales),
+            f"after epoch {best.epoch}; {chosen_on(best.metric)}",
+        )
+        yield (f"best {best.metric}", value, note)
     tested = summary.get("test_weights")
-    for metric in final_metrics(name for name in run.metrics if name.startswith(("validation/", "test/"))):
+    for metric in final_metrics(name for name in run.metrics if name.startswith(EVALUATED)):
         latest, note = run.metrics[metric][-1], f"epoch {run.metrics[metric][-1].epoch}"
         if tested and metric.startswith("test/"):
             note = f"{tested['weights']} weights, of epoch {tested['epoch']}"
         yield (f"final {metric}", value_text(metric, latest.value, run.scales), note)
     if rate := run.rate:
-        predicted = summary.get("predicted") or {}
-        planned = predicted.get("samples_per_second")
-        note = f"the plan said {PLAIN.text(planned)}, from a {predicted.get('from')}" if planned else ""
-        yield ("samples a second", PLAIN.text(rate), note)
+        yield ("samples a second", PLAIN.text(rate), what_the_plan_said(summary))
     if spent := summary.get("seconds"):
         note = "over all its starts" if summary.get("resumed_from") else f"of {duration(spent['total'])} in all"
         yield ("training", duration(spent["training"]), note)
@@ -134,7 +134,7 @@ def _figures(run: RecordedRun) -> Iterator[tuple[str, str, str]]:
 
 def _epochs(run: RecordedRun) -> list[Column]:
     """Return the metrics epoch by epoch."""
-    shown = [name for name in run.metrics if name.startswith(("train/", "validation/", "test/")) and name not in STEPS]
+    shown = [name for name in run.metrics if name.startswith(("train/", *EVALUATED)) and name not in STEPS]
     shown += [name for name in ("learning_rate", "samples_per_second") if name in run.metrics]
     values = {name: by_epoch(run.metrics[name]) for name in shown}
     epochs = sorted({epoch for of_epoch in values.values() for epoch in of_epoch})

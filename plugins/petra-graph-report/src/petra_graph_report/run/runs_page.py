@@ -6,48 +6,97 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import attrs
+from attrs import evolve
 
 from petra_graph.record.recorded_run import RecordedRun
 from petra_graph.report.metric_text import chosen_on, final_metrics, metric_text
+from petra_graph.report.plan.plan_answers import Answer
 from petra_graph.report.plan.short_labels import schedule_label
+from petra_graph.report.run.spec_differences import in_words, short_key
 from petra_graph.report.text_tables import Column, name_column, text_column
 from petra_graph.units import NOTHING, PLAIN, plural
 from petra_graph_report.pages import Part, render_parts
 from petra_graph_report.run.run_curves import comparison_charts
-from petra_graph_report.run.run_groups import RunGroup, Spread, best_spread, differences, final_spread, group_runs
+from petra_graph_report.run.run_groups import (
+    RunGroup,
+    Spread,
+    best_spread,
+    differences,
+    final_spread,
+    group_runs,
+    spread_texts,
+)
+from petra_graph_report.run.swept_keys import bars_of_names, best_metric, charts_of_numbers
 
 _NOT_DONE = ("running", "failed", "killed", "interrupted")
 _SPREAD = (
     "n seeds of a group, of which the longest, latest run counts: mean ± standard deviation over the seeds; below, the least to the "
     "largest. "
 )
-_BAND = "A line is the mean over a group's runs, as far as all of them came; its band reaches from the least to the largest."
+_BAND = "A line is the mean over a group's runs, as far as all of them came; its band reaches from the least to the largest. "
 _WIDE = 60
 _VALUE = 48
 """Characters of a key's value: longer ones are cut."""
+_MOST_CURVES = 8
+"""Groups whose curves are drawn over one another: the best ones."""
 
 
 def runs_page(runs: Sequence[RecordedRun]) -> str:
-    """Write several runs as one page."""
+    """Write several runs as one page: which group is the best and by how much, the metric against what differs, curves, and all runs."""
     groups = group_runs(runs)
-    differing = _differing(groups)
     several = any(len(group.runs) > 1 for group in groups)
+    unnamed = _differing(groups) if in_words(differences(groups)) != [group.name for group in groups] else []
+    curves = (_BAND if several else "") + (
+        f"Only the {_MOST_CURVES} best of {len(groups)} groups." if len(groups) > _MOST_CURVES else ""
+    )
     parts = [
+        Part(name="what differs", charts=[*charts_of_numbers(groups), *bars_of_names(groups)]),
         Part(
             name="groups",
-            tables=[("", _groups(groups)), *([("what differs between the groups", differing)] if differing else [])],
-            note=(_SPREAD if several else "") + "Final values are those of the latest evaluation." + _caveat(runs),
+            tables=[("", _groups(groups)), *([("what differs between the groups", unnamed)] if unnamed else [])],
+            note="The best is first. "
+            + (_SPREAD if several else "")
+            + "Final values are those of the latest evaluation.",
         ),
-        Part(name="curves", charts=comparison_charts(groups), note=_BAND if several else ""),
+        Part(name="curves", charts=comparison_charts(groups[:_MOST_CURVES]), note=curves),
         Part(name="runs", tables=[("", _runs(groups))]),
     ]
-    title = f"{plural(len(runs), 'run')} in {plural(len(groups), 'group')}"
-    return render_parts(title, parts, about="Runs of one group differ in their seed alone.", state=_under_way(runs))
+    keys = " and ".join(short_key(key) for key in differences(groups))
+    over = f" over {keys}" if 0 < len(keys) <= _WIDE else ""
+    title = f"{', '.join(dict.fromkeys(run.name for run in runs))}: {plural(len(runs), 'run')}{over}"
+    about = f"{plural(len(groups), 'group')} of runs, which differ in their seed alone within a group."
+    return render_parts(title, parts, about=about, answers=list(_answers(groups)), state=_under_way(runs))
 
 
-def _caveat(runs: Sequence[RecordedRun]) -> str:
-    caveats = sorted({chosen_on(run.best.metric) for run in runs if run.best is not None} - {""})
-    return "".join(f" The best is {caveat}." for caveat in caveats)
+def _answers(groups: Sequence[RunGroup]) -> Iterator[Answer]:
+    """Yield which group is the best, whether the next one is worse by more than chance, and what has chosen it."""
+    judged = [
+        (group, found[1]) for group in groups if (found := best_spread(group)) and found[0] == best_metric(groups)
+    ]
+    if not judged:
+        return
+    best, spread = judged[0]
+    metric, one = best_metric(groups), best.bests[0]
+    texts = [
+        (text or "").replace("\n", "; ") for text in spread_texts([each for _, each in judged], metric, best.scales)
+    ]
+    seeds = f"over {plural(spread.n, 'seed')}"
+    yield Answer("best", best.name, (f"{metric} {texts[0]}", seeds))
+    if len(judged) > 1:
+        second, other = judged[1]
+        yield Answer("next", second.name, (f"{metric} {texts[1]}", _apart(spread, other)))
+    which = "smallest" if one.smallest else "largest"
+    yield Answer("judged by", metric, (f"the {which} value of each run's evaluations", chosen_on(metric)))
+
+
+def _apart(best: Spread, other: Spread) -> str:
+    """Say whether two means are further apart than their seeds are."""
+    deviations = [each.standard_deviation for each in (best, other) if each.standard_deviation is not None]
+    if not deviations:
+        return "a single seed does not say whether that is more than chance: `--seeds 3`"
+    if abs(best.mean - other.mean) > max(deviations):
+        return "further apart than a standard deviation over the seeds"
+    return "less apart than a standard deviation over the seeds: it may be chance"
 
 
 def runs_record(runs: Sequence[RecordedRun]) -> dict[str, Any]:
@@ -87,23 +136,29 @@ def _under_way(runs: Sequence[RecordedRun]) -> list[str]:
 
 
 def _groups(groups: Sequence[RunGroup]) -> list[Column]:
-    metrics = _final_metrics([run for group in groups for run in group.runs])
     found = [best_spread(group) for group in groups]
-    judged = {each[0] for each in found if each}
-    head = f"best {judged.pop()}" if len(judged) == 1 else "best"
+    metric, scales = best_metric(groups), groups[0].scales
+    names = [", ".join(dict.fromkeys(run.name for run in group.runs)) for group in groups]
     columns = [
         name_column("group", [group.name for group in groups], _WIDE),
-        name_column("name", [", ".join(dict.fromkeys(run.name for run in group.runs)) for group in groups], _WIDE),
+        text_column(f"best {metric}", spread_texts([each and each[1] for each in found], metric, scales)),
         text_column("n", [len(group.by_seed) for group in groups]),
         text_column("seeds", [", ".join(str(run.seed) for run in group.by_seed) for group in groups]),
-        text_column(head, [each and each[1].text(each[0], of.scales) for of, each in zip(groups, found, strict=True)]),
+        *(
+            [name_column("name", names, _WIDE)]
+            if len(set(names)) > 1 and names != [group.name for group in groups]
+            else []
+        ),
     ]
-    for metric in metrics:
-        cells = [(spread := final_spread(group, metric)) and spread.text(metric, group.scales) for group in groups]
-        columns.append(text_column(f"final {metric}", cells))
+    for name in _final_metrics([run for group in groups for run in group.runs]):
+        spreads = [final_spread(group, name) for group in groups]
+        columns.append(text_column(f"final {name}", spread_texts(spreads, name, scales)))
     rates = [[run.rate for run in group.runs if run.rate] for group in groups]
-    texts = [Spread.of(each).text("") if each else None for each in rates]
-    return [*columns, text_column("samples a second", texts)]
+    columns.append(
+        text_column("samples a second", spread_texts([Spread.of(each) if each else None for each in rates], ""))
+    )
+    styles = ["bold green" if place == 0 and found[0] and len(groups) > 1 else "" for place in range(len(groups))]
+    return [evolve(column, styles=styles) for column in columns[:2]] + columns[2:]
 
 
 def _differing(groups: Sequence[RunGroup]) -> list[Column]:

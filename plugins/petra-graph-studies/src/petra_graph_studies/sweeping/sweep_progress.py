@@ -18,6 +18,7 @@ from petra_graph.errors import Interrupted, printable
 from petra_graph.record.metrics import latest_values
 from petra_graph.record.recorded_run import read_json
 from petra_graph.report.metric_text import final_metrics, metric_text
+from petra_graph.report.progress import fit_lines, width_of_lines
 from petra_graph.report.text_tables import name_column, table
 from petra_graph.units import NOTHING, left_out
 from petra_graph_studies.sweeping.sweep_folder import Member, Sweep
@@ -54,7 +55,7 @@ class SweepProgress:
         """Leave the terminal as it was."""
 
     def _print(self, text: str) -> None:
-        print(printable(text), file=self._stream, flush=True)
+        print(fit_lines(printable(text), width_of_lines()), file=self._stream, flush=True)
 
 
 class LiveSweepProgress(SweepProgress):
@@ -79,7 +80,9 @@ class LiveSweepProgress(SweepProgress):
         self._live.stop()
 
     def _print(self, text: str) -> None:
-        self._console.print(printable(text), highlight=False, markup=False, soft_wrap=True)
+        self._console.print(
+            fit_lines(printable(text), self._console.width), highlight=False, markup=False, soft_wrap=True
+        )
 
 
 def sweep_progress(sweep: Sweep, stream: TextIO | None = None) -> SweepProgress:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from textwrap import fill
 
 from attrs import frozen
-from petra_graph_report.run.run_groups import RunGroup, best_spread, final_spread
+from petra_graph_report.run.run_groups import RunGroup, best_spread, final_spread, rank, spread_texts
 
 from petra_graph.record.recorded_run import RecordedRun
 from petra_graph.report.metric_text import chosen_on
@@ -39,7 +39,7 @@ def results(sweep: Sweep) -> list[Result]:
         done = member.recorded() if member.status() == "done" else None
         runs.setdefault(name, []).extend([done] if done is not None else [])
     found = [Result(group=RunGroup(name=name, runs=held), planned=planned[name]) for name, held in runs.items()]
-    return sorted(found, key=_rank)
+    return sorted(found, key=lambda result: rank(result.group))
 
 
 def sweep_table(sweep: Sweep, width: int) -> str:
@@ -68,8 +68,7 @@ def _how_to_read(metric: str, runs: Sequence[RecordedRun]) -> str:
     one = next(run.best for run in runs if run.best is not None)
     which = "smallest" if one.smallest else "largest"
     spread = ", mean and standard deviation over the seeds" if len({run.seed for run in runs}) > 1 else ""
-    caveat = f"; {chosen}" if (chosen := chosen_on(metric)) else ""
-    return f"The best is first, by {metric}: the {which} value of each run's evaluations{spread}{caveat}."
+    return f"The best is first, by {metric}: the {which} value of each run's evaluations{spread}; {chosen_on(metric)}."
 
 
 def _count_runs(result: Result) -> str:
@@ -82,22 +81,11 @@ def _spread_columns(head: str, groups: Sequence[RunGroup], metric: str, *, of_be
     spreads = [
         (found := best_spread(group)) and found[1] if of_best else final_spread(group, metric) for group in groups
     ]
-    texts = [
-        spread.text(metric, group.scales) if spread else None for spread, group in zip(spreads, groups, strict=True)
-    ]
+    texts = spread_texts(spreads, metric, groups[0].scales)
     columns = [text_column(head, [text and text.partition("\n")[0] for text in texts], head)]
     if any(text and "\n" in text for text in texts):
         columns.append(text_column("range", [text and (text.partition("\n")[2] or None) for text in texts], head))
     return columns
-
-
-def _rank(result: Result) -> tuple[bool, float]:
-    """Return what groups are sorted by: those with a value first, the best of them first."""
-    found = best_spread(result.group)
-    if found is None:
-        return True, 0.0
-    one = next(run.best for run in result.group.runs if run.best is not None)
-    return False, found[1].mean if one.smallest else -found[1].mean
 
 
 def count_statuses(statuses: Sequence[str]) -> str:
