@@ -126,7 +126,7 @@ def plan(
         )
         text = _table_text(found, form, output, verbose=verbose)
     else:
-        document = planner.plan().document(with_timeline=form != "text")
+        document = planner.document(with_timeline=form != "text")
         text = _plan_text(document, form, output, **parts)
     _write(text, output)
 

@@ -13,7 +13,9 @@ from petra_graph.planning.network import MeasuredNetwork
 from petra_graph.planning.place.place_network import place_network
 from petra_graph.planning.predict_plan import Plan, predict
 from petra_graph.planning.problem_collector import ProblemCollector
+from petra_graph.planning.share_devices import better_replicas
 from petra_graph.planning.spec_devices import planned_devices
+from petra_graph.program.plan_document import Document
 from petra_graph.spec.load_spec import Given
 from petra_graph.spec.model import Spec
 
@@ -62,6 +64,11 @@ class Planner:
         problems.add(delay_problems(network, network.programs(placement)))
         problems.raise_any()
         return problems.require(predict, network, placement, overlap=self._overlap)
+
+    def document(self, *, with_timeline: bool) -> Document:
+        """Return the plan of the specification as JSON, with a better configuration of the same devices among its warnings; errors as of `plan`."""
+        plan = self.plan()
+        return plan.document(with_timeline=with_timeline, better=better_replicas(plan, self.plan))
 
     @cached_property
     def _measured(self) -> MeasuredNetwork:

@@ -8,7 +8,8 @@ Decision: bounds, and no random draws. Operations of one machine drift together 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import chain
 
 from attrs import evolve, frozen
 
@@ -47,12 +48,13 @@ class Plan:
         return None if spare is None else spare >= 0
 
     @uncompiled()
-    def document(self, *, with_timeline: bool, with_warnings: bool = True) -> Document:
+    def document(self, *, with_timeline: bool, with_warnings: bool = True, better: Iterable[str] = ()) -> Document:
         """Return the plan as JSON.
 
         Args:
             with_timeline: list the first operations one by one.
             with_warnings: name keys to change, for which other plans are tried.
+            better: warnings that other configurations are better, which come first.
         """
         optimizer = self.network.checked.optimizer
         low, high = tick_interval(self.prediction, self.network) or (None, None)
@@ -78,7 +80,7 @@ class Plan:
                 "samples_per_second_high": fastest,
                 "spare_bytes": _spare_bytes(self.prediction),
             },
-            warnings=warnings(self.prediction, self.network) if with_warnings else (),
+            warnings=chain(better, warnings(self.prediction, self.network)) if with_warnings else (),
             with_timeline=with_timeline,
         )
 

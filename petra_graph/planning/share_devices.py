@@ -6,16 +6,18 @@ samples in a micro-batch if there are not enough of these.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from math import gcd
 from typing import Literal
 
 from attrs import evolve
 
 from petra_graph.compiler.spec_checks import device_count
-from petra_graph.errors import shown
+from petra_graph.errors import NoFeasiblePlan, SpecError, shown
 from petra_graph.planning.check.checked_spec import with_method, without_global_clip
+from petra_graph.planning.predict_plan import Plan
 from petra_graph.spec.model import RequestedScheduleName, Spec
+from petra_graph.units import factor, memory
 
 ALONE: Sequence[tuple[str, Literal["auto"] | None]] = (
     ("backprop", None),
@@ -25,6 +27,9 @@ ALONE: Sequence[tuple[str, Literal["auto"] | None]] = (
 """Methods, and what their nodes keep, for replicas that have the whole network on one device: no gradient is late."""
 IN_PIPELINES: Sequence[tuple[str, RequestedScheduleName]] = (("1f1b-flush", "1f1b"), ("petra", "1f1b"))
 """Methods and schedules for replicas of shorter pipelines: the synchronous one, and the one that keeps least."""
+
+_FASTER = 1.05
+"""The ratio of throughputs from which other replicas are worth a word."""
 
 
 def shared_devices(spec: Spec) -> Iterator[Spec]:
@@ -56,6 +61,35 @@ def _with_replicas(spec: Spec, replicas: int, stages: int) -> Spec | None:
     method = evolve(spec.method, accumulation=accumulation)
     data = evolve(spec.data, batch=batch)
     return evolve(spec, partition=partition, method=method, data=data, optimizer=without_global_clip(spec.optimizer))
+
+
+def better_replicas(plan: Plan, plan_variant: Callable[[Spec], Plan]) -> Iterator[str]:
+    """Say if replicas of the whole network are faster than a plan, and no later: the first of the methods that fits.
+
+    Args:
+        plan_variant: plans another specification of the same network.
+    """
+    spec = plan.spec
+    devices = device_count(spec.partition) * spec.partition.replicas
+    for variant in shared_devices(spec):
+        if variant.partition.replicas < devices or variant.method.keep is not None:
+            continue
+        try:
+            other = plan_variant(variant)
+        except (NoFeasiblePlan, SpecError):
+            continue
+        ratio = _samples_per_second(other) / _samples_per_second(plan)
+        if ratio >= _FASTER and other.fits is not False:
+            yield (
+                f"{devices} replicas with the whole network on a device each would be {factor(ratio)} as fast with {variant.method.name}, "
+                f"without staleness, in {memory(max(held.total for held in other.prediction.device_memory.values()))} a device: "
+                f"set {'; '.join(changes(spec, variant))}"
+            )
+            return
+
+
+def _samples_per_second(plan: Plan) -> float:
+    return plan.prediction.timing.samples_per_second(plan.spec.data.batch, plan.spec.partition.replicas)
 
 
 def changes(spec: Spec, variant: Spec) -> list[str]:

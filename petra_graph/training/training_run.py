@@ -209,7 +209,7 @@ def _write_weights(process: RunProcess, trainer: Trainer) -> None:
 
 def _test(process: RunProcess, trainer: Trainer) -> Interrupted | None:
     """Evaluate the test data with the best weights, if the run keeps them, or else with the last ones; return an interruption."""
-    spec, directory = trainer.prepared.spec.checkpoint, process.so_far.directory
+    spec, directory = trainer.prepared.spec.checkpoint, process.directory
     if spec.best is None:
         return trainer.test(None)
     assert directory is not None

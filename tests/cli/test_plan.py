@@ -61,7 +61,7 @@ def test_text(call, spec):
     assert "\ngraph" not in out
     assert "\x1b" not in out, "nobody asked for colours in a pipe"
     everything = printed(call, "plan", spec, "--verbose")
-    for heading in ("graph", "stages", "devices", "assumptions", "warnings"):
+    for heading in ("graph", "stages", "devices", "assumptions"):
         assert f"\n{heading}" in everything
     assert "gradients" in printed(call, "plan", spec, "--stages")
 

@@ -1,4 +1,4 @@
-"""Replicas on the devices of a specification: the same samples an update, every divisor of the devices."""
+"""Replicas on the devices of a specification: the same samples an update, every divisor of the devices, and a plan that says if they are better."""
 
 from __future__ import annotations
 
@@ -79,3 +79,17 @@ def test_a_comparison_has_replicas_whose_speed_is_over_the_same_device(write):
     assert whole["flops"] == first["flops"], "of as many samples"
     assert whole["memory_total"] == pytest.approx(4 * whole["memory_peak"], abs=4)
     assert rows[found["recommended"]]["unbeaten"]
+
+
+def test_a_plan_names_replicas_that_are_faster_and_no_later(write):
+    path = write("small.toml", SPEC)
+    planner = Planner(path, ON_FOUR)
+    (said,) = [text for text in planner.document(with_timeline=False)["warnings"] if "replicas with the whole" in text]
+    assert said.startswith("4 replicas with the whole network on a device each would be ")
+    assert 'set method.name = "backprop"; ' in said
+    words = [text.strip() for text in said.partition(": set ")[2].split(";")]
+    overrides = [text.replace(" = ", "=") for text in words]
+    better = Planner(path, (*ON_FOUR, *overrides))
+    assert not [text for text in better.document(with_timeline=False)["warnings"] if "replicas with" in text]
+    alone = Planner(path, ("partition.device_type=h100",)).document(with_timeline=False)
+    assert not [text for text in alone["warnings"] if "replicas with" in text]

@@ -11,11 +11,11 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from itertools import product
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import click
 from attrs import evolve
@@ -41,8 +41,9 @@ NETWORKS: Mapping[str, tuple[str, Sequence[str]]] = {
 }
 COUNTS = (1, 2, 4, 8, 16)
 KINDS = ("a100-40gb", "rtx4090", "t4")
-_LESS, _MORE = 0.98, 1.02
-"""Figures between these ratios are the same: predictions are not surer, and the search's cuts differ by less."""
+_MORE = 1.02
+"""Figures up to this ratio are the same: predictions are not surer, and the search's cuts differ by less."""
+_KEEPS: Sequence[Literal["auto"] | None] = (None, "auto")
 
 
 @click.command()
@@ -56,9 +57,10 @@ def main(folder: Path, networks: Sequence[str], counts: Sequence[int], kinds: Se
     folder.mkdir(parents=True, exist_ok=True)
     cases = {}
     for name, count, kind in product(networks or NETWORKS, counts or COUNTS, kinds or KINDS):
-        cases[f"{name}, {count} {kind}"] = found = _kept(
-            folder / f"{name}-{count}-{kind}.json", lambda name=name, count=count, kind=kind: case(name, count, kind)
-        )
+        path = folder / f"{name}-{count}-{kind}.json"
+        if not path.exists():
+            path.write_text(json.dumps(plan_case(name, count, kind)))
+        cases[f"{name}, {count} {kind}"] = found = json.loads(path.read_text())
         click.echo(f"{name}, {count} {kind}: {json.dumps(found)}")
     if write:
         setting = {key: value for key, value in environment().items() if key != "command"}
@@ -70,14 +72,7 @@ def main(folder: Path, networks: Sequence[str], counts: Sequence[int], kinds: Se
     sys.exit(any(found["better"] for found in cases.values()))
 
 
-def _kept(path: Path, plan: Callable[[], dict[str, Any]]) -> Any:
-    if not path.exists():
-        found = plan()
-        path.write_text(json.dumps(found))
-    return json.loads(path.read_text())
-
-
-def case(name: str, count: int, kind: str) -> dict[str, Any]:
+def plan_case(name: str, count: int, kind: str) -> dict[str, Any]:
     """Return the recommendation for a network on `count` devices of a kind, the configurations that are better, and how many there are."""
     path, settings = NETWORKS[name]
     planner = Planner(
@@ -109,7 +104,7 @@ def configurations(spec: Spec) -> Iterator[Spec]:
         if left:
             continue
         each = devices // replicas
-        for method, stages, keep in product(METHODS.values(), {each, 2 * each}, (None, "auto")):
+        for method, stages, keep in product(METHODS.values(), {each, 2 * each}, _KEEPS):
             for schedule in method.schedules:
                 table = evolve(
                     with_method(spec.method, method.name, schedule),

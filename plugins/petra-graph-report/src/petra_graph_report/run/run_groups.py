@@ -157,9 +157,9 @@ def _name_groups(groups: Sequence[RunGroup]) -> list[str]:
     for key, row in rows.items():
         if not telling or count_different({**telling, key: row}) > count_different(telling):
             telling[key] = row
-    chosen = dict(telling)
+    chosen: dict[str, Sequence[str]] = dict(telling)
     for key in rows:
-        more = {name: rows[name] for name in rows if name in chosen or name == key}
+        more: dict[str, Sequence[str]] = {name: rows[name] for name in rows if name in chosen or name == key}
         if _longest(in_words(more)) <= LONGEST_NAME:
             chosen = more
     names = in_words(chosen)
