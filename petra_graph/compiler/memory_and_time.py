@@ -55,6 +55,15 @@ class Prediction:
             }
         return self.inputs.device_memory(self.programs)
 
+    @property
+    def spare_bytes(self) -> Mapping[str, int | None]:
+        """The bytes left on each device, below 0 where it holds more than it may; None where its memory is not known."""
+        rooms = {device.name: device.memory_bytes or device.type.memory_bytes for device in self.inputs.devices}
+        return {
+            name: None if (room := rooms[name]) is None else room - held.total
+            for name, held in self.device_memory.items()
+        }
+
     @cached_property
     def total_memory(self) -> StageBytes:
         return summed(self.device_memory.values())

@@ -21,7 +21,7 @@ from petra_graph.planning.plan_spec import Planner
 from petra_graph.planning.predict_plan import Plan, tick_interval
 from petra_graph.planning.share_devices import changes, shared_devices
 from petra_graph.program.method import METHODS
-from petra_graph.program.plan_document import Document, excess, room
+from petra_graph.program.plan_document import Document
 from petra_graph.program.schedule import schedule_text
 from petra_graph.spec.model import MethodSpec, Spec
 from petra_graph.units import listed, memory, seconds
@@ -143,7 +143,6 @@ def assumptions_of(plans: Sequence[Plan]) -> list[str]:
 def figures(plan: Plan, *remarks: str) -> dict[str, Any]:
     """Return the speed and the memory of a plan, as the rows of several tables have them, and the row's note."""
     prediction = plan.prediction
-    devices = plan.document(with_timeline=False, with_warnings=False)["devices"]
     low, high = tick_interval(prediction, plan.network) or (None, None)
     return {
         "memory_total": prediction.total_memory.total,
@@ -155,14 +154,16 @@ def figures(plan: Plan, *remarks: str) -> dict[str, Any]:
         "exact": prediction.timing.exact,
         "tick_low_seconds": low,
         "tick_high_seconds": high,
-        "note": "; ".join([*_too_large(devices), *remarks, *inexact_note(prediction)]),
+        "note": "; ".join([*_too_large(prediction), *remarks, *inexact_note(prediction)]),
     }
 
 
-def _too_large(devices: Sequence[Document]) -> Iterator[str]:
-    worst = max(devices, key=excess)
-    if over := excess(worst):
-        yield f"does not fit: {worst['name']} needs {memory(over)} more than its {memory(room(worst) or 0)}"
+def _too_large(prediction: Prediction) -> Iterator[str]:
+    known = {name: left for name, left in prediction.spare_bytes.items() if left is not None}
+    worst = min(known, key=known.__getitem__, default=None)
+    if worst is not None and (left := known[worst]) < 0:
+        room = left + prediction.device_memory[worst].total
+        yield f"does not fit: {worst} needs {memory(-left)} more than its {memory(room)}"
 
 
 def _note_rivals(rows: Sequence[dict[str, Any]]) -> None:

@@ -48,12 +48,11 @@ class Plan:
         return None if spare is None else spare >= 0
 
     @uncompiled()
-    def document(self, *, with_timeline: bool, with_warnings: bool = True, better: Iterable[str] = ()) -> Document:
+    def document(self, *, with_timeline: bool, better: Iterable[str] = ()) -> Document:
         """Return the plan as JSON.
 
         Args:
             with_timeline: list the first operations one by one.
-            with_warnings: name keys to change, for which other plans are tried.
             better: warnings that other configurations are better, which come first.
         """
         optimizer = self.network.checked.optimizer
@@ -80,7 +79,7 @@ class Plan:
                 "samples_per_second_high": fastest,
                 "spare_bytes": _spare_bytes(self.prediction),
             },
-            warnings=chain(better, warnings(self.prediction, self.network)) if with_warnings else (),
+            warnings=chain(better, warnings(self.prediction, self.network)),
             with_timeline=with_timeline,
         )
 
@@ -141,9 +140,6 @@ def _describe_interval(low: float | None, high: float | None) -> Iterator[str]:
 
 def _spare_bytes(prediction: Prediction) -> int | None:
     """Return the bytes left on the device that has least left; None if a device's memory is not known."""
-    rooms = {device.name: device.memory_bytes or device.type.memory_bytes for device in prediction.inputs.devices}
-    left = [
-        None if (room := rooms[name]) is None else room - held.total for name, held in prediction.device_memory.items()
-    ]
+    left = prediction.spare_bytes.values()
     known = [bytes_left for bytes_left in left if bytes_left is not None]
     return min(known) if len(known) == len(left) else None

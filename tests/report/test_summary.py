@@ -35,7 +35,7 @@ def test_the_best_checkpoint():
     scales = {"mean-iou": {"better": "higher", "share": True}}
     lines = summary_lines(SUMMARY | {"best": best, "metrics": scales})
     assert lines[2] == (
-        "best: mean-iou 55.14 %, after epoch 1 (chosen on the test data: set data.validation; evaluate or export with `--weights best`)"
+        "best: mean-iou 55.14 %, after epoch 1 (chosen on the test set, so new samples will do worse: set data.validation; evaluate or export with `--weights best`)"
     )
     assert summary_lines(SUMMARY | {"best": None}) == summary_lines(SUMMARY)
 
@@ -54,7 +54,10 @@ def test_a_run_that_was_validated_says_which_weights_were_tested():
 def test_an_early_stop_that_the_test_data_chose_is_said():
     reason = "after epoch 5: early-stopping: {}/loss is not better than 0.1, of epoch 2"
     lines = summary_lines(SUMMARY | {"stopped_early": reason.format("test")})
-    assert lines[1] == f"stopped early {reason.format('test')} (chosen on the test data: set data.validation)"
+    assert (
+        lines[1]
+        == f"stopped early {reason.format('test')} (chosen on the test set, so new samples will do worse: set data.validation)"
+    )
     lines = summary_lines(SUMMARY | {"stopped_early": reason.format("validation")})
     assert lines[1] == f"stopped early {reason.format('validation')}"
 
