@@ -130,7 +130,8 @@ def once_a_cause(
     by_cause: dict[tuple[str, str], list[Problem]] = {}
     for problem in problems:
         by_cause.setdefault((cause(problem), problem.hint), []).append(problem)
-    for first, *others in by_cause.values():
+    for first, *same in by_cause.values():
+        others = {one.path for one in same} - {first.path}
         more = f" (and at {len(others)} other place{'s' * (len(others) > 1)})" if others else ""
         yield evolve(first, message=first.message + more)
 

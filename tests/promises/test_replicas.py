@@ -47,7 +47,7 @@ from petra_graph.catalog.blocks.residual import RevBasic
 
 class Tardy(RevBasic):
     def forward(self, x, t):
-        if os.environ["RANK"] == "2" and x.device.type != "meta":
+        if os.environ["RANK"] == "2" and x.device.type != "meta" and len(x) != 2:  # not while shapes and costs are measured
             time.sleep(1e6)
         return super().forward(x, t)
 """

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from pathlib import Path
 
@@ -40,6 +41,7 @@ def test_the_package_is_named_once_with_its_version(package, capsys, command):
 
 def test_a_package_that_has_a_block_no_longer(package, capsys):
     (package / "entry_points.txt").write_text(ENTRIES.replace("mine-rev", "renamed"))
+    os.utime(package.parent)  # as an installation does
     assert main(["evaluate", "latest"]) == 4
     said = 'my-blocks has no block "mine-rev", which that of the run had\n    help: install my-blocks 1.0\n'
     assert said in capsys.readouterr().err

@@ -20,7 +20,7 @@ from petra_graph.catalog.blocks.residual import RevMlp
 
 class Hangs(RevMlp):
     def residual(self, x):
-        if x.device.type != "meta":
+        if x.device.type != "meta" and len(x) != 2:  # not while shapes and costs are measured
             {fault}
         return super().residual(x)
 """
@@ -137,12 +137,12 @@ def test_what_hangs_before_the_self_check_is_named_too(write, soon, capfd, monke
 def test_the_watchdog_names_what_hangs(write, here):
     write("hangs.py", HANGS.format(fault="time.sleep(1000)"))
     text = SPEC.replace('block = "rev-mlp"', 'block = "hangs:Hangs"', 1)
-    write("shared.toml", text.replace("[run]", "[run]\nwatchdog = 1"))
+    write("shared.toml", text.replace("[run]", "[run]\nwatchdog = 4"))
     with ranks(RUN, RUN) as running:
         assert ended(running) == [1, 1]
     said = "".join(one.said for one in running)
     assert 'trying node "near": block "hangs:Hangs", at ' in said
-    assert "hangs.py:7, has taken 1 s, and run.watchdog allows 1" in said
+    assert "hangs.py:7, has taken 4 s, and run.watchdog allows 4" in said
     assert "see what hangs in it, or raise run.watchdog" in said
     assert "Traceback" not in said
     assert not Path("runs").exists()

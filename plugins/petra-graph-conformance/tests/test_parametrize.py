@@ -66,7 +66,7 @@ def test_expected_failures_are_strict(tmp_path):
     (tmp_path / "test_it.py").write_text(FILE)
     options = ("-p", "no:cacheprovider", "-c", "/dev/null", "--rootdir", str(tmp_path))
     done = command(*options, str(tmp_path), program="pytest", folder=ROOT)
-    assert "2 failed, 31 passed, 1 xfailed" in done.stdout, done.stdout
+    assert "2 failed, 33 passed, 1 xfailed" in done.stdout, done.stdout
     assert "test_it.py::test_not_expected[Centres-gradients]" in done.stdout
     assert "[XPASS(strict)] not so" in done.stdout
     assert "test_it.py::test_not_expected[Centres-evaluation mode]" in done.stdout

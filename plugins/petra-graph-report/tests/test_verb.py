@@ -84,7 +84,7 @@ def test_several_runs(saved_runs, here, capsys):
     assert main(["report", *map(str, saved_runs.values()), str(saved_runs["first"]), "--json"]) == 0
     facts = json.loads(capsys.readouterr().out)
     assert facts["output"] == "report.html"
-    assert "small: 3 runs over " in (here / "report.html").read_text()
+    assert ": 3 runs over " in (here / "report.html").read_text()
     assert sorted(group["best"]["n"] for group in facts["groups"]) == [1, 2]
     assert sorted(facts["differing"]["method.schedule"].items()) == [
         ("schedule=1f1b, log_every=4", '"1f1b"'),
