@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
@@ -75,7 +76,9 @@ def _examine_distribution(registry: Registry, name: str) -> Finding:
 
 
 def _code_problems(registry: Registry, summary: PluginSummary) -> Sequence[Problem]:
-    """Import the code of another's plugin, as a run does, and return what is wrong with it."""
+    """Import the code of another's plugin, as a run does, and return what is wrong with it; nothing if torch cannot be imported."""
+    if "torch" not in sys.modules and "torch._C" in sys.modules:
+        return ()  # its import has failed, which is said, and a second one ends the process
     try:
         plugin = registry.resolve(registry.kind(summary.group), summary.name)
         code = None if plugin.is_first_party else load(plugin)
