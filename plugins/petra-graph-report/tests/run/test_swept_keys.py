@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from petra_graph_report.run.run_curves import comparison_charts
 from petra_graph_report.run.run_groups import group_runs
 from petra_graph_report.run.runs_page import runs_page
 from petra_graph_report.run.swept_keys import bars_of_names, charts_of_numbers
@@ -85,6 +86,14 @@ def test_the_page_says_what_is_best_and_by_what(runs):
     assert "bestoptimizer=adam, lr=0.1; validation/loss 0.4" in said
     assert "the smallest value of each run's evaluations; chosen on the validation samples" in said
     assert "new samples will do worse" not in said
+
+
+def test_a_test_at_the_end_has_no_curve(runs):
+    """Where a validation chooses, the test is evaluated once: a page of six runs had a chart of six points in one place."""
+    assert [chart.title for chart in comparison_charts(group_runs(runs))] == ["test top1"]
+    for run in runs:
+        run.metrics = {**run.metrics, "validation/top1": [Point(epoch=at, step=at, value=0.5) for at in (1, 2)]}
+    assert [chart.title for chart in comparison_charts(group_runs(runs))] == ["validation top1"]
 
 
 def test_a_difference_that_may_be_chance_is_said_to_be(runs):

@@ -33,12 +33,16 @@ def run_charts(run: RecordedRun) -> list[Chart]:
 
 
 def comparison_charts(groups: Sequence[RunGroup]) -> list[Chart]:
-    """Return the charts of several groups: one for each metric of training and of testing."""
+    """Return the charts of several groups: one for each metric of training and of the evaluations after epochs."""
+    validated = any(
+        metric.startswith("validation/") for group in groups for run in group.runs for metric in run.metrics
+    )
+    evaluated = "validation" if validated else "test"
     scales = {label: scale for group in groups for label, scale in group.scales.items()}
     charts = [
         _over_epochs(f"{part} {name}", _lines(groups, f"{part}/{name}"), is_share(name, scales))
         for name in _metrics(run for group in groups for run in group.runs)
-        for part in ("validation", "test", "train")
+        for part in (evaluated, "train")
     ]
     rates = _over_epochs("learning rate", _lines(groups, "learning_rate"), share=False)
     return _leave_out_empty([*charts, rates, _throughput(groups)])

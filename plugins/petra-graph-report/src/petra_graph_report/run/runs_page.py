@@ -30,8 +30,8 @@ from petra_graph_report.run.swept_keys import bars_of_names, best_metric, charts
 
 _NOT_DONE = ("running", "failed", "killed", "interrupted")
 _SPREAD = (
-    "n seeds of a group, of which the longest, latest run counts: mean ± standard deviation over the seeds; below, the least to the "
-    "largest. "
+    "A value is the mean ± standard deviation over a group's n seeds, and below it the least and the largest. Of several runs with one seed "
+    "the longest counts, and of these the latest. "
 )
 _BAND = "A line is the mean over a group's runs, as far as all of them came; its band reaches from the least to the largest. "
 _WIDE = 60
