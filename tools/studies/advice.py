@@ -35,10 +35,11 @@ GPT = (
     "architecture.options={layers = 24, heads = 32, width = 4096}",
     "data.batch=8",
 )
-NETWORKS: Mapping[str, tuple[str, Sequence[str]]] = {
-    "RevNet50": ("specs/revnet50_imagenet.toml", ()),
-    "GPT": ("plugins/petra-graph-transformers/specs/gpt_stdlib.toml", GPT),
+NETWORKS: Mapping[str, tuple[str, Sequence[str], Sequence[int]]] = {
+    "RevNet50": ("specs/revnet50_imagenet.toml", (), (1, 2)),
+    "GPT": ("plugins/petra-graph-transformers/specs/gpt_stdlib.toml", GPT, (1,)),
 }
+"""Each with its settings, and the stages on a device that are tried: a refusal of the GPT's with two takes ten seconds."""
 COUNTS = (1, 2, 4, 8, 16)
 KINDS = ("a100-40gb", "rtx4090", "t4")
 _MORE = 1.02
@@ -74,7 +75,7 @@ def main(folder: Path, networks: Sequence[str], counts: Sequence[int], kinds: Se
 
 def plan_case(name: str, count: int, kind: str) -> dict[str, Any]:
     """Return the recommendation for a network on `count` devices of a kind, the configurations that are better, and how many there are."""
-    path, settings = NETWORKS[name]
+    path, settings, hosted = NETWORKS[name]
     planner = Planner(
         path,
         (*settings, f"partition.devices={count}", f"partition.stages={count}", f'partition.device_type="{kind}"'),
@@ -82,7 +83,7 @@ def plan_case(name: str, count: int, kind: str) -> dict[str, Any]:
     document = compare(planner)
     at = document["recommended"]
     chosen = document["rows"][at] if at is not None else None
-    planned = [found for spec in configurations(planner.spec) if (found := _planned(planner, spec)) is not None]
+    planned = [found for spec in configurations(planner.spec, hosted) if (found := _planned(planner, spec)) is not None]
     fitting = [found for found in planned if found["fits"] is not False]
     return {
         "recommended": chosen and {"set": chosen["set"], **_measures(chosen)},
@@ -92,7 +93,7 @@ def plan_case(name: str, count: int, kind: str) -> dict[str, Any]:
     }
 
 
-def configurations(spec: Spec) -> Iterator[Spec]:
+def configurations(spec: Spec, hosted: Sequence[int]) -> Iterator[Spec]:
     """Yield every method, schedule, number of replicas and of stages, and what nodes keep, with the samples of the specification's update."""
     devices, samples = spec.partition.devices, spec.data.batch * spec.method.accumulation
     assert isinstance(devices, int)
@@ -104,7 +105,7 @@ def configurations(spec: Spec) -> Iterator[Spec]:
         if left:
             continue
         each = devices // replicas
-        for method, stages, keep in product(METHODS.values(), {each, 2 * each}, _KEEPS):
+        for method, stages, keep in product(METHODS.values(), [each * on_one for on_one in hosted], _KEEPS):
             for schedule in method.schedules:
                 table = evolve(
                     with_method(spec.method, method.name, schedule),
