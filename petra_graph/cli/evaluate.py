@@ -53,6 +53,8 @@ def evaluate(
     opened = SavedRun.open(run, overrides)
     found = evaluated(opened, which=weights, split=split, device=device)
     warn_of_changes(found.changed)
+    if weights is None and opened.spec.checkpoint.best is not None:
+        echo("these are the last weights; --weights best takes the best ones", err=True)
     if as_json:
         print_json({"run": str(opened.directory), **attrs.asdict(found)})
     else:

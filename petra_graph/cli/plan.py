@@ -109,7 +109,7 @@ def plan(
         found = joint("vary", "--vary")(spec, overrides, varied, overlap=overlap, methods=compare)
         _write(_table_text(found, form, output, verbose=verbose), output)
         return
-    planner = Planner(spec, overrides, overlap=overlap)
+    planner, nothing_fits = Planner(spec, overrides, overlap=overlap), False
     if expand:
         from petra_graph.errors import printable
         from petra_graph.spec.load_spec import dump
@@ -125,10 +125,13 @@ def plan(
             else scale_plans.scale(planner, scale_plans.device_counts(scale))
         )
         text = _table_text(found, form, output, verbose=verbose)
+        nothing_fits = compare and found["recommended"] is None
     else:
         document = planner.document(with_timeline=form != "text")
         text = _plan_text(document, form, output, **parts)
     _write(text, output)
+    if nothing_fits:
+        click.get_current_context().exit(3)
 
 
 def _choose_form(given: str | None, tables: list[str], parts: dict[str, bool], *, as_json: bool) -> str:

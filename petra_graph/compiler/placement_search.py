@@ -37,8 +37,8 @@ _TOO_MUCH = 10_000
 """A cut that takes more to time is not timed: a thousand stages that share devices."""
 _UNTIMED = "by work and messages alone; there are too many stages on shared devices to time other cuts"
 _LESS = (
-    'set data.batch lower or partition.memory higher, use more devices or processes, or let nodes keep less, by method.keep = "auto" or '
-    "another method: `petra-graph plan SPEC --compare` says what each would hold"
+    'set data.batch lower or partition.memory higher, use more devices or processes, or let nodes keep less, by method.keep = "auto" (if it is not that '
+    "already) or another method: `petra-graph plan SPEC --compare` says what each would hold"
 )
 
 

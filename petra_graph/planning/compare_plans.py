@@ -64,7 +64,10 @@ def compare(planner: Planner) -> Document:
     base = next(
         row for row in rows if (row["method"], row["schedule"], row["keep"]) == ("pipedream", _BASE_SCHEDULE, None)
     )
-    for variant in shared_devices(given):
+    flushed = evolve(
+        given, method=evolve(with_method(given.method, "1f1b-flush", "1f1b"), keep="auto"), optimizer=clip_by_stage
+    )
+    for variant in (flushed, *shared_devices(given)):
         row = _for_the_samples_of(given, _row_of(planner, variant, plans))
         if not any(_says_the_same(row, other) for other in rows):
             rows.append(row)
@@ -101,7 +104,8 @@ def _row_of(planner: Planner, spec: Spec, plans: list[Plan]) -> dict[str, Any]:
     try:
         plan = planner.plan(spec)
     except (NoFeasiblePlan, SpecError) as error:
-        return {**row, **dict.fromkeys(_FIGURES), "note": why_refused(error), "error": error}
+        fits = False if isinstance(error, NoFeasiblePlan) else None
+        return {**row, **dict.fromkeys(_FIGURES), "fits": fits, "note": why_refused(error), "error": error}
     plans.append(plan)
     return {**row, **_figures_of_method(plan, method), "error": None}
 

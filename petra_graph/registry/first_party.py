@@ -12,9 +12,19 @@ from attrs import evolve
 
 from petra_graph.errors import Problem
 
-_AUTHORING, _CONFORMANCE, _DELAY, _EXPORT, _MODULES, _REPORT, _STUDIES, _VISION = (
+_AUTHORING, _CONFORMANCE, _DELAY, _EXPORT, _MODULES, _REPORT, _STUDIES, _TRANSFORMERS, _VISION = (
     f"petra-graph-{name}"
-    for name in ("authoring", "conformance", "delay", "export", "modules", "report", "studies", "vision")
+    for name in (
+        "authoring",
+        "conformance",
+        "delay",
+        "export",
+        "modules",
+        "report",
+        "studies",
+        "transformers",
+        "vision",
+    )
 )
 OF_VERBS: Mapping[str, str] = {
     "check": _CONFORMANCE,
@@ -45,6 +55,8 @@ OF_PLUGINS: Mapping[str, str] = {
     **dict.fromkeys(("architectures/module", "blocks/module", "blocks/module-head"), _MODULES),
     **dict.fromkeys(("blocks/module-part", "blocks/module-part-head", "callbacks/dual-residual-schedule"), _MODULES),
     **dict.fromkeys(("datasets/cifar10", "datasets/cifar100", "datasets/fashion-mnist"), _VISION),
+    **dict.fromkeys(("architectures/gpt", "architectures/vit", "losses/token-cross-entropy"), _TRANSFORMERS),
+    **dict.fromkeys(("datasets/text-bytes", "datasets/text-characters", "callbacks/text-samples"), _TRANSFORMERS),
     **dict.fromkeys(("datasets/image-folder", "datasets/imagenet", "datasets/imagenet32"), _VISION),
 }
 """The distribution of each plugin, by the name under which `petra-graph check` takes it."""

@@ -242,7 +242,8 @@ def summary_lines(summary: Mapping[str, Any]) -> list[str]:
         caveat = f" ({chosen_on('test/')})" if ": test/" in reason else ""
         lines.append(f"stopped early {reason}{caveat}")
     if summary.get("validation"):
-        lines.append(f"validation {tested(summary['validation'], summary.get('validated', ''), scales)}")
+        of = ", with the last weights" if summary.get("test_weights", {}).get("weights") == "best" else ""
+        lines.append(f"validation {tested(summary['validation'], summary.get('validated', ''), scales)}{of}")
     if summary["test"]:
         which = summary.get("test_weights")
         of = f", with the {which['weights']} weights, of epoch {which['epoch']}" if which else ""

@@ -152,6 +152,8 @@ def test_named_devices_have_limits_too(call, write):
     named = ("--set", 'partition.devices=["cuda:0", "cuda:1"]')
     assert call("plan", spec, *named, "--set", "partition.memory=1GiB")[0] == 0
     assert call("plan", spec, *named, "--set", "partition.memory=100KiB")[0] == 3
+    code, out, _ = call("plan", spec, *named, "--set", "partition.memory=1KiB", "--compare")
+    assert (code, "fits  0 of 20 methods" in out) == (3, True)
 
 
 def test_a_run_that_does_not_fit_ends_with_3_before_anything_is_written(call, spec, here):

@@ -117,6 +117,12 @@ def test_a_checkpoint_that_is_not_there(copy, which, reason):
         SavedRun.open(copy).load(which)
 
 
+def test_the_best_is_among_what_is_allowed(copy):
+    with pytest.raises(SpecError, match="has no weights 'bst'") as error:
+        SavedRun.open(copy).load("bst")
+    assert error.value.problems[0].hint.startswith("allowed: best, latest, or the number of a checkpoint (")
+
+
 def test_the_best_of_a_run_that_keeps_none(copy):
     resolved = copy / "resolved.toml"
     resolved.write_text(resolved.read_text().replace('best = "test/loss"\n', ""))

@@ -45,7 +45,7 @@ def test_a_run_that_was_validated_says_which_weights_were_tested():
     best = {"metric": "validation/top1", "value": 0.96, "epoch": 7}
     lines = summary_lines(SUMMARY | held | {"best": best, "test_weights": {"weights": "best", "epoch": 7}})
     assert lines[1:4] == [
-        "validation loss 0.2000 top1 95.00 % (64 of 143 samples)",
+        "validation loss 0.2000 top1 95.00 % (64 of 143 samples), with the last weights",
         "test loss 0.1000 top1 97.00 %, with the best weights, of epoch 7",
         "best: validation top1 96.00 %, after epoch 7 (evaluate or export with `--weights best`)",
     ]

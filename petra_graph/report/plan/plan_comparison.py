@@ -98,8 +98,10 @@ def _recommended(comparison: Document, names: Sequence[str]) -> Iterator[Answer]
         return
     row = comparison["rows"][best]
     late = f"{plural(row['staleness'], 'update')} stale" if row["staleness"] else "no gradient is late"
-    reasons = (f"{factor(row['speedup'])}", late, f"{memory(row['memory_peak'])} on the fullest device")
-    yield Answer("choose", names[best], reasons)
+    reasons = [f"{factor(row['speedup'])}", late, f"{memory(row['memory_peak'])} on the fullest device"]
+    if row["speedup"] < max(other["speedup"] or 0.0 for other in comparison["rows"] if other["fits"] is not False):
+        reasons.append("about as fast as the fastest, and less late")
+    yield Answer("choose", names[best], tuple(reasons))
     yield Answer("set", "; ".join(row["set"]) or "nothing: it is what the spec says")
 
 

@@ -118,6 +118,13 @@ def test_missing_folders_are_named_with_a_remedy(tmp_path):
     assert problem.hint.startswith("root must hold train/ and val/ with a folder of images for each of 1000 classes")
 
 
+def test_splits_are_no_classes(folder_root):
+    """With `test_share`, the folders train and test were two classes, of which a network learned to tell the splits apart."""
+    problem = refused(folder_root, test_share=0.2)
+    assert "has the folders test, train, which are splits and not classes" in problem.message
+    assert "leave out test_share" in problem.hint
+
+
 def test_another_number_of_classes_is_refused(folder_root):
     assert refused(folder_root, classes=3).message == f"{folder_root}/train must hold 3 class folders (got 2: cat, dog)"
     (folder_root / "test" / "emu").mkdir()

@@ -113,8 +113,12 @@ WRONG = {
         "policy = \"cifar\" is not known; .*'cifar10'",
     ),
     "one inside": ("augment", {"name": "RandomApply", "transforms": [{"name": "Invert"}]}, '"Invert" is no transform'),
-    "mixing a single image": ("augment", {"name": "MixUp"}, '"MixUp" is no transform .* for this'),
-    "not mixing": ("mix", {"name": "RandAugment"}, "there are CutMix, MixUp"),
+    "mixing a single image": (
+        "augment",
+        {"name": "MixUp"},
+        '"MixUp" mixes the samples of a micro-batch: name it in `mix`',
+    ),
+    "not mixing": ("mix", {"name": "RandAugment"}, '"RandAugment" changes one image: name it in `augment`'),
 }
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from petra_graph_report.run.run_curves import comparison_charts
 from petra_graph_report.run.run_groups import group_runs
-from petra_graph_report.run.runs_page import runs_page
+from petra_graph_report.run.runs_page import _groups, runs_page
 from petra_graph_report.run.swept_keys import bars_of_names, charts_of_numbers
 
 from petra_graph.record.recorded_run import Point, read_run
@@ -102,5 +102,29 @@ def test_a_difference_that_may_be_chance_is_said_to_be(runs):
     runs[3].metrics = {"test/top1": [Point(epoch=1, step=1, value=0.59)]}
     said = "".join(Page(runs_page([runs[0], runs[1], runs[3]])).texts)
     assert "less apart than a standard deviation over the seeds: it may be chance" in said
+    runs[3].metrics = {"test/top1": [Point(epoch=1, step=1, value=0.1)]}
+    said = "".join(Page(runs_page([runs[0], runs[1], runs[3]])).texts)
+    assert "further apart than a standard deviation over the seeds" in said
     said = "".join(Page(runs_page([runs[0], runs[3]])).texts)
     assert "a single seed does not say whether that is more than chance" in said
+
+
+def test_two_seeds_are_too_few_to_rule_out_chance(runs):
+    """A third of pairs of groups that are alike are further apart than their deviation, with two seeds each."""
+    two = [
+        run
+        for run in runs
+        if run.resolved["optimizer"]
+        in ({"name": "sgd", "options": {"lr": 0.1}}, {"name": "adam", "options": {"lr": 0.01}})
+    ]
+    said = "".join(Page(runs_page(two)).texts)
+    assert "further apart than a standard deviation over the seeds, of which two are too few to rule out chance" in said
+
+
+def test_a_value_of_another_metric_is_not_in_the_column_of_this_one(runs):
+    """A run that a validation had judged had its value in the column of the test."""
+    for run in runs[:2]:
+        run.metrics = {"validation/top1": [Point(epoch=1, step=1, value=0.99)]}
+    best = _groups(group_runs(runs))[1]
+    assert best.head == "best test/top1"
+    assert not any("99.00" in (cell or "") for cell in best.cells)

@@ -21,6 +21,8 @@ from petra_graph.image_files import SUFFIXES, decode, read_size, resize_and_crop
 from petra_graph.units import listed, plural
 from petra_graph_vision.files import ROOT, class_folders, file_error
 
+_SPLITS = {"test", "train", "val", "valid", "validation"}
+"""Names of folders that are no classes, if there are no others."""
 _SHOWN = 10
 """Files that are named where many cannot be decoded."""
 
@@ -54,6 +56,9 @@ def scan_folder(folder: Path, *, classes: int | None, hint: str) -> ClassFolders
         SpecError: the folder does not exist, has another number of classes, or has a class without images; one cannot be read.
     """
     names = class_folders(folder, classes=classes, hint=hint)
+    if set(names) <= _SPLITS:
+        splits = f"{folder} has the folders {listed(names)}, which are splits and not classes"
+        raise file_error(splits, "leave out test_share, which parts the images of one folder")
     files: list[str] = []
     counts: list[int] = []
     for name in names:

@@ -70,12 +70,16 @@ def make_transform(table: Table, names: Sequence[str], given: Mapping[str, Any])
         ValueError: there is no such transform or option, or torchvision refuses a value.
     """
     name = table.get("name")
+    for others, key, what in (
+        (_MIXING, "mix", "mixes the samples of a micro-batch"),
+        (_single(), "augment", "changes one image"),
+    ):
+        if name in others and name not in names:
+            raise ValueError(f"{shown(name)} {what}: name it in `{key}`")
     if not isinstance(name, str) or name not in names:
         near = likely_meant(name, sorted(names)) if isinstance(name, str) else []
         meant = f": did you mean {' or '.join(near)}?" if near else f"; there are {listed(sorted(names), _LISTED)}"
-        came = (
-            "needs a name" if name is None else f"{shown(name)} is no transform of torchvision.transforms.v2 for this"
-        )
+        came = "needs a name" if name is None else f"{shown(name)} is no transform of torchvision.transforms.v2"
         raise ValueError(f"{came}{meant}")
     parameters = {
         key: one for key, one in inspect.signature(getattr(v2, name)).parameters.items() if key not in _FILLED_IN

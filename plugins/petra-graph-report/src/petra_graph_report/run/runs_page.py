@@ -34,6 +34,8 @@ _SPREAD = (
     "the longest counts, and of these the latest. "
 )
 _BAND = "A line is the mean over a group's runs, as far as all of them came; its band reaches from the least to the largest. "
+_FEW_SEEDS = 2
+"""Of two groups, with which a third of pairs that are alike are further apart than their deviation."""
 _WIDE = 60
 _VALUE = 48
 """Characters of a key's value: longer ones are cut."""
@@ -95,7 +97,8 @@ def _apart(best: Spread, other: Spread) -> str:
     if not deviations:
         return "a single seed does not say whether that is more than chance: `--seeds 3`"
     if abs(best.mean - other.mean) > max(deviations):
-        return "further apart than a standard deviation over the seeds"
+        few = "" if min(best.n, other.n) > _FEW_SEEDS else ", of which two are too few to rule out chance: `--seeds 5`"
+        return f"further apart than a standard deviation over the seeds{few}"
     return "less apart than a standard deviation over the seeds: it may be chance"
 
 
@@ -141,7 +144,10 @@ def _groups(groups: Sequence[RunGroup]) -> list[Column]:
     names = [", ".join(dict.fromkeys(run.name for run in group.runs)) for group in groups]
     columns = [
         name_column("group", [group.name for group in groups], _WIDE),
-        text_column(f"best {metric}", spread_texts([each and each[1] for each in found], metric, scales)),
+        text_column(
+            f"best {metric}",
+            spread_texts([each[1] if each and each[0] == metric else None for each in found], metric, scales),
+        ),
         text_column("n", [len(group.by_seed) for group in groups]),
         text_column("seeds", [", ".join(str(run.seed) for run in group.by_seed) for group in groups]),
         *(
