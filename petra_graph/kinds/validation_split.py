@@ -30,7 +30,7 @@ def own_split(name: str, data: DataSet, validation: str) -> Split:
 
     Raises:
         SpecError: it has no such split.
-        PluginError: the split is none.
+        PluginError: what has this name is not a split.
     """
     split: Split | None = getattr(data, validation, None)
     if split is None:

@@ -127,7 +127,8 @@ def _simulated_period(pipeline: Pipeline, at_least: float) -> tuple[float, bool]
     source = pipeline.stages[0]
     seen: dict[Hashable, int] = {}
     starts: list[int] = []
-    operations = 0
+    operations, window = 0, pipeline.accumulation if needs_windows(pipeline) else 1
+    most = max(_OPERATIONS, 8 * window * len(pipeline.stages))  # four windows at least
     for started in simulation.steps():
         operations += len(started)
         for stage, action, start, _ in started:
@@ -137,8 +138,7 @@ def _simulated_period(pipeline: Pipeline, at_least: float) -> tuple[float, bool]
                 before = seen.setdefault(simulation.state(now), now)
                 if before < now:
                     return max(simulation.seconds((start - starts[before]) / (now - before)), at_least), True
-        if operations > _OPERATIONS:
+        if operations > most:
             break
-    window = pipeline.accumulation if needs_windows(pipeline) else 1
     whole = (len(starts) * 2 // 3 - 1) // window * window
     return max(simulation.seconds((starts[-1] - starts[-1 - whole]) / whole), at_least), False

@@ -71,7 +71,7 @@ class Scheduler:
         Args:
             executors: of the stages that this process hosts, in the order of stages.
             channels: the ends that this process holds; None: it hosts all stages.
-            supervisor: tells of the rest of the run; None: there is none.
+            supervisor: tells of the rest of the run; None: this process is the whole run.
             replicas: of the stages, with whose gradients theirs are averaged.
             policy: as above.
             global_clip: all stages are clipped by one norm.

@@ -141,7 +141,7 @@ def test_files_are_read_as_the_folder_is(here: Path) -> None:
 
 WRONG: dict[str, tuple[dict[str, Any], str, list[str]]] = {
     "no file": ({"path": "none"}, "path", ["there is no file or folder none"]),
-    "another file": ({"path": "verse.txt"}, "path", ["verse.txt is none of .parquet, ", '"text-tokens"']),
+    "another file": ({"path": "verse.txt"}, "path", ["verse.txt must end in one of .parquet, ", '"text-tokens"']),
     "a damaged file": ({"path": "bad.jsonl"}, "path", ["bad.jsonl cannot be read as a data set: JSON parse error"]),
     "a split": ({"test": "tset"}, "test", ["no split 'tset'", "did you mean 'test'", "or set test_share = 0.1"]),
     "one split alone": ({"path": "files/train.jsonl"}, "test", ["has no split 'test'"]),

@@ -9,6 +9,7 @@ from attrs import evolve
 from hypothesis import given
 from hypothesis import strategies as st
 
+from petra_graph.compiler.simulator import steady_state
 from petra_graph.compiler.simulator.least_depths import with_depths
 from petra_graph.compiler.simulator.outcome import Deadlock
 from petra_graph.compiler.simulator.pipeline import MessageBytes, Pipeline, StageSeconds
@@ -199,6 +200,14 @@ def test_any_durations_on_shared_devices_have_a_period(data):
     assert found.exact
     starts = head_starts(model, 1200)
     assert (starts[1100] - starts[300]) / 800 == pytest.approx(found.seconds, rel=0.02)
+
+
+def test_a_window_that_is_longer_than_the_search_for_a_period(monkeypatch):
+    """A mean over no whole window was divided by zero."""
+    monkeypatch.setattr(steady_state, "_OPERATIONS", 60)
+    seconds = [StageSeconds(forward=1, backward=2, update=1)] * 3
+    found = tick(timed(programs(3, "1f1b", accumulation=50), seconds, devices="aab"))
+    assert found.seconds == pytest.approx(6 + 2 / 50, rel=0.02)
 
 
 @pytest.mark.parametrize("schedule", ["1f1b", "lockstep", "sequential"])

@@ -90,7 +90,7 @@ def _of_path(datasets: Any, path: Path) -> Any:
         raise _error("path", f"there is no file or folder {path}", hint)
     if path.is_file() and path.suffix.lower() not in _BUILDERS:
         raise _error(
-            "path", f"{path} is none of {', '.join(_BUILDERS)}", 'a text is read by the data set "text-tokens"'
+            "path", f"{path} must end in one of {', '.join(_BUILDERS)}", 'a text is read by the data set "text-tokens"'
         )
     try:
         if any((path / name).is_file() for name in _SAVED):
