@@ -32,7 +32,7 @@ def expect_it_installs_and_uninstalls(
         folder: for the environment.
         plugins: all that it registers, by group.
         spec: in its folder `specs`.
-        architecture: the spec's, which is unknown without the package.
+        architecture: the spec's, which needs the package.
     """
     made = environment(folder, editable=True)
     before = _files(folder)
@@ -45,7 +45,7 @@ def expect_it_installs_and_uninstalls(
     assert _plugins_of(made, source.name) == set()
     done = made.fork("validate", str(source / "specs" / spec))
     assert done.returncode == 2
-    assert f'unknown architecture "{architecture}"' in done.stderr
+    assert f'architecture "{architecture}"' in done.stderr
     assert "Traceback" not in done.stderr
 
 
