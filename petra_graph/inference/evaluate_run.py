@@ -19,6 +19,7 @@ from petra_graph.report.metric_text import NO_SCALES, Scales, numbers
 from petra_graph.spec.overrides import parse_override
 from petra_graph.training.data.loader_processes import Loaders
 from petra_graph.training.data.micro_batches import MicroBatches, spread_rows
+from petra_graph.training.data.stream_split import split_of_stream
 from petra_graph.training.loop.meters import Meters, MetricsOfEvaluation, split_undefined
 from petra_graph.training.record.digests import digest_split, list_changes, read_digests
 from petra_graph.units import noun
@@ -135,7 +136,9 @@ def open_data(run: SavedRun, *, validation: bool = False) -> CheckedData:
     if isinstance(held, float) and changed:
         keys = " and ".join(sorted(".".join(one) for one in changed))
         raise SpecError("a run's validation samples are those that it did not train on", f"leave out --set {keys}")
-    data = CheckedData.of(str(opened.plugin), opened.build(), validation=held, seed=run.spec.run.seed)
+    built = opened.build()
+    training = split_of_stream(built, run.spec)
+    data = CheckedData.of(str(opened.plugin), built, validation=held, seed=run.spec.run.seed, training=training)
     here, there = data.facts, run.facts
     if (here.shape, here.dtype) != (there.shape, there.dtype):
         raise SpecError(

@@ -79,6 +79,11 @@ class CheckedSplit:
         return mixed
 
     @property
+    def in_order(self) -> bool:
+        """Whether samples are read in their order, since each that is passed over costs as much as one that is read."""
+        return getattr(self.split, "in_order", False)
+
+    @property
     def files(self) -> Sequence[str]:
         """The samples' files, where the split names them."""
         files: Sequence[str] = getattr(self.split, "files", ())
@@ -124,7 +129,14 @@ class CheckedData:
     test: CheckedSplit
 
     @classmethod
-    def of(cls, name: str, data: DataSet, validation: float | str | None = None, seed: int = 0) -> CheckedData:
+    def of(
+        cls,
+        name: str,
+        data: DataSet,
+        validation: float | str | None = None,
+        seed: int = 0,
+        training: Split | None = None,
+    ) -> CheckedData:
         """Check an opened data set's splits.
 
         Args:
@@ -132,20 +144,22 @@ class CheckedData:
             data: opened.
             validation: `data.validation` of the specification.
             seed: draws the samples of a share.
+            training: the training split, where that of the data set is a stream; None: the data set's.
 
         Raises:
             SpecError, PluginError: the data set has no such validation samples.
         """
         facts = data.facts
         split_of = partial(CheckedSplit, name=name, facts=facts)
-        train, held = split_of(part="training", split=data.train), None
+        source = data.train if training is None else training
+        train, held = split_of(part="training", split=source), None
         if isinstance(validation, str):
             held = split_of(part="validation", split=own_split(name, data, validation))
-        elif validation is not None and (parts := set_apart(name, data.train, validation)) is not None:
+        elif validation is not None and (parts := set_apart(name, source, validation)) is not None:
             train, held = split_of(part="training", split=parts[0]), split_of(part="validation", split=parts[1])
         elif validation is not None:
-            plain = plain_view(name, data.train)
-            rows, held_rows = draw_share(len(data.train), validation, seed)
+            plain = plain_view(name, source)
+            rows, held_rows = draw_share(len(source), validation, seed)
             train = evolve(train, rows=rows)
             held = split_of(part="validation", split=plain, rows=held_rows)
         return cls(facts=facts, train=train, validation=held, test=split_of(part="test", split=data.test))

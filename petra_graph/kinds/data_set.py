@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 _FETCH = ExpectedCall("fetch", ("indices",), ("seed", "epoch"))
 _FETCH_TARGETS = ExpectedCall("fetch_targets", ("indices",))
 _SET_APART = ExpectedCall("set_apart", ("share",))
+_ITERATE = ExpectedCall("iterate", (), ("seed", "number"))
 _MIX = ExpectedCall("mix", ("samples", "targets", "indices"), ("seed", "epoch"))
 _TARGET_TYPES = ("int64", "float32", "float64")
 
@@ -245,12 +246,26 @@ class Split(Protocol):
         """
 
 
+class Stream(Protocol):
+    """A training split of unknown length, whose samples come in an order of its own; an epoch of it is `run.micro_batches`."""
+
+    def iterate(self, *, seed: int, number: int) -> Iterator[tuple[Tree, Tree]]:
+        """Yield the samples of a pass, one by one: their tensors without a batch dimension, and their targets.
+
+        What it yields is a function of (seed, number of the pass). Global generators are seeded by the caller, for each sample.
+        """
+
+
+def is_stream(split: object) -> bool:
+    return callable(getattr(split, "iterate", None))
+
+
 class DataSet(Protocol):
     """An opened data set. It may have further splits, as `validation`, which `data.validation` names."""
 
     @property
     def train(self) -> Split:
-        """The training split."""
+        """The training split, or a `Stream`."""
 
     @property
     def test(self) -> Split:
@@ -263,6 +278,9 @@ class DataSet(Protocol):
 
 def split_faults(name: str, split: Any) -> Iterator[str]:
     """Yield what is wrong with a split, as the end of a sentence."""
+    if name == "train" and is_stream(split):
+        yield from call_faults(split, [_ITERATE])
+        return
     try:
         samples = len(split)
     except Exception as error:  # noqa: BLE001  its code may raise anything

@@ -46,7 +46,7 @@ class RunSpec:
     )
     micro_batches: int | None = key(
         None,
-        "most micro-batches of an epoch, the first of its order; default: all",
+        "most micro-batches of an epoch, the first of its order; default: all; of a stream of samples, their number, which it needs",
         validator=[AtLeast(1), MOST_MICRO_BATCHES],
     )
     evaluation_batches: int | None = key(

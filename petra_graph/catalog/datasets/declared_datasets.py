@@ -74,10 +74,13 @@ class RandomOptions:
 
 @frozen(kw_only=True)
 class TorchOptions:
-    """Samples (x, y) of map-style torch Datasets. A call opens them already when the specification is checked, and reads one sample."""
+    """Samples (x, y) of torch Datasets. A call opens them already when the specification is checked, and reads one sample."""
 
-    train: str = option('training Dataset, or a function or class that makes it, as "my_file:make_train"', is_code=True)
-    test: str = option("test Dataset, in the same way", is_code=True)
+    train: str = option(
+        'training Dataset, map-style or iterable, or a function or class that makes it, as "my_file:make_train"',
+        is_code=True,
+    )
+    test: str = option("test Dataset, map-style, in the same way", is_code=True)
     validation: str | None = option(
         'validation Dataset, in the same way, which data.validation = "validation" names', default=None, is_code=True
     )

@@ -1,4 +1,4 @@
-"""Map-style torch Datasets as a data set: samples (x, y) by index.
+"""torch Datasets as a data set: samples (x, y) by index, or of the training in the order of an [IterableDataset](torch_streams.py).
 
 Decision: Python's, numpy's and torch's generators are seeded with (seed, epoch, index) around each `__getitem__`, a test or
 validation sample's with its index alone, and restored afterwards. So whatever a transform draws is the same on any number of loader processes, on any number
@@ -19,13 +19,13 @@ import torch
 from attrs import frozen
 from numpy.typing import NDArray
 from torch import Tensor
-from torch.utils.data import IterableDataset
 
 from petra_graph.blocks.randomness import random_key
 from petra_graph.catalog.datasets.declared_datasets import TorchOptions
 from petra_graph.catalog.datasets.splits import OpenedDataSet
+from petra_graph.catalog.datasets.torch_streams import TorchStream, is_iterable
 from petra_graph.errors import Problem, RunFailed, SpecError
-from petra_graph.kinds.generators import as_they_were, seed_all
+from petra_graph.kinds.generators import as_they_were, seed_all, seeded
 from petra_graph.plugins import DataFacts, DataSet, named_code
 
 _WIDENED = {
@@ -67,7 +67,9 @@ def open_datasets(options: TorchOptions) -> DataSet:
         for name, part in parts.items()
         if name in datasets
     }
-    train = TorchSplit(dataset=datasets["train"], facts=facts, part="training", unaugmented=splits.get("plain"))
+    train: Any = TorchSplit(dataset=datasets["train"], facts=facts, part="training", unaugmented=splits.get("plain"))
+    if is_iterable(datasets["train"]):
+        train = TorchStream(dataset=datasets["train"], read=train.read)
     return OpenedDataSet(train=train, test=splits["test"], validation=splits.get("validation"), facts=facts)
 
 
@@ -115,7 +117,10 @@ class TorchSplit:
 
     def _sample(self, index: int, key: int) -> tuple[Tensor, Any]:
         seed_all(key)
-        sample = self.dataset[index]
+        return self.read(index, self.dataset[index])
+
+    def read(self, index: int, sample: Any) -> tuple[Tensor, Any]:
+        """Return the tensors of a sample that the Dataset has given; errors as of `fetch`."""
         try:
             x, y = _read_sample(sample)
         except ValueError as error:
@@ -123,7 +128,7 @@ class TorchSplit:
         facts = self.facts
         declared = {"x": (facts.shape, facts.dtype)} | {f"y{at}": one for at, one in facts.targets.items()}
         given = {"x": x} | {f"y{at}": one for at, one in _named_targets(y)}
-        hint = "let __getitem__ return one shape and type: crop, resize or pad"
+        hint = "let every sample have one shape and type: crop, resize or pad"
         if given.keys() != declared.keys():
             message = f"sample {index} of the {self.part} data has {', '.join(given)}"
             raise RunFailed(f"{message}, and training sample 0 has {', '.join(declared)}", hint)
@@ -135,7 +140,7 @@ class TorchSplit:
         return x, y
 
 
-_PAIR = "return (x, y) from __getitem__, each a tensor, an array, a number or a PIL image; y may be several of them, in a tuple or a dictionary"
+_PAIR = "let a sample be (x, y), each a tensor, an array, a number or a PIL image; y may be several of them, in a tuple or a dictionary"
 
 
 def _stack(targets: Sequence[Any]) -> Any:
@@ -163,14 +168,16 @@ def _make_dataset(option: str, location: str) -> Any:
     indexed = hasattr(found, "__getitem__") and not isinstance(found, type)
     dataset = found() if callable(found) and not indexed else found
     fault = ""
-    if isinstance(dataset, IterableDataset) or not all(hasattr(dataset, name) for name in ("__len__", "__getitem__")):
+    if option == "train" and is_iterable(dataset):
+        return dataset
+    if is_iterable(dataset) or not all(hasattr(dataset, name) for name in ("__len__", "__getitem__")):
         fault = f"is {type(dataset).__name__}, not a map-style Dataset"
     elif not len(dataset):
         fault = "has no samples"
     if fault:
         hint = (
-            "give an object with __len__ and __getitem__, or what makes one: a run reads samples by index, in its own order; "
-            "of a DataLoader, give its `dataset`"
+            "give an object with __len__ and __getitem__, or what makes one; of a DataLoader, give its `dataset`; only `train` may be an "
+            "IterableDataset: elsewhere, name a function that returns list(itertools.islice(stream, N))"
         )
         raise SpecError(Problem(message=f"{location} {fault}", hint=hint, path=(option,)))
     return dataset
@@ -183,23 +190,50 @@ def _read_first(option: str, dataset: Any) -> tuple[Tensor, Any]:
         SpecError: it is not (x, y), or reading it draws from a generator that the Dataset holds.
     """
     held = list(_find_generators(dataset, "", _DEPTH, set()))
+    streams = is_iterable(dataset)
+    earlier = _take_first(option, dataset) if streams else None  # a stream may seed its generators whenever it begins
     before = [_state_of(generator) for _, generator in held]
-    with as_they_were():
-        seed_all(0)
-        try:
-            sample = dataset[0]
-        except Exception as error:
-            raised = RuntimeError(f"sample 0 of `{option}`: {type(error).__name__}: {error}")
-            raise raised.with_traceback(error.__traceback__) from error  # the line stays the author's
+    sample = _take_first(option, dataset)
     moved = [path for (path, one), state in zip(held, before, strict=True) if _state_of(one) != state]
     if moved:
         message = f"the Dataset draws from a generator of its own, `{moved[0]}`: a sample would depend on those read before it"
         hint = "draw from random, np.random or torch without a generator: they are seeded for each sample, by seed, epoch and index"
         raise SpecError(Problem(message=message, hint=hint, path=(option,)))
     try:
-        return _read_sample(sample)
+        x, y = _read_sample(sample)
+        same = not streams or _alike((x, y), _read_sample(earlier))
     except ValueError as error:
         raise SpecError(Problem(message=f"sample 0: {error}", hint=_PAIR, path=(option,))) from None
+    if not same:
+        message = "the stream has another first sample when it is iterated again, with the same state of all generators"
+        hint = "let __iter__ begin anew, with a generator that it makes itself or the global ones: a resumed run reads the stream again"
+        raise SpecError(Problem(message=message, hint=hint, path=(option,)))
+    return x, y
+
+
+def _take_first(option: str, dataset: Any) -> Any:
+    """Return the first sample, read with the generators seeded with 0.
+
+    Raises:
+        SpecError: there is none.
+    """
+    try:
+        with seeded(0):
+            return next(iter(dataset)) if is_iterable(dataset) else dataset[0]
+    except StopIteration:
+        hint = "iterate it alone to see why; a stream that was read once must begin anew when it is iterated again"
+        raise SpecError(Problem(message="the stream has no samples", hint=hint, path=(option,))) from None
+    except Exception as error:
+        raised = RuntimeError(f"sample 0 of `{option}`: {type(error).__name__}: {error}")
+        raise raised.with_traceback(error.__traceback__) from error  # the line stays the author's
+
+
+def _alike(one: Any, other: Any) -> bool:
+    left, right = (
+        {f"{name}{at}": leaf for name, part in zip("xy", sample, strict=True) for at, leaf in _named_targets(part)}
+        for sample in (one, other)
+    )
+    return left.keys() == right.keys() and all(torch.equal(leaf, right[at]) for at, leaf in left.items())
 
 
 def _facts(x: Tensor, y: Any, classes: int | Sequence[str] | None) -> DataFacts:

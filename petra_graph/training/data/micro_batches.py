@@ -22,6 +22,7 @@ from petra_graph.planning.check.checked_spec import CheckedSpec
 from petra_graph.runtime.scheduler.stage_operations import MicroBatch
 from petra_graph.spec.model import Spec
 from petra_graph.training.data.loader_processes import Loaders, fetch
+from petra_graph.training.data.stream_split import StreamSplit, split_of_stream
 from petra_graph.units import plural
 
 Part = Literal["all", "targets", "nothing"]
@@ -183,6 +184,13 @@ class OpenedData:
     """The number of micro-batches in an epoch over all training data."""
     horizon: Horizon
 
+    @property
+    def began_again(self) -> str:
+        """What is to be said of a stream of samples that has ended; "": it has not, or there is none."""
+        split = self.data.train.split
+        count = split.first_pass if isinstance(split, StreamSplit) else None
+        return "" if count is None else f"the training stream ended after {plural(count, 'sample')}, and began again"
+
     def epoch(self, number: int) -> MicroBatches:
         return evolve(self.batches, epoch=number)
 
@@ -205,8 +213,13 @@ def open_data(checked: CheckedSpec) -> OpenedData:
         PluginError: the data set is broken.
     """
     spec = checked.spec
+    built = checked.data.build()
     data = CheckedData.of(
-        str(checked.data.plugin), checked.data.build(), validation=spec.data.validation, seed=spec.run.seed
+        str(checked.data.plugin),
+        built,
+        validation=spec.data.validation,
+        seed=spec.run.seed,
+        training=split_of_stream(built, spec),
     )
     splits = [split for split in (data.train, data.validation, data.test) if split is not None]
     whole = spec.data.batch * spec.partition.replicas
@@ -222,7 +235,7 @@ def open_data(checked: CheckedSpec) -> OpenedData:
         seed=spec.run.seed,
         epoch=0,
         loaders=Loaders(spec.data.workers, splits) if spec.data.workers else None,
-        shuffle=True,
+        shuffle=not data.train.in_order,
         drop_last=True,
         replicas=spec.partition.replicas,
     )

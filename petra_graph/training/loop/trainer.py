@@ -162,6 +162,8 @@ class Trainer:
             if at is None:
                 position.epoch_began = position.seconds, position.micro_batches
             position.train = self._train(epoch, at)
+            if text := self.prepared.opened.began_again:
+                self.warnings.say(text)
         assert position.train is not None
         position.evaluates = True
         split, values = self.prepared.spec.data.evaluated, None

@@ -65,7 +65,8 @@ def digest_split(split: CheckedSplit) -> Digests:
     part, count = split.part, len(split)
     found = {f"the number of {part} samples": f"{count:,}"}
     with suppress(PetraGraphError):
-        samples, targets = split.fetch(spread_indices(count, _SAMPLES), seed=0, epoch=0)
+        some = np.arange(min(count, _SAMPLES)) if split.in_order else spread_indices(count, _SAMPLES)
+        samples, targets = split.fetch(some, seed=0, epoch=0)
         found[f"the contents of some {part} samples"] = _digest(b"".join(map(_bytes_of, (samples, *leaves(targets)))))
         if split.fetch_targets is not None:
             found[f"the labels of the {part} samples"] = _digest(

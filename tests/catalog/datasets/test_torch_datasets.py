@@ -248,8 +248,6 @@ class Boxes(dict):
 @pytest.mark.parametrize(
     ("given", "reason"),
     [
-        (Stream, "is Stream, not a map-style Dataset"),
-        (Stream(), "is Stream, not a map-style Dataset"),
         (DataLoader(ROWS), r"is DataLoader, not a map-style Dataset(.|\n)*of a DataLoader, give its `dataset`"),
         (7, "is int, not a map-style Dataset"),
         (Pairs(ROWS.sample, 0), "has no samples"),

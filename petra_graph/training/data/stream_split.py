@@ -1,0 +1,159 @@
+"""A stream of samples as the training split of a run: an epoch is `run.micro_batches`, which go on where the epoch before has ended.
+
+    pass       | 0                        | 1                        | 2
+    samples    | 0 1 2 ..          L0 - 1 | L0 L0+1 ..               |
+    epochs     | 0             | 1             | 2             |        N = micro_batches * batch * replicas samples each
+
+Decision: a pass begins when the one before has ended, within a micro-batch as well. Generators are seeded with (seed, pass, sample of the
+pass) around each sample, so a sample depends on those before it only through what the stream itself keeps. Going on is cheap; going back,
+and a process that begins in the middle as after a resume, reads the stream from its beginning.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+from torch.utils._pytree import tree_map
+
+from petra_graph.blocks.randomness import random_key
+from petra_graph.errors import Problem, RunFailed, SpecError
+from petra_graph.kinds.author_code import author_code
+from petra_graph.kinds.data_set import DataSet, Stream, is_stream
+from petra_graph.kinds.generators import as_they_were, seed_all
+from petra_graph.kinds.tensor_trees import Tree
+from petra_graph.spec.model import Spec
+from petra_graph.units import plural
+
+_END = object()
+
+
+class StreamSplit:
+    """A split of `samples` samples an epoch."""
+
+    in_order = True
+
+    def __init__(self, stream: Stream, samples: int, micro_batch: int = 1, *, repeats: bool = False) -> None:
+        """Begin with nothing read.
+
+        Args:
+            stream: the data set's training split.
+            samples: of an epoch.
+            micro_batch: samples that a pass has at least.
+            repeats: every epoch has the samples of the first one.
+        """
+        self._stream, self._samples, self._micro_batch, self._repeats = stream, samples, micro_batch, repeats
+        self._ended = torch.zeros(1, dtype=torch.int64).share_memory_()  # a loader process may be the one that sees it
+        self._forget()
+
+    def _forget(self) -> None:
+        self._source: Iterator[tuple[Tree, Tree]] | None = None
+        self._process = os.getpid()
+        self._seed = self._pass = self._in_pass = self._next = 0
+        """The seed of all that was read; the pass that is read, the number of the next sample in it, and in all passes."""
+
+    def __getstate__(self) -> Mapping[str, Any]:
+        """Return what a loader process needs, which reads the stream on its own."""
+        return {**self.__dict__, "_source": None}
+
+    def __len__(self) -> int:
+        return self._samples
+
+    @property
+    def first_pass(self) -> int | None:
+        """The number of samples in the first pass; None: it has not ended."""
+        return int(self._ended) or None
+
+    @property
+    def plain(self) -> Any:
+        """Refuse to give a share of the samples.
+
+        Raises:
+            SpecError: always; a stream has no samples that could be set apart.
+        """
+        message = (
+            "a share of the training samples cannot be the validation, because they are a stream of unknown length"
+        )
+        hint = 'give a data set of its own, with the data set "torch" in data.options.validation, and data.validation = "validation"'
+        raise SpecError(Problem(message=message, hint=hint, path=("data", "validation")))
+
+    def fetch(self, indices: NDArray[np.intp], *, seed: int, epoch: int) -> tuple[Tensor, Tree]:
+        """Read samples of an epoch.
+
+        Raises:
+            RunFailed: the stream raised, is empty, or ended within a micro-batch.
+        """
+        first = 0 if self._repeats else epoch * self._samples
+        with as_they_were():
+            found = {index: self._read(first + index, seed) for index in sorted({int(one) for one in indices})}
+        samples, targets = tree_map(lambda *rows: torch.stack(rows), *(found[int(index)] for index in indices))
+        return samples, targets
+
+    def _read(self, number: int, seed: int) -> tuple[Tree, Tree]:
+        if number < self._next or seed != self._seed or self._process != os.getpid():  # a fork shares open files
+            self._forget()
+            self._seed = seed
+        while True:
+            sample = self._advance()
+            if sample is not _END:
+                self._next += 1
+                self._in_pass += 1
+                if self._next > number:
+                    return sample  # type: ignore[no-any-return]
+            else:
+                self._end_pass()
+
+    def _advance(self) -> Any:
+        """Return the next sample, or `_END` at the end of a pass."""
+        source, self._source = self._source, None  # what raised is not read on
+        try:
+            with author_code(
+                lambda: f"sample {self._in_pass} of pass {self._pass} of the training stream", error=RunFailed
+            ):
+                if source is None:
+                    seed_all(random_key(self._seed, self._pass, "begins"))
+                    source = iter(self._stream.iterate(seed=self._seed, number=self._pass))
+                seed_all(random_key(self._seed, self._pass, self._in_pass))
+                sample = next(source, _END)
+        except BaseException:
+            self._forget()
+            raise
+        self._source = source
+        return sample
+
+    def _end_pass(self) -> None:
+        count, number, fewest = self._in_pass, self._pass, self._micro_batch
+        self._source, self._in_pass, self._pass = None, 0, number + 1
+        if number == 0:
+            self._ended.fill_(count)
+        if count < fewest:
+            self._forget()
+            has = f"has {plural(count, 'sample')} in pass {number}" if count else f"is empty in pass {number}"
+            hint = "lower data.batch, or see why the stream ends; it must begin anew whenever it is iterated"
+            raise RunFailed(f"the training stream {has}, and a micro-batch has {fewest}", hint)
+
+
+def split_of_stream(data: DataSet, spec: Spec) -> StreamSplit | None:
+    """Return the training split of a run whose data set has a stream; None: it has another one.
+
+    Raises:
+        SpecError: the specification does not say how long an epoch is, or has several loader processes.
+    """
+    stream: Any = data.train
+    if not is_stream(stream):
+        return None
+    if spec.data.workers > 1:
+        message = f"a stream of samples is read in its order, by one loader process at most (got {spec.data.workers})"
+        hint = "set data.workers to 0 or 1; a stream may use processes of its own"
+        raise SpecError(Problem(message=message, hint=hint, path=("data", "workers")))
+    if spec.run.micro_batches is None:
+        message = "the training samples are a stream of unknown length, and nothing says how long an epoch is"
+        hint = "set run.micro_batches, the number of micro-batches of an epoch; the next epoch goes on where it ends"
+        raise SpecError(Problem(message=message, hint=hint, path=("run", "micro_batches")))
+    micro_batch = spec.data.batch * spec.partition.replicas
+    return StreamSplit(stream, spec.run.micro_batches * micro_batch, micro_batch, repeats=spec.run.overfit)
