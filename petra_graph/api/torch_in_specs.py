@@ -26,8 +26,8 @@ def from_torch(
     and torch are seeded by the run's seed, the epoch and the index, for a test sample by its index.
 
     Args:
-        train: a map-style Dataset at the top level of a module or notebook, or a function or class that makes one.
-        test: in the same way.
+        train: a Dataset, map-style or iterable, at the top level of a module or notebook, or a function or class that makes one.
+        test: a map-style Dataset, in the same way.
         classes: their number or their names; None: y is no class, as in regression.
         validation: a Dataset by which the best weights are chosen, in the same way; or the share of `plain` that is.
         plain: the training Dataset without augmentation, in the same way: `train` itself, if that augments nothing.

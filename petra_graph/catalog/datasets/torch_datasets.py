@@ -166,7 +166,8 @@ def _make_dataset(option: str, location: str) -> Any:
     """Return the Dataset that an option names, made where it names a class or a function."""
     found = named_code(option, location)
     indexed = hasattr(found, "__getitem__") and not isinstance(found, type)
-    dataset = found() if callable(found) and not indexed else found
+    with seeded(0):  # what it draws while it is made is the same in every process
+        dataset = found() if callable(found) and not indexed else found
     fault = ""
     if option == "train" and is_iterable(dataset):
         return dataset

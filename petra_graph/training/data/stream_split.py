@@ -47,7 +47,7 @@ class StreamSplit:
             micro_batch: samples that a pass has at least.
             repeats: every epoch has the samples of the first one.
         """
-        self._stream, self._samples, self._micro_batch, self._repeats = stream, samples, micro_batch, repeats
+        self.stream, self._samples, self._micro_batch, self._repeats = stream, samples, micro_batch, repeats
         self._ended = torch.zeros(1, dtype=torch.int64).share_memory_()  # a loader process may be the one that sees it
         self._forget()
 
@@ -117,7 +117,7 @@ class StreamSplit:
             ):
                 if source is None:
                     seed_all(random_key(self._seed, self._pass, "begins"))
-                    source = iter(self._stream.iterate(seed=self._seed, number=self._pass))
+                    source = iter(self.stream.iterate(seed=self._seed, number=self._pass))
                 seed_all(random_key(self._seed, self._pass, self._in_pass))
                 sample = next(source, _END)
         except BaseException:

@@ -77,6 +77,8 @@ class RunRecord:
     digests: dict[str, str] = field(factory=dict)
     """The SHA-256 of each file of weights."""
     began: float = field(factory=time.perf_counter)
+    trial: Mapping[str, int | bool] = field(factory=dict)
+    """The keys that make the run a trial."""
 
     @classmethod
     def of(cls, directory: Path, prepared: Prepared, processes: int, lock: int | None = None) -> RunRecord:
@@ -98,7 +100,7 @@ class RunRecord:
             tested=opened.evaluated.said,
             metrics=prepared.checked.scales,
         )
-        return cls(run=run, spec=spec, lock=lock)
+        return cls(run=run, spec=spec, lock=lock, trial=trial_keys(spec, streams=opened.data.train.in_order))
 
     @property
     def directory(self) -> Path:
@@ -112,8 +114,8 @@ class RunRecord:
 
     def begins(self, resumption: Resumption | None, notes: Sequence[str]) -> Started:
         """Return the run as observers see it, with what the user should know of its beginning."""
-        if trial := trial_keys(self.spec):
-            keys = ", ".join(f"run.{key} = {shown(value)}" for key, value in trial.items())
+        if self.trial:
+            keys = ", ".join(f"run.{key} = {shown(value)}" for key, value in self.trial.items())
             notes = [*notes, f"a trial on a part of the data: {keys}"]
         self.run = attrs.evolve(self.run, resumed_at=None if resumption is None else resumption.at, notes=tuple(notes))
         return self.run

@@ -94,14 +94,14 @@ def summarise(record: RunRecord, status: str, trained: Mapping[str, Any]) -> dic
             made["planned_and_measured"] = compared(plan, measured)
     if run.metrics:
         made["metrics"] = {label: attrs.asdict(scale) for label, scale in run.metrics.items()}
-    if trial := trial_keys(spec):
-        made["trial"] = trial
+    if record.trial:
+        made["trial"] = record.trial
     return made
 
 
-def trial_keys(spec: Spec) -> Mapping[str, int | bool]:
-    """Return the keys that make the run a trial, shorter than its data."""
-    keys = ("micro_batches", "evaluation_batches", "overfit")
+def trial_keys(spec: Spec, *, streams: bool) -> Mapping[str, int | bool]:
+    """Return the keys that make the run a trial, shorter than its data; a stream has no length but that of the specification."""
+    keys = ("micro_batches",) * (not streams) + ("evaluation_batches", "overfit")
     return {key: value for key in keys if (value := getattr(spec.run, key))}
 
 

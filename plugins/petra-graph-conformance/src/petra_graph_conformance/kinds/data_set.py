@@ -19,6 +19,7 @@ from petra_graph.kinds.declared_data import codec_of, declared_facts
 from petra_graph.kinds.generators import moved_since, seeded, states
 from petra_graph.kinds.plugin import Plugin
 from petra_graph.kinds.tensor_trees import named_leaves
+from petra_graph.training.data.stream_split import StreamSplit
 from petra_graph_conformance.broken_promise import BrokenPromise, all_equal
 from petra_graph_conformance.declaration_promises import DECLARATION, PACKAGE
 from petra_graph_conformance.kinds.data_set_contents import (
@@ -31,8 +32,8 @@ from petra_graph_conformance.kinds.data_set_contents import (
 from petra_graph_conformance.kinds.data_set_trial import SCANNED, DataSetTrial, Samples, loaded
 from petra_graph_conformance.promise import KindChecks, Promise
 
-_IN_ORDER = 6
-"""Samples that are fetched together in their order."""
+_IN_ORDER, _PASS = 6, 32
+"""Samples that are fetched together in their order, and those of a stream that are read twice."""
 
 
 def check_data_set_construction(trial: DataSetTrial) -> None:
@@ -66,6 +67,18 @@ def check_classes(trial: DataSetTrial) -> None:
         if fault:
             remedy = "number classes from 0, and count all of them in the facts"
             raise BrokenPromise("classes", f"`{name}`: {fault}", remedy)
+
+
+def check_passes(trial: DataSetTrial) -> None:
+    """A stream gives the same samples whenever a pass is iterated with the same seed: it begins anew, and remembers nothing."""
+    stream = trial.stream
+    if stream is None:
+        return
+    first, again = (loaded(StreamSplit(stream, _PASS), np.arange(_PASS), trial.seed, 0) for _ in range(2))
+    if not all_equal(first, again):
+        found = f"the first {_PASS} samples of the training stream are others when it is iterated again"
+        remedy = "let each iteration begin anew, and draw from the global generators, which are seeded for each sample, or from one that it makes"
+        raise BrokenPromise("passes", found, remedy)
 
 
 def check_rows(trial: DataSetTrial) -> None:
@@ -219,6 +232,7 @@ DATA_SET_CHECKS = KindChecks(
         DECLARATION,
         PACKAGE,
         Promise("construction", check_data_set_construction, foundation=True),
+        Promise("passes", check_passes, foundation=True),
         Promise("samples", check_samples, foundation=True),
         Promise("classes", check_classes),
         Promise("rows", check_rows),

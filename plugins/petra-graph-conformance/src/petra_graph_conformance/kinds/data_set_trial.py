@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 from attrs import field, frozen
@@ -11,17 +12,32 @@ from torch import Tensor
 
 from petra_graph.kinds.data_set import (
     DATA_SET,
+    DataFacts,
     DataSet,
     Split,
+    Stream,
+    is_stream,
 )
 from petra_graph.kinds.plugin_kind import PluginKind
 from petra_graph.kinds.tensor_trees import leaves
+from petra_graph.training.data.stream_split import StreamSplit
 from petra_graph_conformance.plugin_trial import PluginTrial
 
 _ROWS, _ROWS_OF_RUN, SCANNED = 6, 2, 256
 """Samples of one call, those in a run, and targets that are looked at."""
+_EPOCH = 64
+"""Samples that an epoch of a stream has, whatever it is in the run: each promise reads from the stream's beginning."""
 Samples = tuple[Tensor, ...]
 """The samples, and the targets behind them."""
+
+
+@frozen(kw_only=True, eq=False)
+class _WithStream:
+    """A data set whose training split is the beginning of its stream."""
+
+    train: Split
+    test: Split
+    facts: DataFacts
 
 
 @frozen(kw_only=True)
@@ -49,11 +65,18 @@ class DataSetTrial(PluginTrial):
         Raises:
             SpecError: its files are missing.
         """
-        if self.of_run is not None:
-            return self.of_run
         if not self._opened:
-            self._opened.append(self.build(self.options))
+            data = self.build(self.options) if self.of_run is None else self.of_run
+            stream = _stream_of(data.train)
+            if stream is not None:
+                data = _WithStream(train=StreamSplit(stream, _EPOCH), test=data.test, facts=data.facts)
+            self._opened.append(data)
         return self._opened[0]
+
+    @property
+    def stream(self) -> Stream | None:
+        """The stream of the training samples; None: they have an index."""
+        return _stream_of(self.open().train)
 
     @property
     def splits(self) -> Iterator[tuple[str, Split, NDArray[np.intp]]]:
@@ -68,6 +91,13 @@ class DataSetTrial(PluginTrial):
     def fetch(self, split: Split, indices: NDArray[np.intp], *, seed: int | None = None, epoch: int = 0) -> Samples:
         """Load samples."""
         return loaded(split, indices, self.seed if seed is None else seed, epoch)
+
+
+def _stream_of(split: Any) -> Stream | None:
+    inner = getattr(split, "split", split)  # that of a run is checked
+    if isinstance(inner, StreamSplit):
+        return inner.stream
+    return inner if is_stream(inner) else None
 
 
 def loaded(split: Split, indices: NDArray[np.intp], seed: int, epoch: int) -> Samples:

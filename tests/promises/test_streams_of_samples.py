@@ -1,0 +1,148 @@
+"""A training stream of unknown length: the same bits on any number of processes, with a loader process, and after a kill."""
+
+from __future__ import annotations
+
+import signal
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from petra_graph.cli.main import main
+from tests.support import ROOT
+from tests.support.forks import alone, ended, until
+from tests.support.pages import Page, files_of
+from tests.support.runs import only_run, summary_of, weights_bytes, without_times
+
+SHOWN = files_of(Page(ROOT / "plugins" / "guide" / "streams.md"))
+RUN = ("run", "rows.toml")
+ENDED = "the training stream ended after 150 samples, and began again"
+
+
+@pytest.fixture
+def folder(here, write):
+    """The page's example, with files of 150 and of 20 rows."""
+    for name in ("rows.py", "rows.toml"):
+        write(name, SHOWN[name])
+    rows = [f"{x:.3f},{y:.3f},{int(x * y > 0)}\n" for x, y in np.random.default_rng(0).normal(size=(170, 2))]
+    write("train.csv", "".join(rows[:150]))
+    write("test.csv", "".join(rows[150:]))
+    return here
+
+
+@pytest.fixture
+def whole(folder):
+    """The weights and values of a run in one process that reads the stream itself."""
+    assert main([*RUN, "--set", "run.directory=whole"]) == 0
+    return weights_bytes(only_run("whole")), without_times(only_run("whole"))
+
+
+def test_epochs_are_as_long_as_the_specification_says_and_the_stream_begins_again(whole):
+    summary = summary_of(only_run("whole"))
+    assert "trial" not in summary
+    assert (summary["epochs"], summary["micro_batches"]) == (3, 3 * 7)
+    assert summary["warnings"] == [ENDED]  # 168 samples are read
+
+
+def test_a_loader_process_changes_no_bit(whole):
+    assert main([*RUN, "--set", "data.workers=1"]) == 0
+    assert (weights_bytes(only_run()), without_times(only_run())) == whole
+    assert summary_of(only_run())["warnings"] == [ENDED]
+
+
+@pytest.mark.processes
+@pytest.mark.slow
+@pytest.mark.parametrize("workers", [0, 1])
+def test_processes_change_no_bit(whole, workers):
+    with alone(*RUN, "--processes", "2", "--set", f"data.workers={workers}", ranks_fork=True) as running:
+        assert ended([running]) == [0], running.said
+    assert (weights_bytes(only_run()), without_times(only_run())) == whole
+
+
+@pytest.mark.processes
+@pytest.mark.slow
+def test_a_killed_run_continues_to_the_same_bits(whole):
+    with alone(*RUN, "--set", "checkpoint.every=1 update", "--set", "run.epochs=300") as running:
+        until(lambda: list(Path("runs").glob("*/checkpoints/0*")))
+        running.kill(signal.SIGKILL)
+        ended([running])
+    cut = max(int(one.name) for one in only_run().glob("checkpoints/0*"))
+    assert 0 < cut < 3 * 7, "killed within the epochs that are compared"
+    assert main(["run", "--resume", "latest", "--set", "run.epochs=3"]) == 0
+    assert (weights_bytes(only_run()), without_times(only_run())) == whole
+
+
+@pytest.mark.processes
+@pytest.mark.slow
+def test_replicas_read_their_rows_of_each_micro_batch(folder):
+    replicas = ("--set", "partition.replicas=2", "--set", "data.batch=4")
+    with alone(*RUN, *replicas, "--processes", "2", ranks_fork=True) as running:
+        assert ended([running]) == [0], running.said
+    assert summary_of(only_run())["warnings"] == [ENDED]
+
+
+def test_an_overfitted_run_has_the_samples_of_its_first_epoch(folder):
+    assert main([*RUN, "--overfit", "2"]) == 0
+    assert "warnings" not in summary_of(only_run())  # 16 of the 150 samples are read
+
+
+def test_the_training_samples_are_evaluated(folder, capsys):
+    assert main([*RUN, "--set", "run.epochs=1"]) == 0
+    assert main(["evaluate", "latest", "--split", "train"]) == 0
+    assert "56 samples" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "code", "reason"),
+    [
+        ("micro_batches = 7\n", "", 2, "set run.micro_batches, the number of micro-batches of an epoch"),
+        ("batch = 8\n", "batch = 8\nworkers = 2\n", 2, "by one loader process at most (got 2)"),
+        ("batch = 8\n", "batch = 8\nvalidation = 0.1\n", 2, "data.options.validation"),
+        ("batch = 8\n", "batch = 151\n", 4, "the training stream has 150 samples in pass 0, and a micro-batch has 151"),
+        ("rows:test", "rows:train", 2, "rows:train is Rows, not a map-style Dataset"),
+    ],
+)
+def test_what_cannot_be_read_as_a_stream(folder, capsys, old, new, code, reason):  # noqa: PLR0917
+    text = SHOWN["rows.toml"]
+    assert old in text
+    Path("rows.toml").write_text(text.replace(old, new))
+    assert main([*RUN]) == code
+    assert reason in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("row", "reason"),
+    [
+        ("1,2,3,0\n", "is float32 [3], and that of training sample 0 is float32 [2]"),
+        ("1,2,x\n", "of pass 0 of the training stream: ValueError: invalid literal for int() with base 10: 'x"),
+    ],
+)
+def test_a_row_that_cannot_be_read_is_named_in_the_training(folder, capsys, row, reason):
+    rows = Path("train.csv").read_text().splitlines(keepends=True)
+    Path("train.csv").write_text("".join([*rows[:120], row, *rows[120:]]))
+    assert main([*RUN, "--set", "run.self_check=false"]) == 1
+    said = capsys.readouterr().err
+    assert reason in said
+    assert "Traceback" not in said
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "reason"),
+    [
+        (
+            "with open",
+            'if self.file.name == "train.csv":\n            return\n        with open',
+            "the stream has no samples",
+        ),
+        ("random.randrange(32)", "next(NUMBERS)", "another first sample when it is iterated again"),
+        ('train = Rows("train.csv")', 'train = iter(Rows("train.csv"))', "the stream has another first sample"),
+    ],
+)
+def test_a_stream_that_does_not_begin_anew_is_refused(folder, capsys, old, new, reason):
+    assert old in SHOWN["rows.py"]
+    text = SHOWN["rows.py"].replace(old, new)
+    Path("rows.py").write_text(f"import itertools\n\nNUMBERS = itertools.cycle(range(31))\n{text}")
+    assert main([*RUN]) == 2
+    said = capsys.readouterr().err
+    assert reason in said
+    assert "rows.toml:21:" in said
