@@ -106,12 +106,37 @@ class Permuted(InTensors):
         self.x = other.x.flip(0)[:length]
 
 
+class Stream:
+    """A training split of unknown length, of which a pass has ten samples."""
+
+    def iterate(self, *, seed, number):
+        for _ in range(10):
+            yield torch.rand(FACTS.shape), torch.randint(FACTS.classes, ())
+
+
+class Remembers(Stream):
+    def __init__(self):
+        self.given = 0
+
+    def iterate(self, *, seed, number):
+        for x, y in super().iterate(seed=seed, number=number):
+            self.given += 1
+            yield x + self.given, y
+
+
+class OfTwoParts(Stream):
+    def iterate(self, seed):
+        return iter(())
+
+
 TRAIN = InTensors(60)
 
 
 @pytest.mark.parametrize(
     ("data", "promise", "status", "found"),
     [
+        ((Remembers(),), "passes", "broken", "are others when it is iterated again do: let each iteration begin anew"),
+        ((OfTwoParts(),), "construction", "broken", "iterate"),
         ((NormalisedInPlace(20),), "repeatable", "broken", "as evaluations do, are others at the second call do: write to copies"),
         ((TRAIN, Permuted(TRAIN, 20)), "apart", "doubtful", "20 of 20 test samples are training samples do: keep samples"),
         ((InFloats(20), TestFloats(8), evolve(IMAGES, dtype="float32")), "pixels", "doubtful", "do: give mean and std for samples in [0, 1]"),
@@ -129,7 +154,7 @@ def test_a_mistake_is_found_by_its_promise(data, promise, status, found):
 
 @pytest.mark.parametrize(
     "data",
-    [(Split(80),), (InTensors(80), InTensors(20, seed=1)), (Images(20), TestImages(8), IMAGES)],
+    [(Split(80),), (Stream(),), (InTensors(80), InTensors(20, seed=1)), (Images(20), TestImages(8), IMAGES)],
 )
 def test_a_right_data_set_is_accepted(data):
     assert of(*data) == {}
