@@ -48,7 +48,8 @@ class StreamSplit:
             repeats: every epoch has the samples of the first one.
         """
         self.stream, self._samples, self._micro_batch, self._repeats = stream, samples, micro_batch, repeats
-        self._ended = torch.zeros(1, dtype=torch.int64).share_memory_()  # a loader process may be the one that sees it
+        self._ended = torch.zeros(1, dtype=torch.int64)
+        self._ended.share_memory_()  # type: ignore[no-untyped-call]  a loader process may be the one that sees it
         self._forget()
 
     def _forget(self) -> None:
