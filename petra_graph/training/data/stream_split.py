@@ -49,7 +49,7 @@ class StreamSplit:
         """
         self.stream, self._samples, self._micro_batch, self._repeats = stream, samples, micro_batch, repeats
         self._ended = torch.zeros(1, dtype=torch.int64)
-        self._ended.share_memory_()  # type: ignore[no-untyped-call]  a loader process may be the one that sees it
+        self._ended.share_memory_()  # type: ignore[no-untyped-call]  # a loader process may be the one that sees it
         self._forget()
 
     def _forget(self) -> None:
