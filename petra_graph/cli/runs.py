@@ -19,7 +19,7 @@ from petra_graph.cli.options_and_output import ANY_WIDTH, echo, json_option, out
     "order",
     type=click.Choice(["age", "metric"]),
     default="age",
-    help="age: the newest first. metric: the best first.",
+    help="age: the newest first. metric: the best first, each metric of each split apart.",
 )
 @click.option(
     "--where",

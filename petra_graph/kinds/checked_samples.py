@@ -11,11 +11,11 @@ import numpy as np
 from attrs import evolve, frozen
 from numpy.typing import NDArray
 
-from petra_graph.errors import PetraGraphError, RunFailed
+from petra_graph.errors import PetraGraphError, Problem, RunFailed, SpecError
 from petra_graph.kinds.author_code import author_code
 from petra_graph.kinds.data_set import DataFacts, DataSet, Split
 from petra_graph.kinds.tensor_trees import Tree, is_several, named_leaves
-from petra_graph.kinds.validation_split import draw_share, own_split, plain_view, set_apart
+from petra_graph.kinds.validation_split import PATH, draw_share, own_split, plain_view, set_apart
 from petra_graph.units import listed
 
 if TYPE_CHECKING:
@@ -147,7 +147,7 @@ class CheckedData:
             training: the training split, where that of the data set is a stream; None: the data set's.
 
         Raises:
-            SpecError, PluginError: the data set has no such validation samples.
+            SpecError, PluginError: the data set has no such validation samples, or one alone.
         """
         facts = data.facts
         split_of = partial(CheckedSplit, name=name, facts=facts)
@@ -162,6 +162,10 @@ class CheckedData:
             rows, held_rows = draw_share(len(source), validation, seed)
             train = evolve(train, rows=rows)
             held = split_of(part="validation", split=plain, rows=held_rows)
+        if held is not None and len(held) == 1 and not facts.target_shape:
+            message = "the validation is one sample: right or wrong, it says nothing of others"
+            hint = "give a share of more samples, or a split that has them"
+            raise SpecError(Problem(message=message, hint=hint, path=PATH))
         return cls(facts=facts, train=train, validation=held, test=split_of(part="test", split=data.test))
 
 

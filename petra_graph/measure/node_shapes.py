@@ -21,6 +21,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from petra_graph.blocks import Additive, Block, Head, Reversible, Shape, Streams, frozen_statistics
 from petra_graph.errors import PluginError, Problem, SpecError
 from petra_graph.graph.node_graph import INPUT, Node, NodeGraph
+from petra_graph.kinds.author_code import author_line
 from petra_graph.kinds.data_set import DataFacts
 from petra_graph.kinds.tensor_trees import is_several
 from petra_graph.measure.build_block import build_block, listing, needs_values, refused
@@ -199,8 +200,12 @@ def _try_out(node: Node, inputs: Streams, device: Literal["meta", "cpu"]) -> tup
         )
     except KeyboardInterrupt:
         raise
+    except _WrongOutputs as error:
+        raise SpecError(refused(node, shapes, "is wrong", error)) from error
     except BaseException as error:
-        raise SpecError(refused(node, shapes, "cannot read its input", error)) from error
+        what = "raised in its forward" if author_line(error) else "cannot read its input"
+        raise SpecError(refused(node, shapes, what, error)) from error
+    outputs = tuple(map(_handed_on, outputs))
     if node.kind != "reversible":
         return block, outputs
     assert isinstance(block, Reversible)
@@ -217,22 +222,33 @@ def _try_out(node: Node, inputs: Streams, device: Literal["meta", "cpu"]) -> tup
     return block, outputs
 
 
+class _WrongOutputs(TypeError):
+    """What a block returned is no streams."""
+
+
 def _run(block: Block, function: Callable[..., Any], streams: Sequence[Tensor]) -> Streams:
     with torch.no_grad(), frozen_statistics(block), ShapesAlone():  # type: ignore[no-untyped-call]
         result = function(*streams)
     if not isinstance(result, tuple) or not all(isinstance(stream, Tensor) for stream in result):
         message = f"it returned {type(result).__name__}; a block returns a tensor or a tuple of tensors"
-        raise TypeError(message)
+        raise _WrongOutputs(message)
     if not result:
-        raise TypeError("it returned no stream")
+        raise _WrongOutputs("it returned no stream")
     samples = len(streams[0])
     for stream in result:
         if not stream.dim() or len(stream) != samples:
             message = f"it returned a stream {list(stream.shape)} for {samples} samples; the batch is a stream's first dimension"
-            raise TypeError(message)
+            raise _WrongOutputs(message)
         if stream.is_complex():
-            raise TypeError(f"it returned a stream of {stream.dtype}; streams are real: view them as pairs of numbers")
+            raise _WrongOutputs(
+                f"it returned a stream of {stream.dtype}; streams are real: view them as pairs of numbers"
+            )
     return result
+
+
+def _handed_on(stream: Tensor) -> Tensor:
+    """Return a stream as the next node reads it: a run brings real numbers to one type, so that no node is blamed for those of another."""
+    return stream.to(torch.float32) if stream.is_floating_point() else stream
 
 
 def _shapes(streams: Sequence[Tensor]) -> tuple[Shape, ...]:

@@ -95,11 +95,31 @@ def test_a_block_that_raises(made, block, reason, refused):
     line = inspect.getsourcelines(block)[1] + len(inspect.getsource(block).splitlines()) - 1
     assert refused(made(block), (8,)) == [
         Problem(
-            message=f'node "mine": block "mine" cannot read its input: {reason}',
+            message=f'node "mine": block "mine" raised in its forward: {reason}',
             hint=f"its input streams are 6, 6 (without the batch); it reads stem; raised at {__file__}:{line}",
             path=("graph", "node", 1),
         )
     ]
+
+
+class ReturnsFloat64(Buffered):
+    def forward(self, x, t):
+        return (x.double(), t)
+
+
+class ReadsFloat32(ReturnsFloat64):
+    def __init__(self, inputs, options):
+        super().__init__(inputs, options)
+        self.gru = nn.GRU(6, 6)  # its error would name the node that reads
+
+    def forward(self, x, t):
+        return super().forward(self.gru(x)[0], t)
+
+
+def test_a_node_is_not_blamed_for_the_float64_of_another(made):
+    """A run brings streams to one type: the kit names the block that returns another one."""
+    measured = measure_shapes(made(ReadsFloat32, nodes=("first", "second")), (8,), torch.float32)
+    assert measured["first"].dtypes == (torch.float32, torch.float32)
 
 
 class Forgets(Buffered):
@@ -110,7 +130,7 @@ class Forgets(Buffered):
 def test_a_block_that_returns_no_tuple(made, refused):
     (problem,) = refused(made(Forgets), (8,))
     assert problem.message == (
-        'node "mine": block "mine" cannot read its input: it returned list; a block returns a tensor or a tuple of tensors'
+        'node "mine": block "mine" is wrong: it returned list; a block returns a tensor or a tuple of tensors'
     )
 
 
@@ -145,7 +165,7 @@ class Complex(Buffered):
 )
 def test_streams_that_no_channel_can_carry(made, block, reason, refused):
     (problem,) = refused(made(block), (8,))
-    assert problem.message == f'node "mine": block "mine" cannot read its input: {reason}'
+    assert problem.message == f'node "mine": block "mine" is wrong: {reason}'
 
 
 class ReadsWhileBuilt(Buffered):

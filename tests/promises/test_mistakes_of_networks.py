@@ -80,8 +80,7 @@ def test_missing_data_and_another_mistake_are_reported_together(refused, argumen
     assert refused(wrong, *arguments) == (
         2,
         f"""\
-a.toml:3:20: the files of cifar10 are not there: {here}/data/cifar-10-batches-py is not a folder; {here}/data is not a \
-folder
+a.toml:3:20: the files of cifar10 are not there: {here}/data is not a folder
     options = {{ root = "data" }}
     help: root must hold cifar-10-batches-py/ with data_batch_1 and the others; set download = true, or unpack the \
 python version from https://www.cs.toronto.edu/~kriz/cifar.html there

@@ -154,6 +154,11 @@ def test_an_early_stop_is_chosen_by_the_validation(write):
     [
         (["data.validation=0.99"], "data.validation", "leaves 14 training samples, and a micro-batch has 128 of them"),
         (["data.validation=0.0001"], "data.validation", "a share of 0.0001 of 1,438 training samples is no sample"),
+        (
+            ["data.validation=0.0006"],
+            "data.validation",
+            "the validation is one sample: right or wrong, it says nothing",
+        ),
         (["data.validation=1"], "data.validation", "must be less than 1"),
         (["data.validation=test"], "data.validation", "must be a split of its own"),
         (["data.validation=dev"], "data.validation", 'has no split "dev"'),

@@ -89,7 +89,7 @@ def check_spec(
     if facts is None:
         plugins["data"], facts, unread = check.data(plugins["data"])
     passes = named.passes()
-    nodes = check.nodes(plugins["architecture"], facts)
+    nodes = check.nodes(plugins["architecture"], facts, unread)
     if not nodes:  # a network that is known without the data is planned without it
         problems.add(unread)
     graph = check.graph(nodes, plugins["architecture"])
@@ -120,6 +120,10 @@ def check_spec(
     )
 
 
+_ANY_CLASSES = 10
+"""A number of classes with which the rest of an architecture is checked, where only files that cannot be read tell it."""
+
+
 @frozen(kw_only=True)
 class _Check:
     """The steps; each adds its problems to `problems` and returns the values that it could read."""
@@ -148,14 +152,25 @@ class _Check:
         share = self.loaded.spec.data.validation
         return found if found is None or not isinstance(share, float) else found - count_of_share(found, share)
 
-    def nodes(self, architecture: ConfiguredPlugin | None, facts: DataFacts | None) -> list[NodeInput]:
-        """Check the nodes that the specification lists, or that its architecture makes."""
+    def nodes(
+        self, architecture: ConfiguredPlugin | None, facts: DataFacts | None, unread: Sequence[Problem]
+    ) -> list[NodeInput]:
+        """Check the nodes that the specification lists, or that its architecture makes.
+
+        `unread` are the problems of the data set's files. What a network lacks because of them is not told.
+        """
         if architecture is None:
             listed = {path: part for path, part in self.loaded.parts.items() if isinstance(part, NodeSpec)}
             return [self.node(node, path) for path, node in listed.items()]
         if facts is None:
             return []
         problems = self.problems.at("architecture", "options")
+        if unread and facts.classes is None:
+            counted = attrs.evolve(facts, classes=_ANY_CLASSES)
+            untold = attrs.evolve(problems, wrong=[])
+            if untold.attempt(expand, architecture.plugin, architecture.options, facts) is None:
+                problems.attempt(expand, architecture.plugin, architecture.options, counted)
+                return []
         expanded = problems.attempt(expand, architecture.plugin, architecture.options, facts) or ()
         # The author of the specification did not write these names, and could not add a distribution to them.
         owners = [architecture.plugin.distribution, FIRST_PARTY]

@@ -23,6 +23,7 @@ from petra_graph.units import age, plural
 
 Order = Literal["age", "metric"]
 HEADS = ("run", "status", "epochs", "best", "age", "")
+_TEST = "test/"
 _NOT_SHOWN = ("run.directory",)
 
 
@@ -33,7 +34,7 @@ def run_records(
 
     Args:
         folder: whose directories are runs, or sweeps.
-        order: "age": the youngest first; "metric": the best first, runs without a metric last.
+        order: "age": the youngest first; "metric": those of one metric and split together, the best first, runs without a metric last.
         now: from which ages are counted; None: the present.
         where: KEY=VALUE of the resolved specification, or status=VALUE: only the runs that have all of these.
 
@@ -52,7 +53,9 @@ def run_records(
 
 def rows(records: Iterable[dict[str, Any]]) -> list[Sequence[str]]:
     """Return the records as a table's rows, the heads first."""
-    return [HEADS, *(_row(record) for record in records)]
+    records = list(records)
+    of_test = all(record["best"]["metric"].startswith(_TEST) for record in records if record["best"])
+    return [HEADS, *(_row(record, of_test) for record in records)]
 
 
 def _read(directory: Path) -> RecordedRun | Exception:
@@ -126,10 +129,12 @@ def _make_record(directory: Path, run: RecordedRun | Exception, now: datetime) -
     return record | {"best": run.best and attrs.asdict(run.best), "problem": errors[0] if errors else None}
 
 
-def _row(record: dict[str, Any]) -> Sequence[str]:
+def _row(record: dict[str, Any], of_test: bool) -> Sequence[str]:
+    """Return a row; a metric says its split, unless all metrics of the list are of the test."""
     best, value = record["best"], "-"
     if best is not None:
-        value = metric_text(best["metric"], best["value"], scales_in(record["metrics"])).removeprefix("test/")
+        value = metric_text(best["metric"], best["value"], scales_in(record["metrics"]))
+        value = value.removeprefix(_TEST) if of_test else value
     differs = in_words({key: [one] for key, one in record["differs"].items() if not key.startswith("graph.")})
     if any(key.startswith("graph.") for key in record["differs"]):
         differs.append("another network")

@@ -171,6 +171,27 @@ epochs = 2
 """
 
 
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ('augment = [{ name = "RandAugment", magnitude = 99 }]', "RandAugment cannot be applied to an image, uint8"),
+        ('augment = [{ name = "RandAugment", num_ops = 1, magnitude = 31 }]', "RandAugment cannot be applied"),
+        ('augment = [{ name = "RandomErasing", scale = [0, 7] }]', "augment: RandomErasing: Scale should be between"),
+        ('mix = [{ name = "MixUp", alpha = -1 }]', "mix: MixUp: Expected parameter concentration"),
+        ('mix = [{ name = "CutMix", alpha = "x" }]', "mix: CutMix: could not convert string to float"),
+    ],
+)
+def test_what_torch_refuses_is_told_before_a_run_with_key_and_line(folder_root, write, capsys, line, message):
+    """`magnitude = 99` could pass a dry run, whose one draw was of an operation without a magnitude."""
+    write("a.toml", SPEC[: SPEC.index("augment")] + line + SPEC[SPEC.index("\n\n[run]") :])
+    assert main(["run", "a.toml", "--dry-run"]) == 2
+    at, told, *rest = (one for one in capsys.readouterr().err.splitlines() if not one.startswith("still "))
+    assert at.startswith("a.toml:20:")
+    assert message in at
+    assert told == f"    {line}"
+    assert "tensor(" not in "".join(rest)
+
+
 def run_and_read(*arguments):
     assert main(["run", "a.toml", *arguments]) == 0
     read = weights_bytes(only_run())

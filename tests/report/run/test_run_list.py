@@ -54,6 +54,15 @@ def test_rows(folder, saved_runs):
     assert len(HEADS) == len(row)
 
 
+def test_metrics_of_several_splits_say_theirs_and_are_sorted_apart(folder):
+    """A share of the validation stood between shares of the test, and only one of them said of what it was."""
+    records = run_records(folder, "metric", NOW)
+    values = [record["best"] for record in records if record["best"]]
+    for best, split in zip(values, ("validation", "test"), strict=True):
+        best["metric"] = best["metric"].replace("test/", f"{split}/")
+    assert [row[3].partition(" ")[0] for row in rows(records)[1:3]] == ["validation/top1", "test/top1"]
+
+
 def test_what_differs_is_said_of_runs_of_one_name(folder):
     resolved = folder / "20260101T000000Z-first-1" / "resolved.toml"
     resolved.write_text(

@@ -51,9 +51,10 @@ def class_folders(folder: Path, *, classes: int | None, hint: str) -> tuple[str,
     try:
         names = tuple(sorted(entry.name for entry in folder.iterdir() if entry.is_dir() and entry.name[0] != "."))
     except OSError as error:
-        missing = isinstance(error, FileNotFoundError | NotADirectoryError)
-        fault = "is not a folder" if missing else f"cannot be read: {error.strerror}"
-        raise file_error(f"{folder} {fault}", hint) from None
+        if not isinstance(error, FileNotFoundError | NotADirectoryError):
+            raise file_error(f"{folder} cannot be read: {error.strerror}", hint) from None
+        absent = next(one for one in (*reversed(folder.parents), folder) if not one.is_dir())
+        raise file_error(f"{absent} is not a folder", hint) from None
     if len(names) != classes if classes else len(names) < _LEAST_CLASSES:
         required = f"{classes or 'at least two'} class folders"
         found = f"{len(names)}: {listed(names)}" if names else "none"
@@ -73,8 +74,11 @@ def find_folder(name: str, candidates: Iterable[Path], needs: Iterable[str], *, 
     Raises:
         SpecError: no candidate has them; the message names the missing files of each.
     """
-    needed = tuple(needs)
+    needed, candidates = tuple(needs), tuple(candidates)
     lacks: list[str] = []
+    if not any(folder.is_dir() for folder in candidates):
+        root = min(candidates, key=lambda folder: len(folder.parts))
+        raise file_error(f"the files of {name} are not there: {root} is not a folder", hint)
     for folder in candidates:
         missing = [file for file in needed if not (folder / file).is_file()]
         if not missing:

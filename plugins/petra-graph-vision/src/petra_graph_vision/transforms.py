@@ -36,6 +36,8 @@ _FILLED_IN = {"self", "num_classes", "labels_getter"}
 _LISTED = 12
 _LISTS = ("transforms",)
 """Parameters of transforms that are given others."""
+_TRIED = 16
+"""How often each transform is tried before a run: RandAugment draws what it does, and not all of that has a magnitude."""
 Table = Mapping[str, Any]
 
 
@@ -99,8 +101,14 @@ def make_transform(table: Table, names: Sequence[str], given: Mapping[str, Any])
     try:
         made: Callable[..., Any] = getattr(v2, name)(**values, **given)
     except Exception as error:
-        raise ValueError(f"{name}: {str(error) or type(error).__name__}") from error
+        raise ValueError(f"{name}: {_reason(error)}") from error
     return made
+
+
+def _reason(error: Exception) -> str:
+    """Return the first line of what torch or torchvision says."""
+    line = str(error).strip().partition("\n")[0].rstrip(":")
+    return line or type(error).__name__
 
 
 _STARRED = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
@@ -190,11 +198,15 @@ def augmented(data: DataSet, options: Any) -> DataSet:
     if not options.augment and not options.mix:
         return data
     made = [make_transform(table, _single(), {}) for table in options.augment]
+    mixers = [make_transform(table, _MIXING, {"num_classes": data.facts.classes}) for table in options.mix]
     image = torch.zeros(data.facts.shape, dtype=torch.uint8)
     with torch.random.fork_rng(devices=[]):
         for table, transform in zip(options.augment, made, strict=True):
-            _try_transform(table["name"], transform, image)
-    mixers = [make_transform(table, _MIXING, {"num_classes": data.facts.classes}) for table in options.mix]
+            for draw in range(_TRIED):
+                torch.default_generator.manual_seed(draw)
+                _try_transform(table["name"], transform, image)
+        for table, mixer in zip(options.mix, mixers, strict=True):
+            _try_mixer(table["name"], mixer, image)
     train = (
         MixedSplit(split=data.train, transforms=made, mixers=mixers)
         if mixers
@@ -207,13 +219,7 @@ def augmented(data: DataSet, options: Any) -> DataSet:
 
 def _try_transform(name: str, transform: Callable[[Tensor], Tensor], image: Tensor) -> None:
     form = f"uint8 {list(image.shape)}"
-    try:
-        found: Any = transform(image)
-    except Exception as error:
-        message = f"{name} cannot be applied to an image, {form}: {str(error) or type(error).__name__}"
-        raise SpecError(
-            Problem(message=message, hint="leave it out, or change its options", path=("augment",))
-        ) from error
+    found: Any = _apply("augment", name, f"an image, {form}", transform, image)
     came = (
         f"{str(found.dtype).removeprefix('torch.')} {list(found.shape)}"
         if isinstance(found, Tensor)
@@ -223,3 +229,18 @@ def _try_transform(name: str, transform: Callable[[Tensor], Tensor], image: Tens
         message = f"{name} returns {came} of an image, {form}"
         hint = "a transform keeps size and type: a run normalises images itself, with the options mean and std"
         raise SpecError(Problem(message=message, hint=hint, path=("augment",)))
+
+
+def _try_mixer(name: str, mixer: Callable[..., Any], image: Tensor) -> None:
+    samples = torch.stack([image, image]).float()
+    _apply("mix", name, f"two images, float32 {list(samples.shape)}", mixer, samples, torch.arange(2))
+
+
+def _apply(key: str, name: str, form: str, transform: Callable[..., Any], *given: Tensor) -> Any:
+    """Apply a transform; what torch says where it cannot is told with the key."""
+    try:
+        return transform(*given)
+    except Exception as error:
+        message = f"{name} cannot be applied to {form}: {_reason(error)}"
+        hint = f"leave it out, or change its options: {name} of torchvision.transforms.v2 says which values they take"
+        raise SpecError(Problem(message=message, hint=hint, path=(key,))) from error
