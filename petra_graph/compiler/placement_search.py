@@ -266,12 +266,13 @@ class _Planner:
 
 def _least_working(node: NodeCost) -> int:
     """Return the bytes that a node's backward needs at its largest moment, whatever the node keeps; a graph that it keeps is part of them."""
-    return min(
+    needs = (
         min(work.working_bytes, work.accumulating_bytes)
         + (node.work["record"].kept_bytes if operation == "replay" else 0)
         for operation in _DIFFERENTIATE
         if (work := node.work.get(operation))
     )
+    return min(needs, default=0)
 
 
 def _refused(
