@@ -167,7 +167,7 @@ class NoFeasiblePlan(PetraGraphError):
 
     exit_code = 3
     nearest: Any = None
-    """The placement that was found to miss the limits least, where the search for one says so."""
+    """The placement that misses the limits least, if a search found one; None if none can keep them, whatever nodes keep."""
 
 
 class PluginError(PetraGraphError):

@@ -26,6 +26,7 @@ from petra_graph.compiler.proposals import Objective, Proposals
 from petra_graph.compiler.simulator.least_depths import least_depths
 from petra_graph.compiler.spec_checks import check_depths
 from petra_graph.errors import NoFeasiblePlan, Problem, shown
+from petra_graph.program.node_costs import NodeCost, Operation
 from petra_graph.program.placement import Partition, Placement
 from petra_graph.units import noun, plural, size_text
 
@@ -35,6 +36,8 @@ _PROPOSALS = 60
 """Of the table on one order of devices, under memory limits."""
 _TOO_MUCH = 10_000
 """A cut that takes more to time is not timed: a thousand stages that share devices."""
+_DIFFERENTIATE: Sequence[Operation] = ("forward_backward", "reverse", "recompute", "replay")
+"""What a node may do in a backward, by what it keeps."""
 _UNTIMED = "by work and messages alone; there are too many stages on shared devices to time other cuts"
 _LESS = (
     'set data.batch lower or partition.memory higher, use more devices or processes, or let nodes keep less, by method.keep = "auto" (if it is not that '
@@ -129,14 +132,18 @@ class _Planner:
             return self._fastest(self._inputs, starts)
         fitting: list[Cut] = []
         if self._limited:
-            search = self._search_bytes(within_limits=False, starts=starts, fitting=fitting)
+            may_fit = self._may_fit()
+            search = self._search_bytes(within_limits=False, starts=starts, fitting=fitting, widely=may_fit)
             if not fitting:
                 assert search.best is not None, "there is a start"
                 placement = search.best.placement
                 vain = (
                     f"found no cut that fits, of {plural(search.measured, search.space.noun)} tried; in the nearest, "
                 )
-                raise _refused(self._inputs, self._table, placement, held_bytes(self._inputs, placement), vain)
+                error = _refused(self._inputs, self._table, placement, held_bytes(self._inputs, placement), vain)
+                if not may_fit:
+                    error.nearest = None
+                raise error
         if self._objective == "balanced":
             return self._fastest(self._inputs, [*fitting, *self._under_limits()])
         search = self._search_bytes(within_limits=True, starts=fitting or starts)
@@ -147,6 +154,30 @@ class _Planner:
         fastest = self._fastest(evolve(self._inputs, devices=tuple(devices)), [search.best.cut])
         tried = f"the least memory found on the fullest device, with {plural(search.measured, self._space.noun)} tried"
         return evolve(fastest, devices=self._inputs.devices, guarantee=tried)
+
+    def _may_fit(self) -> bool:
+        """Whether some cut may keep the limits, by a bound of what any holds; most hopeless searches end here.
+
+        From the first update on, a device holds the parameters and the optimizer's state of all its nodes, and while it differentiates one of
+        them, that node's work beside them. If it hosts one stage, all gradients are there from a window's second micro-batch on. So what some
+        nodes keep is at most what the devices may hold, less the least work of these nodes on each.
+        """
+        inputs, limits = self._inputs, [limit for limit in self._inputs.limits if limit is not None]
+        if len(limits) < len(inputs.devices):
+            return True
+        rooms = [limit - inputs.transport.libraries for limit in sorted(limits)[-self._space.stages :]]
+        gradients = self._space.stages <= len(limits) and inputs.accumulation > 1
+        kept_beside = [
+            (
+                _least_working(node),
+                node.parameter_bytes + node.statistics_bytes + node.optimizer_bytes + gradients * node.gradient_bytes,
+            )
+            for node in inputs.costs.nodes.values()
+        ]
+        return all(
+            sum(kept for other, kept in kept_beside if other >= working) <= sum(room - working for room in rooms)
+            for working in {working for working, _ in kept_beside}
+        )
 
     @cached_property
     def _orders(self) -> Sequence[Hosts]:
@@ -164,10 +195,11 @@ class _Planner:
         return list(dict.fromkeys(orders))
 
     def _search_bytes(
-        self, *, within_limits: bool, starts: Sequence[Cut], fitting: list[Cut] | None = None
+        self, *, within_limits: bool, starts: Sequence[Cut], fitting: list[Cut] | None = None, widely: bool = True
     ) -> CutSearch:
-        """Search for the least bytes from starts and from what the table proposes; until one fits, if `fitting` is to have it."""
+        """Search for the least bytes from starts and, if `widely`, from what the table proposes; until one fits, if `fitting` is to have it."""
         measure = Bytes(inputs=self._inputs, table=self._table, placed=self._placed, within_limits=within_limits)
+        measure.left *= widely
         search = CutSearch(space=self._space, measure=measure, enough=measure.enough)
 
         def offer(cut: Cut) -> Held:
@@ -230,6 +262,17 @@ class _Planner:
         assert search.best is not None, "there is a start"
         timed = f"the smallest tick found, with {search.measured} {noun(search.measured, self._space.noun)} timed"
         return evolve(search.best.placement, devices=self._inputs.devices, guarantee=timed + self._space.terms)
+
+
+def _least_working(node: NodeCost) -> int:
+    """Return the bytes that a node's backward needs at its largest moment, whatever the node keeps; a graph that it keeps is part of them."""
+    needs = (
+        min(work.working_bytes, work.accumulating_bytes)
+        + (node.work["record"].kept_bytes if operation == "replay" else 0)
+        for operation in _DIFFERENTIATE
+        if (work := node.work.get(operation))
+    )
+    return min(needs, default=0)
 
 
 def _refused(

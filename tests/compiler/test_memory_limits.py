@@ -122,8 +122,19 @@ def test_where_no_more_cuts_may_be_tried_larger_limits_allow_no_less(monkeypatch
 
 
 def test_a_refusal_says_how_many_cuts_were_tried():
-    with pytest.raises(NoFeasiblePlan, match=r"^found no cut that fits, of \d+ cuts tried; in the nearest, device"):
+    with pytest.raises(NoFeasiblePlan, match=r"^found no cut that fits, of \d+ cuts? tried; in the nearest, device"):
         cut_and_place(revnet(1000), 3, "balanced")
+
+
+def test_what_no_cut_fits_is_refused_without_a_search(monkeypatch):
+    """A GPT whose parameters were more than shared devices may hold was searched for 25 seconds."""
+    ran = []
+    whole = measures.held_bytes
+    monkeypatch.setattr(measures, "held_bytes", lambda *of: ran.append(of) or whole(*of))
+    with pytest.raises(NoFeasiblePlan) as refused:
+        cut_and_place(revnet(1000), 3, "balanced")
+    assert len(ran) == 1
+    assert refused.value.nearest is None, "other choices of what nodes keep are not tried"
 
 
 def test_a_refusal_where_devices_outnumber_nodes_names_the_device():

@@ -120,7 +120,8 @@ class _Choice:
                     return self._search(kept)
                 except NoFeasiblePlan as error:
                     refused.append(error)
-                nearest = refused[-1].nearest
+                if (nearest := refused[-1].nearest) is None:
+                    raise refused[0]
                 kept = self._spare_memory(nearest)
                 if self._fits(kept, nearest) and (found := self._keep_stages(kept, nearest)):
                     return found

@@ -129,7 +129,7 @@ def _change(document: Document) -> Answer:
     """Return the keys that the first warning which names any says to set, or else the first warning."""
     warnings = [one_line(text) for text in document["warnings"]]
     if not warnings:
-        return Answer("change", "nothing", ("the plan has no warnings",))
+        return Answer("change", "nothing", ("the plan has no warnings", "plan --compare looks at other methods"))
     found = [(place, action[1]) for place, text in enumerate(warnings, start=1) if (action := _ACTION.search(text))]
     place, text = found[0] if found else (1, warnings[0])
     which = f"warning {place} of {len(warnings)}" if len(warnings) > 1 else "the warning"

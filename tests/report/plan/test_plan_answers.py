@@ -82,7 +82,7 @@ def test_an_optimizer_that_knows_the_delay():
 @pytest.mark.parametrize(
     ("said", "warnings"),
     [
-        ("nothing; the plan has no warnings", []),
+        ("nothing; the plan has no warnings; plan --compare looks at other methods", []),
         (
             "set run.epochs = 2; warning 2 of 2 says why",
             ["a key changes nothing: it is alone", "short: set run.epochs = 2"],
