@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import click
+from petra_graph_authoring.spec_schema import spec_schema
 from petra_graph_conformance.all_checks import CHECKS
 
 from petra_graph.errors import shown
@@ -25,7 +26,6 @@ from petra_graph.kinds.graph_pass import GRAPH_PASS
 from petra_graph.kinds.metric import MetricDeclaration
 from petra_graph.kinds.plugin import Plugin
 from petra_graph.planning.check.check_spec import check_spec
-from petra_graph.planning.check.spec_schema import spec_schema
 from petra_graph.planning.measure_network import measure
 from petra_graph.program.schedule import schedule_text
 from petra_graph.registry.registry import Registry, discover

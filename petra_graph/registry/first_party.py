@@ -28,11 +28,16 @@ _AUTHORING, _CONFORMANCE, _DELAY, _EXPORT, _MODULES, _REPORT, _STUDIES, _TRANSFO
 )
 OF_VERBS: Mapping[str, str] = {
     "check": _CONFORMANCE,
+    "doctor": _AUTHORING,
     "export": _EXPORT,
+    "list": _AUTHORING,
     "new": _AUTHORING,
     "predict": _EXPORT,
     "profile": _STUDIES,
     "report": _REPORT,
+    "runs": _REPORT,
+    "schema": _AUTHORING,
+    "show": _AUTHORING,
 }
 """The distribution of each verb of the command line."""
 OF_TABLES: Mapping[str, str] = {"conversion": _MODULES, "finetune": _MODULES, "optimizer.delay": _DELAY}
@@ -60,7 +65,7 @@ OF_PLUGINS: Mapping[str, str] = {
     **dict.fromkeys(("datasets/image-folder", "datasets/imagenet", "datasets/imagenet32"), _VISION),
 }
 """The distribution of each plugin, by the name under which `petra-graph check` takes it."""
-_NEEDED_BY: Mapping[str, Sequence[str]] = {_STUDIES: [_REPORT]}
+_NEEDED_BY: Mapping[str, Sequence[str]] = {_AUTHORING: [_CONFORMANCE], _STUDIES: [_REPORT]}
 """The other distributions of `plugins/` that one needs."""
 
 

@@ -17,9 +17,9 @@ from petra_graph.record.run_directory import is_locked
 from petra_graph.record.run_folders import began, is_swept, run_directories
 from petra_graph.record.run_history import read_history
 from petra_graph.report.metric_text import metric_text
-from petra_graph.report.run.spec_differences import find_differences, flatten, in_words
 from petra_graph.spec.overrides import Condition, parse_overrides
 from petra_graph.units import age, plural
+from petra_graph_report.run.spec_differences import find_differences, flatten, in_words
 
 Order = Literal["age", "metric"]
 HEADS = ("run", "status", "epochs", "best", "age", "")
