@@ -32,7 +32,7 @@ from petra_graph.registry.registry import Registry, discover
 from petra_graph.spec.value_types import class_schema
 
 ROOT = Path(__file__).parents[1]
-DISTRIBUTIONS = ("petra-graph", "petra-graph-delay", "petra-graph-modules", "petra-graph-vision")
+DISTRIBUTIONS = ("petra-graph", "petra-graph-delay", "petra-graph-modules", "petra-graph-studies", "petra-graph-vision")
 """Those whose tables and options the page has."""
 PAGES = (ROOT / "specs" / "README.md", ROOT / "plugins" / "petra-graph-conformance" / "README.md")
 BOUNDS = {

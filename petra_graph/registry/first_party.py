@@ -62,6 +62,7 @@ OF_PLUGINS: Mapping[str, str] = {
     **dict.fromkeys(("datasets/cifar10", "datasets/cifar100", "datasets/fashion-mnist"), _VISION),
     **dict.fromkeys(("architectures/gpt", "architectures/vit", "losses/token-cross-entropy"), _TRANSFORMERS),
     **dict.fromkeys(("datasets/text-bytes", "datasets/text-characters", "callbacks/text-samples"), _TRANSFORMERS),
+    **dict.fromkeys(("callbacks/predictions", "callbacks/profiler", "loggers/mlflow", "loggers/wandb"), _STUDIES),
     **dict.fromkeys(("datasets/image-folder", "datasets/imagenet", "datasets/imagenet32"), _VISION),
 }
 """The distribution of each plugin, by the name under which `petra-graph check` takes it."""
