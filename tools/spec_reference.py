@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import click
+from petra_graph_authoring.spec_schema import spec_schema
 from petra_graph_conformance.all_checks import CHECKS
 
 from petra_graph.errors import shown
@@ -25,14 +26,13 @@ from petra_graph.kinds.graph_pass import GRAPH_PASS
 from petra_graph.kinds.metric import MetricDeclaration
 from petra_graph.kinds.plugin import Plugin
 from petra_graph.planning.check.check_spec import check_spec
-from petra_graph.planning.check.spec_schema import spec_schema
 from petra_graph.planning.measure_network import measure
 from petra_graph.program.schedule import schedule_text
 from petra_graph.registry.registry import Registry, discover
 from petra_graph.spec.value_types import class_schema
 
 ROOT = Path(__file__).parents[1]
-DISTRIBUTIONS = ("petra-graph", "petra-graph-delay", "petra-graph-modules", "petra-graph-vision")
+DISTRIBUTIONS = ("petra-graph", "petra-graph-delay", "petra-graph-modules", "petra-graph-studies", "petra-graph-vision")
 """Those whose tables and options the page has."""
 PAGES = (ROOT / "specs" / "README.md", ROOT / "plugins" / "petra-graph-conformance" / "README.md")
 BOUNDS = {

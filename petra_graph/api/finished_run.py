@@ -31,7 +31,7 @@ class Run:
     @property
     def summary(self) -> Mapping[str, Any]:
         """How the run ended: its status, its latest means, its throughput; empty while it runs."""
-        from petra_graph.record.recorded_run import read_json
+        from petra_graph.record.run_files import read_json
 
         return read_json(self.directory / "summary.json", dict) or {}
 

@@ -9,8 +9,6 @@ from attrs import frozen
 from petra_graph.plugins import (
     AtLeast,
     CallbackDeclaration,
-    Each,
-    Length,
     LessThan,
     LoggerDeclaration,
     LossDeclaration,
@@ -83,42 +81,6 @@ CSV = LoggerDeclaration(
 )
 
 
-@declares(
-    LoggerDeclaration,
-    "petra_graph.catalog.loggers.trackers:MlflowRun",
-    requires="mlflow",
-    install="pip install 'petra-graph[mlflow]'",
-)
-class MlflowOptions:
-    """A run of MLflow, with the specification as its parameters.
-
-    By default nothing leaves the run's directory.
-    """
-
-    tracking_uri: str | None = option(
-        "MLflow's store; default: the file `mlflow.db` in the run's directory", default=None
-    )
-    experiment: str = option("the experiment's name", default="petra-graph")
-
-
-@declares(
-    LoggerDeclaration,
-    "petra_graph.catalog.loggers.trackers:WandbRun",
-    requires="wandb",
-    install="pip install 'petra-graph[wandb]'",
-)
-class WandbOptions:
-    """A run of Weights & Biases, with the specification as its configuration.
-
-    By default nothing leaves the run's directory.
-    """
-
-    project: str = option("the project's name", default="petra-graph")
-    mode: Literal["offline", "online"] = option(
-        '"offline" writes `wandb/` in the run\'s directory, which `wandb sync` uploads', default="offline"
-    )
-
-
 def _evaluated(_: object, __: object, value: str | None) -> None:
     if value is not None and not value.startswith(("train/", "validation/", "test/")):
         raise ValueError('must begin with "train/", "validation/" or "test/", as in "validation/top1"')
@@ -148,26 +110,3 @@ class EmaOptions:
 
     decay: float = option("share of the average that is kept", default=0.999, validator=[AtLeast(0), LessThan(1)])
     every: int = option("updates of a stage between two steps of its average", default=1, validator=AtLeast(1))
-
-
-@declares(CallbackDeclaration, "petra_graph.catalog.callbacks.profiler:Profiler")
-class ProfilerOptions:
-    """Records a window of torch.profiler in the process of the head, as `trace.json` for Perfetto or Chrome."""
-
-    first: int = option("first micro-batch of the window, counted from 1", default=11, validator=AtLeast(1))
-    last: int = option("last micro-batch of the window", default=20, validator=AtLeast(1))
-
-    def __attrs_post_init__(self) -> None:
-        if self.last < self.first:
-            raise ValueError(f"last must be at least first (got {self.last}, and first = {self.first})")
-
-
-@declares(CallbackDeclaration, "petra_graph.catalog.callbacks.predictions:Predictions")
-class PredictionsOptions:
-    """Writes the head's outputs for some samples at every evaluation, as lines of `predictions.jsonl`."""
-
-    indices: tuple[int, ...] = option(
-        "positions in the data that evaluations read, counted from 0; those that an evaluation does not reach are left out",
-        default=(0, 1, 2, 3),
-        validator=[Length(at_least=1), Each(AtLeast(0))],
-    )

@@ -36,18 +36,11 @@ VERBS = {
     "run": "Train a spec.",
     "plan": "Show stages, memory, staleness and speed before anything runs.",
     "evaluate": "Evaluate a run's network on data.",
-    "runs": "List runs: status, best metric, age.",
     "validate": "Check specs: keys, types, plugins, options, graph.",
-    "list": "List the installed plugins.",
-    "show": "Show a plugin's options and a snippet to paste.",
-    "doctor": "Examine the environment: versions, devices, plugins.",
-    "schema": "Print the JSON schema of specs, for editors.",
 }
-"""The verbs with their lines in the help."""
+"""The verbs with their lines in the help. Each has a module of its name, with its command of that name."""
 _MEANT = {"train": "run", "fit": "run", "test": "evaluate", "eval": "evaluate"}
 """Verbs of other programs, and ours for them."""
-_ABOUT_PLUGINS = {"list": "list_plugins", "show": "show", "schema": "schema"}
-"""The commands of the module `plugins`; every other verb has a module of its name, with its command of that name."""
 
 
 class LazyGroup(click.Group):
@@ -59,8 +52,7 @@ class LazyGroup(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in VERBS:
             return plugin_verbs.command(cmd_name)
-        module = importlib.import_module(f"petra_graph.cli.{'plugins' if cmd_name in _ABOUT_PLUGINS else cmd_name}")
-        command: click.Command = getattr(module, _ABOUT_PLUGINS.get(cmd_name, cmd_name))
+        command: click.Command = getattr(importlib.import_module(f"petra_graph.cli.{cmd_name}"), cmd_name)
         return command
 
     def resolve_command(

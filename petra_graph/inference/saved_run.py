@@ -24,7 +24,7 @@ from petra_graph.planning.network import MeasuredNetwork
 from petra_graph.program.json_shape import Each, Later
 from petra_graph.record import checkpoint
 from petra_graph.record.checkpoint import Damaged
-from petra_graph.record.recorded_run import read_json
+from petra_graph.record.run_files import read_json
 from petra_graph.record.run_folders import LATEST, find_run, no_run
 from petra_graph.record.weights import WEIGHTS, UnreadableWeights, open_weights
 from petra_graph.spec.model import Spec

@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib.util
 import json
 import pkgutil
-import re
 import sys
 import sysconfig
 import traceback
@@ -115,19 +114,7 @@ def blamed(failure: str, raised: BaseException, mend: str = AUTHOR) -> Problem:
     exception = traceback.format_exception_only(raised)[-1].strip()
     at = raised_at(raised)
     hint = f"raised at {at}" if at else mend
-    if isinstance(raised, ImportError) and (raised.name or "").startswith("petra_graph."):
-        hint = f"{hint}; {_where_now(raised)}"
     return Problem(message=f"{failure}: {exception}", hint=hint)
-
-
-def _where_now(raised: ImportError) -> str:
-    """Return where the names are that the line of an author's failed import wants of this package."""
-    lines = [frame.line or "" for frame in traceback.extract_tb(raised.__traceback__) if is_author_code(frame.filename)]
-    wanted = re.findall(r"\w+", lines[-1].partition(" import ")[2]) if lines else []
-    for package in ("petra_graph.plugins", "petra_graph.blocks"):
-        if wanted and vars(importlib.import_module(package)).keys() >= set(wanted):
-            return f"write `from {package} import {', '.join(wanted)}`"
-    return "names for plugins are in petra_graph.plugins and petra_graph.blocks, whatever modules they came from"
 
 
 def resolve_location(location: str, failure: str, mend: str = AUTHOR) -> Any:

@@ -17,7 +17,7 @@ from petra_graph.spec.structure import structure_as
 FIRST_PARTY = "petra-graph"
 """The distribution of the catalog."""
 _TRIED = frozenset(
-    {FIRST_PARTY, *(f"{FIRST_PARTY}-{name}" for name in ("convnext", "delay", "transformers", "vision"))}
+    {FIRST_PARTY, *(f"{FIRST_PARTY}-{name}" for name in ("convnext", "delay", "studies", "transformers", "vision"))}
 )
 """The distributions whose plugins are tried by this project's tests, and by no run: not those that run modules of others."""
 

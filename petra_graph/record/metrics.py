@@ -10,7 +10,6 @@ import errno
 import json
 import math
 import os
-import re
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -33,7 +32,6 @@ METRICS = "metrics.jsonl"
 _EVENT: Mapping[str, Any] = {"epoch": int, "step": int, "name": str, "value": (int, float, type(None))}
 _SHOWN, _LONGEST = 60, 2**16
 """Characters to show of a line that is not an event, and the most of an event."""
-_PROBE_METRIC = re.compile(r"probe/(?P<quantity>\w+)/stage-(?P<stage>\d+)")
 
 
 @frozen(kw_only=True)
@@ -157,7 +155,7 @@ def read_events(directory: Path, most_bytes: int = sys.maxsize) -> Iterator[Mapp
             left -= len(line)
             if not line or (not line.endswith(b"\n") and left and len(line) < _LONGEST):  # written at this moment
                 return
-            event = _event(line)
+            event = event_of(line)
             if event is None:
                 hint = "remove that line, or restore the file from a copy"
                 raise SpecError(
@@ -167,19 +165,7 @@ def read_events(directory: Path, most_bytes: int = sys.maxsize) -> Iterator[Mapp
                 yield event
 
 
-def latest_values(directory: Path, most_bytes: int = 2**14) -> Mapping[str, Mapping[str, Any]]:
-    """Return the latest event of each name among the last bytes of a run's events; {} where it has none yet."""
-    try:
-        with open_regular(directory / METRICS) as lines:
-            lines.seek(-min(most_bytes, lines.seek(0, os.SEEK_END)), os.SEEK_END)
-            tail = lines.read()
-    except OSError:
-        return {}
-    found = [event for line in tail.splitlines() if (event := _event(line)) is not None]
-    return {event["name"]: event for event in found if event["value"] is not None}
-
-
-def _event(line: bytes) -> Mapping[str, Any] | None:
+def event_of(line: bytes) -> Mapping[str, Any] | None:
     """Return the event of a line; None where it holds none."""
     try:
         event = json.loads(line)
@@ -191,12 +177,6 @@ def _event(line: bytes) -> Mapping[str, Any] | None:
         return None
     numbers = (event["epoch"], event["step"], event["value"] or 0)
     return event if all(abs(number) < sys.float_info.max for number in numbers) else None
-
-
-def quantity_and_stage(name: str) -> tuple[str, int] | None:
-    """Return the quantity and the stage of a probe's metric, such as probe/cosine_to_delayed/stage-03; None for any other metric."""
-    matched = _PROBE_METRIC.fullmatch(name)
-    return None if matched is None else (matched["quantity"], int(matched["stage"]))
 
 
 def _run(name: str, action: Callable[[], None]) -> None:

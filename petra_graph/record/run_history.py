@@ -8,8 +8,8 @@ from typing import Any
 
 from attrs import asdict, frozen
 
-from petra_graph.record.recorded_run import read_json
 from petra_graph.record.run_directory import write_json
+from petra_graph.record.run_files import read_json
 
 FILE = "history.json"
 _SHAPE = {"resumes": [{"at": int, "updates": int, "changed": [str]}]}

@@ -10,11 +10,10 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from functools import lru_cache
 from itertools import chain
 from pathlib import Path
-from types import FunctionType, ModuleType
 from typing import TYPE_CHECKING, Any
 
 from attrs import frozen
@@ -76,27 +75,6 @@ class Entry:
         except Exception as error:
             message = f"{self.distribution}: {what} {self.name!r} ({self.target}) cannot be imported"
             raise PluginError(f"{message}: {type(error).__name__}: {error}", "update it, or remove it") from error
-
-
-_NEED_TORCH = ("torch", "petra_graph.blocks", "petra_graph_conformance")
-NO_TORCH_REMEDY = "keep declarations in a module that imports petra_graph.plugins alone, and __init__ empty"
-
-
-@contextmanager
-def importers_of_torch() -> Iterator[list[str]]:
-    """Collect the modules imported inside the context that have something of torch, whether or not it was imported before: a declaration's must not."""
-    found: list[str] = []
-    before = set(sys.modules)
-    yield found
-    for name, module in list(sys.modules.items()):
-        if name not in before and not _is_below(name, ("torch", "petra_graph")):
-            used = [one for one in vars(module).values() if isinstance(one, ModuleType | type | FunctionType)]
-            owners = (one.__name__ if isinstance(one, ModuleType) else one.__module__ for one in used)
-            found += [name] if any(_is_below(owner, _NEED_TORCH) for owner in owners) else []
-
-
-def _is_below(module: str, packages: Iterable[str]) -> bool:
-    return any(f"{module}.".startswith(f"{package}.") for package in packages)
 
 
 def scan(search: Iterable[str] | None = None) -> tuple[tuple[Entry, ...], tuple[str, ...]]:

@@ -28,11 +28,16 @@ _AUTHORING, _CONFORMANCE, _DELAY, _EXPORT, _MODULES, _REPORT, _STUDIES, _TRANSFO
 )
 OF_VERBS: Mapping[str, str] = {
     "check": _CONFORMANCE,
+    "doctor": _AUTHORING,
     "export": _EXPORT,
+    "list": _AUTHORING,
     "new": _AUTHORING,
     "predict": _EXPORT,
     "profile": _STUDIES,
     "report": _REPORT,
+    "runs": _REPORT,
+    "schema": _AUTHORING,
+    "show": _AUTHORING,
 }
 """The distribution of each verb of the command line."""
 OF_TABLES: Mapping[str, str] = {"conversion": _MODULES, "finetune": _MODULES, "optimizer.delay": _DELAY}
@@ -57,10 +62,11 @@ OF_PLUGINS: Mapping[str, str] = {
     **dict.fromkeys(("datasets/cifar10", "datasets/cifar100", "datasets/fashion-mnist"), _VISION),
     **dict.fromkeys(("architectures/gpt", "architectures/vit", "losses/token-cross-entropy"), _TRANSFORMERS),
     **dict.fromkeys(("datasets/text-bytes", "datasets/text-characters", "callbacks/text-samples"), _TRANSFORMERS),
+    **dict.fromkeys(("callbacks/predictions", "callbacks/profiler", "loggers/mlflow", "loggers/wandb"), _STUDIES),
     **dict.fromkeys(("datasets/image-folder", "datasets/imagenet", "datasets/imagenet32"), _VISION),
 }
 """The distribution of each plugin, by the name under which `petra-graph check` takes it."""
-_NEEDED_BY: Mapping[str, Sequence[str]] = {_STUDIES: [_REPORT]}
+_NEEDED_BY: Mapping[str, Sequence[str]] = {_AUTHORING: [_CONFORMANCE], _STUDIES: [_REPORT]}
 """The other distributions of `plugins/` that one needs."""
 
 

@@ -20,7 +20,7 @@ from petra_graph.kinds.declaration import Declaration
 from petra_graph.kinds.graph_pass import GRAPH_PASS
 from petra_graph.kinds.plugin import Plugin, label
 from petra_graph.kinds.plugin_kind import PluginKind
-from petra_graph.registry.discovery import NOT_PLUGINS, Entry, after_prefix, canonical, importers_of_torch, scan
+from petra_graph.registry.discovery import NOT_PLUGINS, Entry, after_prefix, canonical, scan
 from petra_graph.registry.first_party import OF_PLUGINS, how_to_install
 from petra_graph.registry.local_plugins import is_local, read_declaration, resolve_local
 from petra_graph.spec.model import OfPlugins, Spec, with_tables
@@ -153,16 +153,6 @@ class Registry:
         entry = self.find(kind, name)
         declaration = _declaration(entry, kind)
         return Plugin(kind=kind, name=name, distribution=entry.distribution, declaration=declaration)
-
-    def resolve_and_watch(self, kind: PluginKind, name: str) -> tuple[Plugin, str]:
-        """Return an installed plugin as `resolve` does, and the module that imports torch where its declaration is imported.
-
-        The module is "" where none does, and where the entry point names the plugin's code itself: that is the author's choice.
-        """
-        with importers_of_torch() as importers:
-            plugin = self.resolve(kind, name)
-        names_code = not self.is_local(name, kind) and self.find(kind, name).target == plugin.declaration.build
-        return plugin, "" if names_code else next(iter(importers), "")
 
     def find(self, kind: PluginKind, name: str) -> Entry:
         """Return the entry point of a name or `dist:name`, without loading it.

@@ -50,13 +50,6 @@ class Change(str):
     __slots__ = ()
 
 
-class Condition(str):
-    """A value that runs are asked for, as `--where`."""
-
-    __slots__ = ()
-    option = "--where"
-
-
 def _as_given(text: str) -> str:
     if isinstance(text, Change):
         return f'changes["{text.partition("=")[0]}"]'

@@ -35,7 +35,6 @@ OPTIONS = {
     "revnet": [{"depth": 50, "width": 0.25, "dropout": 0.1}],
     "f1": [{"average": "micro"}, {"average": "weighted"}],
     "ema": [{"every": 3}],
-    "profiler": [{"first": 1, "last": 3}],
     "digits": [{"crop_padding": 1}],
 }
 """Further options to try."""

@@ -16,19 +16,19 @@ VERBS = """\
 run [SPEC] --set --sweep --seeds --at-once --resume --processes --max-restarts --fast-dev-run --overfit --plan --dry-run --json
 plan SPEC --set --profile --overlap --compare --scale --vary --expand --format --stages --verbose --output --json
 evaluate RUN --set --weights --split --device --json
-runs [FOLDER] --sort --where --json
 validate SPECS... --set --json
-list [GROUP] --json
-show PLUGIN --json
-doctor --json
-schema --distribution
 check NAMES... --set --inputs --tokens --output --targets --facts --json
+doctor --json
 export RUN --format --weights --output --json
+list [GROUP] --json
 new plugin NAME --block --buffered-block --head-block --architecture --optimizer --lr-schedule --loss --metric --dataset --logger --callback
 new spec FILE --architecture --data --optimizer --lr-schedule --loss --root --set
 predict RUN [FILES...] --set --weights --top --batch --device --format --output --json --prompt --tokens --temperature --top-k --seed
 profile SPEC --set --output --micro-batches --json
 report RUNS... --figure --output --json
+runs [FOLDER] --sort --where --json
+schema --distribution
+show PLUGIN --json
 """
 
 
@@ -78,18 +78,18 @@ Verbs:
   run       Train a spec.
   plan      Show stages, memory, staleness and speed before anything runs.
   evaluate  Evaluate a run's network on data.
-  runs      List runs: status, best metric, age.
   validate  Check specs: keys, types, plugins, options, graph.
-  list      List the installed plugins.
-  show      Show a plugin's options and a snippet to paste.
-  doctor    Examine the environment: versions, devices, plugins.
-  schema    Print the JSON schema of specs, for editors.
   check     Check that plugins keep their promises.
+  doctor    Examine the environment: versions, devices, plugins.
   export    Write a run's network for other programs.
+  list      List the installed plugins.
   new       Start a package of plugins, or a spec.
   predict   Print a run's predictions for files.
   profile   Time a spec's nodes on the real device, for plans.
   report    Write a page about a run, or compare several.
+  runs      List runs: status, best metric, age.
+  schema    Print the JSON schema of specs, for editors.
+  show      Show a plugin's options and a snippet to paste.
 """
     )
 
@@ -105,7 +105,7 @@ def test_version(capsys):
         (["validat"], "Error: No such verb 'validat'. Did you mean 'validate'?\n"),
         (
             ["xyz"],
-            "Error: No such verb 'xyz'. Verbs: run, plan, evaluate, runs, validate, list, show, doctor, schema, check, export, new, predict, profile, report.\n",
+            "Error: No such verb 'xyz'. Verbs: run, plan, evaluate, validate, check, doctor, export, list, new, predict, profile, report, runs, schema, show.\n",
         ),
         (["train", "a.toml"], "Error: No such verb 'train'. Did you mean 'run'?\n"),
         (["run", "--epochs", "3"], "'--epochs': it is a key of the spec, --set run.epochs=VALUE.\n"),

@@ -13,10 +13,10 @@ from pathlib import Path
 
 import jsonschema
 import pytest
+from petra_graph_authoring.spec_schema import spec_schema
 from PIL import Image
 
 from petra_graph.cli.main import main
-from petra_graph.planning.check.spec_schema import spec_schema
 from petra_graph.registry.registry import discover
 from tests.promises.test_specs import random_data
 from tests.support import ROOT

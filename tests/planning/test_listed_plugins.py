@@ -67,7 +67,7 @@ def test_a_missing_package_is_told_before_the_run_with_what_installs_it(write, m
     (problem,) = caught.value.problems
     assert problem.where.text == 'name = "mlflow"'
     assert problem.message == "logger \"mlflow\" needs the module 'mlflow', which is not installed"
-    assert problem.hint == "pip install 'petra-graph[mlflow]'"
+    assert problem.hint == "pip install 'petra-graph-studies[mlflow]'"
 
 
 def test_the_resolved_specification_has_their_options(write):

@@ -15,7 +15,7 @@ from tests.support.forks import SPEC as SHARED
 from tests.support.loggers import named
 from tests.support.runs import SPEC, only_run, weights_bytes, without_times
 
-REGISTRY = discover().only(["petra-graph"])
+REGISTRY = discover().only(["petra-graph", "petra-graph-studies"])
 HARMLESS = [
     name for name in REGISTRY.names(CALLBACK) if REGISTRY.resolve(CALLBACK, name).declaration.changes == "nothing"
 ]

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from petra_graph.errors import FILE_SIZE, RunFailed
-from petra_graph.record.metrics import Metrics, latest_values, quantity_and_stage
+from petra_graph.record.metrics import Metrics
 from tests.support.runs import small_files
 
 
@@ -127,21 +127,3 @@ def test_closing_does_not_hide_the_first_cause(tmp_path):
 
     with pytest.raises(RunFailed, match="the loss is nan"):
         failed()
-
-
-def test_a_probes_metrics_are_read_as_they_are_written():
-    assert quantity_and_stage("probe/reconstruction_error/stage-03") == ("reconstruction_error", 3)
-    assert quantity_and_stage("probe/cosine_to_delayed/stage-103") == ("cosine_to_delayed", 103)
-    assert quantity_and_stage("probe/cosine_to_delayed/stage-03/x") is None
-    assert quantity_and_stage("test/top1") is None
-
-
-def test_the_latest_values_are_those_of_the_last_bytes(tmp_path):
-    assert latest_values(tmp_path) == {}
-    with Metrics(tmp_path) as metrics:
-        for step in range(3):
-            metrics.record(epoch=1, step=step, values={"a": step, "b": math.inf})
-    assert {name: event["value"] for name, event in latest_values(tmp_path).items()} == {"a": 2}
-    with (tmp_path / "metrics.jsonl").open("a") as file:
-        file.write('{"half')
-    assert latest_values(tmp_path, 200)["a"]["step"] == 2

@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 import pytest
 
 from petra_graph.errors import SpecError
-from petra_graph.record.recorded_run import _HINT
+from petra_graph.record.run_files import _HINT
 from petra_graph.record.run_folders import (
     _STAMP,
     began,

@@ -8,11 +8,11 @@ from attrs import frozen
 from attrs.validators import ge
 from hypothesis import given
 from hypothesis import strategies as st
+from petra_graph_conformance.options_in_words import list_options
 
 from petra_graph.kinds.declaration import option
 from petra_graph.kinds.loss import LOSS, LossDeclaration
 from petra_graph.kinds.plugin import Plugin
-from petra_graph.registry.options_in_words import list_options
 from petra_graph.spec.bounds import AtLeast, AtMost, Each, GreaterThan, Length, LessThan, OneOf, OutOfBounds
 from petra_graph.spec.structure import structure_as
 from petra_graph.spec.value_types import class_schema

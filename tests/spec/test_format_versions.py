@@ -8,9 +8,9 @@ from pathlib import Path
 
 import jsonschema
 import pytest
+from petra_graph_authoring.spec_schema import spec_schema
 
 from petra_graph.errors import SpecError
-from petra_graph.planning.check.spec_schema import spec_schema
 from petra_graph.registry.registry import Registry, discover
 from petra_graph.spec.format_versions import FORMAT, REMOVALS, RENAMES, format_problem, what_became_of
 from petra_graph.spec.load_spec import dump, load

@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 
 import pytest
+from petra_graph_authoring.spec_schema import spec_schema
 from petra_graph_conformance.all_checks import CHECKS
 
-from petra_graph.planning.check.spec_schema import spec_schema
 from petra_graph.registry.registry import discover
 from tools.spec_reference import PAGES, generated
 

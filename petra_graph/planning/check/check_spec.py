@@ -36,7 +36,7 @@ from petra_graph.planning.check.named_plugins import NamedPlugins
 from petra_graph.planning.problem_collector import ProblemCollector
 from petra_graph.program.method import Method
 from petra_graph.program.placement import Partition
-from petra_graph.record.recorded_run import plugin_packages
+from petra_graph.record.run_files import plugin_packages
 from petra_graph.registry.discovery import JOINTS
 from petra_graph.registry.first_party import or_missing
 from petra_graph.registry.joints import not_installed

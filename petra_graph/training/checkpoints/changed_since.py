@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from attrs import frozen
 
 from petra_graph.errors import Problem, SpecError
-from petra_graph.record.recorded_run import read_json
+from petra_graph.record.run_files import read_json
 from petra_graph.record.run_history import ChangedResume
 from petra_graph.record.weights import WEIGHTS
 from petra_graph.spec.load_spec import load

@@ -26,7 +26,7 @@ from petra_graph.program.cut import Cut
 from petra_graph.record import checkpoint
 from petra_graph.record.checkpoint import Damaged, Manifest, StageFile
 from petra_graph.record.metrics import Position
-from petra_graph.record.recorded_run import resolved_spec
+from petra_graph.record.run_files import resolved_spec
 from petra_graph.runtime.scheduler.scheduler import Scheduler
 from petra_graph.spec.format_versions import without_removed
 from petra_graph.spec.model import MethodSpec

@@ -33,8 +33,8 @@ from petra_graph.errors import (
     SpecError,
     printable,
 )
-from petra_graph.record.recorded_run import read_json
 from petra_graph.record.run_directory import run_directory
+from petra_graph.record.run_files import read_json
 from petra_graph.runtime.control.failure import Failure
 from petra_graph.runtime.control.run_store import COMPLETE, RunStore, StoreGone
 from petra_graph.runtime.control.stop_signals import hard_exit, stop_requests

@@ -29,7 +29,7 @@ from petra_graph.kinds.checked_samples import CheckedSplit
 from petra_graph.kinds.plugin import FIRST_PARTY
 from petra_graph.kinds.tensor_trees import leaves
 from petra_graph.planning.check.checked_spec import CheckedSpec
-from petra_graph.record.recorded_run import read_json
+from petra_graph.record.run_files import read_json
 from petra_graph.registry.local_plugins import is_local
 from petra_graph.spec.keys import IS_CODE, keys_with
 

@@ -53,23 +53,6 @@ def test_an_import_that_leaves_a_setting_changed(install, capsys, line, found):
     assert (torch.is_grad_enabled(), torch.get_default_dtype()) == (True, torch.float32)
 
 
-@pytest.mark.parametrize(
-    ("line", "remedy"),
-    [
-        ("from petra_graph.registry.contracts import Callback", "write `from petra_graph.plugins import Callback`"),
-        ("from petra_graph.kinds.callback import Buffered", "write `from petra_graph.blocks import Buffered`"),
-        (
-            "import petra_graph.registry.contracts",
-            "names for plugins are in petra_graph.plugins and petra_graph.blocks",
-        ),
-    ],
-)
-def test_a_name_of_ours_that_is_elsewhere(install, capsys, line, remedy):
-    install("my-callbacks", ENTRY, my_callbacks=f"{line}\n{CODE}")
-    assert main(["check", "callbacks/mine"]) == 4
-    assert remedy in capsys.readouterr().out
-
-
 @pytest.mark.parametrize("verb", [["list", "callbacks"], ["show", "callbacks/mine"], ["check", "callbacks/mine"]])
 def test_what_prints_at_import_is_in_no_result(install, capsys, verb):
     install("my-callbacks", ENTRY, my_callbacks=f"print('imported')\n{CODE}")

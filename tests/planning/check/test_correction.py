@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import pytest
+from petra_graph_authoring.spec_schema import spec_schema
 
 from petra_graph.cli.main import main
 from petra_graph.planning.check.check_spec import check_spec
-from petra_graph.planning.check.spec_schema import spec_schema
 from petra_graph.registry.registry import discover
 from petra_graph.spec.load_spec import dump
 from petra_graph.training.prepared_run import prepare

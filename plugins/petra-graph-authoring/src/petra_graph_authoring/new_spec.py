@@ -11,6 +11,7 @@ from typing import Any, cast
 
 import attrs
 from attrs import frozen
+from petra_graph_conformance.options_in_words import Option, likely_options, list_options, small_options
 
 from petra_graph.errors import Problem, SpecError, shown, suggestion
 from petra_graph.kinds.all_kinds import KINDS
@@ -19,7 +20,6 @@ from petra_graph.kinds.declared_data import completed_options, declared_facts, s
 from petra_graph.kinds.plugin import FIRST_PARTY, Plugin, read_options
 from petra_graph.planning.check.check_spec import check_spec
 from petra_graph.planning.check.checked_spec import CheckedSpec
-from petra_graph.registry.options_in_words import Option, likely_options, list_options, small_options
 from petra_graph.registry.registry import Registry
 from petra_graph.spec.format_versions import FORMAT
 from petra_graph.spec.load_spec import load_values

@@ -13,8 +13,8 @@ from packaging.requirements import Requirement
 
 from petra_graph.kinds.declaration import Declaration, NoOptions, api_fault, find_fault
 from petra_graph.kinds.plugin import FIRST_PARTY
-from petra_graph.registry.discovery import NO_TORCH_REMEDY
 from petra_graph_conformance.broken_promise import BrokenPromise
+from petra_graph_conformance.importers_of_torch import NO_TORCH_REMEDY
 from petra_graph_conformance.plugin_trial import PluginTrial
 from petra_graph_conformance.promise import Promise
 

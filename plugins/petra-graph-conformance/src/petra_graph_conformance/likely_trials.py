@@ -15,8 +15,8 @@ from petra_graph.kinds.author_code import raised_at
 from petra_graph.kinds.data_set import DATA_SET
 from petra_graph.kinds.generators import seeded
 from petra_graph.kinds.plugin import Plugin
-from petra_graph.registry.options_in_words import small_options
 from petra_graph_conformance.all_checks import checks_of
+from petra_graph_conformance.options_in_words import small_options
 from petra_graph_conformance.plugin_trial import AnyTrial, read_given
 
 

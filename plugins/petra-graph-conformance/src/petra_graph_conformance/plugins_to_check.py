@@ -14,6 +14,7 @@ from petra_graph.kinds.plugin import label as label_of
 from petra_graph.kinds.plugin_kind import PluginKind
 from petra_graph.registry.local_plugins import is_local, look_in, missing_module, possible_kinds
 from petra_graph.registry.registry import Registry
+from petra_graph_conformance.importers_of_torch import resolve_and_watch
 from petra_graph_conformance.likely_trials import in_words
 
 
@@ -95,7 +96,7 @@ def _has(registry: Registry, kind: PluginKind, name: str) -> bool:
 def _target(registry: Registry, kind: PluginKind, name: str) -> Target:
     label = label_of(kind, name)
     try:
-        plugin, importer = registry.resolve_and_watch(kind, name)
+        plugin, importer = resolve_and_watch(registry, kind, name)
         return Target(label=label, plugin=plugin, imports_torch=importer)
     except PluginError as error:
         if any("distributions" in problem.message for problem in error.problems):

@@ -156,8 +156,8 @@ def _result(found: Target, options: dict[str, Any], settings: Mapping[str, Any])
     from attrs import asdict
 
     from petra_graph.errors import PluginError, SpecError
-    from petra_graph.registry.discovery import NO_TORCH_REMEDY
     from petra_graph_conformance.examined_promises import examine
+    from petra_graph_conformance.importers_of_torch import NO_TORCH_REMEDY
     from petra_graph_conformance.likely_trials import NoGuessFits, in_words, likely_trial
     from petra_graph_conformance.promise_report import Outcome
 

@@ -14,8 +14,9 @@ from attrs import frozen
 
 from petra_graph.errors import SpecError
 from petra_graph.program.schedule import schedule_text
-from petra_graph.record.metrics import quantity_and_stage, read_events
-from petra_graph.record.recorded_run import resolved_spec
+from petra_graph.record.metrics import read_events
+from petra_graph.record.run_files import resolved_spec
+from petra_graph_report.run.recorded_run import quantity_and_stage
 
 _FEW_EPOCHS = 10
 """From this number of epochs on, points are means over an epoch."""

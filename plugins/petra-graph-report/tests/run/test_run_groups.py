@@ -6,6 +6,7 @@ import json
 import shutil
 
 import pytest
+from petra_graph_report.run.recorded_run import Point, read_run
 from petra_graph_report.run.run_groups import (
     LONGEST_NAME,
     Spread,
@@ -15,8 +16,6 @@ from petra_graph_report.run.run_groups import (
     group_runs,
     spread_texts,
 )
-
-from petra_graph.record.recorded_run import Point, read_run
 
 
 @pytest.fixture

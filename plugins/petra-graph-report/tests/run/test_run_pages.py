@@ -7,12 +7,12 @@ import os
 import re
 
 import pytest
+from petra_graph_report.run.recorded_run import read_run
 from petra_graph_report.run.run_curves import mean_over_runs, thin_out
 from petra_graph_report.run.run_page import run_page
 from petra_graph_report.run.runs_page import runs_page
 
 from petra_graph.errors import SpecError
-from petra_graph.record.recorded_run import read_run
 from petra_graph.record.run_directory import lock
 from tests.support.html_page import Page, assert_fetches_nothing
 

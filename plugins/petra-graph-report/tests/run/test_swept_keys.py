@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import pytest
+from petra_graph_report.run.recorded_run import Point, read_run
 from petra_graph_report.run.run_curves import comparison_charts
 from petra_graph_report.run.run_groups import group_runs
 from petra_graph_report.run.runs_page import _groups, runs_page
 from petra_graph_report.run.swept_keys import bars_of_names, charts_of_numbers
 
-from petra_graph.record.recorded_run import Point, read_run
 from tests.support.html_page import Page
 
 VALUES = {("sgd", 0.1): (0.5, 0.7), ("sgd", 0.01): (0.9,), ("adam", 0.1): (0.4,), ("adam", 0.01): (0.8, 0.8)}

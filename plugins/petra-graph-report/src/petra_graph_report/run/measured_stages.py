@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from petra_graph import units
 from petra_graph.program.plan_document import Document
-from petra_graph.record.recorded_run import RecordedRun
 from petra_graph.report.plan.short_labels import nodes_label
 from petra_graph.report.run.planned_and_measured import StageSeconds, processes_of
 from petra_graph.report.text_tables import Column, name_column, number_column, text_column
 from petra_graph_report.line_chart import Chart, Line
+from petra_graph_report.run.recorded_run import RecordedRun
 
 _DECADES = 10.0
 """Stages whose throughput differs by this factor are drawn on a logarithmic axis."""

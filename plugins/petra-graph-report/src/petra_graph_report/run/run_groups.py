@@ -13,12 +13,13 @@ from typing import Any
 from attrs import evolve, field, frozen
 
 from petra_graph.errors import PetraGraphError, shown
-from petra_graph.record.recorded_run import Best, RecordedRun, read_json
+from petra_graph.record.run_files import read_json
 from petra_graph.record.run_folders import SWEEP
 from petra_graph.report.metric_text import NO_SCALES, Scales, is_share
-from petra_graph.report.run.spec_differences import ABSENT, count_different, find_differences, flatten, in_words
 from petra_graph.spec.overrides import parse_override
 from petra_graph.units import bounded
+from petra_graph_report.run.recorded_run import Best, RecordedRun
+from petra_graph_report.run.spec_differences import ABSENT, count_different, find_differences, flatten, in_words
 
 _SEED = "run.seed"
 _OWN = ("name", _SEED, "run.directory")

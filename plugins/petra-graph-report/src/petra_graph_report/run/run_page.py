@@ -9,8 +9,8 @@ from typing import Any
 
 from petra_graph.program.json_shape import Each, Later
 from petra_graph.program.plan_document import Document, check_document
-from petra_graph.record.recorded_run import RecordedRun, read_json
 from petra_graph.record.run_directory import TIMELINE
+from petra_graph.record.run_files import read_json
 from petra_graph.record.run_history import read_history
 from petra_graph.report.metric_text import EVALUATED, chosen_on, final_metrics, is_share, value_text
 from petra_graph.report.plan.plan_tables import title_lines
@@ -22,6 +22,7 @@ from petra_graph_report.pages import render_page
 from petra_graph_report.plan.plan_page import part_legend
 from petra_graph_report.plan.timeline import full_timeline, stage_bars
 from petra_graph_report.run.measured_stages import measured_tables, stage_charts, stage_seconds
+from petra_graph_report.run.recorded_run import RecordedRun
 from petra_graph_report.run.run_curves import STEPS, by_epoch, probe_charts, run_charts
 
 _LONGEST_TRACE = 6_000

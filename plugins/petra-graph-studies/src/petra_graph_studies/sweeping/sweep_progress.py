@@ -9,14 +9,14 @@ from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 from typing import TextIO
 
+from petra_graph_report.run.recorded_run import latest_values
 from rich.console import Console, ConsoleDimensions
 from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
 from petra_graph.errors import Interrupted, printable
-from petra_graph.record.metrics import latest_values
-from petra_graph.record.recorded_run import read_json
+from petra_graph.record.run_files import read_json
 from petra_graph.report.metric_text import final_metrics, metric_text
 from petra_graph.report.progress import fit_lines, width_of_lines
 from petra_graph.report.text_tables import name_column, table

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from textwrap import fill
 
 from attrs import frozen
+from petra_graph_report.run.recorded_run import RecordedRun
 from petra_graph_report.run.run_groups import RunGroup, best_spread, final_spread, rank, spread_texts
 
-from petra_graph.record.recorded_run import RecordedRun
 from petra_graph.report.metric_text import chosen_on
 from petra_graph.report.text_tables import Column, name_column, packed, render, text_column
 from petra_graph.units import plural

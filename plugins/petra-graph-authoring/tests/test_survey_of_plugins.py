@@ -1,10 +1,10 @@
 """The list of plugins: each has its line, whatever the import of another one does."""
 
 import pytest
+from petra_graph_authoring.survey_of_plugins import PluginSummary, list_groups
 
 from petra_graph.errors import PluginError
 from petra_graph.registry.registry import discover
-from petra_graph.registry.survey_of_plugins import PluginSummary, list_groups
 
 GOOD = """\
 from petra_graph.kinds.declaration import NoOptions

@@ -12,7 +12,7 @@ import click
 from petra_graph.cli.options_and_output import ANY_WIDTH, echo, json_option, output_width, print_json, table_text
 
 
-@click.command()
+@click.command(short_help="List runs: status, best metric, age.")
 @click.argument("folder", metavar="[FOLDER]", type=click.Path(path_type=Path), required=False)
 @click.option(
     "--sort",
@@ -35,7 +35,7 @@ def runs(folder: Path | None, order: Literal["age", "metric"], *, where: tuple[s
     of the same name differ. A run is done, interrupted, failed, running, killed (it ended without a summary), or damaged. Runs of a sweep are named by their folders in it.
     """
     from petra_graph.record.run_folders import RUNS
-    from petra_graph.report.run.run_list import rows, run_records
+    from petra_graph_report.run.run_list import rows, run_records
 
     chosen = folder or Path(RUNS)
     none_yet = folder is None and not chosen.exists()

@@ -7,9 +7,8 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-
-from petra_graph.doctor import device_findings
-from petra_graph.doctor.device_findings import examine_devices
+from petra_graph_authoring.doctor import device_findings
+from petra_graph_authoring.doctor.device_findings import examine_devices
 
 
 @pytest.fixture

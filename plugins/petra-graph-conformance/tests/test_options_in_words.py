@@ -4,12 +4,12 @@ import tomllib
 
 import attrs
 import pytest
+from petra_graph_conformance.options_in_words import Option, list_options, snippet
 
 from petra_graph.kinds.all_kinds import KINDS
 from petra_graph.kinds.block import BLOCK
 from petra_graph.kinds.loss import LOSS
 from petra_graph.kinds.plugin import read_options
-from petra_graph.registry.options_in_words import Option, list_options, snippet
 from petra_graph.registry.registry import discover
 from petra_graph.spec.value_layers import PLUGIN_LISTS, PLUGIN_TABLES
 

@@ -5,8 +5,8 @@ import tomllib
 
 import jsonschema
 import pytest
+from petra_graph_authoring.spec_schema import spec_schema
 
-from petra_graph.planning.check.spec_schema import spec_schema
 from petra_graph.registry.registry import discover
 from petra_graph.spec.load_spec import read_layers
 from tests.support import ROOT

@@ -12,19 +12,26 @@ import attrs
 from petra_graph.errors import PetraGraphError, Problem, SpecError, Where, likely_meant
 from petra_graph.kinds.metric import scales_in
 from petra_graph.record.checkpoint import numbers
-from petra_graph.record.recorded_run import RecordedRun, read_run
 from petra_graph.record.run_directory import is_locked
 from petra_graph.record.run_folders import began, is_swept, run_directories
 from petra_graph.record.run_history import read_history
 from petra_graph.report.metric_text import metric_text
-from petra_graph.report.run.spec_differences import find_differences, flatten, in_words
-from petra_graph.spec.overrides import Condition, parse_overrides
+from petra_graph.spec.overrides import parse_overrides
 from petra_graph.units import age, plural
+from petra_graph_report.run.recorded_run import RecordedRun, read_run
+from petra_graph_report.run.spec_differences import find_differences, flatten, in_words
 
 Order = Literal["age", "metric"]
 HEADS = ("run", "status", "epochs", "best", "age", "")
 _TEST = "test/"
 _NOT_SHOWN = ("run.directory",)
+
+
+class Condition(str):
+    """A value that runs are asked for, as `--where`."""
+
+    __slots__ = ()
+    option = "--where"
 
 
 def run_records(

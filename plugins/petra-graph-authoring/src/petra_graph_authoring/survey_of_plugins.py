@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from attrs import frozen
+from petra_graph_conformance.importers_of_torch import resolve_and_watch
 
 from petra_graph.errors import PetraGraphError
 from petra_graph.kinds.block import BlockDeclaration
@@ -43,7 +44,7 @@ def _summary(registry: Registry, group: str, name: str) -> PluginSummary:
     distribution = kind = summary = importer = fault = remedy = ""
     try:
         distribution = registry.find(of_kind, name).distribution
-        plugin, importer = registry.resolve_and_watch(of_kind, name)
+        plugin, importer = resolve_and_watch(registry, of_kind, name)
         declaration = plugin.declaration
         kind = declaration.kind if isinstance(declaration, BlockDeclaration) else ""
         summary = " ".join(declaration.summary.split())

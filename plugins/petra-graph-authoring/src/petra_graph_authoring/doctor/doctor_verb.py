@@ -12,10 +12,10 @@ from petra_graph.cli.options_and_output import echo, json_option, print_json, pr
 from petra_graph.units import plural
 
 if TYPE_CHECKING:
-    from petra_graph.doctor.environment_findings import Finding
+    from petra_graph_authoring.doctor.environment_findings import Finding
 
 
-@click.command()
+@click.command(short_help="Examine the environment: versions, devices, plugins.")
 @json_option
 @click.pass_context
 def doctor(ctx: click.Context, *, as_json: bool) -> None:
@@ -24,10 +24,10 @@ def doctor(ctx: click.Context, *, as_json: bool) -> None:
     Exit code 0: runs can start, though there may be warnings. 1: something that every run needs is broken. 4: a plugin is
     broken, or registered so that nothing finds it.
     """
-    from petra_graph.doctor.device_findings import examine_devices
-    from petra_graph.doctor.environment_findings import examine_environment
-    from petra_graph.doctor.plugin_findings import examine_plugins
     from petra_graph.registry.registry import discover
+    from petra_graph_authoring.doctor.device_findings import examine_devices
+    from petra_graph_authoring.doctor.environment_findings import examine_environment
+    from petra_graph_authoring.doctor.plugin_findings import examine_plugins
 
     registry = discover()
     findings: list[Finding] = []

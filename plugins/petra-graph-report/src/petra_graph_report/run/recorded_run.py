@@ -8,10 +8,9 @@ damaged                       files are missing, or hold something else
 
 from __future__ import annotations
 
-import json
-import tomllib
+import os
+import re
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from datetime import datetime
 from functools import cached_property
 from pathlib import Path
@@ -19,14 +18,14 @@ from typing import Any
 
 from attrs import define, field, frozen
 
-from petra_graph.errors import SpecError
 from petra_graph.kinds.metric import Scale, scale_of, scales_in
 from petra_graph.program.json_shape import Each, Later, faults
 from petra_graph.record.checkpoint import numbers
-from petra_graph.record.metrics import METRICS, read_events
+from petra_graph.record.metrics import METRICS, event_of, read_events
 from petra_graph.record.run_directory import SCALES, is_locked
+from petra_graph.record.run_files import damaged, read_json, resolved_spec
 from petra_graph.record.run_folders import began, no_run
-from petra_graph.spec.regular_file import open_regular, read_regular
+from petra_graph.spec.regular_file import open_regular
 
 _OPERATION = Later({"operations": int, "seconds": float})
 _SUMMARY: Mapping[str, Any] = {
@@ -58,8 +57,8 @@ _SUMMARY: Mapping[str, Any] = {
     },
 }
 """What readers may rely on of a summary's values, where they are there."""
+_PROBE_METRIC = re.compile(r"probe/(?P<quantity>\w+)/stage-(?P<stage>\d+)")
 _RESOLVED = {"init": Later({}), "data": Later({}), "checkpoint": Later({"best": Later(str), "best_is": Later(str)})}
-_HINT = "name one that `petra-graph run` has made, as in runs/20260131T120000Z-NAME-3f9a1c"
 
 
 @frozen(kw_only=True)
@@ -170,9 +169,9 @@ def read_run(directory: Path) -> RecordedRun:
     resolved = resolved_spec(directory)
     run = resolved.get("run")
     if not isinstance(run, dict) or not all(isinstance(run.get(key), int) for key in ("seed", "epochs")):
-        raise _damaged(directory / "resolved.toml", ValueError("it has no run.seed and run.epochs"))
+        raise damaged(directory / "resolved.toml", ValueError("it has no run.seed and run.epochs"))
     if found := next(faults(resolved, _RESOLVED, "the file"), None):
-        raise _damaged(directory / "resolved.toml", ValueError(found))
+        raise damaged(directory / "resolved.toml", ValueError(found))
     metrics: dict[str, list[Point]] = {}
     for event in read_events(directory):
         point = Point(epoch=event["epoch"], step=event["step"], value=event["value"])
@@ -181,7 +180,7 @@ def read_run(directory: Path) -> RecordedRun:
     summary = read_json(path, dict) or {}
     for key, shape in _SUMMARY.items():
         if summary.get(key) is not None and (found := next(faults(summary[key], shape, key), None)):
-            raise _damaged(path, ValueError(found))
+            raise damaged(path, ValueError(found))
     return RecordedRun(
         directory=directory,
         resolved=resolved,
@@ -192,64 +191,19 @@ def read_run(directory: Path) -> RecordedRun:
     )
 
 
-def resolved_spec(directory: Path) -> Mapping[str, Any]:
-    """Read the specification that a run resolved.
-
-    Raises:
-        SpecError: this is not a run's directory, or the file is damaged.
-    """
-    path = directory / "resolved.toml"
+def latest_values(directory: Path, most_bytes: int = 2**14) -> Mapping[str, Mapping[str, Any]]:
+    """Return the latest event of each name among the last bytes of a run's events; {} where it has none yet."""
     try:
-        text = read_regular(path).decode()
-        open_regular(directory / METRICS).close()
+        with open_regular(directory / METRICS) as lines:
+            lines.seek(-min(most_bytes, lines.seek(0, os.SEEK_END)), os.SEEK_END)
+            tail = lines.read()
     except OSError:
-        message = f"{directory} is not a run's directory: it has no resolved.toml and metrics.jsonl"
-        raise SpecError(message, hint=_HINT) from None
-    except UnicodeDecodeError as error:
-        raise _damaged(path, error) from None
-    try:
-        return tomllib.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise _damaged(path, error) from None
+        return {}
+    found = [event for line in tail.splitlines() if (event := event_of(line)) is not None]
+    return {event["name"]: event for event in found if event["value"] is not None}
 
 
-def read_json(path: Path, kind: type, shape: Any = None) -> Any | None:
-    """Return what a run's JSON file holds; None where there is no file.
-
-    Args:
-        shape: of the value, as `json_shape.faults` takes it; None: any.
-
-    Raises:
-        SpecError: it holds no JSON, or a value of another kind or shape.
-    """
-    try:
-        value = json.loads(read_regular(path))
-    except FileNotFoundError:
-        return None
-    except (OSError, ValueError, RecursionError) as error:
-        raise _damaged(path, error) from None
-    if not isinstance(value, kind):
-        raise _damaged(path, TypeError(f"it holds a {type(value).__name__}"))
-    if shape is not None and (found := next(faults(value, shape, "the file"), None)):
-        raise _damaged(path, ValueError(found))
-    return value
-
-
-def plugin_packages(spec: object) -> Mapping[str, str]:
-    """Return the packages of the plugins of a run, by "blocks/NAME", if `spec` is its resolved specification; {} of any other one."""
-    if isinstance(spec, str) and Path(spec).name == "resolved.toml":
-        with suppress(SpecError):
-            written = (read_json(Path(spec).parent / "env.json", dict) or {}).get("plugins")
-            if isinstance(written, dict):
-                return {name: package for name, package in written.items() if isinstance(package, str)}
-    return {}
-
-
-def _damaged(path: Path, error: Exception) -> SpecError:
-    reason = getattr(error, "strerror", None) or f"{error}"
-    return SpecError(
-        f"{path} is damaged: {reason}",
-        "restore it from a copy, or remove it: a report says what is missing without it"
-        if path.name == "summary.json"
-        else "restore it from a copy, or leave this run out",
-    )
+def quantity_and_stage(name: str) -> tuple[str, int] | None:
+    """Return the quantity and the stage of a probe's metric, such as probe/cosine_to_delayed/stage-03; None for any other metric."""
+    matched = _PROBE_METRIC.fullmatch(name)
+    return None if matched is None else (matched["quantity"], int(matched["stage"]))

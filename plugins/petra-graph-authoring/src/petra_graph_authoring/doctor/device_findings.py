@@ -7,8 +7,8 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
 
-from petra_graph.doctor.environment_findings import Finding
 from petra_graph.units import memory, plural
+from petra_graph_authoring.doctor.environment_findings import Finding
 
 _DRIVER = Path("/proc/driver/nvidia/version")
 """A file that exists if NVIDIA's driver is installed."""

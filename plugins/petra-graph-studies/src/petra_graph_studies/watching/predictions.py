@@ -15,9 +15,9 @@ from typing import Any
 from torch import Tensor
 from torch.utils._pytree import tree_map
 
-from petra_graph.catalog.declared import PredictionsOptions
 from petra_graph.errors import cannot_write
 from petra_graph.plugins import Callback, EpochEnded, Started
+from petra_graph_studies.watching.declared import PredictionsOptions
 
 
 class Predictions(Callback):

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import subprocess
 import sys
 
 import pytest
+from petra_graph_report.run import recorded_run as module
+from petra_graph_report.run.recorded_run import latest_values, quantity_and_stage, read_run
 
 from petra_graph.errors import RunFailed, SpecError
-from petra_graph.record import recorded_run as module
-from petra_graph.record.recorded_run import read_run
+from petra_graph.record.metrics import Metrics
 from petra_graph.record.run_directory import is_locked, lock
 
 
@@ -151,3 +153,21 @@ def test_a_rate_is_of_all_the_training_or_of_the_latest_epoch(saved_run):
     path.unlink()
     run = read_run(saved_run)
     assert run.rate == run.last("samples_per_second")
+
+
+def test_a_probes_metrics_are_read_as_they_are_written():
+    assert quantity_and_stage("probe/reconstruction_error/stage-03") == ("reconstruction_error", 3)
+    assert quantity_and_stage("probe/cosine_to_delayed/stage-103") == ("cosine_to_delayed", 103)
+    assert quantity_and_stage("probe/cosine_to_delayed/stage-03/x") is None
+    assert quantity_and_stage("test/top1") is None
+
+
+def test_the_latest_values_are_those_of_the_last_bytes(tmp_path):
+    assert latest_values(tmp_path) == {}
+    with Metrics(tmp_path) as metrics:
+        for step in range(3):
+            metrics.record(epoch=1, step=step, values={"a": step, "b": math.inf})
+    assert {name: event["value"] for name, event in latest_values(tmp_path).items()} == {"a": 2}
+    with (tmp_path / "metrics.jsonl").open("a") as file:
+        file.write('{"half')
+    assert latest_values(tmp_path, 200)["a"]["step"] == 2

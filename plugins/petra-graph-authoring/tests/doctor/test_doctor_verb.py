@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 
 import pytest
+from petra_graph_authoring.doctor import device_findings, environment_findings, plugin_findings
+from petra_graph_authoring.doctor.doctor_verb import exit_code
+from petra_graph_authoring.doctor.environment_findings import Finding
 
-from petra_graph.cli.doctor import exit_code
 from petra_graph.cli.main import main
-from petra_graph.doctor import device_findings, environment_findings, plugin_findings
-from petra_graph.doctor.environment_findings import Finding
 
 FINE = Finding(area="environment", name="python", status="ok", found="3.13")
 ABSENT = Finding(area="devices", name="cuda", status="absent", found="no GPU")

@@ -6,10 +6,10 @@ import os
 from importlib.metadata import version
 
 import pytest
+from petra_graph_authoring.doctor.plugin_findings import examine_plugins
+from petra_graph_authoring.survey_of_plugins import PluginSummary
 
-from petra_graph.doctor.plugin_findings import examine_plugins
 from petra_graph.registry.registry import discover
-from petra_graph.registry.survey_of_plugins import PluginSummary
 
 
 @pytest.fixture

@@ -7,8 +7,7 @@ import shutil
 from datetime import UTC, datetime
 
 import pytest
-
-from petra_graph.report.run.run_list import HEADS, rows, run_records
+from petra_graph_report.run.run_list import HEADS, rows, run_records
 
 
 @pytest.fixture

@@ -12,9 +12,9 @@ from pathlib import Path
 
 import torch
 
-from petra_graph.catalog.declared import ProfilerOptions
 from petra_graph.errors import cannot_write
 from petra_graph.plugins import Callback, Started
+from petra_graph_studies.watching.declared import ProfilerOptions
 
 
 class Profiler(Callback):

@@ -9,14 +9,15 @@ from contextlib import suppress
 from functools import partial
 from importlib import metadata
 
-from petra_graph.doctor.environment_findings import Finding, unmet
+from petra_graph_conformance.importers_of_torch import NO_TORCH_REMEDY
+
 from petra_graph.errors import PetraGraphError, Problem, shown
 from petra_graph.kinds.block import BlockDeclaration
 from petra_graph.kinds.plugin import FIRST_PARTY, load
-from petra_graph.registry.discovery import NO_TORCH_REMEDY
 from petra_graph.registry.registry import Registry
-from petra_graph.registry.survey_of_plugins import PluginSummary, list_groups
 from petra_graph.units import plural
+from petra_graph_authoring.doctor.environment_findings import Finding, unmet
+from petra_graph_authoring.survey_of_plugins import PluginSummary, list_groups
 
 finding = partial(Finding, area="plugins")
 

@@ -6,21 +6,23 @@ import inspect
 import textwrap
 from collections.abc import Sequence
 from contextlib import suppress
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import attrs
 import click
 
 from petra_graph.cli.options_and_output import echo, json_option, kind_called, print_json, print_table
 from petra_graph.errors import PluginError, shown
-from petra_graph.kinds.declaration import NoOptions
-from petra_graph.kinds.plugin import Plugin, knows_stage
-from petra_graph.registry.options_in_words import Option, list_options, snippet
-from petra_graph.registry.registry import Registry, discover
-from petra_graph.registry.survey_of_plugins import PluginSummary, list_groups
+
+if TYPE_CHECKING:  # the help imports this module, and not what the verbs need
+    from petra_graph_conformance.options_in_words import Option
+
+    from petra_graph.kinds.plugin import Plugin
+    from petra_graph.registry.registry import Registry
+    from petra_graph_authoring.survey_of_plugins import PluginSummary
 
 
-@click.command("list")
+@click.command("list", short_help="List the installed plugins.")
 @click.argument("group", required=False, metavar="[GROUP]")
 @json_option
 def list_plugins(group: str | None, as_json: bool) -> None:
@@ -29,6 +31,9 @@ def list_plugins(group: str | None, as_json: bool) -> None:
     GROUP is one of blocks, architectures, optimizers, lr_schedules, losses, datasets, loggers, callbacks and metrics;
     without it, all are listed.
     """
+    from petra_graph.registry.registry import discover
+    from petra_graph_authoring.survey_of_plugins import list_groups
+
     registry = discover()
     kinds = [kind_called(registry, group)] if group else registry.kinds
     _tell_of_damage(registry)
@@ -61,7 +66,7 @@ def _summary_row(plugin: PluginSummary) -> tuple[str, ...]:
     return (plugin.name, plugin.distribution, plugin.kind, plugin.summary)
 
 
-@click.command()
+@click.command(short_help="Show a plugin's options and a snippet to paste.")
 @click.argument("plugin", metavar="GROUP/NAME")
 @json_option
 def show(plugin: str, as_json: bool) -> None:
@@ -69,6 +74,10 @@ def show(plugin: str, as_json: bool) -> None:
 
     GROUP/NAME is a group of `petra-graph list` and a name in it, as in blocks/rev-basic.
     """
+    from petra_graph_conformance.options_in_words import list_options, snippet
+
+    from petra_graph.registry.registry import discover
+
     group, slash, name = plugin.partition("/")
     if not slash or not name:
         raise click.UsageError(f"{plugin!r} is not GROUP/NAME, as in blocks/rev-basic")
@@ -92,6 +101,8 @@ def show(plugin: str, as_json: bool) -> None:
 
 def _abilities(plugin: Plugin) -> Sequence[str]:
     """Return what a plugin can do, by its declaration and by its code where that can be imported."""
+    from petra_graph.kinds.plugin import knows_stage
+
     known = False
     with suppress(PluginError):
         known = knows_stage(plugin)
@@ -104,11 +115,15 @@ def _option_row(option: Option) -> tuple[str, ...]:
 
 
 def _documentation(plugin: Plugin) -> str:
+    from petra_graph.kinds.declaration import NoOptions
+
     options = plugin.declaration.options
     return "" if options is NoOptions else inspect.cleandoc(options.__doc__ or "")
 
 
 def _record(group: str, plugin: Plugin) -> dict[str, Any]:
+    from petra_graph_conformance.options_in_words import list_options, snippet
+
     declaration = plugin.declaration
     record: dict[str, Any] = {
         "group": group,
@@ -122,7 +137,7 @@ def _record(group: str, plugin: Plugin) -> dict[str, Any]:
     return record | declaration.record()
 
 
-@click.command()
+@click.command(short_help="Print the JSON schema of specs, for editors.")
 @click.option(
     "--distribution",
     "distributions",
@@ -135,7 +150,8 @@ def schema(distributions: Sequence[str]) -> None:
 
     Editors with a TOML language server use it if a spec's first line is `#:schema PATH`.
     """
-    from petra_graph.planning.check.spec_schema import spec_schema
+    from petra_graph.registry.registry import discover
+    from petra_graph_authoring.spec_schema import spec_schema
 
     registry = _tell_of_damage(discover())
     print_json(spec_schema(registry.only(distributions) if distributions else registry))

@@ -5,9 +5,8 @@ from __future__ import annotations
 from importlib import metadata
 
 import pytest
-
-from petra_graph.doctor import environment_findings
-from petra_graph.doctor.environment_findings import examine_environment
+from petra_graph_authoring.doctor import environment_findings
+from petra_graph_authoring.doctor.environment_findings import examine_environment
 
 VERSIONS = {"alpha": "2.10.0", "beta": "1.0rc1", "gamma": "0.9+cpu"}
 
