@@ -147,7 +147,7 @@ def trained(*words, processes=1, directory="runs"):
 
 def test_the_gradient_is_that_of_plain_autograd_over_the_same_padded_tensors(spec):
     plain = "optimizer.options={ lr = 0.1, momentum = 0.0, nesterov = false, weight_decay = 0.0 }"
-    prepared = prepare(spec, ["method.name=backprop", "method.schedule=sequential", plain])
+    prepared = prepare(spec, ["method.name=backprop", "method.schedule=sequential", "lr_schedule.name=constant", plain])
     executors = prepared.executors(prepared.programs)
     modules = {name: copy.deepcopy(module) for one in executors for name, module in one.modules.items()}
     batches = list(prepared.opened.batches)
@@ -159,13 +159,13 @@ def test_the_gradient_is_that_of_plain_autograd_over_the_same_padded_tensors(spe
     optimizer = torch.optim.SGD([p for one in modules.values() for p in one.parameters()], lr=0.1)
     for first in range(0, len(batches), 2):
         window = batches[first : first + 2]
-        counted = sum(int((targets >= 0).sum()) for _, targets in window)
+        weights = [float((targets >= 0).sum()) / targets.shape[1] for _, targets in window]
         optimizer.zero_grad()
-        for samples, targets in window:
+        for (samples, targets), weight in zip(window, weights, strict=True):
             streams = (samples,)
             for name in prepared.network.graph.order:
                 streams = modules[name](*streams)
-            (functional.cross_entropy(streams[0], targets, reduction="sum") / counted).backward()
+            (functional.cross_entropy(streams[0], targets) * weight / sum(weights)).backward()
         optimizer.step()
 
     for one in executors:

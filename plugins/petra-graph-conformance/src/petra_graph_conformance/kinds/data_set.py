@@ -70,32 +70,22 @@ def check_classes(trial: DataSetTrial) -> None:
 
 def check_lengths(trial: DataSetTrial) -> None:
     """Where the facts have lengths, `lengths` gives the length of each sample, and behind it there is padding alone: targets of -100."""
-    for name, split, indices in trial.splits:
+    facts = trial.open().facts
+    for name, split, indices in trial.splits if facts.lengths else ():
         lengths = lengths_of(split, indices)
-        if not np.array_equal(lengths, [lengths_of(split, indices[row : row + 1])[0] for row in range(len(indices))]):
+        if [int(lengths_of(split, indices[row : row + 1])[0]) for row in range(len(indices))] != lengths.tolist():
             raise BrokenPromise(
                 "lengths", f"lengths of `{name}` are others when they are asked for one by one", _LENGTHS
             )
         samples, targets = trial.fetch(split, indices)
-        behind = [
-            (int(index), sample[length:], target[length:])
-            for index, length, sample, target in zip(indices, lengths, samples, targets, strict=True)
-            if trial.open().facts.target_of_positions
-        ] or [
-            (int(index), sample[length:], None) for index, length, sample in zip(indices, lengths, samples, strict=True)
-        ]
-        values = torch.unique(torch.cat([padding.flatten() for _, padding, _ in behind]))
-        if len(values) > 1:
+        padding = [sample[length:].flatten() for sample, length in zip(samples, lengths, strict=True)]
+        if len(values := torch.unique(torch.cat(padding))) > 1:
             found = f"behind the lengths of samples of `{name}` are {len(values)} values, where padding is one"
             raise BrokenPromise("lengths", found, _LENGTHS)
-        wrong = [index for index, _, target in behind if target is not None and bool((target != IGNORED).any())]
-        if wrong:
-            found = f"behind the length of sample {wrong[0]} of `{name}` are targets that are not {IGNORED}, which losses would count"
-            raise BrokenPromise("lengths", found, _LENGTHS)
-
-
-def _has_lengths(trial: DataSetTrial) -> bool:
-    return bool(trial.open().facts.lengths)
+        for index, target, length in zip(indices, targets, lengths, strict=True):
+            if facts.target_of_positions and bool((target[length:] != IGNORED).any()):
+                found = f"behind the length of sample {index} of `{name}` are targets that are not {IGNORED}, which losses would count"
+                raise BrokenPromise("lengths", found, _LENGTHS)
 
 
 def check_rows(trial: DataSetTrial) -> None:
@@ -251,7 +241,7 @@ DATA_SET_CHECKS = KindChecks(
         Promise("construction", check_data_set_construction, foundation=True),
         Promise("samples", check_samples, foundation=True),
         Promise("classes", check_classes),
-        Promise("lengths", check_lengths, applies=_has_lengths),
+        Promise("lengths", check_lengths),
         Promise("rows", check_rows),
         Promise("repeatable", check_same_samples),
         Promise("test samples", check_test_samples),
