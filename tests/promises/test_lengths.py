@@ -15,6 +15,7 @@ from petra_graph.cli.main import main
 from petra_graph.runtime.scheduler.scheduler import Scheduler
 from petra_graph.training.prepared_run import prepare
 from tests.support.forks import alone, children, ended, ranks, until
+from tests.support.pages import ROOT, Page, files_of
 from tests.support.runs import only_run, summary_of, weights_bytes, without_times
 
 TOLERANCE = 1e-12
@@ -236,3 +237,12 @@ def test_a_run_with_lengths_is_evaluated_again(spec, capsys):
     capsys.readouterr()
     assert main(["evaluate", "latest", "--set", "data.evaluation_batch=2"]) == 0
     assert "10 samples" in capsys.readouterr().out
+
+
+def test_the_guides_dataset(spec, write):
+    page = Page(ROOT / "plugins" / "guide" / "data_sets.md")
+    write("notes.py", files_of(page)["notes.py"])
+    text = SPEC.replace("runs:train", "notes:train").replace("runs:test", "notes:test")
+    write("lengths.toml", text.replace("self_check = false", ""))
+    directory = trained(spec)
+    assert summary_of(directory)["test"]["top1"] > 0.5
