@@ -43,6 +43,7 @@ from petra_graph.kinds.data_set import DataSet as DataSet
 from petra_graph.kinds.data_set import DataSetDeclaration as DataSetDeclaration
 from petra_graph.kinds.data_set import Split as Split
 from petra_graph.kinds.data_set import TextCodec as TextCodec
+from petra_graph.kinds.data_set import padded_length as padded_length
 from petra_graph.kinds.declaration import API_VERSION as API_VERSION
 from petra_graph.kinds.declaration import Declaration as Declaration
 from petra_graph.kinds.declaration import NoOptions as NoOptions

@@ -6,14 +6,14 @@ runtime opens transports and compiles nothing.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import pairwise
 
 from attrs import evolve, field, frozen
 
 from petra_graph.graph.node_graph import INPUT, NodeGraph, stage_graph
 from petra_graph.program.channels import Channel, ChannelKey, Edge, capacity
-from petra_graph.program.message_layout import WEIGHT, MessageLayout, StreamType, stream_layouts
+from petra_graph.program.message_layout import WEIGHT, MessageLayout, StreamType, TensorLayout, stream_layouts
 from petra_graph.program.method import Method, Mode, is_delayed
 from petra_graph.program.placement import Partition, Placement, Stage
 from petra_graph.program.schedule import depths
@@ -96,6 +96,8 @@ class MessageTypes:
 
     streams: Mapping[str, tuple[StreamType, ...]]
     """By node."""
+    shorter: Mapping[int, Mapping[str, tuple[StreamType, ...]]] = field(factory=dict)
+    """By length, if micro-batches are padded to several, and node; those of the longest are `streams`."""
     precision: PrecisionSpec = field(factory=PrecisionSpec)
     batch: int = 1
     """Samples of a training micro-batch."""
@@ -107,20 +109,34 @@ class MessageTypes:
 
     def forward(self, producer: str) -> MessageLayout:
         """Return the layout of a forward message in training."""
-        streams = stream_layouts(self.streams[producer], self.precision, self.precision.channel_dtype)
-        return MessageLayout(tensors=streams, samples=self.batch)
+        return self._layout(producer, self._trained, self.batch)
 
     def evaluation(self, producer: str) -> MessageLayout:
         """Return the layout of a forward message in an evaluation, which is not encoded."""
-        streams = stream_layouts(self.streams[producer], self.precision, "as-streams")
-        return MessageLayout(tensors=streams, samples=self.evaluation_batch)
+        return self._layout(
+            producer, lambda streams: stream_layouts(streams, self.precision, "as-streams"), self.evaluation_batch
+        )
 
     def backward(self, producer: str, *, returns_activation: bool) -> MessageLayout:
         """Return the layout of a backward message: the gradients, the activation after them, and the weight of the targets."""
-        streams = self.forward(producer).tensors
-        gradients = tuple(stream.gradient() for stream in streams)
-        activation = streams if returns_activation else ()
-        return MessageLayout(tensors=(*gradients, *activation, WEIGHT), samples=self.batch)
+
+        def tensors(streams: Sequence[StreamType]) -> tuple[TensorLayout, ...]:
+            forward = self._trained(streams)
+            return (*(one.gradient() for one in forward), *(forward if returns_activation else ()), WEIGHT)
+
+        return self._layout(producer, tensors, self.batch)
+
+    def _trained(self, streams: Sequence[StreamType]) -> tuple[TensorLayout, ...]:
+        return stream_layouts(streams, self.precision, self.precision.channel_dtype)
+
+    def _layout(
+        self, producer: str, tensors: Callable[[Sequence[StreamType]], tuple[TensorLayout, ...]], samples: int
+    ) -> MessageLayout:
+        shorter = {
+            length: MessageLayout(tensors=tensors(streams[producer]), samples=samples)
+            for length, streams in self.shorter.items()
+        }
+        return MessageLayout(tensors=tensors(self.streams[producer]), samples=samples, shorter=shorter)
 
 
 def _stages_of_edges(graph: NodeGraph, partition: Partition) -> Mapping[Edge, tuple[int, int]]:

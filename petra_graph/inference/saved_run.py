@@ -149,6 +149,7 @@ _FACTS = {
     "mean": Later(([float], None)),
     "std": Later(([float], None)),
     "class_names": Later(([str], None)),
+    "lengths": Later([int]),
 }
 """The shape of `data.json`."""
 

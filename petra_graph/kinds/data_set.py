@@ -8,7 +8,7 @@ from numbers import Real
 from typing import TYPE_CHECKING, Any, Literal, Protocol, cast, get_args
 
 import attrs
-from attrs import field, frozen
+from attrs import evolve, field, frozen
 
 from petra_graph.errors import shown
 from petra_graph.kinds.declaration import LOCATION, Declaration, described
@@ -28,6 +28,7 @@ _FETCH = ExpectedCall("fetch", ("indices",), ("seed", "epoch"))
 _FETCH_TARGETS = ExpectedCall("fetch_targets", ("indices",))
 _SET_APART = ExpectedCall("set_apart", ("share",))
 _ITERATE = ExpectedCall("iterate", (), ("seed", "number"))
+_LENGTHS = ExpectedCall("lengths", ("indices",))
 _MIX = ExpectedCall("mix", ("samples", "targets", "indices"), ("seed", "epoch"))
 _TARGET_TYPES = ("int64", "float32", "float64")
 
@@ -55,6 +56,8 @@ class DataFacts:
         mean: of each channel in [0, 1] (uint8 divided by 255); None: no normalisation.
         std: of each channel, likewise; given with the mean or not at all.
         class_names: the names of the classes, by class index; None where they are not known.
+        lengths: the lengths to which micro-batches are padded, ascending, where samples differ in their first dimension; the last one
+            is that of `shape`. (): all samples have one shape.
     """
 
     shape: tuple[int, ...] = field(converter=_plain)
@@ -65,6 +68,17 @@ class DataFacts:
     mean: tuple[float, ...] | None = None
     std: tuple[float, ...] | None = None
     class_names: tuple[str, ...] | None = None
+    lengths: tuple[int, ...] = field(default=(), converter=_plain)
+
+    def padded(self, length: int) -> DataFacts:
+        """Return the facts of a micro-batch that is padded to a length."""
+        target = (length, *self.target_shape[1:]) if self.target_of_positions else self.target_shape
+        return evolve(self, shape=(length, *self.shape[1:]), target_shape=target, lengths=())
+
+    @property
+    def target_of_positions(self) -> bool:
+        """Whether a target has as many rows as its sample, one for each position, so that both are padded."""
+        return bool(self.shape) and self.target_shape[:1] == self.shape[:1]
 
     @property
     def of_tokens(self) -> bool:
@@ -104,6 +118,19 @@ class DataFacts:
         yield from self._normalisation_faults()
         if self.classes is not None and self.class_names is not None and len(self.class_names) != self.classes:
             yield f"have {len(self.class_names)} class_names, and classes = {self.classes}"
+        if self.lengths:
+            yield from self._length_faults()
+
+    def _length_faults(self) -> Iterator[str]:
+        lengths = self.lengths
+        if not _is_shape(lengths) or list(lengths) != sorted(set(lengths)):
+            yield f"have lengths = {lengths!r}, not ascending integers above 0"
+        elif tuple(self.shape)[:1] != lengths[-1:]:
+            yield f"have lengths = {lengths!r}, whose last one is not the first dimension of shape = {self.shape!r}"
+        elif self.several_targets:
+            yield "have lengths and several targets; give one target, or samples of one shape"
+        elif self.mean is not None and len(self.mean) > 1:
+            yield "have lengths, and a mean of each channel, which is the same dimension; give one mean and one std"
 
     def _target_faults(self) -> Iterator[str]:
         if not isinstance(self.target_shape, tuple | Mapping):
@@ -159,6 +186,27 @@ def zero_targets(facts: DataFacts, rows: int, device: torch.device | None = None
     if isinstance(shape, Mapping):
         return {key: zeros(one, dtype[key]) for key, one in shape.items()}
     return tuple(zeros(*pair) for pair in zip(shape, dtype, strict=True))
+
+
+def lengthened(fetched: Tensor, shape: tuple[int, ...]) -> Tensor:
+    """Return samples or targets [n, *shape], with zeros behind those that are padded to a shorter length."""
+    if tuple(fetched.shape[1:]) == shape:
+        return fetched
+    whole = fetched.new_zeros(len(fetched), *shape)
+    whole[:, : fetched.shape[1]] = fetched
+    return whole
+
+
+def padded_length(allowed: Sequence[int], longest: int) -> int:
+    """Return the length to which a micro-batch is padded: the least of `DataFacts.lengths` that holds its longest sample.
+
+    Raises:
+        ValueError: none holds it.
+    """
+    for length in allowed:
+        if length >= longest:
+            return length
+    raise ValueError(f"a sample has the length {longest}, and the longest allowed one is {allowed[-1]}")
 
 
 def facts_fault(facts: object) -> str:
@@ -233,6 +281,9 @@ class Split(Protocol):
     The training split may have `mix(samples, targets, indices, *, seed, epoch)`, as for mixup. A run calls it with each micro-batch of the
     training that it has fetched (one replica's samples, of these indices); it returns samples of the same form, and for each the shares of
     the classes, float32 [n, classes], with which the loss is called. It is a function of its arguments. Evaluations are not mixed.
+
+    If the facts have `lengths`, the split has `lengths(indices)`, which returns the length of each sample, integers [n], without loading them:
+    every process asks for those of a whole epoch. A micro-batch is padded to `padded_length(facts.lengths, the longest of them)`.
     """
 
     def __len__(self) -> int:
@@ -240,6 +291,8 @@ class Split(Protocol):
 
     def fetch(self, indices: np.ndarray, *, seed: int, epoch: int) -> tuple[torch.Tensor, Tree]:
         """Load samples: images [n, *shape] in the data set's dtype, and targets [n, *target_shape], several in their tuple or dictionary.
+
+        If the facts have lengths, the first dimension of the samples is the length to which these are padded.
 
         Augmentation is a function of (seed, epoch, index) alone: a sample depends neither on the other indices of the
         call, nor on the calling process, nor on the number of calls. Images may be in channels-last memory format.
@@ -290,7 +343,7 @@ def split_faults(name: str, split: Any) -> Iterator[str]:
         yield f"its split `{name}` is empty; where files are missing, its build raises SpecError"
     if not callable(getattr(split, "fetch", None)):
         yield f"its split `{name}` is {described(split)} without the method `fetch`"
-    yield from call_faults(split, [_FETCH, _FETCH_TARGETS, _SET_APART, _MIX])
+    yield from call_faults(split, [_FETCH, _FETCH_TARGETS, _SET_APART, _LENGTHS, _MIX])
 
 
 def count_of_share(samples: int, share: float) -> int:
@@ -307,6 +360,9 @@ def _built_faults(plugin: Plugin, arguments: Sequence[Any], built: Any) -> Itera
     fault = facts_fault(built.facts)
     if fault:
         yield f"its facts {fault}"
+    for name in ("train", "test"):
+        if getattr(built.facts, "lengths", ()) and not hasattr(getattr(built, name), "lengths"):
+            yield f"its facts have lengths, and its split `{name}` has no method `lengths(indices)`, which returns the length of each sample"
     declared = cast(DataSetDeclaration, plugin.declaration).facts(arguments[0])
     for one in attrs.fields(DataFacts):
         said, found = getattr(declared, one.name), getattr(built.facts, one.name)

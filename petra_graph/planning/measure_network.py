@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Literal
 
 import torch
+from attrs import evolve
 
 from petra_graph.compiler.spec_checks import keep_problems
 from petra_graph.errors import Problem, SpecError, at_path
@@ -33,7 +34,15 @@ def measure(checked: CheckedSpec) -> MeasuredNetwork:
         PluginError: code cannot be imported, or has failed.
     """
     graph, shapes = measure_graph(checked.graph, checked.passes, checked.facts)
-    network = MeasuredNetwork(checked=checked, graph=graph, shapes=shapes, training_samples=checked.training_samples)
+    network = MeasuredNetwork(
+        checked=checked,
+        graph=graph,
+        shapes=shapes,
+        shorter={
+            length: _measure_shorter(graph, shapes, checked.facts, length) for length in checked.facts.lengths[:-1]
+        },
+        training_samples=checked.training_samples,
+    )
     if problems := list(network_problems(network)):
         raise SpecError(problems)
     return network
@@ -48,7 +57,7 @@ def measure_graph(
         SpecError: a pass, or a block, refuses the network.
         PluginError: code cannot be imported or has failed.
     """
-    sample, dtype = facts.shape, torch.int64 if facts.dtype == "int64" else torch.float32
+    sample, dtype = facts.shape, _dtype(facts)
     shapes = measure_shapes(graph, sample, dtype)
     for one in passes:
         with at_path(*one.path):
@@ -59,6 +68,27 @@ def measure_graph(
             graph = NodeGraph(nodes=made.nodes, given=graph.as_given)
             shapes = measure_shapes(graph, sample, dtype)
     return graph, shapes
+
+
+def _dtype(facts: DataFacts) -> torch.dtype:
+    """Return the type of samples as the first node sees them."""
+    return torch.int64 if facts.dtype == "int64" else torch.float32
+
+
+def _measure_shorter(
+    graph: NodeGraph, longest: Mapping[str, NodeShapes], facts: DataFacts, length: int
+) -> Mapping[str, NodeShapes]:
+    """Return the shapes of nodes, built for the longest samples, where samples are shorter.
+
+    Raises:
+        SpecError: a block refuses them.
+    """
+    try:
+        return measure_shapes(graph, facts.padded(length).shape, _dtype(facts), built_for=longest)
+    except SpecError as error:
+        of_length = f"samples of length {length}, one of {', '.join(map(str, facts.lengths))}: "
+        hint = f"leave out this length, or use a block that is built for length {facts.lengths[-1]} and reads shorter samples"
+        raise SpecError(evolve(one, message=of_length + one.message, hint=hint) for one in error.problems) from error
 
 
 def network_problems(network: MeasuredNetwork) -> Iterator[Problem]:

@@ -2,8 +2,8 @@
 
     | stream 0: payload | scale | stream 1: payload | ...        each begins at a multiple of 64 bytes
 
-Only the number of samples may differ from message to message (the last batch of an evaluation is smaller), and both
-ends know that number. A tensor lies in a message as the executor sends it, encoded or not, in its own memory format.
+Only the number of samples may differ from message to message (the last batch of an evaluation is smaller), and the length to which a
+micro-batch is padded, where a data set declares lengths: then there is a layout for each. Both ends know both numbers beforehand. A tensor lies in a message as the executor sends it, encoded or not, in its own memory format.
 
 | stored as | contents |
 |---|---|
@@ -23,7 +23,7 @@ from itertools import pairwise
 from math import prod
 from typing import NamedTuple
 
-from attrs import frozen
+from attrs import field, frozen
 
 from petra_graph.spec.model import PrecisionSpec, StoredDtype
 
@@ -114,6 +114,12 @@ class MessageLayout:
     tensors: tuple[TensorLayout, ...] = ()
     samples: int = 0
     """In a training micro-batch; of an evaluation batch, at most."""
+    shorter: Mapping[int, MessageLayout] = field(factory=dict, hash=False)
+    """The layouts of micro-batches that are padded to a shorter length, by that length."""
+
+    def of_length(self, length: int) -> MessageLayout:
+        """Return the layout of micro-batches that are padded to a length."""
+        return self.shorter.get(length, self)
 
     @property
     def payload_bytes(self) -> int:
@@ -124,7 +130,7 @@ class MessageLayout:
     @property
     def most_bytes(self) -> int:
         """Bytes of a full message in memory."""
-        return self.extents(self.samples)[1]
+        return max([self.extents(self.samples)[1], *(one.most_bytes for one in self.shorter.values())])
 
     def extents(self, samples: int) -> tuple[tuple[tuple[Extent, Extent], ...], int]:
         """Return the extents of each tensor's payload and scale, and the bytes of the whole message."""

@@ -29,7 +29,7 @@ from petra_graph.executor.place_block import place
 from petra_graph.graph.node_graph import Node
 from petra_graph.kinds.author_code import author_code
 from petra_graph.kinds.checked_samples import CheckedSplit
-from petra_graph.kinds.data_set import zero_targets
+from petra_graph.kinds.data_set import lengthened, zero_targets
 from petra_graph.kinds.generators import as_they_were
 from petra_graph.kinds.loss import Loss
 from petra_graph.kinds.tensor_trees import Tree, main
@@ -237,7 +237,7 @@ class HeadAndTargets:
     def returned(self, count: int, *, train: bool) -> Tree:
         """Return what the network returns, in training or in evaluation, for as many test samples."""
         numerics, graph = self.numerics, self.network.graph
-        samples, _ = self.opened.data.test.fetch(self.spread(count), seed=0, epoch=0)
+        samples = samples_of(self.opened.data.test, self.spread(count))
         before = streams_of_samples(graph, samples, numerics, among=set(graph.order) - {graph.head})
         inputs: Sequence[Tensor] = [stream for producer in self.head.inputs for stream in before[producer]]
         shapes = [tuple(one.shape[1:]) for one in inputs]
@@ -249,6 +249,12 @@ class HeadAndTargets:
 
 
 def targets_of(split: CheckedSplit, indices: NDArray[np.intp]) -> Tree:
-    """Fetch targets, without their samples where the split can."""
-    alone = split.fetch_targets
-    return split.fetch(indices, seed=0, epoch=0)[1] if alone is None else alone(indices)
+    """Fetch targets of the longest length, without their samples where the split can."""
+    alone, facts = split.fetch_targets, split.facts
+    targets = split.fetch(indices, seed=0, epoch=0)[1] if alone is None else alone(indices)
+    return lengthened(main(targets), facts.target_shape) if facts.lengths else targets
+
+
+def samples_of(split: CheckedSplit, indices: NDArray[np.intp]) -> Tensor:
+    """Fetch samples of the longest length, for which blocks are built."""
+    return lengthened(split.fetch(indices, seed=0, epoch=0)[0], split.facts.shape)

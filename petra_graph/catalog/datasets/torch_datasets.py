@@ -11,12 +11,13 @@ import pickle
 import random
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cached_property
 from types import ModuleType
 from typing import Any
 
 import numpy as np
 import torch
-from attrs import frozen
+from attrs import evolve, frozen
 from numpy.typing import NDArray
 from torch import Tensor
 
@@ -26,7 +27,7 @@ from petra_graph.catalog.datasets.splits import OpenedDataSet
 from petra_graph.catalog.datasets.torch_streams import TorchStream, is_iterable
 from petra_graph.errors import Problem, RunFailed, SpecError
 from petra_graph.kinds.generators import as_they_were, seed_all, seeded
-from petra_graph.plugins import DataFacts, DataSet, named_code
+from petra_graph.plugins import DataFacts, DataSet, named_code, padded_length
 
 _WIDENED = {
     torch.bool: torch.int64,
@@ -41,6 +42,8 @@ _TYPES = (torch.uint8, torch.int64, torch.float32, torch.float64)
 _GENERATORS = (random.Random, np.random.Generator, np.random.RandomState, torch.Generator)
 _DEPTH, _ITEMS = 5, 64
 """How deep a Dataset is searched for generators (Subset, transform, list), and how long the lists in it are at most."""
+_IGNORED = -100
+"""The target that losses pass over."""
 _CHANNELS = ("L", "LA", "RGB", "RGBA")
 """PIL's modes that an image keeps; one of black and white alone becomes grey, any other red, green and blue."""
 
@@ -60,7 +63,7 @@ def open_datasets(options: TorchOptions) -> DataSet:
     given = {name: getattr(options, name) for name in ("train", "test", "validation", "plain")}
     datasets = {name: _make_dataset(name, code) for name, code in given.items() if code is not None}
     first = {name: _read_first(name, dataset) for name, dataset in datasets.items()}
-    facts = _facts(*first["train"], options.classes)
+    facts = _with_lengths(_facts(*first["train"], options.classes), options.lengths)
     parts = {"test": "test", "validation": "validation", "plain": "validation"}
     splits = {
         name: TorchSplit(dataset=datasets[name], facts=facts, part=part)
@@ -112,8 +115,38 @@ class TorchSplit:
         at = (seed, epoch) if self.part == "training" else (self.part,)
         with as_they_were():
             rows = [self._sample(int(index), random_key(*at, index)) for index in indices]
+        if self.facts.lengths:
+            rows = self._padded(rows)
         samples, targets = zip(*rows, strict=True)
         return torch.stack(samples), _stack(targets)
+
+    def lengths(self, indices: NDArray[np.intp]) -> NDArray[np.intp]:
+        """Return the length of each sample.
+
+        Raises:
+            RunFailed: as of `fetch`.
+        """
+        return self._lengths[indices]
+
+    @cached_property
+    def _lengths(self) -> NDArray[np.intp]:
+        """Of all samples; a Dataset that does not know them is read once."""
+        known = getattr(self.dataset, "lengths", None)
+        if known is None:
+            with as_they_were():
+                known = [len(self._sample(index, random_key(self.part, index))[0]) for index in range(len(self))]
+        return np.asarray(known, np.intp)
+
+    def _padded(self, rows: Sequence[tuple[Tensor, Any]]) -> list[tuple[Tensor, Any]]:
+        """Return samples of the length that holds the longest of them."""
+        facts = self.facts.padded(padded_length(self.facts.lengths, max(len(x) for x, _ in rows)))
+
+        def pad(one: Tensor, value: int) -> Tensor:
+            whole = one.new_full((facts.shape[0], *one.shape[1:]), value)
+            whole[: len(one)] = one
+            return whole
+
+        return [(pad(x, 0), pad(y, _IGNORED) if facts.target_of_positions else y) for x, y in rows]
 
     def _sample(self, index: int, key: int) -> tuple[Tensor, Any]:
         seed_all(key)
@@ -126,9 +159,14 @@ class TorchSplit:
         except ValueError as error:
             raise RunFailed(f"sample {index} of the {self.part} data: {error}", _PAIR) from None
         facts = self.facts
+        if facts.lengths:
+            if not x.dim() or not 0 < len(x) <= facts.lengths[-1]:
+                message = f"sample {index} of the {self.part} data is {_form(x)}, and data.options.lengths end at {facts.lengths[-1]}"
+                raise RunFailed(message, "cut such samples off, or give a longer length")
+            facts = facts.padded(len(x))
         declared = {"x": (facts.shape, facts.dtype)} | {f"y{at}": one for at, one in facts.targets.items()}
         given = {"x": x} | {f"y{at}": one for at, one in _named_targets(y)}
-        hint = "let every sample have one shape and type: crop, resize or pad"
+        hint = "let every sample have one shape and type: crop, resize or pad; or give data.options.lengths, if the first dimension differs"
         if given.keys() != declared.keys():
             message = f"sample {index} of the {self.part} data has {', '.join(given)}"
             raise RunFailed(f"{message}, and training sample 0 has {', '.join(declared)}", hint)
@@ -252,6 +290,27 @@ def _facts(x: Tensor, y: Any, classes: int | Sequence[str] | None) -> DataFacts:
         target_shape=_each(lambda one: tuple(one.shape), y),
         target_dtype=_each(_name, y),
     )
+
+
+def _with_lengths(facts: DataFacts, lengths: tuple[int, ...]) -> DataFacts:
+    """Return the facts of samples of different lengths, of which `facts` are those of one.
+
+    Raises:
+        SpecError: such samples or targets have no length, or cannot be padded.
+    """
+    if not lengths:
+        return facts
+    fault = ""
+    if not facts.shape:
+        fault = "x of sample 0 is a number, without a first dimension"
+    elif facts.several_targets:
+        fault = "y of sample 0 are several targets: lengths are those of samples with one"
+    elif facts.target_of_positions and facts.target_dtype != "int64":
+        fault = f"y of sample 0 is {facts.target_dtype} and as long as x, and only integers have a value that losses pass over (-100)"
+    if fault:
+        hint = "leave out lengths, or let __getitem__ return x [length, ...] with a y of one shape, or with integers y [length, ...]"
+        raise SpecError(Problem(message=fault, hint=hint, path=("lengths",)))
+    return evolve(facts.padded(lengths[-1]), lengths=lengths)
 
 
 def _each(function: Callable[[Any], Any], target: Any) -> Any:

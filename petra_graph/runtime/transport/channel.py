@@ -12,12 +12,15 @@ from torch import Tensor
 from petra_graph.executor.encoded_tensors import EncodedTensors, map_payloads
 from petra_graph.program.message_layout import MessageLayout
 
+Form = tuple[MessageLayout, int]
+"""The layout and the number of samples of one message."""
+
 
 class Sender(Protocol):
     """The sending end of a channel."""
 
-    def begin(self, layout: MessageLayout) -> None:
-        """Send messages of this layout from now on."""
+    def begin(self, messages: Iterable[Form]) -> None:
+        """Send messages of these forms from now on."""
         ...
 
     def has_room(self) -> bool:
@@ -33,8 +36,8 @@ class Receiver(Protocol):
     leases: bool
     """Messages lie in slots, of which there are few; a slot is taken for as long as a tensor over it lives."""
 
-    def begin(self, layout: MessageLayout, samples: Iterable[int]) -> None:
-        """Expect messages of this layout with these numbers of samples."""
+    def begin(self, messages: Iterable[Form]) -> None:
+        """Expect messages of these forms."""
         ...
 
     def ready(self) -> bool:
@@ -57,8 +60,8 @@ class LocalChannel:
         self.ready: Callable[[], bool] = queue.__len__  # type: ignore[assignment]
         self.send, self.receive = queue.append, queue.popleft
 
-    def begin(self, layout: MessageLayout, samples: Iterable[int] = ()) -> None:
-        """Accept messages of any layout."""
+    def begin(self, messages: Iterable[Form]) -> None:
+        """Accept messages of any form."""
 
     def has_room(self) -> bool:
         return True

@@ -36,6 +36,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from functools import lru_cache
 from typing import NoReturn
 
 import torch
@@ -46,7 +47,7 @@ from torch import Tensor
 from petra_graph.executor.encoded_tensors import EncodedTensors, copied
 from petra_graph.program.channels import Channel
 from petra_graph.program.message_layout import WEIGHT, MessageLayout
-from petra_graph.runtime.transport.channel import Receiver, Sender
+from petra_graph.runtime.transport.channel import Form, Receiver, Sender
 from petra_graph.runtime.transport.message_slots import read_message, write_message
 
 ANNOUNCEMENT = MessageLayout(tensors=(WEIGHT,))
@@ -92,13 +93,14 @@ class DeviceSender:
             (peer.memory(channel), None) for _ in range(channel.capacity)
         )
         """With the sends of the messages in them, the oldest first."""
-        self._layout = MessageLayout()
+        self._forms: Iterator[Form] = iter(())
         with peer.answers():
             dist.send(self._slots[0][0][:1], peer.rank, group=peer.group)
 
-    def begin(self, layout: MessageLayout) -> None:
-        self._layout = _on_device(layout)
-        self._announcements.begin(ANNOUNCEMENT)
+    def begin(self, messages: Iterable[Form]) -> None:
+        forms = list(messages)
+        self._forms = map(_on_device, forms)
+        self._announcements.begin([(ANNOUNCEMENT, 0)] * len(forms))
 
     def has_room(self) -> bool:
         """Whether the receiver has enqueued the receive of the message in the oldest slot."""
@@ -106,13 +108,14 @@ class DeviceSender:
 
     def send(self, message: EncodedTensors) -> None:
         """Enqueue a copy of the message into the oldest slot, and its send."""
-        count = len(self._layout.tensors)
+        layout, _ = next(self._forms)
+        count = len(layout.tensors)
         memory, sent = self._slots.popleft()
         with self._peer.answers():
             if sent is not None:
                 sent.wait()
         with torch.no_grad():
-            size = write_message(self._layout, memory, message[:count])
+            size = write_message(layout, memory, message[:count])
         with self._peer.answers():
             self._slots.append((memory, dist.isend(memory[:size], self._peer.rank, group=self._peer.group)))
         self._announcements.send(message[count:] or _NO_WEIGHT)
@@ -129,15 +132,16 @@ class DeviceReceiver:
         self._streams = torch.get_device_module(peer.device)
         self._ahead = self._streams.Stream()
         """Behind it, receives wait for the buffer alone, not for what is queued on the stream that computes."""
-        self._layout, self._weighted = MessageLayout(), False
-        self._sizes: Iterator[int] = iter(())
+        self._weighted = False
+        self._forms: Iterator[Form] = iter(())
         with peer.answers():
             dist.recv(self._buffer[:1], peer.rank, group=peer.group)
 
-    def begin(self, layout: MessageLayout, samples: Iterable[int]) -> None:
-        sizes = list(samples)
-        self._layout, self._weighted, self._sizes = _on_device(layout), WEIGHT in layout.tensors, iter(sizes)
-        self._announcements.begin(ANNOUNCEMENT, [0] * len(sizes))
+    def begin(self, messages: Iterable[Form]) -> None:
+        forms = list(messages)
+        self._weighted = any(WEIGHT in layout.tensors for layout, _ in forms[:1])
+        self._forms = map(_on_device, forms)
+        self._announcements.begin([(ANNOUNCEMENT, 0)] * len(forms))
 
     def ready(self) -> bool:
         """Whether a message is announced: on a GPU it may be on its way."""
@@ -145,20 +149,26 @@ class DeviceReceiver:
 
     def receive(self) -> EncodedTensors:
         """Enqueue the receive of the oldest message, and return a copy of it."""
-        announced, samples = self._announcements.receive(), next(self._sizes)
-        buffer = self._buffer[: self._layout.extents(samples)[1]]
+        announced, (layout, samples) = self._announcements.receive(), next(self._forms)
+        buffer = self._buffer[: layout.extents(samples)[1]]
         with self._peer.answers():
             with self._streams.stream(self._ahead):
                 received = dist.irecv(buffer, self._peer.rank, group=self._peer.group)
             assert received is not None
             received.wait()
         # Tensor by tensor: as views of one copy, the first that is done with would keep its memory until the last is.
-        message = copied(read_message(self._layout, buffer, samples))
+        message = copied(read_message(layout, buffer, samples))
         self._ahead.wait_stream(self._streams.current_stream())
         weight = copied(announced) if self._weighted else ()  # what was announced lies in a slot, whose end gives room
         return (*message, *weight)
 
 
-def _on_device(layout: MessageLayout) -> MessageLayout:
-    """Return a layout without the weight, which the host reads."""
+def _on_device(form: Form) -> Form:
+    """Return a form without the weight, which the host reads."""
+    layout, samples = form
+    return _unweighted(layout), samples
+
+
+@lru_cache
+def _unweighted(layout: MessageLayout) -> MessageLayout:
     return evolve(layout, tensors=tuple(tensor for tensor in layout.tensors if tensor != WEIGHT))

@@ -10,7 +10,7 @@ end, never the stage.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from queue import SimpleQueue
 from threading import Thread
 
@@ -21,6 +21,7 @@ from attrs import frozen
 from petra_graph.executor.encoded_tensors import EncodedTensors
 from petra_graph.program.message_layout import MessageLayout
 from petra_graph.runtime.control.waiting import Waker
+from petra_graph.runtime.transport.channel import Form
 from petra_graph.runtime.transport.message_slots import Slots, read_message, write_message
 
 Lost = Callable[[Exception], None]
@@ -43,16 +44,16 @@ class ProcessGroupReceiver:
     def __init__(self, rank: int, tag: int, slots: Slots, waker: Waker, lost: Lost) -> None:
         """Receive from a rank; `tag` is the channel's number, which keeps apart the channels between two processes."""
         self._rank, self._tag, self._slots, self._waker, self._lost = rank, tag, slots, waker, lost
-        self._expected: SimpleQueue[tuple[MessageLayout, int]] = SimpleQueue()
+        self._expected: SimpleQueue[Form] = SimpleQueue()
         self._free_slots: SimpleQueue[int] = SimpleQueue()
         for slot in range(slots.count):
             self._free_slots.put(slot)
         self._arrived: deque[_Posted] = deque()
         Thread(target=self._serve, name=f"channel {tag} from rank {rank}", daemon=True).start()
 
-    def begin(self, layout: MessageLayout, samples: Iterable[int]) -> None:
-        for size in samples:
-            self._expected.put((layout, size))
+    def begin(self, messages: Iterable[Form]) -> None:
+        for form in messages:
+            self._expected.put(form)
 
     def ready(self) -> bool:
         return bool(self._arrived)
@@ -93,11 +94,11 @@ class ProcessGroupSender:
         self._flat = [slots.flat(slot) for slot in range(slots.count)]
         self._free: deque[int] = deque(range(slots.count))
         self._full: SimpleQueue[tuple[int, int]] = SimpleQueue()
-        self._layout = MessageLayout()
+        self._forms: Iterator[Form] = iter(())
         Thread(target=self._serve, name=f"channel {tag} to rank {rank}", daemon=True).start()
 
-    def begin(self, layout: MessageLayout) -> None:
-        self._layout = layout
+    def begin(self, messages: Iterable[Form]) -> None:
+        self._forms = iter(messages)
 
     def has_room(self) -> bool:
         return bool(self._free)
@@ -106,7 +107,7 @@ class ProcessGroupSender:
         """Copy a message into a free slot."""
         slot = self._free.popleft()
         with torch.no_grad():
-            size = write_message(self._layout, self._flat[slot], message)
+            size = write_message(next(self._forms)[0], self._flat[slot], message)
         self._full.put((slot, size))
 
     def _serve(self) -> None:

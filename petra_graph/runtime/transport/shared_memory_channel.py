@@ -28,8 +28,8 @@ from torch import Tensor
 
 from petra_graph.errors import FILE_SIZE, OPEN_FILES, RunFailed
 from petra_graph.executor.encoded_tensors import EncodedTensors
-from petra_graph.program.message_layout import MessageLayout
 from petra_graph.runtime.control.waiting import Waker
+from petra_graph.runtime.transport.channel import Form
 from petra_graph.runtime.transport.message_slots import Slots, read_message, total_bytes, write_message
 
 _NUMBER_BYTES = 2
@@ -60,8 +60,7 @@ class SharedMemoryReceiver:
             hint = _LIMITS.get(error.errno or 0, hint)
             raise RunFailed(f"no shared memory for {what}: {error.strerror or error}", hint=hint) from error
         self._numbers: deque[int] = deque()
-        self._sizes: Iterator[int] = iter(())
-        self._layout = MessageLayout()
+        self._forms: Iterator[Form] = iter(())
         waker.attach(self._filled, self._drain)
 
     @property
@@ -76,8 +75,8 @@ class SharedMemoryReceiver:
             "slot_bytes": self._slots.slot_bytes,
         }
 
-    def begin(self, layout: MessageLayout, samples: Iterable[int]) -> None:
-        self._layout, self._sizes = layout, iter(samples)
+    def begin(self, messages: Iterable[Form]) -> None:
+        self._forms = iter(messages)
 
     def ready(self) -> bool:
         if not self._numbers:
@@ -87,7 +86,8 @@ class SharedMemoryReceiver:
     def receive(self) -> EncodedTensors:
         """Return the oldest message in its slot, which is free when no tensor over it is left."""
         memory = self._slots.lease(self._numbers.popleft(), self._free)
-        return read_message(self._layout, memory, next(self._sizes))
+        layout, samples = next(self._forms)
+        return read_message(layout, memory, samples)
 
     def _drain(self) -> None:
         self._numbers.extend(_numbers(self._filled))
@@ -111,11 +111,11 @@ class SharedMemorySender:
         self._filling = opened("filling", os.O_WRONLY | os.O_NONBLOCK)
         self._freed = opened("to_free", os.O_RDONLY | os.O_NONBLOCK)
         self._free: deque[int] = deque(range(count))
-        self._layout = MessageLayout()
+        self._forms: Iterator[Form] = iter(())
         waker.attach(self._freed, self._drain)
 
-    def begin(self, layout: MessageLayout) -> None:
-        self._layout = layout
+    def begin(self, messages: Iterable[Form]) -> None:
+        self._forms = iter(messages)
 
     def has_room(self) -> bool:
         if not self._free:
@@ -126,7 +126,7 @@ class SharedMemorySender:
         """Copy a message into a free slot."""
         slot = self._free.popleft()
         with torch.no_grad():
-            write_message(self._layout, self._flat[slot], message)
+            write_message(next(self._forms)[0], self._flat[slot], message)
         _write_number(self._filling, slot)
 
     def _drain(self) -> None:

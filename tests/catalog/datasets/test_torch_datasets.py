@@ -359,3 +359,50 @@ def test_a_validation_dataset_of_its_own():
     options = {"train": f"{__name__}:ROWS", "test": f"{__name__}:TEST", "validation": f"{__name__}:TEST"}
     data = CheckedData.of("data set", TorchOptions(**options).opened, "validation")
     assert (len(data.train), len(data.validation)) == (6, 4)
+
+
+class Ragged(Dataset):
+    """Sample i has i % 5 + 1 positions, each with a target."""
+
+    def __len__(self):
+        return 10
+
+    def __getitem__(self, index):
+        numbers = torch.arange(index % 5 + 1)
+        return numbers + 1, numbers
+
+
+def test_samples_of_several_lengths_are_padded(dataset):
+    data = dataset(Ragged(), lengths=(2, 6), classes=6).opened
+    assert (data.facts.shape, data.facts.target_shape, data.facts.lengths) == ((6,), (6,), (2, 6))
+    assert data.train.lengths(np.array([4, 0])).tolist() == [5, 1]
+    samples, targets = data.train.fetch(np.array([1, 0]), seed=0, epoch=0)
+    assert (samples.tolist(), targets.tolist()) == ([[1, 2], [1, 0]], [[0, 1], [0, -100]])
+    assert data.train.fetch(np.array([2]), seed=0, epoch=0)[0].tolist() == [[1, 2, 3, 0, 0, 0]]
+
+
+def test_a_sample_that_is_longer_than_every_length(dataset):
+    with pytest.raises(RunFailed, match=r"sample 4 of the test data is int64 \[5\], and data.options.lengths end at 4"):
+        dataset(Ragged(), lengths=(2, 4)).opened.test.fetch(np.array([4]), seed=0, epoch=0)
+
+
+@pytest.mark.parametrize(
+    ("one", "message"),
+    [
+        (sample(1.0), "x of sample 0 is a number"),
+        (sample(torch.zeros(3), torch.zeros(3)), "y of sample 0 is float32 and as long as x"),
+        (sample(torch.zeros(3), (1, 2)), "y of sample 0 are several targets"),
+    ],
+)
+def test_what_cannot_be_padded(dataset, one, message):
+    with pytest.raises(SpecError, match=message):
+        _ = dataset(one, lengths=(4,)).opened
+
+
+RAGGED = Ragged()
+
+
+def test_samples_of_several_lengths_keep_every_promise():
+    options = {"train": f"{__name__}:RAGGED", "test": f"{__name__}:RAGGED", "classes": 6, "lengths": (2, 6)}
+    outcomes = kept(DataSetTrial.of(TORCH, options))
+    assert outcomes.kept

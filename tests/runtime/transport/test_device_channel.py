@@ -38,8 +38,8 @@ def ends(monkeypatch):
     peer = DevicePeer(rank=0, group=fabric.group(), device=torch.device("cpu"), lost=lost)
     host = HostChannel(CAPACITY)
     sender, receiver = DeviceSender(peer, channel, host), DeviceReceiver(peer, channel, host)
-    sender.begin(MESSAGE)
-    receiver.begin(MESSAGE, [2] * 100)
+    sender.begin([(MESSAGE, 2)] * 100)
+    receiver.begin([(MESSAGE, 2)] * 100)
     return sender, receiver, fabric
 
 
@@ -96,8 +96,8 @@ def test_what_was_sent_is_the_senders_own_again(ends):
 
 def test_the_weight_of_targets_goes_from_host_to_host(ends):
     sender, receiver, fabric = ends
-    sender.begin(WEIGHTED)
-    receiver.begin(WEIGHTED, [2])
+    sender.begin([(WEIGHTED, 2)])
+    receiver.begin([(WEIGHTED, 2)])
     sender.send((*message(1), torch.tensor([0.75], dtype=torch.float64)))
     tensor, weight = receiver.receive()
     assert tensor.unique().tolist() == [1]
@@ -109,7 +109,7 @@ def test_the_weight_of_targets_goes_from_host_to_host(ends):
 
 def test_a_smaller_batch_of_an_evaluation(ends):
     sender, receiver, _ = ends
-    receiver.begin(MESSAGE, [2, 1])
+    receiver.begin([(MESSAGE, 2), (MESSAGE, 1)])
     for samples in (2, 1):
         sender.send(message(samples, samples))
         assert receiver.receive()[0].shape == (samples, 4)

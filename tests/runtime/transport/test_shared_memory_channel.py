@@ -25,8 +25,8 @@ def ends():
     bells = Waker(), Waker()
     receiver = SharedMemoryReceiver(2, MESSAGE.most_bytes, bells[1])
     sender = SharedMemorySender(receiver.address, bells[0])
-    sender.begin(MESSAGE)
-    receiver.begin(MESSAGE, [2] * 100)
+    sender.begin([(MESSAGE, 2)] * 100)
+    receiver.begin([(MESSAGE, 2)] * 100)
     return sender, receiver, bells
 
 

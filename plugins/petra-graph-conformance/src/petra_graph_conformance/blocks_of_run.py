@@ -16,7 +16,7 @@ from petra_graph.blocks import Block, Shape, Streams
 from petra_graph.graph.node_graph import INPUT, Node
 from petra_graph.kinds.block import BlockDeclaration
 from petra_graph.kinds.plugin import load
-from petra_graph.training.before_run import HeadAndTargets
+from petra_graph.training.before_run import HeadAndTargets, samples_of
 from petra_graph.training.streams_of_samples import streams_of_samples
 from petra_graph_conformance.blocks.block_trial import Trial, normal
 from petra_graph_conformance.blocks.learned_and_running_state import remembers_in_buffers
@@ -126,7 +126,7 @@ class BlocksOfRun:
         return tuple(inputs[at] for at in reads), dtypes, sources
 
     def _samples(self) -> Tensor:
-        return self.fit.opened.data.train.fetch(np.arange(_SAMPLES), seed=0, epoch=0)[0]
+        return samples_of(self.fit.opened.data.train, np.arange(_SAMPLES))
 
     def _real_streams(self, producer: str) -> Streams | None:
         """Return what a node gives for samples of the training data; None where the network cannot be run.

@@ -158,3 +158,50 @@ def test_a_mistake_is_found_by_its_promise(data, promise, status, found):
 )
 def test_a_right_data_set_is_accepted(data):
     assert of(*data) == {}
+
+
+class Padded(Split):
+    """Samples of 1 to 3 positions, padded to 2 or 3."""
+
+    def lengths(self, indices):
+        return indices % 3 + 1
+
+    def fetch(self, indices, *, seed, epoch):
+        lengths = self.lengths(indices)
+        there = torch.arange(max(2, lengths.max())) < torch.from_numpy(lengths)[:, None]
+        targets = torch.where(there, torch.from_numpy(indices)[:, None] % 3, self.behind)
+        return torch.where(there, torch.from_numpy(indices)[:, None].float() + 1, 0.0), targets
+
+    def fetch_targets(self, indices):
+        return self.fetch(indices, seed=0, epoch=0)[1]
+
+    behind = -100
+
+
+class CountsPadding(Padded):
+    behind = 0
+
+
+class SaysTooLittle(Padded):
+    def lengths(self, indices):
+        return indices % 3 + 1 - (len(indices) > 1) * (indices % 3 == 1)
+
+
+RAGGED = DataFacts(shape=(3,), dtype="float32", classes=3, target_shape=(3,), lengths=(2, 3))
+
+
+def test_padded_samples_are_accepted():
+    assert "lengths" not in of(Padded(24), Padded(8), RAGGED)
+
+
+@pytest.mark.parametrize(
+    ("made", "found"),
+    [
+        (CountsPadding, "are targets that are not -100, which losses would count"),
+        (SaysTooLittle, "are others when they are asked for one by one"),
+    ],
+)
+def test_what_is_behind_a_sample(made, found):
+    status, said = of(made(24), Padded(8), RAGGED)["lengths"]
+    assert status != "kept"
+    assert found in said

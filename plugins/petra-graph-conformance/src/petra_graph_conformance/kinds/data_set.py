@@ -13,7 +13,7 @@ from attrs import evolve
 from numpy.typing import NDArray
 
 from petra_graph.errors import SpecError, shown
-from petra_graph.kinds.checked_samples import not_finite, samples_fault, targets_fault
+from petra_graph.kinds.checked_samples import IGNORED, not_finite, samples_fault, targets_fault
 from petra_graph.kinds.data_set import DATA_SET, DataSetDeclaration, Split
 from petra_graph.kinds.declared_data import codec_of, declared_facts
 from petra_graph.kinds.generators import moved_since, seeded, states
@@ -29,11 +29,12 @@ from petra_graph_conformance.kinds.data_set_contents import (
     check_last_sample,
     check_pixels,
 )
-from petra_graph_conformance.kinds.data_set_trial import SCANNED, DataSetTrial, Samples, loaded
+from petra_graph_conformance.kinds.data_set_trial import SCANNED, DataSetTrial, Samples, lengths_of, loaded
 from petra_graph_conformance.promise import KindChecks, Promise
 
 _IN_ORDER, _PASS = 6, 32
 """Samples that are fetched together in their order, and those of a stream that are read twice."""
+_LENGTHS = "give the length of a sample before it is padded, and pad behind it: samples by one value, targets by -100"
 
 
 def check_data_set_construction(trial: DataSetTrial) -> None:
@@ -48,10 +49,10 @@ def check_data_set_construction(trial: DataSetTrial) -> None:
 
 def check_samples(trial: DataSetTrial) -> None:
     """`fetch` returns samples [n, *shape] and targets [n, *target_shape], of the declared types, on the CPU, all finite."""
-    facts = trial.open().facts
     for name, split, indices in trial.splits:
         fetched: Any = split.fetch(indices, seed=trial.seed, epoch=0)
-        fault = samples_fault(evolve(facts, classes=None), len(indices), fetched)
+        facts = evolve(trial.facts_of(split, indices), classes=None)
+        fault = samples_fault(facts, len(indices), fetched)
         wrong = "" if fault else not_finite(fetched)
         if fault or wrong:
             found = f"`{name}`: {fault or f'{wrong} are not finite'}"
@@ -60,10 +61,9 @@ def check_samples(trial: DataSetTrial) -> None:
 
 def check_classes(trial: DataSetTrial) -> None:
     """Where the facts have a number of classes, class indices are below it, from 0; -100 is passed over by losses."""
-    facts = trial.open().facts
     for name, split, _ in trial.splits:
         some = np.random.default_rng(trial.seed).permutation(len(split))[:SCANNED]
-        fault = targets_fault(facts, len(some), split.fetch(some, seed=trial.seed, epoch=0)[1])
+        fault = targets_fault(trial.facts_of(split, some), len(some), split.fetch(some, seed=trial.seed, epoch=0)[1])
         if fault:
             remedy = "number classes from 0, and count all of them in the facts"
             raise BrokenPromise("classes", f"`{name}`: {fault}", remedy)
@@ -81,20 +81,40 @@ def check_passes(trial: DataSetTrial) -> None:
         raise BrokenPromise("passes", found, remedy)
 
 
+def check_lengths(trial: DataSetTrial) -> None:
+    """Where the facts have lengths, `lengths` gives the length of each sample, and behind it there is padding alone: targets of -100."""
+    facts = trial.open().facts
+    for name, split, indices in trial.splits if facts.lengths else ():
+        lengths = lengths_of(split, indices)
+        if [int(lengths_of(split, indices[row : row + 1])[0]) for row in range(len(indices))] != lengths.tolist():
+            raise BrokenPromise(
+                "lengths", f"lengths of `{name}` are others when they are asked for one by one", _LENGTHS
+            )
+        samples, targets = trial.fetch(split, indices)
+        padding = [sample[length:].flatten() for sample, length in zip(samples, lengths, strict=True)]
+        if len(values := torch.unique(torch.cat(padding))) > 1:
+            found = f"behind the lengths of samples of `{name}` are {len(values)} values, where padding is one"
+            raise BrokenPromise("lengths", found, _LENGTHS)
+        for index, target, length in zip(indices, targets, lengths, strict=True):
+            if facts.target_of_positions and bool((target[length:] != IGNORED).any()):
+                found = f"behind the length of sample {index} of `{name}` are targets that are not {IGNORED}, which losses would count"
+                raise BrokenPromise("lengths", found, _LENGTHS)
+
+
 def check_rows(trial: DataSetTrial) -> None:
     """A sample is the same alone and among others, in any order, twice in one call: it follows from its own index."""
     for name, split, indices in trial.splits:
-        _expect_rows(name, split, indices, trial.seed)
+        _expect_rows(trial, name, split, indices)
 
 
-def _expect_rows(name: str, split: Split, indices: NDArray[np.intp], seed: int) -> None:
+def _expect_rows(trial: DataSetTrial, name: str, split: Split, indices: NDArray[np.intp]) -> None:
     remedy = "make a sample of its index, the seed and the epoch: draw with np.random.default_rng([seed, epoch, index])"
-    whole = loaded(split, indices, seed, 0)
-    alone = [loaded(split, indices[row : row + 1], seed, 0) for row in range(len(indices))]
+    whole = trial.fetch_rows(split, indices)
+    alone = [trial.fetch_rows(split, indices[row : row + 1]) for row in range(len(indices))]
     together = tuple(map(torch.cat, zip(*alone, strict=True)))
     if not all_equal(whole, together):
         raise BrokenPromise("rows", f"samples of `{name}` are others when they are fetched one by one", remedy)
-    twice = loaded(split, np.concatenate([indices[::-1], indices[:1]]), seed, 0)
+    twice = trial.fetch_rows(split, np.concatenate([indices[::-1], indices[:1]]))
     expected = tuple(torch.cat([part.flip(0), part[:1]]) for part in whole)
     if not all_equal(twice, expected):
         raise BrokenPromise("rows", f"samples of `{name}` are others when their order is reversed", remedy)
@@ -235,6 +255,7 @@ DATA_SET_CHECKS = KindChecks(
         Promise("passes", check_passes, foundation=True),
         Promise("samples", check_samples, foundation=True),
         Promise("classes", check_classes),
+        Promise("lengths", check_lengths),
         Promise("rows", check_rows),
         Promise("repeatable", check_same_samples),
         Promise("test samples", check_test_samples),
