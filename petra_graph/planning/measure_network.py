@@ -8,8 +8,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Literal
 
-import torch
-
 from petra_graph.compiler.spec_checks import keep_problems
 from petra_graph.errors import Problem, SpecError, at_path
 from petra_graph.graph.node_graph import NodeGraph
@@ -18,7 +16,7 @@ from petra_graph.kinds.author_code import author_code, resolve_location
 from petra_graph.kinds.data_set import DataFacts
 from petra_graph.kinds.declaration import described
 from petra_graph.kinds.plugin import build_plugin
-from petra_graph.measure.node_shapes import NodeShapes, measure_shapes, outputs_for
+from petra_graph.measure.node_shapes import NodeShapes, measure_shapes, outputs_for, read_by_network
 from petra_graph.planning.check.checked_spec import CheckedSpec, ConfiguredPlugin
 from petra_graph.planning.network import MeasuredNetwork
 from petra_graph.planning.shared_across_stages import shared_parameter_problems
@@ -48,7 +46,7 @@ def measure_graph(
         SpecError: a pass, or a block, refuses the network.
         PluginError: code cannot be imported or has failed.
     """
-    sample, dtype = facts.shape, torch.int64 if facts.dtype == "int64" else torch.float32
+    sample, dtype = read_by_network(facts)
     shapes = measure_shapes(graph, sample, dtype)
     for one in passes:
         with at_path(*one.path):

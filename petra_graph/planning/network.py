@@ -78,6 +78,7 @@ class MeasuredNetwork:
             accumulation=method.accumulation,
             messages=MessageTypes(
                 streams={name: node.streams for name, node in self.shapes.items()},
+                inputs=len(self.checked.facts.inputs),
                 precision=spec.precision,
                 batch=spec.data.batch,
                 evaluation_batch=spec.data.test_batch,

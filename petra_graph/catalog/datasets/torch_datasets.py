@@ -1,4 +1,4 @@
-"""Map-style torch Datasets as a data set: samples (x, y) by index.
+"""Map-style torch Datasets as a data set: samples (x, y) by index, where x is a tensor, or a dictionary of named ones.
 
 Decision: Python's, numpy's and torch's generators are seeded with (seed, epoch, index) around each `__getitem__`, a test or
 validation sample's with its index alone, and restored afterwards. So whatever a transform draws is the same on any number of loader processes, on any number
@@ -26,6 +26,7 @@ from petra_graph.catalog.datasets.declared_datasets import TorchOptions
 from petra_graph.catalog.datasets.splits import OpenedDataSet
 from petra_graph.errors import Problem, RunFailed, SpecError
 from petra_graph.kinds.generators import as_they_were, seed_all
+from petra_graph.kinds.tensor_trees import named_leaves
 from petra_graph.plugins import DataFacts, DataSet, named_code
 
 _WIDENED = {
@@ -111,9 +112,9 @@ class TorchSplit:
         with as_they_were():
             rows = [self._sample(int(index), random_key(*at, index)) for index in indices]
         samples, targets = zip(*rows, strict=True)
-        return torch.stack(samples), _stack(targets)
+        return _stack(samples), _stack(targets)
 
-    def _sample(self, index: int, key: int) -> tuple[Tensor, Any]:
+    def _sample(self, index: int, key: int) -> tuple[Any, Any]:
         seed_all(key)
         sample = self.dataset[index]
         try:
@@ -121,8 +122,9 @@ class TorchSplit:
         except ValueError as error:
             raise RunFailed(f"sample {index} of the {self.part} data: {error}", _PAIR) from None
         facts = self.facts
-        declared = {"x": (facts.shape, facts.dtype)} | {f"y{at}": one for at, one in facts.targets.items()}
-        given = {"x": x} | {f"y{at}": one for at, one in _named_targets(y)}
+        inputs = {f'x["{name}"]' if name else "x": one for name, one in facts.inputs.items()}
+        declared = inputs | {f"y{at}": one for at, one in facts.targets.items()}
+        given = {f"x{at}": one for at, one in named_leaves(x)} | {f"y{at}": one for at, one in named_leaves(y)}
         hint = "let __getitem__ return one shape and type: crop, resize or pad"
         if given.keys() != declared.keys():
             message = f"sample {index} of the {self.part} data has {', '.join(given)}"
@@ -135,26 +137,16 @@ class TorchSplit:
         return x, y
 
 
-_PAIR = "return (x, y) from __getitem__, each a tensor, an array, a number or a PIL image; y may be several of them, in a tuple or a dictionary"
+_PAIR = "return (x, y) from __getitem__, each a tensor, an array, a number or a PIL image, or several of them in a tuple or a dictionary"
 
 
-def _stack(targets: Sequence[Any]) -> Any:
-    first = targets[0]
+def _stack(rows: Sequence[Any]) -> Any:
+    first = rows[0]
     if isinstance(first, Tensor):
-        return torch.stack(tuple(targets))
+        return torch.stack(tuple(rows))
     if isinstance(first, Mapping):
-        return {key: torch.stack([one[key] for one in targets]) for key in first}
-    return tuple(map(torch.stack, zip(*targets, strict=True)))
-
-
-def _named_targets(target: Any) -> Iterator[tuple[str, Tensor]]:
-    """Yield the tensors of a target by their places, as `DataFacts.targets` names them."""
-    if isinstance(target, Tensor):
-        yield "", target
-    elif isinstance(target, Mapping):
-        yield from ((f'["{key}"]', one) for key, one in target.items())
-    else:
-        yield from ((f"[{at}]", one) for at, one in enumerate(target))
+        return {key: torch.stack([one[key] for one in rows]) for key in first}
+    return tuple(map(torch.stack, zip(*rows, strict=True)))
 
 
 def _make_dataset(option: str, location: str) -> Any:
@@ -176,7 +168,7 @@ def _make_dataset(option: str, location: str) -> Any:
     return dataset
 
 
-def _read_first(option: str, dataset: Any) -> tuple[Tensor, Any]:
+def _read_first(option: str, dataset: Any) -> tuple[Any, Any]:
     """Return the first sample.
 
     Raises:
@@ -202,16 +194,16 @@ def _read_first(option: str, dataset: Any) -> tuple[Tensor, Any]:
         raise SpecError(Problem(message=f"sample 0: {error}", hint=_PAIR, path=(option,))) from None
 
 
-def _facts(x: Tensor, y: Any, classes: int | Sequence[str] | None) -> DataFacts:
+def _facts(x: Any, y: Any, classes: int | Sequence[str] | None) -> DataFacts:
     if classes is not None and not (isinstance(y, Tensor) and y.dtype == torch.int64):
-        came = ", ".join(f"{at} {_form(one)}".lstrip() for at, one in _named_targets(y))
+        came = ", ".join(f"{at} {_form(one)}".lstrip() for at, one in named_leaves(y))
         message = f"classes are counted by integers, and y of sample 0 is {came}"
         hint = "return an integer as y, or leave `classes` out where y is no class"
         raise SpecError(Problem(message=message, hint=hint, path=("classes",)))
     names = None if classes is None or isinstance(classes, int) else tuple(classes)
     return DataFacts(
-        shape=tuple(x.shape),
-        dtype=_name(x),
+        shape=_each(lambda one: tuple(one.shape), x),
+        dtype=_each(_name, x),
         classes=classes if isinstance(classes, int) or names is None else len(names),
         class_names=names,
         target_shape=_each(lambda one: tuple(one.shape), y),
@@ -219,14 +211,14 @@ def _facts(x: Tensor, y: Any, classes: int | Sequence[str] | None) -> DataFacts:
     )
 
 
-def _each(function: Callable[[Any], Any], target: Any) -> Any:
-    """Return what a function makes of a target, or of each of several."""
-    if isinstance(target, Mapping):
-        return {key: function(one) for key, one in target.items()}
-    return tuple(map(function, target)) if isinstance(target, tuple | list) else function(target)
+def _each(function: Callable[[Any], Any], part: Any) -> Any:
+    """Return what a function makes of a part of a sample, or of each tensor in it."""
+    if isinstance(part, Mapping):
+        return {key: function(one) for key, one in part.items()}
+    return tuple(map(function, part)) if isinstance(part, tuple | list) else function(part)
 
 
-def _read_sample(sample: Any) -> tuple[Tensor, Any]:
+def _read_sample(sample: Any) -> tuple[Any, Any]:
     """Return a sample's tensors, of types that data sets have.
 
     Raises:
@@ -236,13 +228,16 @@ def _read_sample(sample: Any) -> tuple[Tensor, Any]:
         length = f" of {len(sample)}" if isinstance(sample, tuple | list | Mapping) else ""
         raise ValueError(f"it is a {type(sample).__name__}{length}, not a pair (x, y)")
     x, y = sample
-    if isinstance(x, Mapping | tuple | list):
-        several = f"x is a {type(x).__name__} of {len(x)}, and a network reads one tensor a sample"
-        raise ValueError(f"{several}: put them into one, which the first node takes apart")  # noqa: TRY004  as in `_tensor`
-    if isinstance(y, Mapping | tuple | list) and not y:
-        raise ValueError("y is empty")
-    if isinstance(y, Mapping) and not all(isinstance(key, str) for key in y):
-        raise ValueError("y is a dictionary whose keys are not texts")
+    if isinstance(x, tuple | list):
+        names = getattr(x, "_fields", [f"x{at}" for at in range(len(x))])
+        x = dict(zip(names, x, strict=True))
+    for name, part in (("x", x), ("y", y)):
+        if isinstance(part, Mapping | tuple | list) and not part:
+            raise ValueError(f"{name} is empty")
+        if isinstance(part, Mapping) and not all(isinstance(key, str) and key for key in part):
+            raise ValueError(f"{name} is a dictionary whose keys are not texts")
+    if isinstance(x, Mapping):
+        return {key: _tensor(f'x["{key}"]', one) for key, one in x.items()}, _each(_target, y)
     return _tensor("x", x), _each(_target, y)
 
 

@@ -66,7 +66,9 @@ def digest_split(split: CheckedSplit) -> Digests:
     found = {f"the number of {part} samples": f"{count:,}"}
     with suppress(PetraGraphError):
         samples, targets = split.fetch(spread_indices(count, _SAMPLES), seed=0, epoch=0)
-        found[f"the contents of some {part} samples"] = _digest(b"".join(map(_bytes_of, (samples, *leaves(targets)))))
+        found[f"the contents of some {part} samples"] = _digest(
+            b"".join(map(_bytes_of, (*leaves(samples), *leaves(targets))))
+        )
         if split.fetch_targets is not None:
             found[f"the labels of the {part} samples"] = _digest(
                 b"".join(map(_bytes_of, leaves(split.fetch_targets(spread_indices(count, _SPREAD)))))

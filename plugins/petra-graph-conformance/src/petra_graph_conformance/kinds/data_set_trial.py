@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import numpy as np
+import torch
 from attrs import field, frozen
 from numpy.typing import NDArray
 from torch import Tensor
@@ -15,13 +16,13 @@ from petra_graph.kinds.data_set import (
     Split,
 )
 from petra_graph.kinds.plugin_kind import PluginKind
-from petra_graph.kinds.tensor_trees import leaves
+from petra_graph.kinds.tensor_trees import Tree, is_several, leaves
 from petra_graph_conformance.plugin_trial import PluginTrial
 
 _ROWS, _ROWS_OF_RUN, SCANNED = 6, 2, 256
 """Samples of one call, those in a run, and targets that are looked at."""
 Samples = tuple[Tensor, ...]
-"""The samples, and the targets behind them."""
+"""The samples, of several inputs the bytes of each row, and the targets behind them."""
 
 
 @frozen(kw_only=True)
@@ -72,4 +73,12 @@ class DataSetTrial(PluginTrial):
 
 def loaded(split: Split, indices: NDArray[np.intp], seed: int, epoch: int) -> Samples:
     samples, targets = split.fetch(indices, seed=seed, epoch=epoch)
-    return samples, *leaves(targets)
+    return _in_one(samples), *leaves(targets)
+
+
+def _in_one(samples: Tree) -> Tensor:
+    if not is_several(samples):
+        one: Tensor = samples
+        return one
+    rows = (one.reshape(len(one), -1).contiguous().view(torch.uint8) for one in leaves(samples))
+    return torch.cat(list(rows), dim=1)
