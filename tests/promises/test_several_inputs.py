@@ -16,116 +16,38 @@ from petra_graph.inference.saved_run import SavedRun
 from petra_graph.inference.trained_network import Network
 from petra_graph.training.data.micro_batches import order
 from petra_graph.training.training_run import run
+from tests.support import ROOT
 from tests.support.forks import ended, ranks
+from tests.support.pages import Page, files_of
 from tests.support.runs import events, only_run
 from tests.support.stopping import StopAt
 
 TOLERANCE = 1e-14
-MODULE = """
-import torch
-from torch import nn
-from petra_graph.blocks import AdditiveCoupling, Buffered, Head
-
-
-class Rows(torch.utils.data.Dataset):
-    def __init__(self, count, first):
-        self.count, self.first = count, first
-
-    def __len__(self):
-        return self.count
-
-    def __getitem__(self, index):
-        generator = torch.Generator().manual_seed(self.first + index)
-        image = torch.randint(256, (1, 4, 4), generator=generator, dtype=torch.uint8)
-        numbers = torch.randn(3, generator=generator)
-        return {"image": image, "numbers": numbers}, int(numbers.sum() > 0)
-
-
-train, test = Rows(48, 0), Rows(20, 1000)
-
-
-class Join(Buffered):
-    def __init__(self, inputs, options):
-        super().__init__(inputs, options)
-        image, numbers = inputs
-        self.of_image, self.of_numbers = nn.Linear(image[1] * image[2], 8), nn.Linear(*numbers, 8)
-
-    def forward(self, image, numbers):
-        return self.of_image(image.flatten(1)), self.of_numbers(numbers)
-
-
-class Step(AdditiveCoupling):
-    def __init__(self, inputs, options):
-        super().__init__(inputs, options)
-        self.linear = nn.Linear(8, 8)
-
-    def residual(self, x):
-        return self.linear(x).tanh()
-
-
-class Classes(Head):
-    def __init__(self, inputs, options):
-        super().__init__(inputs, options)
-        self.linear = nn.Linear(16, 2)
-
-    def forward(self, *streams):
-        return (self.linear(torch.cat(streams, dim=1)),)
-
-
-class OneInput(Join):
-    def forward(self, image):
-        return self.of_image(image.flatten(1)), self.of_image(image.flatten(1))
-"""
-SPEC = """
-name = "two-inputs"
-
-[[graph.node]]
-name = "join"
-block = "two_inputs:Join"
-kind = "buffered"
-
-[[graph.node]]
-name = "step"
-block = "two_inputs:Step"
-kind = "reversible"
-repeat = 2
-
-[[graph.node]]
-name = "classes"
-block = "two_inputs:Classes"
-kind = "head"
-
-[method]
-schedule = "1f1b"
+SHOWN = files_of(Page(ROOT / "plugins" / "guide" / "several_inputs.md"))
+PLAIN = """
+[lr_schedule]
+name = "constant"
 
 [optimizer]
 options = { lr = 0.05, momentum = 0.0, nesterov = false, weight_decay = 0.0 }
 
-[lr_schedule]
-name = "constant"
-
-[partition]
-stages = 2
-
-[data]
-name = "torch"
-batch = 8
-options = { train = "two_inputs:train", test = "two_inputs:test", classes = 2 }
-
 [precision]
 compute = "float64"
+"""
+ONE_INPUT = """
+import two_inputs
 
-[run]
-epochs = 2
-self_check = false
+
+class OneInput(two_inputs.Join):
+    def forward(self, image):
+        return self.of_image(image.flatten(1)), self.of_image(image.flatten(1))
 """
 
 
 @pytest.fixture
 def spec(write):
-    write("two_inputs.py", MODULE)
-    write("two_inputs.toml", SPEC)
-    return "two_inputs.toml"
+    write("two_inputs.py", SHOWN["two_inputs.py"])
+    return write("two_inputs.toml", f"{SHOWN['two_inputs.toml']}self_check = false\n{PLAIN}")
 
 
 def weights(directory):
@@ -177,15 +99,23 @@ def test_inputs_are_taken_by_their_names(spec):
     assert torch.equal(network({"image": image, "numbers": numbers}), network({"numbers": numbers, "image": image}))
 
 
-def test_a_first_node_that_reads_one_tensor_is_refused_with_the_inputs(spec, capsys):
-    assert main(["plan", spec, "--set", "graph.node.0.block=two_inputs:OneInput"]) == 2
+@pytest.mark.parametrize("words", [["block=one_input:OneInput"], ["block=linear-stem", "options.features=8"]])
+def test_a_first_node_that_reads_one_tensor_is_refused_with_the_inputs(spec, write, capsys, words):
+    write("one_input.py", ONE_INPUT)
+    assert main(["plan", spec, *[word for one in words for word in ("--set", f"graph.node.0.{one}")]]) == 2
     said = capsys.readouterr().err
-    assert "two_inputs.toml:3:1" in said
+    assert "two_inputs.toml:" in said
+    assert 'node "join"' in said
+    assert "a sample of the data has the inputs image, numbers" in said
     assert "forward(self, image, numbers)" in said
 
 
 def test_an_architecture_of_one_input_is_refused_with_the_inputs(spec, write, capsys):
-    write("revnet.toml", '[architecture]\nname = "revnet"\noptions = { depth = 18 }\n' + SPEC[SPEC.index("[method]") :])
+    write(
+        "revnet.toml",
+        '[architecture]\nname = "revnet"\noptions = { depth = 18 }\n[method]'
+        + SHOWN["two_inputs.toml"].partition("[method]")[2],
+    )
     assert main(["plan", "revnet.toml"]) == 2
     said = capsys.readouterr().err
     assert "reads one tensor a sample, and a sample of the data has several inputs: image, numbers" in said
