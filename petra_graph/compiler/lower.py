@@ -98,6 +98,8 @@ class MessageTypes:
     """By node."""
     shorter: Mapping[int, Mapping[str, tuple[StreamType, ...]]] = field(factory=dict)
     """By length, if micro-batches are padded to several, and node; those of the longest are `streams`."""
+    inputs: int = 1
+    """Tensors of a sample."""
     precision: PrecisionSpec = field(factory=PrecisionSpec)
     batch: int = 1
     """Samples of a training micro-batch."""
@@ -105,7 +107,7 @@ class MessageTypes:
 
     def count(self, producer: str) -> int:
         """Return how many tensors an edge from `producer` carries."""
-        return 1 if producer == INPUT else len(self.streams[producer])
+        return self.inputs if producer == INPUT else len(self.streams[producer])
 
     def forward(self, producer: str) -> MessageLayout:
         """Return the layout of a forward message in training."""

@@ -212,6 +212,6 @@ def buffer_bytes(segment: Segment, node: NodeCost, inputs: PlannerInputs) -> int
     samples = any(entry.edge.producer == INPUT for entry in segment.inputs)
     share = inputs.transport.sample_buffer if samples else inputs.transport.buffer
     if segment.keeps == "input":
-        size = inputs.costs.sample_bytes if samples else sum(node.input_bytes)
+        size = sum(inputs.costs.sample_bytes) if samples else sum(node.input_bytes)
         return int(size * share)
     return sum(node.input_bytes) + node.work["record"].kept_bytes

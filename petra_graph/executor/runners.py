@@ -91,7 +91,7 @@ class SegmentRunner(ABC):
         """
         numerics = self.numerics
         if self.reads_samples:
-            streams = (numerics.prepare(streams[0]),)
+            streams = tuple(map(numerics.prepare, streams))
         for name, module in self.modules.items():
             with numerics.node(name, micro_batch):
                 streams = (

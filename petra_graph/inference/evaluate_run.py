@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, nullcontext
 
@@ -94,9 +95,10 @@ def evaluate(run: SavedRun, *, which: str | None = None, split: str = "test", de
     meters = Meters(run.network.checked.loss.plugin.owned)
     torch.set_num_threads(spec.run.threads)
     ended = nullcontext() if loaders is None else loaders.at_work()
+    onto = operator.methodcaller("to", device)
     with computing_on(network, device), ended, closing(iter(batches)) as source_of_batches:
         for samples, targets in source_of_batches:
-            output, beside = network(samples.to(device)), mapped(lambda one: one.to(device), targets)
+            output, beside = network(mapped(onto, samples)), mapped(onto, targets)
             weight = target_weight(loss, targets)
             meters.add(
                 HeadResult(
@@ -140,10 +142,9 @@ def open_data(run: SavedRun, *, validation: bool = False) -> CheckedData:
     training = split_of_stream(built, run.spec)
     data = CheckedData.of(str(opened.plugin), built, validation=held, seed=run.spec.run.seed, training=training)
     here, there = data.facts, run.facts
-    if (here.shape, here.dtype) != (there.shape, there.dtype):
+    if here.inputs != there.inputs:
         raise SpecError(
-            f"the run's network reads samples {there.dtype} {list(there.shape)}, and the data has "
-            f"{here.dtype} {list(here.shape)}",
+            f"the run's network reads samples {there.samples_in_words}, and the data has {here.samples_in_words}",
             "name the data that the run was trained on, or other data of that shape",
         )
     return data

@@ -141,8 +141,8 @@ class SavedRun:
 
 
 _FACTS = {
-    "shape": Later([int]),
-    "dtype": Later(str),
+    "shape": Later(([int], Each([int]))),
+    "dtype": Later((str, Each(str))),
     "classes": Later((int, None)),
     "target_shape": Later(([int], [[int]], Each([int]))),
     "target_dtype": Later((str, [str], Each(str))),

@@ -60,17 +60,19 @@ class Network(nn.Module):
             tie(blocks, network.shapes)
         return cls(network.graph, blocks, numerics, facts)
 
-    def forward(self, samples: Tensor) -> Tree:
+    def forward(self, samples: Tree) -> Tree:
         """Return the head's output: one tensor, or what the network returned, where that is several.
 
         Args:
-            samples: [n, *shape] as the data set has them: uint8 images are normalised here; others are cast.
+            samples: [n, *shape] as the data set has them: uint8 images are normalised here; others are cast. Several
+                inputs are in a dictionary.
 
         Raises:
             RunFailed: a stream leaves the grid's range, where streams are on a grid.
         """
-        numerics = attrs.evolve(self.numerics, device=samples.device)
-        streams: dict[str, Streams] = {INPUT: (numerics.prepare(samples),)}
+        read = [samples[name] for name in self.facts.inputs] if self.facts.several_inputs else [samples]
+        numerics = attrs.evolve(self.numerics, device=read[0].device)
+        streams: dict[str, Streams] = {INPUT: tuple(map(numerics.prepare, read))}
         for name in self.graph.order:
             block = self.block(name)
             with numerics.arithmetic():

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
 from attrs import frozen
 
+from petra_graph.errors import Problem, SpecError
 from petra_graph.kinds.author_code import author_code
 from petra_graph.kinds.data_set import DataFacts
 from petra_graph.kinds.declaration import Declaration, described
@@ -19,7 +20,12 @@ class ArchitectureDeclaration(Declaration):
     """A network by name; `build` names a torch-free function (options, DataFacts) -> tuple of NodeSpec.
 
     It may raise `SpecError` with problems, whose paths count from its own options.
+
+    Attributes:
+        several_inputs: whether its first node reads samples of several inputs; if not, it is not called with their facts.
     """
+
+    several_inputs: bool = False
 
 
 def expand(plugin: Plugin, options: Any, facts: DataFacts) -> tuple[NodeSpec, ...]:
@@ -30,6 +36,11 @@ def expand(plugin: Plugin, options: Any, facts: DataFacts) -> tuple[NodeSpec, ..
         PluginError: the architecture cannot be loaded, failed, or returned something other than nodes.
     """
     build = load(plugin)
+    if facts.several_inputs and not cast(ArchitectureDeclaration, plugin.declaration).several_inputs:
+        names = ", ".join(facts.inputs)
+        message = f"{plugin} reads one tensor a sample, and a sample of the data has several inputs: {names}"
+        hint = f"write the network as [[graph.node]] tables, of which the first has a block with forward(self, {names})"
+        raise SpecError(Problem(message=message, hint=hint))
     with author_code(f"{plugin.owned} cannot be written out as nodes"):
         made = build(options, facts)
     if not isinstance(made, tuple | list):

@@ -44,8 +44,8 @@ class CheckedSplit:
         """Return the number of samples."""
         return len(self.split) if self.rows is None else len(self.rows)
 
-    def fetch(self, indices: NDArray[np.intp], *, seed: int, epoch: int) -> tuple[Tensor, Tree]:
-        """Load samples as the split does.
+    def fetch(self, indices: NDArray[np.intp], *, seed: int, epoch: int) -> tuple[Tree, Tree]:
+        """Load samples as the split does; several inputs in the order of the facts.
 
         Raises:
             RunFailed: the split raised, or what it returned is not what the data set declares.
@@ -53,7 +53,7 @@ class CheckedSplit:
         samples, targets = self._tried(
             lambda some: self.split.fetch(some, seed=seed, epoch=epoch), indices, samples_fault
         )
-        return samples, targets
+        return self._in_order(samples), targets
 
     def lengths(self, indices: NDArray[np.intp]) -> NDArray[np.intp]:
         """Return the length of each sample, where the facts have lengths.
@@ -94,21 +94,24 @@ class CheckedSplit:
         return None if fetch is None else lambda indices: self._tried(fetch, indices, targets_fault)
 
     @property
-    def mix(self) -> Callable[..., tuple[Tensor, Tensor]] | None:
+    def mix(self) -> Callable[..., tuple[Tree, Tensor]] | None:
         """The function that mixes a fetched micro-batch, where the split has one; it raises what `fetch` raises."""
         return None if getattr(self.split, "mix", None) is None else self._mix
 
     def _mix(
-        self, samples: Tensor, targets: Tree, indices: NDArray[np.intp], *, seed: int, epoch: int
-    ) -> tuple[Tensor, Tensor]:
+        self, samples: Tree, targets: Tree, indices: NDArray[np.intp], *, seed: int, epoch: int
+    ) -> tuple[Tree, Tensor]:
         split: Any = self.split
         rows = indices if self.rows is None else self.rows[indices]
         shares = evolve(self.padded_facts(indices), target_shape=(self.facts.classes,), target_dtype="float32")
         with author_code(lambda: f"{self.named(indices)}, mixed", error=RunFailed):
-            mixed: tuple[Tensor, Tensor] = split.mix(samples, targets, rows, seed=seed, epoch=epoch)
+            mixed: tuple[Tree, Tensor] = split.mix(samples, targets, rows, seed=seed, epoch=epoch)
         if fault := samples_fault(shares, len(indices), mixed):
             raise RunFailed(f"{self.named(indices)}, mixed: {fault}", _MEND)
-        return mixed
+        return self._in_order(mixed[0]), mixed[1]
+
+    def _in_order(self, samples: Tree) -> Tree:
+        return {name: samples[name] for name in self.facts.inputs} if self.facts.several_inputs else samples
 
     @property
     def in_order(self) -> bool:
@@ -231,17 +234,32 @@ def samples_fault(facts: DataFacts, rows: int, fetched: Any) -> str:
     """
     import torch
 
-    several = isinstance(fetched, tuple | list) and len(fetched) == len(_PARTS) and facts.several_targets
-    parts = fetched[:1] if several else fetched
-    if not (
-        isinstance(fetched, tuple | list)
-        and len(fetched) == len(_PARTS)
-        and all(isinstance(x, torch.Tensor) for x in parts)
-    ):
+    pair = isinstance(fetched, tuple | list) and len(fetched) == len(_PARTS)
+    single = [not facts.several_inputs, not facts.several_targets]
+    if not pair or not all(isinstance(x, torch.Tensor) for x, one in zip(fetched, single, strict=True) if one):
         inside = f" of {', '.join(type(x).__name__ for x in fetched)}" if isinstance(fetched, tuple | list) else ""
         return f"fetch returned a {type(fetched).__name__}{inside}, not a tuple of two tensors"
     samples, targets = fetched
-    return _tensor_fault("samples", samples, (rows, *facts.shape), facts.dtype) or targets_fault(facts, rows, targets)
+    return inputs_fault(facts, rows, samples) or targets_fault(facts, rows, targets)
+
+
+def inputs_fault(facts: DataFacts, rows: int, samples: Any) -> str:
+    """Return the first fault of fetched samples, as `samples_fault`."""
+    import torch
+
+    if not facts.several_inputs:
+        return _tensor_fault("samples", samples, (rows, *facts.shape), facts.dtype)
+    declared = f"where the data set declares the inputs {', '.join(facts.inputs)}"
+    if not isinstance(samples, dict):
+        return f"samples are a {type(samples).__name__}, {declared}"
+    if samples.keys() != facts.inputs.keys():
+        return f"samples are a dictionary of {', '.join(map(str, samples))}, {declared}"
+    for name, (shape, dtype) in facts.inputs.items():
+        if not isinstance(samples[name], torch.Tensor):
+            return f'samples["{name}"] are a {type(samples[name]).__name__}, not a tensor'
+        if fault := _tensor_fault(f'samples["{name}"]', samples[name], (rows, *shape), dtype):
+            return fault
+    return ""
 
 
 def targets_fault(facts: DataFacts, rows: int, targets: Any) -> str:
@@ -268,10 +286,11 @@ def targets_fault(facts: DataFacts, rows: int, targets: Any) -> str:
     return ""
 
 
-def not_finite(fetched: tuple[Tensor, Tree]) -> str:
+def not_finite(fetched: tuple[Tree, Tree]) -> str:
     """Return which part of a fetched micro-batch is not finite; "" where all is."""
     samples, targets = fetched
-    parts = [("samples", samples), *((f"targets{at}", one) for at, one in named_leaves(targets))]
+    both = ("samples", samples), ("targets", targets)
+    parts = [(f"{part}{at}", one) for part, tree in both for at, one in named_leaves(tree)]
     return next((name for name, part in parts if part.is_floating_point() and not bool(part.isfinite().all())), "")
 
 

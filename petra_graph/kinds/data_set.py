@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from numbers import Real
-from typing import TYPE_CHECKING, Any, Literal, Protocol, cast, get_args
+from typing import TYPE_CHECKING, Any, Protocol, cast, get_args
 
 import attrs
 from attrs import evolve, field, frozen
@@ -45,23 +45,24 @@ class DataFacts:
     """The properties of a data set that its declaration gives before any file is opened.
 
     Attributes:
-        shape: of one sample, without the batch dimension; images are channels, height, width.
-        dtype: of the samples.
+        shape: of one sample, without the batch dimension; images are channels, height, width. Of several inputs a sample, a dictionary
+            of shapes: {"tokens": (128,), "mask": (128,)}; the first node's block reads them in this order, forward(tokens, mask).
+        dtype: of the samples; of several inputs, a dictionary of the same names.
         classes: class indices in targets are below this; None where that depends on the files, or where targets are not
             classes.
         target_shape: of one target, without the batch dimension: () for a class or a number, (tokens,) for a class each token,
             (height, width) for one each pixel. Of several targets a sample, a tuple or a dictionary of shapes: {"labels": (5,), "boxes":
             (5, 4)}. They have no `classes`.
         target_dtype: int64 for class indices, floats for values; of several targets, in the same tuple or dictionary.
-        mean: of each channel in [0, 1] (uint8 divided by 255); None: no normalisation.
+        mean: of each channel in [0, 1] (uint8 divided by 255); None: no normalisation. Several inputs have none.
         std: of each channel, likewise; given with the mean or not at all.
         class_names: the names of the classes, by class index; None where they are not known.
         lengths: the lengths to which micro-batches are padded, ascending, where samples differ in their first dimension; the last one
             is that of `shape`. (): all samples have one shape.
     """
 
-    shape: tuple[int, ...] = field(converter=_plain)
-    dtype: Literal["uint8", "int64", "float32", "float64"] = "uint8"
+    shape: Any = field(converter=_plain)
+    dtype: Any = "uint8"
     classes: int | None = field(default=None, converter=_plain)
     target_shape: Any = field(default=(), converter=_plain)
     target_dtype: Any = "int64"
@@ -78,12 +79,34 @@ class DataFacts:
     @property
     def target_of_positions(self) -> bool:
         """Whether a target has as many rows as its sample, one for each position, so that both are padded."""
-        return bool(self.shape) and self.target_shape[:1] == self.shape[:1]
+        return (
+            not self.several_inputs
+            and not self.several_targets
+            and bool(self.shape)
+            and self.target_shape[:1] == self.shape[:1]
+        )
 
     @property
     def of_tokens(self) -> bool:
         """Whether samples are windows of tokens, with a target for each token."""
         return self.dtype == "int64" and len(self.shape) == 1 and self.target_shape == self.shape
+
+    @property
+    def several_inputs(self) -> bool:
+        """Whether a sample has several inputs, in a dictionary."""
+        return isinstance(self.shape, Mapping)
+
+    @property
+    def inputs(self) -> Mapping[str, tuple[Any, Any]]:
+        """Shape and type of each input by its name, in the order in which the first node reads them; of a single one by ""."""
+        if not self.several_inputs:
+            return {"": (self.shape, self.dtype)}
+        return {name: (shape, self.dtype[name]) for name, shape in self.shape.items()}
+
+    @property
+    def samples_in_words(self) -> str:
+        """Type and shape of the samples, of several inputs with their names."""
+        return ", ".join(f"{name} {dtype} {list(shape)}".lstrip() for name, (shape, dtype) in self.inputs.items())
 
     @property
     def several_targets(self) -> bool:
@@ -104,12 +127,9 @@ class DataFacts:
 
     def faults(self) -> Iterator[str]:
         """Yield what is wrong, as the end of a sentence."""
-        shape = self.shape
-        if not _is_shape(shape):
-            yield f"have shape = {shape!r}, not a tuple of integers above 0"
+        if fault := next(self._input_faults(), ""):
+            yield fault
             return
-        if self.dtype not in get_args(Dtype):
-            yield f"have dtype = {self.dtype!r}, not one of {', '.join(get_args(Dtype))}"
         yield from self._target_faults()
         if self.classes is not None and (type(self.classes) is not int or self.classes < 1):
             yield f"have classes = {self.classes!r}, not a number of classes"
@@ -123,7 +143,9 @@ class DataFacts:
 
     def _length_faults(self) -> Iterator[str]:
         lengths = self.lengths
-        if not _is_shape(lengths) or list(lengths) != sorted(set(lengths)):
+        if self.several_inputs:
+            yield "have lengths and several inputs; give one input, or samples of one shape"
+        elif not _is_shape(lengths) or list(lengths) != sorted(set(lengths)):
             yield f"have lengths = {lengths!r}, not ascending integers above 0"
         elif tuple(self.shape)[:1] != lengths[-1:]:
             yield f"have lengths = {lengths!r}, whose last one is not the first dimension of shape = {self.shape!r}"
@@ -131,6 +153,19 @@ class DataFacts:
             yield "have lengths and several targets; give one target, or samples of one shape"
         elif self.mean is not None and len(self.mean) > 1:
             yield "have lengths, and a mean of each channel, which is the same dimension; give one mean and one std"
+
+    def _input_faults(self) -> Iterator[str]:
+        if self.several_inputs:
+            if not self.shape or not all(isinstance(name, str) and name for name in self.shape):
+                yield f"have shape = {self.shape!r}, without a name for each input"
+            if not isinstance(self.dtype, Mapping) or self.dtype.keys() != self.shape.keys():
+                yield f"have dtype = {self.dtype!r}, without one type for each of shape = {self.shape!r}"
+        for name, (shape, dtype) in self.inputs.items():
+            at = f'["{name}"]' if name else ""
+            if not _is_shape(shape):
+                yield f"have shape{at} = {shape!r}, not a tuple of integers above 0"
+            if not isinstance(dtype, str) or dtype not in get_args(Dtype):
+                yield f"have dtype{at} = {dtype!r}, not one of {', '.join(get_args(Dtype))}"
 
     def _target_faults(self) -> Iterator[str]:
         if not isinstance(self.target_shape, tuple | Mapping):
@@ -153,6 +188,10 @@ class DataFacts:
             yield "have classes, which are those of one target, and several targets; leave `classes` out"
 
     def _normalisation_faults(self) -> Iterator[str]:
+        if self.several_inputs:
+            if self.mean is not None or self.std is not None:
+                yield "have mean and std, which are of one input, and several inputs; normalise in the data set, or in the first node"
+            return
         channels = self.shape[0] if self.shape else 0
         for name in ("mean", "std"):
             values = getattr(self, name)
@@ -188,9 +227,9 @@ def zero_targets(facts: DataFacts, rows: int, device: torch.device | None = None
     return tuple(zeros(*pair) for pair in zip(shape, dtype, strict=True))
 
 
-def lengthened(fetched: Tensor, shape: tuple[int, ...]) -> Tensor:
-    """Return samples or targets [n, *shape], with zeros behind those that are padded to a shorter length."""
-    if tuple(fetched.shape[1:]) == shape:
+def lengthened(fetched: Any, shape: Any) -> Any:
+    """Return samples or targets [n, *shape], with zeros behind those that are padded to a shorter length; several inputs as they are."""
+    if isinstance(shape, Mapping) or tuple(fetched.shape[1:]) == shape:
         return fetched
     whole = fetched.new_zeros(len(fetched), *shape)
     whole[:, : fetched.shape[1]] = fetched
@@ -289,10 +328,11 @@ class Split(Protocol):
     def __len__(self) -> int:
         """Return the number of samples."""
 
-    def fetch(self, indices: np.ndarray, *, seed: int, epoch: int) -> tuple[torch.Tensor, Tree]:
+    def fetch(self, indices: np.ndarray, *, seed: int, epoch: int) -> tuple[Tree, Tree]:
         """Load samples: images [n, *shape] in the data set's dtype, and targets [n, *target_shape], several in their tuple or dictionary.
 
         If the facts have lengths, the first dimension of the samples is the length to which these are padded.
+        Several inputs are a dictionary of tensors by their names.
 
         Augmentation is a function of (seed, epoch, index) alone: a sample depends neither on the other indices of the
         call, nor on the calling process, nor on the number of calls. Images may be in channels-last memory format.
@@ -366,7 +406,8 @@ def _built_faults(plugin: Plugin, arguments: Sequence[Any], built: Any) -> Itera
     declared = cast(DataSetDeclaration, plugin.declaration).facts(arguments[0])
     for one in attrs.fields(DataFacts):
         said, found = getattr(declared, one.name), getattr(built.facts, one.name)
-        if said is not None and said != found:  # what the declaration leaves open may be anything
+        reordered = isinstance(said, Mapping) and said == found and list(said) != list(found)
+        if (said is not None and said != found) or reordered:  # what the declaration leaves open may be anything
             yield f"its declaration says {one.name} = {shown(said)}, and its files {shown(found)}"
 
 

@@ -43,6 +43,11 @@ def leaves(tree: Tree) -> list[Tensor]:
     return [one for _, one in named_leaves(tree) if one is not None]
 
 
+def inputs_of(samples: Tree) -> tuple[Tensor, ...]:
+    """Return the tensors that the first node reads: of a dictionary of named inputs, each in its order."""
+    return tuple(samples.values()) if isinstance(samples, dict) else (samples,)
+
+
 def main(tree: Tree) -> Tensor:
     """Return the tensor that stands for a structure, where one is wanted: the first."""
     found: Tensor = leaves(tree)[0] if is_several(tree) else tree

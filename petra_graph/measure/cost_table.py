@@ -73,8 +73,10 @@ def measure_costs(graph: NodeGraph, conditions: Conditions) -> CostTable:
     """
     measured: dict[str, _Measured] = {}
     memo = Memo[_Measured]()
-    sample = _Stream(shape=conditions.facts.shape, dtype=getattr(torch, conditions.facts.dtype))
-    streams: dict[str, tuple[_Stream, ...]] = {INPUT: (sample,)}
+    samples = tuple(
+        _Stream(shape=shape, dtype=getattr(torch, dtype)) for shape, dtype in conditions.facts.inputs.values()
+    )
+    streams: dict[str, tuple[_Stream, ...]] = {INPUT: samples}
     for name in graph.order:
         node = graph.nodes[name]
         inputs = tuple(stream for producer in node.inputs for stream in streams[producer])
@@ -83,7 +85,7 @@ def measure_costs(graph: NodeGraph, conditions: Conditions) -> CostTable:
         streams[name] = measured[name].outputs
     return CostTable(
         micro_batch=conditions.batch,
-        sample_bytes=sample.bytes(conditions.batch),
+        sample_bytes=tuple(one.bytes(conditions.batch) for one in samples),
         target_bytes=sum(one.nbytes for one in leaves(_targets(conditions, torch.device("meta")))),
         nodes={name: node.cost for name, node in measured.items()},
         assumptions=tuple(_assumptions(conditions, measured)),

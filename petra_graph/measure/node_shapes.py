@@ -7,13 +7,13 @@ that. A block that the meta device cannot build or run (it reads values) is buil
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import Any, Literal, TypeVar
 
 import torch
-from attrs import field, frozen
+from attrs import evolve, field, frozen
 from torch import Tensor
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -89,13 +89,16 @@ class Memo(list[tuple[Any, T]]):
 
 @uncompiled()
 def measure_shapes(
-    graph: NodeGraph, sample: Shape, dtype: torch.dtype, built_for: Mapping[str, NodeShapes] | None = None
+    graph: NodeGraph,
+    sample: Shape | Mapping[str, Shape],
+    dtype: torch.dtype | Mapping[str, torch.dtype],
+    built_for: Mapping[str, NodeShapes] | None = None,
 ) -> Mapping[str, NodeShapes]:
     """Run all nodes in order.
 
     Args:
-        sample: one sample as the first node sees it, without the batch dimension.
-        dtype: its element type as the first node sees it.
+        sample: one sample as the first node sees it, without the batch dimension; of several inputs, each by its name.
+        dtype: its element type as the first node sees it, likewise.
         built_for: the shapes for which blocks are built; None: those that they are run with.
 
     Raises:
@@ -105,7 +108,13 @@ def measure_shapes(
     shapes: dict[str, NodeShapes] = {}
     memo = Memo[tuple[NodeShapes, Streams]]()
     small = _SmallTensors()
-    streams: dict[str, Streams] = {INPUT: (torch.empty(_BATCH, *sample, dtype=dtype, device="meta"),)}
+    shapes_read = sample if isinstance(sample, Mapping) else {"": sample}
+    types_read = dtype if isinstance(dtype, Mapping) else {"": dtype}
+    streams: dict[str, Streams] = {
+        INPUT: tuple(
+            torch.empty(_BATCH, *shape, dtype=types_read[name], device="meta") for name, shape in shapes_read.items()
+        )
+    }
     problems: list[Problem] = []
     for name in graph.order:
         node = graph.nodes[name]
@@ -123,10 +132,22 @@ def measure_shapes(
         try:
             shapes[name], streams[name] = memo.get(key, partial(_measure, node, inputs, small, built))
         except SpecError as error:
-            problems.extend(error.problems)
+            names = sample if isinstance(sample, Mapping) and INPUT in node.inputs else ()
+            problems.extend(_of_inputs(one, names) for one in error.problems)
     if problems:
         raise SpecError(problems)
     return shapes
+
+
+def _of_inputs(problem: Problem, names: Collection[str]) -> Problem:
+    """Return a problem of the node that reads samples of several inputs with these in its hint; any other as it is."""
+    if not names:
+        return problem
+    listed = ", ".join(names)
+    hint = (
+        f"a sample of the data has the inputs {listed}, which the first node's block reads as forward(self, {listed})"
+    )
+    return evolve(problem, hint=f"{hint}; {problem.hint}" if problem.hint else hint)
 
 
 def _measure(
@@ -138,7 +159,9 @@ def _measure(
     if expected is not None and given != expected:
         message = f'node "{node.name}": block "{node.block}" reads {expected} streams, and its inputs carry {given}'
         hint = 'merge nodes read several streams (block = "add"); others read one node'
-        if expected > given:
+        if INPUT in node.inputs:
+            hint = "" if given > 1 else "let the samples of the data set be a dictionary of the inputs"
+        elif expected > given:
             hint = "a stem with streams = 2 feeds reversible blocks"
         raise SpecError(Problem(message=message, hint=hint, path=node.path))
     block, outputs = _build_and_run(node, inputs, small, built_for or shapes)
@@ -263,6 +286,12 @@ def _handed_on(stream: Tensor) -> Tensor:
 
 def _shapes(streams: Sequence[Tensor]) -> tuple[Shape, ...]:
     return tuple(tuple(stream.shape[1:]) for stream in streams)
+
+
+def read_by_network(facts: DataFacts) -> tuple[Any, Any]:
+    """Return shape and element type of a sample as the first node sees them, as `measure_shapes` takes them."""
+    types = {name: torch.int64 if dtype == "int64" else torch.float32 for name, (_, dtype) in facts.inputs.items()}
+    return facts.shape, types if facts.several_inputs else types[""]
 
 
 def outputs_for(facts: DataFacts) -> list[Shape]:

@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Literal
 
-import torch
 from attrs import evolve
 
 from petra_graph.compiler.spec_checks import keep_problems
@@ -19,7 +18,7 @@ from petra_graph.kinds.author_code import author_code, resolve_location
 from petra_graph.kinds.data_set import DataFacts
 from petra_graph.kinds.declaration import described
 from petra_graph.kinds.plugin import build_plugin
-from petra_graph.measure.node_shapes import NodeShapes, measure_shapes, outputs_for
+from petra_graph.measure.node_shapes import NodeShapes, measure_shapes, outputs_for, read_by_network
 from petra_graph.planning.check.checked_spec import CheckedSpec, ConfiguredPlugin
 from petra_graph.planning.network import MeasuredNetwork
 from petra_graph.planning.shared_across_stages import shared_parameter_problems
@@ -57,7 +56,7 @@ def measure_graph(
         SpecError: a pass, or a block, refuses the network.
         PluginError: code cannot be imported or has failed.
     """
-    sample, dtype = facts.shape, _dtype(facts)
+    sample, dtype = read_by_network(facts)
     shapes = measure_shapes(graph, sample, dtype)
     for one in passes:
         with at_path(*one.path):
@@ -70,11 +69,6 @@ def measure_graph(
     return graph, shapes
 
 
-def _dtype(facts: DataFacts) -> torch.dtype:
-    """Return the type of samples as the first node sees them."""
-    return torch.int64 if facts.dtype == "int64" else torch.float32
-
-
 def _measure_shorter(
     graph: NodeGraph, longest: Mapping[str, NodeShapes], facts: DataFacts, length: int
 ) -> Mapping[str, NodeShapes]:
@@ -84,7 +78,7 @@ def _measure_shorter(
         SpecError: a block refuses them.
     """
     try:
-        return measure_shapes(graph, facts.padded(length).shape, _dtype(facts), built_for=longest)
+        return measure_shapes(graph, facts.padded(length).shape, read_by_network(facts)[1], built_for=longest)
     except SpecError as error:
         of_length = f"samples of length {length}, one of {', '.join(map(str, facts.lengths))}: "
         hint = f"leave out this length, or use a block that is built for length {facts.lengths[-1]} and reads shorter samples"

@@ -84,6 +84,7 @@ class MeasuredNetwork:
                     length: {name: node.streams for name, node in shapes.items()}
                     for length, shapes in self.shorter.items()
                 },
+                inputs=len(self.checked.facts.inputs),
                 precision=spec.precision,
                 batch=spec.data.batch,
                 evaluation_batch=spec.data.test_batch,

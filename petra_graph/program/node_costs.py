@@ -140,8 +140,8 @@ class CostTable:
 
     micro_batch: int
     """Samples in a micro-batch."""
-    sample_bytes: int
-    """A micro-batch of samples as they enter the first node: in the data set's own type."""
+    sample_bytes: tuple[int, ...]
+    """A micro-batch of samples as they enter the first node: in the data set's own type, each input by itself."""
     target_bytes: int
     nodes: Mapping[str, NodeCost]
     assumptions: tuple[str, ...] = ()

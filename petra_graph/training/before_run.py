@@ -255,6 +255,6 @@ def targets_of(split: CheckedSplit, indices: NDArray[np.intp]) -> Tree:
     return lengthened(main(targets), facts.target_shape) if facts.lengths else targets
 
 
-def samples_of(split: CheckedSplit, indices: NDArray[np.intp]) -> Tensor:
+def samples_of(split: CheckedSplit, indices: NDArray[np.intp]) -> Tree:
     """Fetch samples of the longest length, for which blocks are built."""
     return lengthened(split.fetch(indices, seed=0, epoch=0)[0], split.facts.shape)

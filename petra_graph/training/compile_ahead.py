@@ -19,6 +19,7 @@ from petra_graph.executor.encoded_tensors import EncodedTensors, encode
 from petra_graph.executor.messages import BackwardMessage
 from petra_graph.executor.stage_executor import StageExecutor
 from petra_graph.graph.node_graph import INPUT
+from petra_graph.kinds.tensor_trees import inputs_of
 from petra_graph.planning import cpp_compiler
 from petra_graph.planning.problem_collector import ProblemCollector
 from petra_graph.program.channels import Edge
@@ -92,7 +93,7 @@ def _received(prepared: Prepared, executor: StageExecutor, edge: Edge, first: Mi
     numerics = executor.runners[0][1].numerics
     if edge.producer == INPUT:
         assert first is not None
-        return (first[0].to(numerics.device),)
+        return tuple(one.to(numerics.device) for one in inputs_of(first[0]))
     batch, streams = prepared.spec.data.batch, prepared.network.shapes[edge.producer]
     drawn = [
         torch.randn(batch, *shape, device=numerics.device)

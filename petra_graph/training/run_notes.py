@@ -21,6 +21,7 @@ from petra_graph.executor.numerics import NumericsContext
 from petra_graph.graph.node_graph import NodeGraph
 from petra_graph.kinds.callback import misnamed
 from petra_graph.kinds.data_set import lengthened
+from petra_graph.kinds.tensor_trees import Tree
 from petra_graph.planning.advice.run_warnings import products_note, run_warnings
 from petra_graph.planning.measure_network import what_a_pass_says
 from petra_graph.program.device_types import device_types
@@ -104,7 +105,7 @@ def difference(prepared: Prepared) -> float:
     return float((changed - given).norm() / given.norm())
 
 
-def _output(prepared: Prepared, graph: NodeGraph, samples: Tensor) -> Tensor:
+def _output(prepared: Prepared, graph: NodeGraph, samples: Tree) -> Tensor:
     numerics = NumericsContext.of_run(prepared.spec, prepared.facts)
     loaded = (lambda blocks: blocks) if prepared.initial is None else prepared.initial.loaded
     return streams_of_samples(graph, samples, numerics, loaded=loaded)[graph.head][0]

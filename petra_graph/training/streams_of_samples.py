@@ -14,6 +14,7 @@ from petra_graph.blocks import Block, Streams
 from petra_graph.executor.numerics import NumericsContext
 from petra_graph.executor.place_block import place
 from petra_graph.graph.node_graph import INPUT, NodeGraph
+from petra_graph.kinds.tensor_trees import Tree, inputs_of
 from petra_graph.measure.initial_blocks import initial_block
 
 Blocks = Iterable[tuple[str, Block]]
@@ -22,7 +23,7 @@ Blocks = Iterable[tuple[str, Block]]
 @torch.no_grad()
 def streams_of_samples(
     graph: NodeGraph,
-    samples: Tensor,
+    samples: Tree,
     numerics: NumericsContext,
     *,
     loaded: Callable[[Blocks], Blocks] = lambda blocks: blocks,
@@ -37,19 +38,19 @@ def streams_of_samples(
         loaded: gives blocks the weights that the run begins with.
         among: the nodes that are run, with all that they read; None: all.
     """
-    streams: dict[str, Streams] = {INPUT: (numerics.prepare(samples),)}
+    streams: dict[str, Streams] = {INPUT: tuple(map(numerics.prepare, inputs_of(samples)))}
 
-    def inputs_of(name: str) -> list[Tensor]:
+    def read_by(name: str) -> list[Tensor]:
         return [stream for producer in graph.nodes[name].inputs for stream in streams[producer]]
 
     def blocks() -> Iterator[tuple[str, Block]]:
         for name in graph.order:
             if among is None or name in among:
-                shapes = [tuple(stream.shape[1:]) for stream in inputs_of(name)]
+                shapes = [tuple(stream.shape[1:]) for stream in read_by(name)]
                 yield name, place(initial_block(graph.nodes[name], shapes, numerics.seed), numerics)
 
     for name, block in loaded(blocks()):
         block.eval()
         with numerics.arithmetic():
-            streams[name] = numerics.finalize(name, block, block(*inputs_of(name)))
+            streams[name] = numerics.finalize(name, block, block(*read_by(name)))
     return streams

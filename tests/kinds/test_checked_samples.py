@@ -10,7 +10,7 @@ from attrs import frozen
 import petra_graph as pg
 from petra_graph.errors import RunFailed
 from petra_graph.kinds.checked_samples import CheckedSplit, sample_names
-from petra_graph.kinds.data_set import DataFacts
+from petra_graph.kinds.data_set import DataFacts, facts_fault
 
 FACTS = DataFacts(shape=(8,), dtype="float32", classes=3)
 
@@ -94,6 +94,62 @@ def test_the_data_set_is_named_with_its_samples(wrong):
     assert problem.message.startswith('data set "mine", sample')
     assert message in problem.message
     assert problem.hint
+
+
+def tokens_and_mask(indices):
+    return {"mask": torch.ones(len(indices), 4), "tokens": torch.zeros(len(indices), 4, dtype=torch.int64)}
+
+
+TWO_INPUTS = DataFacts(shape={"tokens": (4,), "mask": (4,)}, dtype={"tokens": "int64", "mask": "float32"}, classes=3)
+
+
+@pytest.mark.parametrize(
+    ("change", "fault"),
+    [
+        (lambda x: x["mask"], "samples are a Tensor, where the data set declares the inputs tokens, mask"),
+        (
+            lambda x: {"mask": x["mask"]},
+            "samples are a dictionary of mask, where the data set declares the inputs tokens",
+        ),
+        (
+            lambda x: x | {"mask": x["mask"].double()},
+            'samples["mask"] are float64, where the data set declares float32',
+        ),
+        (
+            lambda x: x | {"mask": x["mask"][:, 1:]},
+            'samples["mask"] have the shape [20, 3], where the data set declares [20, 4]',
+        ),
+        (lambda x: x | {"mask": 1.0}, 'samples["mask"] are a float, not a tensor'),
+    ],
+)
+def test_the_input_that_is_wrong_is_named(change, fault):
+    given = Given(lambda indices: (change(tokens_and_mask(indices)), torch.from_numpy(indices % 3)))
+    with pytest.raises(RunFailed) as caught:
+        CheckedSplit(name="x", part="training", split=given, facts=TWO_INPUTS).fetch(np.arange(20), seed=0, epoch=0)
+    assert fault in caught.value.problems[0].message
+
+
+def test_several_inputs_come_in_the_declared_order():
+    given = Given(lambda indices: (tokens_and_mask(indices), torch.from_numpy(indices % 3)))
+    split = CheckedSplit(name="x", part="training", split=given, facts=TWO_INPUTS)
+    assert list(split.fetch(np.arange(20), seed=0, epoch=0)[0]) == ["tokens", "mask"]
+
+
+@pytest.mark.parametrize(
+    ("facts", "fault"),
+    [
+        ({"shape": {}, "dtype": {}}, "have shape = {}, without a name for each input"),
+        ({"shape": {"a": (2,)}}, "have dtype = 'uint8', without one type for each of shape = {'a': (2,)}"),
+        (
+            {"shape": {"a": (2,), "b": (0,)}, "dtype": {"a": "int64", "b": "int64"}},
+            'have shape["b"] = (0,), not a tuple',
+        ),
+        ({"shape": {"a": (2,)}, "dtype": {"a": "int8"}}, "have dtype[\"a\"] = 'int8', not one of"),
+        ({"shape": {"a": (2,)}, "dtype": {"a": "uint8"}, "mean": (0.5,), "std": (1.0,)}, "normalise in the data set"),
+    ],
+)
+def test_facts_of_several_inputs_that_are_wrong(facts, fault):
+    assert fault in facts_fault(DataFacts(**facts))
 
 
 def test_targets_that_torchs_losses_pass_over():

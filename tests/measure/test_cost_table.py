@@ -113,7 +113,7 @@ def test_a_coupling_shares_the_streams_that_it_swaps():
 
 def test_samples_are_in_the_data_sets_own_type():
     table = costs(REVNET, IMAGE, facts=images(IMAGE))
-    assert table.sample_bytes == table.nodes["stem"].input_bytes[0] == 4 * 3 * 12 * 12
+    assert table.sample_bytes == table.nodes["stem"].input_bytes == (4 * 3 * 12 * 12,)
     assert table.target_bytes == 4 * 8
     assert table.nodes["a0"].input_bytes == (4 * 4 * 12 * 12 * 4,) * 2
 

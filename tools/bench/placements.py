@@ -270,7 +270,7 @@ def _costs(draw: random.Random, graph: NodeGraph) -> CostTable:
             work={name: evolve(work, shares=(None,) * _RETURNS.get(name, len(sizes))) for name in _UNITS}
             | {"reverse": evolve(work, shares=(None,) * 2 * len(sizes)), "first_update": work},
         )
-    return CostTable(micro_batch=1, sample_bytes=_FLOAT * values[INPUT], target_bytes=8, nodes=nodes)
+    return CostTable(micro_batch=1, sample_bytes=(_FLOAT * values[INPUT],), target_bytes=8, nodes=nodes)
 
 
 def _devices(draw: random.Random, count: int, *, unlike: bool, slow: bool) -> tuple[Device, ...]:

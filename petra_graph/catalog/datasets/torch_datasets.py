@@ -1,5 +1,7 @@
 """torch Datasets as a data set: samples (x, y) by index, or of the training in the order of an [IterableDataset](torch_streams.py).
 
+x is a tensor, or a dictionary of named ones.
+
 Decision: Python's, numpy's and torch's generators are seeded with (seed, epoch, index) around each `__getitem__`, a test or
 validation sample's with its index alone, and restored afterwards. So whatever a transform draws is the same on any number of loader processes, on any number
 of processes, and after a resume. A generator that the Dataset holds stands where the samples before have left it: it is refused.
@@ -27,6 +29,7 @@ from petra_graph.catalog.datasets.splits import OpenedDataSet
 from petra_graph.catalog.datasets.torch_streams import TorchStream, is_iterable
 from petra_graph.errors import Problem, RunFailed, SpecError
 from petra_graph.kinds.generators import as_they_were, seed_all, seeded
+from petra_graph.kinds.tensor_trees import named_leaves
 from petra_graph.plugins import DataFacts, DataSet, named_code, padded_length
 
 _WIDENED = {
@@ -118,7 +121,7 @@ class TorchSplit:
         if self.facts.lengths:
             rows = self._padded(rows)
         samples, targets = zip(*rows, strict=True)
-        return torch.stack(samples), _stack(targets)
+        return _stack(samples), _stack(targets)
 
     def lengths(self, indices: NDArray[np.intp]) -> NDArray[np.intp]:
         """Return the length of each sample.
@@ -148,7 +151,7 @@ class TorchSplit:
 
         return [(pad(x, 0), pad(y, _IGNORED) if facts.target_of_positions else y) for x, y in rows]
 
-    def _sample(self, index: int, key: int) -> tuple[Tensor, Any]:
+    def _sample(self, index: int, key: int) -> tuple[Any, Any]:
         seed_all(key)
         return self.read(index, self.dataset[index])
 
@@ -164,8 +167,9 @@ class TorchSplit:
                 message = f"sample {index} of the {self.part} data is {_form(x)}, and data.options.lengths end at {facts.lengths[-1]}"
                 raise RunFailed(message, "cut such samples off, or give a longer length")
             facts = facts.padded(len(x))
-        declared = {"x": (facts.shape, facts.dtype)} | {f"y{at}": one for at, one in facts.targets.items()}
-        given = {"x": x} | {f"y{at}": one for at, one in _named_targets(y)}
+        inputs = {f'x["{name}"]' if name else "x": one for name, one in facts.inputs.items()}
+        declared = inputs | {f"y{at}": one for at, one in facts.targets.items()}
+        given = {f"x{at}": one for at, one in named_leaves(x)} | {f"y{at}": one for at, one in named_leaves(y)}
         hint = "let every sample have one shape and type: crop, resize or pad; or give data.options.lengths, if the first dimension differs"
         if given.keys() != declared.keys():
             message = f"sample {index} of the {self.part} data has {', '.join(given)}"
@@ -178,26 +182,16 @@ class TorchSplit:
         return x, y
 
 
-_PAIR = "let a sample be (x, y), each a tensor, an array, a number or a PIL image; y may be several of them, in a tuple or a dictionary"
+_PAIR = "let a sample be (x, y), each a tensor, an array, a number or a PIL image, or several of them in a tuple or a dictionary"
 
 
-def _stack(targets: Sequence[Any]) -> Any:
-    first = targets[0]
+def _stack(rows: Sequence[Any]) -> Any:
+    first = rows[0]
     if isinstance(first, Tensor):
-        return torch.stack(tuple(targets))
+        return torch.stack(tuple(rows))
     if isinstance(first, Mapping):
-        return {key: torch.stack([one[key] for one in targets]) for key in first}
-    return tuple(map(torch.stack, zip(*targets, strict=True)))
-
-
-def _named_targets(target: Any) -> Iterator[tuple[str, Tensor]]:
-    """Yield the tensors of a target by their places, as `DataFacts.targets` names them."""
-    if isinstance(target, Tensor):
-        yield "", target
-    elif isinstance(target, Mapping):
-        yield from ((f'["{key}"]', one) for key, one in target.items())
-    else:
-        yield from ((f"[{at}]", one) for at, one in enumerate(target))
+        return {key: torch.stack([one[key] for one in rows]) for key in first}
+    return tuple(map(torch.stack, zip(*rows, strict=True)))
 
 
 def _make_dataset(option: str, location: str) -> Any:
@@ -222,7 +216,7 @@ def _make_dataset(option: str, location: str) -> Any:
     return dataset
 
 
-def _read_first(option: str, dataset: Any) -> tuple[Tensor, Any]:
+def _read_first(option: str, dataset: Any) -> tuple[Any, Any]:
     """Return the first sample.
 
     Raises:
@@ -269,22 +263,22 @@ def _take_first(option: str, dataset: Any) -> Any:
 
 def _alike(one: Any, other: Any) -> bool:
     left, right = (
-        {f"{name}{at}": leaf for name, part in zip("xy", sample, strict=True) for at, leaf in _named_targets(part)}
+        {f"{name}{at}": leaf for name, part in zip("xy", sample, strict=True) for at, leaf in named_leaves(part)}
         for sample in (one, other)
     )
     return left.keys() == right.keys() and all(torch.equal(leaf, right[at]) for at, leaf in left.items())
 
 
-def _facts(x: Tensor, y: Any, classes: int | Sequence[str] | None) -> DataFacts:
+def _facts(x: Any, y: Any, classes: int | Sequence[str] | None) -> DataFacts:
     if classes is not None and not (isinstance(y, Tensor) and y.dtype == torch.int64):
-        came = ", ".join(f"{at} {_form(one)}".lstrip() for at, one in _named_targets(y))
+        came = ", ".join(f"{at} {_form(one)}".lstrip() for at, one in named_leaves(y))
         message = f"classes are counted by integers, and y of sample 0 is {came}"
         hint = "return an integer as y, or leave `classes` out where y is no class"
         raise SpecError(Problem(message=message, hint=hint, path=("classes",)))
     names = None if classes is None or isinstance(classes, int) else tuple(classes)
     return DataFacts(
-        shape=tuple(x.shape),
-        dtype=_name(x),
+        shape=_each(lambda one: tuple(one.shape), x),
+        dtype=_each(_name, x),
         classes=classes if isinstance(classes, int) or names is None else len(names),
         class_names=names,
         target_shape=_each(lambda one: tuple(one.shape), y),
@@ -301,7 +295,9 @@ def _with_lengths(facts: DataFacts, lengths: tuple[int, ...]) -> DataFacts:
     if not lengths:
         return facts
     fault = ""
-    if not facts.shape:
+    if facts.several_inputs:
+        fault = "x of sample 0 are several inputs: lengths are those of samples with one"
+    elif not facts.shape:
         fault = "x of sample 0 is a number, without a first dimension"
     elif facts.several_targets:
         fault = "y of sample 0 are several targets: lengths are those of samples with one"
@@ -313,14 +309,14 @@ def _with_lengths(facts: DataFacts, lengths: tuple[int, ...]) -> DataFacts:
     return evolve(facts.padded(lengths[-1]), lengths=lengths)
 
 
-def _each(function: Callable[[Any], Any], target: Any) -> Any:
-    """Return what a function makes of a target, or of each of several."""
-    if isinstance(target, Mapping):
-        return {key: function(one) for key, one in target.items()}
-    return tuple(map(function, target)) if isinstance(target, tuple | list) else function(target)
+def _each(function: Callable[[Any], Any], part: Any) -> Any:
+    """Return what a function makes of a part of a sample, or of each tensor in it."""
+    if isinstance(part, Mapping):
+        return {key: function(one) for key, one in part.items()}
+    return tuple(map(function, part)) if isinstance(part, tuple | list) else function(part)
 
 
-def _read_sample(sample: Any) -> tuple[Tensor, Any]:
+def _read_sample(sample: Any) -> tuple[Any, Any]:
     """Return a sample's tensors, of types that data sets have.
 
     Raises:
@@ -330,13 +326,16 @@ def _read_sample(sample: Any) -> tuple[Tensor, Any]:
         length = f" of {len(sample)}" if isinstance(sample, tuple | list | Mapping) else ""
         raise ValueError(f"it is a {type(sample).__name__}{length}, not a pair (x, y)")
     x, y = sample
-    if isinstance(x, Mapping | tuple | list):
-        several = f"x is a {type(x).__name__} of {len(x)}, and a network reads one tensor a sample"
-        raise ValueError(f"{several}: put them into one, which the first node takes apart")  # noqa: TRY004  as in `_tensor`
-    if isinstance(y, Mapping | tuple | list) and not y:
-        raise ValueError("y is empty")
-    if isinstance(y, Mapping) and not all(isinstance(key, str) for key in y):
-        raise ValueError("y is a dictionary whose keys are not texts")
+    if isinstance(x, tuple | list):
+        names = getattr(x, "_fields", [f"x{at}" for at in range(len(x))])
+        x = dict(zip(names, x, strict=True))
+    for name, part in (("x", x), ("y", y)):
+        if isinstance(part, Mapping | tuple | list) and not part:
+            raise ValueError(f"{name} is empty")
+        if isinstance(part, Mapping) and not all(isinstance(key, str) and key for key in part):
+            raise ValueError(f"{name} is a dictionary whose keys are not texts")
+    if isinstance(x, Mapping):
+        return {key: _tensor(f'x["{key}"]', one) for key, one in x.items()}, _each(_target, y)
     return _tensor("x", x), _each(_target, y)
 
 

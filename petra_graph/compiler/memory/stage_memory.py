@@ -93,7 +93,7 @@ class StageMemory:
         self.live = live
         self._nodes: Mapping[str, NodeCost] = {name: costs.nodes[name] for name in program.nodes}
         self._sizes = {
-            edge: (costs.sample_bytes,) if edge.producer == INPUT else costs.nodes[edge.producer].output_bytes
+            edge: costs.sample_bytes if edge.producer == INPUT else costs.nodes[edge.producer].output_bytes
             for edge in (*program.receives, *program.sends)
         }
         live.add("parameters", sum(node.parameter_bytes + node.statistics_bytes for node in self._nodes.values()))

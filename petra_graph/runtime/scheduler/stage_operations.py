@@ -18,7 +18,7 @@ from torch import Tensor
 from petra_graph.executor.encoded_tensors import EncodedTensors, copied, payload
 from petra_graph.executor.head import HeadResult
 from petra_graph.executor.messages import BackwardMessage
-from petra_graph.kinds.tensor_trees import Tree
+from petra_graph.kinds.tensor_trees import Tree, inputs_of
 from petra_graph.program.channels import ChannelKey, Edge
 from petra_graph.program.schedule import Action
 from petra_graph.runtime.scheduler.received_messages import Kind, ReceivedMessages
@@ -26,8 +26,8 @@ from petra_graph.runtime.scheduler.stage_at_work import StageAtWork
 from petra_graph.runtime.transport.channel import LocalChannel, Receiver, Sender, moved
 from petra_graph.runtime.transport.process_channels import ProcessChannels
 
-MicroBatch = tuple[Tensor, Tree]
-"""Samples [n, *shape] and targets [n], on the CPU; several targets are in a tuple or a dictionary."""
+MicroBatch = tuple[Tree, Tree]
+"""Samples [n, *shape] and targets [n], on the CPU; several inputs are in a dictionary, several targets in a tuple or a dictionary."""
 
 
 class Batches(Protocol):
@@ -80,7 +80,7 @@ class StageOperations:
         if stage.samples or (stage.holds_head and not self._reads_samples):
             samples, targets = next(source)
             for edge in stage.samples:
-                received[edge] = moved((samples,), stage.device)
+                received[edge] = moved(inputs_of(samples), stage.device)
             if self._holds_head:
                 self._targets.append(targets)
         for key, receiver, moves, _ in stage.incoming["forward"]:

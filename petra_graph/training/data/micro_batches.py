@@ -174,7 +174,7 @@ def require_finite_samples(batches: MicroBatches, positions: Iterable[int]) -> N
     split = batches.split
     if not isinstance(split, CheckedSplit):
         return
-    types = {split.facts.dtype, *(dtype for _, dtype in split.facts.targets.values())}
+    types = {dtype for part in (split.facts.inputs, split.facts.targets) for _, dtype in part.values()}
     if types & {"float32", "float64"}:
         parts = batches.parts
         for position in positions:

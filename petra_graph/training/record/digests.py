@@ -67,7 +67,9 @@ def digest_split(split: CheckedSplit) -> Digests:
     with suppress(PetraGraphError):
         some = np.arange(min(count, _SAMPLES)) if split.in_order else spread_indices(count, _SAMPLES)
         samples, targets = split.fetch(some, seed=0, epoch=0)
-        found[f"the contents of some {part} samples"] = _digest(b"".join(map(_bytes_of, (samples, *leaves(targets)))))
+        found[f"the contents of some {part} samples"] = _digest(
+            b"".join(map(_bytes_of, (*leaves(samples), *leaves(targets))))
+        )
         if split.fetch_targets is not None:
             found[f"the labels of the {part} samples"] = _digest(
                 b"".join(map(_bytes_of, leaves(split.fetch_targets(spread_indices(count, _SPREAD)))))

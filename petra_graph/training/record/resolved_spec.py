@@ -121,7 +121,7 @@ def expand_architecture(checked: CheckedSpec) -> Spec:
 
 def _graph_spec(graph: NodeGraph, facts: DataFacts) -> GraphSpec:
     return GraphSpec(
-        input=InputSpec(shape=facts.shape, dtype=facts.dtype),
+        input=None if facts.several_inputs else InputSpec(shape=facts.shape, dtype=facts.dtype),
         node=tuple(
             NodeSpec(
                 name=node.name, block=node.block, kind=node.kind, inputs=node.inputs, options=_options(node.options)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import sys
+from typing import NamedTuple
 
 import numpy as np
 import pytest
@@ -254,10 +255,9 @@ class Boxes(dict):
         (Pairs(lambda _: torch.zeros(3)), r"sample 0: it is a Tensor, not a pair \(x, y\)"),
         (Pairs(lambda _: (1.0, 2, 3)), "it is a tuple of 3, not a pair"),
         (sample("text"), "sample 0: x is a str"),
-        (
-            sample((torch.zeros(2), torch.zeros(2))),
-            "x is a tuple of 2, and a network reads one tensor a sample: put them into one",
-        ),
+        (sample({}), "x is empty"),
+        (sample({1: 2.0}), "x is a dictionary whose keys are not texts"),
+        (sample({"image": "text"}), r'x\["image"\] is a str'),
         (sample(torch.zeros(2), None), "y is a NoneType"),
         (sample(torch.zeros(2), Boxes()), "y is empty"),
         (sample(torch.zeros(2), {1: 2.0}), "y is a dictionary whose keys are not texts"),
@@ -278,6 +278,68 @@ def test_the_test_data_are_looked_at_as_well(dataset):
     with pytest.raises(SpecError, match="has no samples") as caught:
         dataset(ROWS, Pairs(ROWS.sample, 0)).opened  # noqa: B018
     assert caught.value.problems[0].path == ("test",)
+
+
+def two_inputs(index):
+    return {
+        "image": torch.full((1, 2, 2), index, dtype=torch.uint8),
+        "numbers": torch.full((3,), 1.0 + index),
+    }, index % 2
+
+
+def other_inputs(index):
+    return two_inputs(100 + index)
+
+
+INPUTS, OTHER_INPUTS = Pairs(two_inputs), Pairs(other_inputs)
+
+
+def test_several_inputs_keep_every_promise_of_a_data_set():
+    options = {"train": f"{__name__}:INPUTS", "test": f"{__name__}:OTHER_INPUTS", "classes": 2}
+    assert kept(DataSetTrial.of(TORCH, options)).kept
+
+
+def test_several_inputs_are_a_dictionary_of_tensors_by_their_names(dataset):
+    data = dataset(INPUTS, classes=2).opened
+    assert data.facts.inputs == {"image": ((1, 2, 2), "uint8"), "numbers": ((3,), "float32")}
+    samples, _ = data.train.fetch(np.array([3, 5]), seed=0, epoch=0)
+    assert list(samples) == ["image", "numbers"]
+    assert torch.equal(samples["numbers"], torch.tensor([[4.0] * 3, [6.0] * 3]))
+
+
+class Named(NamedTuple):
+    image: torch.Tensor
+    numbers: torch.Tensor
+
+
+@pytest.mark.parametrize(
+    ("x", "names"), [((torch.zeros(2), 1.0), ["x0", "x1"]), (Named(1.0, 2.0), ["image", "numbers"])]
+)
+def test_inputs_in_a_tuple_have_names_as_well(dataset, x, names):
+    assert list(dataset(sample(x)).opened.facts.inputs) == names
+
+
+@pytest.mark.parametrize(
+    ("other", "fault"),
+    [
+        (
+            lambda x: x | {"numbers": torch.zeros(4)},
+            r'x\["numbers"\] of sample 2 .* is float32 \[4\], and that of .* \[3\]',
+        ),
+        (
+            lambda x: {"image": x["image"]},
+            r'sample 2 .* has x\["image"\], y, and training sample 0 has x\["image"\], x\["numbers"\], y',
+        ),
+        (lambda x: x["image"], r'sample 2 .* has x, y, and training sample 0 has x\["image"\], x\["numbers"\], y'),
+    ],
+)
+def test_the_input_that_differs_is_named(dataset, other, fault):
+    def item(index):
+        x, y = two_inputs(index)
+        return (other(x) if index == 2 else x), y
+
+    with pytest.raises(RunFailed, match=fault):
+        dataset(Pairs(item)).opened.train.fetch(np.arange(4), seed=0, epoch=0)
 
 
 def test_a_value_is_no_class(dataset):

@@ -65,7 +65,7 @@ def cost(kind: str, inputs: int, outputs: int) -> NodeCost:
 GRAPH = built_graph(REVNET)
 TABLE = CostTable(
     micro_batch=1,
-    sample_bytes=25,
+    sample_bytes=(25,),
     target_bytes=8,
     nodes={
         name: cost(node.kind, 1 if INPUT in node.inputs else 2, 0 if node.kind == "head" else 2)

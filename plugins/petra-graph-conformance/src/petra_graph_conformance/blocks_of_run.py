@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import cast
 
@@ -16,6 +16,8 @@ from petra_graph.blocks import Block, Shape, Streams
 from petra_graph.graph.node_graph import INPUT, Node
 from petra_graph.kinds.block import BlockDeclaration
 from petra_graph.kinds.plugin import load
+from petra_graph.kinds.tensor_trees import Tree, inputs_of
+from petra_graph.measure.node_shapes import read_by_network
 from petra_graph.training.before_run import HeadAndTargets, samples_of
 from petra_graph.training.streams_of_samples import streams_of_samples
 from petra_graph_conformance.blocks.block_trial import Trial, normal
@@ -95,7 +97,7 @@ class BlocksOfRun:
             at = next(streams) % len(inputs)
             (producer, place), dtype = sources[at], dtypes[at]
             if producer == INPUT:
-                samples = self._samples()
+                samples = inputs_of(self._samples())[place]
                 return (samples / 255 if samples.dtype == torch.uint8 else samples)[: shape[0]]
             if dtype.is_floating_point:
                 return normal(shape, generator)
@@ -116,16 +118,17 @@ class BlocksOfRun:
 
     def _read(self, node: Node) -> tuple[Sequence[Shape], Sequence[torch.dtype], Sequence[tuple[str, int]]]:
         """Return shape, type and source of the streams that a node's own block reads, whatever graph passes put around it."""
-        samples = torch.int64 if self.fit.opened.data.facts.dtype == "int64" else torch.float32
+        types = read_by_network(self.fit.opened.data.facts)[1]
+        samples = tuple(types.values()) if isinstance(types, Mapping) else (types,)
         shapes = self.fit.network.shapes
-        of_producer = [(one, (samples,) if one == INPUT else shapes[one].dtypes) for one in node.inputs]
+        of_producer = [(one, samples if one == INPUT else shapes[one].dtypes) for one in node.inputs]
         every = [(dtype, (one, at)) for one, dtypes in of_producer for at, dtype in enumerate(dtypes)]
         inputs = shapes[node.name].inputs
         reads = node.read_by_block(range(len(inputs)))
         dtypes, sources = zip(*(every[at] for at in reads), strict=True)
         return tuple(inputs[at] for at in reads), dtypes, sources
 
-    def _samples(self) -> Tensor:
+    def _samples(self) -> Tree:
         return samples_of(self.fit.opened.data.train, np.arange(_SAMPLES))
 
     def _real_streams(self, producer: str) -> Streams | None:

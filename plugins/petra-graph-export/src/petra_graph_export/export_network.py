@@ -44,7 +44,7 @@ from petra_graph.graph.node_graph import INPUT
 from petra_graph.inference.evaluate_run import open_data
 from petra_graph.inference.saved_run import SavedRun
 from petra_graph.inference.trained_network import Network
-from petra_graph.kinds.tensor_trees import main
+from petra_graph.kinds.tensor_trees import Tree, inputs_of, main, mapped
 from petra_graph.record.run_directory import make_folder_of, write_whole
 from petra_graph.spec.load_spec import dump
 from petra_graph_export.exported_tensors import INSTEAD, collect_tensors
@@ -89,24 +89,26 @@ class Portable(nn.Module):
                 self.register_buffer(name, values, persistent=False)
         self.normalises = normalisation is not None
 
-    def forward(self, samples: Tensor) -> Tensor:
-        """Return the head's output for samples [n, *shape] in the data set's type."""
+    def forward(self, samples: Tree) -> Tensor:
+        """Return the head's output for samples [n, *shape] in the data set's type; several inputs are in a dictionary."""
         network = self.network
         dtype = network.numerics.dtype
-        first = samples
-        if samples.dtype == torch.uint8:
-            first = samples.to(dtype) / 255
-            if self.normalises:
-                per_channel = (1, -1, *(1,) * (samples.dim() - 2))
-                first = (first - self.get_buffer("mean").view(per_channel)) / self.get_buffer("std").view(per_channel)
-        elif samples.is_floating_point():
-            first = samples.to(dtype)
-        streams: dict[str, Streams] = {INPUT: (first,)}
+        streams: dict[str, Streams] = {INPUT: tuple(map(self._prepare, inputs_of(samples)))}
         with grid(network.numerics.grid_bits):
             for name in network.graph.order:
                 outputs = network.block(name)(*network.inputs_of(name, streams))
                 streams[name] = tuple(one.to(dtype) if one.is_floating_point() else one for one in outputs)
         return streams[network.graph.head][0]
+
+    def _prepare(self, samples: Tensor) -> Tensor:
+        dtype = self.network.numerics.dtype
+        if samples.dtype != torch.uint8:
+            return samples.to(dtype) if samples.is_floating_point() else samples
+        scaled = samples.to(dtype) / 255
+        if not self.normalises:
+            return scaled
+        per_channel = (1, -1, *(1,) * (samples.dim() - 2))
+        return (scaled - self.get_buffer("mean").view(per_channel)) / self.get_buffer("std").view(per_channel)
 
 
 def export_network(run: SavedRun, network: Network, form: Format, file: Path) -> Exported:
@@ -134,8 +136,9 @@ def export_network(run: SavedRun, network: Network, form: Format, file: Path) ->
         _compute_parametrized(portable)
         with _quiet(), torch.no_grad():
             dimensions = {0: torch.export.Dim("batch"), **({1: torch.export.Dim.AUTO} if run.facts.of_tokens else {})}
-            traced = torch.cat([chosen] * _TRACED)[:_TRACED]
-            program = torch.export.export(portable, (traced,), dynamic_shapes={"samples": dimensions})
+            traced = mapped(lambda one: torch.cat([one] * _TRACED)[:_TRACED], chosen)
+            dynamic = dict.fromkeys(run.facts.inputs, dimensions) if run.facts.several_inputs else dimensions
+            program = torch.export.export(portable, (traced,), dynamic_shapes={"samples": dynamic})
             if form == "torch-export":
                 write_whole(file, lambda path: _save_program(program, path))
             else:
@@ -149,7 +152,7 @@ def export_network(run: SavedRun, network: Network, form: Format, file: Path) ->
     difference, tolerance = _compare(
         network, run_program, compared, f"{file} is written", "please report it, with the spec"
     )
-    return Exported(file=file, samples=len(chosen), difference=difference, tolerance=tolerance, note=note)
+    return Exported(file=file, samples=len(main(chosen)), difference=difference, tolerance=tolerance, note=note)
 
 
 @torch.no_grad()
@@ -167,7 +170,7 @@ def _compute_parametrized(network: nn.Module) -> None:
 
 @torch.no_grad()
 def _compare(
-    network: Network, program: Callable[[Tensor], Tensor], batches: Sequence[Tensor], done: str, hint: str
+    network: Network, program: Callable[[Tree], Tensor], batches: Sequence[Tree], done: str, hint: str
 ) -> tuple[float, float]:
     """Return the largest difference of any output, and the tolerance.
 
@@ -212,7 +215,7 @@ def _export_tensors(run: SavedRun, network: Network, merged: Network, file: Path
         chosen, note = _samples_to_compare(run)
         done = "nothing is written: the network's own class loads the tensors"
         difference, tolerance = _compare(network, own, [chosen], done, INSTEAD)
-        made = Exported(file=file, samples=len(chosen), difference=difference, tolerance=tolerance, note=note)
+        made = Exported(file=file, samples=len(main(chosen)), difference=difference, tolerance=tolerance, note=note)
     metadata = {"format": "pt", "spec": dump(run.spec), "samples": json.dumps(asdict(run.facts))}
     write_whole(file, lambda path: save_file(dict(tensors), path, metadata))
     return made
@@ -229,7 +232,7 @@ def _reads_shorter_windows(run: SavedRun, program: torch.export.ExportedProgram)
     return run.facts.of_tokens and run.facts.shape[0] > 1 and not isinstance(samples.meta["val"].shape[1], int)
 
 
-def _samples_to_compare(run: SavedRun) -> tuple[Tensor, str]:
+def _samples_to_compare(run: SavedRun) -> tuple[Tree, str]:
     """Return samples for the comparison, and why they are random if they are."""
     try:
         return first_samples(run, _COMPARED), ""
@@ -238,7 +241,7 @@ def _samples_to_compare(run: SavedRun) -> tuple[Tensor, str]:
         return _random_samples(run), f"compared with random samples, as the run's data cannot be read: {why}"
 
 
-def first_samples(run: SavedRun, most: int) -> Tensor:
+def first_samples(run: SavedRun, most: int) -> Tree:
     """Return the first test samples of a run's data, [n, *shape].
 
     Raises:
@@ -250,15 +253,20 @@ def first_samples(run: SavedRun, most: int) -> Tensor:
     return samples
 
 
-def _random_samples(run: SavedRun) -> Tensor:
+def _random_samples(run: SavedRun) -> Tree:
     """Return samples of the network's type and shape, the same each time."""
-    facts, generator = run.facts, torch.Generator().manual_seed(0)
-    shape = (_TRACED * 4, *facts.shape)
-    if facts.dtype == "uint8":
-        return torch.randint(0, 256, shape, dtype=torch.uint8, generator=generator)
-    if facts.dtype == "int64":
-        return torch.zeros(shape, dtype=torch.int64)
-    return torch.randn(shape, generator=generator).to(getattr(torch, facts.dtype))
+    generator = torch.Generator().manual_seed(0)
+
+    def draw(of_one: tuple[int, ...], dtype: str) -> Tensor:
+        shape = (_TRACED * 4, *of_one)
+        if dtype == "uint8":
+            return torch.randint(0, 256, shape, dtype=torch.uint8, generator=generator)
+        if dtype == "int64":
+            return torch.zeros(shape, dtype=torch.int64)
+        return torch.randn(shape, generator=generator).to(getattr(torch, dtype))
+
+    drawn = {name: draw(*one) for name, one in run.facts.inputs.items()}
+    return drawn if run.facts.several_inputs else drawn[""]
 
 
 @contextmanager

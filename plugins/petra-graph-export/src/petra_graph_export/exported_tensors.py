@@ -15,6 +15,7 @@ from torch import Tensor
 from petra_graph.blocks.couplings.residual_chain import COEFFICIENTS
 from petra_graph.errors import RunFailed
 from petra_graph.inference.trained_network import Network
+from petra_graph.kinds.tensor_trees import inputs_of
 from petra_graph.units import listed
 
 _LISTED = 5
@@ -58,4 +59,4 @@ def collect_tensors(network: Network) -> tuple[Mapping[str, Tensor], Callable[[T
         have = "has" if len(names) == 1 else "have"
         found = f"{listed(names, _LISTED)} {have} one value in the network's own class, and several here"
         raise RunFailed(f"nothing is written: {found}", INSTEAD)
-    return tensors, lambda samples: own(network.numerics.prepare(samples))
+    return tensors, lambda samples: own(*map(network.numerics.prepare, inputs_of(samples)))

@@ -1,8 +1,9 @@
 """A program in ONNX: written with names, and opened again.
 
-It names its input (images, tokens or samples), its output (logits where the loss reads them as such, else outputs) and their axes, and says in its metadata:
+It names its input (images, tokens or samples; several as the data set does), its output (logits where the loss reads them as such, else outputs) and their axes, and says in its metadata:
 
-    input_axes, output_axes    names of all axes, as a JSON list; those of any size are named in the program itself, too
+    input_axes, output_axes    names of all axes, as a JSON list; those of any size are named in the program itself, too; of several inputs
+                               an object of lists by their names, as is the normalisation
     class_names                a JSON list, where the data set has names
     normalisation              what the program does to images of uint8: {"divided_by": 255, "mean": [...], "std": [...]}, a number a channel
     opset, petra_graph_version
@@ -23,6 +24,7 @@ from torch import Tensor
 from petra_graph.errors import SpecError
 from petra_graph.inference.saved_run import SavedRun
 from petra_graph.kinds.data_set import DataFacts
+from petra_graph.kinds.tensor_trees import Tree, inputs_of
 from petra_graph.version import __version__
 from petra_graph_export.predict_samples import gives_classes
 
@@ -33,15 +35,20 @@ _IMAGE = ["channels", "height", "width"]
 def save_onnx(run: SavedRun, program: torch.export.ExportedProgram, path: Path) -> None:
     from torch.onnx import export as export_onnx
 
-    facts, axes = run.facts, _axes(run.facts.shape, "position" if run.facts.of_tokens else "features")
+    facts = run.facts
+    by_input = {
+        name: _axes(shape, "position" if facts.of_tokens else "features") for name, (shape, _) in facts.inputs.items()
+    }
+    axes = by_input if facts.several_inputs else by_input[""]
     name = "tokens" if facts.of_tokens else "images" if len(axes) == 1 + len(_IMAGE) else "samples"
+    dynamic = {key: {0: "batch"} for key in by_input} if facts.several_inputs else dict(enumerate(axes))
     made = export_onnx(
         program,
         dynamo=True,
         opset_version=_OPSET,
-        input_names=[name],
+        input_names=list(by_input) if facts.several_inputs else [name],
         output_names=["logits" if run.classes_are_probable else "outputs"],
-        dynamic_shapes={"samples": dict(enumerate(axes))},
+        dynamic_shapes={"samples": dynamic},
         verbose=False,
     )
     assert made is not None
@@ -51,7 +58,7 @@ def save_onnx(run: SavedRun, program: torch.export.ExportedProgram, path: Path) 
             "input_axes": json.dumps(axes),
             "output_axes": json.dumps(_output_axes(run)),
             **({} if facts.class_names is None else {"class_names": json.dumps(facts.class_names)}),
-            **({} if facts.dtype != "uint8" else {"normalisation": json.dumps(_normalisation(facts))}),
+            **({"normalisation": json.dumps(normalisation)} if (normalisation := _normalisation(facts)) else {}),
             "opset": str(_OPSET),
             "petra_graph_version": __version__,
         }
@@ -74,6 +81,10 @@ def _output_axes(run: SavedRun) -> list[str]:
 
 
 def _normalisation(facts: DataFacts) -> dict[str, Any]:
+    if facts.several_inputs:
+        return {name: {"divided_by": 255} for name, (_, dtype) in facts.inputs.items() if dtype == "uint8"}
+    if facts.dtype != "uint8":
+        return {}
     return {"divided_by": 255, **({} if facts.mean is None else {"mean": facts.mean, "std": facts.std})}
 
 
@@ -83,11 +94,16 @@ def need_onnx() -> None:
         raise SpecError(f"ONNX needs {missing[0]}, which is not installed", "pip install 'petra-graph-export[onnx]'")
 
 
-def open_onnx(file: Path) -> Callable[[Tensor], Tensor] | None:
+def open_onnx(file: Path) -> Callable[[Tree], Tensor] | None:
     try:
         import onnxruntime
     except ImportError:
         return None
     session = onnxruntime.InferenceSession(file.read_bytes(), providers=["CPUExecutionProvider"])
-    name = session.get_inputs()[0].name
-    return lambda samples: torch.from_numpy(session.run(None, {name: np.ascontiguousarray(samples.numpy())})[0])
+    names = [one.name for one in session.get_inputs()]
+
+    def run(samples: Tree) -> Tensor:
+        arrays = [np.ascontiguousarray(one.numpy()) for one in inputs_of(samples)]
+        return torch.from_numpy(session.run(None, dict(zip(names, arrays, strict=True)))[0])
+
+    return run

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -12,7 +13,7 @@ from torch import Tensor
 from petra_graph.inference.evaluate_run import computing_on
 from petra_graph.inference.saved_run import SavedRun
 from petra_graph.inference.trained_network import Network
-from petra_graph.kinds.tensor_trees import main
+from petra_graph.kinds.tensor_trees import main, mapped
 from petra_graph_export.sample_files import Samples, batches
 
 
@@ -112,10 +113,11 @@ def gives_classes(run: SavedRun) -> bool:
 
 def score_samples(run: SavedRun, network: Network, samples: list[Samples], device: str) -> Iterator[Scored]:
     """Yield each sample's scores in order, a batch after the other; errors as of `predict_samples`."""
-    places = ((file, index) for file in samples for index in range(len(file.values)))
+    places = ((file, index) for file in samples for index in range(len(main(file.values))))
+    onto = operator.methodcaller("to", device)
     with computing_on(network, device):
         for part in batches(samples, run.spec.data.test_batch):
-            outputs = main(network(part.to(device))).cpu()
+            outputs = main(network(mapped(onto, part))).cpu()
             scores = outputs.float().softmax(dim=1) if run.classes_are_probable else outputs
             for output, score in zip(outputs, scores, strict=True):
                 file, index = next(places)

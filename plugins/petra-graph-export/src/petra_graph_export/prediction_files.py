@@ -21,6 +21,7 @@ from torch import Tensor
 from petra_graph.errors import Problem, SpecError
 from petra_graph.inference.saved_run import SavedRun
 from petra_graph.inference.trained_network import Network
+from petra_graph.kinds.tensor_trees import main
 from petra_graph.record.run_directory import make_folder_of, write_whole
 from petra_graph_export.predict_samples import ClassScore, Scored, best_classes, gives_classes, score_samples
 from petra_graph_export.sample_files import Samples
@@ -95,8 +96,9 @@ def _name_files(samples: list[Samples], folder: Path, form: str) -> dict[tuple[s
     problems = []
     inputs = {Path(one.name).expanduser().resolve() for one in samples}
     for one in samples:
-        for index in range(len(one.values)):
-            number = f"-{index}" if len(one.values) > 1 else ""
+        count = len(main(one.values))
+        for index in range(count):
+            number = f"-{index}" if count > 1 else ""
             target = folder / one.place.with_name(f"{one.place.stem}{number}.{form}")
             targets[one.name, index] = target
             owner = owners.setdefault(target, one.name)

@@ -2,15 +2,18 @@
 
 .png .jpg ...   decoded to the network's channels; resized by the shorter side, and cropped at the centre
 .npy            one sample [*shape], or several [n, *shape], in the data set's own type
+.npz            the same for a network of several inputs: an array for each, by its name
 others          where the data set's declaration has `read`
 a folder        all files in it and below it, in the order of their names; hidden ones are left out
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import operator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -22,6 +25,7 @@ from petra_graph.errors import Problem, RunFailed, SpecError
 from petra_graph.image_files import SUFFIXES, decode, resize_and_crop, visible_files
 from petra_graph.kinds.author_code import author_code, resolve_location
 from petra_graph.kinds.data_set import DataFacts, DataSetDeclaration
+from petra_graph.kinds.tensor_trees import Tree, main, mapped
 from petra_graph.planning.check.checked_spec import ConfiguredPlugin
 
 _MODES = {1: "L", 3: "RGB", 4: "RGBA"}
@@ -34,8 +38,8 @@ class Samples:
 
     name: str
     """The file, as the user gave it."""
-    values: Tensor
-    """[n, *shape], in the data set's type."""
+    values: Tree
+    """[n, *shape], in the data set's type; several inputs are in a dictionary."""
     place: Path = Path()
     """The file's path within the folder that the user gave, or its name: where in a folder its predictions are written."""
     note: str = ""
@@ -63,21 +67,25 @@ def read_samples(files: list[str], data: ConfiguredPlugin, facts: DataFacts) -> 
     return found
 
 
-def samples_from_array(values: NDArray[np.generic] | Tensor, facts: DataFacts) -> Samples:
-    """Return an array's samples.
+def samples_from_array(values: Any, facts: DataFacts) -> Samples:
+    """Return the samples of an array, or of a dictionary of arrays by the names of the network's inputs.
 
     Raises:
         SpecError: the network cannot read them.
     """
     name = "the array"
+    if facts.several_inputs:
+        return Samples(name=name, values=_convert_inputs(values, name, facts))
     return Samples(name=name, values=_convert_array(np.asarray(values), name, facts))
 
 
-def batches(samples: list[Samples], size: int) -> Iterator[Tensor]:
+def batches(samples: list[Samples], size: int) -> Iterator[Tree]:
     """Yield all samples in order, in batches."""
-    values = torch.cat([one.values for one in samples])
-    for start in range(0, len(values), size):
-        yield values[start : start + size]
+    parts = [one.values for one in samples]
+    several = isinstance(parts[0], dict)
+    values: Tree = {name: torch.cat([one[name] for one in parts]) for name in parts[0]} if several else torch.cat(parts)
+    for start in range(0, len(main(values)), size):
+        yield mapped(operator.itemgetter(slice(start, start + size)), values)
 
 
 @contextmanager
@@ -108,6 +116,15 @@ def _read_file(file: str, data: ConfiguredPlugin, facts: DataFacts) -> Samples:
         )
     if not path.is_file():
         raise SpecError(f"there is no file {file}", "give images, arrays (.npy), or what the data set reads")
+    if facts.several_inputs:
+        if path.suffix.lower() != ".npz":
+            names = ", ".join(facts.inputs)
+            raise SpecError(
+                f"{file} has one array, and the network reads the inputs {names}",
+                f"give a file of arrays by these names: numpy.savez(file, {', '.join(f'{name}=...' for name in facts.inputs)})",
+            )
+        with np.load(path, allow_pickle=False) as arrays:
+            return Samples(name=file, values=_convert_inputs(dict(arrays), file, facts))
     if path.suffix.lower() == ".npy":
         with path.open("rb") as opened:
             array = np.lib.format.read_array(opened, allow_pickle=False)
@@ -140,6 +157,25 @@ def _read_image(path: Path, file: str, facts: DataFacts) -> Samples:
         picture = resize_and_crop(picture, resized, (width, height))
     pixels = torch.from_numpy(np.array(picture)).view(1, height, width, channels)
     return Samples(name=file, values=pixels.permute(0, 3, 1, 2), note=note)
+
+
+def _convert_inputs(arrays: Any, file: str, facts: DataFacts) -> dict[str, Tensor]:
+    """Return samples of several inputs, each checked as one of its own."""
+    came = ", ".join(map(str, arrays)) if isinstance(arrays, Mapping) else "one array"
+    if not isinstance(arrays, Mapping) or arrays.keys() != facts.inputs.keys():
+        names = ", ".join(facts.inputs)
+        raise SpecError(
+            f"{file} has {came}, and the network reads the inputs {names}", "give an array for each, by its name"
+        )
+    found = {
+        name: _convert_array(np.asarray(arrays[name]), f"{name} of {file}", evolve(facts, shape=shape, dtype=dtype))
+        for name, (shape, dtype) in facts.inputs.items()
+    }
+    counts = {name: len(one) for name, one in found.items()}
+    if len(set(counts.values())) > 1:
+        listed = ", ".join(f"{count} of {name}" for name, count in counts.items())
+        raise SpecError(f"{file} has {listed}", "give as many samples of each input")
+    return found
 
 
 def _convert_array(array: NDArray[np.generic], file: str, facts: DataFacts) -> Tensor:

@@ -135,7 +135,7 @@ def _reads(node: Node, shapes: Mapping[str, NodeShapes], places: Mapping[str, in
     reads: list[int] = []
     at = 0
     for producer in node.inputs:
-        own = 1 if producer == INPUT else len(shapes[producer].outputs)
+        own = len(shapes[node.name].inputs) if producer == INPUT else len(shapes[producer].outputs)
         reads += range(at, at + own)
         at += own + (producer in places)
     return tuple(reads)

@@ -7,7 +7,6 @@ from typing import Any
 
 import attrs
 import tomli_w
-import torch
 from attrs import field, frozen
 
 from petra_graph.errors import PetraGraphError, PluginError, Problem, SpecError
@@ -19,7 +18,7 @@ from petra_graph.kinds.data_set import DataFacts
 from petra_graph.kinds.plugin import FIRST_PARTY, Plugin, load, read_options
 from petra_graph.kinds.plugin_kind import PluginKind
 from petra_graph.measure.build_block import listing
-from petra_graph.measure.node_shapes import NodeShapes, measure_shapes, outputs_for
+from petra_graph.measure.node_shapes import NodeShapes, measure_shapes, outputs_for, read_by_network
 from petra_graph.registry.registry import Registry, discover
 from petra_graph.spec.model import NodeSpec
 from petra_graph.spec.value_types import as_mapping
@@ -61,7 +60,7 @@ class ArchitectureTrial(PluginTrial):
         """Its options and samples, in words."""
         facts = self.facts
         targets = f", targets {listing([facts.target_shape])}" if facts.target_shape else ""
-        return f"samples {listing([facts.shape])}{targets}; {self.options}"
+        return f"samples {_shapes(facts)}{targets}; {self.options}"
 
     def nodes(self, facts: DataFacts | None = None) -> tuple[NodeSpec, ...]:
         """Return the nodes, as a specification gets them."""
@@ -99,8 +98,11 @@ class ArchitectureTrial(PluginTrial):
 
     def shapes(self) -> Mapping[str, NodeShapes]:
         """Return the shapes of all nodes."""
-        dtype = torch.int64 if self.facts.dtype == "int64" else torch.float32
-        return measure_shapes(self.graph(), self.facts.shape, dtype)
+        return measure_shapes(self.graph(), *read_by_network(self.facts))
+
+
+def _shapes(facts: DataFacts) -> str:
+    return listing([shape for shape, _ in facts.inputs.values()])
 
 
 def check_nodes(trial: ArchitectureTrial) -> None:
@@ -139,7 +141,7 @@ def check_other_samples(trial: ArchitectureTrial) -> None:
             trial.nodes(facts)
         except SpecError as error:
             if not all(problem.hint for problem in error.problems):
-                found = f"samples {listing([facts.shape])} are refused without a hint"
+                found = f"samples {_shapes(facts)} are refused without a hint"
                 raise BrokenPromise("other samples", found, "give SpecError a hint that says what to change") from error
 
 

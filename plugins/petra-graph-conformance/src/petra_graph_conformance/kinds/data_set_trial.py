@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
+import torch
 from attrs import field, frozen
 from numpy.typing import NDArray
 from torch import Tensor
@@ -21,7 +22,7 @@ from petra_graph.kinds.data_set import (
     padded_length,
 )
 from petra_graph.kinds.plugin_kind import PluginKind
-from petra_graph.kinds.tensor_trees import leaves
+from petra_graph.kinds.tensor_trees import Tree, is_several, leaves
 from petra_graph.training.data.stream_split import StreamSplit
 from petra_graph_conformance.plugin_trial import PluginTrial
 
@@ -30,7 +31,7 @@ _ROWS, _ROWS_OF_RUN, SCANNED = 6, 2, 256
 _EPOCH = 64
 """Samples that an epoch of a stream has, whatever it is in the run: each promise reads from the stream's beginning."""
 Samples = tuple[Tensor, ...]
-"""The samples, and the targets behind them."""
+"""The samples, of several inputs the bytes of each row, and the targets behind them."""
 
 
 @frozen(kw_only=True, eq=False)
@@ -128,4 +129,12 @@ def lengths_of(split: Any, indices: NDArray[np.intp]) -> NDArray[np.intp]:
 
 def loaded(split: Split, indices: NDArray[np.intp], seed: int, epoch: int) -> Samples:
     samples, targets = split.fetch(indices, seed=seed, epoch=epoch)
-    return samples, *leaves(targets)
+    return _in_one(samples), *leaves(targets)
+
+
+def _in_one(samples: Tree) -> Tensor:
+    if not is_several(samples):
+        one: Tensor = samples
+        return one
+    rows = (one.reshape(len(one), -1).contiguous().view(torch.uint8) for one in leaves(samples))
+    return torch.cat(list(rows), dim=1)

@@ -84,7 +84,7 @@ class _ProbedMicroBatch:
     pending: dict[Versions, list[int]]
     """The parameters at which gradients are still to be computed, and the stages of which those are the end-to-end ones."""
     stages: Sequence[_ProbedStage]
-    samples: Tensor | None = None
+    samples: Streams | None = None
     target: Tree | None = None
 
 
@@ -232,7 +232,7 @@ class _ProbeObserver(StageObserver):
             own = {name: self._executor.modules[name] for name in segment.nodes}
             probed.stages[self._index].predicted |= copied_parameters(own)
         if any(entry.edge.producer == INPUT for entry in segment.inputs):
-            (probed.samples,) = inputs
+            probed.samples = inputs
         elif segment.keeps == "nothing":
             probed.stages[self._index].inputs[segment.nodes] = inputs
 

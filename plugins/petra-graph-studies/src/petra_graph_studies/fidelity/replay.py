@@ -32,7 +32,7 @@ def gradients(
     executors: Sequence[StageExecutor],
     micro_batch: int,
     *,
-    samples: Tensor,
+    samples: Streams,
     target: Tree,
     parameters: Sequence[Parameters],
     stages: Collection[int],
@@ -44,7 +44,7 @@ def gradients(
         stages: indices of `executors`; only the stages between them and the loss are differentiated.
     """
     read = (edge for executor in executors for edge in executor.program.receives if edge.producer == INPUT)
-    edges: dict[Edge, Streams] = dict.fromkeys(read, (samples,))
+    edges: dict[Edge, Streams] = dict.fromkeys(read, samples)
     leaves: dict[tuple[int, nn.Parameter], Tensor] = {}
     loss: Tensor | None = None
     for index, executor in enumerate(executors):

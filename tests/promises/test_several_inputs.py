@@ -1,0 +1,121 @@
+"""Samples of several named inputs: the first node's block reads them in their order, and the run keeps every promise of one input."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+import torch
+from safetensors.torch import load_file
+from torch.nn import functional
+
+import petra_graph as pg
+from petra_graph.cli.main import main
+from petra_graph.inference.evaluate_run import open_data
+from petra_graph.inference.saved_run import SavedRun
+from petra_graph.inference.trained_network import Network
+from petra_graph.training.data.micro_batches import order
+from petra_graph.training.training_run import run
+from tests.support import ROOT
+from tests.support.forks import ended, ranks
+from tests.support.pages import Page, files_of
+from tests.support.runs import events, only_run
+from tests.support.stopping import StopAt
+
+TOLERANCE = 1e-14
+SHOWN = files_of(Page(ROOT / "plugins" / "guide" / "several_inputs.md"))
+PLAIN = """
+[lr_schedule]
+name = "constant"
+
+[optimizer]
+options = { lr = 0.05, momentum = 0.0, nesterov = false, weight_decay = 0.0 }
+
+[precision]
+compute = "float64"
+"""
+ONE_INPUT = """
+import two_inputs
+
+
+class OneInput(two_inputs.Join):
+    def forward(self, image):
+        return self.of_image(image.flatten(1)), self.of_image(image.flatten(1))
+"""
+
+
+@pytest.fixture
+def spec(write):
+    write("two_inputs.py", SHOWN["two_inputs.py"])
+    return write("two_inputs.toml", f"{SHOWN['two_inputs.toml']}self_check = false\n{PLAIN}")
+
+
+def weights(directory):
+    return load_file(only_run(directory) / "weights.safetensors")
+
+
+def same(one, other):
+    return one.keys() == other.keys() and all(torch.equal(one[key], other[key]) for key in one)
+
+
+def test_one_process_and_two_train_the_same_weights_which_are_evaluated(spec, capsys):
+    assert main(["run", spec, "--set", "run.directory=one"]) == 0
+    command = ["run", spec, "--set", "run.directory=two", "--set", "data.workers=1"]
+    with ranks(*[command] * 2) as running:
+        assert ended(running) == [0, 0]
+    assert same(weights("one"), weights("two"))
+    capsys.readouterr()
+    assert main(["evaluate", str(only_run("two")), "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    (last,) = [one["value"] for one in events(only_run("one")) if one["name"] == "test/loss" and one["epoch"] == 2]
+    assert found["means"]["loss"] == last
+
+
+def test_a_run_that_was_stopped_ends_with_the_same_weights(spec):
+    assert main(["run", spec, "--set", "run.directory=whole"]) == 0
+    run(spec, ["run.directory=parts"], StopAt("trained 1/4"))
+    assert main(["run", "--resume", str(only_run("parts"))]) == 0
+    assert same(weights("whole"), weights("parts"))
+
+
+def test_an_update_is_that_of_plain_autograd(spec):
+    words = ["method.name=backprop", "method.schedule=sequential", "run.epochs=1", "run.micro_batches=1"]
+    assert main(["run", spec, *[word for one in words for word in ("--set", one)]]) == 0
+    saved = SavedRun.open(only_run("runs"))
+    network, data = Network.of(saved.network, saved.facts), open_data(saved)
+    samples, targets = data.train.fetch(order(48, 0, 0)[:8], seed=0, epoch=0)
+    assert list(samples) == ["image", "numbers"]
+    functional.cross_entropy(network(samples), targets).backward()
+    found = weights("runs")
+    for name, parameter in network.state_dict(keep_vars=True).items():
+        expected = parameter - 0.05 * parameter.grad
+        assert torch.allclose(found[name], expected, rtol=0, atol=TOLERANCE), name
+
+
+def test_inputs_are_taken_by_their_names(spec):
+    assert main(["run", spec, "--set", "run.epochs=1"]) == 0
+    network = pg.load(only_run("runs"))
+    image, numbers = torch.zeros(2, 1, 4, 4, dtype=torch.uint8), torch.ones(2, 3)
+    assert torch.equal(network({"image": image, "numbers": numbers}), network({"numbers": numbers, "image": image}))
+
+
+@pytest.mark.parametrize("words", [["block=one_input:OneInput"], ["block=linear-stem", "options.features=8"]])
+def test_a_first_node_that_reads_one_tensor_is_refused_with_the_inputs(spec, write, capsys, words):
+    write("one_input.py", ONE_INPUT)
+    assert main(["plan", spec, *[word for one in words for word in ("--set", f"graph.node.0.{one}")]]) == 2
+    said = capsys.readouterr().err
+    assert "two_inputs.toml:" in said
+    assert 'node "join"' in said
+    assert "a sample of the data has the inputs image, numbers" in said
+    assert "forward(self, image, numbers)" in said
+
+
+def test_an_architecture_of_one_input_is_refused_with_the_inputs(spec, write, capsys):
+    write(
+        "revnet.toml",
+        '[architecture]\nname = "revnet"\noptions = { depth = 18 }\n[method]'
+        + SHOWN["two_inputs.toml"].partition("[method]")[2],
+    )
+    assert main(["plan", "revnet.toml"]) == 2
+    said = capsys.readouterr().err
+    assert "reads one tensor a sample, and a sample of the data has several inputs: image, numbers" in said
