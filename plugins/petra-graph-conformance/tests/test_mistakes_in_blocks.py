@@ -11,6 +11,7 @@ from torch import nn
 from torch.nn.utils import parametrizations
 
 from petra_graph.blocks import Buffered, Reversed, Reversible, rng_scope
+from petra_graph.planning import cpp_compiler
 from tests.support.blocks import SHAPE, Scaled, Sound, Stem
 
 
@@ -255,6 +256,15 @@ class Compiled(Sound):
         return self.compiled(x)
 
 
+class ByInductor(Sound):
+    def __init__(self, inputs, options):
+        super().__init__(inputs, options)
+        self.compiled = torch.compile(super().residual)
+
+    def residual(self, x):
+        return self.compiled(x)
+
+
 class Relu(Sound):
     def residual(self, x):
         return super().residual(x).relu()
@@ -267,6 +277,18 @@ class Relu(Sound):
 def test_a_right_block_that_looks_unusual_is_accepted(block):
     report = examine(Trial.of(block, [SHAPE] * block.streams))
     assert {one.promise: one.found for one in report.outcomes if one.status in {"broken", "doubtful"}} == {}
+
+
+# Types of all that a block is tried with take a minute to compile; these have what a training computes.
+TRAINED = ["inverse", "gradients", "recomputation", "one evaluation", "state dictionary"]
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(bool(cpp_compiler.lacking()), reason=f"lacks {cpp_compiler.lacking()}")
+def test_a_block_that_inductor_compiles_is_accepted():
+    report = examine(Trial.of(ByInductor, [SHAPE] * 2), only=TRAINED)
+    torch.compiler.reset()
+    assert [one.status for one in report.outcomes if one.promise in TRAINED] == ["kept"] * len(TRAINED), str(report)
 
 
 def test_sparse_embeddings_are_accepted():

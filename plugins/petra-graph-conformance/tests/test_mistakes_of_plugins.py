@@ -142,6 +142,32 @@ def test_it_is_found_with_the_right_name_the_place_and_what_to_do(kind, name, ou
     assert "Traceback" not in text
 
 
+README = Path(__file__).parents[1] / "README.md"
+HEADS = ("refused before a run", "warned of", "named in the first steps", "found by `check` alone", "never found")
+ONLY_BY_CHECK = {"callbacks": 8, "loggers": 3}
+"""Mistakes of `kinds/test_mistakes_in_callbacks_and_loggers.py`, whose promises no run asks."""
+
+
+def test_the_readme_counts_by_kind_when_mistakes_are_found():
+    counts = {kind: dict.fromkeys(HEADS, 0) for kind, _ in MISTAKES}
+    for name, (codes, _) in {**BEGINNINGS, **WHOLE}.items():
+        dry, trained = codes.split(", ")
+        counts[name.partition("/")[0]][HEADS[0 if dry != "0" else 1 if trained == "0" else 2]] += 1
+    for kind, found in ONLY_BY_CHECK.items():
+        counts[kind][HEADS[3]] = found
+    rows = [
+        line.strip("| ").split(" | ") for line in README.read_text().splitlines() if line.count("|") == len(HEADS) + 2
+    ]
+    assert rows[0] == ["kind", *HEADS]
+    of_readme = {kind: dict(zip(HEADS, map(int, numbers), strict=True)) for kind, *numbers in rows[2:]}
+    names = {"datasets": "data sets", "lr_schedules": "schedules"}
+    assert of_readme == {names.get(kind, kind): row for kind, row in counts.items()}
+    refused, warned, named = (sum(row[head] for row in counts.values()) for head in HEADS[:3])
+    said = " ".join(README.read_text().split())
+    assert f"Of {len(MISTAKES)} mistakes" in said
+    assert f"a dry run refuses {refused} and warns of {warned}, and {named} are named in the first steps" in said
+
+
 def test_a_run_refuses_what_a_dry_run_refuses(write, install, capsys):
     install("my-plugins", ENTRY_POINTS)
     write("a.toml", spec_of("blocks", "InverseSwapped"))

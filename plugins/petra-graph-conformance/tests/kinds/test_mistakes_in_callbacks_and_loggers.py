@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from petra_graph_conformance import CallbackTrial, LoggerTrial
@@ -60,6 +61,16 @@ class LeavesFloat64(Right):
         torch.set_default_dtype(torch.float64)
 
 
+class DrawsNumbers(Right):
+    def epoch_ended(self, report):
+        torch.rand(1)
+
+
+class SeedsNumpy(Right):
+    def started(self, run):
+        np.random.seed(0)  # noqa: NPY002
+
+
 class Moves(Right):
     def started(self, run):
         os.chdir(run.directory)
@@ -73,6 +84,8 @@ class Moves(Right):
         (Freezes, "it switched off `requires_grad` of parameters"),
         (LeavesAutogradOff, "after its calls, torch.is_grad_enabled() is False"),
         (LeavesFloat64, "after its calls, torch.get_default_dtype() is torch.float64"),
+        (DrawsNumbers, "generator"),
+        (SeedsNumpy, "generator"),
         (Moves, "after its calls, the working directory is "),
     ],
 )

@@ -27,6 +27,10 @@ def pages(saved_runs):
     }
 
 
+def test_the_page_of_several_runs_names_the_data_of_its_numbers(pages):
+    assert "The data: digits." in " ".join(Page(pages["three runs"]).texts)
+
+
 def titles(page):
     return re.findall(r"<figcaption>(.*?)<small>", page)
 

@@ -12,7 +12,7 @@ from petra_graph.report.metric_text import chosen_on, final_metrics, metric_text
 from petra_graph.report.plan.plan_answers import Answer
 from petra_graph.report.plan.short_labels import schedule_label
 from petra_graph.report.text_tables import Column, name_column, text_column
-from petra_graph.units import NOTHING, PLAIN, plural
+from petra_graph.units import NOTHING, PLAIN, listed, plural
 from petra_graph_report.pages import Part, render_parts
 from petra_graph_report.run.recorded_run import RecordedRun
 from petra_graph_report.run.run_curves import comparison_charts
@@ -66,7 +66,11 @@ def runs_page(runs: Sequence[RecordedRun]) -> str:
     keys = " and ".join(short_key(key) for key in differences(groups))
     over = f" over {keys}" if 0 < len(keys) <= _WIDE else ""
     title = f"{', '.join(dict.fromkeys(run.name for run in runs))}: {plural(len(runs), 'run')}{over}"
-    about = f"{plural(len(groups), 'group')} of runs, which differ in their seed alone within a group."
+    data = dict.fromkeys(str(run.resolved.get("data", {}).get("name", NOTHING)) for run in runs)
+    about = (
+        f"{plural(len(groups), 'group')} of runs, which differ in their seed alone within a group. "
+        f"The data: {listed([*data])}."
+    )
     return render_parts(title, parts, about=about, answers=list(_answers(groups)), state=_under_way(runs))
 
 
