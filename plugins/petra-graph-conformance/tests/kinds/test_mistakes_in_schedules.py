@@ -43,7 +43,7 @@ def negative(options, horizon):
 )
 def test_a_mistake_is_found_by_its_promise(schedule, promise, status, found):
     trial = LrScheduleTrial.of(declared(LrScheduleDeclaration, schedule))
-    outcome = next(one for one in examine(trial).outcomes if one.promise == promise)
+    outcome = next(one for one in examine(trial, leave_out=["no torch"]).outcomes if one.promise == promise)
     assert (outcome.status, found in outcome.found) == (status, True)
     assert outcome.remedy
 
