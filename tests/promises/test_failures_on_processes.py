@@ -124,7 +124,7 @@ def test_a_process_that_is_killed_when_all_is_written(shared_folder, victim, mom
     """The others waited for a minute, and said that the run had failed."""
     (shared_folder / "last.py").write_text(LAST_MOMENT.format(signal="SIGKILL", victim=victim, moment=moment))
     text = SPEC.replace('name = "far"\nblock = "rev-mlp"', 'name = "far"\nblock = "last:Last"')
-    (shared_folder / "shared.toml").write_text(text)
+    (shared_folder / "shared.toml").write_text(f"{text}self_check = false\n")
     with ranks(RUN, RUN, hosted=hosted) as running:
         codes = ended(running)
     assert summary_of(only_run())["status"] == "done"
