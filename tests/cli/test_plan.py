@@ -41,6 +41,7 @@ def printed(call, *arguments):
     return out
 
 
+@pytest.mark.thorough
 def test_the_true_bytes_stand_beside_table_3_of_the_paper(call):
     """The table itself is in `tests/compiler/memory/test_paper.py`."""
     spec = str(ROOT / "specs" / "revnet50_imagenet.toml")
@@ -153,7 +154,7 @@ def test_named_devices_have_limits_too(call, write):
     assert call("plan", spec, *named, "--set", "partition.memory=1GiB")[0] == 0
     assert call("plan", spec, *named, "--set", "partition.memory=100KiB")[0] == 3
     code, out, _ = call("plan", spec, *named, "--set", "partition.memory=1KiB", "--compare")
-    assert (code, "fits  0 of 20 methods" in out) == (3, True)
+    assert (code, "fits  0 of 20 methods" in out, "would hold" in out) == (3, True, True)
 
 
 def test_a_run_that_does_not_fit_ends_with_3_before_anything_is_written(call, spec, here):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from itertools import combinations
 
 import pytest
@@ -21,11 +22,14 @@ from tests.support.pipelines import CHAIN, REVNET, SHAPES
 from tests.support.settings import devices, setting
 from tools.bench.placements import drawn
 
-TABLE = costs(REVNET, SHAPES["revnet"])
+
+@cache
+def revnet_table():
+    return costs(REVNET, SHAPES["revnet"])
 
 
 def revnet(memory=None, count=3, **changes):
-    return setting(count, accumulation=2, nodes=REVNET, table=TABLE, memory=memory, **changes)
+    return setting(count, accumulation=2, nodes=REVNET, table=revnet_table(), memory=memory, **changes)
 
 
 @pytest.mark.parametrize(

@@ -64,7 +64,7 @@ def test_every_method_trains_as_it_does_with_blocks_as_written(backend, method):
 
 def test_running_statistics(backend):
     backend("aot_eager")
-    data, settings = batches(IMAGE, 3), {"nodes": REVNET, "shape": IMAGE}
+    data, settings = batches(IMAGE, 3), {"nodes": (*REVNET[:2], REVNET[-1]), "shape": IMAGE}
     assert relative_error(trained(True, data, **settings), trained(False, data, **settings)) < 1e-10
 
 

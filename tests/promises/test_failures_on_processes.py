@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from petra_graph.cli.main import main
-from tests.support.forks import ENDLESS, RUN, SPEC, ended, free_port, ranks, under_way, until
+from tests.support.forks import ENDLESS, RUN, SPEC, alone, ended, free_port, ranks, under_way, until
 from tests.support.pairwise import thinned
 from tests.support.runs import only_run, summary_of
 
@@ -124,7 +124,7 @@ def test_a_process_that_is_killed_when_all_is_written(shared_folder, victim, mom
     """The others waited for a minute, and said that the run had failed."""
     (shared_folder / "last.py").write_text(LAST_MOMENT.format(signal="SIGKILL", victim=victim, moment=moment))
     text = SPEC.replace('name = "far"\nblock = "rev-mlp"', 'name = "far"\nblock = "last:Last"')
-    (shared_folder / "shared.toml").write_text(text)
+    (shared_folder / "shared.toml").write_text(f"{text}self_check = false\n")
     with ranks(RUN, RUN, hosted=hosted) as running:
         codes = ended(running)
     assert summary_of(only_run())["status"] == "done"
@@ -225,9 +225,10 @@ def test_specifications_that_differ(shared_folder):
     assert not Path("runs").exists()
 
 
-def test_more_processes_than_stages(shared_folder, capfd):
-    assert main([*RUN, "--processes", "5"]) == 2
-    assert capfd.readouterr().err.count("5 processes cannot share 4 stages\n    help: start at most 4") == 1
+def test_more_processes_than_stages(shared_folder):
+    with alone(*RUN, "--processes", "5", ranks_fork=True) as launcher:
+        assert ended([launcher]) == [2]
+    assert launcher.said.count("5 processes cannot share 4 stages\n    help: start at most 4") == 1
 
 
 def test_a_port_in_use(shared_folder):

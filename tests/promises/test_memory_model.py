@@ -171,7 +171,7 @@ MATRICES = [
 SETTINGS = [{"compute": "float64"}, {"compute": "bfloat16"}, {"optimizer": "adam"}, {"optimizer": "lars"}, *MATRICES]
 
 
-@pytest.mark.parametrize("settings", thinned(SETTINGS, [SETTINGS[1], SETTINGS[3], MATRICES[3]]), ids=str)
+@pytest.mark.parametrize("settings", thinned(SETTINGS, [SETTINGS[1], MATRICES[3]]), ids=str)
 def test_other_settings(settings):
     assert deviation(REVNET, IMAGE, **settings) < NEAR
 
@@ -240,7 +240,7 @@ def test_parameters_for_a_delay(correction, options, order):
     assert predicted[-1].parameter_buffer == 0
 
 
-@pytest.mark.parametrize(("devices", "correction"), thinned(ON_DEVICES, ON_DEVICES[::3]), ids=str)
+@pytest.mark.parametrize(("devices", "correction"), thinned(ON_DEVICES, ON_DEVICES[3:4]), ids=str)
 def test_parameters_for_a_delay_on_shared_devices(devices, correction):
     predicted, measured = devices_predicted_and_measured(
         REVNET, IMAGE, devices=devices, policy="arrival", schedule="1f1b", **correction
@@ -283,7 +283,7 @@ AT_THREE = [
 
 @pytest.mark.parametrize(
     "options",
-    thinned(AT_THREE, AT_THREE[2:5]),
+    thinned(AT_THREE, AT_THREE[2:4]),
     ids=str,
 )
 def test_corrections_at_a_delay_of_three(options):
@@ -305,17 +305,11 @@ STEPPED = [
 ]
 
 
-@pytest.mark.parametrize("options", thinned(STEPPED, [STEPPED[1], STEPPED[4]]), ids=str)
+@pytest.mark.parametrize("options", thinned(STEPPED, STEPPED[4:]), ids=str)
 def test_a_step_of_a_late_optimizer_is_the_peak(options):
     """Steps without delay, of the head's stage and of all while the pipeline fills, were taken for late ones: 19 percent off."""
     how = {"schedule": "1f1b", "accumulation": 1, **options}
     assert deviation(PERCEPTRON, (1, 8, 8), **how) < PREDICTED
-
-
-def test_error_feedback_keeps_one_more_copy():
-    momentum, _ = predicted_and_measured(REVNET, IMAGE, schedule="1f1b", accumulation=5)
-    both, _ = predicted_and_measured(REVNET, IMAGE, schedule="1f1b", accumulation=5, correction="error-feedback")
-    assert [one.optimizer for one in both] == [2 * one.optimizer for one in momentum]
 
 
 FROM_DEVICE_TO_DEVICE = {

@@ -471,6 +471,7 @@ def test_rates_of_groups_go_on_with_their_ratios(write, uninterrupted):
     assert all(other == 8 * one for one, other in trained)
 
 
+@pytest.mark.thorough
 def test_under_other_stages_the_loss_goes_on_as_another_seed_s_would(spec):
     """The mean of the 50 losses behind the cut, against the spread of three seeds that nothing interrupts."""
     longer, every = "run.epochs=10", "run.log_every=1"

@@ -17,6 +17,7 @@ from tests.networks.networks_of_several_outputs import KEPT, ROWS, SAMPLES, TARG
 from tests.support import ROOT
 from tests.support.forks import ended, ranks
 from tests.support.pages import Page, files_of
+from tests.support.pairwise import thinned
 from tests.support.runs import events, only_run, weights_bytes
 
 STEPS, RATE = 3, 0.1
@@ -75,8 +76,10 @@ def train_plainly(network, loss, targets):
         optimizer.step()
 
 
-@pytest.mark.parametrize("method", [SEQUENTIAL, {"name": "backprop"}], ids=lambda one: one["name"])
-@pytest.mark.parametrize(("make", "loss", "data"), KEPT, ids=lambda one: one.__name__)
+WAYS = [(*kept, method) for method in (SEQUENTIAL, {"name": "backprop"}) for kept in KEPT]
+
+
+@pytest.mark.parametrize(("make", "loss", "data", "method"), thinned(WAYS, WAYS[: len(KEPT) + 1]))
 def test_it_trains_evaluates_and_comes_back_as_in_plain_pytorch(make, loss, data, method, here):
     network, targets = make(), TARGETS[data]
     run = trained(make, loss, data, network, method)

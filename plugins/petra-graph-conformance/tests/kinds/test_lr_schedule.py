@@ -92,11 +92,8 @@ def test_it_is_caught(build, promise, found):
     assert found in found_in(build, *OTHERS)[promise]
 
 
-@pytest.mark.processes
-def test_code_that_imports_torch():
-    assert set(PROMISES["learning-rate schedule"]) >= set(OTHERS)
-    found = found_in(lambda _, horizon: lambda u: 1.0)
-    assert found == {"no torch": "importing tests.support.plugin_of_each_kind imports torch"}
+def test_its_code_promises_not_to_import_torch():
+    assert "no torch" in PROMISES["learning-rate schedule"]
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,7 @@ import pytest
 import torch
 from attrs import evolve
 from petra_graph_conformance import MetricTrial, classes_of, values_like
+from petra_graph_conformance.examined_promises import examine
 
 from petra_graph.kinds.metric import Scale, scale_of
 from petra_graph.plugins import MetricDeclaration
@@ -115,6 +116,19 @@ class Errors(Accuracy):
         return 1 - super().compute()
 
 
+class Brier(Accuracy):
+    """Of logits, as if they were probabilities."""
+
+    def update(self, output, target):
+        self.right = self.right + (output - torch.nn.functional.one_hot(target, output.shape[1])).square().sum()
+        self.seen += target.numel()
+
+
+class BrierOfSoftmax(Brier):
+    def update(self, output, target):
+        super().update(output.softmax(1), target)
+
+
 class Absolute(Accuracy):
     def update(self, output, target):
         self.right = self.right + (output - target).abs().sum().item()
@@ -207,6 +221,14 @@ def test_it_is_caught(metric, promise, found):
 )
 def test_what_is_right_passes(metric, more):
     assert broken(trial(metric, **more)) == {}
+
+
+def test_a_score_of_probabilities_that_reads_logits_is_a_doubt():
+    doubt, *more = examine(trial(Brier, better="lower")).doubtful
+    assert (doubt.promise, more) == ("logits", [])
+    assert "where 1 is added to all of them, it is" in doubt.found
+    assert "softmax" in doubt.remedy
+    assert not examine(trial(BrierOfSoftmax, better="lower")).doubtful
 
 
 def test_a_metric_that_is_undefined_on_targets_of_a_run_alone_is_right():
