@@ -91,7 +91,7 @@ def evaluate(run: SavedRun, *, which: str | None = None, split: str = "test", de
         drop_last=False,
     )
 
-    loss, metrics = run.network.checked.loss.build(), MetricsOfEvaluation.of(run.network.checked.metrics)
+    loss, metrics = run.network.checked.build_loss(), MetricsOfEvaluation.of(run.network.checked.metrics)
     meters = Meters(run.network.checked.loss.plugin.owned)
     torch.set_num_threads(spec.run.threads)
     ended = nullcontext() if loaders is None else loaders.at_work()

@@ -87,6 +87,11 @@ class DataFacts:
         )
 
     @property
+    def pads_targets(self) -> bool:
+        """Whether micro-batches have several lengths, and targets with them."""
+        return bool(self.lengths) and self.target_of_positions
+
+    @property
     def of_tokens(self) -> bool:
         """Whether samples are windows of tokens, with a target for each token."""
         return self.dtype == "int64" and len(self.shape) == 1 and self.target_shape == self.shape

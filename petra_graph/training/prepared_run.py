@@ -170,7 +170,7 @@ def prepare_checked(
     spec, problems = checked.spec, ProblemCollector(loaded=checked.loaded)
     problems.add(replica_problems(spec, processes))
     _load_loggers(checked, problems)
-    loss = problems.attempt(checked.loss.build)
+    loss = problems.attempt(checked.build_loss)
     problems.attempt(lambda: checked.tried_optimizer)
     callbacks = problems.attempt(build_callbacks, checked.callbacks, spec.data.evaluated)
     for metric in checked.metrics:

@@ -160,7 +160,7 @@ def test_the_gradient_is_that_of_plain_autograd_over_the_same_padded_tensors(spe
     optimizer = torch.optim.SGD([p for one in modules.values() for p in one.parameters()], lr=0.1)
     for first in range(0, len(batches), 2):
         window = batches[first : first + 2]
-        weights = [float((targets >= 0).sum()) / targets.shape[1] for _, targets in window]
+        weights = [float((targets >= 0).sum()) for _, targets in window]
         optimizer.zero_grad()
         for (samples, targets), weight in zip(window, weights, strict=True):
             streams = (samples,)
@@ -246,3 +246,12 @@ def test_the_guides_dataset(spec, write):
     write("lengths.toml", text.replace("self_check = false", ""))
     directory = trained(spec)
     assert summary_of(directory)["test"]["top1"] > 0.5
+
+
+def test_an_evaluation_is_the_mean_over_all_targets(spec):
+    values = {}
+    for batch in (1, 10):  # one by one, each sample has a length of its own; together, all are padded to the longest
+        run = trained(spec, "--set", "run.epochs=1", "--set", f"data.evaluation_batch={batch}", directory=f"by {batch}")
+        values[batch] = summary_of(run)["test"]
+    for name in ("loss", "top1"):
+        assert values[1][name] == pytest.approx(values[10][name], rel=TOLERANCE)
