@@ -129,7 +129,7 @@ class Prediction:
 def one_device_seconds(inputs: PlannerInputs, partition: Partition) -> float:
     """Return the seconds of a micro-batch with `reversible-backprop`, all stages on the fastest of the devices.
 
-    Nothing is sent, and there is no other replica to wait for.
+    Nothing is sent, there is no other replica to wait for, and an update averages as many samples as those of all replicas.
     """
     alone = evolve(
         inputs,
@@ -138,6 +138,7 @@ def one_device_seconds(inputs: PlannerInputs, partition: Partition) -> float:
         last_stage_keeps_graph=False,
         kept={},
         replicas=1,
+        accumulation=inputs.accumulation * inputs.replicas,
     )
     fastest: dict[DeviceType, float] = {}
     for device in inputs.devices:

@@ -140,6 +140,14 @@ def test_a_norm_over_all_stages_is_taken_by_stage_where_methods_are_compared(spe
     compare(Planner(spec, [*FOUR, "optimizer.clip.limit=1.0", "optimizer.clip.scope=global", "method.name=backprop", "method.schedule=sequential"]))  # fmt: skip
 
 
+def test_replicas_have_the_speed_up_that_their_own_plan_says(spec):
+    kind = "partition.device_type=a100-40gb"
+    rows = compare(Planner(spec, ("partition.devices=4", kind, "method.accumulation=8")))["rows"]
+    row = next(one for one in rows if one["replicas"] == 4)
+    again = plan(spec, [kind, "method.accumulation=8", *row["set"]]).prediction
+    assert again.speedup == pytest.approx(row["speedup"], rel=1e-3)
+
+
 def test_scale(spec):
     rows = scale(Planner(spec, ["partition.device_type=a100-40gb"]), [1, 2, 4, 8])["rows"]
     assert [row["stages"] for row in rows] == [1, 2, 4, 4]
