@@ -1,12 +1,13 @@
 """`plan --compare`: one network under every training method, each placed for itself, and which of them to choose.
 
 A plan beats another one if it is at least as fast, as little late and as small on its fullest device, and better in one of these. If plans are
-about as fast as the fastest, the one whose gradients are least late is recommended: staleness costs accuracy, and how much no plan can say.
+about as fast as the fastest, the one whose gradients are least late is recommended: staleness costs accuracy, and how much no plan can say. Of several
+that are equally late, one that needs clearly less memory is preferred to one that is faster by less than predictions are sure of.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from attrs import evolve
@@ -32,6 +33,8 @@ _ABOUT = 0.95
 """The share of the greatest throughput from which plans are about as fast; predictions are not surer than that."""
 _ALIKE = 1.01
 """The ratio up to which two figures are the same."""
+_CLEARLY_SMALLER = 0.9
+"""The ratio of memory for which speed within `_ABOUT` is given up."""
 _BASE_SCHEDULE = "lockstep"
 """The paper's schedule: savings are relative to `pipedream` under it."""
 _FIGURES = (
@@ -222,11 +225,17 @@ def recommend(rows: Sequence[dict[str, Any]]) -> int | None:
     fastest = max(row["samples_per_second"] for row in usable)
     candidates = [row for row in usable if row["samples_per_second"] >= _ABOUT * fastest]
     least = min(row["staleness"] for row in candidates)
-    best = max(
-        (row for row in candidates if row["staleness"] == least),
-        key=lambda row: (row["samples_per_second"], -row["memory_peak"]),
-    )
+    alike = [row for row in candidates if row["staleness"] == least]
+    best = _fastest(alike)
+    smallest = min(alike, key=lambda row: row["memory_peak"])
+    if smallest["memory_peak"] <= _CLEARLY_SMALLER * best["memory_peak"]:
+        as_small = _ALIKE * smallest["memory_peak"]
+        best = _fastest(row for row in alike if row["memory_peak"] <= as_small)
     return rows.index(best)
+
+
+def _fastest(rows: Iterable[dict[str, Any]]) -> dict[str, Any]:
+    return max(rows, key=lambda row: (row["samples_per_second"], -row["memory_peak"]))
 
 
 def _beats(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:

@@ -29,6 +29,12 @@ def test_memory_decides_between_equals_and_is_not_known_everywhere():
     assert recommend([row(100, memory=200, fits=None), row(100, memory=100, fits=None)]) == 1
 
 
+def test_between_equally_late_rows_that_are_about_as_fast_clearly_less_memory_decides():
+    assert recommend([row(100, stale=1, memory=100), row(97, stale=1, memory=80), row(96, stale=1, memory=80)]) == 1
+    assert recommend([row(100, memory=100), row(97, memory=95)]) == 0, "not clearly"
+    assert recommend([row(100, memory=100), row(90, memory=50)]) == 0, "not about as fast"
+
+
 ROWS = st.lists(
     st.builds(row, st.integers(1, 20), st.integers(0, 3), st.integers(1, 20), st.sampled_from((True, None, False))),
     min_size=1,

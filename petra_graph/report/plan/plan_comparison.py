@@ -99,8 +99,10 @@ def _recommended(comparison: Document, names: Sequence[str]) -> Iterator[Answer]
     row = comparison["rows"][best]
     late = f"{plural(row['staleness'], 'update')} stale" if row["staleness"] else "no gradient is late"
     reasons = [f"{factor(row['speedup'])}", late, f"{memory(row['memory_peak'])} on the fullest device"]
-    if row["speedup"] < max(other["speedup"] or 0.0 for other in comparison["rows"] if other["fits"] is not False):
-        reasons.append("about as fast as the fastest, and less late")
+    fastest = max(comparison["rows"], key=lambda one: (one["fits"] is not False and one["speedup"]) or 0.0)
+    if row["speedup"] < fastest["speedup"]:
+        gain = "less late" if row["staleness"] < fastest["staleness"] else "smaller"
+        reasons.append(f"about as fast as the fastest, and {gain}")
     yield Answer("choose", names[best], tuple(reasons))
     yield Answer("set", "; ".join(row["set"]) or "nothing: it is what the spec says")
 

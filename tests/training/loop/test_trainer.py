@@ -17,7 +17,7 @@ def test_numbers_go_on_through_epochs_and_each_epoch_sees_its_own_order(write, m
     ranges, firsts = [], []
     train = Scheduler.train
 
-    def watching(self, data, micro_batches, observe, *_):
+    def watching(self, data, micro_batches, observe, *_, **__):
         batches = list(data)
         ranges.append(micro_batches)
         firsts.append(batches[0][1].tolist())

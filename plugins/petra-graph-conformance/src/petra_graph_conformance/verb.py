@@ -130,7 +130,8 @@ def _facts(values: dict[str, Any]) -> DataFacts:
     from petra_graph.plugins import DataFacts
     from petra_graph.spec.structure import structure_as
 
-    facts, problems = structure_as(DataFacts, values, ("facts",))
+    given = {key: tuple(one) if isinstance(one, list) else one for key, one in values.items()}
+    facts, problems = structure_as(DataFacts, given, ("facts",))
     if facts is None:
         raise SpecError(problems)
     for fault in facts.faults():
