@@ -51,6 +51,11 @@ def test_there_is_no_other_file():
         "my_net.toml",
         "auxiliary.py",
         "auxiliary.toml",
+        "notes.py",
+        "rows.py",
+        "rows.toml",
+        "two_inputs.py",
+        "two_inputs.toml",
     }
     assert {name.removeprefix("# ") for name in named} - alone == set(example_package().files()) - {
         "README.md",
