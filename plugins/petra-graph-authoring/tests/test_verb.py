@@ -55,7 +55,10 @@ def test_without_this_distribution(monkeypatch, capsys):
     monkeypatch.setattr(plugin_verbs, "scan", lambda: (entries, ()))
     assert main(["new", "spec", "a.toml"]) == 2
     said = "The verb 'new' is not installed: install petra-graph-authoring: in a clone of petra-graph, "
-    assert said + "`pip install ./plugins/petra-graph-conformance ./plugins/petra-graph-authoring`." in capsys.readouterr().err
+    assert (
+        said + "`pip install ./plugins/petra-graph-conformance ./plugins/petra-graph-authoring`."
+        in capsys.readouterr().err
+    )
 
 
 @pytest.mark.processes
