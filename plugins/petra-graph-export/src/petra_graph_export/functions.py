@@ -29,7 +29,8 @@ def predict(
 
     Args:
         run: or its directory, or "latest".
-        samples: a file or several (images, .npy, or what the data set reads), or an array [n, *shape] or [*shape] in the data set's type.
+        samples: a file or several (images, .npy, .npz for several inputs, or what the data set reads), or an array [n, *shape] or [*shape] in the data set's type,
+            of several inputs a dictionary of them.
         top: the number of classes for each prediction.
         weights: as for `petra_graph.load`.
         device: where to compute.

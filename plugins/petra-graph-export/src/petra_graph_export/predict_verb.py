@@ -83,7 +83,7 @@ def predict(
     as_json: bool,
     **sampling: Any,
 ) -> None:
-    """Print what RUN's network says about FILES: images, arrays (.npy), or what its data set reads.
+    """Print what RUN's network says about FILES: images, arrays (.npy; .npz for several inputs), or what its data set reads.
 
     RUN is a run's directory, or `latest`. Images are brought to the network's size and channels; an array holds one
     sample or several; a folder means the files in it. Don't normalise the samples: the network does. If a sample has a class

@@ -112,10 +112,14 @@ def _read_file(file: str, data: ConfiguredPlugin, facts: DataFacts) -> Samples:
     assert isinstance(declaration, DataSetDeclaration)
     if path.is_dir():
         raise SpecError(
-            f"the folder {file} has no files", "give a folder of images, arrays (.npy), or what the data set reads"
+            f"the folder {file} has no files",
+            "give a folder of images, arrays (.npy; .npz for several inputs), or what the data set reads",
         )
     if not path.is_file():
-        raise SpecError(f"there is no file {file}", "give images, arrays (.npy), or what the data set reads")
+        raise SpecError(
+            f"there is no file {file}",
+            "give images, arrays (.npy; .npz for several inputs), or what the data set reads",
+        )
     if facts.several_inputs:
         if path.suffix.lower() != ".npz":
             names = ", ".join(facts.inputs)
