@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from petra_graph.errors import PetraGraphError, Problem, RunFailed, SpecError
 from petra_graph.kinds.author_code import author_code
-from petra_graph.kinds.data_set import DataFacts, DataSet, Split, padded_length
+from petra_graph.kinds.data_set import IGNORED, DataFacts, DataSet, Split, padded_length
 from petra_graph.kinds.tensor_trees import Tree, is_several, named_leaves
 from petra_graph.kinds.validation_split import PATH, draw_share, own_split, plain_view, set_apart
 from petra_graph.units import listed
@@ -21,8 +21,6 @@ from petra_graph.units import listed
 if TYPE_CHECKING:
     from torch import Tensor
 
-IGNORED = -100
-"""The class index that torch's losses pass over."""
 _PARTS = ("samples", "targets")
 _MEND = "mend the data set, or the facts that it declares: shape, dtype, classes, target_shape, target_dtype"
 

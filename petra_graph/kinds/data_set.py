@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     import torch
     from torch import Tensor
 
+IGNORED = -100
+"""The class index that torch's losses pass over."""
 _FETCH = ExpectedCall("fetch", ("indices",), ("seed", "epoch"))
 _FETCH_TARGETS = ExpectedCall("fetch_targets", ("indices",))
 _SET_APART = ExpectedCall("set_apart", ("share",))
