@@ -19,7 +19,7 @@ from petra_graph.program.channels import Carrier, ChannelKey, Edge
 from petra_graph.program.device_types import DeviceType
 from petra_graph.program.method import METHODS
 from petra_graph.program.node_costs import CostTable, NodeCost
-from petra_graph.program.placement import Partition, Placement
+from petra_graph.program.placement import Partition, Placement, Stage
 from petra_graph.program.stage_bytes import PaperBytes, StageBytes, summed
 from petra_graph.program.stage_program import StageProgram
 
@@ -127,7 +127,7 @@ class Prediction:
 
 
 def one_device_seconds(inputs: PlannerInputs, partition: Partition) -> float:
-    """Return the seconds of a micro-batch with `reversible-backprop`, all stages on the fastest of the devices.
+    """Return the seconds of a micro-batch with `reversible-backprop`, all nodes in one stage on the fastest of the devices.
 
     Nothing is sent, there is no other replica to wait for, and an update averages as many samples as those of all replicas.
     """
@@ -140,11 +140,12 @@ def one_device_seconds(inputs: PlannerInputs, partition: Partition) -> float:
         replicas=1,
         accumulation=inputs.accumulation * inputs.replicas,
     )
+    nodes = tuple(node for stage in partition.stages for node in stage.nodes)
     fastest: dict[DeviceType, float] = {}
     for device in inputs.devices:
         if device.type not in fastest:
-            stages = tuple(evolve(stage, device=device.name) for stage in partition.stages)
-            programs = alone.programs(Partition(stages=stages), "sequential")
+            whole = Stage(nodes=nodes, device=device.name, distance=0)
+            programs = alone.programs(Partition(stages=(whole,)), "sequential")
             fastest[device.type] = tick(alone.pipeline(programs)).seconds
     return min(fastest.values())
 
