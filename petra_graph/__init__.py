@@ -76,7 +76,7 @@ if TYPE_CHECKING:
     )
     from petra_graph.autograd import reversible
     from petra_graph.errors import PetraGraphError, SpecError
-    from petra_graph.kinds.data_set import DataFacts
+    from petra_graph.kinds.data_facts import DataFacts
     from petra_graph.kinds.listener import Listener
     from petra_graph.spec.model import Spec
 
@@ -99,7 +99,7 @@ __all__ = [
     "train",
 ]
 _ELSEWHERE = {
-    "DataFacts": "petra_graph.kinds.data_set",
+    "DataFacts": "petra_graph.kinds.data_facts",
     "Listener": "petra_graph.kinds.listener",
     "PetraGraphError": "petra_graph.errors",
     "Spec": "petra_graph.spec.model",

@@ -38,12 +38,12 @@ from petra_graph.kinds.callback import Callback as Callback
 from petra_graph.kinds.callback import CallbackDeclaration as CallbackDeclaration
 from petra_graph.kinds.callback import Companion as Companion
 from petra_graph.kinds.correction import CorrectionDeclaration as CorrectionDeclaration
-from petra_graph.kinds.data_set import DataFacts as DataFacts
+from petra_graph.kinds.data_facts import DataFacts as DataFacts
+from petra_graph.kinds.data_facts import padded_length as padded_length
 from petra_graph.kinds.data_set import DataSet as DataSet
 from petra_graph.kinds.data_set import DataSetDeclaration as DataSetDeclaration
 from petra_graph.kinds.data_set import Split as Split
 from petra_graph.kinds.data_set import TextCodec as TextCodec
-from petra_graph.kinds.data_set import padded_length as padded_length
 from petra_graph.kinds.declaration import API_VERSION as API_VERSION
 from petra_graph.kinds.declaration import Declaration as Declaration
 from petra_graph.kinds.declaration import NoOptions as NoOptions

@@ -19,7 +19,7 @@ from petra_graph.blocks.grid import grid, grid_limit, rounded
 from petra_graph.blocks.randomness import Keyed, generators_of, random_key
 from petra_graph.errors import RunFailed
 from petra_graph.executor.deferred_reads import DeferredCheck
-from petra_graph.kinds.data_set import DataFacts
+from petra_graph.kinds.data_facts import DataFacts
 from petra_graph.program.message_layout import IMAGE_DIMENSIONS, dense_strides
 from petra_graph.spec.model import PrecisionSpec, Spec
 

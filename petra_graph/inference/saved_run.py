@@ -16,7 +16,7 @@ from torch import Tensor
 
 from petra_graph.errors import SpecError
 from petra_graph.inference.trained_network import Network
-from petra_graph.kinds.data_set import DataFacts
+from petra_graph.kinds.data_facts import DataFacts
 from petra_graph.kinds.loss import LossDeclaration
 from petra_graph.planning.check.check_spec import check_spec
 from petra_graph.planning.measure_network import measure

@@ -18,7 +18,7 @@ from petra_graph.errors import Problem, SpecError
 from petra_graph.executor.numerics import NumericsContext
 from petra_graph.executor.place_block import place
 from petra_graph.graph.node_graph import INPUT, NodeGraph
-from petra_graph.kinds.data_set import DataFacts
+from petra_graph.kinds.data_facts import DataFacts
 from petra_graph.kinds.tensor_trees import Tree
 from petra_graph.measure.initial_blocks import initial_blocks, tie
 from petra_graph.planning.network import MeasuredNetwork

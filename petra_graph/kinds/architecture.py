@@ -8,7 +8,7 @@ from attrs import frozen
 
 from petra_graph.errors import Problem, SpecError
 from petra_graph.kinds.author_code import author_code
-from petra_graph.kinds.data_set import DataFacts
+from petra_graph.kinds.data_facts import DataFacts
 from petra_graph.kinds.declaration import Declaration, described
 from petra_graph.kinds.plugin import Plugin, load
 from petra_graph.kinds.plugin_kind import PluginKind, called

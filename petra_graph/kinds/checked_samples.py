@@ -13,7 +13,8 @@ from numpy.typing import NDArray
 
 from petra_graph.errors import PetraGraphError, Problem, RunFailed, SpecError
 from petra_graph.kinds.author_code import author_code
-from petra_graph.kinds.data_set import IGNORED, DataFacts, DataSet, Split, padded_length
+from petra_graph.kinds.data_facts import IGNORED, DataFacts, padded_length
+from petra_graph.kinds.data_set import DataSet, Split
 from petra_graph.kinds.tensor_trees import Tree, is_several, named_leaves
 from petra_graph.kinds.validation_split import PATH, draw_share, own_split, plain_view, set_apart
 from petra_graph.units import listed

@@ -6,7 +6,8 @@ from typing import Any, cast
 
 from petra_graph.errors import SpecError
 from petra_graph.kinds.author_code import author_code, resolve_location
-from petra_graph.kinds.data_set import DataFacts, DataSetDeclaration, TextCodec, facts_fault
+from petra_graph.kinds.data_facts import DataFacts, facts_fault
+from petra_graph.kinds.data_set import DataSetDeclaration, TextCodec
 from petra_graph.kinds.declaration import described
 from petra_graph.kinds.plugin import Plugin
 from petra_graph.spec.value_types import plain

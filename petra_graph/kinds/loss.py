@@ -12,7 +12,7 @@ from attrs import frozen
 
 from petra_graph.errors import PluginError, shown
 from petra_graph.kinds.author_code import author_code
-from petra_graph.kinds.data_set import IGNORED
+from petra_graph.kinds.data_facts import IGNORED
 from petra_graph.kinds.declaration import Declaration, described
 from petra_graph.kinds.expected_calls import ExpectedCall, call_faults, function_faults
 from petra_graph.kinds.plugin import Plugin

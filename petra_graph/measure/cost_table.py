@@ -28,7 +28,7 @@ from petra_graph.executor.numerics import Normalisation
 from petra_graph.executor.place_block import place
 from petra_graph.graph.node_graph import INPUT, Node, NodeGraph
 from petra_graph.kinds.author_code import author_line
-from petra_graph.kinds.data_set import DataFacts, zero_targets
+from petra_graph.kinds.data_facts import DataFacts, zero_targets
 from petra_graph.kinds.loss import Loss
 from petra_graph.kinds.plugin import Builder
 from petra_graph.kinds.tensor_trees import Tree, leaves

@@ -22,7 +22,7 @@ from petra_graph.blocks import Additive, Block, Head, Reversible, Shape, Streams
 from petra_graph.errors import PluginError, Problem, SpecError
 from petra_graph.graph.node_graph import INPUT, Node, NodeGraph
 from petra_graph.kinds.author_code import author_line
-from petra_graph.kinds.data_set import DataFacts
+from petra_graph.kinds.data_facts import DataFacts
 from petra_graph.kinds.tensor_trees import is_several
 from petra_graph.measure.build_block import build_block, listing, needs_values, refused
 from petra_graph.measure.meta_kernels import ShapesAlone

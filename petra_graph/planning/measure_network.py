@@ -15,7 +15,7 @@ from petra_graph.errors import Problem, SpecError, at_path
 from petra_graph.graph.node_graph import NodeGraph
 from petra_graph.graph_passes import MeasuredGraph
 from petra_graph.kinds.author_code import author_code, resolve_location
-from petra_graph.kinds.data_set import DataFacts
+from petra_graph.kinds.data_facts import DataFacts
 from petra_graph.kinds.declaration import described
 from petra_graph.kinds.plugin import build_plugin
 from petra_graph.measure.node_shapes import NodeShapes, measure_shapes, outputs_for, read_by_network

@@ -29,7 +29,7 @@ from petra_graph.executor.place_block import place
 from petra_graph.graph.node_graph import Node
 from petra_graph.kinds.author_code import author_code
 from petra_graph.kinds.checked_samples import CheckedSplit
-from petra_graph.kinds.data_set import lengthened, zero_targets
+from petra_graph.kinds.data_facts import lengthened, zero_targets
 from petra_graph.kinds.generators import as_they_were
 from petra_graph.kinds.loss import Loss
 from petra_graph.kinds.tensor_trees import Tree, main

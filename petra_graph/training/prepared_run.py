@@ -20,7 +20,7 @@ from attrs import evolve, field, frozen
 
 from petra_graph.compiler.spec_checks import replica_problems
 from petra_graph.executor.stage_executor import StageExecutor
-from petra_graph.kinds.data_set import DataFacts
+from petra_graph.kinds.data_facts import DataFacts
 from petra_graph.kinds.logger import load_logger, missing_package
 from petra_graph.kinds.stage_facts import StageFacts
 from petra_graph.planning.check.check_spec import check_spec

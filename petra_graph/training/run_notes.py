@@ -20,7 +20,7 @@ from petra_graph.errors import shown
 from petra_graph.executor.numerics import NumericsContext
 from petra_graph.graph.node_graph import NodeGraph
 from petra_graph.kinds.callback import misnamed
-from petra_graph.kinds.data_set import lengthened
+from petra_graph.kinds.data_facts import lengthened
 from petra_graph.kinds.tensor_trees import Tree
 from petra_graph.planning.advice.run_warnings import products_note, run_warnings
 from petra_graph.planning.measure_network import what_a_pass_says

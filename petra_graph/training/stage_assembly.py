@@ -19,7 +19,7 @@ from petra_graph.executor.place_block import place
 from petra_graph.executor.recorded_operations import CudaGraphs
 from petra_graph.executor.stage_executor import StageExecutor
 from petra_graph.executor.stage_update import Updater
-from petra_graph.kinds.data_set import DataFacts
+from petra_graph.kinds.data_facts import DataFacts
 from petra_graph.kinds.loss import Loss
 from petra_graph.kinds.lr_schedule import Horizon
 from petra_graph.kinds.optimizer import needs_delays, rate_ratios

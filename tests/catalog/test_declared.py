@@ -16,7 +16,7 @@ from petra_graph.catalog import lr_schedules
 from petra_graph.catalog.datasets import declared_datasets as datasets
 from petra_graph.catalog.optimizers import declared_optimizers as optimizers
 from petra_graph.kinds.block import BLOCK
-from petra_graph.kinds.data_set import DataFacts
+from petra_graph.kinds.data_facts import DataFacts
 from petra_graph.registry.registry import discover
 
 MODULES = [

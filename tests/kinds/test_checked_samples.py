@@ -10,7 +10,7 @@ from attrs import frozen
 import petra_graph as pg
 from petra_graph.errors import RunFailed
 from petra_graph.kinds.checked_samples import CheckedSplit, sample_names
-from petra_graph.kinds.data_set import DataFacts, facts_fault
+from petra_graph.kinds.data_facts import DataFacts, facts_fault
 
 FACTS = DataFacts(shape=(8,), dtype="float32", classes=3)
 

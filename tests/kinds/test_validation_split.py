@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from petra_graph.catalog.datasets.splits import CropAndFlip, ImageSplit, OpenedDataSet
 from petra_graph.errors import PluginError, RunFailed, SpecError
 from petra_graph.kinds.checked_samples import CheckedData
-from petra_graph.kinds.data_set import DataFacts
+from petra_graph.kinds.data_facts import DataFacts
 from petra_graph.kinds.validation_split import draw_share
 
 FACTS = DataFacts(shape=(), dtype="int64")

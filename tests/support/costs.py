@@ -15,7 +15,7 @@ from petra_graph.compiler.lower import MessageTypes
 from petra_graph.compiler.memory.pipeline_memory import device_memory, stage_memory
 from petra_graph.compiler.memory.segment_memory import EncodedShare
 from petra_graph.executor.encoded_tensors import EncodedTensors
-from petra_graph.kinds.data_set import DataFacts
+from petra_graph.kinds.data_facts import DataFacts
 from petra_graph.measure.cost_table import Conditions, measure_costs
 from petra_graph.measure.node_shapes import Memo
 from petra_graph.planning.shared_across_stages import shared_in_stages

@@ -248,7 +248,7 @@ def _take_first(option: str, dataset: Any) -> Any:
     """Return the first sample, read with the generators seeded with 0.
 
     Raises:
-        SpecError: there is none.
+        SpecError: the Dataset has no sample.
     """
     try:
         with seeded(0):

@@ -28,7 +28,8 @@ from petra_graph.graph.node_graph import NodeGraph
 from petra_graph.kinds.architecture import expand
 from petra_graph.kinds.block import BLOCK, BlockDeclaration
 from petra_graph.kinds.correction import Corrected
-from petra_graph.kinds.data_set import DataFacts, count_of_share
+from petra_graph.kinds.data_facts import DataFacts
+from petra_graph.kinds.data_set import count_of_share
 from petra_graph.kinds.declared_data import completed_options, declared_facts, declared_samples
 from petra_graph.kinds.plugin import FIRST_PARTY, Plugin
 from petra_graph.planning.check.checked_spec import CheckedSpec, ConfiguredPlugin, given_stages

@@ -19,7 +19,7 @@ from petra_graph.compiler.spec_checks import (
 )
 from petra_graph.errors import Path, PluginError, Problem, SpecError
 from petra_graph.graph.node_graph import NodeGraph
-from petra_graph.kinds.data_set import DataFacts
+from petra_graph.kinds.data_facts import DataFacts
 from petra_graph.kinds.loss import Loss, LossOfLengths
 from petra_graph.kinds.metric import MetricDeclaration, Scale
 from petra_graph.kinds.optimizer import ParameterGroups

@@ -16,7 +16,8 @@ from numpy.typing import NDArray
 from petra_graph.errors import PetraGraphError, Problem, SpecError
 from petra_graph.executor.learning_rate import horizon
 from petra_graph.kinds.checked_samples import CheckedData, CheckedSplit
-from petra_graph.kinds.data_set import Split, padded_length
+from petra_graph.kinds.data_facts import padded_length
+from petra_graph.kinds.data_set import Split
 from petra_graph.kinds.lr_schedule import Horizon
 from petra_graph.planning.check.checked_spec import CheckedSpec
 from petra_graph.runtime.scheduler.stage_operations import MicroBatch
@@ -198,7 +199,7 @@ class OpenedData:
 
     @property
     def began_again(self) -> str:
-        """What is to be said of a stream of samples that has ended; "": it has not, or there is none."""
+        """A warning that the training stream has ended and began again; "" if it has not, or if samples have an index."""
         split = self.data.train.split
         count = split.first_pass if isinstance(split, StreamSplit) else None
         return "" if count is None else f"the training stream ended after {plural(count, 'sample')}, and began again"

@@ -154,7 +154,7 @@ def split_of_stream(data: DataSet, spec: Spec) -> StreamSplit | None:
         raise SpecError(Problem(message=message, hint=hint, path=("data", "workers")))
     if spec.run.micro_batches is None:
         message = "the training samples are a stream of unknown length, and nothing says how long an epoch is"
-        hint = "set run.micro_batches, the number of micro-batches of an epoch; the next epoch goes on where it ends"
+        hint = "set run.micro_batches, the number of micro-batches of an epoch; the next epoch begins with the sample after its last one"
         raise SpecError(Problem(message=message, hint=hint, path=("run", "micro_batches")))
     micro_batch = spec.data.batch * spec.partition.replicas
     return StreamSplit(stream, spec.run.micro_batches * micro_batch, micro_batch, repeats=spec.run.overfit)

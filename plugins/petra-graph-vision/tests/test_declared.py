@@ -9,7 +9,7 @@ import pytest
 from petra_graph_vision import declared
 
 from petra_graph.cli.main import main
-from petra_graph.kinds.data_set import DataFacts
+from petra_graph.kinds.data_facts import DataFacts
 from petra_graph.kinds.listener import Listener
 from petra_graph.registry import registry
 from petra_graph.registry.registry import discover

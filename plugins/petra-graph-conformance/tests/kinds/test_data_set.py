@@ -12,7 +12,7 @@ from petra_graph_conformance import DataSetTrial
 from petra_graph_conformance.examined_promises import examine
 
 from petra_graph.errors import PluginError
-from petra_graph.kinds.data_set import facts_fault
+from petra_graph.kinds.data_facts import facts_fault
 from petra_graph.kinds.declared_data import completed_options, suggested_options
 from petra_graph.plugins import DataFacts, DataSetDeclaration
 from tests.support.kit import importable, kept

@@ -23,7 +23,7 @@ from torch import Tensor
 
 from petra_graph.errors import SpecError
 from petra_graph.inference.saved_run import SavedRun
-from petra_graph.kinds.data_set import DataFacts
+from petra_graph.kinds.data_facts import DataFacts
 from petra_graph.kinds.tensor_trees import Tree, inputs_of
 from petra_graph.version import __version__
 from petra_graph_export.predict_samples import gives_classes

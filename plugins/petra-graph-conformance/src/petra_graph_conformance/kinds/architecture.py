@@ -14,7 +14,7 @@ from petra_graph.graph.build_graph import NodeInput, build_graph
 from petra_graph.graph.node_graph import NodeGraph
 from petra_graph.kinds.architecture import ARCHITECTURE, expand
 from petra_graph.kinds.block import BLOCK
-from petra_graph.kinds.data_set import DataFacts
+from petra_graph.kinds.data_facts import DataFacts
 from petra_graph.kinds.plugin import FIRST_PARTY, Plugin, load, read_options
 from petra_graph.kinds.plugin_kind import PluginKind
 from petra_graph.measure.build_block import listing

@@ -14,7 +14,8 @@ from numpy.typing import NDArray
 
 from petra_graph.errors import SpecError, shown
 from petra_graph.kinds.checked_samples import not_finite, samples_fault, targets_fault
-from petra_graph.kinds.data_set import DATA_SET, IGNORED, DataSetDeclaration, Split
+from petra_graph.kinds.data_facts import IGNORED
+from petra_graph.kinds.data_set import DATA_SET, DataSetDeclaration, Split
 from petra_graph.kinds.declared_data import codec_of, declared_facts
 from petra_graph.kinds.generators import moved_since, seeded, states
 from petra_graph.kinds.plugin import Plugin

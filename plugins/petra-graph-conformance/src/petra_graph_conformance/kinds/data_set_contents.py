@@ -12,7 +12,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from petra_graph.kinds.data_set import IGNORED, Split
+from petra_graph.kinds.data_facts import IGNORED
+from petra_graph.kinds.data_set import Split
 from petra_graph_conformance.broken_promise import BrokenPromise, all_equal
 from petra_graph_conformance.kinds.data_set_trial import SCANNED, DataSetTrial, loaded
 

@@ -11,16 +11,8 @@ from attrs import field, frozen
 from numpy.typing import NDArray
 from torch import Tensor
 
-from petra_graph.kinds.data_set import (
-    DATA_SET,
-    DataFacts,
-    DataSet,
-    Split,
-    Stream,
-    is_stream,
-    lengthened,
-    padded_length,
-)
+from petra_graph.kinds.data_facts import DataFacts, lengthened, padded_length
+from petra_graph.kinds.data_set import DATA_SET, DataSet, Split, Stream, is_stream
 from petra_graph.kinds.plugin_kind import PluginKind
 from petra_graph.kinds.tensor_trees import Tree, is_several, leaves
 from petra_graph.training.data.stream_split import StreamSplit

@@ -8,7 +8,7 @@ import torch
 from attrs import frozen
 from torch import Tensor
 
-from petra_graph.kinds.data_set import IGNORED
+from petra_graph.kinds.data_facts import IGNORED
 from petra_graph.kinds.loss import Loss, target_weight
 from petra_graph_conformance.broken_promise import BrokenPromise
 from petra_graph_conformance.kinds.loss_trial import LossTrial
