@@ -60,10 +60,9 @@ class RunSpec:
     )
     self_check: bool = key(
         True,
-        "try plugins of other packages in this network before it trains, if petra-graph-conformance is installed, see whether loss, metrics "
-        "and `checkpoint.best` fit head and data, and observe the first passes of every block for random "
-        "numbers that no seed fixes and for state that its recomputation would advance, and the first updates of every stage for "
-        "parameters that nothing trains; no result depends on it",
+        "if petra-graph-conformance is installed, see before the training whether loss, metrics and `checkpoint.best` fit head and data, and "
+        "try plugins of other packages in this network; while it trains, see that callbacks of others write to no parameter unless they "
+        "declare it; no result depends on it",
     )
     compile: bool = key(
         False,

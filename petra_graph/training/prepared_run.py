@@ -42,7 +42,7 @@ from petra_graph.spec.model import Spec
 from petra_graph.training.before_run import Tried, try_before_run
 from petra_graph.training.data.micro_batches import OpenedData, open_data
 from petra_graph.training.initial_weights import InitialWeights, initial_weights
-from petra_graph.training.loop.callbacks import NamedCallback, build_callbacks
+from petra_graph.training.loop.callbacks import NamedCallback, build_callbacks, split_problems
 from petra_graph.training.record.digests import Digests, digest_code, digest_split
 from petra_graph.training.run_probe import RunProbe
 from petra_graph.training.stage_assembly import Training, executors, train_with
@@ -173,6 +173,7 @@ def prepare_checked(
     loss = problems.attempt(checked.build_loss)
     problems.attempt(lambda: checked.tried_optimizer)
     callbacks = problems.attempt(build_callbacks, checked.callbacks, spec.data.evaluated)
+    problems.add(split_problems(spec.checkpoint.best, ("checkpoint", "best"), spec.data.evaluated))
     for metric in checked.metrics:
         problems.attempt(metric.build)
     added = {table: tuple(problems.attempt(one.build) for one in plugins) for table, plugins in checked.added.items()}

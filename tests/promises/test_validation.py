@@ -162,8 +162,8 @@ def test_an_early_stop_is_chosen_by_the_validation(write):
         (["data.validation=1"], "data.validation", "must be less than 1"),
         (["data.validation=test"], "data.validation", "must be a split of its own"),
         (["data.validation=dev"], "data.validation", 'has no split "dev"'),
-        ([SHARE, "checkpoint.best=test/top1"], "checkpoint.best", 'write "validation/top1": the evaluations'),
-        (["checkpoint.best=validation/top1"], "checkpoint.best", 'write "test/top1": the evaluations'),
+        ([SHARE, "checkpoint.best=test/top1"], "checkpoint.best", 'write "validation/top1"'),
+        (["checkpoint.best=validation/top1"], "checkpoint.best", 'write "test/top1"'),
         (
             [SHARE, STOP := "callback=[{name='early-stopping', options={metric='test/loss'}}]"],
             "callback",

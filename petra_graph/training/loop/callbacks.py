@@ -15,7 +15,7 @@ import torch
 from attrs import define, evolve, field, frozen
 from torch import Tensor, nn
 
-from petra_graph.errors import Problem, RunFailed, SpecError, shown
+from petra_graph.errors import Path, Problem, RunFailed, SpecError, shown
 from petra_graph.executor.stage_executor import StageExecutor
 from petra_graph.kinds.author_code import author_code, remedy
 from petra_graph.kinds.callback import (
@@ -112,17 +112,21 @@ def build_callbacks(configured: Sequence[ConfiguredPlugin], evaluated: str) -> t
         SpecError: one refuses its options, or has an option `metric` of the split that no evaluation reads.
         PluginError: its code failed, or it breaks the contract.
     """
-    other, way_out = ("validation", ", or set data.validation") if evaluated == "test" else ("test", "")
-    problems = []
-    for one in configured:
-        metric = str(getattr(one.options, "metric", None))
-        if metric.startswith(f"{other}/"):
-            message = f"metric = {shown(metric)}, and the evaluations after epochs read the {evaluated} data"
-            hint = f"write {shown(metric.replace(other, evaluated, 1))}{way_out}"
-            problems.append(Problem(message=message, hint=hint, path=(*one.path, "metric")))
+    metrics = [(getattr(one.options, "metric", None), (*one.path, "metric")) for one in configured]
+    problems = [problem for metric, path in metrics for problem in split_problems(metric, path, evaluated)]
     if problems:
         raise SpecError(problems)
     return tuple(NamedCallback(plugin=one.plugin, callback=one.build()) for one in configured)
+
+
+def split_problems(metric: object, path: Path, evaluated: str) -> list[Problem]:
+    """A metric is of the split that no evaluation after an epoch reads."""
+    other, way_out = ("validation", ", or set data.validation") if evaluated == "test" else ("test", "")
+    if not str(metric).startswith(f"{other}/"):
+        return []
+    message = f"{path[-1]} = {shown(metric)}, and the evaluations after epochs read the {evaluated} data"
+    hint = f"write {shown(str(metric).replace(other, evaluated, 1))}{way_out}"
+    return [Problem(message=message, hint=hint, path=path)]
 
 
 @define(eq=False)

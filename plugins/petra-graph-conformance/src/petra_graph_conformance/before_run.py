@@ -1,4 +1,4 @@
-"""What a run tries before it trains: plugins that are not this project's, if it has any."""
+"""What a run tries before it trains: whether its parts fit, and plugins that are not this project's, if it has any."""
 
 from __future__ import annotations
 
@@ -14,8 +14,16 @@ def before_run(prepared: Prepared, reporter: StartReporter) -> Tried:
     """Try them, and return warnings of what may be meant, and the verdicts.
 
     Raises:
+        SpecError: loss, metrics or `checkpoint.best` do not fit the head and the data.
         PluginError: a plugin breaks its promises, or the data set raised, or returned what it does not declare.
     """
+    from petra_graph_conformance.head_and_targets import HeadAndTargets
     from petra_graph_conformance.run_check import RunCheck
 
-    return RunCheck(prepared=prepared, reporter=reporter).run()
+    fit = HeadAndTargets(prepared)
+    fit.require_loss()
+    fit.require_mixing()
+    tried = RunCheck(prepared=prepared, reporter=reporter).run()
+    with reporter.step("computing the loss and metrics of some targets", prepared.spec.run.watchdog):
+        fit.require_metrics()
+    return tried

@@ -18,12 +18,12 @@ from petra_graph.kinds.block import BlockDeclaration
 from petra_graph.kinds.plugin import load
 from petra_graph.kinds.tensor_trees import Tree, inputs_of
 from petra_graph.measure.node_shapes import read_by_network
-from petra_graph.training.before_run import HeadAndTargets, samples_of
 from petra_graph.training.streams_of_samples import streams_of_samples
 from petra_graph_conformance.blocks.block_trial import Trial, normal
 from petra_graph_conformance.blocks.learned_and_running_state import remembers_in_buffers
 from petra_graph_conformance.blocks.micro_batches_through_block import Harness
 from petra_graph_conformance.blocks.repeatable_evaluation import batch_and_rows
+from petra_graph_conformance.head_and_targets import HeadAndTargets, samples_of
 from petra_graph_conformance.promise_report import Outcome
 
 _OF_OTHER_EVALUATIONS = ("statistics", "recomputation", "randomness", "gradients", "inverse")

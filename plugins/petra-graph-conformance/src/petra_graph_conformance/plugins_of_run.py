@@ -19,10 +19,10 @@ from petra_graph.kinds.plugin import Plugin
 from petra_graph.kinds.tensor_trees import Tree, main
 from petra_graph.measure.initial_blocks import initial_blocks
 from petra_graph.planning.check.checked_spec import CheckedSpec, ConfiguredPlugin
-from petra_graph.training.before_run import HeadAndTargets, targets_of
 from petra_graph.training.prepared_run import Prepared
 from petra_graph_conformance.all_checks import checks_of
 from petra_graph_conformance.blocks_of_run import BlocksOfRun
+from petra_graph_conformance.head_and_targets import HeadAndTargets, targets_of
 from petra_graph_conformance.kinds.architecture import ArchitectureTrial
 from petra_graph_conformance.kinds.data_set_trial import DataSetTrial
 from petra_graph_conformance.kinds.loss_trial import LossTrial
@@ -89,8 +89,7 @@ class PluginsOfRun:
 
     @cached_property
     def _fit(self) -> HeadAndTargets:
-        prepared = self.prepared
-        return HeadAndTargets(network=prepared.network, opened=prepared.opened, loss=prepared.training.loss)
+        return HeadAndTargets(self.prepared)
 
     @cached_property
     def _of_run(self) -> BlocksOfRun:
