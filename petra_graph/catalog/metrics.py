@@ -1,11 +1,10 @@
-"""Metrics of scores of classes: each target that is not passed over has a row of scores, in any arrangement of the outputs."""
+"""`perplexity`, and how metrics read scores of classes: each target that is not passed over has a row of scores, in any arrangement of the outputs."""
 
 from __future__ import annotations
 
 import torch
 from torch.nn import functional
 
-from petra_graph.catalog.declared import F1Options
 from petra_graph.plugins import NoOptions
 
 _PASSED_OVER = -100
@@ -33,87 +32,6 @@ def scores_and_classes(output: torch.Tensor, target: torch.Tensor) -> tuple[torc
         found = f"{int(classes.min())}..{int(classes.max())}"
         raise ValueError(f"targets must be classes 0..{scores.shape[1] - 1}, or -100 (got {found})")
     return scores, classes
-
-
-class _OfClasses:
-    """Of three counts for each class: right, predicted and wanted; they do not depend on the batches."""
-
-    def __init__(self, _options: F1Options | NoOptions) -> None:
-        self.counts: torch.Tensor | int = 0
-
-    def update(self, output: torch.Tensor, target: torch.Tensor) -> None:
-        """Add the counts of a batch, [3, classes]."""
-        scores, wanted = scores_and_classes(output, target)
-        predicted = scores.argmax(1)
-        each = (wanted[predicted == wanted], predicted, wanted)
-        self.counts = self.counts + torch.stack([torch.bincount(one, minlength=scores.shape[1]) for one in each])
-
-    def shares(self, weight: int) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return weight * right / (predicted + wanted + (weight - 2) * right) and the targets of each class that is there."""
-        right, predicted, wanted = torch.as_tensor(self.counts).double().unbind()
-        there = predicted + wanted > 0
-        shares = weight * right / (predicted + wanted + (weight - 2) * right)
-        return shares[there], wanted[there]
-
-
-class F1(_OfClasses):
-    """The F1 score: 2 * right / (predicted + wanted) of a class."""
-
-    def __init__(self, options: F1Options) -> None:
-        super().__init__(options)
-        self.average = options.average
-
-    def compute(self) -> torch.Tensor:
-        """Return the average that the options name; NaN without targets."""
-        if self.average == "micro":
-            right, predicted, wanted = torch.as_tensor(self.counts).double().sum(1).unbind()
-            return 2 * right / (predicted + wanted)
-        shares, wanted = self.shares(2)
-        return shares.mean() if self.average == "macro" else (shares * wanted).sum() / wanted.sum()
-
-
-class MeanIou(_OfClasses):
-    """The mean intersection over union: right / (predicted + wanted - right) of a class."""
-
-    def compute(self) -> torch.Tensor:
-        """Return the mean; NaN without targets."""
-        return self.shares(1)[0].mean()
-
-
-class Auc:
-    """The area under the ROC curve, exactly: all outputs are kept, 4 bytes for each class of each sample. Scores are their softmax.
-
-    The area is the share of pairs of a sample of the class and another one that the scores have in the right order, of ties half (Hanley &
-    McNeil, 1982, https://doi.org/10.1148/radiology.143.1.7063747). It follows from the ranks of the class's samples, ties having the
-    mean of theirs.
-    """
-
-    def __init__(self, _options: NoOptions) -> None:
-        self.kept: list[tuple[torch.Tensor, torch.Tensor]] = []
-
-    def update(self, output: torch.Tensor, target: torch.Tensor) -> None:
-        """Keep a batch on the CPU."""
-        scores, classes = scores_and_classes(output, target)
-        self.kept.append((scores.to("cpu", copy=True), classes.to("cpu", copy=True)))
-
-    def compute(self) -> float:
-        """Return the mean over the classes that divide the targets; NaN where no class does."""
-        scores, classes = (torch.cat(parts) for parts in zip(*self.kept, strict=True))
-        shares = scores.double().softmax(1)
-        areas = [_area(shares[:, number], classes == number) for number in range(shares.shape[1])]
-        known = [area for area in areas if area is not None]
-        return sum(known) / len(known) if known else float("nan")
-
-
-def _area(scores: torch.Tensor, own: torch.Tensor) -> float | None:
-    """Return the area of a class's scores; None where all samples are of the class, or none is."""
-    here = int(own.sum())
-    others = len(own) - here
-    if not here or not others:
-        return None
-    _, places, counts = torch.unique(scores, return_inverse=True, return_counts=True)
-    twice = 2 * counts.cumsum(0) - counts + 1  # twice the mean rank of equal scores: whole numbers
-    return float((int(twice[places[own]].sum()) - here * (here + 1)) / (2 * here * others))
 
 
 class Perplexity:

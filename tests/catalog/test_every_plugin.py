@@ -33,7 +33,6 @@ OPTIONS = {
     "cosine": [{"final": 0.1}],
     "cross-entropy": [{"label_smoothing": 0.2}],
     "revnet": [{"depth": 50, "width": 0.25, "dropout": 0.1}],
-    "f1": [{"average": "micro"}, {"average": "weighted"}],
     "ema": [{"every": 3}],
     "digits": [{"crop_padding": 1}],
 }

@@ -130,6 +130,13 @@ def test_a_data_set_of_a_distribution_that_is_not_installed(words, write, withou
     assert capsys.readouterr().err == f"small.toml:{line}:8: {MESSAGE}"
 
 
+def test_a_metric_of_a_distribution_that_is_not_installed(write, without, capsys):
+    spec = write("small.toml", f'{small.SPEC}\n[[metric]]\nname = "f1"\n')
+    without()
+    assert main(["validate", spec]) == 2
+    assert f'metric "f1" is not installed\n    name = "f1"\n    help: {INSTALL}\n' in capsys.readouterr().err
+
+
 def test_a_run_that_was_made_with_it(folder_root, write, without, capsys):
     run(write("small.toml", SPEC.replace("ROOT", str(folder_root))), ["checkpoint.every=1 epoch"], Listener())
     without()
