@@ -64,7 +64,7 @@ OF_PLUGINS: Mapping[str, str] = {
     **dict.fromkeys(("datasets/text-bytes", "datasets/text-characters", "callbacks/text-samples"), _TRANSFORMERS),
     **dict.fromkeys(("callbacks/predictions", "callbacks/profiler", "loggers/mlflow", "loggers/wandb"), _STUDIES),
     **dict.fromkeys(("datasets/image-folder", "datasets/imagenet", "datasets/imagenet32"), _VISION),
-    **dict.fromkeys(("metrics/auc", "metrics/f1", "metrics/mean-iou"), _VISION),
+    **dict.fromkeys(("metrics/auc", "metrics/f1", "metrics/mean-iou", "optimizers/lars"), _VISION),
 }
 """The distribution of each plugin, by the name under which `petra-graph check` takes it."""
 _NEEDED_BY: Mapping[str, Sequence[str]] = {_AUTHORING: [_CONFORMANCE], _STUDIES: [_REPORT]}

@@ -77,7 +77,7 @@ def test_facts_follow_from_the_options_alone(declaration, options, facts):
     ("message", "options", "values"),
     [
         ("nesterov = true needs a momentum above 0", optimizers.SgdOptions, {"momentum": 0.0}),
-        ("momentum must be less than 1", optimizers.LarsOptions, {"momentum": 1.0}),
+        ("momentum must be less than 1", optimizers.SgdOptions, {"momentum": 1.0}),
         ("betas must have 2 items", optimizers.AdamOptions, {"betas": (0.9,)}),
         ("label_smoothing must be less than 1", losses.CrossEntropyOptions, {"label_smoothing": 1.0}),
         ("must increase \\(got \\[2, 1\\]\\)", lr_schedules.StepOptions, {"milestones": (2, 1)}),

@@ -23,7 +23,6 @@ OPTIONS = {
         {"betas": (0.0, 0.5)},
     ],
     "nadam": [{"weight_decay": 0.1, "beta1_by_stage": True}],
-    "lars": [{"weight_decay": 0.1, "momentum": 0.0}],
     "muon": [
         {"nesterov": False, "momentum": 0.0, "weight_decay": 0.0},
         {"adjust_lr": "original", "ns_steps": 2},

@@ -243,7 +243,7 @@ def test_on_two_processes_they_are_the_same(spec, monkeypatch):
 
 
 SPIKE = {"lr": 0.05, "correction": "spike"}
-NAMES = ["sgd", "adam", "adamw", "nadam", "lars", "muon", "soap", "delayed:Facts"]
+NAMES = ["sgd", "adam", "adamw", "nadam", "muon", "soap", "delayed:Facts"]
 FEEDBACK = {"lr": 0.05, "correction": "error-feedback"}
 
 

@@ -168,7 +168,7 @@ MATRICES = [
     {"optimizer": "soap"},
     {"optimizer": "soap", "max_precond_dim": 20},
 ]
-SETTINGS = [{"compute": "float64"}, {"compute": "bfloat16"}, {"optimizer": "adam"}, {"optimizer": "lars"}, *MATRICES]
+SETTINGS = [{"compute": "float64"}, {"compute": "bfloat16"}, {"optimizer": "adam"}, *MATRICES]
 
 
 @pytest.mark.parametrize("settings", thinned(SETTINGS, [SETTINGS[1], MATRICES[3]]), ids=str)

@@ -122,21 +122,6 @@ class NadamOptions:
             )
 
 
-@declares(OptimizerDeclaration, f"{_HERE}.lars:lars")
-class LarsOptions:
-    """Momentum with a learning rate for each tensor, in proportion to its norm, for large batches.
-
-    Each decayed tensor's step is in proportion to its own norm.
-    """
-
-    lr: float = _lr(1.0)
-    momentum: float = _momentum()
-    trust: float = option(
-        "the paper's eta: the length of a step as a share of the tensor's norm", default=0.001, validator=GreaterThan(0)
-    )
-    weight_decay: float = _weight_decay(0.0)
-
-
 @declares(OptimizerDeclaration, f"{_HERE}.muon:muon")
 class MuonOptions:
     """Orthogonal momentum for the matrices within the network, and AdamW for embeddings, heads and vectors.

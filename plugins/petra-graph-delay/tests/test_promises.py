@@ -31,7 +31,6 @@ CASES = [
     ("muon", {}, SPIKE | DISCREPANCY),
     ("muon", {}, FEEDBACK),
     ("soap", {}, DISCREPANCY),
-    ("lars", {"weight_decay": 0.1}, FEEDBACK),
 ]
 
 

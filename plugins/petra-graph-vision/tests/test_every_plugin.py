@@ -12,6 +12,7 @@ REGISTRY = discover().only(["petra-graph-vision"])
 ALL = [(kind.short, name) for kind in REGISTRY.kinds if kind.short != "datasets" for name in REGISTRY.names(kind)]
 OPTIONS = {
     "f1": [{"average": "micro"}, {"average": "weighted"}],
+    "lars": [{"weight_decay": 0.1, "momentum": 0.0}],
 }
 """Further options to try."""
 

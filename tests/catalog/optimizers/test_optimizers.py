@@ -12,13 +12,11 @@ import torch
 from petra_graph.catalog.optimizers.declared_optimizers import (
     AdamOptions,
     AdamWOptions,
-    LarsOptions,
     MuonOptions,
     NadamOptions,
     SgdOptions,
     SoapOptions,
 )
-from petra_graph.catalog.optimizers.lars import lars
 from petra_graph.catalog.optimizers.muon import muon
 from petra_graph.catalog.optimizers.soap import soap
 from petra_graph.catalog.optimizers.torch_optimizers import adam, nadam, sgd
@@ -31,14 +29,13 @@ ALL_OPTIMIZERS = [
     (adam, AdamOptions(weight_decay=0.1)),
     (adam, AdamWOptions(weight_decay=0.1)),
     (nadam, NadamOptions(weight_decay=0.1)),
-    (lars, LarsOptions(weight_decay=0.1)),
     (muon, MuonOptions(weight_decay=0.1)),
     (soap, SoapOptions(weight_decay=0.1)),
 ]
 ids = [build.__name__ for build, _ in ALL_OPTIMIZERS]
 
 
-def by_hand_sgd(w, gradients, options, *, decay, adapt):
+def by_hand_sgd(w, gradients, options, *, decay):
     buffer = None
     for gradient in gradients:
         g = gradient + decay * w
@@ -47,7 +44,7 @@ def by_hand_sgd(w, gradients, options, *, decay, adapt):
     return w
 
 
-def by_hand_adam(w, gradients, options, *, decay, adapt, decoupled=False):
+def by_hand_adam(w, gradients, options, *, decay, decoupled=False):
     first = second = np.zeros_like(w)
     beta1, beta2 = options.betas
     for t, gradient in enumerate(gradients, start=1):
@@ -62,7 +59,7 @@ def by_hand_adamw(w, gradients, options, **how):
     return by_hand_adam(w, gradients, options, decoupled=True, **how)
 
 
-def by_hand_nadam(w, gradients, options, *, decay, adapt):
+def by_hand_nadam(w, gradients, options, *, decay):
     first = second = np.zeros_like(w)
     product, (beta1, beta2) = 1.0, options.betas
     for t, g in enumerate(gradients, start=1):
@@ -75,16 +72,6 @@ def by_hand_nadam(w, gradients, options, *, decay, adapt):
     return w
 
 
-def by_hand_lars(w, gradients, options, *, decay, adapt):
-    step = np.zeros_like(w)
-    for g in gradients:
-        size = np.linalg.norm(w)
-        ratio = options.trust * size / (np.linalg.norm(g) + decay * size) if adapt else 1
-        step = options.momentum * step + options.lr * ratio * (g + decay * w)
-        w = w - step
-    return w
-
-
 @pytest.mark.parametrize(
     ("by_hand", "build", "options"),
     [
@@ -94,7 +81,6 @@ def by_hand_lars(w, gradients, options, *, decay, adapt):
         (by_hand_adam, adam, AdamOptions(lr=0.1, betas=(0.8, 0.99), weight_decay=0.2)),
         (by_hand_adamw, adam, AdamWOptions(lr=0.1, betas=(0.8, 0.99), weight_decay=0.2)),
         (by_hand_nadam, nadam, NadamOptions(lr=0.1, betas=(0.8, 0.99), weight_decay=0.2, momentum_decay=0.5)),
-        (by_hand_lars, lars, LarsOptions(lr=2.0, momentum=0.9, trust=0.01, weight_decay=0.2)),
     ],
 )
 def test_three_updates_are_the_formula_and_decay_spares_the_undecayed(by_hand, build, options):
@@ -102,8 +88,8 @@ def test_three_updates_are_the_formula_and_decay_spares_the_undecayed(by_hand, b
     start = generator.standard_normal((2, 4, 3))
     gradients = generator.standard_normal((3, 2, 4, 3))
     expected = [
-        by_hand(start[0], gradients[:, 0], options, decay=options.weight_decay, adapt=True),
-        by_hand(start[1], gradients[:, 1], options, decay=0.0, adapt=False),
+        by_hand(start[0], gradients[:, 0], options, decay=options.weight_decay),
+        by_hand(start[1], gradients[:, 1], options, decay=0.0),
     ]
 
     weight, bias = (torch.nn.Parameter(torch.from_numpy(values.copy())) for values in start)
@@ -161,27 +147,6 @@ def test_restored_state_goes_on_bit_for_bit(build, options):
     step(*straight)
     assert torch.equal(straight[0], resumed[0])
     assert torch.equal(straight[1], resumed[1])
-
-
-@pytest.mark.parametrize(("weight", "gradient"), [(0.0, 1.0), (1.0, 0.0), (0.0, 0.0)])
-def test_lars_without_a_norm_falls_back_to_momentum(weight, gradient):
-    parameter = torch.nn.Parameter(torch.full((3,), weight))
-    optimizer = lars(ParameterGroups(decayed=[parameter], undecayed=[]), LarsOptions(lr=0.5))
-    parameter.grad = torch.full((3,), gradient)
-    optimizer.step()
-    assert torch.equal(torch.full((3,), weight - 0.5 * gradient), parameter.detach())
-
-
-def test_lars_steps_in_proportion_to_the_weights_not_the_gradient():
-    steps = []
-    for scale in (1.0, 1000.0):
-        parameter = torch.nn.Parameter(torch.ones(3, dtype=torch.float64))
-        optimizer = lars(ParameterGroups(decayed=[parameter], undecayed=[]), LarsOptions(lr=1.0, trust=0.01))
-        parameter.grad = torch.full((3,), scale, dtype=torch.float64)
-        optimizer.step()
-        steps.append(1 - parameter.detach())
-    torch.testing.assert_close(torch.full((3,), 0.01, dtype=torch.float64), steps[0])
-    torch.testing.assert_close(steps[0], steps[1])
 
 
 @pytest.mark.parametrize(

@@ -73,7 +73,7 @@ def test_problems_of_both_tables_come_together(write, capsys):
 @pytest.mark.parametrize(
     ("optimizer", "key", "message"),
     [
-        (["name=lars"], "predict=true", "predict = true needs an optimizer whose momentum it knows"),
+        (["name=soap"], "predict=true", "predict = true needs an optimizer whose momentum it knows"),
         (["name=soap"], "correction=spike", 'correction = "spike" needs an optimizer whose momentum it knows'),
         (["name=adamw", "options.betas=[0.0, 0.9]"], "predict=true", "predict = true needs a first beta above 0"),
     ],

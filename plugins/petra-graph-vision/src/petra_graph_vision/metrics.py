@@ -6,7 +6,7 @@ import torch
 
 from petra_graph.catalog.metrics import scores_and_classes
 from petra_graph.plugins import NoOptions
-from petra_graph_vision.declared_metrics import F1Options
+from petra_graph_vision.declared_training import F1Options
 
 
 class _OfClasses:

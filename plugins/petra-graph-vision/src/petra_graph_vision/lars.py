@@ -11,9 +11,9 @@ from typing import Any
 
 import torch
 
-from petra_graph.catalog.optimizers.declared_optimizers import LarsOptions
 from petra_graph.catalog.optimizers.torch_optimizers import Unmarked
 from petra_graph.plugins import ParameterGroups
+from petra_graph_vision.declared_training import LarsOptions
 
 # w parameter, g its gradient, wd weight decay, m momentum, v velocity
 

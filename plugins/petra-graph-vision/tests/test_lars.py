@@ -1,0 +1,61 @@
+"""LARS against its formula, written out in numpy; what any optimizer promises is in `test_every_plugin.py`."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from petra_graph_vision.declared_training import LarsOptions
+from petra_graph_vision.lars import lars
+
+from petra_graph.kinds.optimizer import ParameterGroups
+
+
+def by_hand(w, gradients, options, *, decay, adapt):
+    step = np.zeros_like(w)
+    for g in gradients:
+        size = np.linalg.norm(w)
+        ratio = options.trust * size / (np.linalg.norm(g) + decay * size) if adapt else 1
+        step = options.momentum * step + options.lr * ratio * (g + decay * w)
+        w = w - step
+    return w
+
+
+def test_three_updates_are_the_formula_and_decay_and_ratio_spare_the_undecayed():
+    options = LarsOptions(lr=2.0, momentum=0.9, trust=0.01, weight_decay=0.2)
+    generator = np.random.default_rng(0)
+    start, gradients = generator.standard_normal((2, 4, 3)), generator.standard_normal((3, 2, 4, 3))
+    expected = [
+        by_hand(start[0], gradients[:, 0], options, decay=options.weight_decay, adapt=True),
+        by_hand(start[1], gradients[:, 1], options, decay=0.0, adapt=False),
+    ]
+
+    weight, bias = (torch.nn.Parameter(torch.from_numpy(values.copy())) for values in start)
+    optimizer = lars(ParameterGroups(decayed=[weight], undecayed=[bias]), options)
+    for of_weight, of_bias in gradients:
+        weight.grad, bias.grad = torch.from_numpy(of_weight), torch.from_numpy(of_bias)
+        optimizer.step()
+
+    np.testing.assert_allclose(weight.detach(), expected[0], rtol=1e-12)
+    np.testing.assert_allclose(bias.detach(), expected[1], rtol=1e-12)
+
+
+@pytest.mark.parametrize(("weight", "gradient"), [(0.0, 1.0), (1.0, 0.0), (0.0, 0.0)])
+def test_lars_without_a_norm_falls_back_to_momentum(weight, gradient):
+    parameter = torch.nn.Parameter(torch.full((3,), weight))
+    optimizer = lars(ParameterGroups(decayed=[parameter], undecayed=[]), LarsOptions(lr=0.5))
+    parameter.grad = torch.full((3,), gradient)
+    optimizer.step()
+    assert torch.equal(torch.full((3,), weight - 0.5 * gradient), parameter.detach())
+
+
+def test_lars_steps_in_proportion_to_the_weights_not_the_gradient():
+    steps = []
+    for scale in (1.0, 1000.0):
+        parameter = torch.nn.Parameter(torch.ones(3, dtype=torch.float64))
+        optimizer = lars(ParameterGroups(decayed=[parameter], undecayed=[]), LarsOptions(lr=1.0, trust=0.01))
+        parameter.grad = torch.full((3,), scale, dtype=torch.float64)
+        optimizer.step()
+        steps.append(1 - parameter.detach())
+    torch.testing.assert_close(torch.full((3,), 0.01, dtype=torch.float64), steps[0])
+    torch.testing.assert_close(steps[0], steps[1])
