@@ -6,15 +6,14 @@ import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
-from petra_graph.errors import SpecError, kind_of, suggestion
+from petra_graph.errors import kind_of
 from petra_graph.registry.joints import joint
 
 if TYPE_CHECKING:
     import torch
 
-    from petra_graph.inference.evaluate_run import Evaluation
     from petra_graph.inference.saved_run import SavedRun
     from petra_graph.inference.trained_network import Network
 
@@ -57,9 +56,9 @@ class Run:
         """Return the network as an ordinary module, as `petra_graph.load`."""
         return load(self, weights=weights)
 
-    def evaluate(self, changes: Changes | None = None, **options: Any) -> Evaluation:
+    def evaluate(self, changes: Changes | None = None, **options: Any) -> Any:
         """Evaluate the network, as `petra_graph.evaluate`."""
-        return evaluate(self, changes, **options)
+        return joint("evaluate", "Run.evaluate")(self, changes, **options)
 
     def predict(self, samples: Any, **options: Any) -> list[Any]:
         """Ask the network about samples, as `petra_graph.predict`."""
@@ -97,51 +96,16 @@ def load(run: Run | str | Path, *, weights: str | Mapping[str, torch.Tensor] | N
     return open_run(run).load(weights)[0]
 
 
-def evaluate(
-    run: Run | str | Path,
-    changes: Changes | None = None,
-    *,
-    weights: str | None = None,
-    split: Literal["test", "validation", "train"] = "test",
-    device: str = "cpu",
-) -> Evaluation:
-    """Evaluate a run's network on its data, or on other data that `changes` name.
-
-    Args:
-        run: or its directory, or "latest".
-        changes: values to set, as in {"data.options.root": "other/images"}.
-        weights: as for `load`.
-        split: which split of the data.
-        device: where to compute.
-
-    Raises:
-        SpecError: the run, its data or the device does not exist.
-        RunFailed: the network cannot be run, or a sample cannot be read.
-    """
-    from petra_graph.inference.evaluate_run import evaluate as evaluated
-    from petra_graph.inference.saved_run import SavedRun
-    from petra_graph.spec.overrides import assignments
-
-    splits = ("test", "validation", "train")
-    if split not in splits:
-        raise SpecError(f"split cannot be {split!r}", suggestion(str(split), splits))
-    with threads_as_before():
-        opened = SavedRun.open(directory_of(run), assignments(changes))
-        found = evaluated(opened, which=weights, split=split, device=device)
-    _warn_of_changes(found.changed)
-    return found
-
-
 def open_run(run: Run | str | Path) -> SavedRun:
     """Open a run, and warn of what has changed since its training."""
     from petra_graph.inference.saved_run import SavedRun
 
     opened = SavedRun.open(directory_of(run))
-    _warn_of_changes(opened.changed)
+    warn_of_changes(opened.changed)
     return opened
 
 
-def _warn_of_changes(changed: Sequence[str]) -> None:
+def warn_of_changes(changed: Sequence[str]) -> None:
     """Warn of code and data of a run that are not as they were in its training."""
     for text in changed:
         warnings.warn(f"changed since the training: {text}", stacklevel=2)

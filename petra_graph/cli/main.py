@@ -35,7 +35,6 @@ if TYPE_CHECKING:
 VERBS = {
     "run": "Train a spec.",
     "plan": "Show stages, memory, staleness and speed before anything runs.",
-    "evaluate": "Evaluate a run's network on data.",
     "validate": "Check specs: keys, types, plugins, options, graph.",
 }
 """The verbs with their lines in the help. Each has a module of its name, with its command of that name."""

@@ -9,15 +9,11 @@ import shutil
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 import click
 
-from petra_graph.errors import Problem, listed, printable, suggestion
-
-if TYPE_CHECKING:  # the help imports verbs of other distributions, and they this module
-    from petra_graph.kinds.plugin_kind import PluginKind
-    from petra_graph.registry.registry import Registry
+from petra_graph.errors import Problem, listed, printable
 
 T = TypeVar("T", bound=Callable[..., Any])
 ANY_WIDTH = 100_000
@@ -52,12 +48,6 @@ def print_problems(problems: Sequence[Problem]) -> None:
         echo(text, err=True)
     if len(problems) > 1:
         echo(f"{len(problems)} problems", err=True)
-
-
-def warn_of_changes(changed: Sequence[str]) -> None:
-    """Print what of a run's code and data is not as it was in its training."""
-    for text in changed:
-        echo(f"warning: changed since the training: {text}", err=True)
 
 
 def print_json(value: Any) -> None:
@@ -117,11 +107,6 @@ set_option = click.option(
     metavar="KEY=VALUE",
     help="Set one value of the spec, as in --set method.name=backprop; may be repeated.",
 )
-weights_option = click.option(
-    "--weights",
-    metavar="WHICH",
-    help="Weights of a checkpoint (latest, best, or the number of its next forward), or a file. Default: the run's final weights.",
-)
 
 
 def output_option(text: str, **more: Any) -> Callable[[T], T]:
@@ -129,19 +114,4 @@ def output_option(text: str, **more: Any) -> Callable[[T], T]:
     return click.option("--output", type=click.Path(dir_okay=False, path_type=Path), help=text, **more)
 
 
-device_option = click.option(
-    "--device", default="cpu", show_default=True, metavar="NAME", help='Where to compute, as in "cuda:0".'
-)
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON to stdout.")
-
-
-def kind_called(registry: Registry, group: str) -> PluginKind:
-    """Return the kind of plugin with this short group.
-
-    Raises:
-        click.UsageError: there is no such group.
-    """
-    groups = [kind.short for kind in registry.kinds]
-    if group not in groups:
-        raise click.UsageError(f"No such group {group!r}: {suggestion(group, groups)}")
-    return registry.kind(group)

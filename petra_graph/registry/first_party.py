@@ -29,6 +29,7 @@ _AUTHORING, _CONFORMANCE, _DELAY, _EXPORT, _MODULES, _REPORT, _STUDIES, _TRANSFO
 OF_VERBS: Mapping[str, str] = {
     "check": _CONFORMANCE,
     "doctor": _AUTHORING,
+    "evaluate": _EXPORT,
     "export": _EXPORT,
     "list": _AUTHORING,
     "new": _AUTHORING,
@@ -46,12 +47,12 @@ OF_NAMES: Mapping[str, str] = {
     **dict.fromkeys(("buffered", "head", "module_table"), _MODULES),
     "report_runs": _REPORT,
     **dict.fromkeys(("Sweep", "sweep", "vary"), _STUDIES),
-    **dict.fromkeys(("export", "predict", "sample"), _EXPORT),
+    **dict.fromkeys(("evaluate", "export", "predict", "sample"), _EXPORT),
 }
 """The distribution of each name of the package `petra_graph`."""
 OF_JOINTS: Mapping[str, str] = {
     **dict.fromkeys(("probe", "sweep", "vary"), _STUDIES),
-    **dict.fromkeys(("export", "predict", "sample"), _EXPORT),
+    **dict.fromkeys(("evaluate", "export", "predict", "sample"), _EXPORT),
 }
 """The distribution of each joint."""
 OF_PLAN_FORMATS: Mapping[str, str] = dict.fromkeys(("html", "trace"), _REPORT)

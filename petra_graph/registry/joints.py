@@ -4,7 +4,7 @@ joint    work that the core hands over when a command or a specification asks fo
          sweep    `run --sweep`, `--seeds`, and a sweep that is resumed
          vary     `plan --vary`
          probe    the table `[probe]`: a `training.run_probe.RunProbe`
-         export   `petra_graph.Run.export`; so with `predict` and `sample`
+         export   `petra_graph.Run.export`; so with `evaluate`, `predict` and `sample`
 name     an attribute of the package `petra_graph`, of the group `petra_graph.names`
 format   of plans, of the group `petra_graph.plan_formats`
 """

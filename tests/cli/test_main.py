@@ -15,10 +15,10 @@ from tests.support import ROOT
 VERBS = """\
 run [SPEC] --set --sweep --seeds --at-once --resume --processes --max-restarts --fast-dev-run --overfit --plan --dry-run --json
 plan SPEC --set --profile --overlap --compare --scale --vary --expand --format --stages --verbose --output --json
-evaluate RUN --set --weights --split --device --json
 validate SPECS... --set --json
 check NAMES... --set --inputs --tokens --output --targets --facts --json
 doctor --json
+evaluate RUN --set --weights --split --device --json
 export RUN --format --weights --output --json
 list [GROUP] --json
 new plugin NAME --block --buffered-block --head-block --architecture --optimizer --lr-schedule --loss --metric --dataset --logger --callback
@@ -77,10 +77,10 @@ Options:
 Verbs:
   run       Train a spec.
   plan      Show stages, memory, staleness and speed before anything runs.
-  evaluate  Evaluate a run's network on data.
   validate  Check specs: keys, types, plugins, options, graph.
   check     Check that plugins keep their promises.
   doctor    Examine the environment: versions, devices, plugins.
+  evaluate  Evaluate a run's network on data.
   export    Write a run's network for other programs.
   list      List the installed plugins.
   new       Start a package of plugins, or a spec.
@@ -105,7 +105,7 @@ def test_version(capsys):
         (["validat"], "Error: No such verb 'validat'. Did you mean 'validate'?\n"),
         (
             ["xyz"],
-            "Error: No such verb 'xyz'. Verbs: run, plan, evaluate, validate, check, doctor, export, list, new, predict, profile, report, runs, schema, show.\n",
+            "Error: No such verb 'xyz'. Verbs: run, plan, validate, check, doctor, evaluate, export, list, new, predict, profile, report, runs, schema, show.\n",
         ),
         (["train", "a.toml"], "Error: No such verb 'train'. Did you mean 'run'?\n"),
         (["run", "--epochs", "3"], "'--epochs': it is a key of the spec, --set run.epochs=VALUE.\n"),

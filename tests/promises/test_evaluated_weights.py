@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 import torch
+from petra_graph_export.evaluate_run import evaluate_run
 from safetensors.torch import load_file
 
 from petra_graph.cli.main import main
-from petra_graph.inference.evaluate_run import evaluate
 from petra_graph.inference.saved_run import SavedRun
 from petra_graph.kinds.listener import Listener
 from petra_graph.record import checkpoint
@@ -120,16 +120,16 @@ def test_files_and_evaluations_have_the_evaluated_weights_and_checkpoints_the_tr
         assert torch.equal(weights[name], seen[name])
     assert not all(torch.equal(weights[name.removeprefix("parameters/")], value) for name, value in trained.items())
     saved = SavedRun.open(directory)
-    assert evaluate(saved).means == summary_of(directory)["test"]
-    assert evaluate(saved, which="latest").means == summary_of(directory)["test"]
+    assert evaluate_run(saved).means == summary_of(directory)["test"]
+    assert evaluate_run(saved, which="latest").means == summary_of(directory)["test"]
     best = max(value for _, _, name, value in without_times(directory) if name == "test/top1")
-    assert evaluate(saved, which="best").means["top1"] == best
+    assert evaluate_run(saved, which="best").means["top1"] == best
 
 
 @pytest.mark.parametrize(("best", "which"), [("", None), ('[checkpoint]\nbest = "validation/top1"\n', "best")])
 def test_the_test_behind_a_validation_is_of_the_evaluated_weights(write, best, which):
     assert main(["run", write("free.toml", FREE + best), "--set", "data.validation=0.1"]) == 0
-    assert evaluate(SavedRun.open("latest"), which=which).means == summary_of(only_run())["test"]
+    assert evaluate_run(SavedRun.open("latest"), which=which).means == summary_of(only_run())["test"]
 
 
 @pytest.mark.parametrize("call", ["trained 2/5", "evaluating 2"])

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 import torch
+from petra_graph_export.evaluate_run import evaluate_run, open_data
 from petra_graph_report.run.recorded_run import read_run
 
 from petra_graph.api.finished_run import Run
 from petra_graph.cli.main import main
-from petra_graph.inference.evaluate_run import evaluate, open_data
 from petra_graph.inference.saved_run import SavedRun
 from petra_graph.kinds.listener import Listener
 from petra_graph.record import checkpoint
@@ -56,9 +56,11 @@ def test_they_are_scikit_learns_of_the_networks_own_outputs(write):
     assert {name: found[name] for name in expected} == pytest.approx(expected, rel=ROUNDING)
     assert found["f1-micro"] == pytest.approx(found["top1"])
     assert found["perplexity"] == pytest.approx(2.718281828459045 ** found["loss"], rel=1e-5)
-    assert evaluate(saved).means == found, "to the bit"
+    assert evaluate_run(saved).means == found, "to the bit"
     assert Run(only_run()).metrics("test/f1")[-1] == (2 * MICRO_BATCHES, found["f1"])
-    assert evaluate(SavedRun.open("latest", ["data.evaluation_batch=7"])).means["auc"] == pytest.approx(found["auc"])
+    assert evaluate_run(SavedRun.open("latest", ["data.evaluation_batch=7"])).means["auc"] == pytest.approx(
+        found["auc"]
+    )
 
 
 def test_they_change_nothing_else(write):

@@ -8,12 +8,12 @@ import signal
 import numpy as np
 import pytest
 import torch
+from petra_graph_export.evaluate_run import evaluate_run
 from petra_graph_report.run.recorded_run import read_run
 
 from petra_graph.api.finished_run import Run
 from petra_graph.cli.main import main
 from petra_graph.errors import SpecError
-from petra_graph.inference.evaluate_run import evaluate
 from petra_graph.inference.saved_run import SavedRun
 from petra_graph.kinds.listener import Listener
 from petra_graph.training.prepared_run import prepare
@@ -71,15 +71,15 @@ def test_the_test_comes_once_at_the_end_with_the_best_weights(spec):
     assert len(recorded.metrics("validation/loss")) == 5
     assert [value for _, value in recorded.metrics("test/loss")] == [summary["test"]["loss"]]
     saved = SavedRun.open("latest")
-    assert evaluate(saved, which="best").means == summary["test"], "to the bit"
-    assert evaluate(saved, split="validation").means == summary["validation"], "to the bit, with the last weights"
-    assert evaluate(saved, split="validation").changed == []
-    assert evaluate(saved, split="train").samples == 1294
+    assert evaluate_run(saved, which="best").means == summary["test"], "to the bit"
+    assert evaluate_run(saved, split="validation").means == summary["validation"], "to the bit, with the last weights"
+    assert evaluate_run(saved, split="validation").changed == []
+    assert evaluate_run(saved, split="train").samples == 1294
     # Nothing of the end is in the weights of the run: they are the last ones.
     run(spec, [SHARE, FAST, "run.epochs=5", "run.directory=last"], Listener())
     assert weights_bytes(only_run("last")) == weights_bytes(only_run())
     assert summary_of(only_run("last"))["test_weights"] == {"weights": "last", "epoch": 5}
-    assert summary_of(only_run("last"))["test"] == evaluate(SavedRun.open(only_run())).means
+    assert summary_of(only_run("last"))["test"] == evaluate_run(SavedRun.open(only_run())).means
 
 
 @pytest.mark.parametrize("settings", [(), (BEST, FAST), ("checkpoint.every=3 updates",)], ids=str)
@@ -137,7 +137,7 @@ def test_replicas_hold_back_the_same_samples_and_one_of_them_tests(shared_folder
     with ranks(("run", *settings), ("run", *settings)) as running:
         assert ended(running) == [0, 0], running[-1].said
     found = summary_of(only_run())
-    assert found["test"] == pytest.approx(evaluate(SavedRun.open("latest"), which="best").means, rel=1e-5)
+    assert found["test"] == pytest.approx(evaluate_run(SavedRun.open("latest"), which="best").means, rel=1e-5)
     assert [event["name"] for event in events(only_run())].count("test/loss") == 1
 
 
@@ -208,9 +208,9 @@ def test_without_validation_samples_there_are_none_to_evaluate(spec):
     run(spec, ["run.epochs=1"], Listener())
     assert {"validation", "test_weights"}.isdisjoint(summary_of(only_run()))
     with pytest.raises(SpecError, match=r"no data\.validation"):
-        evaluate(SavedRun.open("latest"), split="validation")
+        evaluate_run(SavedRun.open("latest"), split="validation")
     with pytest.raises(SpecError, match="those that it did not train on"):
-        evaluate(SavedRun.open("latest", [SHARE]), split="validation")
+        evaluate_run(SavedRun.open("latest", [SHARE]), split="validation")
 
 
 LOCAL = """\

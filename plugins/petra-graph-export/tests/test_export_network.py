@@ -14,6 +14,7 @@ import pytest
 import torch
 from petra_graph_export import export_network as exports
 from petra_graph_export import onnx_program
+from petra_graph_export.evaluate_run import open_data
 from petra_graph_export.export_network import export_network, first_samples
 from safetensors import safe_open
 from torch.nn.utils.parametrizations import orthogonal
@@ -21,7 +22,6 @@ from torch.nn.utils.parametrize import is_parametrized
 
 from petra_graph.cli.main import main
 from petra_graph.errors import RunFailed, SpecError
-from petra_graph.inference.evaluate_run import open_data
 from petra_graph.inference.saved_run import SavedRun
 from petra_graph.version import __version__
 from tests.support.runs import SPEC, only_run, summary_of

@@ -7,12 +7,12 @@ from pathlib import Path
 import pytest
 import torch
 from own_networks import Drawn, Remainders, Repeated, Residuals, Tied
+from petra_graph_export.evaluate_run import open_data
 from safetensors.torch import load_file
 from torch.nn import functional
 
 import petra_graph as pg
 from petra_graph.errors import RunFailed
-from petra_graph.inference.evaluate_run import open_data
 from petra_graph.inference.saved_run import SavedRun
 
 ROWS = {"name": "random", "batch": 16}

@@ -11,13 +11,14 @@ from typing import TYPE_CHECKING, Any
 import attrs
 import click
 
-from petra_graph.cli.options_and_output import echo, json_option, kind_called, print_json, print_table
-from petra_graph.errors import PluginError, shown
+from petra_graph.cli.options_and_output import echo, json_option, print_json, print_table
+from petra_graph.errors import PluginError, shown, suggestion
 
 if TYPE_CHECKING:  # the help imports this module, and not what the verbs need
     from petra_graph_conformance.options_in_words import Option
 
     from petra_graph.kinds.plugin import Plugin
+    from petra_graph.kinds.plugin_kind import PluginKind
     from petra_graph.registry.registry import Registry
     from petra_graph_authoring.survey_of_plugins import PluginSummary
 
@@ -35,7 +36,7 @@ def list_plugins(group: str | None, as_json: bool) -> None:
     from petra_graph_authoring.survey_of_plugins import list_groups
 
     registry = discover()
-    kinds = [kind_called(registry, group)] if group else registry.kinds
+    kinds = [_kind_called(registry, group)] if group else registry.kinds
     _tell_of_damage(registry)
     groups = [kind.short for kind in kinds]
     plugins = list_groups(registry, groups)
@@ -49,6 +50,18 @@ def list_plugins(group: str | None, as_json: bool) -> None:
             echo(name)
         rows = [_summary_row(plugin) for plugin in plugins if plugin.group == name]
         print_table(rows, indent=0 if group else 2)
+
+
+def _kind_called(registry: Registry, group: str) -> PluginKind:
+    """Return the kind of plugin with this short group.
+
+    Raises:
+        click.UsageError: there is no such group.
+    """
+    groups = [kind.short for kind in registry.kinds]
+    if group not in groups:
+        raise click.UsageError(f"No such group {group!r}: {suggestion(group, groups)}")
+    return registry.kind(group)
 
 
 def _tell_of_damage(registry: Registry) -> Registry:
@@ -82,7 +95,7 @@ def show(plugin: str, as_json: bool) -> None:
     if not slash or not name:
         raise click.UsageError(f"{plugin!r} is not GROUP/NAME, as in blocks/rev-basic")
     registry = _tell_of_damage(discover())
-    found = registry.resolve(kind_called(registry, group), name)
+    found = registry.resolve(_kind_called(registry, group), name)
     if as_json:
         print_json(_record(group, found))
         return

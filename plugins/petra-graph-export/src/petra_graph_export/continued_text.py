@@ -11,12 +11,12 @@ import torch
 from torch import Tensor
 
 from petra_graph.errors import SpecError
-from petra_graph.inference.evaluate_run import computing_on
 from petra_graph.inference.saved_run import SavedRun
 from petra_graph.inference.trained_network import Network
 from petra_graph.kinds.author_code import author_code
 from petra_graph.kinds.declared_data import codec_of
 from petra_graph.kinds.tensor_trees import main
+from petra_graph_export.evaluate_run import computing_on
 from petra_graph_export.sampling_options import SamplingOptions
 
 

@@ -41,12 +41,12 @@ from petra_graph.blocks.grid import grid
 from petra_graph.errors import PetraGraphError, RunFailed
 from petra_graph.executor.numerics import Normalisation
 from petra_graph.graph.node_graph import INPUT
-from petra_graph.inference.evaluate_run import open_data
 from petra_graph.inference.saved_run import SavedRun
 from petra_graph.inference.trained_network import Network
 from petra_graph.kinds.tensor_trees import Tree, inputs_of, main, mapped
 from petra_graph.record.run_directory import make_folder_of, write_whole
 from petra_graph.spec.load_spec import dump
+from petra_graph_export.evaluate_run import open_data
 from petra_graph_export.exported_tensors import INSTEAD, collect_tensors
 from petra_graph_export.onnx_program import need_onnx, open_onnx, save_onnx
 

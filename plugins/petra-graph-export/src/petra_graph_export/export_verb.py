@@ -13,9 +13,8 @@ from petra_graph.cli.options_and_output import (
     json_option,
     output_option,
     print_json,
-    warn_of_changes,
-    weights_option,
 )
+from petra_graph_export.run_options import warn_of_changes, weights_option
 
 if TYPE_CHECKING:
     from petra_graph_export.export_network import Format

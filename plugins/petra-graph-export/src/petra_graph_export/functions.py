@@ -4,17 +4,59 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 from torch import Tensor
 
-from petra_graph.api.finished_run import Run, open_run
+from petra_graph.api.finished_run import (
+    Changes,
+    Run,
+    directory_of,
+    open_run,
+    threads_as_before,
+    warn_of_changes,
+)
 from petra_graph.errors import SpecError, suggestion
+from petra_graph.inference.saved_run import SavedRun
+from petra_graph.spec.overrides import assignments
 from petra_graph_export.continued_text import continued_text
+from petra_graph_export.evaluate_run import Evaluation, evaluate_run
 from petra_graph_export.export_network import SUFFIXES, Exported, Format, export_network
 from petra_graph_export.predict_samples import Prediction, predict_samples
 from petra_graph_export.sample_files import read_samples, samples_from_array
 from petra_graph_export.sampling_options import read_sampling_options
+
+
+def evaluate(
+    run: Run | str | Path,
+    changes: Changes | None = None,
+    *,
+    weights: str | None = None,
+    split: Literal["test", "validation", "train"] = "test",
+    device: str = "cpu",
+) -> Evaluation:
+    """Evaluate a run's network on its data, or on other data that `changes` name.
+
+    Args:
+        run: or its directory, or "latest".
+        changes: values to set, as in {"data.options.root": "other/images"}.
+        weights: as for `load`.
+        split: which split of the data.
+        device: where to compute.
+
+    Raises:
+        SpecError: the run, its data or the device does not exist.
+        RunFailed: the network cannot be run, or a sample cannot be read.
+    """
+    splits = ("test", "validation", "train")
+    if split not in splits:
+        raise SpecError(f"split cannot be {split!r}", suggestion(str(split), splits))
+    with threads_as_before():
+        opened = SavedRun.open(directory_of(run), assignments(changes))
+        found = evaluate_run(opened, which=weights, split=split, device=device)
+    warn_of_changes(found.changed)
+    return found
 
 
 def predict(

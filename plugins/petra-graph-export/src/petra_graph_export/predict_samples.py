@@ -10,10 +10,10 @@ import numpy as np
 from attrs import frozen
 from torch import Tensor
 
-from petra_graph.inference.evaluate_run import computing_on
 from petra_graph.inference.saved_run import SavedRun
 from petra_graph.inference.trained_network import Network
 from petra_graph.kinds.tensor_trees import main, mapped
+from petra_graph_export.evaluate_run import computing_on
 from petra_graph_export.sample_files import Samples, batches
 
 

@@ -13,7 +13,6 @@ import click
 
 from petra_graph.cli.options_and_output import (
     ANY_WIDTH,
-    device_option,
     echo,
     import_torch,
     json_option,
@@ -21,10 +20,9 @@ from petra_graph.cli.options_and_output import (
     print_table,
     set_option,
     table_text,
-    warn_of_changes,
-    weights_option,
 )
 from petra_graph.units import percent
+from petra_graph_export.run_options import device_option, warn_of_changes, weights_option
 
 if TYPE_CHECKING:
     from petra_graph_export.predict_samples import ClassScore, Prediction

@@ -54,7 +54,7 @@ class Evaluation:
         return self.text()
 
 
-def evaluate(run: SavedRun, *, which: str | None = None, split: str = "test", device: str = "cpu") -> Evaluation:
+def evaluate_run(run: SavedRun, *, which: str | None = None, split: str = "test", device: str = "cpu") -> Evaluation:
     """Evaluate a run's network on its data, or on that which an override names.
 
     On the run's own device type, with its threads and evaluation batch, the means are those of the run, to the bit. Where the run

@@ -5,17 +5,17 @@ from __future__ import annotations
 import json
 
 import pytest
+from petra_graph_export.evaluate_run import evaluate_run
 
 from petra_graph.cli.main import main
 from petra_graph.errors import SpecError
-from petra_graph.inference.evaluate_run import evaluate
 from petra_graph.inference.saved_run import SavedRun
 from petra_graph.training.data.micro_batches import spread_rows
 from tests.support.runs import SPEC, only_run, summary_of
 
 
 def test_it_gives_the_run_s_own_numbers(trained, opened):
-    found = evaluate(opened)
+    found = evaluate_run(opened)
     assert found.samples == 40
     assert found.means == summary_of(trained)["test"]
     assert str(found).startswith("test loss ")
@@ -28,23 +28,23 @@ def test_it_gives_the_run_s_own_numbers(trained, opened):
 )
 def test_in_every_precision(write, setting):
     assert main(["run", write("small.toml", SPEC), "--set", f"precision.{setting}"]) == 0
-    assert evaluate(SavedRun.open("latest")).means == summary_of(only_run())["test"]
+    assert evaluate_run(SavedRun.open("latest")).means == summary_of(only_run())["test"]
 
 
 def test_other_data(trained):
-    other = evaluate(SavedRun.open(trained, ["data.options.test=7", "data.options.train=2000"]))
+    other = evaluate_run(SavedRun.open(trained, ["data.options.test=7", "data.options.train=2000"]))
     assert other.samples == 7
     with pytest.raises(SpecError, match=r"has shape \[3, 8, 6\], but the data set's samples have \[3, 8, 8\]"):
         SavedRun.open(trained, ["data.options.shape=[3,8,8]"])
 
 
 def test_the_training_samples(opened):
-    assert evaluate(opened, split="train").samples == 64
+    assert evaluate_run(opened, split="train").samples == 64
 
 
 def test_a_device_that_is_not_here(opened):
     with pytest.raises(SpecError, match="cannot compute on 'nothing'"):
-        evaluate(opened, device="nothing")
+        evaluate_run(opened, device="nothing")
 
 
 @pytest.fixture
@@ -81,9 +81,11 @@ def test_the_command(trained, capsys):
 def test_a_part_that_is_asked_for(trained, capsys):
     """The first batches of a folder sorted by class were one class; and the key was passed over."""
     settings = ["run.evaluation_batches=2", "data.evaluation_batch=8"]
-    found = evaluate(SavedRun.open(trained, settings))
+    found = evaluate_run(SavedRun.open(trained, settings))
     assert (found.samples, found.of) == (16, 40)
-    assert evaluate(SavedRun.open(trained, [*settings, "run.seed=5"])).means == found.means, "the same for every run"
+    assert evaluate_run(SavedRun.open(trained, [*settings, "run.seed=5"])).means == found.means, (
+        "the same for every run"
+    )
     assert main(["evaluate", str(trained), *(word for each in settings for word in ("--set", each))]) == 0
     assert "16 of 40 samples" in capsys.readouterr().out
 
@@ -94,7 +96,7 @@ def test_a_part_of_the_data_is_spread_over_all_of_it(write, capsys):
     said = capsys.readouterr()
     assert said.err.count("(16 of 359 samples)") == 2
     assert " (16 of 359 samples)\n" in said.out
-    assert evaluate(SavedRun.open("latest", sets[1::2])).means == summary_of(only_run())["test"]
+    assert evaluate_run(SavedRun.open("latest", sets[1::2])).means == summary_of(only_run())["test"]
     rows = spread_rows(359, 16)
     assert rows.tolist() == sorted(rows.tolist())
     assert rows.min() < 60

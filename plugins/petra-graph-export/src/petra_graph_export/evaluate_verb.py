@@ -7,18 +7,16 @@ from typing import Literal
 import click
 
 from petra_graph.cli.options_and_output import (
-    device_option,
     echo,
     import_torch,
     json_option,
     print_json,
     set_option,
-    warn_of_changes,
-    weights_option,
 )
+from petra_graph_export.run_options import device_option, warn_of_changes, weights_option
 
 
-@click.command()
+@click.command(short_help="Evaluate a run's network on data.")
 @click.argument("run", metavar="RUN")
 @set_option
 @weights_option
@@ -47,11 +45,11 @@ def evaluate(
     import_torch()
     import attrs
 
-    from petra_graph.inference.evaluate_run import evaluate as evaluated
     from petra_graph.inference.saved_run import SavedRun
+    from petra_graph_export.evaluate_run import evaluate_run
 
     opened = SavedRun.open(run, overrides)
-    found = evaluated(opened, which=weights, split=split, device=device)
+    found = evaluate_run(opened, which=weights, split=split, device=device)
     warn_of_changes(found.changed)
     if weights is None and opened.spec.checkpoint.best is not None:
         echo("these are the last weights; --weights best takes the best ones", err=True)
