@@ -19,10 +19,10 @@ from typing import Any, Literal
 
 import click
 from attrs import evolve
+from petra_graph_report.compare.compare_plans import compare, figures
 
 from petra_graph.errors import NoFeasiblePlan, SpecError
 from petra_graph.planning.check.checked_spec import with_method, without_global_clip
-from petra_graph.planning.compare_plans import compare, figures
 from petra_graph.planning.plan_spec import Planner
 from petra_graph.program.method import METHODS
 from petra_graph.record.run_directory import environment

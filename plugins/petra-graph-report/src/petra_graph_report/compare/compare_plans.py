@@ -16,7 +16,7 @@ from petra_graph.compiler.durations import flops
 from petra_graph.compiler.memory_and_time import Prediction
 from petra_graph.compiler.spec_checks import device_count
 from petra_graph.errors import NoFeasiblePlan, SpecError
-from petra_graph.planning.advice.plan_assumptions import assumptions_of_all
+from petra_graph.planning.advice.plan_assumptions import device_guesses, shared_assumptions
 from petra_graph.planning.check.checked_spec import with_method, without_global_clip
 from petra_graph.planning.plan_spec import Planner
 from petra_graph.planning.predict_plan import Plan, tick_interval
@@ -62,7 +62,7 @@ def compare(planner: Planner) -> Document:
     ]
     if all(isinstance(row["error"], SpecError) for row in rows):
         raise rows[0]["error"]
-    _note_rivals(rows)
+    note_rivals(rows)
     alone = next((row["samples_per_second"] / row["speedup"] for row in rows if row["speedup"]), 1.0)
     base = next(
         row for row in rows if (row["method"], row["schedule"], row["keep"]) == ("pipedream", _BASE_SCHEDULE, None)
@@ -143,8 +143,12 @@ def _methods(given: MethodSpec) -> Iterator[MethodSpec]:
         yield given
 
 
-def assumptions_of(plans: Sequence[Plan]) -> list[str]:
-    return [*assumptions_of_all((plan.prediction, plan.spec) for plan in plans)] if plans else []
+def assumptions_of(plans: Iterable[Plan]) -> list[str]:
+    """Return the assumptions of several plans of one network, each sentence once; cuts are each plan's own."""
+    said: list[str] = []
+    for plan in plans:
+        said += [*device_guesses(plan.prediction.inputs), *shared_assumptions(plan.prediction, plan.spec)]
+    return list(dict.fromkeys(said))
 
 
 def figures(plan: Plan, *remarks: str) -> dict[str, Any]:
@@ -173,7 +177,7 @@ def _too_large(prediction: Prediction) -> Iterator[str]:
         yield f"does not fit: {worst} needs {memory(-left)} more than its {memory(room)}"
 
 
-def _note_rivals(rows: Sequence[dict[str, Any]]) -> None:
+def note_rivals(rows: Sequence[dict[str, Any]]) -> None:
     """Note at the fastest method that fits which others may be as fast within the spread of the profile."""
     known = [row for row in rows if row["tick_low_seconds"] is not None and row["fits"] is not False]
     if not known:

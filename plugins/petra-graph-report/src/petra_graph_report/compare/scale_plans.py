@@ -9,11 +9,11 @@ from typing import Any
 from attrs import evolve
 
 from petra_graph.errors import NoFeasiblePlan, SpecError
-from petra_graph.planning.compare_plans import assumptions_of, inexact_note, why_refused
 from petra_graph.planning.plan_spec import Planner
 from petra_graph.planning.predict_plan import Plan
 from petra_graph.program.plan_document import Document
 from petra_graph.spec.model import Spec
+from petra_graph_report.compare.compare_plans import assumptions_of, inexact_note, why_refused
 
 _STAGES_WITH_MEMORY = 256
 """Stages up to which memory is predicted in a table of device counts; the operations of more would take minutes."""

@@ -24,8 +24,8 @@ from petra_graph.report.text_tables import (
     text_column,
 )
 from petra_graph.units import one_line, plural
+from petra_graph_report.compare.comparison_page import comparison_page
 from petra_graph_report.pages import render_page
-from petra_graph_report.plan.comparison_page import comparison_page
 from petra_graph_report.plan.graph import graph_drawing
 from petra_graph_report.plan.plan_blocks import DEVICE_COLOURS, PART_COLOURS, device_colours
 from petra_graph_report.plan.timeline import device_bars, full_timeline, stage_bars, too_thin, whole_timeline
