@@ -2,13 +2,7 @@
 
 from __future__ import annotations
 
-from petra_graph.report.run.planned_and_measured import (
-    StageSeconds,
-    compared,
-    comparison_text,
-    process_columns,
-    stage_tables,
-)
+from petra_graph.report.run.planned_and_measured import compared, comparison_text, operations_of
 from petra_graph.units import memory
 from tests.support.plan_documents import three_stages
 
@@ -28,59 +22,10 @@ def process(rank, *stages, grown=0):
 MEASURED = {"forward": operation(4, 1.0), "backward": operation(4, 3.0), "update": operation(2, 1.0)}
 
 
-def summary(*processes):
-    return {"measured": {"from_micro_batch": 0, "processes": list(processes)}}
-
-
-def test_a_stage():
-    found = StageSeconds.of(1, [process(0, (1, MEASURED))])
-    assert (found.each("forward"), found.each("backward"), found.each("update")) == (0.25, 0.75, 0.5)
-    assert found.busy == 0.5
-    assert found.rate(10) == 10 * 4 / 5.0
-
-
 def test_replicas_of_a_stage_count_together():
-    found = StageSeconds.of(1, [process(0, (1, MEASURED)), process(1, (1, MEASURED))])
-    assert found.each("forward") == 0.25
-    assert (found.busy, found.rate(10)) == (0.5, 8.0)
-
-
-def test_a_stage_whose_device_is_not_timed():
-    found = StageSeconds.of(1, [process(0, (1, {}))])
-    assert (found.each("forward"), found.busy, found.rate(10)) == (None, None, None)
-
-
-def test_planned_stands_beside_measured():
-    plan = three_stages()
-    made = summary(process(0, *((stage, MEASURED) for stage in (1, 2, 3))))
-    tables = dict(stage_tables(plan, made))
-    assert list(tables) == ["as planned", "planned and measured"]
-    heads = [column.head.split("\n")[:2] for column in tables["planned and measured"]]
-    assert heads[:4] == [["stage"], ["forward", "planned"], ["forward", "measured"], ["backward", "planned"]]
-    units = {column.head.split("\n")[-1] for column in tables["planned and measured"][1:6]}
-    assert units == {"ms"}, "numbers that are compared have one unit"
-
-
-def test_without_measurements_the_plan_is_all():
-    assert [title for title, _ in stage_tables(three_stages(), {})] == ["as planned"]
-    assert process_columns(three_stages(), {}) is None
-
-
-def test_a_process_s_growth_stands_beside_the_bytes_of_its_stages():
-    plan = three_stages()
-    sizes = [stage["bytes"]["total"] for stage in plan["stages"]]
-    one, other = process(0, (1, {}), (2, {}), grown=5 * MIB), process(1, (3, {}))
-    columns = {column.head.split("\n")[0]: list(column.cells) for column in process_columns(plan, summary(one, other))}
-    assert columns["planned"] == [memory(sizes[0] + sizes[1]), memory(sizes[2])]
-    assert columns["growth since before"] == ["5 MiB", "0 B"]
-    assert columns["peak of the"] == ["805 MiB", "800 MiB"]
-
-
-def test_cuda_devices_have_a_column_of_their_own():
-    on_device = process(0, (1, {})) | {"cuda_peak_bytes": {"cuda:0": 3 * MIB}}
-    heads = [column.head for column in process_columns(None, summary(on_device))]
-    assert "CUDA peak\nmeasured" in heads
-    assert not any("CUDA" in column.head for column in process_columns(None, summary(process(0))))
+    replicas = [process(0, (1, MEASURED), (2, {})), process(1, (1, MEASURED))]
+    assert operations_of(1, replicas) == {"forward": (8, 2.0), "backward": (8, 6.0), "update": (4, 2.0)}
+    assert operations_of(2, replicas) == {}, "its device is not timed"
 
 
 def test_compared_as_json():
@@ -100,6 +45,14 @@ def test_compared_as_json():
 
 
 def test_comparison_as_text():
-    text = comparison_text(three_stages(), summary(process(0, *((stage, MEASURED) for stage in (1, 2, 3)))))
-    assert text.count("measured") == 4
-    assert "planned\n" not in text
+    plan = three_stages()
+    text = comparison_text(compared(plan, [process(0, (1, MEASURED), (2, MEASURED)), process(1, (3, {}), grown=MIB)]))
+    heads, *_ = lines = [line.split() for line in text.splitlines() if line]
+    assert heads == ["forward", "forward", "backward", "backward", "update"]
+    assert lines[1] == ["planned", "measured", "planned", "measured", "measured"]
+    assert lines[2] == ["stage", *["ms"] * 5], "numbers that are compared have one unit"
+    assert [line[0] for line in lines[4:7]] == ["1", "2", "3"]
+    assert lines[6][2] == lines[6][4] == "-", "it was not measured"
+    planned = memory(sum(stage["bytes"]["total"] for stage in plan["stages"][:2]))
+    assert lines[-2] == ["0", "1-2", *planned.split(), "0", "B"]
+    assert lines[-1][-2:] == ["1", "MiB"]
