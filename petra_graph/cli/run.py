@@ -193,7 +193,7 @@ def _train(spec: str, overrides: Sequence[str], directory: Path | None, plan: st
         else:
             echo(fit_lines("\n".join(summary_lines(result.summary)), output_width()))
             if plan is not None and "planned_and_measured" in result.summary:
-                from petra_graph.report.run.planned_and_measured import comparison_text
+                from petra_graph.report.planned_and_measured import comparison_text
 
                 echo(comparison_text(result.summary["planned_and_measured"]))
     if result.interrupted is not None:

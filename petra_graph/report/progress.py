@@ -22,7 +22,7 @@ from petra_graph.errors import printable
 from petra_graph.kinds.listener import EpochEnded, Listener, Started
 from petra_graph.kinds.metric import scales_in
 from petra_graph.report.metric_text import chosen_on, numbers, tested
-from petra_graph.report.run.planned_and_measured import what_the_plan_said
+from petra_graph.report.planned_and_measured import what_the_plan_said
 from petra_graph.units import bounded, clock, noun, plural, rate
 
 _REFRESH_SECONDS = 0.2
@@ -176,7 +176,8 @@ def heading(run: Started) -> str:
         f"{run.name}: {run.parameters:,} parameters in {plural(run.stages, 'stage')}{shared}; {run.method}, {run.schedule}, "
         f"accumulation {run.accumulation}; {run.epochs} {noun(run.epochs, 'epoch')} of "
         f"{run.micro_batches} {noun(run.micro_batches, 'micro-batch', 'es')} of {run.batch}\n"
-        f"run directory: {run.directory}{_resumed(run)}"
+        f"run directory: {run.directory}"
+        + ("" if run.resumed_at is None else f"; continues before micro-batch {run.resumed_at:,}")
         + "".join(f"\n{text}" for text in run.notes)
         + "".join(f"\nwarning: {text}" for text in run.warnings)
     )
@@ -212,10 +213,6 @@ def _fit(line: str, width: int) -> str:
                 break_on_hyphens=False,
             )
     return "\n".join(lines)
-
-
-def _resumed(run: Started) -> str:
-    return "" if run.resumed_at is None else f"; continues before micro-batch {run.resumed_at:,}"
 
 
 def epoch_line(report: EpochEnded, run: Started) -> str:

@@ -4,40 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from attrs import frozen
-
 from petra_graph.program.plan_document import Document
 from petra_graph.program.stage_bytes import PARTS
 
-_OTHER = "other"
 _NAMES = {"graphs": "kept graphs", "working": "working set"}
+PART_NAMES: Mapping[str, str] = {part: _NAMES.get(part, part.replace("_", " ")) for part in PARTS}
+"""The purposes of a stage's memory, as every view names them."""
 
 
-@frozen
-class MemoryPart:
-    """One purpose of a stage's memory, as every view names it."""
-
-    key: str
-    name: str
-
-
-MEMORY_PARTS = tuple(MemoryPart(key, _NAMES.get(key, key.replace("_", " "))) for key in (*PARTS, _OTHER))
-
-RARE_PARTS = frozenset({"graphs", _OTHER})
-"""Parts that are only shown where there are any."""
-
-
-def bytes_by_part(counts: Mapping[str, int]) -> dict[str, int]:
-    """Return bytes by part, in order; what the total has beyond the known parts counts as `other`."""
-    known = {part.key: counts.get(part.key, 0) for part in MEMORY_PARTS}
-    known[_OTHER] = max(0, counts["total"] - sum(known.values()) + known[_OTHER])
-    return known
-
-
-def parts_held(counts: Iterable[Mapping[str, int]]) -> dict[MemoryPart, list[int]]:
+def parts_held(counts: Iterable[Mapping[str, int]]) -> dict[str, list[int]]:
     """Return the bytes of several stages or devices by part; a part that none of them has is left out."""
-    by_part = [bytes_by_part(count) for count in counts]
-    held = {part: [parts[part.key] for parts in by_part] for part in MEMORY_PARTS}
+    counts = list(counts)
+    held = {part: [count.get(part, 0) for count in counts] for part in PARTS}
     return {part: values for part, values in held.items() if any(values)}
 
 

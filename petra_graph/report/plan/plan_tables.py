@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from petra_graph import units
 from petra_graph.program.plan_document import Document
-from petra_graph.report.plan.plan_contents import MEMORY_PARTS, RARE_PARTS, bytes_by_part, parts_held
+from petra_graph.report.plan.plan_contents import PART_NAMES, parts_held
 from petra_graph.report.plan.short_labels import nodes_label, ranges_label, schedule_label
 from petra_graph.report.text_tables import Column, bar, direction_columns, name_column, number_column, text_column
 
@@ -43,7 +43,7 @@ def stage_columns(document: Document, node_width: int) -> list[Column]:
         *direction_columns("{}", units.FLOPS, [stage["flops"] for stage in stages], "flops"),
         *direction_columns("sent\n{}", units.BINARY, [stage["channel_bytes"] for stage in stages], "sent"),
         *(
-            number_column(part.name.replace(" ", "\n"), units.BINARY, values, "memory", unit)
+            number_column(PART_NAMES[part].replace(" ", "\n"), units.BINARY, values, "memory", unit)
             for part, values in parts_held(stage["bytes"] for stage in stages).items()
         ),
         number_column("memory\ntotal", units.BINARY, totals, "memory", unit),
@@ -143,9 +143,9 @@ def totals(document: Document) -> list[tuple[str, Pairs]]:
     Each has a title, which names the unit where all values share one. The last row of memory is the total.
     """
     counts, timing = document["totals"]["bytes"], document["timing"]
-    unit, parts, busy = units.BINARY.column([counts["total"]]), bytes_by_part(counts), timing["utilisation"]
-    shown = [part for part in MEMORY_PARTS if parts[part.key] or part.key not in RARE_PARTS]
-    memory = [*((part.name, parts[part.key]) for part in shown), ("total", counts["total"])]
+    unit, busy = units.BINARY.column([counts["total"]]), timing["utilisation"]
+    memory = [(name, counts.get(part, 0)) for part, name in PART_NAMES.items() if part != "graphs" or counts.get(part)]
+    memory.append(("total", counts["total"]))
     paper = ((key, document["paper_accounting"][key]) for key in ("model", "input_buffer", "parameter_buffer", "total"))
     share = ", ".join(map(units.percent, (min(busy), max(busy)))) if busy else "unknown"
     about = "" if timing.get("exact", True) else "about "

@@ -6,6 +6,7 @@ import json
 
 import pytest
 from petra_graph_report.compare.comparison_page import comparison_page, varied_charts
+from petra_graph_report.plan.plan_page import page as page_of
 
 from petra_graph.cli.main import main
 from petra_graph.program.method import METHODS
@@ -98,7 +99,7 @@ def test_when_every_combination_is_refused(varied):
 def test_answers_and_pictures_of_methods(comparison):
     for row, fit in zip(comparison["rows"], (True, False, True, None), strict=True):
         row |= {"fits": fit, "unbeaten": row["unbeaten"] and fit}
-    page = comparison_page(comparison)
+    page = page_of(comparison)
     assert_fetches_nothing(page, Page(page))
     texts = Page(page).texts
     assert {"fits", "fastest", "smallest", "Memory of the fullest device", "Speed, times one device alone"} <= {*texts}

@@ -8,7 +8,7 @@ from __future__ import annotations
 from petra_graph import units
 from petra_graph.program.plan_document import Document
 from petra_graph.report.plan.plan_answers import answers
-from petra_graph.report.plan.plan_contents import parts_held
+from petra_graph.report.plan.plan_contents import PART_NAMES, parts_held
 from petra_graph.report.plan.plan_tables import (
     device_columns,
     stage_columns,
@@ -76,7 +76,9 @@ def plan_page(document: Document) -> str:
 
 def part_legend(document: Document) -> list[tuple[str, str]]:
     """Return the parts of memory that any stage has, with their colours."""
-    return [(part.name, PART_COLOURS[part.key]) for part in parts_held(stage["bytes"] for stage in document["stages"])]
+    return [
+        (PART_NAMES[part], PART_COLOURS[part]) for part in parts_held(stage["bytes"] for stage in document["stages"])
+    ]
 
 
 def _node_columns(document: Document) -> list[Column]:

@@ -13,7 +13,7 @@ from attrs import frozen
 from petra_graph import units
 from petra_graph.program.plan_document import Document
 from petra_graph.report.plan.short_labels import nodes_label, ranges_label
-from petra_graph.report.run.planned_and_measured import VERBS, operations_of
+from petra_graph.report.planned_and_measured import VERBS, operations_of
 from petra_graph.report.text_tables import Column, name_column, number_column, text_column
 from petra_graph_report.line_chart import Chart, Line
 from petra_graph_report.run.recorded_run import RecordedRun

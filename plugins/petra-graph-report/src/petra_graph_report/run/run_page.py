@@ -12,9 +12,9 @@ from petra_graph.program.plan_document import Document, check_document
 from petra_graph.record.run_directory import TIMELINE
 from petra_graph.record.run_files import read_json
 from petra_graph.record.run_history import read_history
-from petra_graph.report.metric_text import EVALUATED, chosen_on, final_metrics, is_share, value_text
+from petra_graph.report.metric_text import chosen_on
 from petra_graph.report.plan.plan_tables import title_lines
-from petra_graph.report.run.planned_and_measured import what_the_plan_said
+from petra_graph.report.planned_and_measured import what_the_plan_said
 from petra_graph.report.text_tables import Column, pair_columns, text_column
 from petra_graph.spec.regular_file import read_regular
 from petra_graph.units import NOTHING, PLAIN, duration, memory, one_line, percent, plural
@@ -28,6 +28,7 @@ from petra_graph_report.run.measured_stages import (
     stage_seconds,
     stage_tables,
 )
+from petra_graph_report.run.metric_values import EVALUATED, final_metrics, is_share, value_text
 from petra_graph_report.run.recorded_run import RecordedRun
 from petra_graph_report.run.run_curves import STEPS, by_epoch, probe_charts, run_charts
 

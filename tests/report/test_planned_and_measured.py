@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from petra_graph.report.run.planned_and_measured import compared, comparison_text, operations_of
+from petra_graph.report.planned_and_measured import compared, comparison_text, operations_of
 from petra_graph.units import memory
 from tests.support.plan_documents import three_stages
 
