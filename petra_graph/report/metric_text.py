@@ -39,6 +39,6 @@ def _number(name: str, value: float, scales: Scales) -> str:
     return f"{value:.4f}" if _SMALL <= abs(value) < _LARGE or not value else f"{value:.5g}"
 
 
-def tested(means: Mapping[str, float], part: str, scales: Scales) -> str:
+def evaluation_text(means: Mapping[str, float], part: str, scales: Scales) -> str:
     """Write the result of an evaluation, which has read a part of the samples, or all."""
     return numbers(means, scales) + (f" ({part})" if part else "")

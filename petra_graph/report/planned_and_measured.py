@@ -32,7 +32,7 @@ def operations_of(stage: int, processes: Sequence[Mapping[str, Any]]) -> dict[st
     }
 
 
-def compared(plan: Document, processes: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+def compare_with_plan(plan: Document, processes: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """Return each stage's seconds, and each process's bytes, as planned and as measured, as JSON; null if nothing was measured."""
     stages = []
     for stage in plan["stages"]:
@@ -51,7 +51,7 @@ def compared(plan: Document, processes: Sequence[Mapping[str, Any]]) -> dict[str
 
 
 def comparison_text(found: Mapping[str, Any]) -> str:
-    """Write what `compared` has returned as two tables, one of stages and one of processes."""
+    """Write what `compare_with_plan` has returned as two tables, one of stages and one of processes."""
     stages, processes = found["stages"], found["processes"]
     seconds = {
         f"{verb}\n{source}": [stage["seconds"][verb][source] for stage in stages]

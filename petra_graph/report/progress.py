@@ -21,7 +21,7 @@ from rich.table import Column
 from petra_graph.errors import printable
 from petra_graph.kinds.listener import EpochEnded, Listener, Started
 from petra_graph.kinds.metric import scales_in
-from petra_graph.report.metric_text import chosen_on, numbers, tested
+from petra_graph.report.metric_text import chosen_on, evaluation_text, numbers
 from petra_graph.report.planned_and_measured import what_the_plan_said
 from petra_graph.units import bounded, clock, noun, plural, rate
 
@@ -218,7 +218,7 @@ def _fit(line: str, width: int) -> str:
 def epoch_line(report: EpochEnded, run: Started) -> str:
     """Describe an epoch in a line."""
     found = report.evaluated
-    evaluated = f"   {run.evaluates} {tested(found, run.tested, run.metrics)}" if found else ""
+    evaluated = f"   {run.evaluates} {evaluation_text(found, run.tested, run.metrics)}" if found else ""
     return (
         f"{_title(report.epoch, run.epochs)}   train {numbers(report.train)}{evaluated}"
         f"   lr {report.learning_rate:.4g}   {rate(report.samples_per_second)}"
@@ -240,14 +240,14 @@ def summary_lines(summary: Mapping[str, Any]) -> list[str]:
         lines.append(f"stopped early {reason}{caveat}")
     if summary.get("validation"):
         of = ", with the last weights" if summary.get("test_weights", {}).get("weights") == "best" else ""
-        lines.append(f"validation {tested(summary['validation'], summary.get('validated', ''), scales)}{of}")
+        lines.append(f"validation {evaluation_text(summary['validation'], summary.get('validated', ''), scales)}{of}")
     if summary["test"]:
         which = summary.get("test_weights")
         of = f", with the {which['weights']} weights, of epoch {which['epoch']}" if which else ""
-        lines.append(f"test {tested(summary['test'], summary.get('tested', ''), scales)}{of}")
+        lines.append(f"test {evaluation_text(summary['test'], summary.get('tested', ''), scales)}{of}")
     if found := summary.get("best"):
         split, _, name = found["metric"].partition("/")
-        value = f"{'' if split == 'test' else f'{split} '}{tested({name: found['value']}, '', scales)}"
+        value = f"{'' if split == 'test' else f'{split} '}{evaluation_text({name: found['value']}, '', scales)}"
         caveat = f"{chosen_on(found['metric'])}; " if split == "test" else ""
         lines.append(f"best: {value}, after epoch {found['epoch']} ({caveat}evaluate or export with `--weights best`)")
     if summary.get("samples_per_second") and (said := what_the_plan_said(summary)):

@@ -6,7 +6,7 @@ import pytest
 
 from petra_graph.planning.check.check_spec import check_spec
 from petra_graph.planning.plan_spec import Planner
-from petra_graph.planning.share_devices import changes, shared_devices
+from petra_graph.planning.share_devices import keys_to_set, shared_devices
 from tests.support.runs import SPEC
 
 
@@ -52,7 +52,7 @@ def test_devices_that_differ_are_not_shared(spec):
 def test_what_to_set(spec):
     given = spec("partition.devices=4", "partition.stages=4", "method.accumulation=4")
     whole = next(one for one in shared_devices(given) if one.partition.replicas == 4)
-    assert changes(given, whole) == [
+    assert keys_to_set(given, whole) == [
         'method.name = "backprop"',
         'method.schedule = "sequential"',
         "method.accumulation = 1",

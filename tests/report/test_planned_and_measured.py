@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from petra_graph.report.planned_and_measured import compared, comparison_text, operations_of
+from petra_graph.report.planned_and_measured import compare_with_plan, comparison_text, operations_of
 from petra_graph.units import memory
 from tests.support.plan_documents import three_stages
 
@@ -30,7 +30,7 @@ def test_replicas_of_a_stage_count_together():
 
 def test_compared_as_json():
     plan = three_stages()
-    found = compared(plan, [process(0, (1, MEASURED), (2, {}), grown=5 * MIB), process(1, (3, MEASURED))])
+    found = compare_with_plan(plan, [process(0, (1, MEASURED), (2, {}), grown=5 * MIB), process(1, (3, MEASURED))])
     assert [stage["stage"] for stage in found["stages"]] == [1, 2, 3]
     forwards = [stage["seconds"]["forward"] for stage in found["stages"]]
     assert [one["planned"] for one in forwards] == [stage["seconds"]["forward"] for stage in plan["stages"]]
@@ -41,12 +41,14 @@ def test_compared_as_json():
         {"rank": 1, "stages": [3], "bytes": {"planned": totals[2], "measured": 0}},
     ]
     on_gpu = process(0, (1, {})) | {"cuda_peak_bytes": {"cuda:0": 7 * MIB}}
-    assert compared(plan, [on_gpu])["processes"][0]["bytes"]["measured"] == 7 * MIB
+    assert compare_with_plan(plan, [on_gpu])["processes"][0]["bytes"]["measured"] == 7 * MIB
 
 
 def test_comparison_as_text():
     plan = three_stages()
-    text = comparison_text(compared(plan, [process(0, (1, MEASURED), (2, MEASURED)), process(1, (3, {}), grown=MIB)]))
+    text = comparison_text(
+        compare_with_plan(plan, [process(0, (1, MEASURED), (2, MEASURED)), process(1, (3, {}), grown=MIB)])
+    )
     heads, *_ = lines = [line.split() for line in text.splitlines() if line]
     assert heads == ["forward", "forward", "backward", "backward", "update"]
     assert lines[1] == ["planned", "measured", "planned", "measured", "measured"]

@@ -25,7 +25,7 @@ PROFILE_RATIO = (0.9, 1.2)
 """The same as `CPU_RATIO` of throughput by a profile, on the quiet machine; others loaded the machine up to 1.6."""
 
 
-def expected_throughput(prediction: Prediction, spec: Spec) -> tuple[float, float]:
+def throughput_range(prediction: Prediction, spec: Spec) -> tuple[float, float]:
     """Return the samples a second between which a run on these devices is to be expected, by what such plans were compared with."""
     planned = prediction.timing.samples_per_second(spec.data.batch, spec.partition.replicas)
     low, high = PROFILE_RATIO if prediction.inputs.profile else _data_sheet_ratio(prediction.inputs, spec)

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 
 from petra_graph import units
 from petra_graph.program.plan_document import Document
-from petra_graph.report.plan.plan_contents import PART_NAMES, parts_held
+from petra_graph.program.stage_bytes import PARTS
 from petra_graph.report.plan.short_labels import nodes_label, ranges_label, schedule_label
 from petra_graph.report.text_tables import Column, bar, direction_columns, name_column, number_column, text_column
 
 Pairs = list[tuple[str, str]]
 """Names and values."""
 
+_NAMES = {"graphs": "kept graphs", "working": "working set"}
+PART_NAMES: Mapping[str, str] = {part: _NAMES.get(part, part.replace("_", " ")) for part in PARTS}
+"""The purposes of a stage's memory, as every view names them."""
 _KIND_STYLES = {"reversible": "green", "buffered": "yellow", "head": "cyan"}
 _BAR_STYLES = {False: "blue", True: "bold red"}
 _OF_THE_TICK = {"throughput", "speed-up over one device", "tick", "bubble"}
@@ -54,6 +57,13 @@ def brief_stage_columns(document: Document, node_width: int) -> list[Column]:
     """Return a stage's nodes and device, its depth and staleness, its seconds and its memory."""
     columns = stage_columns(document, node_width)
     return [column for column in columns if column.head.startswith(_BRIEF) and column.group != "flops"]
+
+
+def parts_held(counts: Iterable[Mapping[str, int]]) -> dict[str, list[int]]:
+    """Return the bytes of several stages or devices by part; a part that none of them has is left out."""
+    counts = list(counts)
+    held = {part: [count.get(part, 0) for count in counts] for part in PARTS}
+    return {part: values for part, values in held.items() if any(values)}
 
 
 def device_columns(document: Document, name_width: int, bar_cells: int) -> list[Column]:

@@ -37,8 +37,7 @@ def scale(planner: Planner, counts: Sequence[int]) -> Document:
         shares = {(count // replicas, replicas) for replicas in (ceil(count / nodes), max(1, count // nodes))}
         tried = [_scaled(planner, count, min(stages, nodes), replicas, plans) for stages, replicas in sorted(shares)]
         rows.append(max(tried, key=lambda row: row["samples_per_second"] or 0.0))
-    one = planner.plan(_alone(planner.spec)).prediction
-    alone = one.timing.samples_per_second(planner.spec.data.batch)
+    alone = planner.plan(_alone(planner.spec)).samples_per_second
     for row in rows:
         rate = row["samples_per_second"]
         row["speedup"] = None if rate is None or not alone else rate / alone
@@ -67,8 +66,8 @@ def _scaled(planner: Planner, count: int, stages: int, replicas: int, plans: lis
     left_over = [f"{unused} device{'s are' if unused > 1 else ' is'} left over"] if unused else []
     return {
         **common,
-        "samples_per_second": timing.samples_per_second(planner.spec.data.batch, replicas),
-        "memory_peak": max(held.total for held in prediction.device_memory.values()) if few else None,
+        "samples_per_second": plan.samples_per_second,
+        "memory_peak": plan.peak_bytes if few else None,
         "fill_seconds": timing.fill_seconds,
         "bytes_per_link": max((size.forward + size.backward for size in prediction.channel_bytes.values()), default=0),
         "staleness": max(timing.staleness),

@@ -8,9 +8,10 @@ from __future__ import annotations
 from petra_graph import units
 from petra_graph.program.plan_document import Document
 from petra_graph.report.plan.plan_answers import answers
-from petra_graph.report.plan.plan_contents import PART_NAMES, parts_held
 from petra_graph.report.plan.plan_tables import (
+    PART_NAMES,
     device_columns,
+    parts_held,
     stage_columns,
     title_lines,
     totals,

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from markupsafe import Markup
 
 from petra_graph.program.plan_document import Document
-from petra_graph.report.plan.plan_contents import by_stage, full_from
+from petra_graph.report.plan.plan_timeline import by_stage, full_from
 from petra_graph.report.plan.short_labels import nodes_label, ranges_label, runs
 from petra_graph.units import BINARY, noun, seconds
 from petra_graph_report.bar_chart import LETTER, MANY, Bar, bars, row_names

@@ -1,22 +1,10 @@
-"""What several views of a plan ask of its document: its parts of memory, its stages, its devices, its timeline."""
+"""The timeline of a plan's document: its blocks by stage, and when the pipeline is full."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 from petra_graph.program.plan_document import Document
-from petra_graph.program.stage_bytes import PARTS
-
-_NAMES = {"graphs": "kept graphs", "working": "working set"}
-PART_NAMES: Mapping[str, str] = {part: _NAMES.get(part, part.replace("_", " ")) for part in PARTS}
-"""The purposes of a stage's memory, as every view names them."""
-
-
-def parts_held(counts: Iterable[Mapping[str, int]]) -> dict[str, list[int]]:
-    """Return the bytes of several stages or devices by part; a part that none of them has is left out."""
-    counts = list(counts)
-    held = {part: [count.get(part, 0) for count in counts] for part in PARTS}
-    return {part: values for part, values in held.items() if any(values)}
 
 
 def by_stage(document: Document) -> dict[int, list[Document]]:

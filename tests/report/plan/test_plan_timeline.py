@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from petra_graph.report.plan.plan_contents import by_stage, full_from
+from petra_graph.report.plan.plan_timeline import by_stage, full_from
 
 
 def block(stage: int, verb: str, start: float, end: float):
