@@ -10,7 +10,7 @@ from petra_graph.program.stage_bytes import PARTS
 
 _ROUNDING = 1e-9
 """Relative to the timeline's length: blocks that share less time do not overlap."""
-PART_COLOURS = dict(
+PART_COLOURS: Mapping[str, str] = dict(
     zip(
         PARTS,
         ("#0072b2", "#56b4e9", "#009e73", "#e69f00", "#d55e00", "#a6761d", "#cc79a7", "#f0e442"),
