@@ -63,7 +63,6 @@ if TYPE_CHECKING:
     from typing import Any
 
     from petra_graph.api import (
-        PlanTable,
         PlanView,
         Run,
         from_torch,
@@ -83,7 +82,6 @@ __all__ = [
     "DataFacts",
     "Listener",
     "PetraGraphError",
-    "PlanTable",
     "PlanView",
     "Run",
     "Spec",

@@ -1,12 +1,10 @@
 """The Python API: functions, and the plans and runs that they return."""
 
 from petra_graph.api.finished_run import Run, load
-from petra_graph.api.plan_view import PlanTable, PlanView
-from petra_graph.api.spec_to_run import load_spec, make_spec, plan, train
+from petra_graph.api.spec_to_run import PlanView, load_spec, make_spec, plan, train
 from petra_graph.api.torch_in_specs import from_torch
 
 __all__ = [
-    "PlanTable",
     "PlanView",
     "Run",
     "from_torch",

@@ -11,14 +11,37 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from petra_graph.api.finished_run import Changes, Run, directory_of, threads_as_before
-from petra_graph.api.plan_view import PlanView
 from petra_graph.api.torch_in_specs import node_tables
 from petra_graph.errors import kind_of
 
 if TYPE_CHECKING:
     from petra_graph.kinds.listener import Listener
     from petra_graph.planning.place.saved_plan import SavedPlan
+    from petra_graph.program.plan_document import Document
     from petra_graph.spec.model import Spec
+
+
+class PlanView:
+    """A plan."""
+
+    def __init__(self, document: Document) -> None:
+        self.document = document
+        """The plan as `petra-graph plan --json` prints it."""
+
+    def text(self, width: int = 80, *, verbose: bool = False) -> str:
+        """Return the plan as a terminal of `width` columns shows it, with every table and assumption if `verbose`."""
+        from petra_graph.report.plan.plan_on_terminal import plan_text
+
+        return plan_text(self.document, width=width, verbose=verbose)
+
+    def html(self) -> str:
+        """Return the plan as one page that needs no other file; petra-graph-report writes it."""
+        from petra_graph.registry.joints import writer_of
+
+        return writer_of("html")(self.document)
+
+    def __repr__(self) -> str:
+        return self.text()
 
 
 def load_spec(path: str | Path, changes: Changes | None = None) -> Spec:

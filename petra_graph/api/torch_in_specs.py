@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -62,12 +63,7 @@ def node_tables(nodes: object) -> list[object]:
         table = one if isinstance(one, Mapping) else {"block": one}
         if "block" in table and "name" not in table:
             code = table.get("options", {}).get("module", table["block"])
-            name = (
-                (code if isinstance(code, str) else getattr(code, "__name__", "node"))
-                .rpartition(":")[2]
-                .rpartition(".")[2]
-                .lower()
-            )
+            name = re.split("[.:]", code if isinstance(code, str) else getattr(code, "__name__", "node"))[-1].lower()
             seen[name] += 1
             table = {"name": f"{name}-{seen[name]}" if seen[name] > 1 else name, **table}
         tables.append(table)

@@ -83,7 +83,7 @@ def plan(
     html is one file to open in a browser; trace opens in https://ui.perfetto.dev. SPEC can also be a plan saved as JSON,
     which is shown again.
     """
-    options = (("--compare", compare), ("--scale", scale), ("--vary", varied), ("--expand", expand))
+    options = (("--compare", compare), ("--scale", scale is not None), ("--vary", varied), ("--expand", expand))
     tables = [name for name, given in options if given and not (name == "--compare" and varied)]
     if compare and varied and not varied[0].startswith("partition.memory="):
         raise click.UsageError("--compare beside --vary puts methods at their memory: vary partition.memory first.")
@@ -103,35 +103,36 @@ def plan(
 
     if profile is not None:
         overrides = (*overrides, f"partition.profile={json_text(profile)}")
-    if varied:
-        from petra_graph.registry.joints import joint
-
-        found = joint("vary", "--vary")(spec, overrides, varied, overlap=overlap, methods=compare)
-        _write(_table_text(found, form, output, verbose=verbose), output)
-        return
-    planner, nothing_fits = Planner(spec, overrides, overlap=overlap), False
     if expand:
         from petra_graph.errors import printable
         from petra_graph.spec.load_spec import dump
         from petra_graph.training.record.resolved_spec import expand_architecture
 
-        text = printable(dump(expand_architecture(planner.checked)))
-    elif compare or scale is not None:
-        from petra_graph.planning import compare_plans, scale_plans
-
-        found = (
-            compare_plans.compare(planner)
-            if scale is None
-            else scale_plans.scale(planner, scale_plans.device_counts(scale))
-        )
-        text = _table_text(found, form, output, verbose=verbose)
-        nothing_fits = compare and found["recommended"] is None
+        _write(printable(dump(expand_architecture(Planner(spec, overrides).checked))), output)
+    elif tables:
+        table = _plan_table(spec, overrides, varied, scale, compare=compare, overlap=overlap)
+        whole = table.document
+        text = table.text(verbose=verbose, **_screen(output)) if form == "text" else _format_document(whole, form)
+        _write(text, output)
+        if tables == ["--compare"] and whole["recommended"] is None:
+            click.get_current_context().exit(3)
     else:
-        document = planner.document(with_timeline=form != "text")
-        text = _plan_text(document, form, output, **parts)
-    _write(text, output)
-    if nothing_fits:
-        click.get_current_context().exit(3)
+        document = Planner(spec, overrides, overlap=overlap).document(with_timeline=form != "text")
+        _write(_plan_text(document, form, output, **parts), output)
+
+
+def _plan_table(
+    spec: str, overrides: tuple[str, ...], varied: tuple[str, ...], counts: str | None, *, compare: bool, overlap: bool
+) -> Any:
+    """Return several plans as a value with a `document` and a `text`; other distributions make them."""
+    from petra_graph.planning.plan_spec import Planner
+    from petra_graph.registry.joints import joint
+
+    if varied:
+        return joint("vary", "--vary")(spec, overrides, varied, overlap=overlap, methods=compare)
+    if compare:
+        return joint("compare", "--compare")(Planner(spec, overrides, overlap=overlap))
+    return joint("scale", "--scale")(Planner(spec, overrides, overlap=overlap), counts)
 
 
 def _choose_form(given: str | None, tables: list[str], parts: dict[str, bool], *, as_json: bool) -> str:
@@ -167,14 +168,6 @@ def _format_document(document: Any, form: str) -> str:
     from petra_graph.registry.joints import writer_of
 
     return writer_of(form)(document)
-
-
-def _table_text(found: Any, form: str, output: Path | None, *, verbose: bool) -> str:
-    if form != "text":
-        return _format_document(found, form)
-    from petra_graph.report.plan.plan_comparison import comparison_of, comparison_text
-
-    return comparison_text(comparison_of(found), verbose=verbose, **_screen(output))
 
 
 def _screen(output: Path | None) -> dict[str, Any]:

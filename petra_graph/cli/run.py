@@ -192,12 +192,10 @@ def _train(spec: str, overrides: Sequence[str], directory: Path | None, plan: st
             print_json(result.summary)
         else:
             echo(fit_lines("\n".join(summary_lines(result.summary)), output_width()))
-            if plan is not None:
-                from petra_graph.planning.place.saved_plan import SavedPlan
-                from petra_graph.report.run.planned_and_measured import comparison_text
+            if plan is not None and "planned_and_measured" in result.summary:
+                from petra_graph.report.planned_and_measured import comparison_text
 
-                document = SavedPlan.read(result.summary["directory"]).document
-                echo(comparison_text(document, result.summary))
+                echo(comparison_text(result.summary["planned_and_measured"]))
     if result.interrupted is not None:
         raise result.interrupted
 

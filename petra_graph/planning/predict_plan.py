@@ -19,7 +19,7 @@ from petra_graph.compiler.planner_inputs import clocks_of
 from petra_graph.compiler.simulator.steady_state import tick
 from petra_graph.kinds.optimizer import asks_for_delay
 from petra_graph.measure.without_compiler import uncompiled
-from petra_graph.planning.advice.plan_assumptions import assumptions, expected_throughput
+from petra_graph.planning.advice.plan_assumptions import assumptions, throughput_range
 from petra_graph.planning.advice.plan_warnings import warnings
 from petra_graph.planning.network import MeasuredNetwork
 from petra_graph.planning.shared_across_stages import count_parameters
@@ -47,6 +47,16 @@ class Plan:
         spare = _spare_bytes(self.prediction)
         return None if spare is None else spare >= 0
 
+    @property
+    def samples_per_second(self) -> float:
+        """Of all replicas."""
+        return self.prediction.timing.samples_per_second(self.spec.data.batch, self.spec.partition.replicas)
+
+    @property
+    def peak_bytes(self) -> int:
+        """What the fullest device holds."""
+        return max(held.total for held in self.prediction.device_memory.values())
+
     @uncompiled()
     def document(self, *, with_timeline: bool, better: Iterable[str] = ()) -> Document:
         """Return the plan as JSON.
@@ -57,7 +67,7 @@ class Plan:
         """
         optimizer = self.network.checked.optimizer
         low, high = tick_interval(self.prediction, self.network) or (None, None)
-        slowest, fastest = expected_throughput(self.prediction, self.spec)
+        slowest, fastest = throughput_range(self.prediction, self.spec)
         return document(
             self.spec,
             self.prediction,

@@ -14,18 +14,17 @@ from attrs import evolve
 
 from petra_graph.compiler.spec_checks import device_count
 from petra_graph.errors import NoFeasiblePlan, SpecError, shown
-from petra_graph.planning.check.checked_spec import with_method, without_global_clip
 from petra_graph.planning.predict_plan import Plan
-from petra_graph.spec.model import RequestedScheduleName, Spec
+from petra_graph.spec.model import MethodSpec, OptimizerSpec, RequestedScheduleName, Spec
 from petra_graph.units import factor, memory
 
-ALONE: Sequence[tuple[str, Literal["auto"] | None]] = (
+_ALONE: Sequence[tuple[str, Literal["auto"] | None]] = (
     ("backprop", None),
     ("reversible-backprop", None),
     ("backprop", "auto"),
 )
 """Methods, and what their nodes keep, for replicas that have the whole network on one device: no gradient is late."""
-IN_PIPELINES: Sequence[tuple[str, RequestedScheduleName]] = (("1f1b-flush", "1f1b"), ("petra", "1f1b"))
+_IN_PIPELINES: Sequence[tuple[str, RequestedScheduleName]] = (("1f1b-flush", "1f1b"), ("petra", "1f1b"))
 """Methods and schedules for replicas of shorter pipelines: the synchronous one, and the one that keeps least."""
 
 _FASTER = 1.05
@@ -42,12 +41,12 @@ def shared_devices(spec: Spec) -> Iterator[Spec]:
         if devices % replicas or (variant := _with_replicas(spec, replicas, devices // replicas)) is None:
             continue
         if replicas == devices:
-            for name, keep in ALONE:
-                method = with_method(variant.method, name, "sequential")
+            for name, keep in _ALONE:
+                method = replace_method(variant.method, name, "sequential")
                 yield evolve(variant, method=evolve(method, keep=keep))
         elif replicas != partition.replicas:
-            for name, schedule in IN_PIPELINES:
-                yield evolve(variant, method=with_method(variant.method, name, schedule))
+            for name, schedule in _IN_PIPELINES:
+                yield evolve(variant, method=replace_method(variant.method, name, schedule))
 
 
 def _with_replicas(spec: Spec, replicas: int, stages: int) -> Spec | None:
@@ -60,7 +59,7 @@ def _with_replicas(spec: Spec, replicas: int, stages: int) -> Spec | None:
     partition = evolve(spec.partition, replicas=replicas, devices=stages, stages=stages)
     method = evolve(spec.method, accumulation=accumulation)
     data = evolve(spec.data, batch=batch)
-    return evolve(spec, partition=partition, method=method, data=data, optimizer=without_global_clip(spec.optimizer))
+    return evolve(spec, partition=partition, method=method, data=data, optimizer=clip_by_stage(spec.optimizer))
 
 
 def better_replicas(plan: Plan, plan_variant: Callable[[Spec], Plan]) -> Iterator[str]:
@@ -78,21 +77,17 @@ def better_replicas(plan: Plan, plan_variant: Callable[[Spec], Plan]) -> Iterato
             other = plan_variant(variant)
         except (NoFeasiblePlan, SpecError):
             continue
-        ratio = _samples_per_second(other) / _samples_per_second(plan)
+        ratio = other.samples_per_second / plan.samples_per_second
         if ratio >= _FASTER and other.fits is not False:
             yield (
                 f"{devices} replicas with the whole network on a device each would be {factor(ratio)} as fast with {variant.method.name}, "
-                f"without staleness, in {memory(max(held.total for held in other.prediction.device_memory.values()))} a device: "
-                f"set {'; '.join(changes(spec, variant))}"
+                f"without staleness, in {memory(other.peak_bytes)} a device: "
+                f"set {'; '.join(keys_to_set(spec, variant))}"
             )
             return
 
 
-def _samples_per_second(plan: Plan) -> float:
-    return plan.prediction.timing.samples_per_second(plan.spec.data.batch, plan.spec.partition.replicas)
-
-
-def changes(spec: Spec, variant: Spec) -> list[str]:
+def keys_to_set(spec: Spec, variant: Spec) -> list[str]:
     """Return what to set so that a specification is a variant of it, as in `partition.replicas = 8`."""
     keys = [
         *(("method", key) for key in ("name", "schedule", "keep", "accumulation")),
@@ -105,3 +100,23 @@ def changes(spec: Spec, variant: Spec) -> list[str]:
         if before != after:
             found.append(f"{table}.{key} = {shown(after)}" if after is not None else f"no {table}.{key}")
     return found
+
+
+def replace_method(table: MethodSpec, name: str, schedule: RequestedScheduleName) -> MethodSpec:
+    """Return a table with another method and schedule, and without the keys that override a method's properties."""
+    return evolve(
+        table,
+        name=name,
+        schedule=schedule,
+        reversible=None,
+        buffered=None,
+        backward=None,
+        flush=None,
+        keep=None,
+        allow_stored=False,
+    )
+
+
+def clip_by_stage(table: OptimizerSpec) -> OptimizerSpec:
+    """Return a table that clips by stage, which every method allows; one norm over all stages needs synchronous ones."""
+    return table if table.clip is None else evolve(table, clip=evolve(table.clip, scope="stage"))

@@ -51,6 +51,7 @@ OF_NAMES: Mapping[str, str] = {
 }
 """The distribution of each name of the package `petra_graph`."""
 OF_JOINTS: Mapping[str, str] = {
+    **dict.fromkeys(("compare", "scale"), _REPORT),
     **dict.fromkeys(("probe", "sweep", "vary"), _STUDIES),
     **dict.fromkeys(("evaluate", "export", "predict", "sample"), _EXPORT),
 }

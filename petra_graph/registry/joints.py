@@ -2,7 +2,7 @@
 
 joint    work that the core hands over when a command or a specification asks for it, of the group `petra_graph.joints`:
          sweep    `run --sweep`, `--seeds`, and a sweep that is resumed
-         vary     `plan --vary`
+         compare  `plan --compare`; so with `scale` and `vary`
          probe    the table `[probe]`: a `training.run_probe.RunProbe`
          export   `petra_graph.Run.export`; so with `evaluate`, `predict` and `sample`
 name     an attribute of the package `petra_graph`, of the group `petra_graph.names`

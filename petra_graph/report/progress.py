@@ -21,8 +21,8 @@ from rich.table import Column
 from petra_graph.errors import printable
 from petra_graph.kinds.listener import EpochEnded, Listener, Started
 from petra_graph.kinds.metric import scales_in
-from petra_graph.report.metric_text import chosen_on, numbers, tested
-from petra_graph.report.run.planned_and_measured import what_the_plan_said
+from petra_graph.report.metric_text import chosen_on, evaluation_text, numbers
+from petra_graph.report.planned_and_measured import what_the_plan_said
 from petra_graph.units import bounded, clock, noun, plural, rate
 
 _REFRESH_SECONDS = 0.2
@@ -176,7 +176,8 @@ def heading(run: Started) -> str:
         f"{run.name}: {run.parameters:,} parameters in {plural(run.stages, 'stage')}{shared}; {run.method}, {run.schedule}, "
         f"accumulation {run.accumulation}; {run.epochs} {noun(run.epochs, 'epoch')} of "
         f"{run.micro_batches} {noun(run.micro_batches, 'micro-batch', 'es')} of {run.batch}\n"
-        f"run directory: {run.directory}{_resumed(run)}"
+        f"run directory: {run.directory}"
+        + ("" if run.resumed_at is None else f"; continues before micro-batch {run.resumed_at:,}")
         + "".join(f"\n{text}" for text in run.notes)
         + "".join(f"\nwarning: {text}" for text in run.warnings)
     )
@@ -214,14 +215,10 @@ def _fit(line: str, width: int) -> str:
     return "\n".join(lines)
 
 
-def _resumed(run: Started) -> str:
-    return "" if run.resumed_at is None else f"; continues before micro-batch {run.resumed_at:,}"
-
-
 def epoch_line(report: EpochEnded, run: Started) -> str:
     """Describe an epoch in a line."""
     found = report.evaluated
-    evaluated = f"   {run.evaluates} {tested(found, run.tested, run.metrics)}" if found else ""
+    evaluated = f"   {run.evaluates} {evaluation_text(found, run.tested, run.metrics)}" if found else ""
     return (
         f"{_title(report.epoch, run.epochs)}   train {numbers(report.train)}{evaluated}"
         f"   lr {report.learning_rate:.4g}   {rate(report.samples_per_second)}"
@@ -243,14 +240,14 @@ def summary_lines(summary: Mapping[str, Any]) -> list[str]:
         lines.append(f"stopped early {reason}{caveat}")
     if summary.get("validation"):
         of = ", with the last weights" if summary.get("test_weights", {}).get("weights") == "best" else ""
-        lines.append(f"validation {tested(summary['validation'], summary.get('validated', ''), scales)}{of}")
+        lines.append(f"validation {evaluation_text(summary['validation'], summary.get('validated', ''), scales)}{of}")
     if summary["test"]:
         which = summary.get("test_weights")
         of = f", with the {which['weights']} weights, of epoch {which['epoch']}" if which else ""
-        lines.append(f"test {tested(summary['test'], summary.get('tested', ''), scales)}{of}")
+        lines.append(f"test {evaluation_text(summary['test'], summary.get('tested', ''), scales)}{of}")
     if found := summary.get("best"):
         split, _, name = found["metric"].partition("/")
-        value = f"{'' if split == 'test' else f'{split} '}{tested({name: found['value']}, '', scales)}"
+        value = f"{'' if split == 'test' else f'{split} '}{evaluation_text({name: found['value']}, '', scales)}"
         caveat = f"{chosen_on(found['metric'])}; " if split == "test" else ""
         lines.append(f"best: {value}, after epoch {found['epoch']} ({caveat}evaluate or export with `--weights best`)")
     if summary.get("samples_per_second") and (said := what_the_plan_said(summary)):

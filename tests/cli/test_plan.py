@@ -41,20 +41,6 @@ def printed(call, *arguments):
     return out
 
 
-@pytest.mark.thorough
-def test_the_true_bytes_stand_beside_table_3_of_the_paper(call):
-    """The table itself is in `tests/compiler/memory/test_paper.py`."""
-    spec = str(ROOT / "specs" / "revnet50_imagenet.toml")
-    found = json.loads(printed(call, "plan", spec, "--set", "method.accumulation=1", "--compare", "--json"))["rows"]
-    rows = [row for row in found if row["schedule"] == "lockstep" and not row["keep"]]
-    assert [row["method"] for row in rows] == ["pipedream", "dsp", "delayed-reconstructed", "petra"]
-    whole = rows[0]["paper_total"]
-    assert [row["paper_saving"] for row in rows] == pytest.approx([1 - row["paper_total"] / whole for row in rows])
-    true = [row["memory_total"] for row in rows]
-    assert true == sorted(true, reverse=True)
-    assert all(row["memory_total"] > row["paper_total"] for row in rows)
-
-
 def test_text(call, spec):
     out = printed(call, "plan", spec)
     assert out.startswith("small\nfits ")
@@ -77,27 +63,12 @@ def test_what_if(call, spec):
     ]
 
 
-def test_a_comparison_lists_its_assumptions_where_that_is_asked_for(call, spec):
-    out = printed(call, "plan", spec, "--compare")
-    assert "pipe-" in out, "shares of memory name their baseline"
-    assert "assumptions   " in out
-    assert "speed-ups are over one device" in out, "and so do speeds"
-    assert "tensor by tensor" not in out
-    assert "tensor by tensor" in printed(call, "plan", spec, "--compare", "--verbose")
-
-
 def test_a_file_instead_of_the_screen(call, spec, here):
     assert printed(call, "plan", spec, "--json", "--output", "new/plan.json") == "new/plan.json\n"
     assert (here / "new/plan.json").read_text().startswith("{")
     code, _, err = call("plan", spec, "--output", "small.toml/plan.txt")
     assert code == 1
     assert "small.toml/plan.txt" in err
-
-
-def test_devices_to_scale(call, spec):
-    rows = json.loads(printed(call, "plan", spec, "--scale", "1,2,4", "--json"))["rows"]
-    assert [row["devices"] for row in rows] == [1, 2, 4]
-    assert "throughput by number of devices" in printed(call, "plan", spec, "--scale", "1,2")
 
 
 def test_a_saved_plan_is_shown_again(call, spec, here):
@@ -153,8 +124,6 @@ def test_named_devices_have_limits_too(call, write):
     named = ("--set", 'partition.devices=["cuda:0", "cuda:1"]')
     assert call("plan", spec, *named, "--set", "partition.memory=1GiB")[0] == 0
     assert call("plan", spec, *named, "--set", "partition.memory=100KiB")[0] == 3
-    code, out, _ = call("plan", spec, *named, "--set", "partition.memory=1KiB", "--compare")
-    assert (code, "fits  0 of 20 methods" in out, "would hold" in out) == (3, True, True)
 
 
 def test_a_run_that_does_not_fit_ends_with_3_before_anything_is_written(call, spec, here):
@@ -175,7 +144,6 @@ def test_a_run_that_does_not_fit_ends_with_3_before_anything_is_written(call, sp
         (("--vary", "data.batch=1,2", "--vary", "data.batch=3,4"), "data.batch is swept already"),
         (("--stages", "--json"), "--stages is of the text (got --format json)."),
         (("--compare", "--stages"), "--stages is not for --compare: leave out one of them."),
-        (("--scale", "many"), "growing numbers of devices"),
         (("--profile", "no.json"), "cannot read the profile no.json"),
         (("--set", "partition.devices=0"), "must be at least 1"),
     ],

@@ -6,7 +6,6 @@ import pytest
 from attrs import evolve
 from petra_graph_studies.profiling.node_profile import profile
 
-from petra_graph.planning.compare_plans import compare
 from petra_graph.planning.plan_spec import Planner
 from petra_graph.planning.predict_plan import tick_interval
 from petra_graph.program.node_costs import OPERATIONS
@@ -81,23 +80,3 @@ def test_memory_to_spare(planned):
     plan, sure = found(planned({}, "partition.memory=1GiB"))
     assert sure["spare_bytes"] == 2**30 - max(held.total for held in plan.prediction.device_memory.values())
     assert found(planned({}))[1]["spare_bytes"] is None, "how much a CPU has is not known"
-
-
-def test_methods_that_may_be_as_fast(planned):
-    """The note stands at the fastest one; a spread of zero leaves only methods of the same speed."""
-
-    def said(spread):
-        rows = compare(planned(dict.fromkeys(("stem", "rev.0", "rev.1", "head"), spread)))["rows"]
-        rows = [row for row in rows if row["replicas"] == 1]
-        (note,) = [row["note"] for row in rows if "the fastest: " in row["note"]]
-        return note, rows
-
-    note, rows = said((0.5, 2))
-    assert "may be as fast" in note
-    assert rows[0]["tick_low_seconds"] < rows[0]["seconds_per_micro_batch"] < rows[0]["tick_high_seconds"]
-    assert "within the spread of the profile" in note
-    note, rows = said((1, 1))
-    fastest = min(row["seconds_per_micro_batch"] for row in rows)
-    slower = {row["method"] for row in rows if row["seconds_per_micro_batch"] > 1.01 * fastest}
-    as_fast = {row["method"] for row in rows if row["seconds_per_micro_batch"] <= 1.01 * fastest}
-    assert not any(f" {name}," in note or f" {name} " in note for name in slower - as_fast)

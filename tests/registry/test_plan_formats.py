@@ -1,11 +1,10 @@
-"""Formats of plans of other distributions: found, refused by name, and said to be missing."""
+"""Formats of plans of other distributions: found, and refused by name."""
 
 from __future__ import annotations
 
 import pytest
 
 from petra_graph.cli.main import main
-from petra_graph.registry import discovery
 from tests.support.runs import SPEC
 
 FORMAT = """\
@@ -33,14 +32,3 @@ def test_a_format_that_cannot_be_imported(install, spec, capsys, target):
     assert main(["plan", spec, "--format", "shout"]) == 4
     said = f"my-format: the format 'shout' ({target}) cannot be imported: "
     assert said in capsys.readouterr().err
-
-
-@pytest.mark.parametrize("form", ["html", "trace"])
-def test_a_format_of_ours_that_is_not_installed(monkeypatch, spec, capsys, form):
-    entries = [entry for entry in discovery.scan()[0] if entry.distribution != "petra-graph-report"]
-    monkeypatch.setattr(discovery, "scan", lambda: (entries, ()))
-    assert main(["plan", spec, "--format", form]) == 2
-    assert capsys.readouterr().err == (
-        f"the format '{form}' of plans is not installed\n"
-        "    help: install petra-graph-report: in a clone of petra-graph, `pip install ./plugins/petra-graph-report`\n"
-    )

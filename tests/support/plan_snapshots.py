@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from petra_graph.report.plan.plan_comparison import comparison_of, comparison_text
 from petra_graph.report.plan.plan_on_terminal import plan_text
 from tests.support import ROOT
-from tests.support.plan_documents import branches, comparison, revnet50, scaling, three_stages
+from tests.support.plan_documents import branches, revnet50, three_stages
 
 FOLDER = ROOT / "tests" / "report" / "plan" / "snapshots"
 
@@ -16,8 +15,6 @@ SNAPSHOTS: Mapping[str, Callable[[], str]] = {
     "small_verbose_80.txt": lambda: plan_text(three_stages(), width=80, verbose=True),
     "branches_120.txt": lambda: plan_text(branches(), width=120),
     "revnet50_200.txt": lambda: plan_text(revnet50(), width=200, verbose=True),
-    "comparison_80.txt": lambda: comparison_text(comparison_of(comparison()), width=80),
-    "scaling_120.txt": lambda: comparison_text(comparison_of(scaling()), width=120),
 }
 
 if __name__ == "__main__":

@@ -19,11 +19,11 @@ from typing import Any, Literal
 
 import click
 from attrs import evolve
+from petra_graph_report.compare.compare_plans import compare, figures
 
 from petra_graph.errors import NoFeasiblePlan, SpecError
-from petra_graph.planning.check.checked_spec import with_method, without_global_clip
-from petra_graph.planning.compare_plans import compare, figures
 from petra_graph.planning.plan_spec import Planner
+from petra_graph.planning.share_devices import clip_by_stage, replace_method
 from petra_graph.program.method import METHODS
 from petra_graph.record.run_directory import environment
 from petra_graph.spec.model import Spec
@@ -108,7 +108,7 @@ def configurations(spec: Spec, hosted: Sequence[int]) -> Iterator[Spec]:
         for method, stages, keep in product(METHODS.values(), [each * on_one for on_one in hosted], _KEEPS):
             for schedule in method.schedules:
                 table = evolve(
-                    with_method(spec.method, method.name, schedule),
+                    replace_method(spec.method, method.name, schedule),
                     keep=keep,
                     accumulation=accumulation,
                 )
@@ -117,7 +117,7 @@ def configurations(spec: Spec, hosted: Sequence[int]) -> Iterator[Spec]:
                     method=table,
                     partition=evolve(spec.partition, replicas=replicas, devices=each, stages=stages),
                     data=evolve(spec.data, batch=batch),
-                    optimizer=without_global_clip(spec.optimizer),
+                    optimizer=clip_by_stage(spec.optimizer),
                 )
 
 

@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any
 
 import click
+from petra_graph_report.compare.compare_plans import compare
 
-from petra_graph.planning.compare_plans import compare
 from petra_graph.planning.plan_spec import Planner
 from petra_graph.record.run_directory import environment
 from tools.studies.study import write_results

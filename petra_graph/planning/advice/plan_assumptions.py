@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator
 from functools import reduce
 
 from petra_graph.compiler.memory_and_time import Prediction
@@ -25,7 +25,7 @@ PROFILE_RATIO = (0.9, 1.2)
 """The same as `CPU_RATIO` of throughput by a profile, on the quiet machine; others loaded the machine up to 1.6."""
 
 
-def expected_throughput(prediction: Prediction, spec: Spec) -> tuple[float, float]:
+def throughput_range(prediction: Prediction, spec: Spec) -> tuple[float, float]:
     """Return the samples a second between which a run on these devices is to be expected, by what such plans were compared with."""
     planned = prediction.timing.samples_per_second(spec.data.batch, spec.partition.replicas)
     low, high = PROFILE_RATIO if prediction.inputs.profile else _data_sheet_ratio(prediction.inputs, spec)
@@ -40,7 +40,7 @@ def _data_sheet_ratio(inputs: PlannerInputs, spec: Spec) -> tuple[float, float]:
 
 def assumptions(prediction: Prediction, spec: Spec) -> Iterator[str]:
     """Yield the assumptions of a plan."""
-    yield from _of_any_placement(prediction, spec)
+    yield from shared_assumptions(prediction, spec)
     if not prediction.timing.exact:
         yield (
             "the tick is not exact: a long simulation found no period, so the tick is the mean over the middle of it; what follows from "
@@ -51,16 +51,8 @@ def assumptions(prediction: Prediction, spec: Spec) -> Iterator[str]:
         yield f"the cut: {prediction.placement.guarantee}{apart}"
 
 
-def assumptions_of_all(plans: Iterable[tuple[Prediction, Spec]]) -> Sequence[str]:
-    """Return the assumptions of several plans of one network, each sentence once; cuts are each plan's own."""
-    said: list[str] = []
-    for prediction, spec in plans:
-        said += [*device_guesses(prediction.inputs), *_of_any_placement(prediction, spec)]
-    return list(dict.fromkeys(said))
-
-
-def _of_any_placement(prediction: Prediction, spec: Spec) -> Iterator[str]:
-    """Yield what does not depend on the placement."""
+def shared_assumptions(prediction: Prediction, spec: Spec) -> Iterator[str]:
+    """Yield what all plans of a network on the same devices assume, wherever its stages are."""
     inputs = prediction.inputs
     yield from _of_times(inputs, spec.partition)
     yield from products_note(spec.precision, {device.type.kind for device in inputs.devices})

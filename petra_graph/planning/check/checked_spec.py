@@ -28,7 +28,7 @@ from petra_graph.kinds.stage_facts import DELAYED, StageFacts
 from petra_graph.program.method import Method
 from petra_graph.program.placement import Partition
 from petra_graph.spec.load_spec import LoadedSpec
-from petra_graph.spec.model import MethodSpec, OptimizerSpec, RequestedSchedule, RequestedScheduleName, Spec
+from petra_graph.spec.model import RequestedSchedule, Spec
 
 
 @frozen(kw_only=True)
@@ -185,23 +185,3 @@ def given_stages(
     given = partition(graph, per_block(graph) if stages == "per-block" else stages, [""])
     check_depths(schedule, graph, given)
     return given
-
-
-def with_method(table: MethodSpec, name: str, schedule: RequestedScheduleName) -> MethodSpec:
-    """Return a table with another method and schedule, and without the keys that override a method's properties."""
-    return evolve(
-        table,
-        name=name,
-        schedule=schedule,
-        reversible=None,
-        buffered=None,
-        backward=None,
-        flush=None,
-        keep=None,
-        allow_stored=False,
-    )
-
-
-def without_global_clip(table: OptimizerSpec) -> OptimizerSpec:
-    """Return a table that clips by stage, which every method allows; one norm over all stages needs synchronous ones."""
-    return table if table.clip is None else evolve(table, clip=evolve(table.clip, scope="stage"))

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 
 from petra_graph import units
 from petra_graph.program.plan_document import Document
-from petra_graph.report.plan.plan_contents import MEMORY_PARTS, RARE_PARTS, bytes_by_part, parts_held
+from petra_graph.program.stage_bytes import PARTS
 from petra_graph.report.plan.short_labels import nodes_label, ranges_label, schedule_label
 from petra_graph.report.text_tables import Column, bar, direction_columns, name_column, number_column, text_column
 
 Pairs = list[tuple[str, str]]
 """Names and values."""
 
+_NAMES = {"graphs": "kept graphs", "working": "working set"}
+PART_NAMES: Mapping[str, str] = {part: _NAMES.get(part, part.replace("_", " ")) for part in PARTS}
+"""The purposes of a stage's memory, as every view names them."""
 _KIND_STYLES = {"reversible": "green", "buffered": "yellow", "head": "cyan"}
 _BAR_STYLES = {False: "blue", True: "bold red"}
 _OF_THE_TICK = {"throughput", "speed-up over one device", "tick", "bubble"}
@@ -43,7 +46,7 @@ def stage_columns(document: Document, node_width: int) -> list[Column]:
         *direction_columns("{}", units.FLOPS, [stage["flops"] for stage in stages], "flops"),
         *direction_columns("sent\n{}", units.BINARY, [stage["channel_bytes"] for stage in stages], "sent"),
         *(
-            number_column(part.name.replace(" ", "\n"), units.BINARY, values, "memory", unit)
+            number_column(PART_NAMES[part].replace(" ", "\n"), units.BINARY, values, "memory", unit)
             for part, values in parts_held(stage["bytes"] for stage in stages).items()
         ),
         number_column("memory\ntotal", units.BINARY, totals, "memory", unit),
@@ -54,6 +57,13 @@ def brief_stage_columns(document: Document, node_width: int) -> list[Column]:
     """Return a stage's nodes and device, its depth and staleness, its seconds and its memory."""
     columns = stage_columns(document, node_width)
     return [column for column in columns if column.head.startswith(_BRIEF) and column.group != "flops"]
+
+
+def parts_held(counts: Iterable[Mapping[str, int]]) -> dict[str, list[int]]:
+    """Return the bytes of several stages or devices by part; a part that none of them has is left out."""
+    counts = list(counts)
+    held = {part: [count.get(part, 0) for count in counts] for part in PARTS}
+    return {part: values for part, values in held.items() if any(values)}
 
 
 def device_columns(document: Document, name_width: int, bar_cells: int) -> list[Column]:
@@ -143,9 +153,9 @@ def totals(document: Document) -> list[tuple[str, Pairs]]:
     Each has a title, which names the unit where all values share one. The last row of memory is the total.
     """
     counts, timing = document["totals"]["bytes"], document["timing"]
-    unit, parts, busy = units.BINARY.column([counts["total"]]), bytes_by_part(counts), timing["utilisation"]
-    shown = [part for part in MEMORY_PARTS if parts[part.key] or part.key not in RARE_PARTS]
-    memory = [*((part.name, parts[part.key]) for part in shown), ("total", counts["total"])]
+    unit, busy = units.BINARY.column([counts["total"]]), timing["utilisation"]
+    memory = [(name, counts.get(part, 0)) for part, name in PART_NAMES.items() if part != "graphs" or counts.get(part)]
+    memory.append(("total", counts["total"]))
     paper = ((key, document["paper_accounting"][key]) for key in ("model", "input_buffer", "parameter_buffer", "total"))
     share = ", ".join(map(units.percent, (min(busy), max(busy)))) if busy else "unknown"
     about = "" if timing.get("exact", True) else "about "

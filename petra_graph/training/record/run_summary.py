@@ -28,7 +28,7 @@ from petra_graph.record.checkpoint import numbers, read_manifest
 from petra_graph.record.run_history import read_history
 from petra_graph.record.weights import DIGESTS, WEIGHTS
 from petra_graph.report.plan.plan_answers import expected_throughput
-from petra_graph.report.run.planned_and_measured import compared
+from petra_graph.report.planned_and_measured import compare_with_plan
 from petra_graph.spec.model import Spec
 from petra_graph.training.checkpoints.cut_plan import best_first
 from petra_graph.training.loop.trainer import Trainer
@@ -91,7 +91,7 @@ def summarise(record: RunRecord, status: str, trained: Mapping[str, Any]) -> dic
     if measured is not None:
         made["measured"] = {"from_micro_batch": resumed_from[-1] if resumed_from else 0, "processes": measured}
         if plan is not None:
-            made["planned_and_measured"] = compared(plan, measured)
+            made["planned_and_measured"] = compare_with_plan(plan, measured)
     if run.metrics:
         made["metrics"] = {label: attrs.asdict(scale) for label, scale in run.metrics.items()}
     if record.trial:

@@ -8,7 +8,7 @@ import pytest
 from petra_graph_report.plan.plan_page import plan_page
 
 from petra_graph.planning.plan_spec import plan
-from petra_graph.report.plan.plan_contents import ticks_once_full
+from petra_graph.report.plan.plan_timeline import ticks_once_full
 from tests.conftest import here, install, saved_run, site, write  # noqa: F401
 from tests.conftest import saved_runs as trained_runs  # noqa: F401
 from tests.support import plan_documents as documents

@@ -7,11 +7,10 @@ import re
 import pytest
 from rich.cells import cell_len
 
-from petra_graph.report.plan.plan_comparison import comparison_of, comparison_text
 from petra_graph.report.plan.plan_on_terminal import plan_text
 from petra_graph.report.plan.short_labels import graph_lines
 from petra_graph.report.text_tables import bar
-from tests.support.plan_documents import branches, comparison, hostile, revnet50, scaling, three_stages
+from tests.support.plan_documents import branches, hostile, revnet50, three_stages
 
 WIDTHS = [60, 80, 100, 120, 200]
 ESCAPE = re.compile(r"\x1b\[[0-9;]*m")
@@ -22,8 +21,6 @@ def all_texts(width: int, colour: bool = False) -> list[str]:
     return [
         *(plan_text(plan, width=width, colour=colour) for plan in plans),
         *(plan_text(plan, width=width, colour=colour, verbose=True) for plan in plans),
-        comparison_text(comparison_of(comparison()), width=width, colour=colour),
-        comparison_text(comparison_of(scaling()), width=width, colour=colour),
     ]
 
 
@@ -31,14 +28,6 @@ def all_texts(width: int, colour: bool = False) -> list[str]:
 def test_nothing_is_wider_than_the_terminal(width):
     for text in all_texts(width):
         assert max(map(cell_len, text.splitlines())) <= width
-
-
-@pytest.mark.parametrize("width", [60, 80])
-def test_no_column_of_a_comparison_is_cut(width):
-    made = comparison()
-    for row in made["rows"]:
-        row["method"] = "delayed-reconstructed"
-    assert "…" not in comparison_text(comparison_of(made), width=width)
 
 
 @pytest.mark.parametrize("width", WIDTHS)
@@ -148,31 +137,3 @@ def test_many_branches_are_cut_short():
 )
 def test_bars(expected, share):
     assert bar(share, 4) == expected
-
-
-def test_the_answers_of_a_comparison():
-    """Methods whose numbers are written alike are no better than each other, and one that does not fit is no best."""
-    made = comparison()
-    said = comparison_text(comparison_of(made), width=120).splitlines()
-    assert said[1:3] == [
-        "fastest   3.00 x one device alone; all of them",
-        "smallest  3 GiB on the fullest device; petra, lockstep",
-    ]
-    assert said[3:5] == [
-        "choose    petra, 1f1b; 3.00 x; 8.50 updates stale; 9 GiB on the fullest device",
-        'set       method.name = "petra"',
-    ]
-    assert any(line.startswith("backprop, 4 replicas ") for line in said)
-    for row, fit in zip(made["rows"], (True, False, True, None), strict=True):
-        row["fits"] = fit
-    text = comparison_text(comparison_of(made), width=120)
-    assert text.splitlines()[1] == "fits      2 of 4 methods; the notes say why the others do not"
-    assert "smallest  9 GiB on the fullest device; all of them" in text.splitlines()
-    assert [line.split()[4] for line in text.splitlines()[11:15]] == ["yes", "no", "yes", "-"]
-
-
-def test_one_method_alone_has_no_best():
-    made = comparison()
-    made |= {"rows": made["rows"][:1], "recommended": None}
-    assert "\x1b[1;32m" not in comparison_text(comparison_of(made), width=80, colour=True)
-    assert "\x1b[1;32m" in comparison_text(comparison_of(comparison()), width=80, colour=True)

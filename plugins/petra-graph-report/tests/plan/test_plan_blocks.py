@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from petra_graph_report.plan.plan_blocks import end_of, overlapping, stage_edges
 
-from petra_graph.report.plan.plan_contents import by_stage
+from petra_graph.report.plan.plan_timeline import by_stage
 from tests.support.plan_documents import branches, overlapped, three_stages
 
 

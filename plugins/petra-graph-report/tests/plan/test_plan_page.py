@@ -7,7 +7,6 @@ from importlib.resources import files
 
 import pytest
 from petra_graph_report.plan.plan_blocks import DEVICE_COLOURS
-from petra_graph_report.plan.plan_page import page as page_of
 from petra_graph_report.plan.plan_page import plan_page
 
 from petra_graph.report.plan.plan_answers import answers
@@ -16,7 +15,6 @@ from tests.support.contrast import GRAPHICS, TEXT, contrast, schemes
 from tests.support.html_page import Page, assert_fetches_nothing
 from tests.support.plan_documents import (
     branches,
-    comparison,
     document,
     hostile,
     long_names,
@@ -194,8 +192,3 @@ def test_a_plan_from_before_some_keys_is_shown():
         device.pop("capacity_bytes", None)
     older["timing"].pop("exposed_communication", None)
     Page(plan_page(older))
-
-
-def test_the_same_plan_gives_the_same_page_and_a_table_of_plans_another():
-    assert plan_page(branches()) == page_of(branches())
-    assert "Memory of the fullest device" in page_of(comparison())

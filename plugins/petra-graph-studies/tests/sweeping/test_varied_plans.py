@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import pytest
+from petra_graph_report.compare.plan_table import PlanTable
 from petra_graph_studies.sweeping.combinations import Varied, axes_of_texts
 from petra_graph_studies.sweeping.varied_plans import vary
 
 from petra_graph.errors import SpecError
 from petra_graph.planning.plan_spec import plan
-from petra_graph.report.plan.plan_comparison import comparison_of, comparison_text
 from tests.support.runs import SPEC
 
 MEMORY, BATCH = "partition.memory=100KiB,1MiB", "data.batch=64,32"
@@ -43,7 +43,7 @@ def test_a_refusal_is_a_row_with_its_reason(spec):
     assert first["note"].startswith('device "cpu" would hold ')
     assert "\n" not in first["note"], "the reason in short: the remedies are those of `plan`"
     assert [row["refused"] for row in document["rows"]] == [True, False, False, False]
-    text = comparison_text(comparison_of(document), width=80)
+    text = PlanTable(document).text(80)
     assert text.count(" refused ") == 1
     assert 'memory=100KiB, batch=64: device "cpu" would hold' in text
 
@@ -65,6 +65,6 @@ def test_methods_stand_beside_the_values(spec):
         axes_of_texts([MEMORY], Varied),
         methods=True,
     )
-    text = comparison_text(comparison_of(document), width=80)
+    text = PlanTable(document).text(80)
     assert "1f1b-flush" in text
     assert "pipedream" in text

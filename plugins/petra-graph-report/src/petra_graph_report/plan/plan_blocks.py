@@ -6,18 +6,18 @@ from collections.abc import Mapping, Sequence
 from itertools import cycle, pairwise
 
 from petra_graph.program.plan_document import Document
-from petra_graph.report.plan.plan_contents import MEMORY_PARTS
+from petra_graph.program.stage_bytes import PARTS
 
 _ROUNDING = 1e-9
 """Relative to the timeline's length: blocks that share less time do not overlap."""
-PART_COLOURS = dict(
+PART_COLOURS: Mapping[str, str] = dict(
     zip(
-        (part.key for part in MEMORY_PARTS),
-        ("#0072b2", "#56b4e9", "#009e73", "#e69f00", "#d55e00", "#a6761d", "#cc79a7", "#f0e442", "#8c8c8c"),
+        PARTS,
+        ("#0072b2", "#56b4e9", "#009e73", "#e69f00", "#d55e00", "#a6761d", "#cc79a7", "#f0e442"),
         strict=True,
     )
 )
-"""Colours of parts of memory for light and for dark ground; the colour-blind can tell them apart (Okabe and Ito's, and a grey)."""
+"""Colours of parts of memory for light and for dark ground; the colour-blind can tell them apart (Okabe and Ito's, and a brown)."""
 DEVICE_COLOURS = ("#77aadd", "#ee8866", "#eedd88", "#ffaabb", "#99ddff", "#44bb99", "#bbcc33", "#dddddd")
 """Paul Tol's light set, in which black text is legible and neighbours differ for the colour-blind."""
 

@@ -8,9 +8,10 @@ from __future__ import annotations
 from petra_graph import units
 from petra_graph.program.plan_document import Document
 from petra_graph.report.plan.plan_answers import answers
-from petra_graph.report.plan.plan_contents import parts_held
 from petra_graph.report.plan.plan_tables import (
+    PART_NAMES,
     device_columns,
+    parts_held,
     stage_columns,
     title_lines,
     totals,
@@ -24,8 +25,8 @@ from petra_graph.report.text_tables import (
     text_column,
 )
 from petra_graph.units import one_line, plural
+from petra_graph_report.compare.comparison_page import comparison_page
 from petra_graph_report.pages import render_page
-from petra_graph_report.plan.comparison_page import comparison_page
 from petra_graph_report.plan.graph import graph_drawing
 from petra_graph_report.plan.plan_blocks import DEVICE_COLOURS, PART_COLOURS, device_colours
 from petra_graph_report.plan.timeline import device_bars, full_timeline, stage_bars, too_thin, whole_timeline
@@ -76,7 +77,9 @@ def plan_page(document: Document) -> str:
 
 def part_legend(document: Document) -> list[tuple[str, str]]:
     """Return the parts of memory that any stage has, with their colours."""
-    return [(part.name, PART_COLOURS[part.key]) for part in parts_held(stage["bytes"] for stage in document["stages"])]
+    return [
+        (PART_NAMES[part], PART_COLOURS[part]) for part in parts_held(stage["bytes"] for stage in document["stages"])
+    ]
 
 
 def _node_columns(document: Document) -> list[Column]:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from markupsafe import Markup
 
 from petra_graph.program.plan_document import Document
-from petra_graph.report.plan.plan_contents import MEMORY_PARTS, by_stage, bytes_by_part, full_from
+from petra_graph.report.plan.plan_timeline import by_stage, full_from
 from petra_graph.report.plan.short_labels import nodes_label, ranges_label, runs
 from petra_graph.units import BINARY, noun, seconds
 from petra_graph_report.bar_chart import LETTER, MANY, Bar, bars, row_names
@@ -56,8 +56,7 @@ def device_bars(document: Document) -> Markup:
 def _memory_bars(rows: Iterable[tuple[str, Document, int | None]], label: str) -> Markup:
     made = []
     for name, holder, limit in rows:
-        counts = bytes_by_part(holder["bytes"])
-        parts = [(counts[part.key], PART_COLOURS[part.key]) for part in MEMORY_PARTS]
+        parts = [(holder["bytes"].get(part, 0), colour) for part, colour in PART_COLOURS.items()]
         made.append(Bar(name=name, parts=parts, limit=limit))
     return bars(made, BINARY, label)
 

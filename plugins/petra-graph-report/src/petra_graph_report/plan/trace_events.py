@@ -14,7 +14,7 @@ from typing import Any
 
 from petra_graph.errors import SpecError, printable
 from petra_graph.program.plan_document import Document
-from petra_graph.report.plan.plan_contents import by_stage
+from petra_graph.report.plan.plan_timeline import by_stage
 from petra_graph.report.plan.short_labels import nodes_label
 from petra_graph_report.plan.plan_blocks import block_label, overlapping, stage_edges
 

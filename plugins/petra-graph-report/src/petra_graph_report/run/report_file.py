@@ -11,7 +11,7 @@ import attrs
 from petra_graph.errors import Problem, SpecError
 from petra_graph.record.run_directory import write_output
 from petra_graph.record.run_folders import find_run, is_sweep, run_directories
-from petra_graph.report.metric_text import EVALUATED
+from petra_graph_report.run.metric_values import EVALUATED
 from petra_graph_report.run.recorded_run import RecordedRun, read_run
 from petra_graph_report.run.run_page import run_page
 from petra_graph_report.run.runs_page import runs_page, runs_record

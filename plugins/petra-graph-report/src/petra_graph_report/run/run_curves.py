@@ -10,8 +10,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import groupby
 from statistics import fmean
 
-from petra_graph.report.metric_text import is_share
 from petra_graph_report.line_chart import Chart, Line, Values
+from petra_graph_report.run.metric_values import is_share
 from petra_graph_report.run.recorded_run import Point, RecordedRun, quantity_and_stage
 from petra_graph_report.run.run_groups import RunGroup
 

@@ -15,9 +15,10 @@ from attrs import evolve, field, frozen
 from petra_graph.errors import PetraGraphError, shown
 from petra_graph.record.run_files import read_json
 from petra_graph.record.run_folders import SWEEP
-from petra_graph.report.metric_text import NO_SCALES, Scales, is_share
+from petra_graph.report.metric_text import NO_SCALES, Scales
 from petra_graph.spec.overrides import parse_override
 from petra_graph.units import bounded
+from petra_graph_report.run.metric_values import is_share
 from petra_graph_report.run.recorded_run import Best, RecordedRun
 from petra_graph_report.run.spec_differences import ABSENT, count_different, find_differences, flatten, in_words
 

@@ -15,9 +15,9 @@ from petra_graph.record.checkpoint import numbers
 from petra_graph.record.run_directory import is_locked
 from petra_graph.record.run_folders import began, is_swept, run_directories
 from petra_graph.record.run_history import read_history
-from petra_graph.report.metric_text import metric_text
 from petra_graph.spec.overrides import parse_overrides
 from petra_graph.units import age, plural
+from petra_graph_report.run.metric_values import metric_text
 from petra_graph_report.run.recorded_run import RecordedRun, read_run
 from petra_graph_report.run.spec_differences import find_differences, flatten, in_words
 

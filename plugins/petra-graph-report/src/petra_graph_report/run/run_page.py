@@ -12,16 +12,23 @@ from petra_graph.program.plan_document import Document, check_document
 from petra_graph.record.run_directory import TIMELINE
 from petra_graph.record.run_files import read_json
 from petra_graph.record.run_history import read_history
-from petra_graph.report.metric_text import EVALUATED, chosen_on, final_metrics, is_share, value_text
+from petra_graph.report.metric_text import chosen_on
 from petra_graph.report.plan.plan_tables import title_lines
-from petra_graph.report.run.planned_and_measured import process_columns, processes_of, stage_tables, what_the_plan_said
+from petra_graph.report.planned_and_measured import what_the_plan_said
 from petra_graph.report.text_tables import Column, pair_columns, text_column
 from petra_graph.spec.regular_file import read_regular
 from petra_graph.units import NOTHING, PLAIN, duration, memory, one_line, percent, plural
 from petra_graph_report.pages import render_page
 from petra_graph_report.plan.plan_page import part_legend
 from petra_graph_report.plan.timeline import full_timeline, stage_bars
-from petra_graph_report.run.measured_stages import measured_tables, stage_charts, stage_seconds
+from petra_graph_report.run.measured_stages import (
+    process_columns,
+    processes_of,
+    stage_charts,
+    stage_seconds,
+    stage_tables,
+)
+from petra_graph_report.run.metric_values import EVALUATED, final_metrics, is_share, value_text
 from petra_graph_report.run.recorded_run import RecordedRun
 from petra_graph_report.run.run_curves import STEPS, by_epoch, probe_charts, run_charts
 
@@ -53,8 +60,8 @@ def run_page(run: RecordedRun) -> str:
         epochs=_epochs(run),
         planned=plan is not None,
         stage_charts=stage_charts(plan, run) if processes_of(run.summary) or plan else [],
-        stage_tables=list(stage_tables(plan, run.summary)) if plan else measured_tables(run),
-        stages_measured=any(found.seconds for found in stage_seconds(run)),
+        stage_tables=list(stage_tables(plan, run)),
+        stages_measured=any(found.timed for found in stage_seconds(run)),
         parts=part_legend(plan) if plan else [],
         memory=memory(plan["totals"]["bytes"]["total"]) if plan else "",
         stage_bars=stage_bars(plan) if plan else None,

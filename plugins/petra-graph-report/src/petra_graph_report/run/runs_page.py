@@ -8,12 +8,13 @@ from typing import Any
 import attrs
 from attrs import evolve
 
-from petra_graph.report.metric_text import chosen_on, final_metrics, metric_text
+from petra_graph.report.metric_text import chosen_on
 from petra_graph.report.plan.plan_answers import Answer
 from petra_graph.report.plan.short_labels import schedule_label
 from petra_graph.report.text_tables import Column, name_column, text_column
 from petra_graph.units import NOTHING, PLAIN, listed, plural
 from petra_graph_report.pages import Part, render_parts
+from petra_graph_report.run.metric_values import final_metrics, metric_text
 from petra_graph_report.run.recorded_run import RecordedRun
 from petra_graph_report.run.run_curves import comparison_charts
 from petra_graph_report.run.run_groups import (

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 
-from petra_graph.report.metric_text import is_share
 from petra_graph.units import PLAIN, Units
 from petra_graph_report.bar_chart import Bar, BarChart
 from petra_graph_report.line_chart import Chart, Line
+from petra_graph_report.run.metric_values import is_share
 from petra_graph_report.run.run_groups import RunGroup, best_spread, differences, spread_texts
 from petra_graph_report.run.spec_differences import in_words, short_key
 from petra_graph_report.svg_drawing import inks

@@ -26,8 +26,8 @@ import torch
 from attrs import evolve
 
 from petra_graph.planning.check.check_spec import check_spec
-from petra_graph.planning.check.checked_spec import without_global_clip
 from petra_graph.planning.problem_collector import ProblemCollector
+from petra_graph.planning.share_devices import clip_by_stage
 from petra_graph.planning.spec_devices import gpu_type
 from petra_graph.program.node_costs import Operation, Profile
 from petra_graph.program.schedule import Verb
@@ -172,7 +172,7 @@ def _train_by(ready: Prepared, method: str, schedule: ScheduleName) -> Prepared:
     spec = evolve(
         ready.spec,
         method=MethodSpec(name=method, schedule=schedule),
-        optimizer=without_global_clip(ready.spec.optimizer),
+        optimizer=clip_by_stage(ready.spec.optimizer),
     )
     network = ready.network.variant(spec)
     placement = evolve(ready.placement, schedule=schedule)

@@ -9,6 +9,7 @@ from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 from typing import TextIO
 
+from petra_graph_report.run.metric_values import final_metrics, metric_text
 from petra_graph_report.run.recorded_run import latest_values
 from rich.console import Console, ConsoleDimensions
 from rich.live import Live
@@ -17,7 +18,6 @@ from rich.text import Text
 
 from petra_graph.errors import Interrupted, printable
 from petra_graph.record.run_files import read_json
-from petra_graph.report.metric_text import final_metrics, metric_text
 from petra_graph.report.progress import fit_lines, width_of_lines
 from petra_graph.report.text_tables import name_column, table
 from petra_graph.units import NOTHING, left_out

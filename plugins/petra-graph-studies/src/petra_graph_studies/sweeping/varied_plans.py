@@ -9,11 +9,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from petra_graph_report.compare.compare_plans import ALONE, assumptions_of, compare, figures
+from petra_graph_report.compare.plan_table import PlanTable
+
 from petra_graph.api.finished_run import Changes
-from petra_graph.api.plan_view import PlanTable
 from petra_graph.api.spec_to_run import given_specification
 from petra_graph.errors import NoFeasiblePlan, SpecError
-from petra_graph.planning.compare_plans import ALONE, assumptions_of, compare, figures
 from petra_graph.planning.plan_spec import Planner
 from petra_graph.planning.predict_plan import Plan
 from petra_graph.program.plan_document import Document
@@ -36,9 +37,9 @@ _FIGURES = (
 """Of a row; None where the combination is refused."""
 
 
-def vary_texts(given: Given, overrides: Sequence[str], varied: Iterable[str], **options: bool) -> Document:
+def vary_texts(given: Given, overrides: Sequence[str], varied: Iterable[str], **options: bool) -> PlanTable:
     """Return the plans of what `--vary KEY=VALUE,VALUE` describes, with the options of `vary`."""
-    return vary(given, overrides, axes_of_texts(varied, Varied), **options)
+    return PlanTable(vary(given, overrides, axes_of_texts(varied, Varied), **options))
 
 
 def vary_values(

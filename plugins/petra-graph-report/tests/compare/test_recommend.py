@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from hypothesis import given
 from hypothesis import strategies as st
-
-from petra_graph.planning.compare_plans import recommend
+from petra_graph_report.compare.compare_plans import recommend
 
 
 def row(speed, stale=0.0, memory=100, fits=True):

@@ -1,4 +1,4 @@
-"""Plans compared as a page: the core's tables, with pictures."""
+"""Plans compared as a page: the tables of the terminal, with pictures."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from petra_graph import units
 from petra_graph.errors import shown
 from petra_graph.program.method import METHODS
 from petra_graph.program.plan_document import Document
-from petra_graph.report.plan.plan_comparison import comparison_of, method_names
 from petra_graph_report.bar_chart import Bar, BarChart, bars
+from petra_graph_report.compare.comparison_tables import comparison_of, method_names
 from petra_graph_report.line_chart import Chart, Line
 from petra_graph_report.pages import Part, render_parts
 from petra_graph_report.svg_drawing import inks

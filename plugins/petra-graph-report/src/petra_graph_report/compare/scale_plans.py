@@ -9,11 +9,11 @@ from typing import Any
 from attrs import evolve
 
 from petra_graph.errors import NoFeasiblePlan, SpecError
-from petra_graph.planning.compare_plans import assumptions_of, inexact_note, why_refused
 from petra_graph.planning.plan_spec import Planner
 from petra_graph.planning.predict_plan import Plan
 from petra_graph.program.plan_document import Document
 from petra_graph.spec.model import Spec
+from petra_graph_report.compare.compare_plans import assumptions_of, inexact_note, why_refused
 
 _STAGES_WITH_MEMORY = 256
 """Stages up to which memory is predicted in a table of device counts; the operations of more would take minutes."""
@@ -37,8 +37,7 @@ def scale(planner: Planner, counts: Sequence[int]) -> Document:
         shares = {(count // replicas, replicas) for replicas in (ceil(count / nodes), max(1, count // nodes))}
         tried = [_scaled(planner, count, min(stages, nodes), replicas, plans) for stages, replicas in sorted(shares)]
         rows.append(max(tried, key=lambda row: row["samples_per_second"] or 0.0))
-    one = planner.plan(_alone(planner.spec)).prediction
-    alone = one.timing.samples_per_second(planner.spec.data.batch)
+    alone = planner.plan(_alone(planner.spec)).samples_per_second
     for row in rows:
         rate = row["samples_per_second"]
         row["speedup"] = None if rate is None or not alone else rate / alone
@@ -67,8 +66,8 @@ def _scaled(planner: Planner, count: int, stages: int, replicas: int, plans: lis
     left_over = [f"{unused} device{'s are' if unused > 1 else ' is'} left over"] if unused else []
     return {
         **common,
-        "samples_per_second": timing.samples_per_second(planner.spec.data.batch, replicas),
-        "memory_peak": max(held.total for held in prediction.device_memory.values()) if few else None,
+        "samples_per_second": plan.samples_per_second,
+        "memory_peak": plan.peak_bytes if few else None,
         "fill_seconds": timing.fill_seconds,
         "bytes_per_link": max((size.forward + size.backward for size in prediction.channel_bytes.values()), default=0),
         "staleness": max(timing.staleness),

@@ -7,19 +7,15 @@ dash here; the row's note says why.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from itertools import chain
 from typing import Any
 
 from attrs import evolve, frozen
-from rich.console import RenderableType
-from rich.text import Text
 
 from petra_graph import units
 from petra_graph.errors import shown
 from petra_graph.program.plan_document import Document
 from petra_graph.report import text_tables
 from petra_graph.report.plan.plan_answers import Answer
-from petra_graph.report.plan.plan_on_terminal import assumption_lines
 from petra_graph.report.plan.short_labels import schedule_label
 from petra_graph.report.text_tables import Column
 from petra_graph.units import factor, memory, number, one_line, percent, plural
@@ -233,27 +229,3 @@ def _make_comparison(
         notes=[("notes", noted)] if noted else (),
         assumptions=document.get("assumptions", ()),
     )
-
-
-def comparison_text(comparison: Comparison, *, width: int, colour: bool = False, verbose: bool = False) -> str:
-    """Write a comparison for a terminal.
-
-    Args:
-        width: of the terminal, in columns.
-        colour: write ANSI escapes.
-        verbose: write the assumptions too.
-    """
-    parts = chain(_comparison_parts(comparison, width), assumption_lines(comparison.assumptions, verbose=verbose))
-    return text_tables.render(parts, width=width, colour=colour)
-
-
-def _comparison_parts(comparison: Comparison, width: int) -> Iterator[RenderableType]:
-    yield Text(comparison.title, "bold")
-    if comparison.answers:
-        yield text_tables.worded((answer.question, str(answer)) for answer in comparison.answers)
-    yield Text()
-    for _, columns in comparison.tables:
-        yield from text_tables.packed(columns, width)
-    for title, lines in comparison.notes:
-        yield text_tables.heading(title)
-        yield from map(text_tables.indented, lines)

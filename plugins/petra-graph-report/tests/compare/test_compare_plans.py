@@ -5,16 +5,16 @@ from __future__ import annotations
 from functools import cache
 
 import pytest
+from petra_graph_report.compare.compare_plans import compare, note_rivals
+from petra_graph_report.compare.plan_table import PlanTable
+from petra_graph_report.compare.scale_plans import device_counts, scale
 
 from petra_graph.compiler.planner_inputs import all_reduce_seconds
 from petra_graph.compiler.simulator import steady_state
 from petra_graph.errors import SpecError
-from petra_graph.planning.compare_plans import compare
 from petra_graph.planning.plan_spec import Planner, plan
-from petra_graph.planning.scale_plans import device_counts, scale
 from petra_graph.program.device_types import Link
 from petra_graph.program.method import METHODS
-from petra_graph.report.plan.plan_comparison import comparison_of, comparison_text
 from petra_graph.report.plan.plan_on_terminal import plan_text
 from tests.support.runs import SPEC
 
@@ -148,6 +148,39 @@ def test_replicas_have_the_speed_up_that_their_own_plan_says(spec):
     assert again.speedup == pytest.approx(row["speedup"], rel=1e-3)
 
 
+def test_a_comparison_has_replicas_whose_speed_is_over_the_same_device(spec):
+    settings = ("partition.devices=4", "partition.device_type=h100", "method.accumulation=4")
+    found = compare(Planner(spec, settings))
+    first, rows = found["rows"][0], found["rows"]
+    assert {(row["replicas"], row["method"]) for row in rows if row["replicas"] > 1} == {
+        (2, "1f1b-flush"), (2, "petra"), (4, "backprop"), (4, "reversible-backprop"),
+    }  # fmt: skip
+    alone = first["samples_per_second"] / first["speedup"]
+    for row in rows:
+        assert row["samples_per_second"] / row["speedup"] == pytest.approx(alone)
+    whole = next(row for row in rows if row["replicas"] == 4)
+    assert whole["flops"] == first["flops"], "of as many samples"
+    assert whole["memory_total"] == pytest.approx(4 * whole["memory_peak"], abs=4)
+    assert rows[found["recommended"]]["unbeaten"]
+
+
+def test_methods_that_may_be_as_fast_within_the_spread_of_a_profile():
+    def note(low, high):
+        rows = [
+            {"method": name, "fits": None, "note": "", "seconds_per_micro_batch": middle}
+            | {"tick_low_seconds": low * middle, "tick_high_seconds": high * middle}
+            for name, middle in (("petra", 0.01), ("dsp", 0.012), ("petra", 0.03), ("gpipe", 0.03))
+        ]
+        note_rivals(rows)
+        assert not any(row["note"] for row in rows[1:])
+        return rows[0]["note"]
+
+    said = "the fastest: {} within the spread of the profile, where {} as fast"
+    assert note(0.5, 2) == said.format("5 ms to 20 ms", "dsp, gpipe may be")
+    assert note(0.9, 1.1) == said.format("9 ms to 11 ms", "dsp may be")
+    assert note(1, 1) == said.format("10 ms to 10 ms", "no other method is")
+
+
 def test_scale(spec):
     rows = scale(Planner(spec, ["partition.device_type=a100-40gb"]), [1, 2, 4, 8])["rows"]
     assert [row["stages"] for row in rows] == [1, 2, 4, 4]
@@ -171,7 +204,7 @@ def test_tables_of_plans_say_what_they_assume(spec):
         assert "between machines" not in said
     many = scale(planner, [1, 8, 1024])
     assert sum("between machines: 20 µs a message and 12.5 GB/s" in text for text in many["assumptions"]) == 1
-    assert "between machines" in comparison_text(comparison_of(many), width=100, verbose=True)
+    assert "between machines" in PlanTable(many).text(100, verbose=True)
     stated = scale(Planner(spec, ["partition.device_type=a100-40gb", "partition.link_bandwidth=3e11", "partition.link_latency=1e-5"]), [1024])  # fmt: skip
     assert many["rows"][2]["samples_per_second"] < stated["rows"][0]["samples_per_second"]
 

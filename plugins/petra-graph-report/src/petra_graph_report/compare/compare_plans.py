@@ -16,11 +16,10 @@ from petra_graph.compiler.durations import flops
 from petra_graph.compiler.memory_and_time import Prediction
 from petra_graph.compiler.spec_checks import device_count
 from petra_graph.errors import NoFeasiblePlan, SpecError
-from petra_graph.planning.advice.plan_assumptions import assumptions_of_all
-from petra_graph.planning.check.checked_spec import with_method, without_global_clip
+from petra_graph.planning.advice.plan_assumptions import device_guesses, shared_assumptions
 from petra_graph.planning.plan_spec import Planner
 from petra_graph.planning.predict_plan import Plan, tick_interval
-from petra_graph.planning.share_devices import changes, shared_devices
+from petra_graph.planning.share_devices import clip_by_stage, keys_to_set, replace_method, shared_devices
 from petra_graph.program.method import METHODS
 from petra_graph.program.plan_document import Document
 from petra_graph.program.schedule import schedule_text
@@ -55,20 +54,19 @@ def compare(planner: Planner) -> Document:
         SpecError, PluginError: as `Planner.plan`; SpecError where every method is refused.
     """
     given, plans = planner.spec, list[Plan]()
-    clip_by_stage = without_global_clip(given.optimizer)
+    optimizer = clip_by_stage(given.optimizer)
     rows = [
-        _row_of(planner, evolve(given, method=method, optimizer=clip_by_stage), plans)
-        for method in _methods(given.method)
+        _row_of(planner, evolve(given, method=method, optimizer=optimizer), plans) for method in _methods(given.method)
     ]
     if all(isinstance(row["error"], SpecError) for row in rows):
         raise rows[0]["error"]
-    _note_rivals(rows)
+    note_rivals(rows)
     alone = next((row["samples_per_second"] / row["speedup"] for row in rows if row["speedup"]), 1.0)
     base = next(
         row for row in rows if (row["method"], row["schedule"], row["keep"]) == ("pipedream", _BASE_SCHEDULE, None)
     )
     flushed = evolve(
-        given, method=evolve(with_method(given.method, "1f1b-flush", "1f1b"), keep="auto"), optimizer=clip_by_stage
+        given, method=evolve(replace_method(given.method, "1f1b-flush", "1f1b"), keep="auto"), optimizer=optimizer
     )
     for variant in (flushed, *shared_devices(given)):
         row = _for_the_samples_of(given, _row_of(planner, variant, plans))
@@ -95,7 +93,7 @@ def _row_of(planner: Planner, spec: Spec, plans: list[Plan]) -> dict[str, Any]:
     """Return the row of a variant, and add its plan; a variant that a run would refuse has its `error`, and no figures."""
     method, partition = spec.method, spec.partition
     row = {
-        "set": changes(planner.spec, spec),
+        "set": keys_to_set(planner.spec, spec),
         "schedule": method.schedule,
         "keep": method.keep,
         "method": method.name,
@@ -138,13 +136,17 @@ def _methods(given: MethodSpec) -> Iterator[MethodSpec]:
     for method in METHODS.values():
         for schedule in method.schedules:
             if schedule != "sequential" or method.schedules == ("sequential",):
-                yield with_method(given, method.name, schedule)
+                yield replace_method(given, method.name, schedule)
     if given.keep is not None:
         yield given
 
 
-def assumptions_of(plans: Sequence[Plan]) -> list[str]:
-    return [*assumptions_of_all((plan.prediction, plan.spec) for plan in plans)] if plans else []
+def assumptions_of(plans: Iterable[Plan]) -> list[str]:
+    """Return the assumptions of several plans of one network, each sentence once; cuts are each plan's own."""
+    said: list[str] = []
+    for plan in plans:
+        said += [*device_guesses(plan.prediction.inputs), *shared_assumptions(plan.prediction, plan.spec)]
+    return list(dict.fromkeys(said))
 
 
 def figures(plan: Plan, *remarks: str) -> dict[str, Any]:
@@ -153,10 +155,10 @@ def figures(plan: Plan, *remarks: str) -> dict[str, Any]:
     low, high = tick_interval(prediction, plan.network) or (None, None)
     return {
         "memory_total": prediction.total_memory.total,
-        "memory_peak": max(held.total for held in prediction.device_memory.values()),
+        "memory_peak": plan.peak_bytes,
         "fits": plan.fits,
         "staleness": max(prediction.timing.staleness),
-        "samples_per_second": prediction.timing.samples_per_second(plan.spec.data.batch, plan.spec.partition.replicas),
+        "samples_per_second": plan.samples_per_second,
         "speedup": prediction.speedup,
         "exact": prediction.timing.exact,
         "tick_low_seconds": low,
@@ -173,7 +175,7 @@ def _too_large(prediction: Prediction) -> Iterator[str]:
         yield f"does not fit: {worst} needs {memory(-left)} more than its {memory(room)}"
 
 
-def _note_rivals(rows: Sequence[dict[str, Any]]) -> None:
+def note_rivals(rows: Sequence[dict[str, Any]]) -> None:
     """Note at the fastest method that fits which others may be as fast within the spread of the profile."""
     known = [row for row in rows if row["tick_low_seconds"] is not None and row["fits"] is not False]
     if not known:

@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 
 import pytest
-from petra_graph_report.plan.comparison_page import comparison_page, varied_charts
+from petra_graph_report.compare.comparison_page import comparison_page, varied_charts
+from petra_graph_report.plan.plan_page import page as page_of
 
 from petra_graph.cli.main import main
 from petra_graph.program.method import METHODS
 from tests.support.html_page import Page, assert_fetches_nothing
-from tests.support.plan_documents import comparison, scaling
 from tests.support.runs import SPEC
 
 MEMORY, BATCH = "partition.memory=100KiB,1MiB", "data.batch=64,32"
@@ -96,11 +96,10 @@ def test_when_every_combination_is_refused(varied):
     assert "would hold" in page
 
 
-def test_answers_and_pictures_of_methods():
-    made = comparison()
-    for row, fit in zip(made["rows"], (True, False, True, None), strict=True):
+def test_answers_and_pictures_of_methods(comparison):
+    for row, fit in zip(comparison["rows"], (True, False, True, None), strict=True):
         row |= {"fits": fit, "unbeaten": row["unbeaten"] and fit}
-    page = comparison_page(made)
+    page = page_of(comparison)
     assert_fetches_nothing(page, Page(page))
     texts = Page(page).texts
     assert {"fits", "fastest", "smallest", "Memory of the fullest device", "Speed, times one device alone"} <= {*texts}
@@ -110,7 +109,7 @@ def test_answers_and_pictures_of_methods():
     assert '<td class="bold red">no</td>' in page
 
 
-def test_numbers_of_devices_are_a_table():
-    page = comparison_page(scaling())
+def test_numbers_of_devices_are_a_table(scaling):
+    page = comparison_page(scaling)
     assert page.count("<table") == 1
     assert "Pictures" not in page

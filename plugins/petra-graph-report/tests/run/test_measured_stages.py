@@ -1,14 +1,12 @@
-"""What a run measured of its stages and processes, beside its plan."""
+"""What a run measured of its stages and processes, and what was planned of them, as tables of a page."""
 
 from __future__ import annotations
 
-from petra_graph.report.run.planned_and_measured import (
-    StageSeconds,
-    compared,
-    comparison_text,
-    process_columns,
-    stage_tables,
-)
+from types import SimpleNamespace
+
+import pytest
+from petra_graph_report.run.measured_stages import StageSeconds, process_columns, stage_tables
+
 from petra_graph.units import memory
 from tests.support.plan_documents import three_stages
 
@@ -32,6 +30,18 @@ def summary(*processes):
     return {"measured": {"from_micro_batch": 0, "processes": list(processes)}}
 
 
+@pytest.fixture
+def run():
+    """A run of three stages with what its processes have measured."""
+
+    def run(*processes):
+        stages = [stage["nodes"] for stage in three_stages()["stages"]]
+        resolved = {"partition": {"stages": stages}, "data": {"batch": 64}}
+        return SimpleNamespace(resolved=resolved, summary=summary(*processes) if processes else {})
+
+    return run
+
+
 def test_a_stage():
     found = StageSeconds.of(1, [process(0, (1, MEASURED))])
     assert (found.each("forward"), found.each("backward"), found.each("update")) == (0.25, 0.75, 0.5)
@@ -50,19 +60,22 @@ def test_a_stage_whose_device_is_not_timed():
     assert (found.each("forward"), found.busy, found.rate(10)) == (None, None, None)
 
 
-def test_planned_stands_beside_measured():
-    plan = three_stages()
-    made = summary(process(0, *((stage, MEASURED) for stage in (1, 2, 3))))
-    tables = dict(stage_tables(plan, made))
+def test_planned_stands_beside_measured(run):
+    measured = run(process(0, *((stage, MEASURED) for stage in (1, 2, 3))))
+    tables = dict(stage_tables(three_stages(), measured))
     assert list(tables) == ["as planned", "planned and measured"]
     heads = [column.head.split("\n")[:2] for column in tables["planned and measured"]]
     assert heads[:4] == [["stage"], ["forward", "planned"], ["forward", "measured"], ["backward", "planned"]]
     units = {column.head.split("\n")[-1] for column in tables["planned and measured"][1:6]}
     assert units == {"ms"}, "numbers that are compared have one unit"
+    ((title, columns),) = stage_tables(None, measured)
+    assert title == "measured"
+    assert [column.head.split("\n")[0] for column in columns[:4]] == ["stage", "nodes", "forward", "backward"]
 
 
-def test_without_measurements_the_plan_is_all():
-    assert [title for title, _ in stage_tables(three_stages(), {})] == ["as planned"]
+def test_without_measurements_the_plan_is_all(run):
+    assert [title for title, _ in stage_tables(three_stages(), run())] == ["as planned"]
+    assert not list(stage_tables(None, run()))
     assert process_columns(three_stages(), {}) is None
 
 
@@ -81,25 +94,3 @@ def test_cuda_devices_have_a_column_of_their_own():
     heads = [column.head for column in process_columns(None, summary(on_device))]
     assert "CUDA peak\nmeasured" in heads
     assert not any("CUDA" in column.head for column in process_columns(None, summary(process(0))))
-
-
-def test_compared_as_json():
-    plan = three_stages()
-    found = compared(plan, [process(0, (1, MEASURED), (2, {}), grown=5 * MIB), process(1, (3, MEASURED))])
-    assert [stage["stage"] for stage in found["stages"]] == [1, 2, 3]
-    forwards = [stage["seconds"]["forward"] for stage in found["stages"]]
-    assert [one["planned"] for one in forwards] == [stage["seconds"]["forward"] for stage in plan["stages"]]
-    assert [one["measured"] for one in forwards] == [0.25, None, 0.25]
-    totals = [stage["bytes"]["total"] for stage in plan["stages"]]
-    assert found["processes"] == [
-        {"rank": 0, "stages": [1, 2], "bytes": {"planned": totals[0] + totals[1], "measured": 5 * MIB}},
-        {"rank": 1, "stages": [3], "bytes": {"planned": totals[2], "measured": 0}},
-    ]
-    on_gpu = process(0, (1, {})) | {"cuda_peak_bytes": {"cuda:0": 7 * MIB}}
-    assert compared(plan, [on_gpu])["processes"][0]["bytes"]["measured"] == 7 * MIB
-
-
-def test_comparison_as_text():
-    text = comparison_text(three_stages(), summary(process(0, *((stage, MEASURED) for stage in (1, 2, 3)))))
-    assert text.count("measured") == 4
-    assert "planned\n" not in text

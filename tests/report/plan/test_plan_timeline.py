@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from petra_graph.report.plan.plan_contents import by_stage, bytes_by_part, full_from
+from petra_graph.report.plan.plan_timeline import by_stage, full_from
 
 
 def block(stage: int, verb: str, start: float, end: float):
@@ -25,18 +25,3 @@ def test_the_pipeline_is_full_when_every_stage_has_begun_a_backward():
 
 def test_nothing():
     assert full_from(by_stage(plan())) == 0
-
-
-def test_what_the_total_has_beyond_the_known_parts_is_other():
-    counts = {"parameters": 10, "working": 5, "data": 7, "total": 22}
-    assert bytes_by_part(counts) == {
-        "parameters": 10,
-        "gradients": 0,
-        "optimizer": 0,
-        "input_buffer": 0,
-        "parameter_buffer": 0,
-        "graphs": 0,
-        "working": 5,
-        "channels": 0,
-        "other": 7,
-    }

@@ -1,0 +1,1 @@
+"""Several plans of one network: under all methods, on more devices, with other values."""

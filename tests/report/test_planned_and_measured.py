@@ -1,0 +1,60 @@
+"""What a run measured of its stages and processes, beside its plan."""
+
+from __future__ import annotations
+
+from petra_graph.report.planned_and_measured import compare_with_plan, comparison_text, operations_of
+from petra_graph.units import memory
+from tests.support.plan_documents import three_stages
+
+MIB = 2**20
+
+
+def operation(count, seconds):
+    return {"operations": count, "seconds": seconds}
+
+
+def process(rank, *stages, grown=0):
+    figures = {"rank": rank, "training_seconds": 10.0, "cuda_peak_bytes": {}}
+    memory = {"peak_bytes": 800 * MIB + grown, "peak_bytes_before": 800 * MIB}
+    return figures | memory | {"stages": [{"stage": stage, "device": "cpu", **found} for stage, found in stages]}
+
+
+MEASURED = {"forward": operation(4, 1.0), "backward": operation(4, 3.0), "update": operation(2, 1.0)}
+
+
+def test_replicas_of_a_stage_count_together():
+    replicas = [process(0, (1, MEASURED), (2, {})), process(1, (1, MEASURED))]
+    assert operations_of(1, replicas) == {"forward": (8, 2.0), "backward": (8, 6.0), "update": (4, 2.0)}
+    assert operations_of(2, replicas) == {}, "its device is not timed"
+
+
+def test_compared_as_json():
+    plan = three_stages()
+    found = compare_with_plan(plan, [process(0, (1, MEASURED), (2, {}), grown=5 * MIB), process(1, (3, MEASURED))])
+    assert [stage["stage"] for stage in found["stages"]] == [1, 2, 3]
+    forwards = [stage["seconds"]["forward"] for stage in found["stages"]]
+    assert [one["planned"] for one in forwards] == [stage["seconds"]["forward"] for stage in plan["stages"]]
+    assert [one["measured"] for one in forwards] == [0.25, None, 0.25]
+    totals = [stage["bytes"]["total"] for stage in plan["stages"]]
+    assert found["processes"] == [
+        {"rank": 0, "stages": [1, 2], "bytes": {"planned": totals[0] + totals[1], "measured": 5 * MIB}},
+        {"rank": 1, "stages": [3], "bytes": {"planned": totals[2], "measured": 0}},
+    ]
+    on_gpu = process(0, (1, {})) | {"cuda_peak_bytes": {"cuda:0": 7 * MIB}}
+    assert compare_with_plan(plan, [on_gpu])["processes"][0]["bytes"]["measured"] == 7 * MIB
+
+
+def test_comparison_as_text():
+    plan = three_stages()
+    text = comparison_text(
+        compare_with_plan(plan, [process(0, (1, MEASURED), (2, MEASURED)), process(1, (3, {}), grown=MIB)])
+    )
+    heads, *_ = lines = [line.split() for line in text.splitlines() if line]
+    assert heads == ["forward", "forward", "backward", "backward", "update"]
+    assert lines[1] == ["planned", "measured", "planned", "measured", "measured"]
+    assert lines[2] == ["stage", *["ms"] * 5], "numbers that are compared have one unit"
+    assert [line[0] for line in lines[4:7]] == ["1", "2", "3"]
+    assert lines[6][2] == lines[6][4] == "-", "it was not measured"
+    planned = memory(sum(stage["bytes"]["total"] for stage in plan["stages"][:2]))
+    assert lines[-2] == ["0", "1-2", *planned.split(), "0", "B"]
+    assert lines[-1][-2:] == ["1", "MiB"]
