@@ -189,7 +189,7 @@ class Stores(StageObserver):
 def test_with_a_perfect_estimate_the_training_is_that_of_stored_weights(graph, accumulation):
     """Reconstruction, recomputation and both derivatives use the estimate: then PETRA is PipeDream, up to rounding."""
     how = {"schedule": "lockstep", "accumulation": accumulation}
-    data = batches(SHAPES[graph], 24)
+    data = batches(SHAPES[graph], 16)
     stored = pipeline(GRAPHS[graph], SHAPES[graph], method="pipedream", **how)
     estimated = pipeline(GRAPHS[graph], SHAPES[graph], correct_discrepancy=True, **how)
     for executor in estimated.executors:
@@ -276,7 +276,7 @@ def test_the_values_have_the_layout_of_their_parameter(method):
     ask = getattr(updater.optimizer, method)
     setattr(updater.optimizer, method, lambda delay: [(one, value.contiguous()) for one, value in ask(delay)])
     other = pipeline(REVNET, SHAPES["revnet"], schedule="lockstep", **METHODS[method])
-    data = batches(SHAPES["revnet"], 24)
+    data = batches(SHAPES["revnet"], 16)
     for one in (built, other):
         one.train(data)
     found = [one.parameters() for one in (built, other)]

@@ -20,6 +20,7 @@ from petra_graph.executor.runners import Recompute, Reconstruct, StashGraph
 from petra_graph.executor.stage_parameters import copied_parameters, parameter_leaves
 from petra_graph.program.weight_versions import WeightVersions
 from petra_graph.spec.model import PrecisionSpec
+from tests.support.pairwise import pairs_of
 from tests.support.pipelines import CHAIN, CLASSES, GRAPHS, REVNET, SHAPES, batches, node, pipeline
 
 DROPOUT = (
@@ -101,9 +102,9 @@ def test_backwards_take_inputs_in_the_order_of_the_forwards():
         runner.backward(7, None, gradients)
 
 
-@pytest.mark.parametrize("accumulation", [1, 2])
-@pytest.mark.parametrize("schedule", ["lockstep", "1f1b", "sequential"])
-@pytest.mark.parametrize("graph", GRAPHS)
+@pytest.mark.parametrize(
+    ("graph", "schedule", "accumulation"), pairs_of(GRAPHS, ["lockstep", "1f1b", "sequential"], [1, 2])
+)
 def test_a_buffer_is_filled_to_its_stages_depth_and_no_further(graph, schedule, accumulation):
     built = pipeline(GRAPHS[graph], SHAPES[graph], schedule=schedule, accumulation=accumulation)
     longest: dict[str, int] = {}

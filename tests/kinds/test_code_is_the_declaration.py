@@ -20,7 +20,6 @@ from petra_graph_conformance import (
 )
 from torch import nn
 
-from petra_graph.blocks import Buffered
 from petra_graph.cli.main import main
 from petra_graph.errors import PluginError
 from petra_graph.kinds.all_kinds import KINDS
@@ -242,17 +241,6 @@ class TestEntryPoints:
 
 class TestTheKit:
     """Code of each kind without a declaration, defined where no module has it."""
-
-    def test_a_block(self):
-        class Layer(Buffered):
-            def __init__(self, inputs, options):
-                super().__init__(inputs, options)
-                self.linear = nn.Linear(3, 2)
-
-            def forward(self, x):
-                return self.linear(x)
-
-        assert kept(Trial.of(Layer, [(3,)])).kept
 
     def test_an_architecture(self):
         def network(options, facts):

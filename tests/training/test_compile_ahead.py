@@ -61,9 +61,8 @@ def told(ready: Prepared) -> list[str]:
     [
         {"method.name=petra"},
         {"method.name=delayed-reconstructed", "precision.channel_dtype=bfloat16"},
-        {"method.name=pipedream", "method.schedule=lockstep"},
+        {"method.name=pipedream", "method.schedule=lockstep", "precision.compute=bfloat16"},
         {"partition.stages=2", "method.name=backprop", "method.schedule=sequential"},
-        {"precision.compute=bfloat16"},
     ],
     ids=lambda settings: " ".join(sorted(settings)),
 )

@@ -50,28 +50,6 @@ def test_shapes_that_do_not_fit(told):
     assert first.startswith('small.toml:8:1: node "rev.0": block "rev-basic" cannot read its input: ')
 
 
-def test_a_global_norm_under_an_asynchronous_schedule(told):
-    text = SPEC + '\n[optimizer.clip]\nlimit = 1.0\nscope = "global"\n'
-    assert told(text) == ['small.toml:37:9: scope = "global" needs a synchronous schedule (got "1f1b")']
-
-
-def test_a_batch_that_is_larger_than_the_data(told):
-    assert told(SPEC, "data.batch=1439") == [
-        "--set data.batch=1439: batch must be at most the 1,438 samples of the training data (got 1439)"
-    ]
-
-
-def test_stages_by_hand(told):
-    assert told(SPEC + '[partition]\nstages = [["stem", "rev"], ["head"]]\n') == [
-        'small.toml:35:11: stage 1 names "rev", which is not a node',
-    ]
-
-
-def test_a_device_that_is_not_here(told):
-    (problem,) = told(SPEC + '[partition]\ndevices = ["cuda:99"]\n')
-    assert problem == 'small.toml:35:11: device "cuda:99" does not exist here'
-
-
 def test_problems_of_all_kinds_come_together(told):
     text = SPEC.replace("features = 12", "features = 12, streams = 1") + '[partition]\ndevices = ["cuda:7"]\n'
     assert told(text, "data.batch=5000") == [

@@ -22,7 +22,6 @@ from tests.support.runs import (
     FakeListener,
     events,
     files_of,
-    only_run,
     summary_of,
     weights_bytes,
 )
@@ -33,6 +32,19 @@ def spec(write):
     return write("small.toml", SPEC)
 
 
+@pytest.fixture(scope="module")
+def ended(tmp_path_factory):
+    """A run of the specification as it is, which no test changes."""
+    folder = tmp_path_factory.mktemp("ended")
+    (folder / "small.toml").write_text(SPEC)
+    return run(str(folder / "small.toml"), [f"run.directory={folder}/runs"], Listener())
+
+
+@pytest.fixture(scope="module")
+def directory(ended):
+    return Path(ended.summary["directory"])
+
+
 def directory_of(path, *overrides):
     return run(path, overrides, Listener()).summary["directory"]
 
@@ -40,9 +52,7 @@ def directory_of(path, *overrides):
 # --- what a run leaves -----------------------------------------------------------------------------------------------
 
 
-def test_a_run_leaves_a_directory(spec):
-    ended = run(spec, (), Listener())
-    directory = only_run()
+def test_a_run_leaves_a_directory(ended, directory):
     assert re.fullmatch(r"\d{8}T\d{6}Z-small-[0-9a-f]{6}", directory.name)
     assert files_of(directory) == FILES
     assert (directory / "spec.toml").read_text() == SPEC
@@ -51,8 +61,8 @@ def test_a_run_leaves_a_directory(spec):
     assert {"python", "packages", "threads", "command"} <= json.loads((directory / "env.json").read_text()).keys()
 
 
-def test_the_summary(spec):
-    summary = run(spec, (), Listener()).summary
+def test_the_summary(ended, directory):
+    summary = ended.summary
     seconds, rate = summary["seconds"], summary["samples_per_second"]
     assert 0 < seconds["first"] < seconds["training"] <= seconds["total"]
     assert rate > 0
@@ -64,7 +74,7 @@ def test_the_summary(spec):
     } == {
         "name": "small",
         "status": "done",
-        "directory": str(only_run()),
+        "directory": str(directory),
         "method": "petra",
         "schedule": "1f1b",
         "accumulation": 3,
@@ -89,12 +99,12 @@ def test_the_summary(spec):
         "micro_batches": 2 * MICRO_BATCHES,
         "updates": 2 * UPDATES,
         "weights": "weights.safetensors",
-        "sha256": {"weights.safetensors": hashlib.sha256(weights_bytes(only_run())).hexdigest()},
+        "sha256": {"weights.safetensors": hashlib.sha256(weights_bytes(directory)).hexdigest()},
     }
 
 
-def test_what_the_process_measured(spec):
-    measured = run(spec, (), Listener()).summary["measured"]
+def test_what_the_process_measured(ended):
+    measured = ended.summary["measured"]
     assert measured["from_micro_batch"] == 0
     (process,) = measured["processes"]
     assert 0 < process["peak_bytes_before"] <= process["peak_bytes"]
@@ -112,9 +122,8 @@ def test_what_the_process_measured(spec):
 SCORES = tuple(f"{part}/{name}" for part in ("train", "test") for name in ("loss", "top1", "top5"))
 
 
-def test_the_events(spec):
-    run(spec, (), Listener())
-    found = events(only_run())
+def test_the_events(ended, directory):
+    found = events(directory)
     assert {tuple(event) for event in found} == {("time", "epoch", "step", "name", "value")}
     assert [(e["epoch"], e["step"], e["name"]) for e in found] == [
         (epoch, step, name)
@@ -131,16 +140,15 @@ def test_the_events(spec):
     ]
     assert all(math.isfinite(event["value"]) for event in found)
     last = {event["name"]: event["value"] for event in found}
-    assert {name: last[f"test/{name}"] for name in ("loss", "top1", "top5")} == summary_of(only_run())["test"]
+    assert {name: last[f"test/{name}"] for name in ("loss", "top1", "top5")} == ended.summary["test"]
 
 
-def test_tensorboard_sees_the_same_events(spec):
+def test_tensorboard_sees_the_same_events(directory):
     pytest.importorskip("tensorboard")
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-    run(spec, ["run.epochs=1"], Listener())
-    read = EventAccumulator(str(only_run() / "tensorboard")).Reload()
-    expected = {e["step"]: e["value"] for e in events(only_run()) if e["name"] == "train/micro_batch_loss"}
+    read = EventAccumulator(str(directory / "tensorboard")).Reload()
+    expected = {e["step"]: e["value"] for e in events(directory) if e["name"] == "train/micro_batch_loss"}
     assert {e.step: e.value for e in read.Scalars("train/micro_batch_loss")} == pytest.approx(expected)
 
 
@@ -179,33 +187,27 @@ def test_nothing_is_left_by_a_spec_that_is_wrong(spec, here):
 # --- the same bits ---------------------------------------------------------------------------------------------------
 
 
-def test_the_same_spec_and_seed_give_the_same_bytes(spec):
-    one, other = directory_of(spec), directory_of(spec)
-    assert one != other
-    assert weights_bytes(one) == weights_bytes(other)
-
-
-def test_another_seed_gives_other_weights(spec):
-    assert weights_bytes(directory_of(spec)) != weights_bytes(directory_of(spec, "run.seed=1"))
-
-
-def test_what_happened_before_in_the_process_does_not_matter(spec):
-    one = directory_of(spec)
+def test_the_same_spec_and_seed_give_the_same_bytes_whatever_happened_before_in_the_process(spec, directory):
     torch.manual_seed(123)
     torch.set_num_threads(2)
     torch.rand(7)
-    assert weights_bytes(directory_of(spec)) == weights_bytes(one)
+    again = directory_of(spec)
+    assert Path(again).name != directory.name
+    assert weights_bytes(again) == weights_bytes(directory)
+
+
+def test_another_seed_gives_other_weights(spec, directory):
+    assert weights_bytes(directory_of(spec, "run.seed=1")) != weights_bytes(directory)
 
 
 @pytest.mark.processes
-def test_workers_do_not_change_the_bits(spec):
-    assert weights_bytes(directory_of(spec, "data.workers=2")) == weights_bytes(directory_of(spec))
+def test_workers_do_not_change_the_bits(spec, directory):
+    assert weights_bytes(directory_of(spec, "data.workers=2")) == weights_bytes(directory)
 
 
-def test_logging_and_evaluation_do_not_change_the_bits(spec):
-    often = directory_of(spec, "run.log_every=1", "data.evaluation_batch=50")
-    seldom = directory_of(spec, "run.log_every=1000", "run.evaluate_every=2")
-    assert weights_bytes(often) == weights_bytes(seldom)
+def test_logging_and_evaluation_do_not_change_the_bits(spec, directory):
+    otherwise = directory_of(spec, "run.log_every=1", "data.evaluation_batch=50", "run.evaluate_every=2")
+    assert weights_bytes(otherwise) == weights_bytes(directory)
 
 
 IMAGES = """\
@@ -225,10 +227,11 @@ options = { shape = [3, 8, 8], classes = 5, train = 12, test = 6 }
 """
 
 
-def test_the_resolved_spec_repeats_the_run(spec):
+def test_the_resolved_spec_repeats_the_run_and_resolves_to_itself(spec):
     first = directory_of(spec, "method.schedule=lockstep", "run.seed=3", "lr_schedule.warmup_epochs=1")
     again = directory_of(f"{first}/resolved.toml")
     assert weights_bytes(again) == weights_bytes(first)
+    assert (Path(again) / "resolved.toml").read_text() == (Path(first) / "resolved.toml").read_text()
     given = [event | {"time": 0} for event in events(Path(first)) if "per_second" not in event["name"]]
     found = [event | {"time": 0} for event in events(Path(again)) if "per_second" not in event["name"]]
     assert given == found
@@ -241,9 +244,3 @@ def test_the_resolved_spec_of_an_architecture_repeats_the_run(write):
     assert "architecture" not in resolved
     assert "extends" not in resolved
     assert weights_bytes(directory_of(f"{first}/resolved.toml")) == weights_bytes(first)
-
-
-def test_a_resolved_spec_resolves_to_itself(spec):
-    first = directory_of(spec)
-    again = directory_of(f"{first}/resolved.toml")
-    assert (Path(again) / "resolved.toml").read_text() == (Path(first) / "resolved.toml").read_text()

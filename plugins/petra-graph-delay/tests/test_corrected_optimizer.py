@@ -190,10 +190,3 @@ def test_what_counts_on_a_momentum_refuses_others(key, build, message):
     with pytest.raises(SpecError, match=message) as caught:
         corrected(made(build)[1], options)
     assert [problem.path for problem in caught.value.problems] == [(key,)]
-
-
-def test_prediction_goes_with_no_correction_that_it_does_not_expect():
-    with pytest.raises(ValueError, match='expects steps without correction = "error-feedback"; set predict = false'):
-        DelayOptions(**PREDICT, **FEEDBACK)
-    with pytest.raises(ValueError, match="set one of them to false"):
-        DelayOptions(**PREDICT, **DISCREPANCY)

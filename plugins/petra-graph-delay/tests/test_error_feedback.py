@@ -1,4 +1,4 @@
-"""Error feedback: the base's own steps without delay, and the formula with it."""
+"""Error feedback: the base's own steps without delay, and a first step; the formula is in `test_formulas_of_corrections.py`."""
 
 from __future__ import annotations
 
@@ -6,15 +6,11 @@ from types import MappingProxyType
 
 import pytest
 import torch
-from delayed_quadratic import START, adam_by_hand, delayed, sgd_by_hand
 from petra_graph_delay.late_steps import late_steps
-from stepping import ADAM, SGD, FeedbackAdam, FeedbackNadam, FeedbackSgd, expect_same, made, set_delay, step
-from torch import nn
+from stepping import ADAM, SGD, FeedbackAdam, FeedbackNadam, FeedbackSgd, expect_same, made, step
 
 from tests.support.pairwise import pairs_of
 
-EXACT = 1e-12
-"""Of 40 float64 updates."""
 NADAM = MappingProxyType({"weight_decay": 0.1, "decoupled_weight_decay": True})
 PAIRS = [
     *((torch.optim.SGD, FeedbackSgd, how) for how in SGD),
@@ -22,70 +18,6 @@ PAIRS = [
     (torch.optim.NAdam, FeedbackNadam, NADAM),
 ]
 WITH_DELAY = [FeedbackSgd, FeedbackAdam, FeedbackNadam]
-
-
-def fed_back(w, delay, steps, base):
-    """The weights under p += u_t + D (u_t - u_(t-1)), u_(-1) = u_0, where u_t = base(w, gradient)."""
-    history, last = [w], None
-    for _ in range(steps):
-        u = base(history[-1], delayed(history, delay))
-        history.append(history[-1] + u + delay * (u - (u if last is None else last)))
-        last = u
-    return history
-
-
-def sgd_base(*, lr, momentum, weight_decay, nesterov):
-    held = {"v": 0.0}
-
-    def u(w, g):
-        g = g + weight_decay * w
-        held["v"] = momentum * held["v"] + g
-        return -lr * (g + momentum * held["v"] if nesterov else held["v"])
-
-    return u
-
-
-def adam_base(*, lr, betas, eps, weight_decay, decoupled_weight_decay):
-    (beta1, beta2), held = betas, {"t": 0, "m": 0.0, "s": 0.0}
-
-    def u(w, g):
-        g = g if decoupled_weight_decay else g + weight_decay * w
-        held["t"] += 1
-        held["m"], held["s"] = beta1 * held["m"] + (1 - beta1) * g, beta2 * held["s"] + (1 - beta2) * g * g
-        mean, square = held["m"] / (1 - beta1 ** held["t"]), held["s"] / (1 - beta2 ** held["t"])
-        return -lr * mean / (square**0.5 + eps) - (lr * weight_decay * w if decoupled_weight_decay else 0.0)
-
-    return u
-
-
-@pytest.mark.parametrize("delay", [0.5, 1])
-@pytest.mark.parametrize(
-    ("build", "base", "how"),
-    [
-        *((FeedbackSgd, sgd_base, how) for how in SGD),
-        *((FeedbackAdam, adam_base, {**how, "eps": 1e-3}) for how in ADAM),
-    ],
-)
-def test_old_gradients_are_the_formula(build, base, how, delay):
-    expected = [fed_back(start, delay, 40, base(lr=0.05, **how)) for start in START]
-    parameter = nn.Parameter(torch.tensor(START, dtype=torch.float64))
-    optimizer = build([parameter], lr=0.05, **how)
-    set_delay(optimizer, float(delay))
-    history = [parameter.detach().clone()]
-    for at in range(1, 41):
-        parameter.grad = delayed(history, delay).clone()
-        optimizer.step()
-        history.append(parameter.detach().clone())
-        wanted = torch.tensor([one[at] for one in expected], dtype=torch.float64)
-        torch.testing.assert_close(history[-1], wanted, rtol=EXACT, atol=EXACT)
-
-
-def test_the_formula_without_delay_is_that_of_the_base():
-    sgd = {"lr": 0.05, "momentum": 0.9, "weight_decay": 0.1, "nesterov": True}
-    assert fed_back(1.0, 0, 40, sgd_base(**sgd)) == pytest.approx(sgd_by_hand(1.0, 0, 40, **sgd), rel=EXACT)
-    adam = {"lr": 0.05, "betas": (0.9, 0.999), "eps": 1e-3, "weight_decay": 0.1}
-    by_hand = adam_by_hand(1.0, 0, 40, decoupled=True, **adam)
-    assert fed_back(1.0, 0, 40, adam_base(decoupled_weight_decay=True, **adam)) == pytest.approx(by_hand, rel=EXACT)
 
 
 @pytest.mark.parametrize(("pair", "foreach", "delay"), pairs_of(range(len(PAIRS)), [None, True, False], [None, 0.0]))

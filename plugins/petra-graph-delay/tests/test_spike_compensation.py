@@ -1,12 +1,10 @@
-"""Spike compensation: torch's own steps without delay, and the formula with it."""
+"""Spike compensation: torch's own steps without delay, and its definition; the formula is in `test_formulas_of_corrections.py`."""
 
 from __future__ import annotations
 
 import pytest
 import torch
-from delayed_quadratic import START, adam_by_hand, delayed, sgd_by_hand
 from petra_graph_delay.known_optimizers import _CACHED, chunked
-from petra_graph_delay.spike_compensation import spike_shares
 from stepping import ADAM, SGD, SpikeAdam, SpikeSgd, expect_same, made, set_delay, step
 from torch import nn
 
@@ -25,37 +23,6 @@ def test_without_delay_it_is_torchs_to_the_bit(pair, foreach, delay):
         step(*plain, number)
         step(*same, number)
         expect_same(plain, same)
-
-
-@pytest.mark.parametrize("delay", [0, 5, 1.5])
-@pytest.mark.parametrize("how", SGD[:4])
-def test_sgd_with_old_gradients_is_the_formula(delay, how):
-    expected = [sgd_by_hand(start, delay, 40, lr=0.05, **how) for start in START]
-    parameter = nn.Parameter(torch.tensor(START, dtype=torch.float64))
-    optimizer = SpikeSgd([parameter], lr=0.05, **how)
-    descend(parameter, optimizer, delay, expected)
-
-
-@pytest.mark.parametrize("delay", [0, 5, 1.5])
-@pytest.mark.parametrize("how", ADAM)
-def test_adam_with_old_gradients_is_the_formula(delay, how):
-    by_hand = {**how, "decoupled": how["decoupled_weight_decay"]}
-    del by_hand["decoupled_weight_decay"]
-    expected = [adam_by_hand(start, delay, 40, lr=0.05, eps=1e-3, **by_hand) for start in START]
-    parameter = nn.Parameter(torch.tensor(START, dtype=torch.float64))
-    optimizer = SpikeAdam([parameter], lr=0.05, eps=1e-3, **how)
-    descend(parameter, optimizer, delay, expected)
-
-
-def descend(parameter, optimizer, delay, expected):
-    set_delay(optimizer, float(delay))
-    history = [parameter.detach().clone()]
-    for at in range(1, len(expected[0])):
-        parameter.grad = delayed(history, delay).clone()
-        optimizer.step()
-        history.append(parameter.detach().clone())
-        wanted = torch.tensor([one[at] for one in expected], dtype=torch.float64)
-        torch.testing.assert_close(history[-1], wanted, rtol=ROUNDING, atol=ROUNDING)
 
 
 @pytest.mark.parametrize("how", [SGD[2], SGD[3]])
@@ -87,14 +54,6 @@ def test_a_late_gradient_has_moved_the_weights_as_far_as_one_in_time(delay, nest
 
     late, in_time = course(SpikeSgd, 10), course(torch.optim.SGD, 10 + delay)
     assert late == pytest.approx(in_time[delay:], rel=ROUNDING)
-
-
-@pytest.mark.parametrize(
-    ("momentum", "delay", "shares"),
-    [(0.5, 0, (1.0, 0.0)), (0.5, 1, (0.5, 1.0)), (0.5, 2, (0.25, 1.5)), (0.25, 0.5, (0.5, 2 / 3))],
-)
-def test_shares_of_momentum_and_gradient(momentum, delay, shares):
-    assert spike_shares(momentum, delay) == pytest.approx(shares, rel=ROUNDING)
 
 
 @pytest.mark.parametrize(("build", "how"), [(SpikeSgd, SGD[1]), (SpikeAdam, ADAM[0])])

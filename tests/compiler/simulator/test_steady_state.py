@@ -198,8 +198,8 @@ def test_any_durations_on_shared_devices_have_a_period(data):
     model = timed(programs(stages, schedule), seconds, devices=placement, link=Link(latency_seconds=data.draw(numbers)))
     found = tick(model)
     assert found.exact
-    starts = head_starts(model, 1200)
-    assert (starts[1100] - starts[300]) / 800 == pytest.approx(found.seconds, rel=0.02)
+    starts = head_starts(model, 600)
+    assert (starts[550] - starts[150]) / 400 == pytest.approx(found.seconds, rel=0.02)
 
 
 def test_a_window_that_is_longer_than_the_search_for_a_period(monkeypatch):

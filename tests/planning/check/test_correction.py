@@ -32,10 +32,6 @@ def test_its_options_are_read_beside_those_of_the_optimizer(write):
     assert "petra-graph-delay" in {plugin.distribution for plugin in checked.plugins}
 
 
-def test_it_stays_where_the_optimizer_is_changed(write):
-    assert check_spec(write("a.toml", SPEC + TABLE), ["optimizer.name=adamw"]).correction is not None
-
-
 def test_a_resolved_specification_has_every_option_of_it(write):
     spec = resolved(prepare(write("a.toml", SPEC + TABLE)))
     assert spec.optimizer.delay == {"correction": "spike", "predict": True, "correct_discrepancy": False}

@@ -17,9 +17,11 @@ from petra_graph.training.training_run import run
 from tests.support.forks import RUN, ended, ranks
 from tests.support.forks import SPEC as SHARED
 from tests.support.loggers import named
-from tests.support.runs import SPEC, only_run, summary_of, weights_bytes
+from tests.support.runs import SPEC as LONG
+from tests.support.runs import only_run, summary_of, weights_bytes
 
 pytestmark = pytest.mark.usefixtures("without_kit")
+SPEC = LONG.replace("epochs = 2\n", "epochs = 2\nmicro_batches = 2\n")
 ENTRIES = """\
 [petra_graph.callbacks]
 notes = noting:NOTES
@@ -178,7 +180,7 @@ def test_the_order_of_calls(write):
 
 
 def test_a_state_goes_on(write):
-    run(write("small.toml", SPEC + named("callback", "notes")), ["checkpoint.every=2 updates"], Listener())
+    run(write("small.toml", LONG + named("callback", "notes")), ["checkpoint.every=2 updates"], Listener())
     for path in sorted((only_run() / "checkpoints").iterdir()):
         position = json.loads((path / "manifest.json").read_text())["position"]
         assert position["callbacks"] == {"notes": {"count": position["micro_batches"]}}

@@ -49,10 +49,9 @@ def test_what_was_chosen_is_named(prepared):
     assert spec.architecture is None
 
 
-def test_the_methods_own_schedule_is_named(prepared):
-    text = SPEC.replace('schedule = "1f1b"\n', "")
-    assert text != SPEC
-    assert resolved(prepared("method.name=backprop", "method.schedule=sequential")).method.schedule == "sequential"
+def test_the_methods_own_schedule_is_named(write):
+    path = write("small.toml", SPEC.replace('schedule = "1f1b"\n', ""))
+    assert resolved(prepare(path, ["method.name=backprop"])).method.schedule == "sequential"
 
 
 @pytest.mark.parametrize("devices", [("cpu",), ("a", "b"), ("a", "b", "a"), ("a", "b", "c", "d", "e", "f")])

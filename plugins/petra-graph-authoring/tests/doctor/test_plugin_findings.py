@@ -61,18 +61,6 @@ def test_a_remedy_that_the_fault_has(site):
     assert [one.remedy for one in found if one.name == "blocks/mine"] == ["upgrade petra-graph"]
 
 
-def test_a_misspelt_group(install, findings):
-    install("my-blocks", "[petra_graph.block]\nmine = a:b\n")
-    assert findings() == [
-        (
-            "my-blocks",
-            "broken",
-            'my-blocks registers "mine" in the entry-point group "petra_graph.block", which does not exist',
-            'its author must write "petra_graph.blocks"',
-        )
-    ]
-
-
 def test_a_name_that_two_have(install, findings):
     install("my-blocks", "[petra_graph.blocks]\nrev-basic = a:b\n")
     assert findings() == [

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import signal
 import sys
 from functools import partial
 from pathlib import Path
@@ -15,11 +14,13 @@ from safetensors.torch import load_file, save_file
 
 import petra_graph as pg
 from petra_graph.cli.main import main
+from petra_graph.training.training_run import run
 from tests.networks import cut_networks as networks
 from tests.support import ROOT
-from tests.support.forks import alone, ended, until
+from tests.support.forks import alone, ended
 from tests.support.pages import Page, files_of
 from tests.support.runs import only_run, weights_bytes, without_times
+from tests.support.stopping import StopAt
 
 SHOWN = files_of(Page(ROOT / "plugins" / "guide" / "network.md"))
 GPT = """
@@ -97,7 +98,7 @@ def test_in_python_it_is_the_same_network(own):
 
 @pytest.mark.processes
 @pytest.mark.slow
-def test_processes_and_a_kill_change_no_bit(own):
+def test_processes_and_an_interruption_change_no_bit(own):
     text = Path(own).read_text(encoding="utf-8")
     Path(own).write_text(
         text.replace("epochs = 4", "epochs = 2\nmicro_batches = 8\nself_check = false"), encoding="utf-8"
@@ -107,12 +108,9 @@ def test_processes_and_a_kill_change_no_bit(own):
     with alone("run", own, "--processes", "2", ranks_fork=True) as running:
         assert ended([running]) == [0], running.said
     assert (weights_bytes(only_run()), without_times(only_run())) == whole
-    with alone("run", own, "--set", "checkpoint.every=1 update", "--set", "run.directory=killed") as running:
-        until(lambda: list(Path("killed").glob("*/checkpoints/0*")))
-        running.kill(signal.SIGKILL)
-        ended([running])
-    assert main(["run", "--resume", str(only_run("killed"))]) == 0
-    assert (weights_bytes(only_run("killed")), without_times(only_run("killed"))) == whole
+    assert run(own, ["run.directory=stopped"], StopAt("trained 1/3")).interrupted
+    assert main(["run", "--resume", str(only_run("stopped"))]) == 0
+    assert (weights_bytes(only_run("stopped")), without_times(only_run("stopped"))) == whole
 
 
 def test_a_network_with_its_samples_in_another_dimension_trains_and_is_exported_for_any_batch(here, write):

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import re
 import time
+from pathlib import Path
 
 import pytest
 import torch
@@ -13,21 +15,42 @@ from petra_graph_studies.profiling.stopwatch import Stopwatch
 
 from petra_graph.compiler.profile_check import taken_under_load
 from petra_graph.errors import SpecError
-from petra_graph.planning.plan_spec import plan
+from petra_graph.planning.check.check_spec import check_spec
+from petra_graph.planning.plan_spec import Planner, plan
+from petra_graph.program.node_costs import Profile
 from petra_graph.record.profile_files import read_profile, write_profile
 from tests.support.runs import SPEC
 
 
 @pytest.fixture(scope="module")
-def taken(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("profile")
-    (folder / "small.toml").write_text(SPEC)
-    return profile(str(folder / "small.toml"), ["method.schedule=1f1b"], 2)
+def spec(tmp_path_factory):
+    path = tmp_path_factory.mktemp("profile") / "small.toml"
+    path.write_text(SPEC)
+    return str(path)
 
 
-@pytest.fixture
-def spec(write):
-    return write("small.toml", SPEC)
+@pytest.fixture(scope="module")
+def taken(spec):
+    return profile(spec, ["method.schedule=1f1b"], 2)
+
+
+@pytest.fixture(scope="module")
+def planned(spec):
+    """Plan with a profile, or what stands in its file, and with changes; the network is measured once."""
+    file = Path(spec).with_name("p.json")
+    given = f"partition.profile={file}"
+    planner = Planner(spec, [given])
+
+    def plan_with(made, *changes):
+        write_profile(file, made) if isinstance(made, Profile) else file.write_text(json.dumps(made))
+        return planner.plan(check_spec(spec, [given, *changes]).spec)
+
+    return plan_with
+
+
+def as_json(made, here):
+    write_profile(here / "p.json", made)
+    return json.loads((here / "p.json").read_text())
 
 
 def test_every_operation_that_a_method_may_need(taken):
@@ -43,20 +66,19 @@ def test_every_operation_that_a_method_may_need(taken):
     assert taken.link.latency_seconds < 64 * 2**20 / taken.link.bytes_per_second
 
 
-def test_processor_time_stands_beside_the_clock_s_and_a_plan_says_where_they_part(taken, spec, here):
+def test_processor_time_stands_beside_the_clock_s_and_a_plan_says_where_they_part(taken, planned):
     """84.8 ms were taken for a network that the processor needed 14.8 ms for, without a word."""
     assert 0 < taken.cpu_seconds <= taken.wall_seconds * 1.05
     assert taken.wall_seconds >= sum(taken.nodes["rev.0"][name] for name in ("forward", "reverse"))
     for cpu, said in ((0.99, 0), (0.2, 1)):
-        write_profile(here / "p.json", evolve(taken, cpu_seconds=cpu * taken.wall_seconds))
-        warnings = plan(spec, ["partition.profile=p.json"]).document(with_timeline=False)["warnings"]
+        made = planned(evolve(taken, cpu_seconds=cpu * taken.wall_seconds))
+        warnings = made.document(with_timeline=False)["warnings"]
         assert sum("other programs used it too" in text for text in warnings) == said
     assert taken_under_load(evolve(taken, cpu_seconds=None)) == ""
 
 
 def test_an_older_profile_without_them_is_read(taken, here):
-    write_profile(here / "p.json", taken)
-    values = json.loads((here / "p.json").read_text())
+    values = as_json(taken, here)
     del values["wall_seconds"], values["cpu_seconds"]
     values["parts"] = {"stem": {"reconstruct": 0.25}}
     (here / "p.json").write_text(json.dumps(values))
@@ -75,9 +97,8 @@ def test_it_is_read_as_it_was_written(taken, here):
     assert read_profile(here / "p.json") == taken
 
 
-def test_a_plan_adds_its_times_up(taken, spec, here):
-    write_profile(here / "p.json", taken)
-    document = plan(spec, ["partition.profile=p.json"]).document(with_timeline=False)
+def test_a_plan_adds_its_times_up(taken, planned):
+    document = planned(taken).document(with_timeline=False)
     stem, first, second, head = document["stages"]
     nodes = taken.nodes
     assert stem["seconds"]["forward"] == pytest.approx(nodes["stem"]["forward"] + taken.outside)
@@ -90,33 +111,29 @@ def test_a_plan_adds_its_times_up(taken, spec, here):
     assert "times are measured in a profile" in document["assumptions"][0]
 
 
-def test_what_was_not_timed_is_not_taken_for_nothing(taken, spec, here):
-    write_profile(here / "p.json", taken)
-    changed = json.loads((here / "p.json").read_text())
+def test_what_was_not_timed_is_not_taken_for_nothing(taken, planned, here):
+    changed = as_json(taken, here)
     del changed["nodes"]["rev.0"]["reverse"]
-    (here / "p.json").write_text(json.dumps(changed))
     with pytest.raises(SpecError, match=r'has not timed reverse of node "rev\.0"'):
-        plan(spec, ["partition.profile=p.json"])
+        planned(changed)
 
 
 def test_a_cpu_has_no_host_beside_it_and_shows_no_workspace(taken):
     assert (taken.host, taken.host_spread, taken.workspace) == ({}, {}, {})
 
 
-def on_a_gpu(taken, here, **changes):
+def on_a_gpu(taken, **changes):
     """The profile as if it were a GPU's, whose host takes three times as long as it does."""
     host = {name: {key: 3 * seconds for key, seconds in own.items()} for name, own in taken.nodes.items()}
-    made = evolve(taken, kind="cuda", device="an H100", device_type="h100", host=host, **changes)
-    write_profile(here / "p.json", made)
-    return made
+    return evolve(taken, kind="cuda", device="an H100", device_type="h100", host=host, **changes)
 
 
-ON_H100 = ["partition.profile=p.json", "partition.device_type=h100"]
+ON_H100 = "partition.device_type=h100"
 
 
-def test_a_plan_takes_the_longer_of_the_host_and_the_device(taken, spec, here):
+def test_a_plan_takes_the_longer_of_the_host_and_the_device(taken, planned):
     """A device that does everything has its host ahead: the longer of their sums counts."""
-    made = on_a_gpu(taken, here)
+    made = on_a_gpu(taken)
     steps = [own["update"] for own in made.host.values()]
     host = made.outside + sum(
         made.host[name][operation]
@@ -125,37 +142,34 @@ def test_a_plan_takes_the_longer_of_the_host_and_the_device(taken, spec, here):
             {"head": ["forward_backward"], "stem": ["forward", "recompute"]}.get(name, ["forward", "reverse"])
         )
     )
-    together = plan(spec, [*ON_H100, "method.accumulation=1"]).prediction
+    together = planned(made, ON_H100, "method.accumulation=1").prediction
     assert together.timing.tick_seconds == pytest.approx(host + sum(steps))
     assert sum(one.per_micro_batch(1) for one in together.seconds) == pytest.approx(together.timing.tick_seconds)
-    apart = plan(
-        spec, [*ON_H100, "method.accumulation=1", "partition.devices=4", "partition.stages=per-block"]
+    apart = planned(
+        made, ON_H100, "method.accumulation=1", "partition.devices=4", "partition.stages=per-block"
     ).prediction
     stem, first, *_ = apart.seconds
     assert first.forward == pytest.approx(made.host["rev.0"]["forward"])
     assert stem.update == pytest.approx(made.nodes["stem"]["update"] + sum(steps) / 4)
 
 
-def test_what_kernels_allocate_inside_themselves_is_planned(taken, spec, here):
-    on_a_gpu(taken, here)
-    without = plan(spec, ON_H100).prediction.total_memory
-    on_a_gpu(taken, here, workspace={name: dict.fromkeys(own, 2**30) for name, own in taken.nodes.items()})
-    prediction = plan(spec, ON_H100)
+def test_what_kernels_allocate_inside_themselves_is_planned(taken, planned):
+    without = planned(on_a_gpu(taken), ON_H100).prediction.total_memory
+    workspace = {name: dict.fromkeys(own, 2**30) for name, own in taken.nodes.items()}
+    prediction = planned(on_a_gpu(taken, workspace=workspace), ON_H100)
     assert prediction.prediction.total_memory.total == without.total + 2**30
     said = prediction.document(with_timeline=False)["assumptions"]
     assert "memory has what kernels allocated inside themselves while the profile was taken" in said
 
 
-def test_a_host_that_was_not_timed_is_not_taken_for_nothing(taken, spec, here):
-    write_profile(here / "p.json", evolve(taken, kind="cuda", device_type="h100"))
+def test_a_host_that_was_not_timed_is_not_taken_for_nothing(taken, planned):
     with pytest.raises(SpecError, match=r'has not timed the host for .* of node "stem"'):
-        plan(spec, ON_H100)
+        planned(evolve(taken, kind="cuda", device_type="h100"), ON_H100)
 
 
-def test_a_link_that_is_stated_counts(taken, spec, here):
-    write_profile(here / "p.json", taken)
-    two = ["partition.profile=p.json", "partition.stages=2", "partition.devices=2", "partition.device_type=cpu"]
-    prediction = plan(spec, [*two, "partition.link_latency=0.5"]).prediction
+def test_a_link_that_is_stated_counts(taken, planned):
+    two = ("partition.stages=2", "partition.devices=2", "partition.device_type=cpu")
+    prediction = planned(taken, *two, "partition.link_latency=0.5").prediction
     (link, *_) = prediction.pipeline.links.values()
     assert (link.latency_seconds, link.bytes_per_second) == (0.5, taken.link.bytes_per_second)
 
@@ -179,14 +193,11 @@ def test_a_profile_asks_for_none(spec):
         ({"outside": float("nan")}, "is not a profile"),
     ],
 )
-def test_a_profile_of_something_else(taken, spec, here, change, message):
-    write_profile(here / "p.json", taken)
-    changed = json.loads((here / "p.json").read_text()) | change
-    (here / "p.json").write_text(json.dumps(changed))
+def test_a_profile_of_something_else(taken, planned, here, change, message):
     with pytest.raises(SpecError) as caught:
-        plan(spec, ["partition.profile=p.json"])
+        planned(as_json(taken, here) | change)
     assert message in str(caught.value)
-    assert str(caught.value).startswith("--set partition.profile=p.json: ")
+    assert re.match(r"--set partition\.profile=.*p\.json: ", str(caught.value))
 
 
 @pytest.mark.parametrize(
@@ -215,15 +226,13 @@ def test_a_profile_of_other_settings_is_refused(taken, spec, here, override, mes
 
 
 @pytest.mark.parametrize("override", ["optimizer.options.lr=0.5", "optimizer.options.momentum=0.5", "method.name=dsp"])
-def test_settings_that_change_no_seconds_are_accepted(taken, spec, here, override):
-    write_profile(here / "p.json", taken)
-    assert plan(spec, ["partition.profile=p.json", override]).prediction.timing.tick_seconds > 0
+def test_settings_that_change_no_seconds_are_accepted(taken, planned, override):
+    assert planned(taken, override).prediction.timing.tick_seconds > 0
 
 
-def test_a_profile_of_another_gpu_is_refused(taken, spec, here):
+def test_a_profile_of_another_gpu_is_refused(taken, planned):
     """Seconds of an A100 were taken for those of an H100."""
     gpu = evolve(taken, kind="cuda", device="NVIDIA A100 80GB PCIe", device_type="a100-80gb", host=taken.nodes)
-    write_profile(here / "p.json", gpu)
     with pytest.raises(SpecError, match='a device of type "a100-80gb", not "h100"'):
-        plan(spec, ["partition.profile=p.json", "partition.device_type=h100"])
-    assert plan(spec, ["partition.profile=p.json", "partition.device_type=a100-80gb"])
+        planned(gpu, ON_H100)
+    assert planned(gpu, "partition.device_type=a100-80gb")

@@ -203,7 +203,6 @@ def test_a_warning_of_some_combinations_names_them(spec, capsys):
         (["--resume", "latest", "--seeds", "2"], "A resumed sweep keeps its runs"),
         (["--resume", "latest", "--at-once", "2"], "no run in runs has a checkpoint"),
         (["-", "--seeds", "2"], "cannot be read by several processes"),
-        (["shared.toml", "--seeds", "2", "--sweep", "run.seed=1,2"], "--seeds 2: run.seed is swept already"),
         (["shared.toml", "--seeds", "2", "--max-restarts", "1"], "--max-restarts needs --processes"),
     ],
 )

@@ -42,7 +42,7 @@ def test_epochs_without_an_evaluation_have_no_lines(write):
 
 @pytest.mark.parametrize("call", ["trained 2/5", "evaluating 2", "ended 2"])
 def test_after_an_interruption_the_lines_are_the_same(write, call):
-    path = write("small.toml", PREDICTING.replace("epochs = 2", "epochs = 3"))
+    path = write("small.toml", PREDICTING.replace("epochs = 2", "epochs = 3\nmicro_batches = 6"))
     run(path, ["run.directory=whole"], Listener())
     run(path, ["checkpoint.every=1 updates"], StopAt(call))
     # As if the process had been killed after a later epoch: its lines come again.
