@@ -15,6 +15,7 @@ from textwrap import dedent
 import pytest
 import torch
 from hypothesis import settings
+from hypothesis.internal.conjecture import providers
 
 from petra_graph.runtime.control.stop_signals import REQUESTS
 from tests.support import ROOT
@@ -35,6 +36,8 @@ settings.register_profile("thorough", deadline=None, derandomize=True, print_blo
 settings.register_profile("usual", settings.get_profile("thorough"), max_examples=15)
 settings.register_profile("quick", settings.get_profile("thorough"), max_examples=5)
 settings.load_profile("usual")
+# Examples follow from the test alone: hypothesis would also draw constants of every module that is imported by then, after parsing them all.
+providers.is_local_module_file = lambda _: False
 
 
 def pytest_collection_modifyitems(items):

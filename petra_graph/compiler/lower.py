@@ -49,15 +49,7 @@ class Lowering:
         """
         flush = self.method.flush
         depth = depths(schedule, [one.distance for one in partition.stages], self.accumulation)
-        modes = {
-            name: self._mode(name, delayed=is_delayed(ahead, flush))
-            for stage, ahead in zip(partition.stages, depth, strict=True)
-            for name in stage.nodes
-        }
-        if self.last_stage_keeps_graph:
-            modes |= dict.fromkeys(partition.stages[-1].nodes, ("graph", "current"))
-        network = _Network(graph=self.graph, modes=modes, messages=self.messages)
-        segments = [tuple(map(network.segment, network.runs(stage))) for stage in partition.stages]
+        segments = self.segments(partition, depth)
         between = _stages_of_edges(self.graph, partition)
         channels = _channels(between, segments, depth, self.messages)
         return tuple(
@@ -79,6 +71,18 @@ class Lowering:
             )
             for index, (stage, own) in enumerate(zip(partition.stages, segments, strict=True), start=1)
         )
+
+    def segments(self, partition: Partition, depth: Sequence[int]) -> list[tuple[Segment, ...]]:
+        """Return the segments of each stage, with what they keep; `depth` is each stage's."""
+        modes = {
+            name: self._mode(name, delayed=is_delayed(ahead, self.method.flush))
+            for stage, ahead in zip(partition.stages, depth, strict=True)
+            for name in stage.nodes
+        }
+        if self.last_stage_keeps_graph:
+            modes |= dict.fromkeys(partition.stages[-1].nodes, ("graph", "current"))
+        network = _Network(graph=self.graph, modes=modes, messages=self.messages)
+        return [tuple(map(network.segment, network.runs(stage))) for stage in partition.stages]
 
     def placed(self, placement: Placement) -> tuple[StageProgram, ...]:
         """Return the programs of the stages of a placement, with its depths, and what its nodes keep."""

@@ -5,7 +5,7 @@ flushes, whether the last stage keeps its graph. `POINTS` has every combination 
 settings of `reversible`, `buffered` and `last_stage` that `check_method` accepts. The list comes from `METHODS` and from
 the literal types of the specification, so that a new method or a new value is a case without a change here.
 
-Points that compute the same are one case. `computation` is a value: the operations of every stage in their order, and the
+Points that compute the same are one case. What is computed is a value: the operations of every stage in their order, and the
 segments with all that their runners read. Depth, flush and accumulation have no other effect than that order, and channels
 have none. `cases` keeps the first of the points with equal computations on a graph and its stages, and `pairwise` chooses
 among these.
@@ -29,9 +29,9 @@ from petra_graph.graph.node_graph import NodeGraph
 from petra_graph.measure.node_shapes import measure_shapes
 from petra_graph.program.method import METHODS, Method, is_synchronous
 from petra_graph.program.placement import Partition
-from petra_graph.program.schedule import order
-from petra_graph.program.stage_program import Segment, StageProgram
-from petra_graph.spec.model import BufferedKeeps, Keeps, MethodSpec, ScheduleName
+from petra_graph.program.schedule import Action, depths, order
+from petra_graph.program.stage_program import Segment
+from petra_graph.spec.model import BufferedKeeps, Flush, Keeps, MethodSpec, ScheduleName
 from tests.support.pairwise import pairwise, thinned
 from tests.support.pipelines import GRAPHS, SHAPES, Pipeline, built_graph, message_types, pipeline
 
@@ -193,36 +193,32 @@ def chosen_parameters(all_cases: Sequence[MethodCase]) -> list[Any]:
     return thinned(pairs, chosen(pairs, 1))
 
 
-def programs(case: MethodCase) -> tuple[StageProgram, ...]:
-    """Return the stages' programs of a case, without building anything that runs."""
+@cache
+def _computation(case: MethodCase) -> Hashable:
+    """Return what decides the numbers that a case's stages compute, as a value; nothing that runs is built."""
     network, messages = _network(case.graph)
-    schedule = case.point.spec.schedule
+    schedule, method = case.point.spec.schedule, case.point.method
     assert schedule is not None
     assert schedule != "auto"
     lowering = Lowering(
         graph=network,
-        method=case.point.method,
+        method=method,
         accumulation=case.accumulation,
         messages=messages,
         last_stage_keeps_graph=case.point.spec.last_stage == "keep-graph",
     )
-    return lowering.programs(_partition(case.graph, case.stages), schedule)
-
-
-def computation(stages: Sequence[StageProgram]) -> Hashable:
-    """Return what decides the numbers that stages compute, as a value."""
-    return tuple((_operations(stage), tuple(map(_of_segment, stage.segments))) for stage in stages)
+    stages = _partition(case.graph, case.stages)
+    depth = depths(schedule, [one.distance for one in stages.stages], case.accumulation)
+    return tuple(
+        (_operations(ahead, case.accumulation, method.flush), tuple(map(_of_segment, own)))
+        for ahead, own in zip(depth, lowering.segments(stages, depth), strict=True)
+    )
 
 
 @cache
-def _computation(case: MethodCase) -> Hashable:
-    return computation(programs(case))
-
-
-def _operations(stage: StageProgram) -> tuple[str, ...]:
+def _operations(depth: int, accumulation: int, flush: Flush) -> tuple[Action, ...]:
     """Return a stage's operations over three windows of which the last is short, and at least its depth."""
-    count = max(3 * stage.accumulation - 1, stage.depth + 2)
-    return tuple(map(str, order(stage.depth, range(count), stage.accumulation, stage.flush)))
+    return tuple(order(depth, range(max(3 * accumulation - 1, depth + 2)), accumulation, flush))
 
 
 def _of_segment(segment: Segment) -> Segment:

@@ -8,21 +8,23 @@ every pair of theirs is covered by construction, and the same cases always give 
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from heapq import heapify, heapreplace
 from itertools import combinations, product
+from operator import itemgetter
 from typing import Any, TypeVar
 
 import pytest
 
 Factors = Mapping[str, Hashable]
 """By factor, the value that a case has."""
-Pair = frozenset[tuple[str, Hashable]]
+Pair = tuple[tuple[str, Hashable], ...]
 """Or more values, or one."""
 Case = TypeVar("Case")
 
 
 def pairs(factors: Factors, together: int = 2) -> frozenset[Pair]:
     """Return all pairs of values, each value with the name of its factor."""
-    return frozenset(map(frozenset, combinations(factors.items(), together)))
+    return frozenset(combinations(sorted(factors.items(), key=itemgetter(0)), together))
 
 
 def pairwise(cases: Sequence[Case], factors: Callable[[Case], Factors], together: int = 2) -> list[Case]:
@@ -35,13 +37,19 @@ def pairwise(cases: Sequence[Case], factors: Callable[[Case], Factors], together
         factors: of a case.
         together: how many values occur together; 1: every value occurs.
     """
-    missing = {index: pairs(factors(case), together) for index, case in enumerate(cases)}
+    held = [pairs(factors(case), together) for case in cases]
+    missing = set().union(*held)
+    # How many missing pairs a case has only falls: the first case whose number still holds has the most.
+    most = [(-len(of_case), index) for index, of_case in enumerate(held)]
+    heapify(most)
     chosen: list[int] = []
     while missing:
-        best = max(missing, key=lambda index: len(missing[index]))
-        chosen.append(best)
-        found = missing[best]
-        missing = {index: left for index, held in missing.items() if (left := held - found)}
+        number, index = most[0]
+        of_case = held[index] & missing
+        heapreplace(most, (-len(of_case), index))
+        if len(of_case) == -number:
+            chosen.append(index)
+            missing -= of_case
     return [cases[index] for index in sorted(chosen)]
 
 

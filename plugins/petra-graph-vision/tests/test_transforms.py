@@ -9,7 +9,6 @@ import pytest
 import torch
 from petra_graph_vision.declared import ImageFolderOptions
 from petra_graph_vision.folder_sets import image_folder
-from torchvision.transforms import v2
 
 from petra_graph.cli.main import main
 from petra_graph.errors import SpecError
@@ -93,6 +92,8 @@ def test_a_mix_follows_from_seed_epoch_and_samples(opened):
 
 
 def test_transforms_of_transforms_and_names_of_constants(opened):
+    from torchvision.transforms import v2
+
     several = {"name": "RandomChoice", "transforms": [{"name": "RandomInvert", "p": 1}, {"name": "Identity"}]}
     augment = (several, {"name": "AutoAugment", "policy": "cifar10"}, {"name": "RandomRotation", "degrees": [-9, 9]})
     made = opened(augment=augment).train.transforms

@@ -22,7 +22,6 @@ import torch
 from attrs import define, evolve
 from numpy.typing import NDArray
 from torch import Tensor
-from torchvision.transforms import v2
 
 from petra_graph.errors import Problem, SpecError, likely_meant, shown, suggestion
 from petra_graph.plugins import DataSet, Split
@@ -53,6 +52,8 @@ def transform_faults(key: str, tables: Sequence[Table]) -> Iterator[str]:
 
 def _single() -> Sequence[str]:
     """Return the names of the transforms that torchvision has for a single image."""
+    from torchvision.transforms import v2
+
     return [
         name
         for name, one in vars(v2).items()
@@ -71,6 +72,8 @@ def make_transform(table: Table, names: Sequence[str], given: Mapping[str, Any])
     Raises:
         ValueError: there is no such transform or option, or torchvision refuses a value.
     """
+    from torchvision.transforms import v2
+
     name = table.get("name")
     for others, key, what in (
         (_MIXING, "mix", "mixes the samples of a micro-batch"),
