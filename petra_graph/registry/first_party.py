@@ -59,6 +59,7 @@ OF_PLAN_FORMATS: Mapping[str, str] = dict.fromkeys(("html", "trace"), _REPORT)
 OF_PLUGINS: Mapping[str, str] = {
     **dict.fromkeys(("architectures/module", "blocks/module", "blocks/module-head"), _MODULES),
     **dict.fromkeys(("blocks/module-part", "blocks/module-part-head", "callbacks/dual-residual-schedule"), _MODULES),
+    "datasets/torch": _MODULES,
     **dict.fromkeys(("datasets/cifar10", "datasets/cifar100", "datasets/fashion-mnist"), _VISION),
     **dict.fromkeys(("architectures/gpt", "architectures/vit", "losses/token-cross-entropy"), _TRANSFORMERS),
     **dict.fromkeys(("datasets/text-bytes", "datasets/text-characters", "callbacks/text-samples"), _TRANSFORMERS),

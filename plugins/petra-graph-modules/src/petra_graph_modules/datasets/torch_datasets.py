@@ -24,13 +24,13 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from petra_graph.blocks.randomness import random_key
-from petra_graph.catalog.datasets.declared_datasets import TorchOptions
 from petra_graph.catalog.datasets.splits import OpenedDataSet
-from petra_graph.catalog.datasets.torch_streams import TorchStream, is_iterable
 from petra_graph.errors import Problem, RunFailed, SpecError
 from petra_graph.kinds.generators import as_they_were, seed_all, seeded
 from petra_graph.kinds.tensor_trees import named_leaves
 from petra_graph.plugins import DataFacts, DataSet, named_code, padded_length
+from petra_graph_modules.datasets.torch_streams import TorchStream, is_iterable
+from petra_graph_modules.declared_datasets import TorchOptions
 
 _WIDENED = {
     torch.bool: torch.int64,
