@@ -3,14 +3,12 @@
 from petra_graph.api.finished_run import Run, evaluate, load
 from petra_graph.api.plan_view import PlanTable, PlanView
 from petra_graph.api.spec_to_run import load_spec, make_spec, plan, train
-from petra_graph.api.torch_in_specs import from_torch
 
 __all__ = [
     "PlanTable",
     "PlanView",
     "Run",
     "evaluate",
-    "from_torch",
     "load",
     "load_spec",
     "make_spec",

@@ -43,7 +43,7 @@ OF_VERBS: Mapping[str, str] = {
 OF_TABLES: Mapping[str, str] = {"conversion": _MODULES, "finetune": _MODULES, "optimizer.delay": _DELAY}
 """The distribution of each table of a spec."""
 OF_NAMES: Mapping[str, str] = {
-    **dict.fromkeys(("buffered", "head", "module_table"), _MODULES),
+    **dict.fromkeys(("buffered", "from_torch", "head", "module_table"), _MODULES),
     "report_runs": _REPORT,
     **dict.fromkeys(("Sweep", "sweep", "vary"), _STUDIES),
     **dict.fromkeys(("export", "predict", "sample"), _EXPORT),

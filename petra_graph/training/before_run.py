@@ -30,7 +30,7 @@ from petra_graph.graph.node_graph import Node
 from petra_graph.kinds.author_code import author_code
 from petra_graph.kinds.checked_samples import CheckedSplit
 from petra_graph.kinds.data_facts import lengthened, zero_targets
-from petra_graph.kinds.generators import as_they_were
+from petra_graph.kinds.generators import fork_generators
 from petra_graph.kinds.loss import Loss
 from petra_graph.kinds.tensor_trees import Tree, main
 from petra_graph.measure.initial_blocks import initial_block
@@ -79,7 +79,7 @@ def try_before_run(prepared: Prepared, reporter: StartReporter) -> Tried:
     fit = HeadAndTargets(network=prepared.network, opened=prepared.opened, loss=prepared.training.loss)
     threads = torch.get_num_threads()
     tried: list[Tried] = []
-    with as_they_were():
+    with fork_generators():
         try:
             fit.require_loss()
             fit.require_mixing()

@@ -46,8 +46,8 @@ class TorchOptions:
 
     @cached_property
     def opened(self) -> Any:
-        """The DataSet, opened once: a Dataset may read files, and its facts follow from a sample of it."""
-        from petra_graph_modules.datasets.torch_datasets import open_datasets
+        """The `TorchDataSet`, opened once: a Dataset may read files, and its facts follow from a sample of it."""
+        from petra_graph_modules.datasets.open_datasets import open_datasets
 
         return open_datasets(self)
 
@@ -55,6 +55,6 @@ class TorchOptions:
 TORCH = DataSetDeclaration(
     summary="Your own torch Datasets with samples (x, y), named as code.",
     options=TorchOptions,
-    build="petra_graph_modules.datasets.torch_datasets:torch_data_set",
+    build="petra_graph_modules.datasets.open_datasets:torch_data_set",
     facts=lambda options: options.opened.facts,
 )

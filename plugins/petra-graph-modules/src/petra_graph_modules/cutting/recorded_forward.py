@@ -25,7 +25,7 @@ from torch import Tensor, fx, nn
 
 from petra_graph.blocks.moving_state import moved, state_of
 from petra_graph.kinds.author_code import author_line
-from petra_graph.kinds.generators import seeded
+from petra_graph.plugins import seeded
 from petra_graph.units import listed
 from petra_graph_modules.cutting.borrowed_network import borrowed
 from petra_graph_modules.cutting.cannot_cut import CannotCut
