@@ -25,7 +25,7 @@ from petra_graph_modules.cutting.cannot_cut import CannotCut
 from petra_graph_modules.cutting.deferred_values import DeferredValues, Steps, carry_out
 from petra_graph_modules.cutting.operations import Device, enter_float32, leave_float32
 from petra_graph_modules.cutting.parts import Part, parts_of
-from petra_graph_modules.cutting.recorded_forward import RecordedForward, Size, recorded
+from petra_graph_modules.cutting.recorded_forward import Input, RecordedForward, Size, names_in_forward, recorded
 from petra_graph_modules.cutting.unfit_modules import expect_fit
 from petra_graph_modules.cutting.units import units_of
 
@@ -75,6 +75,22 @@ class CutNetwork:
     """By name, in order."""
     unlike: Mapping[bool, Collection[str]] = field(factory=lambda: {True: (), False: ()})
     """In training, and in evaluation: the modules that the network's own `train` puts into the other mode, by name."""
+    names: Sequence[str] = ()
+    """By which its forward is given its inputs; (): in their order."""
+
+    @cached_property
+    def make_whole(self) -> Callable[[], nn.Module]:
+        """A function that makes the uncut network, which reads its inputs in their order."""
+        if not self.names:
+            return self.held.build
+
+        def make() -> nn.Module:
+            network = self.held.build()
+            give_names = lambda _module, read, _kwargs: ((), dict(zip(self.names, read, strict=True)))  # noqa: E731
+            network.register_forward_pre_hook(give_names, with_kwargs=True)
+            return network
+
+        return make
 
     @cached_property
     def shared(self) -> Mapping[str, Mapping[str, str]]:
@@ -115,15 +131,12 @@ class CutNetwork:
         return fx.GraphModule(self.held.module, _part_graph(part, twins, returns))
 
 
-def cut_network(
-    build: Callable[[], nn.Module], sample: Sequence[int], dtype: torch.dtype, listed: Sequence[str] = ()
-) -> CutNetwork:
+def cut_network(build: Callable[[], nn.Module], inputs: Sequence[Input], listed: Sequence[str] = ()) -> CutNetwork:
     """Build a network and cut it.
 
     Args:
         build: makes the network, with new parameters at each call.
-        sample: the shape of a sample, without the batch.
-        dtype: of the samples.
+        inputs: what it reads of a sample.
         listed: as for `units_of`.
 
     Raises:
@@ -132,10 +145,11 @@ def cut_network(
     held = HeldNetwork.of(build)
     unlike = {mode: _unlike(held.module, mode=mode) for mode in (False, True)}
     units = units_of(held.module, listed)
-    forward = recorded(held.module, units.names, sample, dtype)
+    names = names_in_forward(held.module, inputs)
+    forward = recorded(held.module, units.names, inputs, names)
     parts = parts_of(held.module, forward.training, units.nodes.__contains__)
     _expect_one_writer(parts)
-    return CutNetwork(held, forward, {part.name: part for part in parts}, unlike)
+    return CutNetwork(held, forward, {part.name: part for part in parts}, unlike, names)
 
 
 def _expect_one_writer(parts: Sequence[Part]) -> None:

@@ -9,18 +9,19 @@ Decision: neither `torch.fx.symbolic_trace` nor `torch.export`. The first gives 
 aten: batch normalisations, embeddings and dropout are no modules any more, on which weight decay, running statistics and the difference between
 training and evaluation depend. The result is a graph of torch.fx.
 
-A forward is recorded with two sizes of batch, and once more with another length for samples that are tokens; numbers that follow from
+A forward is recorded with two sizes of batch, and once more with another length if the one input is tokens; numbers that follow from
 these are computed again when the graph runs. It is recorded in training and in evaluation, which may give other arguments to the same operations.
 """
 
 from __future__ import annotations
 
+import inspect
 import traceback
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
-from attrs import Factory, field, frozen
+from attrs import Factory, evolve, field, frozen
 from torch import Tensor, fx, nn
 
 from petra_graph.blocks.moving_state import moved, state_of
@@ -37,6 +38,17 @@ _BATCHES = (3, 5)
 _COUNT = (
     "count in a buffer of a module of its own, in place, and only while its attribute `track_running_stats` is true"
 )
+
+
+@frozen
+class Input:
+    """A tensor that a network reads of each sample."""
+
+    shape: tuple[int, ...]
+    """Without the batch."""
+    dtype: torch.dtype
+    name: str = ""
+    """By which the forward may ask for it; "" of a single one."""
 
 
 @frozen
@@ -74,29 +86,29 @@ class RecordedForward:
 
 
 def recorded(
-    network: nn.Module, units: Mapping[nn.Module, str], sample: Sequence[int], dtype: torch.dtype
+    network: nn.Module, units: Mapping[nn.Module, str], inputs: Sequence[Input], names: Sequence[str] = ()
 ) -> RecordedForward:
     """Record the forward of a network.
 
     Args:
         network: its parameters may be on the meta device; they are not changed.
         units: the modules that are one operation each, and their names.
-        sample: the shape of a sample, without the batch.
-        dtype: of the samples.
+        inputs: what it reads of a sample.
+        names: of the inputs, if the forward is given them by name.
 
     Raises:
         CannotCut: the forward depends on values, or fails.
     """
-    lengths = [sample[0], sample[0] - 1] if dtype == torch.int64 and sample and sample[0] > 1 else []
+    first = inputs[0]
+    of_tokens = len(inputs) == 1 and first.dtype == torch.int64 and first.shape[:1] > (1,)
+    lengths = [first.shape[0], first.shape[0] - 1] if of_tokens else []
 
     def graphs(*, train: bool) -> dict[tuple[int, int], fx.Graph]:
         sizes = [(n, t) for t in (lengths or [0]) for n in _BATCHES]
         found: dict[tuple[int, int], fx.Graph] = {}
         for key, (n, t) in enumerate(sizes):
-            sample_of_length = (t, *sample[1:]) if lengths else sample
-            forward = _Forward(
-                network=network, units=units, shape=(n, *sample_of_length), dtype=dtype, train=train, key=key
-            )
+            read = [evolve(first, shape=(t, *first.shape[1:]))] if lengths else inputs
+            forward = _Forward(network=network, units=units, inputs=read, samples=n, names=names, train=train, key=key)
             try:
                 found[n, t] = forward.record()
             except CannotCut:
@@ -116,8 +128,11 @@ class _Forward:
 
     network: nn.Module
     units: Mapping[nn.Module, str]
-    shape: Sequence[int]
-    dtype: torch.dtype
+    inputs: Sequence[Input]
+    samples: int
+    """How many a batch has."""
+    names: Sequence[str]
+    """By which the forward is given its inputs; (): in their order."""
     train: bool
     key: int
     """What the global generators are seeded with; 0: the forward is called again, which must do the same."""
@@ -153,10 +168,11 @@ class _Forward:
             raise CannotCut(f"its forward replaces the buffer {listed(replaced)}, which its parts would not do", _COUNT)
 
     def _called(self, recorder: Recorder) -> Recorder:
-        sample = torch.zeros(*self.shape, dtype=self.dtype, device=recorder.device)
+        read = [torch.zeros(self.samples, *one.shape, dtype=one.dtype, device=recorder.device) for one in self.inputs]
+        named = dict(zip(self.names, read, strict=True)) if self.names else {}
         try:
-            with recorder.on(sample):
-                recorder.end(self.network(sample))
+            with recorder.on(read):
+                recorder.end(self.network(**named) if named else self.network(*read))
         except CannotCut as error:
             at = author_line(error)
             raise CannotCut(f"{at}: {error}" if at else str(error), error.hint) from error.__cause__
@@ -164,10 +180,35 @@ class _Forward:
             reason = f"{type(error).__name__}: {str(error).strip().partition(chr(10))[0]}"
             reason += _layer_at_fault(self.network, error)
             at = author_line(error)
-            hint = f"it runs on {list(self.shape)} of {self.dtype}, of which {self.shape[0]} are the batch"
+            on = ", ".join(
+                f"{one.name} {list(tensor.shape)} of {one.dtype}".lstrip()
+                for one, tensor in zip(self.inputs, read, strict=True)
+            )
+            hint = f"it runs on {on}, of which {self.samples} are the batch"
             hint = OF_JIT if "TorchScript" in str(error) else hint
             raise CannotCut(f"{f'{at}: ' if at else ''}its forward fails: {reason}", hint) from error
         return recorder
+
+
+def names_in_forward(network: nn.Module, inputs: Sequence[Input]) -> tuple[str, ...]:
+    """Return the names by which a forward is given its inputs; (): it has no parameter of these names, and reads them in their order.
+
+    Raises:
+        CannotCut: it has some of the names, and cannot be called with all of them.
+    """
+    names = tuple(one.name for one in inputs)
+    if len(names) == 1:
+        return ()
+    signature = inspect.signature(network.forward)
+    try:
+        signature.bind(**dict.fromkeys(names))
+    except TypeError as error:
+        if signature.parameters.keys().isdisjoint(names):
+            return ()
+        hint = "give its parameters the names of the inputs, or none of them: it then reads the inputs in their order"
+        message = f"its forward{signature} cannot be called with the inputs {', '.join(names)}: {error}"
+        raise CannotCut(message, hint) from None
+    return names
 
 
 def _layer_at_fault(network: nn.Module, error: Exception) -> str:
