@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import inspect
 import traceback
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
@@ -30,11 +30,11 @@ from petra_graph.plugins import seeded
 from petra_graph.units import listed
 from petra_graph_modules.cutting.borrowed_network import borrowed
 from petra_graph_modules.cutting.cannot_cut import CannotCut
+from petra_graph_modules.cutting.joined_recordings import BATCHES, join_recordings
 from petra_graph_modules.cutting.operations import numbered
 from petra_graph_modules.cutting.recorder import OF_JIT, Recorder
-from petra_graph_modules.cutting.two_modes import expect_alike, returned, twins_of
+from petra_graph_modules.cutting.two_modes import returned, twins_of
 
-_BATCHES = (3, 5)
 _COUNT = (
     "count in a buffer of a module of its own, in place, and only while its attribute `track_running_stats` is true"
 )
@@ -49,23 +49,6 @@ class Input:
     dtype: torch.dtype
     name: str = ""
     """By which the forward may ask for it; "" of a single one."""
-
-
-@frozen
-class Size:
-    """A number that follows from the sizes of a batch: constant + of_n n + of_t t + of_both n t, of n samples of length t."""
-
-    constant: int
-    of_n: int
-    of_t: int = 0
-    of_both: int = 0
-
-    @property
-    def of_length(self) -> bool:
-        return bool(self.of_t or self.of_both)
-
-    def __call__(self, n: int, t: int) -> int:
-        return self.constant + self.of_n * n + self.of_t * t + self.of_both * n * t
 
 
 @frozen(eq=False)
@@ -104,7 +87,7 @@ def recorded(
     lengths = [first.shape[0], first.shape[0] - 1] if of_tokens else []
 
     def graphs(*, train: bool) -> dict[tuple[int, int], fx.Graph]:
-        sizes = [(n, t) for t in (lengths or [0]) for n in _BATCHES]
+        sizes = [(n, t) for t in (lengths or [0]) for n in BATCHES]
         found: dict[tuple[int, int], fx.Graph] = {}
         for key, (n, t) in enumerate(sizes):
             read = [evolve(first, shape=(t, *first.shape[1:]))] if lengths else inputs
@@ -117,7 +100,7 @@ def recorded(
         return found
 
     training, evaluation = graphs(train=True), graphs(train=False)
-    one, other = _joined(training), _joined(evaluation)
+    one, other = join_recordings(training), join_recordings(evaluation)
     twins = twins_of(one, other)
     return RecordedForward(one, other, twins, returned(one, other, twins))
 
@@ -239,97 +222,3 @@ def _expect_same(first: Recorder, again: Recorder) -> None:
     line = next((node.meta["line"] for node, one in of_again.items() if one not in known and "line" in node.meta), "")
     hint = "let it follow from the samples, its options and torch's random numbers alone; what counts or decides belongs into a module of its own"
     raise CannotCut(f"{line}: its forward does something else when it is called again", hint)
-
-
-def _joined(graphs: Mapping[tuple[int, int], fx.Graph]) -> fx.Graph:
-    """Return one graph of those recorded with several sizes, with the numbers that follow from sizes as `Size`."""
-    (first, one), *others = graphs.items()
-    alike = [(first, one)]
-    for sizes, graph in others:
-        try:
-            expect_alike(one, graph, "with other sizes of the batch")
-        except CannotCut:
-            if sizes[1] == first[1]:
-                raise
-            continue  # the network reads samples of one length alone
-        alike.append((sizes, graph))
-    if len({t for (_, t), _ in alike}) > 1 and len(alike) < 2 * len(_BATCHES):
-        alike = [(sizes, graph) for sizes, graph in alike if sizes[1] == first[1]]
-    if len(alike) > len(_BATCHES):
-        try:
-            return _merged(alike)
-        except CannotCut:
-            alike = alike[: len(_BATCHES)]
-    return _merged(alike)
-
-
-def _merged(alike: Sequence[tuple[tuple[int, int], fx.Graph]]) -> fx.Graph:
-    one = alike[0][1]
-    changes = []
-    for nodes in zip(*[graph.nodes for _, graph in alike], strict=True):
-        sizes = [sizes for sizes, _ in alike]
-
-        def value(*values: Any, node: fx.Node = nodes[0], sizes: Sequence[tuple[int, int]] = sizes) -> Any:
-            return _size(values, sizes, node)
-
-        args = _zipped(value, [node.args for node in nodes])
-        kwargs = _zipped(value, [dict(node.kwargs) for node in nodes])
-        changes.append((nodes[0], args, kwargs))
-        if "shape" in nodes[0].meta:
-            nodes[0].meta.update(_layout([node.meta["shape"] for node in nodes], sizes))
-    for node, args, kwargs in changes:
-        node.meta["args"], node.meta["kwargs"] = args, kwargs
-    return one
-
-
-def _layout(shapes: Sequence[tuple[int, ...]], sizes: Sequence[tuple[int, int]]) -> dict[str, Any]:
-    """Return where a value has its samples.
-
-    Returns:
-        `samples`: the dimension that has them, alone or times another number, as in [t, n, width] and [n t, width]; None: all samples share it.
-        `rows`: whether it is [n, ...].
-        `length`: whether a row of it is [t, ...].
-    """
-    found: dict[int, float] = {}
-    for at, lengths in enumerate(zip(*shapes, strict=False)):
-        times = {(length / n, t) for length, (n, t) in zip(lengths, sizes, strict=True)}
-        if lengths[0] and len(times) == len({t for _, t in sizes}) and all(one.is_integer() for one, _ in times):
-            found[at] = max(one for one, _ in times)
-    samples = min(found, key=found.__getitem__, default=None)
-    rows = samples == 0 and found[0] == 1
-    of_row = [
-        shape[1:2] if rows else (shape[0] // n,) if samples == 0 else shape[:1]
-        for shape, (n, _) in zip(shapes, sizes, strict=True)
-    ]
-    return {"samples": samples, "rows": rows, "length": of_row == [(t,) for _, t in sizes]}
-
-
-def _zipped(function: Callable[..., Any], values: Sequence[Any]) -> Any:
-    """Apply a function to the plain values at each place of several like structures; nodes are those of the first."""
-    first = values[0]
-    if isinstance(first, fx.Node):
-        return first
-    if isinstance(first, tuple | list) and len({len(one) for one in values}) == 1:
-        items = [_zipped(function, list(item)) for item in zip(*values, strict=True)]
-        return tuple(items) if isinstance(first, tuple) else items
-    if isinstance(first, dict):
-        return {key: _zipped(function, [one[key] for one in values]) for key in first}
-    if isinstance(first, slice):
-        parts = [_zipped(function, [getattr(one, name) for one in values]) for name in ("start", "stop", "step")]
-        return slice(*parts)
-    return function(*values)
-
-
-def _size(values: Sequence[Any], sizes: Sequence[tuple[int, int]], node: fx.Node) -> Any:
-    if all(type(one) is type(values[0]) and one == values[0] for one in values):
-        return values[0]
-    if all(type(one) is int for one in values):
-        basis = [[1, n, *([t, n * t] if len(values) > len(_BATCHES) else [])] for n, t in sizes]
-        found = Size(
-            *map(round, torch.linalg.solve(torch.tensor(basis).double(), torch.tensor(values).double()).tolist())
-        )
-        if [found(*one) for one in sizes] == list(values):
-            return found
-    raise CannotCut(
-        f"{node.meta.get('line', '')}: an argument follows from the size of the batch, as {values[0]!r} and {values[1]!r}"
-    )
