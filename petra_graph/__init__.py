@@ -65,7 +65,6 @@ if TYPE_CHECKING:
     from petra_graph.api import (
         PlanView,
         Run,
-        from_torch,
         load,
         load_spec,
         make_spec,
@@ -86,7 +85,6 @@ __all__ = [
     "Run",
     "Spec",
     "SpecError",
-    "from_torch",
     "load",
     "load_spec",
     "make_spec",

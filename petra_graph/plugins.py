@@ -49,6 +49,9 @@ from petra_graph.kinds.declaration import Declaration as Declaration
 from petra_graph.kinds.declaration import NoOptions as NoOptions
 from petra_graph.kinds.declaration import declares as declares
 from petra_graph.kinds.declaration import option as option
+from petra_graph.kinds.generators import fork_generators as fork_generators
+from petra_graph.kinds.generators import seed_generators as seed_generators
+from petra_graph.kinds.generators import seeded as seeded
 from petra_graph.kinds.graph_pass import GraphPassDeclaration as GraphPassDeclaration
 from petra_graph.kinds.listener import EpochEnded as EpochEnded
 from petra_graph.kinds.listener import Started as Started

@@ -133,19 +133,6 @@ def test_an_opened_data_set_is_refused():
 TRAIN = torch.utils.data.TensorDataset(torch.zeros(4, 2), torch.zeros(4, dtype=torch.int64))
 
 
-def test_torch_things_are_tables_of_a_specification():
-    data = pg.from_torch(TRAIN, Mine, classes=["a", "b"], batch=2)
-    names = {"train": f"{__name__}:TRAIN", "test": f"{__name__}:Mine"}
-    assert data == {"name": "torch", "options": {**names, "classes": ["a", "b"]}, "batch": 2}
-    held = pg.from_torch(TRAIN, Mine, validation=0.1, plain=TRAIN)
-    assert (held["validation"], held["options"]["plain"]) == (0.1, f"{__name__}:TRAIN")
-    held = pg.from_torch(TRAIN, Mine, validation=TRAIN)
-    assert (held["validation"], held["options"]["validation"]) == ("validation", f"{__name__}:TRAIN")
-    node = pg.head(torch.nn.Linear, in_features=2, out_features=2)
-    made = {"module": "torch.nn.modules.linear:Linear", "kwargs": {"in_features": 2, "out_features": 2}}
-    assert node == {"block": "module-head", "options": made}
-
-
 def test_nodes_need_no_names():
     nodes = [
         pg.buffered(torch.nn.Flatten),
@@ -164,23 +151,13 @@ def test_nodes_need_no_names():
     ("call", "reason"),
     [
         (
-            lambda: pg.buffered(torch.nn.Linear(2, 2)),
-            r"got an object of class Linear\)(.|\n)*give the class and its arguments",
-        ),
-        (lambda: pg.head(lambda: torch.nn.Linear(2, 2)), "a lambda has no name, and the run"),
-        (
-            lambda: pg.buffered(Mine, norm=torch.nn.LayerNorm),
-            "norm cannot be the class LayerNorm(.|\n)*makes the whole module",
-        ),
-        (lambda: pg.from_torch([1, 2], TRAIN), "the list has no name at the top level of a module"),
-        (
             lambda: pg.make_spec([torch.nn.Linear(2, 2)], data=pg.from_torch(TRAIN, TRAIN)),
             "of a torch.nn.Module, pg.buffered",
         ),
         (lambda: pg.make_spec([], data=TRAIN), r"of a torch Dataset, data=pg.from_torch\(train, test"),
     ],
 )
-def test_torch_things_that_a_run_could_not_find_again(call, reason):
+def test_objects_that_a_run_makes_itself(call, reason):
     with pytest.raises(SpecError, match=reason):
         call()
 

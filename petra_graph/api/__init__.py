@@ -2,12 +2,10 @@
 
 from petra_graph.api.finished_run import Run, load
 from petra_graph.api.spec_to_run import PlanView, load_spec, make_spec, plan, train
-from petra_graph.api.torch_in_specs import from_torch
 
 __all__ = [
     "PlanView",
     "Run",
-    "from_torch",
     "load",
     "load_spec",
     "make_spec",

@@ -6,12 +6,12 @@ bits. They put back what they set in the process: torch's number of threads, and
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from petra_graph.api.finished_run import Changes, Run, directory_of, threads_as_before
-from petra_graph.api.torch_in_specs import node_tables
 from petra_graph.errors import kind_of
 
 if TYPE_CHECKING:
@@ -84,7 +84,7 @@ def make_spec(nodes: Sequence[Mapping[str, Any]] | None = None, *, module: Any =
     from petra_graph.spec.load_spec import load_values
 
     if nodes is not None:
-        tables = {**tables, "graph": {**tables.get("graph", {}), "node": node_tables(nodes)}}
+        tables = {**tables, "graph": {**tables.get("graph", {}), "node": _make_node_tables(nodes)}}
     if module is not None:
         try:
             make_table = added_name("petra_graph", MODULE_TABLE)
@@ -168,6 +168,30 @@ def train(
         result = run(chosen, overrides, listener or progress(), directory, _saved(plan))
     assert result.summary is not None, "this process records"
     return Run(result.summary["directory"])
+
+
+def _make_node_tables(nodes: object) -> list[object]:
+    """Return the nodes of a network as a list of tables, each with a name.
+
+    Raises:
+        TypeError: they are not a list.
+    """
+    if not isinstance(nodes, Sequence) or isinstance(nodes, str):
+        raise TypeError(
+            f'nodes are a list of tables, as in [{{"name": "stem", "block": Stem}}, ...] (got {kind_of(nodes)})'
+        )
+    tables: list[object] = []
+    seen: Counter[str] = Counter()
+    for one in nodes:
+        table = one if isinstance(one, Mapping) else {"block": one}
+        if "block" in table and "name" not in table:
+            code = table.get("options", {}).get("module", table["block"])
+            called = code if isinstance(code, str) else getattr(code, "__name__", "node")
+            name = called.replace(":", ".").rpartition(".")[2].lower()
+            seen[name] += 1
+            table = {"name": f"{name}-{seen[name]}" if seen[name] > 1 else name, **table}
+        tables.append(table)
+    return tables
 
 
 def _saved(plan: PlanView | str | Path | None) -> SavedPlan | None:

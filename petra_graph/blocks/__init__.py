@@ -53,6 +53,7 @@ from petra_graph.blocks.couplings.two_step import TwoStepCoupling as TwoStepCoup
 from petra_graph.blocks.differentiation import backpropagate as backpropagate
 from petra_graph.blocks.differentiation import leaf as leaf
 from petra_graph.blocks.randomness import micro_batch as micro_batch
+from petra_graph.blocks.randomness import random_key as random_key
 from petra_graph.blocks.randomness import reseed as reseed
 from petra_graph.blocks.randomness import rng_scope as rng_scope
 from petra_graph.blocks.statistics import frozen_statistics as frozen_statistics

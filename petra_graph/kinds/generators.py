@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from typing import Any
 
 
-def seed_all(key: int) -> None:
+def seed_generators(key: int) -> None:
     """Seed the global generators with a key of at most 64 bits, of which numpy takes the last 32."""
     import numpy as np
     import torch
@@ -22,14 +22,14 @@ def seed_all(key: int) -> None:
 @contextmanager
 def seeded(seed: int) -> Iterator[None]:
     """Run with the global generators seeded; afterwards they have their former states."""
-    with as_they_were():
-        seed_all(seed)
+    with fork_generators():
+        seed_generators(seed)
         yield
 
 
 @contextmanager
-def as_they_were() -> Iterator[None]:
-    """Give the global generators their former states afterwards."""
+def fork_generators() -> Iterator[None]:
+    """Run, and give the global generators their former states afterwards."""
     import numpy as np
     import torch
 

@@ -44,7 +44,7 @@ OF_VERBS: Mapping[str, str] = {
 OF_TABLES: Mapping[str, str] = {"conversion": _MODULES, "finetune": _MODULES, "optimizer.delay": _DELAY}
 """The distribution of each table of a spec."""
 OF_NAMES: Mapping[str, str] = {
-    **dict.fromkeys(("buffered", "head", "module_table"), _MODULES),
+    **dict.fromkeys(("buffered", "from_torch", "head", "module_table"), _MODULES),
     "report_runs": _REPORT,
     **dict.fromkeys(("Sweep", "sweep", "vary"), _STUDIES),
     **dict.fromkeys(("evaluate", "export", "predict", "sample"), _EXPORT),
@@ -61,6 +61,7 @@ OF_PLAN_FORMATS: Mapping[str, str] = dict.fromkeys(("html", "trace"), _REPORT)
 OF_PLUGINS: Mapping[str, str] = {
     **dict.fromkeys(("architectures/module", "blocks/module", "blocks/module-head"), _MODULES),
     **dict.fromkeys(("blocks/module-part", "blocks/module-part-head", "callbacks/dual-residual-schedule"), _MODULES),
+    "datasets/torch": _MODULES,
     **dict.fromkeys(("datasets/cifar10", "datasets/cifar100", "datasets/fashion-mnist"), _VISION),
     **dict.fromkeys(("architectures/gpt", "architectures/vit", "losses/token-cross-entropy"), _TRANSFORMERS),
     **dict.fromkeys(("datasets/text-bytes", "datasets/text-characters", "callbacks/text-samples"), _TRANSFORMERS),

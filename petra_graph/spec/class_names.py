@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Mapping
 from datetime import date, time
 from pathlib import PurePath
@@ -62,26 +61,6 @@ def _no_value(value: Any, key: str) -> SpecError:
     elif key.endswith((".name", ".block")):
         hint = f"a run builds it itself: give the class, {type(value).__qualname__}, or the name of a plugin; of a torch.nn.Module, pg.buffered(...)"
     return SpecError(f"{key} cannot be {kind_of(value)}", hint)
-
-
-def find_name(value: Any) -> str:
-    """Return "module:attribute" of a class or function, or of an object at the top level of a module that is imported.
-
-    Raises:
-        SpecError: it is not at the top level of a module.
-    """
-    if isinstance(value, type | FunctionType):
-        return code_name(value)
-    modules = sorted(sys.modules.items(), key=lambda item: item[0] == "__main__")  # where others can import it first
-    for module, content in modules:
-        for name, one in list(getattr(content, "__dict__", {}).items()):
-            if one is value and not name.startswith("_"):
-                return f"{module}:{name}"
-    kind = type(value).__qualname__
-    raise SpecError(
-        f"the {kind} has no name at the top level of a module, by which a run finds it again",
-        f"write one in a module or notebook, as in `train = {kind}(...)`, or give a function that makes it",
-    )
 
 
 def code_name(code: type | Callable[..., Any]) -> str:

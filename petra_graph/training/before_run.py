@@ -14,7 +14,7 @@ import torch
 from attrs import field, frozen
 
 from petra_graph.kinds.author_code import author_code
-from petra_graph.kinds.generators import as_they_were
+from petra_graph.kinds.generators import fork_generators
 from petra_graph.registry.discovery import BEFORE_RUN, scan
 from petra_graph.training.start_reporter import StartReporter
 
@@ -46,7 +46,7 @@ def try_before_run(prepared: Prepared, reporter: StartReporter) -> Tried:
         PluginError: a plugin breaks its promises, or what tries it fails.
     """
     threads = torch.get_num_threads()
-    with as_they_were():
+    with fork_generators():
         try:
             tried = [hook(prepared, reporter) for hook in _hooks()]
         finally:

@@ -275,6 +275,23 @@ class Averaging(Branching):
         return self.two(self.one(x) * (1 / x.shape[0]))
 
 
+class Towers(nn.Module):
+    """Reads an image, and tokens, which no module of the image's tower reads."""
+
+    def __init__(self, width=8):
+        super().__init__()
+        self.image = nn.Sequential(nn.Linear(64, width), nn.Linear(width, width))
+        self.words = nn.Embedding(11, width)
+        self.text = nn.ModuleList(nn.Sequential(nn.LayerNorm(width), nn.Linear(width, width)) for _ in range(3))
+        self.last = nn.Linear(2 * width, 5)
+
+    def forward(self, image, tokens):
+        seen, read = self.image(image.flatten(1)), self.words(tokens)
+        for layer in self.text:
+            read = read + layer(read)
+        return self.last(torch.cat([seen, read.mean(1)], 1))
+
+
 class Twice(Branching):
     """One layer in two places."""
 

@@ -45,6 +45,9 @@ def test_tables_and_blocks(write, core):
     [(where, message, hint)] = problems_of(write("c.toml", SPEC.replace('"pool-linear"', '"module-head"')), core)
     assert where.startswith("c.toml:") or "/c.toml:" in where
     assert (message, hint) == ('block "module-head" is not installed', INSTALL)
+    data = '[architecture]\nname = "revnet"\noptions.depth = 18\n[data]\nname = "torch"\noptions = { train = "a:b", test = "a:b" }\n'
+    path = write("d.toml", data)
+    assert problems_of(path, core) == [(f"{path}:5:8", 'data set "torch" is not installed', INSTALL)]
 
 
 def test_values_set_and_specs_made_in_code(write, core):
@@ -60,6 +63,8 @@ def test_names(monkeypatch):
     monkeypatch.setattr(discovery, "scan", lambda: ((), ()))
     with pytest.raises(AttributeError, match=re.escape(f"no attribute 'buffered': {INSTALL}")):
         pg.buffered(dict)
+    with pytest.raises(AttributeError, match=re.escape(f"no attribute 'from_torch': {INSTALL}")):
+        pg.from_torch(dict, dict)
     with pytest.raises(SpecError, match=re.escape(INSTALL)):
         pg.make_spec(module=dict, data={"name": "digits"})
 

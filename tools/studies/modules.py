@@ -16,7 +16,7 @@ from typing import Any
 
 import click
 import torch
-from petra_graph_modules.cutting import CannotCut, CutNetwork, copy_part, cut_network
+from petra_graph_modules.cutting import CannotCut, CutNetwork, Input, copy_part, cut_network
 from torch import Tensor, nn
 
 from petra_graph.record.run_directory import environment
@@ -106,7 +106,7 @@ class Nodes(nn.Module):
 def compared(make: Callable[[], nn.Module], shape: tuple[int, ...], dtype: torch.dtype) -> dict[str, Any]:
     """Return how many nodes a network has, and whether outputs and gradients are equal; or why it cannot be cut."""
     try:
-        network = cut_network(make, shape, dtype)
+        network = cut_network(make, [Input(shape, dtype)])
     except CannotCut as error:
         return {"refused": f"{error}; {error.hint}"}
     plain = make()

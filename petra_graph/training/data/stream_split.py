@@ -25,7 +25,7 @@ from petra_graph.blocks.randomness import random_key
 from petra_graph.errors import Problem, RunFailed, SpecError
 from petra_graph.kinds.author_code import author_code
 from petra_graph.kinds.data_set import DataSet, Stream, is_stream
-from petra_graph.kinds.generators import as_they_were, seed_all
+from petra_graph.kinds.generators import fork_generators, seed_generators
 from petra_graph.kinds.tensor_trees import Tree
 from petra_graph.spec.model import Spec
 from petra_graph.units import plural
@@ -90,7 +90,7 @@ class StreamSplit:
             RunFailed: the stream raised, is empty, or ended within a micro-batch.
         """
         first = 0 if self._repeats else epoch * self._samples
-        with as_they_were():
+        with fork_generators():
             found = {index: self._read(first + index, seed) for index in sorted({int(one) for one in indices})}
         samples, targets = tree_map(lambda *rows: torch.stack(rows), *(found[int(index)] for index in indices))
         return samples, targets
@@ -117,9 +117,9 @@ class StreamSplit:
                 lambda: f"sample {self._in_pass} of pass {self._pass} of the training stream", error=RunFailed
             ):
                 if source is None:
-                    seed_all(random_key(self._seed, self._pass, "begins"))
+                    seed_generators(random_key(self._seed, self._pass, "begins"))
                     source = iter(self.stream.iterate(seed=self._seed, number=self._pass))
-                seed_all(random_key(self._seed, self._pass, self._in_pass))
+                seed_generators(random_key(self._seed, self._pass, self._in_pass))
                 sample = next(source, _END)
         except BaseException:
             self._forget()

@@ -38,8 +38,12 @@ class ModulePartOptions:
     build: str = option('class or function that makes the network, as in "my_file:make_model"', is_code=True)
     kwargs: Mapping[str, Any] = option("arguments that it is called with, by name", default={})
     nodes: tuple[str, ...] = option("modules that have a node each, by name or pattern", default=())
-    shape: tuple[int, ...] = option("shape of a sample that the network reads")
-    tokens: bool = option("whether samples are integers, such as tokens", default=False)
+    shape: tuple[int, ...] | Mapping[str, tuple[int, ...]] = option(
+        "shape of a sample that the network reads; of several inputs, each by its name"
+    )
+    tokens: bool | tuple[str, ...] = option(
+        "whether samples are integers, such as tokens; of several inputs, the names of those that are", default=False
+    )
     node: str = option("name of the part")
 
 
@@ -65,7 +69,9 @@ def module_nodes(options: ModuleNetworkOptions, facts: DataFacts) -> tuple[NodeS
     from petra_graph_modules.part_blocks import cut_module  # which imports torch
 
     whole = {key: value for key, value in asdict(options).items() if value} | {"shape": facts.shape}
-    whole |= {"tokens": True} if facts.dtype == "int64" else {}
+    tokens = tuple(name for name, (_, dtype) in facts.inputs.items() if dtype == "int64")
+    if tokens:
+        whole["tokens"] = tokens if facts.several_inputs else True
     parts = list(cut_module(ModulePartOptions(**whole, node="")).parts.values())
     made = []
     for index, part in enumerate(parts):
@@ -109,6 +115,7 @@ NETWORK = ArchitectureDeclaration(
     summary="Any torch.nn.Module, cut into buffered nodes.",
     options=ModuleNetworkOptions,
     build=f"{__name__}:module_nodes",
+    several_inputs=True,
 )
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import inspect
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from typing import Any, Self
 
@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from petra_graph.blocks import Block, Buffered, Head, Shape, Streams
 from petra_graph.errors import Problem, SpecError, kind_of
 from petra_graph.plugins import named_code
-from petra_graph_modules.cutting import CannotCut, CutNetwork, copy_part, cut_network, put_together
+from petra_graph_modules.cutting import CannotCut, CutNetwork, Input, copy_part, cut_network, put_together
 from petra_graph_modules.declared import ModulePartOptions
 
 
@@ -33,7 +33,7 @@ class _OfPart(Block):
         self._unlike = network.unlike
         self._forward = copy_part(self, network, network.parts[options.node])
         self.shared_parameters = network.shared[options.node]
-        self.of_network = network.held.build
+        self.of_network = network.make_whole
         self.train()
 
     def train(self, mode: bool = True) -> Self:
@@ -84,9 +84,8 @@ def cut_module(options: ModulePartOptions) -> CutNetwork:
         message = f"{options.build} cannot be called with kwargs: {error}"
         raise SpecError(Problem(message=message, path=("kwargs",))) from None
     try:
-        return _cut(
-            make, json.dumps(dict(options.kwargs), sort_keys=True), options.shape, options.tokens, options.nodes
-        )
+        kwargs = json.dumps(dict(options.kwargs), sort_keys=True)
+        return _cut(make, kwargs, _read_inputs(options), options.nodes)
     except CannotCut as error:
         path = ("nodes",) if error.of_list else ("build",)
         message = f"{options.build} cannot be cut into nodes: {error}"
@@ -97,8 +96,7 @@ def cut_module(options: ModulePartOptions) -> CutNetwork:
 def _cut(
     make: Callable[..., nn.Module],
     kwargs: str,
-    shape: tuple[int, ...],
-    tokens: bool,
+    inputs: tuple[Input, ...],
     nodes: tuple[str, ...],
 ) -> CutNetwork:
     def build() -> nn.Module:
@@ -107,4 +105,15 @@ def _cut(
             raise CannotCut(f"it returned {kind_of(made)}, and no torch.nn.Module", "return the network")
         return made
 
-    return cut_network(build, shape, torch.int64 if tokens else torch.float32, nodes)
+    return cut_network(build, inputs, nodes)
+
+
+def _read_inputs(options: ModulePartOptions) -> tuple[Input, ...]:
+    """Return what the network reads of a sample, in the order of the data."""
+    if not isinstance(options.shape, Mapping):
+        return (Input(options.shape, torch.int64 if options.tokens else torch.float32),)
+    tokens = options.tokens if isinstance(options.tokens, tuple) else ()
+    return tuple(
+        Input(tuple(shape), torch.int64 if name in tokens else torch.float32, name)
+        for name, shape in options.shape.items()
+    )

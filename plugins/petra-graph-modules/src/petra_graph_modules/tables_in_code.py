@@ -1,8 +1,9 @@
-"""Any `torch.nn.Module` in a specification that is made in code: as a node, or as the whole network. This imports no torch."""
+"""Any `torch.nn.Module` in a specification that is made in code, as a node or as the whole network, and any torch Dataset, without torch."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import sys
+from collections.abc import Mapping, Sequence
 from functools import partial
 from types import FunctionType
 from typing import Any
@@ -50,6 +51,42 @@ def module_table(module: Any, given: Mapping[str, Any]) -> dict[str, Any]:
     return {"name": "module", **given, "options": options}
 
 
+def from_torch(
+    train: Any,
+    test: Any,
+    *,
+    classes: int | Sequence[str] | None = None,
+    validation: Any = None,
+    plain: Any = None,
+    **more: Any,
+) -> dict[str, Any]:
+    """Return the table `data` of a specification that reads torch Datasets: data=pg.from_torch(train, test, classes=10, batch=32).
+
+    A sample is (x, y), each a tensor, an array, a number or a PIL image; an image becomes float32 [channels, height, width] in
+    [0, 1]. All samples have the shapes and types of the first one. Around each `__getitem__`, the global generators of Python, numpy
+    and torch are seeded by the run's seed, the epoch and the index, for a test sample by its index.
+
+    Args:
+        train: a Dataset, map-style or iterable, at the top level of a module or notebook, or a function or class that makes one.
+        test: a map-style Dataset, in the same way.
+        classes: their number or their names; None: y is no class, as in regression.
+        validation: a Dataset by which the best weights are chosen, in the same way; or the share of `plain` that is.
+        plain: the training Dataset without augmentation, in the same way: `train` itself, if that augments nothing.
+        more: other keys of the table, as in batch=32, workers=2.
+
+    Raises:
+        SpecError: a Dataset has no name by which a run finds it again. What is wrong with it is told when the run is planned.
+    """
+    options = {"train": _find_name(train), "test": _find_name(test), "classes": classes}
+    if plain is not None:
+        options["plain"] = _find_name(plain)
+    if isinstance(validation, float):
+        more["validation"] = validation
+    elif validation is not None:
+        options["validation"], more["validation"] = _find_name(validation), "validation"
+    return {"name": "torch", "options": options, **more}
+
+
 def _node(block: str, module: Any, kwargs: Mapping[str, Any]) -> dict[str, Any]:
     return {"block": block, "options": _made_by(module, kwargs, _AS_IN)}
 
@@ -67,3 +104,23 @@ def _made_by(module: Any, kwargs: Mapping[str, Any], as_in: str) -> dict[str, An
     if wrong is not None:
         raise SpecError(f"{wrong} cannot be {kind_of(kwargs[wrong])}", "give a function that makes the whole module")
     return {"module": code_name(module), "kwargs": kwargs}
+
+
+def _find_name(value: Any) -> str:
+    """Return "module:attribute" of a class or function, or of an object at the top level of a module that is imported.
+
+    Raises:
+        SpecError: it is not at the top level of a module.
+    """
+    if isinstance(value, type | FunctionType):
+        return code_name(value)
+    modules = sorted(sys.modules.items(), key=lambda item: item[0] == "__main__")  # where others can import it first
+    for module, content in modules:
+        for name, one in list(getattr(content, "__dict__", {}).items()):
+            if one is value and not name.startswith("_"):
+                return f"{module}:{name}"
+    kind = type(value).__qualname__
+    raise SpecError(
+        f"the {kind} has no name at the top level of a module, by which a run finds it again",
+        f"write one in a module or notebook, as in `train = {kind}(...)`, or give a function that makes it",
+    )

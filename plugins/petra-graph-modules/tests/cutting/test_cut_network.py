@@ -7,21 +7,25 @@ from functools import cache, partial
 
 import pytest
 import torch
-from petra_graph_modules.cutting import CannotCut, copy_part, cut_network
+from petra_graph_modules.cutting import CannotCut, Input, copy_part, cut_network
 from torch import nn
 
 from petra_graph.blocks.randomness import fork_rng
 from tests.networks import cut_networks as networks
 
-TOKENS, IMAGE, ROW = ((6,), torch.int64), ((1, 8, 8), torch.float32), ((3,), torch.float32)
+TOKENS, IMAGE, ROW = Input((6,), torch.int64), Input((1, 8, 8), torch.float32), Input((3,), torch.float32)
 NETWORKS = {
-    "GPT": (TOKENS, ["transformer.wte", *[f"transformer.h.{index}" for index in range(3)], "head"]),
-    "RotaryNet": (TOKENS, ["model.embed", *[f"model.layers.{index}" for index in range(3)], "head"]),
-    "UNet": (IMAGE, ["down.0", "down.1", "middle", "up.0", "up.1", "last"]),
-    "LSTM": (TOKENS, ["embedding", "lstm", "last"]),
-    "TimeFirst": (TOKENS, ["embedding", "layers.0", "layers.1", "words.0", "words.1", "last"]),
-    "Tagger": (TOKENS, ["embedding", "rnn", "middle.0", "last"]),
-    "Mixer": (IMAGE, ["patches", "one", "two", "three", "last"]),
+    "GPT": ([TOKENS], ["transformer.wte", *[f"transformer.h.{index}" for index in range(3)], "head"]),
+    "RotaryNet": ([TOKENS], ["model.embed", *[f"model.layers.{index}" for index in range(3)], "head"]),
+    "UNet": ([IMAGE], ["down.0", "down.1", "middle", "up.0", "up.1", "last"]),
+    "LSTM": ([TOKENS], ["embedding", "lstm", "last"]),
+    "TimeFirst": ([TOKENS], ["embedding", "layers.0", "layers.1", "words.0", "words.1", "last"]),
+    "Tagger": ([TOKENS], ["embedding", "rnn", "middle.0", "last"]),
+    "Mixer": ([IMAGE], ["patches", "one", "two", "three", "last"]),
+    "Towers": (
+        [Input((1, 8, 8), torch.float32, "image"), Input((6,), torch.int64, "tokens")],
+        ["image.0", "image.1", "words", *[f"text.{index}.1" for index in range(3)], "last"],
+    ),
 }
 CPU = torch.device("cpu")
 
@@ -37,35 +41,34 @@ class Parts(nn.Module):
             copy_part(*pair) for pair in zip(self.owners, [network] * len(self.parts), self.parts, strict=True)
         ]
 
-    def forward(self, samples):
-        return self.streams(samples)[-1][0]
+    def forward(self, *samples):
+        return self.streams(*samples)[-1][0]
 
-    def streams(self, samples):
+    def streams(self, *samples):
         made = []
         for part, owner, forward in zip(self.parts, self.owners, self.forwards, strict=True):
-            streams = [stream for source in part.sources for stream in made[source]] if made else [samples]
+            streams = [stream for source in part.sources for stream in made[source]] if made else samples
             before = [(stream, stream._version) for stream in streams]
             made.append(forward(owner, *streams))
-            assert all(len(stream) == len(samples) for stream in made[-1])
+            assert all(len(stream) == len(samples[0]) for stream in made[-1])
             assert all(stream._version == version for stream, version in before)
         return made
 
 
 def samples_of(kind, n=4):
-    shape, dtype = kind
-    return torch.randint(0, 11, (n, *shape)) if dtype == torch.int64 else torch.rand(n, *shape)
+    return torch.randint(0, 11, (n, *kind.shape)) if kind.dtype == torch.int64 else torch.rand(n, *kind.shape)
 
 
 @cache
-def cut(name, kind, **kwargs):
+def cut(name, *inputs, **kwargs):
     """Return a network of `cut_networks` in its parts; it is cut once for all tests."""
-    return cut_network(partial(getattr(networks, name), **kwargs), *kind)
+    return cut_network(partial(getattr(networks, name), **kwargs), inputs)
 
 
-def both(name, kind, **kwargs):
+def both(name, *inputs, **kwargs):
     """Return a network, and its parts with its weights."""
     make = getattr(networks, name)
-    parts = Parts(cut(name, kind, **kwargs))
+    parts = Parts(cut(name, *inputs, **kwargs))
     plain = make(**kwargs)
     weights = plain.state_dict()
     own = [key for owner in parts.owners for key in owner.state_dict()]
@@ -77,15 +80,15 @@ def both(name, kind, **kwargs):
 
 @pytest.mark.parametrize("name", NETWORKS)
 def test_outputs_are_the_networks_to_the_bit_and_gradients_its_own(name):
-    kind, nodes = NETWORKS[name]
-    plain, parts = both(name, kind, **({"tied": False} if name == "GPT" else {}))
+    inputs, nodes = NETWORKS[name]
+    plain, parts = both(name, *inputs, **({"tied": False} if name == "GPT" else {}))
     assert [part.name for part in parts.parts] == nodes
-    samples = samples_of(kind)
+    samples = [samples_of(one) for one in inputs]
     for train in (False, True):
         outputs = []
         for module in (plain, parts):
             torch.manual_seed(3)
-            outputs.append(module.train(train)(samples.clone()))
+            outputs.append(module.train(train)(*[one.clone() for one in samples]))
         assert torch.equal(*outputs)
     for output in outputs:
         output.square().sum().backward()
@@ -130,12 +133,18 @@ def test_batches_of_images_of_any_size(n):
 
 
 def test_skip_edges_are_edges_and_what_all_layers_read_is_handed_on():
-    sources = {name: [part.sources for part in cut(name, NETWORKS[name][0]).parts.values()] for name in ("UNet", "GPT")}
-    assert sources == {"UNet": [(), (0,), (1,), (2,), (0, 3), (4,)], "GPT": [(), (0,), (1,), (2,), (3,)]}
+    sources = {
+        name: [part.sources for part in cut(name, *NETWORKS[name][0]).parts.values()] for name in ("UNet", "GPT", "Towers")
+    }
+    assert sources == {
+        "UNet": [(), (0,), (1,), (2,), (0, 3), (4,)],
+        "GPT": [(), (0,), (1,), (2,), (3,)],
+        "Towers": [(), (0,), (0,), (2,), (3,), (1, 4), (5,)],
+    }
 
 
 def test_listed_modules_are_nodes():
-    network = cut_network(networks.GPT, *TOKENS, ["transformer.h.*", "head"])
+    network = cut_network(networks.GPT, [TOKENS], ["transformer.h.*", "head"])
     assert list(network.parts) == ["transformer.h.0", "transformer.h.1", "transformer.h.2", "head"]
 
 
@@ -148,7 +157,7 @@ def test_listed_modules_are_nodes():
 )
 def test_lists_that_name_no_nodes(listed, reason):
     with pytest.raises(CannotCut, match=reason):
-        cut_network(networks.GPT, *TOKENS, listed)
+        cut_network(networks.GPT, [TOKENS], listed)
 
 
 @pytest.mark.parametrize(
@@ -177,7 +186,7 @@ def test_lists_that_name_no_nodes(listed, reason):
 )
 def test_what_cannot_be_cut_is_refused_with_its_line(name, line, reason, hint):
     with pytest.raises(CannotCut, match=reason) as caught:
-        cut_network(getattr(networks, name), *ROW)
+        cut_network(getattr(networks, name), [ROW])
     lines, _ = inspect.getsourcelines(networks)
     numbers = [number for number, text in enumerate(lines, start=1) if line and line in text]
     assert all(f"networks.py:{number}" in str(caught.value) for number in numbers)
@@ -186,7 +195,7 @@ def test_what_cannot_be_cut_is_refused_with_its_line(name, line, reason, hint):
 
 def test_one_layer_is_no_pipeline():
     with pytest.raises(CannotCut, match="no two modules with weights") as caught:
-        cut_network(lambda: nn.Sequential(nn.Linear(3, 3)), *ROW)
+        cut_network(lambda: nn.Sequential(nn.Linear(3, 3)), [ROW])
     assert "pg.head(MyNet)" in caught.value.hint
 
 
@@ -198,7 +207,7 @@ def test_what_parts_share():
         "transformer.h.2": {},
         "head": {"head.weight": "transformer.wte.weight"},
     }
-    assert list(cut_network(networks.Twice, *ROW).shared.values()) == [
+    assert list(cut_network(networks.Twice, [ROW]).shared.values()) == [
         {"one.weight": "one.weight", "one.bias": "one.bias"},
         {},
         {"one.weight": "one.weight", "one.bias": "one.bias"},
@@ -214,7 +223,7 @@ def orthogonal():
 @pytest.mark.parametrize("name", ["GPT", "orthogonal", "Mixer"])
 def test_values_are_drawn_for_each_part_under_its_own_random_numbers(name):
     """Also where the constructor reads what it draws, which then runs again."""
-    network = cut_network(orthogonal, *ROW) if name == "orthogonal" else cut(name, NETWORKS[name][0])
+    network = cut_network(orthogonal, [ROW]) if name == "orthogonal" else cut(name, *NETWORKS[name][0])
     before = torch.get_rng_state()
 
     def drawn(key):
@@ -246,7 +255,7 @@ class Remainders(nn.Module):
 
 
 def test_all_parts_together_have_the_networks_state_dict():
-    parts, plain = Parts(cut_network(Remainders, *ROW)), Remainders()
+    parts, plain = Parts(cut_network(Remainders, [ROW])), Remainders()
     assert {name for owner in parts.owners for name in owner.state_dict()} == set(plain.state_dict())
     assert not parts.owners[-1].get_parameter("unread.weight").requires_grad
     twice = next(owner for owner in parts.owners if hasattr(owner, "norm")).state_dict(keep_vars=True)
@@ -265,6 +274,6 @@ class WrongChannels(nn.Module):
 def test_the_layer_whose_sizes_do_not_fit_is_named():
     """torch names weight and input, but not for the tensors without values on which a forward is recorded."""
     with pytest.raises(CannotCut) as caught:
-        cut_network(WrongChannels, (3, 8, 8), torch.float32)
+        cut_network(WrongChannels, [Input((3, 8, 8), torch.float32)])
     assert " in second, Conv2d(8, 4" in str(caught.value)
     assert "whose weight is [4, 8, 3, 3], on an input of [3, 4, 6, 6]" in str(caught.value)

@@ -7,7 +7,7 @@ import re
 
 import pytest
 import torch
-from petra_graph_modules.cutting import CannotCut, cut_network
+from petra_graph_modules.cutting import CannotCut, Input, cut_network
 from safetensors.torch import load_file
 from torch import nn
 
@@ -71,7 +71,7 @@ def test_it_trains_and_evaluates_as_in_plain_pytorch_and_comes_back(make, here):
 def test_it_is_refused_with_the_line_and_a_remedy(make, line, reason, remedy):
     states = states_without_key()
     with pytest.raises(CannotCut, match=re.escape(reason)) as caught:
-        cut_network(make, (8,), torch.float32)
+        cut_network(make, [Input((8,), torch.float32)])
     assert remedy in caught.value.hint
     if line:
         source, begins = inspect.getsourcelines(others)[0], 1
@@ -104,10 +104,10 @@ def test_scripted_modules_are_refused_by_name():
 
     doubled = torch.jit.script(_doubled)
     with pytest.raises(CannotCut, match=r"modules are of torch\.jit, whose parts cannot be copied: b") as caught:
-        cut_network(Scripted, (8,), torch.float32)
+        cut_network(Scripted, [Input((8,), torch.float32)])
     assert "leave out torch.jit" in caught.value.hint
     with pytest.raises(CannotCut, match="its forward") as caught:
-        cut_network(Calling, (8,), torch.float32)
+        cut_network(Calling, [Input((8,), torch.float32)])
     assert "leave out torch.jit" in caught.value.hint
 
 

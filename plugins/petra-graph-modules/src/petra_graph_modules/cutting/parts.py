@@ -4,7 +4,8 @@ Between two units with nodes of their own, the cut is where the fewest numbers a
 where they belong to the same module, and otherwise the one after.
 
 A part reads values of the part before it; a value that several parts in a row read is handed on from one to the next. A part that is
-farther away, as at the other end of a skip edge, reads the part that makes the value.
+farther away, as at the other end of a skip edge, reads the part that makes the value. The first part reads all inputs of a sample, and
+hands on those that later parts read: so the towers of two inputs are branches of the graph behind it.
 
 Values that follow from sizes and buffers alone, such as positions and causal masks, are computed in each part that reads them.
 """
@@ -54,13 +55,11 @@ def parts_of(
         may_cut: where it may be cut.
 
     Raises:
-        CannotCut: it reads or returns several tensors, or has one node alone.
+        CannotCut: it returns what no row of the samples is, or has one node alone.
     """
-    inputs = [node for node in graph.nodes if node.op == "placeholder" and node.users]
+    inputs = [node for node in graph.nodes if node.op == "placeholder"]
     (end,) = (node for node in graph.nodes if node.op == "output")
     outputs = tuple(end.all_input_nodes)
-    if len(inputs) != 1:
-        raise CannotCut("it reads more than one tensor", "a node reads the samples, one tensor [n, ...]")
     repeated = repeatable(network, graph)
     for output in outputs:
         if not output.meta.get("rows", True):
@@ -68,19 +67,19 @@ def parts_of(
             raise CannotCut(
                 reason, "return a row for each sample, [n, ...]; a number for all of them as value.expand(n)"
             )
-        if output in repeated or output is inputs[0]:
+        if output in repeated or output in inputs:
             raise CannotCut(
                 "it returns a tensor that no operation of it makes of the samples",
                 "leave it out, and let the loss make it",
             )
     operations = [node for node in graph.nodes if node.op in _OPERATIONS and node not in repeated]
-    users = {node: _users(node, repeated) for node in [inputs[0], *operations]}
+    users = {node: _users(node, repeated) for node in [*inputs, *operations]}
     groups = _grouped(_finest(users, operations, has_node, may_cut), has_node)
     if len(groups) <= 1:
         raise CannotCut(
             "no two modules with weights to be cut between", "list modules inside, or make it one node: pg.head(MyNet)"
         )
-    return _linked(groups, _names(groups, has_node), inputs[0], (end, outputs), users)
+    return _linked(groups, _names(groups, has_node), inputs, (end, outputs), users)
 
 
 def repeatable(network: nn.Module, graph: fx.Graph) -> frozenset[fx.Node]:
@@ -116,11 +115,12 @@ def _finest(
     last = {
         node: max((later.get(user, len(operations)) for user in found), default=-1) for node, found in users.items()
     }
-    order = list(users)
+    order = list(users)  # the inputs, and the operations
+    inputs = len(order) - len(operations)
 
     def crossing(count: int) -> tuple[int, int] | None:
         """Return how many values without a row for each sample, and how many numbers, are handed on after `count` operations."""
-        values = [node for node in order[: count + 1] if last[node] >= count]
+        values = [node for node in order[: inputs + count] if last[node] >= count]
         uncut = ("several", "complex")  # a tuple is handed on by what it holds; streams are real
         if any(node.meta.get(one) for node in values for one in uncut) or not may_cut(operations[count - 1], values):
             return None
@@ -178,11 +178,14 @@ def _names(groups: Sequence[Sequence[fx.Node]], has_node: Callable[[str], bool])
 def _linked(
     groups: Sequence[Sequence[fx.Node]],
     names: Sequence[str],
-    first: fx.Node,
+    inputs: Sequence[fx.Node],
     last: tuple[fx.Node, tuple[fx.Node, ...]],
     users: Mapping[fx.Node, set[fx.Node]],
 ) -> tuple[Part, ...]:
-    """Return groups as parts, with the values that they read and return; `last` is the graph's end, and what it returns."""
+    """Return groups as parts, with the values that they read and return; `last` is the graph's end, and what it returns.
+
+    The first one reads the samples, and hands on those that later parts read.
+    """
     end, outputs = last
     number = {node: index for index, group in enumerate(groups) for node in group} | {end: len(groups) - 1}
     returns: list[set[fx.Node]] = [set() for _ in groups]
@@ -201,7 +204,9 @@ def _linked(
             name=name,
             operations=tuple(group),
             sources=tuple(sorted(sources[index])),
-            reads=tuple(value for source in sorted(sources[index]) for value in ordered[source]) if index else (first,),
+            reads=tuple(value for source in sorted(sources[index]) for value in ordered[source])
+            if index
+            else tuple(inputs),
             returns=ordered[index],
         )
         for index, (name, group) in enumerate(zip(names, groups, strict=True))

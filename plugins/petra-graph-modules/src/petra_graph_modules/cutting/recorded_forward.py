@@ -9,51 +9,46 @@ Decision: neither `torch.fx.symbolic_trace` nor `torch.export`. The first gives 
 aten: batch normalisations, embeddings and dropout are no modules any more, on which weight decay, running statistics and the difference between
 training and evaluation depend. The result is a graph of torch.fx.
 
-A forward is recorded with two sizes of batch, and once more with another length for samples that are tokens; numbers that follow from
+A forward is recorded with two sizes of batch, and once more with another length if the one input is tokens; numbers that follow from
 these are computed again when the graph runs. It is recorded in training and in evaluation, which may give other arguments to the same operations.
 """
 
 from __future__ import annotations
 
+import inspect
 import traceback
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
-from attrs import Factory, field, frozen
+from attrs import Factory, evolve, field, frozen
 from torch import Tensor, fx, nn
 
 from petra_graph.blocks.moving_state import moved, state_of
 from petra_graph.kinds.author_code import author_line
-from petra_graph.kinds.generators import seeded
+from petra_graph.plugins import seeded
 from petra_graph.units import listed
 from petra_graph_modules.cutting.borrowed_network import borrowed
 from petra_graph_modules.cutting.cannot_cut import CannotCut
+from petra_graph_modules.cutting.joined_recordings import BATCHES, join_recordings
 from petra_graph_modules.cutting.operations import numbered
 from petra_graph_modules.cutting.recorder import OF_JIT, Recorder
-from petra_graph_modules.cutting.two_modes import expect_alike, returned, twins_of
+from petra_graph_modules.cutting.two_modes import returned, twins_of
 
-_BATCHES = (3, 5)
 _COUNT = (
     "count in a buffer of a module of its own, in place, and only while its attribute `track_running_stats` is true"
 )
 
 
 @frozen
-class Size:
-    """A number that follows from the sizes of a batch: constant + of_n n + of_t t + of_both n t, of n samples of length t."""
+class Input:
+    """A tensor that a network reads of each sample."""
 
-    constant: int
-    of_n: int
-    of_t: int = 0
-    of_both: int = 0
-
-    @property
-    def of_length(self) -> bool:
-        return bool(self.of_t or self.of_both)
-
-    def __call__(self, n: int, t: int) -> int:
-        return self.constant + self.of_n * n + self.of_t * t + self.of_both * n * t
+    shape: tuple[int, ...]
+    """Without the batch."""
+    dtype: torch.dtype
+    name: str = ""
+    """By which the forward may ask for it; "" of a single one."""
 
 
 @frozen(eq=False)
@@ -74,29 +69,29 @@ class RecordedForward:
 
 
 def recorded(
-    network: nn.Module, units: Mapping[nn.Module, str], sample: Sequence[int], dtype: torch.dtype
+    network: nn.Module, units: Mapping[nn.Module, str], inputs: Sequence[Input], names: Sequence[str] = ()
 ) -> RecordedForward:
     """Record the forward of a network.
 
     Args:
         network: its parameters may be on the meta device; they are not changed.
         units: the modules that are one operation each, and their names.
-        sample: the shape of a sample, without the batch.
-        dtype: of the samples.
+        inputs: what it reads of a sample.
+        names: of the inputs, if the forward is given them by name.
 
     Raises:
         CannotCut: the forward depends on values, or fails.
     """
-    lengths = [sample[0], sample[0] - 1] if dtype == torch.int64 and sample and sample[0] > 1 else []
+    first = inputs[0]
+    of_tokens = len(inputs) == 1 and first.dtype == torch.int64 and first.shape[:1] > (1,)
+    lengths = [first.shape[0], first.shape[0] - 1] if of_tokens else []
 
     def graphs(*, train: bool) -> dict[tuple[int, int], fx.Graph]:
-        sizes = [(n, t) for t in (lengths or [0]) for n in _BATCHES]
+        sizes = [(n, t) for t in (lengths or [0]) for n in BATCHES]
         found: dict[tuple[int, int], fx.Graph] = {}
         for key, (n, t) in enumerate(sizes):
-            sample_of_length = (t, *sample[1:]) if lengths else sample
-            forward = _Forward(
-                network=network, units=units, shape=(n, *sample_of_length), dtype=dtype, train=train, key=key
-            )
+            read = [evolve(first, shape=(t, *first.shape[1:]))] if lengths else inputs
+            forward = _Forward(network=network, units=units, inputs=read, samples=n, names=names, train=train, key=key)
             try:
                 found[n, t] = forward.record()
             except CannotCut:
@@ -105,7 +100,7 @@ def recorded(
         return found
 
     training, evaluation = graphs(train=True), graphs(train=False)
-    one, other = _joined(training), _joined(evaluation)
+    one, other = join_recordings(training), join_recordings(evaluation)
     twins = twins_of(one, other)
     return RecordedForward(one, other, twins, returned(one, other, twins))
 
@@ -116,8 +111,11 @@ class _Forward:
 
     network: nn.Module
     units: Mapping[nn.Module, str]
-    shape: Sequence[int]
-    dtype: torch.dtype
+    inputs: Sequence[Input]
+    samples: int
+    """How many a batch has."""
+    names: Sequence[str]
+    """By which the forward is given its inputs; (): in their order."""
     train: bool
     key: int
     """What the global generators are seeded with; 0: the forward is called again, which must do the same."""
@@ -153,10 +151,11 @@ class _Forward:
             raise CannotCut(f"its forward replaces the buffer {listed(replaced)}, which its parts would not do", _COUNT)
 
     def _called(self, recorder: Recorder) -> Recorder:
-        sample = torch.zeros(*self.shape, dtype=self.dtype, device=recorder.device)
+        read = [torch.zeros(self.samples, *one.shape, dtype=one.dtype, device=recorder.device) for one in self.inputs]
+        named = dict(zip(self.names, read, strict=True)) if self.names else {}
         try:
-            with recorder.on(sample):
-                recorder.end(self.network(sample))
+            with recorder.on(read):
+                recorder.end(self.network(**named) if named else self.network(*read))
         except CannotCut as error:
             at = author_line(error)
             raise CannotCut(f"{at}: {error}" if at else str(error), error.hint) from error.__cause__
@@ -164,10 +163,35 @@ class _Forward:
             reason = f"{type(error).__name__}: {str(error).strip().partition(chr(10))[0]}"
             reason += _layer_at_fault(self.network, error)
             at = author_line(error)
-            hint = f"it runs on {list(self.shape)} of {self.dtype}, of which {self.shape[0]} are the batch"
+            on = ", ".join(
+                f"{one.name} {list(tensor.shape)} of {one.dtype}".lstrip()
+                for one, tensor in zip(self.inputs, read, strict=True)
+            )
+            hint = f"it runs on {on}, of which {self.samples} are the batch"
             hint = OF_JIT if "TorchScript" in str(error) else hint
             raise CannotCut(f"{f'{at}: ' if at else ''}its forward fails: {reason}", hint) from error
         return recorder
+
+
+def names_in_forward(network: nn.Module, inputs: Sequence[Input]) -> tuple[str, ...]:
+    """Return the names by which a forward is given its inputs; (): it has no parameter of these names, and reads them in their order.
+
+    Raises:
+        CannotCut: it has some of the names, and cannot be called with all of them.
+    """
+    names = tuple(one.name for one in inputs)
+    if len(names) == 1:
+        return ()
+    signature = inspect.signature(network.forward)
+    try:
+        signature.bind(**dict.fromkeys(names))
+    except TypeError as error:
+        if signature.parameters.keys().isdisjoint(names):
+            return ()
+        hint = "give its parameters the names of the inputs, or none of them: it then reads the inputs in their order"
+        message = f"its forward{signature} cannot be called with the inputs {', '.join(names)}: {error}"
+        raise CannotCut(message, hint) from None
+    return names
 
 
 def _layer_at_fault(network: nn.Module, error: Exception) -> str:
@@ -198,97 +222,3 @@ def _expect_same(first: Recorder, again: Recorder) -> None:
     line = next((node.meta["line"] for node, one in of_again.items() if one not in known and "line" in node.meta), "")
     hint = "let it follow from the samples, its options and torch's random numbers alone; what counts or decides belongs into a module of its own"
     raise CannotCut(f"{line}: its forward does something else when it is called again", hint)
-
-
-def _joined(graphs: Mapping[tuple[int, int], fx.Graph]) -> fx.Graph:
-    """Return one graph of those recorded with several sizes, with the numbers that follow from sizes as `Size`."""
-    (first, one), *others = graphs.items()
-    alike = [(first, one)]
-    for sizes, graph in others:
-        try:
-            expect_alike(one, graph, "with other sizes of the batch")
-        except CannotCut:
-            if sizes[1] == first[1]:
-                raise
-            continue  # the network reads samples of one length alone
-        alike.append((sizes, graph))
-    if len({t for (_, t), _ in alike}) > 1 and len(alike) < 2 * len(_BATCHES):
-        alike = [(sizes, graph) for sizes, graph in alike if sizes[1] == first[1]]
-    if len(alike) > len(_BATCHES):
-        try:
-            return _merged(alike)
-        except CannotCut:
-            alike = alike[: len(_BATCHES)]
-    return _merged(alike)
-
-
-def _merged(alike: Sequence[tuple[tuple[int, int], fx.Graph]]) -> fx.Graph:
-    one = alike[0][1]
-    changes = []
-    for nodes in zip(*[graph.nodes for _, graph in alike], strict=True):
-        sizes = [sizes for sizes, _ in alike]
-
-        def value(*values: Any, node: fx.Node = nodes[0], sizes: Sequence[tuple[int, int]] = sizes) -> Any:
-            return _size(values, sizes, node)
-
-        args = _zipped(value, [node.args for node in nodes])
-        kwargs = _zipped(value, [dict(node.kwargs) for node in nodes])
-        changes.append((nodes[0], args, kwargs))
-        if "shape" in nodes[0].meta:
-            nodes[0].meta.update(_layout([node.meta["shape"] for node in nodes], sizes))
-    for node, args, kwargs in changes:
-        node.meta["args"], node.meta["kwargs"] = args, kwargs
-    return one
-
-
-def _layout(shapes: Sequence[tuple[int, ...]], sizes: Sequence[tuple[int, int]]) -> dict[str, Any]:
-    """Return where a value has its samples.
-
-    Returns:
-        `samples`: the dimension that has them, alone or times another number, as in [t, n, width] and [n t, width]; None: all samples share it.
-        `rows`: whether it is [n, ...].
-        `length`: whether a row of it is [t, ...].
-    """
-    found: dict[int, float] = {}
-    for at, lengths in enumerate(zip(*shapes, strict=False)):
-        times = {(length / n, t) for length, (n, t) in zip(lengths, sizes, strict=True)}
-        if lengths[0] and len(times) == len({t for _, t in sizes}) and all(one.is_integer() for one, _ in times):
-            found[at] = max(one for one, _ in times)
-    samples = min(found, key=found.__getitem__, default=None)
-    rows = samples == 0 and found[0] == 1
-    of_row = [
-        shape[1:2] if rows else (shape[0] // n,) if samples == 0 else shape[:1]
-        for shape, (n, _) in zip(shapes, sizes, strict=True)
-    ]
-    return {"samples": samples, "rows": rows, "length": of_row == [(t,) for _, t in sizes]}
-
-
-def _zipped(function: Callable[..., Any], values: Sequence[Any]) -> Any:
-    """Apply a function to the plain values at each place of several like structures; nodes are those of the first."""
-    first = values[0]
-    if isinstance(first, fx.Node):
-        return first
-    if isinstance(first, tuple | list) and len({len(one) for one in values}) == 1:
-        items = [_zipped(function, list(item)) for item in zip(*values, strict=True)]
-        return tuple(items) if isinstance(first, tuple) else items
-    if isinstance(first, dict):
-        return {key: _zipped(function, [one[key] for one in values]) for key in first}
-    if isinstance(first, slice):
-        parts = [_zipped(function, [getattr(one, name) for one in values]) for name in ("start", "stop", "step")]
-        return slice(*parts)
-    return function(*values)
-
-
-def _size(values: Sequence[Any], sizes: Sequence[tuple[int, int]], node: fx.Node) -> Any:
-    if all(type(one) is type(values[0]) and one == values[0] for one in values):
-        return values[0]
-    if all(type(one) is int for one in values):
-        basis = [[1, n, *([t, n * t] if len(values) > len(_BATCHES) else [])] for n, t in sizes]
-        found = Size(
-            *map(round, torch.linalg.solve(torch.tensor(basis).double(), torch.tensor(values).double()).tolist())
-        )
-        if [found(*one) for one in sizes] == list(values):
-            return found
-    raise CannotCut(
-        f"{node.meta.get('line', '')}: an argument follows from the size of the batch, as {values[0]!r} and {values[1]!r}"
-    )

@@ -86,7 +86,7 @@ class Recorder:
     _draws: Draws = field(factory=Draws)
 
     @contextmanager
-    def on(self, sample: Tensor) -> Iterator[None]:
+    def on(self, samples: Sequence[Tensor]) -> Iterator[None]:
         """Record what is called within the context."""
         paths = {module: name for name, module in self.network.named_modules()}
         call, apply, switch = nn.Module.__call__, vars(torch.autograd.Function)["apply"], torch.autocast.__init__
@@ -119,7 +119,8 @@ class Recorder:
         def entered_here(region: torch.autocast, device_type: str, *args: Any, **kwargs: Any) -> None:
             switch(region, "cpu" if device_type == "meta" else device_type, *args, **kwargs)
 
-        self._known(sample, self.graph.placeholder("samples"))
+        for at, tensor in enumerate(samples):
+            self._known(tensor, self.graph.placeholder(f"samples{at}"))
         with (
             patch.object(nn.Module, "__call__", recorded_call),
             patch.object(torch.autograd.Function, "apply", classmethod(recorded_apply)),

@@ -11,16 +11,20 @@ import pytest
 import torch
 from petra_graph_conformance import DataSetTrial
 from petra_graph_conformance.plugin_trial import as_plugin
+from petra_graph_modules.declared_datasets import TORCH, TorchOptions
 from PIL import Image
 from torch.utils.data import DataLoader, Dataset, IterableDataset, Subset, TensorDataset
 
-from petra_graph.catalog.datasets.declared_datasets import TORCH, TorchOptions
 from petra_graph.errors import PluginError, RunFailed, SpecError
 from petra_graph.kinds.checked_samples import CheckedData
 from petra_graph.kinds.data_set import DATA_SET
 from petra_graph.kinds.declared_data import declared_facts
 from petra_graph.kinds.generators import states
 from tests.support.kit import kept
+
+HERE = "datasets_of_this_test"
+"""A name by which code is found: that of this module has a hyphen."""
+sys.modules[HERE] = sys.modules[__name__]
 
 
 class Pairs(Dataset):
@@ -61,9 +65,9 @@ def dataset(monkeypatch):
     """Give this module an attribute, and return options that name it as both Datasets."""
 
     def given(train, test=None, **options):
-        monkeypatch.setattr(sys.modules[__name__], "GIVEN", train, raising=False)
-        monkeypatch.setattr(sys.modules[__name__], "GIVEN_TEST", train if test is None else test, raising=False)
-        return TorchOptions(train=f"{__name__}:GIVEN", test=f"{__name__}:GIVEN_TEST", **options)
+        monkeypatch.setattr(sys.modules[HERE], "GIVEN", train, raising=False)
+        monkeypatch.setattr(sys.modules[HERE], "GIVEN_TEST", train if test is None else test, raising=False)
+        return TorchOptions(train=f"{HERE}:GIVEN", test=f"{HERE}:GIVEN_TEST", **options)
 
     return given
 
@@ -73,7 +77,7 @@ def sample(x, y=0):
 
 
 def test_it_keeps_every_promise_of_a_data_set():
-    options = {"train": f"{__name__}:ROWS", "test": f"{__name__}:TEST", "classes": 2}
+    options = {"train": f"{HERE}:ROWS", "test": f"{HERE}:TEST", "classes": 2}
     assert kept(DataSetTrial.of(TORCH, options)).kept
 
 
@@ -154,7 +158,7 @@ OTHERS = Pairs(
 
 
 def test_several_targets_keep_every_promise_of_a_data_set():
-    options = {"train": f"{__name__}:SEVERAL", "test": f"{__name__}:OTHERS"}
+    options = {"train": f"{HERE}:SEVERAL", "test": f"{HERE}:OTHERS"}
     assert kept(DataSetTrial.of(TORCH, options), leave_out=["workers"]).kept
 
 
@@ -295,7 +299,7 @@ INPUTS, OTHER_INPUTS = Pairs(two_inputs), Pairs(other_inputs)
 
 
 def test_several_inputs_keep_every_promise_of_a_data_set():
-    options = {"train": f"{__name__}:INPUTS", "test": f"{__name__}:OTHER_INPUTS", "classes": 2}
+    options = {"train": f"{HERE}:INPUTS", "test": f"{HERE}:OTHER_INPUTS", "classes": 2}
     assert kept(DataSetTrial.of(TORCH, options)).kept
 
 
@@ -347,7 +351,7 @@ def test_a_value_is_no_class(dataset):
         dataset(sample(torch.zeros(2), 0.5), classes=2).opened  # noqa: B018
 
 
-@pytest.mark.parametrize("location", ["nowhere_at_all:train", f"{__name__}:missing", "..."])
+@pytest.mark.parametrize("location", ["nowhere_at_all:train", f"{HERE}:missing", "..."])
 def test_code_that_is_not_there(location):
     with pytest.raises(SpecError, match="there is no"):
         TorchOptions(train=location, test=location).opened  # noqa: B018
@@ -399,7 +403,7 @@ def test_a_data_set_is_opened_once(dataset):
 
 
 def test_a_share_is_of_the_dataset_without_augmentation():
-    options = TorchOptions(train=f"{__name__}:DRAWN", test=f"{__name__}:TEST", plain=f"{__name__}:DRAWN", classes=2)
+    options = TorchOptions(train=f"{HERE}:DRAWN", test=f"{HERE}:TEST", plain=f"{HERE}:DRAWN", classes=2)
     data = CheckedData.of("data set", options.opened, 0.5)
     assert sorted([*data.train.rows, *data.validation.rows]) == list(range(6))
     one, other = (data.validation.fetch(np.arange(3), seed=seed, epoch=seed)[0] for seed in (0, 1))
@@ -418,7 +422,7 @@ def test_a_share_of_a_dataset_that_may_augment_is_refused_with_both_ways_out(dat
 
 
 def test_a_validation_dataset_of_its_own():
-    options = {"train": f"{__name__}:ROWS", "test": f"{__name__}:TEST", "validation": f"{__name__}:TEST"}
+    options = {"train": f"{HERE}:ROWS", "test": f"{HERE}:TEST", "validation": f"{HERE}:TEST"}
     data = CheckedData.of("data set", TorchOptions(**options).opened, "validation")
     assert (len(data.train), len(data.validation)) == (6, 4)
 
@@ -465,6 +469,6 @@ RAGGED = Ragged()
 
 
 def test_samples_of_several_lengths_keep_every_promise():
-    options = {"train": f"{__name__}:RAGGED", "test": f"{__name__}:RAGGED", "classes": 6, "lengths": (2, 6)}
+    options = {"train": f"{HERE}:RAGGED", "test": f"{HERE}:RAGGED", "classes": 6, "lengths": (2, 6)}
     outcomes = kept(DataSetTrial.of(TORCH, options))
     assert outcomes.kept

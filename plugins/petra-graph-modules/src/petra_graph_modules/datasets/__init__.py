@@ -1,0 +1,1 @@
+"""torch Datasets as a data set."""
