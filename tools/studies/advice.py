@@ -3,8 +3,9 @@
     python -m tools.studies.advice /tmp/advice --write
 
 For RevNet50 and a GPT on 1, 2, 4, 8 and 16 devices of three kinds, by their data sheets. Every configuration averages the samples of the
-specification's own update. None may be faster than the recommended one, no later and no larger. A case that is in the folder is not
-planned again. Devices that differ are not tried: `--compare` names no replicas for them.
+specification's own update. None may be faster than the recommended one, no later and no larger. So where that one is not late, those that
+are late whatever their cut are counted, and not planned. A case that is in the folder is not planned again. Devices that differ are not
+tried: `--compare` names no replicas for them.
 """
 
 from __future__ import annotations
@@ -83,10 +84,13 @@ def plan_case(name: str, count: int, kind: str) -> dict[str, Any]:
     document = compare(planner)
     at = document["recommended"]
     chosen = document["rows"][at] if at is not None else None
-    planned = [found for spec in configurations(planner.spec, hosted) if (found := _planned(planner, spec)) is not None]
+    every = list(configurations(planner.spec, hosted))
+    hopeful = [spec for spec in every if chosen is None or chosen["staleness"] > 0 or not is_late(spec)]
+    planned = [found for spec in hopeful if (found := _planned(planner, spec)) is not None]
     fitting = [found for found in planned if found["fits"] is not False]
     return {
         "recommended": chosen and {"set": chosen["set"], **_measures(chosen)},
+        "late": len(every) - len(hopeful),
         "configurations": len(planned),
         "fit": len(fitting),
         "better": [found for found in fitting if chosen is None or is_better(found, chosen)],
@@ -94,7 +98,10 @@ def plan_case(name: str, count: int, kind: str) -> dict[str, Any]:
 
 
 def configurations(spec: Spec, hosted: Sequence[int]) -> Iterator[Spec]:
-    """Yield every method, schedule, number of replicas and of stages, and what nodes keep, with the samples of the specification's update."""
+    """Yield every method, schedule, number of replicas and of stages, and what nodes keep, with the samples of the specification's update.
+
+    One stage has depth 1, whatever its schedule is called.
+    """
     devices, samples = spec.partition.devices, spec.data.batch * spec.method.accumulation
     assert isinstance(devices, int)
     for replicas in (number for number in range(1, devices + 1) if not devices % number):
@@ -106,7 +113,7 @@ def configurations(spec: Spec, hosted: Sequence[int]) -> Iterator[Spec]:
             continue
         each = devices // replicas
         for method, stages, keep in product(METHODS.values(), [each * on_one for on_one in hosted], _KEEPS):
-            for schedule in method.schedules:
+            for schedule in method.schedules if stages > 1 else method.schedules[:1]:
                 table = evolve(
                     replace_method(spec.method, method.name, schedule),
                     keep=keep,
@@ -119,6 +126,12 @@ def configurations(spec: Spec, hosted: Sequence[int]) -> Iterator[Spec]:
                     data=evolve(spec.data, batch=batch),
                     optimizer=clip_by_stage(spec.optimizer),
                 )
+
+
+def is_late(spec: Spec) -> bool:
+    """Whether updates are late in any cut of a specification into its stages."""
+    method = METHODS[spec.method.name]
+    return method.flush == "drain" and spec.method.schedule in {"lockstep", "1f1b"} and spec.partition.stages != 1
 
 
 def is_better(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
