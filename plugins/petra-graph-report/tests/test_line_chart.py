@@ -27,6 +27,19 @@ def test_a_legend_has_the_last_values():
     assert any(re.fullmatch(r"\d+ %", text) for text in texts(shares))
 
 
+def test_over_other_things_than_time_a_legend_has_names_alone():
+    """The value at the largest learning rate stood beside a method as if it were the method's."""
+    made = chart(Line(name="petra", points=[(0.01, 0.9), (0.2, 0.5)]), x_name="lr", ends=False)
+    assert "petra" in texts(made)
+
+
+def test_points_have_shapes_and_no_lines():
+    """Single points were small circles, told apart by their colours alone, beside lines in the legend."""
+    made = chart(*(Line(name=name, points=[(1, 2.0)], style=at) for at, name in enumerate("abc")))
+    assert "stroke-dasharray" not in made.drawing
+    assert len(set(re.findall(r'<path id="[^"]*" d="([^"]*)"', made.drawing))) >= 3
+
+
 def test_numbers_of_a_text_keep_their_digits():
     """Decimals of coordinates are cut, and 0.05798 of a legend was 0.05."""
     assert "test: 0.05798" in texts(chart(Line(name="test", points=[(1, 1.0), (2, 0.05798)])))

@@ -134,7 +134,8 @@ def test_batches_of_images_of_any_size(n):
 
 def test_skip_edges_are_edges_and_what_all_layers_read_is_handed_on():
     sources = {
-        name: [part.sources for part in cut(name, *NETWORKS[name][0]).parts.values()] for name in ("UNet", "GPT", "Towers")
+        name: [part.sources for part in cut(name, *NETWORKS[name][0]).parts.values()]
+        for name in ("UNet", "GPT", "Towers")
     }
     assert sources == {
         "UNet": [(), (0,), (1,), (2,), (0, 3), (4,)],

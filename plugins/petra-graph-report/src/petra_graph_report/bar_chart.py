@@ -9,20 +9,20 @@ from attrs import frozen
 from markupsafe import Markup
 
 from petra_graph.units import Units, bounded, one_line
-from petra_graph_report.svg_drawing import SIZE, draw_svg, fill_boxes, inks
+from petra_graph_report.svg_drawing import SIZE, draw_svg, fill_boxes, inks, text_width
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 LONGEST_NAME = 36
-LETTER = 0.62
-"""A letter's width over its height, in the mean."""
 MANY = 60
 """Up to this number of rows are drawn at their full height."""
 _LIMIT_REACH = 1.25
 """A limit further out than this would make the bars short: it is given in words alone."""
 _THICK = 0.76
+_BOLD = 1.12
+"""The width of bold letters over that of others."""
 _SHORT = 190.0
 """Pixels of the longest bar among charts."""
 _AXIS, _BOTTOM = 24.0, 6.0
@@ -62,7 +62,7 @@ class BarChart:
 def row_names(names: Sequence[str], size: float = SIZE) -> tuple[list[str], float]:
     """Return the names of rows as they are drawn, and the pixels that they need."""
     shown = [bounded(one_line(name), LONGEST_NAME) for name in names]
-    return shown, max(map(len, shown)) * size * LETTER + 12
+    return shown, max(text_width(name, size) for name in shown) + 12
 
 
 def bars(rows: Sequence[Bar], units: Units, label: str, widest: float = 640.0) -> Markup:
@@ -82,7 +82,7 @@ def bars(rows: Sequence[Bar], units: Units, label: str, widest: float = 640.0) -
         row.text or units.text(row.total) + (f" of {units.text(row.limit)}" if row.limit is not None else "")
         for row in rows
     ]
-    right = max(map(len, texts)) * SIZE * LETTER + 14
+    right = max(text_width(text, SIZE) for text in texts) * _BOLD + 14
 
     def draw(figure: Figure) -> None:
         width = left + widest + right

@@ -1,6 +1,6 @@
-"""Line charts: lines, bands around them, and a legend with each line's last value.
+"""Line charts: lines, bands around them, and a legend with each line's last value where the lines are over time.
 
-A line is told from the others by its colour, dashes and marks. Where values reach over several powers of ten, the axis is
+A line is told from the others by its colour, dashes and marks, a point by its colour and mark. Where values reach over several powers of ten, the axis is
 logarithmic; the chart's note says so.
 """
 
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from attrs import frozen
 from markupsafe import Markup
@@ -27,6 +27,8 @@ _LEGEND_LINE = 17.0
 _LONGEST_NAME, _LONGEST_OF_TWO = 34, 20
 _STEPS = (1, 2, 2.5, 5, 10)
 _MARKS = "os^D"
+_POINT = 6.0
+"""Pixels of a point that is alone in its line."""
 _MARKED = 40
 """Lines with at most this number of points have a mark at each."""
 _LARGE, _COUNTED = 10_000, 100_000
@@ -66,6 +68,8 @@ class Chart:
     """Whether the axis of y begins at zero, whatever the values are."""
     logarithmic_from: float = math.inf
     """The axis of y is logarithmic where the largest value is this many times the smallest, and all are above zero."""
+    ends: bool = True
+    """Whether the legend has the last value of each line: over a key or the stages, the last value says no more than another."""
     note: str = ""
     x_at: Sequence[float] = ()
     """Values of x that the axis names; without them, round ones. If they span a factor of five, the axis is logarithmic."""
@@ -73,7 +77,7 @@ class Chart:
     @property
     def drawing(self) -> Markup:
         lines = [line for line in self.lines if line.points]
-        labels = [_label(line, shares=self.shares) for line in lines]
+        labels = [_label(line, self) for line in lines]
         named = any(line.name for line in lines)
         legend = -(-len(lines) // _columns(labels)) * _LEGEND_LINE + 4 if named else 0
         height = _HEIGHT + legend
@@ -115,12 +119,15 @@ class Chart:
         return max(values) / min(values) if min(values) > 0 else 0.0
 
 
-def _label(line: Line, *, shares: bool) -> str:
+def _label(line: Line, chart: Chart) -> str:
     if line.background:
         return line.name
+    name = bounded(one_line(line.name), _LONGEST_NAME)
+    if not chart.ends:
+        return name
     last = line.points[-1][1]
-    value = percent(last, 2) if shares else f"{last:,.0f}" if abs(last) >= _LARGE else f"{last:,.4g}"
-    return f"{bounded(one_line(line.name), _LONGEST_NAME)}: {value}" if line.name else value
+    value = percent(last, 2) if chart.shares else f"{last:,.0f}" if abs(last) >= _LARGE else f"{last:,.4g}"
+    return f"{name}: {value}" if name else value
 
 
 def _columns(labels: Sequence[str]) -> int:
@@ -135,12 +142,12 @@ def _draw(axis: Axes, chart: Chart, lines: Sequence[Line], labels: Sequence[str]
             xs, low, high = zip(*line.band, strict=True)
             axis.fill_between(xs, low, high, color=colour, alpha=0.2, linewidth=0)
         mark = _MARKS[again % len(_MARKS)] if len(line.points) <= _MARKED else ""
-        dashes = DASHES[(style + again) % len(DASHES)]
+        look: dict[str, Any] = {"linestyle": DASHES[(style + again) % len(DASHES)], "marker": mark}
         if line.background:
-            colour, dashes = inks()["soft"], ""
-        axis.plot(
-            *zip(*line.points, strict=True), color=colour, linestyle=dashes, marker=mark, label=label, clip_on=False
-        )
+            colour, look = inks()["soft"], {"linestyle": "", "marker": mark}
+        elif len(line.points) == 1:
+            look = {"linestyle": "", "marker": _MARKS[line.style % len(_MARKS)], "markersize": _POINT}
+        axis.plot(*zip(*line.points, strict=True), color=colour, label=label, clip_on=False, **look)
     axis.set_xlabel(one_line(chart.x_name))
     _ticks(axis, chart, [x for line in lines for x, _ in line.points])
 

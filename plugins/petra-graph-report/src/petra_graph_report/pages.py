@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from functools import cache
 from importlib.resources import files
@@ -9,7 +10,7 @@ from typing import Any
 
 from attrs import frozen
 from jinja2 import Environment, PackageLoader, StrictUndefined
-from markupsafe import Markup
+from markupsafe import Markup, escape
 
 from petra_graph.errors import printable
 from petra_graph.report.text_tables import Column
@@ -27,10 +28,9 @@ class Part:
 
     name: str
     note: str = ""
-    drawings: Sequence[tuple[str, Markup]] = ()
-    """Each with its heading, as tables."""
     charts: Sequence[Chart | BarChart] = ()
     tables: Sequence[tuple[str, Sequence[Column]]] = ()
+    """Each with its heading."""
     lines: Sequence[str] = ()
 
 
@@ -47,7 +47,7 @@ def render_parts(title: str, parts: Sequence[Part], **values: Any) -> str:
         parts: those that have something are shown.
         values: `about`, `answers`, `state`, `assumptions`, or `predicted`, as `several.html` has them.
     """
-    held = [part for part in parts if part.drawings or part.charts or part.tables or part.lines]
+    held = [part for part in parts if part.charts or part.tables or part.lines]
     absent = {"about": "", "answers": (), "state": (), "assumptions": (), "predicted": False}
     return render_page("several.html", title=title, parts=held, **(absent | values))
 
@@ -65,8 +65,14 @@ def _environment() -> Environment:
         finalize=_readable,
     )
     made.filters["one_line"] = one_line
+    made.filters["with_code"] = _with_code
     made.globals.update(version=__version__, style=_style)
     return made
+
+
+def _with_code(text: str) -> Markup:
+    """Return a text whose parts between backticks are code."""
+    return Markup(re.sub(r"`([^`]+)`", r"<code>\1</code>", str(escape(text))))  # noqa: S704  it is escaped
 
 
 def _readable(value: Any) -> Any:

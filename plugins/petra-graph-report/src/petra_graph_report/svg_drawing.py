@@ -14,6 +14,7 @@ from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
 from markupsafe import Markup, escape
+from rich.cells import cell_len
 
 from petra_graph.units import one_line
 
@@ -101,6 +102,17 @@ def _for_a_page(svg: str, label: str) -> Markup:
     names = {colour: f"var(--{name})" for name, colour in reversed(list(inks().items()))}
     svg = re.sub(r"#[0-9a-f]{6}\b(?=[^<>]*>)", lambda found: names.get(found[0], found[0]), svg)
     return Markup(svg.replace("<svg", f'<svg role="img" aria-label="{escape(one_line(label))}"', 1))  # noqa: S704
+
+
+def text_width(text: str, size: float) -> float:
+    """Return the pixels of a text in the widest font that a page may have."""
+    from matplotlib.font_manager import FontProperties
+    from matplotlib.textpath import text_to_path
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)  # as above
+        width, _, _ = text_to_path.get_text_width_height_descent(text, FontProperties(size=size), ismath=False)
+    return float(width) + (cell_len(text) - len(text)) * size / 2
 
 
 def fill_boxes(axis: Axes, boxes: Boxes, colour: str, edge: str = "none") -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 
 import pytest
 from petra_graph_report.compare.comparison_page import comparison_page, varied_charts
@@ -102,14 +103,38 @@ def test_answers_and_pictures_of_methods(comparison):
     page = page_of(comparison)
     assert_fetches_nothing(page, Page(page))
     texts = Page(page).texts
-    assert {"fits", "fastest", "smallest", "Memory of the fullest device", "Speed, times one device alone"} <= {*texts}
+    assert {"fits", "fastest", "smallest", "memory of the fullest device", "speed, times one device alone"} <= {*texts}
     assert page.count("<svg") == 3
     assert "petra, 1f1b: 1,565" in page, "a point of its own"
     assert "beaten in speed, staleness and memory" in page
     assert '<td class="bold red">no</td>' in page
 
 
-def test_numbers_of_devices_are_a_table(scaling):
+def test_rows_that_another_one_beats_have_another_colour(comparison):
+    page = comparison_page(comparison)
+    assert "Grey: another row is." in page
+    assert {row["unbeaten"] for row in comparison["rows"]} == {True, False}
+    speeds = re.search(r'aria-label="speed, times .*?</svg>', page, re.DOTALL)[0]
+    assert {"fill: var(--accent)", "fill: var(--edge)"} <= {*re.findall(r"fill: var\(--[a-z]+\)", speeds)}
+
+
+def test_numbers_of_devices_are_a_table_and_a_line(scaling):
+    """The page had no picture, but a column of bars made of letters."""
     page = comparison_page(scaling)
     assert page.count("<table") == 1
-    assert "Pictures" not in page
+    assert "█" not in page
+    assert 'aria-label="throughput: planned: ' in page
+    assert "if no device waited" in page
+
+
+def test_the_fastest_comes_first(varied):
+    document = varied(BATCH)
+    best = max(document["rows"], key=lambda row: row["samples_per_second"])
+    texts = Page(comparison_page(document)).texts
+    assert texts[texts.index("fastest") + 2 :][:1] == [best["name"]] or best["name"] in texts
+
+
+def test_an_axis_names_the_planned_values(varied):
+    """Its ticks were round numbers between them."""
+    (chart,) = varied_charts(varied(BATCH))
+    assert chart.x_at == [32, 64]

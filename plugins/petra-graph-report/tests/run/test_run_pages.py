@@ -117,8 +117,48 @@ def test_a_run_that_is_under_way(saved_run):
     held = lock(saved_run)
     page = run_page(read_run(saved_run))
     os.close(held)
-    assert "The run is under way: 2 of 2 epochs recorded." in page
-    assert "it is written when a run ends" in page
+    assert "The run is under way: 2 of 2 epochs recorded. What a run measures of itself is written at its end." in page
+    assert "latest test/loss" in page
+    assert "final test/loss" not in page
+
+
+def test_a_page_has_no_empty_sections(saved_run):
+    """A run under way that was not planned had three headings with a sentence each that there was nothing."""
+    for name in ("summary.json", "plan.json", "timeline.json"):
+        (saved_run / name).unlink(missing_ok=True)
+    held = lock(saved_run)
+    page = run_page(read_run(saved_run))
+    os.close(held)
+    assert re.findall(r"<h2[^>]*>(\w+)", page) == re.findall(r'<a href="#\w+">(\w+)', page) == ["Curves", "Run"]
+
+
+def test_a_page_says_first_what_it_is(pages):
+    texts = Page(pages["one run"]).texts
+    assert "small: run" in texts
+    assert any(text.startswith("A run on the data digits: petra, schedule ") for text in texts)
+
+
+def test_a_best_value_that_is_the_latest_stands_once(pages):
+    """The figures of the latest evaluation repeated the best one where both were of one epoch."""
+    best = re.search(r"<dt>best (\S+)</dt><dd>[^<]*<small>after epoch 2", pages["one run"])
+    assert f"final {best[1]}" not in pages["one run"]
+
+
+def test_several_runs_say_what_the_test_samples_say_of_the_best(saved_runs):
+    runs = [read_run(directory) for directory in saved_runs.values()]
+    assert "its test" not in Page(runs_page(runs)).texts, "they are judged by it"
+    for run in runs:
+        run.resolved["data"]["validation"] = 0.1
+        run.metrics = {**run.metrics, "validation/top1": run.metrics["test/top1"]}
+        run.summary["test_weights"] = {"weights": "best", "epoch": 1}
+    page = runs_page(runs)
+    assert "its test" in Page(page).texts
+    assert "with the best weights of each run" in page
+
+
+def test_commands_are_code(saved_runs):
+    page = runs_page([read_run(saved_runs[name]) for name in ("first", "probed")])
+    assert re.search(r"<code>--seeds \d</code>", page), "and not its escaped tags"
 
 
 def test_a_run_that_has_recorded_nothing_yet(saved_run):
@@ -157,8 +197,8 @@ def test_a_run_without_a_plan(saved_run):
     (saved_run / "timeline.json").unlink(missing_ok=True)
     change(saved_run / "summary.json", predicted={"not planned": ["block 'x' cannot be timed"]})
     page = run_page(read_run(saved_run))
-    assert "The run was not planned: block &#39;x&#39; cannot be timed. petra-graph plan " in page
-    assert "The run kept no timeline" in page
+    assert "The run was not planned: block &#39;x&#39; cannot be timed. <code>petra-graph plan " in page
+    assert "timeline" not in re.findall(r'<h2 id="(\w+)"', page)
     assert "Measured are the host&#39;s seconds" in page.replace("host's", "host&#39;s")
     assert titles(page)[-1:] == ["throughput by stage"], "as measured; the staleness would be the plan's"
     texts = Page(page).texts
@@ -166,7 +206,7 @@ def test_a_run_without_a_plan(saved_run):
     assert any(text.startswith("forward\n") for text in texts)
     change(saved_run / "summary.json", predicted=None, measured=None)
     page = run_page(read_run(saved_run))
-    assert "The run was not planned. petra-graph plan " in page
+    assert "The run was not planned. <code>petra-graph plan " in page
     assert "throughput by stage" not in page
 
 

@@ -6,51 +6,89 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from typing import Any
 
-from markupsafe import Markup
-
 from petra_graph import units
 from petra_graph.errors import shown
 from petra_graph.program.method import METHODS
 from petra_graph.program.plan_document import Document
-from petra_graph_report.bar_chart import Bar, BarChart, bars
+from petra_graph.report.plan.plan_answers import Answer
+from petra_graph.report.text_tables import Column
+from petra_graph_report.bar_chart import Bar, BarChart
 from petra_graph_report.compare.comparison_tables import comparison_of, method_names
 from petra_graph_report.line_chart import Chart, Line
 from petra_graph_report.pages import Part, render_parts
 from petra_graph_report.svg_drawing import inks
 
-_BAR_PIXELS = 380
+_COLOURS = "Blue bars: no other row is better in speed, memory and staleness at once. Grey: another row is. Red: it does not fit."
 
 
 def comparison_page(document: Document) -> str:
     """Write what `plan --compare`, `plan --scale` or `plan --vary` found as a page."""
     found = comparison_of(document)
     methods = "micro_batch" in document
-    charts: Sequence[Chart | BarChart] = (
-        varied_charts(document) if "varied" in document else speed_and_memory(document["rows"]) if methods else []
-    )
-    drawings = list(_method_bars(document)) if methods else []
+    charts: Sequence[Chart | BarChart]
+    if "varied" in document:
+        charts = varied_charts(document)
+    elif methods:
+        charts = [*speed_and_memory(document["rows"]), *_method_bars(document)]
+    else:
+        charts = _throughput(document["rows"])
     parts = [
-        Part(name="pictures", drawings=drawings, charts=charts),
-        Part(name="table", tables=found.tables),
+        Part(name="pictures", charts=charts, note=_COLOURS if methods else ""),
+        Part(name="table", tables=[(title, _without_bars(columns)) for title, columns in found.tables]),
         *(Part(name=title, lines=lines) for title, lines in found.notes),
     ]
-    return render_parts(found.title, parts, answers=found.answers, assumptions=found.assumptions, predicted=True)
+    answers = found.answers or _fastest(document)
+    return render_parts(found.title, parts, answers=answers, assumptions=found.assumptions, predicted=True)
 
 
-def _method_bars(document: Document) -> Iterator[tuple[str, Markup]]:
-    """Yield bars of the methods that have a value; those that do not fit have another colour."""
+def _without_bars(columns: Sequence[Column]) -> list[Column]:
+    """Return a table without the bars of letters that a terminal has: the page draws them."""
+    return [column for column in columns if column.head]
+
+
+def _method_bars(document: Document) -> Iterator[BarChart]:
+    """Yield bars of the methods that have a value; those that do not fit, and those that another one beats, have other colours."""
     rows = document["rows"]
     for key, title, unit in (
-        ("memory_peak", "Memory of the fullest device", units.BINARY),
-        ("speedup", f"Speed, times {document.get('speedup_over', '')}", units.PLAIN),
+        ("memory_peak", "memory of the fullest device", units.BINARY),
+        ("speedup", f"speed, times {document.get('speedup_over', '')}", units.PLAIN),
     ):
         drawn = [
-            Bar(name=name, parts=[(row[key], inks()["bad" if row.get("fits") is False else "accent"])])
+            Bar(name=name, parts=[(row[key], inks()[_colour(row)])])
             for name, row in zip(method_names(rows), rows, strict=True)
             if row[key] is not None
         ]
         if drawn:
-            yield title, bars(drawn, unit, title, _BAR_PIXELS)
+            yield BarChart(title=title, rows=drawn, units=unit)
+
+
+def _colour(row: Document) -> str:
+    return "bad" if row.get("fits") is False else "accent" if row["unbeaten"] else "edge"
+
+
+def _fastest(document: Document) -> Iterator[Answer]:
+    """Yield which number of devices, or which values, is the fastest of those that fit."""
+    known = [row for row in document["rows"] if row["samples_per_second"] is not None and row.get("fits") is not False]
+    if not known:
+        return
+    best = max(known, key=lambda row: row["samples_per_second"])
+    name = best["name"] if "varied" in document else units.plural(best["devices"], "device")
+    memory = f"{units.memory(best['memory_peak'])} on the fullest device"
+    yield Answer("fastest", name, (f"{units.rate(best['samples_per_second'])}", memory))
+
+
+def _throughput(rows: Sequence[Document]) -> list[Chart]:
+    """Return the throughput over the number of devices, and what it would be if each device added as much as the first ones."""
+    points = [(row["devices"], row["samples_per_second"]) for row in rows if row["samples_per_second"] is not None]
+    if not points:
+        return []
+    first, rate = points[0]
+    lines = [
+        Line(name="planned", points=points),
+        Line(name="if no device waited", points=[(x, rate * x / first) for x, _ in points], style=1),
+    ]
+    at = [x for x, _ in points]
+    return [Chart(title="throughput", lines=lines, x_name="devices", from_zero=True, note="samples a second", x_at=at)]
 
 
 def speed_and_memory(rows: Sequence[Document]) -> list[Chart]:
@@ -65,12 +103,8 @@ def speed_and_memory(rows: Sequence[Document]) -> list[Chart]:
     beaten = sorted(point for name, point in points.items() if name not in best)
     lines = [Line(name=name, points=[points[name]], style=style) for style, name in enumerate(best)]
     lines += [Line(name="beaten in speed, staleness and memory", points=beaten, background=True)] if beaten else []
-    title = "speed against memory, of rows that fit"
-    return (
-        [Chart(title=title, lines=lines, x_name="fullest device, GiB", from_zero=True, note="samples a second")]
-        if best
-        else []
-    )
+    title, note = "speed against memory, of rows that fit", "samples a second; better is further up and further left"
+    return [Chart(title=title, lines=lines, x_name="fullest device, GiB", from_zero=True, note=note)] if best else []
 
 
 def varied_charts(document: Document) -> list[Chart] | list[BarChart]:
@@ -96,7 +130,8 @@ def varied_charts(document: Document) -> list[Chart] | list[BarChart]:
     if drawn and "methods" in document and name == f"{first}, GiB":
         drawn += _points(document["methods"]["rows"], len(drawn))
     note = "samples a second" + (f"; lines: {', '.join(others)}" if others else "") + refused
-    return [Chart(title="throughput", lines=drawn, x_name=name, from_zero=True, note=note)] if drawn else []
+    at = sorted({x for points in lines.values() for x, _ in points})
+    return [Chart(title="throughput", lines=drawn, x_name=name, from_zero=True, note=note, x_at=at)] if drawn else []
 
 
 def _points(rows: Iterable[Document], style: int) -> Iterator[Line]:

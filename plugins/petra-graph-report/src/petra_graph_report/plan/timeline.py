@@ -16,7 +16,7 @@ from petra_graph.program.plan_document import Document
 from petra_graph.report.plan.plan_timeline import by_stage, full_from
 from petra_graph.report.plan.short_labels import nodes_label, ranges_label, runs
 from petra_graph.units import BINARY, noun, seconds
-from petra_graph_report.bar_chart import LETTER, MANY, Bar, bars, row_names
+from petra_graph_report.bar_chart import MANY, Bar, bars, row_names
 from petra_graph_report.plan.plan_blocks import PART_COLOURS, block_label, end_of, overlapping
 from petra_graph_report.svg_drawing import draw_svg, fill_boxes, inks
 
@@ -24,11 +24,14 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-_WIDTH = 960.0
+_WIDTH, _BARS = 960.0, 460.0
+"""Pixels of a timeline, and of the longest bar."""
 _THINNEST, _JOINED = 1.0, 4.0
 """Pixels of a block; and between blocks that are drawn as one where blocks are too thin."""
-_DETAIL_TICKS, _DETAIL_TICK_WIDTH = 6, 230.0
+_DETAIL_TICKS, _DETAIL_TICK_WIDTH = 4, 230.0
 _AXIS, _BOTTOM, _SIZE = 22.0, 4.0, 10
+_LETTER = 0.62
+"""A letter's width over its height, in the mean."""
 VERBS = ("forward", "backward", "update")
 
 
@@ -58,7 +61,7 @@ def _memory_bars(rows: Iterable[tuple[str, Document, int | None]], label: str) -
     for name, holder, limit in rows:
         parts = [(holder["bytes"].get(part, 0), colour) for part, colour in PART_COLOURS.items()]
         made.append(Bar(name=name, parts=parts, limit=limit))
-    return bars(made, BINARY, label)
+    return bars(made, BINARY, label, _BARS)
 
 
 def too_thin(document: Document) -> bool:
@@ -148,5 +151,5 @@ def _write(axis: Axes, blocks: Sequence[Document], span: tuple[float, float], y:
     """Write the micro-batch of each block into it, where that fits."""
     for block, (start, end) in zip(blocks, _within(_spans(blocks), span), strict=True):
         text = block_label(block)
-        if len(text) * _SIZE * LETTER + 2 < (end - start) / pixel:
+        if len(text) * _SIZE * _LETTER + 2 < (end - start) / pixel:
             axis.text((start + end) / 2, y, text, ha="center", va="center_baseline", fontsize=_SIZE, color="black")

@@ -88,6 +88,7 @@ def stage_charts(plan: Document | None, run: RecordedRun) -> list[Chart]:
             lines=[Line(name="", points=stale)],
             x_name="stage",
             from_zero=True,
+            ends=False,
             note="updates, in the mean",
         ),
         Chart(
@@ -96,6 +97,7 @@ def stage_charts(plan: Document | None, run: RecordedRun) -> list[Chart]:
             x_name="stage",
             from_zero=True,
             logarithmic_from=_DECADES,
+            ends=False,
             note="samples in a busy second",
         ),
     ]

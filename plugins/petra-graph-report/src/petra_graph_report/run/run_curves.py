@@ -67,7 +67,7 @@ def probe_charts(run: RecordedRun) -> list[Chart]:
         decades = _decades(title)
         charts.append(Chart(title=title, lines=over_time, x_name="epoch", note=note, logarithmic_from=decades))
         note = "each stage's mean over the latest epoch"
-        charts.append(Chart(title=f"{title}, by stage", lines=by_stage, x_name="stage", note=note))
+        charts.append(Chart(title=f"{title}, by stage", lines=by_stage, x_name="stage", ends=False, note=note))
     return _leave_out_empty(charts)
 
 

@@ -14,6 +14,7 @@ from petra_graph.record.run_files import read_json
 from petra_graph.record.run_history import read_history
 from petra_graph.report.metric_text import chosen_on
 from petra_graph.report.plan.plan_tables import title_lines
+from petra_graph.report.plan.short_labels import schedule_label
 from petra_graph.report.planned_and_measured import what_the_plan_said
 from petra_graph.report.text_tables import Column, pair_columns, text_column
 from petra_graph.spec.regular_file import read_regular
@@ -43,14 +44,14 @@ def run_page(run: RecordedRun) -> str:
         SpecError: a file of the run is damaged.
     """
     plan = read_plan(run.directory)
-    network, training = title_lines(plan) if plan else ("", "")
+    network, _ = title_lines(plan) if plan else ("", "")
     name = one_line(run.name)
     return render_page(
         "run.html",
         name=name,
         directory=str(run.directory),
+        about=_about(run),
         network=network.removeprefix(f"{name}: "),
-        training=training,
         state=list(_state(run)),
         failure=_failure(run),
         figures=list(_figures(run)),
@@ -59,6 +60,7 @@ def run_page(run: RecordedRun) -> str:
         charts=run_charts(run),
         epochs=_epochs(run),
         planned=plan is not None,
+        ended=bool(run.summary) and not run.running,
         stage_charts=stage_charts(plan, run) if processes_of(run.summary) or plan else [],
         stage_tables=list(stage_tables(plan, run)),
         stages_measured=any(found.timed for found in stage_seconds(run)),
@@ -91,6 +93,16 @@ def read_plan(directory: Path) -> Document | None:
     if blocks := read_json(directory / TIMELINE, list):
         document = check_document(document | {"timeline": blocks}, str(directory / TIMELINE))
     return document
+
+
+def _about(run: RecordedRun) -> str:
+    """Say in a line what was trained how: of a run without a plan as well."""
+    spec = run.resolved
+    method, data = spec["method"], spec["data"]
+    update = f"accumulation {method['accumulation']}, micro-batch {data['batch']}"
+    stages = plural(len(spec["partition"]["stages"]), "stage")
+    schedule = schedule_label(method["schedule"])
+    return f"A run on the data {data['name']}: {method['name']}, schedule {schedule}, {update}, {stages}."
 
 
 def _state(run: RecordedRun) -> Iterator[str]:
@@ -126,12 +138,14 @@ def _figures(run: RecordedRun) -> Iterator[tuple[str, str, str]]:
             f"after epoch {best.epoch}; {chosen_on(best.metric)}",
         )
         yield (f"best {best.metric}", value, note)
-    tested = summary.get("test_weights")
-    for metric in final_metrics(name for name in run.metrics if name.startswith(EVALUATED)):
-        latest, note = run.metrics[metric][-1], f"epoch {run.metrics[metric][-1].epoch}"
+    tested, word = summary.get("test_weights"), "final" if run.status == "done" else "latest"
+    metrics = final_metrics(name for name in run.metrics if name.startswith(EVALUATED))
+    for metric in sorted(metrics, key=lambda name: not name.startswith("test/")):
+        latest, note = run.metrics[metric][-1], f"after epoch {run.metrics[metric][-1].epoch}"
         if tested and metric.startswith("test/"):
             note = f"{tested['weights']} weights, of epoch {tested['epoch']}"
-        yield (f"final {metric}", value_text(metric, latest.value, run.scales), note)
+        if best is None or (metric, latest.epoch) != (best.metric, best.epoch):
+            yield (f"{word} {metric}", value_text(metric, latest.value, run.scales), note)
     if rate := run.rate:
         yield ("samples a second", PLAIN.text(rate), what_the_plan_said(summary))
     if spent := summary.get("seconds"):
@@ -158,7 +172,7 @@ def _epochs(run: RecordedRun) -> list[Column]:
 def _environment(directory: Path) -> Mapping[str, Any]:
     found = read_json(directory / "env.json", dict, {"packages": Later(Each(str)), "command": Later([str])}) or {}
     own = found.keys() - {"command", "packages"}
-    pairs = [(key.replace("_", " "), _text(value)) for key, value in found.items() if key in own]
+    pairs = [(key.replace("_", " "), _text(value)) for key, value in found.items() if key in own and value]
     pairs += [(name, str(version)) for name, version in (found.get("packages") or {}).items()]
     command = [str(word) for word in found.get("command") or ()]
     return {"pairs": pair_columns("", pairs) if pairs else None, "command": shlex.join(command)}
@@ -168,8 +182,8 @@ def _text(value: Any) -> str:
     if isinstance(value, Mapping):
         value = sorted(set(map(str, value.values())))
     if isinstance(value, list):
-        return ", ".join(map(str, value)) or "none"
-    return "none" if value is None else str(value)
+        return ", ".join(map(str, value))
+    return str(value)
 
 
 def _history(run: RecordedRun) -> list[Column]:

@@ -14,7 +14,7 @@ from petra_graph.report.plan.short_labels import schedule_label
 from petra_graph.report.text_tables import Column, name_column, text_column
 from petra_graph.units import NOTHING, PLAIN, listed, plural
 from petra_graph_report.pages import Part, render_parts
-from petra_graph_report.run.metric_values import final_metrics, metric_text
+from petra_graph_report.run.metric_values import FIRST, final_metrics, metric_text, value_text
 from petra_graph_report.run.recorded_run import RecordedRun
 from petra_graph_report.run.run_curves import comparison_charts
 from petra_graph_report.run.run_groups import (
@@ -31,7 +31,7 @@ from petra_graph_report.run.swept_keys import bars_of_names, best_metric, charts
 
 _NOT_DONE = ("running", "failed", "killed", "interrupted")
 _SPREAD = (
-    "A value is the mean ± standard deviation over a group's n seeds, and below it the least and the largest. Of several runs with one seed "
+    "A value is the mean ± standard deviation over a group's seeds, and below it the least and the largest. Of several runs with one seed "
     "the longest counts, and of these the latest. "
 )
 _BAND = "A line is the mean over a group's runs, as far as all of them came; its band reaches from the least to the largest. "
@@ -87,13 +87,28 @@ def _answers(groups: Sequence[RunGroup]) -> Iterator[Answer]:
     texts = [
         (text or "").replace("\n", "; ") for text in spread_texts([each for _, each in judged], metric, best.scales)
     ]
-    seeds = f"over {plural(spread.n, 'seed')}"
-    yield Answer("best", best.name, (f"{metric} {texts[0]}", seeds))
+    yield Answer("best", best.name, (f"{metric} {texts[0]}", f"over {plural(spread.n, 'seed')}"))
     if len(judged) > 1:
         second, other = judged[1]
         yield Answer("next", second.name, (f"{metric} {texts[1]}", _apart(spread, other)))
+    if tested := [] if metric.startswith("test/") else list(_tested(best)):
+        yield Answer("its test", ", ".join(tested), (_weights(best),))
     which = "smallest" if one.smallest else "largest"
     yield Answer("judged by", metric, (f"the {which} value of each run's evaluations", chosen_on(metric)))
+
+
+def _tested(group: RunGroup) -> Iterator[str]:
+    """Yield what the test samples say of a group: its top1, or else its loss."""
+    metric = next((metric for metric in FIRST if metric.startswith("test/") and final_spread(group, metric)), "")
+    for text in spread_texts([final_spread(group, metric)], metric, group.scales):
+        if text:
+            yield f"{metric} {text}".replace("\n", "; ")
+
+
+def _weights(group: RunGroup) -> str:
+    """Say with which weights a group was tested."""
+    found = {(run.summary.get("test_weights") or {}).get("weights", "last") for run in group.runs}
+    return f"with the {listed(sorted(found))} weights of each run"
 
 
 def _apart(best: Spread, other: Spread) -> str:
@@ -150,10 +165,9 @@ def _groups(groups: Sequence[RunGroup]) -> list[Column]:
     columns = [
         name_column("group", [group.name for group in groups], _WIDE),
         text_column(
-            f"best {metric}",
+            _head(f"best {metric}"),
             spread_texts([each[1] if each and each[0] == metric else None for each in found], metric, scales),
         ),
-        text_column("n", [len(group.by_seed) for group in groups]),
         text_column("seeds", [", ".join(str(run.seed) for run in group.by_seed) for group in groups]),
         *(
             [name_column("name", names, _WIDE)]
@@ -163,13 +177,20 @@ def _groups(groups: Sequence[RunGroup]) -> list[Column]:
     ]
     for name in _final_metrics([run for group in groups for run in group.runs]):
         spreads = [final_spread(group, name) for group in groups]
-        columns.append(text_column(f"final {name}", spread_texts(spreads, name, scales)))
+        texts = spread_texts(spreads, name, scales)
+        if name != metric or texts != list(columns[1].cells):
+            columns.append(text_column(_head(f"final {name}"), texts))
     rates = [[run.rate for run in group.runs if run.rate] for group in groups]
     columns.append(
-        text_column("samples a second", spread_texts([Spread.of(each) if each else None for each in rates], ""))
+        text_column("samples\na second", spread_texts([Spread.of(each) if each else None for each in rates], ""))
     )
     styles = ["bold green" if place == 0 and found[0] and len(groups) > 1 else "" for place in range(len(groups))]
     return [evolve(column, styles=styles) for column in columns[:2]] + columns[2:]
+
+
+def _head(text: str) -> str:
+    """Return the head of a column of values: what they are of, in a line, and the metric in two."""
+    return text.replace(" ", "\n", 1).replace("/", "/\n", 1)
 
 
 def _differing(groups: Sequence[RunGroup]) -> list[Column]:
@@ -194,13 +215,20 @@ def _runs(groups: Sequence[RunGroup]) -> list[Column]:
         text_column("seed", [run.seed for run in runs]),
         name_column("status", [run.status for run in runs], _WIDE),
         text_column("epochs", [f"{run.epochs}/{run.planned_epochs}" for run in runs]),
-        text_column("best", [run.best and metric_text(run.best.metric, run.best.value, run.scales) for run in runs]),
-        text_column("final", [next(_finals(run), None) for run in runs]),
+        *_values("best", [(run.best.metric, run.best.value) if run.best else None for run in runs], runs),
+        *_values("final", [_final(run) for run in runs], runs),
         text_column("samples\na second", [run.rate for run in runs], write=PLAIN.text),
     ]
 
 
-def _finals(run: RecordedRun) -> Iterator[str]:
-    for metric in final_metrics(run.metrics):
-        if (value := run.last(metric)) is not None:
-            yield metric_text(metric, value, run.scales)
+def _values(word: str, found: Sequence[tuple[str, float] | None], runs: Sequence[RecordedRun]) -> Iterator[Column]:
+    """Yield the column of each run's value; its head says the metric, or, where runs have several, each cell."""
+    metrics = {each[0] for each in found if each}
+    write, head = (value_text, _head(f"{word} {metrics.pop()}")) if len(metrics) == 1 else (metric_text, word)
+    yield text_column(head, [each and write(*each, run.scales) for each, run in zip(found, runs, strict=True)])
+
+
+def _final(run: RecordedRun) -> tuple[str, float] | None:
+    """Return the metric that says how a run ended, of the test samples where they were evaluated, and its value."""
+    names = sorted(final_metrics(run.metrics), key=lambda name: not name.startswith("test/"))
+    return next(((name, value) for name in names if (value := run.last(name)) is not None), None)

@@ -73,6 +73,7 @@ def _chart(
         lines=lines,
         x_name=key,
         shares=is_share(metric, judged[0][1].scales),
+        ends=False,
         note="; ".join(filter(None, notes)),
         x_at=sorted(set(numbers)),
     )
