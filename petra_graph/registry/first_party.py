@@ -12,16 +12,32 @@ from attrs import evolve
 
 from petra_graph.errors import Problem
 
-_AUTHORING, _CONFORMANCE, _DELAY, _EXPORT, _MODULES, _REPORT, _STUDIES, _TRANSFORMERS, _VISION = (
+(
+    _AUTHORING,
+    _CONFORMANCE,
+    _CONVNEXT,
+    _DELAY,
+    _EXPORT,
+    _HF,
+    _MODULES,
+    _REPORT,
+    _STUDIES,
+    _TORCHVISION,
+    _TRANSFORMERS,
+    _VISION,
+) = (
     f"petra-graph-{name}"
     for name in (
         "authoring",
         "conformance",
+        "convnext",
         "delay",
         "export",
+        "hf",
         "modules",
         "report",
         "studies",
+        "torchvision",
         "transformers",
         "vision",
     )
@@ -61,7 +77,13 @@ OF_PLAN_FORMATS: Mapping[str, str] = dict.fromkeys(("html", "trace"), _REPORT)
 OF_PLUGINS: Mapping[str, str] = {
     **dict.fromkeys(("architectures/module", "blocks/module", "blocks/module-head"), _MODULES),
     **dict.fromkeys(("blocks/module-part", "blocks/module-part-head", "callbacks/dual-residual-schedule"), _MODULES),
+    "blocks/rev-convnext": _CONVNEXT,
     "datasets/torch": _MODULES,
+    **dict.fromkeys(("architectures/hf-decoder", "blocks/hf-embedding", "blocks/hf-layer", "blocks/hf-logits"), _HF),
+    **dict.fromkeys(("datasets/hf-images", "datasets/hf-text", "datasets/text-tokens", "metrics/bits-per-byte"), _HF),
+    **dict.fromkeys(("architectures/torchvision", "architectures/torchvision-dr2net"), _TORCHVISION),
+    **dict.fromkeys(("blocks/torchvision-piece", "blocks/torchvision-head"), _TORCHVISION),
+    **dict.fromkeys(("blocks/dual-residual-entry", "blocks/dual-residual"), _TORCHVISION),
     **dict.fromkeys(("datasets/cifar10", "datasets/cifar100", "datasets/fashion-mnist"), _VISION),
     **dict.fromkeys(("architectures/gpt", "architectures/vit", "losses/token-cross-entropy"), _TRANSFORMERS),
     **dict.fromkeys(("datasets/text-bytes", "datasets/text-characters", "callbacks/text-samples"), _TRANSFORMERS),

@@ -80,7 +80,9 @@ class PartitionSpec:
         is_path=True,
     )
     devices: int | tuple[str, ...] = key(
-        1, 'number of devices, or names: ["cuda:0", "cpu"]', validator=[AtLeast(1), MOST_DEVICES, Length(at_least=1)]
+        1,
+        'devices of each replica: their number, or names: ["cuda:0", "cpu"]',
+        validator=[AtLeast(1), MOST_DEVICES, Length(at_least=1)],
     )
     order: Literal["searched", "listed"] = key(
         "searched",

@@ -63,7 +63,7 @@ def _unused(prediction: Prediction) -> Iterator[str]:
     if idle:
         yield (
             f"{len(devices)} devices for {plural(len(prediction.programs), 'stage')} leave {len(idle)} of them idle: set "
-            "partition.stages higher, partition.devices lower, or partition.replicas"
+            "partition.stages higher, partition.devices lower (it counts those of one replica), or partition.replicas"
         )
 
 

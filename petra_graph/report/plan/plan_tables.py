@@ -124,7 +124,8 @@ def title_lines(document: Document) -> tuple[str, str]:
         f"{units.plural(len(document['stages']), 'stage')} on {units.plural(len(document['devices']), 'device')}"
     )
     if document.get("replicas", 1) > 1:
-        training += f", {document['replicas']} times"
+        every = units.plural(document["replicas"] * len(document["devices"]), "device")
+        training += f" in each of {document['replicas']} replicas, {every} in all"
     return network, training
 
 

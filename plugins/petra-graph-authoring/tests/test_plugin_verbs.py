@@ -149,7 +149,8 @@ def test_show_as_json(capsys):
 @pytest.mark.parametrize(
     ("name", "code", "error"),
     [
-        ("window", 2, "Error: 'window' is not GROUP/NAME, as in blocks/rev-basic\n"),
+        ("window", 2, "Error: 'window' is not GROUP/NAME: try blocks/window\n"),
+        ("windw", 2, "Error: 'windw' is not GROUP/NAME: as in blocks/rev-basic\n"),
         ("block/window", 2, "Error: No such group 'block': did you mean 'blocks'? allowed: "),
         ("blocks/windw", 2, "unknown block \"windw\"\n    help: did you mean 'window'? allowed: gone, window\n"),
         ("blocks/gone", 4, "block \"gone\" of my-blocks cannot be loaded from 'my_declared:GONE'"),

@@ -20,6 +20,7 @@ from petra_graph.kinds.declared_data import completed_options, declared_facts, s
 from petra_graph.kinds.plugin import FIRST_PARTY, Plugin, read_options
 from petra_graph.planning.check.check_spec import check_spec
 from petra_graph.planning.check.checked_spec import CheckedSpec
+from petra_graph.program.method import METHODS
 from petra_graph.registry.registry import Registry
 from petra_graph.spec.format_versions import FORMAT
 from petra_graph.spec.load_spec import load_values
@@ -34,6 +35,7 @@ _CLASSES = 10
 """In place of a number that only the folders tell; a run compares it with them."""
 _UPDATES, _LEAST = 4, 4
 """The fewest updates of an epoch, and the least batch, with which a small data set is trained: batch normalisation needs several samples."""
+_SCHEDULE = "1f1b"
 _KINDS = {kind.table: kind for kind in KINDS if kind.table and not kind.several}
 
 
@@ -66,7 +68,7 @@ def new_spec(name: str, names: Mapping[str, str], registry: Registry, overrides:
         kind = _KINDS[table]
         plugins[table] = registry.resolve(kind, registry.within(kind, plugin, [FIRST_PARTY]))
     data = plugins["data"]
-    given = [parse_override(text) for text in overrides]
+    given = _with_schedule([parse_override(text) for text in overrides])
     folders = {f"data.options.{key}" for key in path_keys(data.declaration.options)}
     paths = {".".join(one.keys): Path(str(one.value)).expanduser() for one in given if ".".join(one.keys) in folders}
     there = bool(paths) and all(path.exists() for path in paths.values())
@@ -92,6 +94,15 @@ def new_spec(name: str, names: Mapping[str, str], registry: Registry, overrides:
     if suggested:
         found += f"; from the files: {', '.join(f'{key} = {shown(value)}' for key, value in suggested.items())}"
     return NewSpec(text=text, found=found)
+
+
+def _with_schedule(given: Sequence[Override]) -> Sequence[Override]:
+    """Return overrides with the schedule of the method that they choose, if it does not run under the written one."""
+    values = {".".join(one.keys): one.value for one in given}
+    method = METHODS.get(str(values.get("method.name")))
+    if method is None or "method.schedule" in values or _SCHEDULE in method.schedules:
+        return given
+    return [*given, parse_override(f"method.schedule={method.schedules[0]}")]
 
 
 def _fitting_batch(samples: int, accumulation: int) -> int:
@@ -145,7 +156,7 @@ def _set_values(lines: Sequence[str], given: Sequence[Override], plugins: Mappin
     """Return the lines as a text, with the values that overrides assign.
 
     Raises:
-        SpecError: no line has this key.
+        SpecError: no line has such a key.
     """
     names = {f"{table}.name" for table in plugins}
     written, at, table = list(lines), dict[str, int](), ""
@@ -155,14 +166,19 @@ def _set_values(lines: Sequence[str], given: Sequence[Override], plugins: Mappin
         elif (line_of := re.match(r"(?:# )?(\w+) = ", line)) and f"{table}{line_of[1]}" not in names:
             at[f"{table}{line_of[1]}"] = index
     files = {f"{table}.options.{key}" for table in plugins for key in path_keys(plugins[table].declaration.options)}
+    problems = []
     for override in given:
         key = ".".join(override.keys)
         if key not in at:
             hint = f"plugins are chosen with --{key.partition('.')[0].replace('_', '-')}"
-            raise SpecError(f"a new spec has no key {key} to set", hint if key in names else suggestion(key, at))
+            hint = hint if key in names else f"{suggestion(key, at)}; all other keys are added to the written file"
+            problems.append(Problem(message=f"a new spec has no key {key} to set", hint=hint))
+            continue
         value = absolute(override.value) if key in files and isinstance(override.value, str) else override.value
         _, _, comment = written[at[key]].rpartition("  # ")
         written[at[key]] = _line(f"{override.keys[-1]} = {shown(value)}", comment)
+    if problems:
+        raise SpecError(problems)
     return "\n".join(written) + "\n"
 
 
@@ -179,6 +195,7 @@ def _write_tables(name: str, plugins: Mapping[str, Plugin], of_data: Mapping[str
         "data",
         plugins["data"],
         _line("batch = 64", "samples of a micro-batch"),
+        _line("# validation = 0.1", "share of the training samples for `best` and early stopping; default: none"),
         _line("# evaluation_batch = 64", "changes no result"),
         _line("# workers = 0", "processes that load samples; changes no result"),
         given=of_data,
@@ -186,7 +203,7 @@ def _write_tables(name: str, plugins: Mapping[str, Plugin], of_data: Mapping[str
     yield [
         "[method]",
         _line('name = "petra"', 'or "backprop", "gpipe", "pipedream", ...'),
-        _line('schedule = "1f1b"', 'half the delay of the paper\'s "lockstep"; "sequential" has none'),
+        _line(f'schedule = "{_SCHEDULE}"', 'half the delay of the paper\'s "lockstep"; "sequential" has none'),
         _line("accumulation = 4", "micro-batches that are averaged into one update; more: less delay"),
     ]
     with_sgd = plugins["optimizer"].distribution == FIRST_PARTY and plugins["optimizer"].name.endswith("sgd")

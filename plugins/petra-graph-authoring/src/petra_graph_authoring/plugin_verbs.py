@@ -91,10 +91,14 @@ def show(plugin: str, as_json: bool) -> None:
 
     from petra_graph.registry.registry import discover
 
+    registry = _tell_of_damage(discover())
     group, slash, name = plugin.partition("/")
     if not slash or not name:
-        raise click.UsageError(f"{plugin!r} is not GROUP/NAME, as in blocks/rev-basic")
-    registry = _tell_of_damage(discover())
+        groups = [kind.short for kind in registry.kinds if group in registry.names(kind)]
+        example = " or ".join(f"{one}/{group}" for one in groups)
+        raise click.UsageError(
+            f"{plugin!r} is not GROUP/NAME: " + (f"try {example}" if example else "as in blocks/rev-basic")
+        )
     found = registry.resolve(_kind_called(registry, group), name)
     if as_json:
         print_json(_record(group, found))

@@ -29,7 +29,14 @@ def comparison() -> Document:
         "fits": None,
         "note": "",
     }
-    common = {"keep": None, "replicas": 1, "unbeaten": False, "set": ['method.name = "petra"']}
+    common = {
+        "keep": None,
+        "replicas": 1,
+        "devices": 4,
+        "accumulation": 8,
+        "unbeaten": False,
+        "set": ['method.name = "petra"'],
+    }
     rows = [
         common | {"method": "pipedream", "schedule": "lockstep"} | whole,
         common | {"method": "petra", "schedule": "lockstep", "unbeaten": True} | whole | {"memory_total": 20 * 2**30, "memory_peak": 3 * 2**30, "saving": 0.543, "paper_total": 20_330_000_000, "paper_saving": 0.543, "flops": 4 * 10**11},

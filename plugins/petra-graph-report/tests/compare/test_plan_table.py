@@ -6,6 +6,7 @@ import re
 from pathlib import Path
 
 import pytest
+from petra_graph_report.compare.comparison_tables import comparison_of
 from petra_graph_report.compare.plan_table import PlanTable
 from rich.cells import cell_len
 
@@ -60,3 +61,16 @@ def test_one_method_alone_has_no_best(comparison):
     assert "\x1b[1;32m" in PlanTable(comparison).text(colour=True)
     alone = comparison | {"rows": comparison["rows"][:1], "recommended": None}
     assert "\x1b[1;32m" not in PlanTable(alone).text(colour=True)
+
+
+def test_a_window_that_is_short_for_the_pipeline_is_explained(comparison):
+    (note,) = [
+        lines
+        for title, lines in comparison_of(
+            comparison | {"rows": [row | {"accumulation": 1} for row in comparison["rows"]]}
+        ).notes
+        if title == "the window"
+    ]
+    assert "averages 1 micro-batch in a pipeline of 4 devices" in note[0]
+    assert "method.accumulation = 8" in note[0]
+    assert "the window" not in dict(comparison_of(comparison).notes)

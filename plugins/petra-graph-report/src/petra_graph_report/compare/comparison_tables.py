@@ -18,7 +18,7 @@ from petra_graph.report import text_tables
 from petra_graph.report.plan.plan_answers import Answer
 from petra_graph.report.plan.short_labels import schedule_label
 from petra_graph.report.text_tables import Column
-from petra_graph.units import factor, memory, number, one_line, percent, plural
+from petra_graph.units import factor, memory, noun, number, one_line, percent, plural
 
 _BEST, _OVER = "bold green", "bold red"
 _NAMED = 3
@@ -76,7 +76,13 @@ def _compare_methods(comparison: Document) -> Comparison:
         text_tables.text_column("speed-up", values["speedup"], "speed", factor),
         Column(head="un-\nbeaten", cells=["yes" if row["unbeaten"] else "" for row in rows], group="speed", left=True),
     ]
-    title = f"{one_line(comparison['name'])}: methods compared, micro-batch {comparison['micro_batch']}"
+    found = _make_comparison(
+        f"{one_line(comparison['name'])}: methods compared, micro-batch {comparison['micro_batch']}",
+        columns,
+        comparison,
+    )
+    if short := _short_window(rows[0]):
+        found = evolve(found, notes=[*found.notes, ("the window", [short])])
     over = comparison.get("speedup_over", "")
     usable = [(name, row) for name, row, fit in zip(names, rows, fits, strict=True) if fit is not False]
     answers = [
@@ -85,7 +91,18 @@ def _compare_methods(comparison: Document) -> Comparison:
         *_best("smallest", usable, "memory_peak", lambda value: f"{memory(value)} on the fullest device"),
         *_recommended(comparison, names),
     ]
-    return evolve(_make_comparison(title, columns, comparison), answers=answers)
+    return evolve(found, answers=answers)
+
+
+def _short_window(row: Document) -> str:
+    """Say if an update averages too few micro-batches for methods that drain the pipeline; "" if it averages enough."""
+    window, devices = row["accumulation"], row["devices"]
+    if window >= devices:
+        return ""
+    return (
+        f"an update averages {window} {noun(window, 'micro-batch', 'es')} in a pipeline of {devices} devices: methods that drain it wait most of the time, and "
+        f"replicas may have too few samples to share; with method.accumulation = {2 * devices} they compare better, at larger updates"
+    )
 
 
 def _recommended(comparison: Document, names: Sequence[str]) -> Iterator[Answer]:
