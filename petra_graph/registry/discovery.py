@@ -84,11 +84,11 @@ def scan(search: Iterable[str] | None = None) -> tuple[tuple[Entry, ...], tuple[
         search: folders to search; None: `sys.path`. Where a distribution is there twice, the first one counts.
     """
     folders = tuple(sys.path if search is None else search)
-    changed = tuple(Path(folder).stat().st_mtime_ns if Path(folder).exists() else 0 for folder in folders)
     with suppress(Exception):  # another package's file may be malformed in any way
         by_distribution: dict[str, list[Entry]] = {}
-        for folder, at in zip(folders, changed, strict=True):
-            for owner, entries in _with_entrypoints(folder, at, Path.cwd()).items():
+        for folder in (Path(folder).absolute() for folder in folders):
+            changed = folder.stat().st_mtime_ns if folder.exists() else 0
+            for owner, entries in _with_entrypoints(str(folder), changed).items():
                 by_distribution.setdefault(owner, entries)
         found = tuple(chain.from_iterable(by_distribution.values()))
         if all(f"{entry.group}{entry.name}{entry.target}".isascii() for entry in found):
@@ -109,7 +109,7 @@ def canonical(distribution: str) -> str:
 
 
 @lru_cache(maxsize=64)
-def _with_entrypoints(folder: str, _changed: int, _current: Path) -> dict[str, list[Entry]]:
+def _with_entrypoints(folder: str, _changed: int) -> dict[str, list[Entry]]:
     """Return the entries of a folder's distributions; a run asks several times, and a distribution that comes or goes changes its folder."""
     import entrypoints
 
