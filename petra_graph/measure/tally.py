@@ -41,11 +41,6 @@ class LiveBytes(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self.peak = 0
         self._counted: dict[int, weakref.ref[torch.UntypedStorage]] = {}
 
-    @classmethod
-    def _should_skip_dynamo(cls) -> bool:
-        """Do without torch's mark for its compiler, which is an import of it and a call more for each operation: nothing compiles here."""
-        return False
-
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         """Run the operation and count the new storages of its result."""
         before = set(map(id, storages((args, kwargs))))

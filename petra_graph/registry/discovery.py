@@ -84,20 +84,16 @@ def scan(search: Iterable[str] | None = None) -> tuple[tuple[Entry, ...], tuple[
         search: folders to search; None: `sys.path`. Where a distribution is there twice, the first one counts.
     """
     folders = tuple(sys.path if search is None else search)
-    changed = tuple(Path(folder).stat().st_mtime_ns if Path(folder).exists() else 0 for folder in folders)
-    return _scan(folders, changed, Path.cwd(), search is None)
-
-
-@lru_cache(maxsize=4)
-def _scan(
-    folders: tuple[str, ...], _changed: tuple[int, ...], _current: Path, everywhere: bool
-) -> tuple[tuple[Entry, ...], tuple[str, ...]]:
-    """Scan folders; a run asks several times, and a distribution that comes or goes changes its folder."""
     with suppress(Exception):  # another package's file may be malformed in any way
-        found = tuple(chain.from_iterable(_with_entrypoints(folders).values()))
+        by_distribution: dict[str, list[Entry]] = {}
+        for folder in (Path(folder).absolute() for folder in folders):
+            changed = folder.stat().st_mtime_ns if folder.exists() else 0
+            for owner, entries in _with_entrypoints(str(folder), changed).items():
+                by_distribution.setdefault(owner, entries)
+        found = tuple(chain.from_iterable(by_distribution.values()))
         if all(f"{entry.group}{entry.name}{entry.target}".isascii() for entry in found):
             return found, ()
-    readable, unreadable = _with_importlib(None if everywhere else list(folders))
+    readable, unreadable = _with_importlib(None if search is None else list(folders))
     return tuple(chain.from_iterable(readable.values())), tuple(unreadable)
 
 
@@ -112,11 +108,13 @@ def canonical(distribution: str) -> str:
     return re.sub(r"[-_.]+", "-", distribution).lower()
 
 
-def _with_entrypoints(folders: Iterable[str]) -> dict[str, list[Entry]]:
+@lru_cache(maxsize=64)
+def _with_entrypoints(folder: str, _changed: int) -> dict[str, list[Entry]]:
+    """Return the entries of a folder's distributions; a run asks several times, and a distribution that comes or goes changes its folder."""
     import entrypoints
 
     found: dict[str, list[Entry]] = {}
-    for config, distribution in entrypoints.iter_files_distros(path=folders, repeated_distro="first"):
+    for config, distribution in entrypoints.iter_files_distros(path=[folder], repeated_distro="first"):
         lines = [(group, *item) for group in config.sections() for item in config.items(group, raw=True)]
         _add(found, distribution.name, lines)
     return found

@@ -80,9 +80,9 @@ def test_the_same_distribution_seen_twice_is_one(install, site, tmp_path):
 
 
 def test_a_distribution_that_comes_between_two_scans_is_found(install, site):
-    """What a scan found is kept while no folder changes."""
+    """What a scan found in a folder is kept while that folder does not change."""
     install("my-blocks", BLOCKS)
-    assert scan([str(site)])[0] is scan([str(site)])[0]
+    assert scan([str(site)])[0][0] is scan([str(site)])[0][0]
     install("others", BLOCKS.replace("mine =", "others ="))
     assert {one.distribution for one in scan([str(site)])[0]} == {"my-blocks", "others"}
 
