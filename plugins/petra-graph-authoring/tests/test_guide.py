@@ -56,6 +56,8 @@ def test_there_is_no_other_file():
         "rows.toml",
         "two_inputs.py",
         "two_inputs.toml",
+        "two_towers.py",
+        "two_towers.toml",
     }
     assert {name.removeprefix("# ") for name in named} - alone == set(example_package().files()) - {
         "README.md",
