@@ -52,10 +52,11 @@ def compile_functions(node: str, block: Block) -> None:
 
 def _prepare_compiler() -> None:
     """Set the compiler's own settings, of this process."""
-    import torch._dynamo.config as tracing
     import torch._functorch.config as differentiating
     import torch._inductor.config as generating
+    from torch._dynamo import convert_frame
 
+    tracing = vars(convert_frame)["config"]  # `torch._dynamo.config` may be another copy of it
     # One code object serves all blocks of a class, and the compiler would give up after 8 shapes of them.
     tracing.recompile_limit = tracing.accumulated_recompile_limit = _MOST_SHAPES
     # Processes of its own would outlive an interruption.

@@ -98,5 +98,5 @@ def test_its_own_tests_pass(installed, source):
 def test_without_it_the_same_spec_names_what_is_missing(without, source, verb):
     done = without.fork(verb, str(source / "examples" / "digits.toml"))
     assert done.returncode == 2
-    assert f'unknown block "{BLOCK}"' in done.stderr
+    assert f'block "{BLOCK}" is not installed' in done.stderr
     assert not done.stdout
