@@ -5,6 +5,8 @@ Torch's compiler traces them, and its backends for tests run what was traced: th
 
 from __future__ import annotations
 
+import importlib
+import sys
 from functools import partial
 
 import pytest
@@ -82,6 +84,19 @@ def test_more_shapes_than_the_compiler_keeps_by_itself(backend):
         compile_functions("a", block)
         block(*torch.randn(2, 4, width))
     assert counter.frame_count == len(widths)
+
+
+def test_the_limit_is_set_where_the_compiler_reads_it(monkeypatch):
+    """Its settings may have been imported twice, and the second copy is then what `torch._dynamo.config` names."""
+    from torch._dynamo import convert_frame
+
+    read = vars(convert_frame)["config"]
+    monkeypatch.setattr(read, "recompile_limit", 8)
+    monkeypatch.setattr(torch._dynamo, "config", read)
+    monkeypatch.delitem(sys.modules, "torch._dynamo.config")
+    assert importlib.import_module("torch._dynamo.config") is not read
+    compile_functions("a", RevMlp([(2,)] * 2, RevMlpOptions(hidden=3)))
+    assert read.recompile_limit > 8
 
 
 def test_blocks_of_one_shape_share_the_code(backend):

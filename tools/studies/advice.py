@@ -1,6 +1,6 @@
 """Whether `plan --compare` recommends the best that the planner can name: brute force over methods, schedules, stages, replicas and what nodes keep.
 
-    python -m tools.studies.advice /tmp/advice --write
+    python -m tools.studies.advice FOLDER --write
 
 For RevNet50 and a GPT on 1, 2, 4, 8 and 16 devices of three kinds, by their data sheets. Every configuration averages the samples of the
 specification's own update. None may be faster than the recommended one, no later and no larger. So where that one is not late, those that

@@ -9,21 +9,7 @@ from petra_graph_report.run.measured_stages import StageSeconds, process_columns
 
 from petra_graph.units import memory
 from tests.support.plan_documents import three_stages
-
-MIB = 2**20
-
-
-def operation(count, seconds):
-    return {"operations": count, "seconds": seconds}
-
-
-def process(rank, *stages, grown=0):
-    figures = {"rank": rank, "training_seconds": 10.0, "cuda_peak_bytes": {}}
-    memory = {"peak_bytes": 800 * MIB + grown, "peak_bytes_before": 800 * MIB}
-    return figures | memory | {"stages": [{"stage": stage, "device": "cpu", **found} for stage, found in stages]}
-
-
-MEASURED = {"forward": operation(4, 1.0), "backward": operation(4, 3.0), "update": operation(2, 1.0)}
+from tests.support.process_figures import MEASURED, MIB, process
 
 
 def summary(*processes):

@@ -30,8 +30,8 @@ def read_first_sample(option: str, dataset: Any) -> tuple[Any, Any]:
     """Return (x, y) of the first sample.
 
     Raises:
-        SpecError: there is none, it is no pair, reading it draws from a generator that the Dataset holds, or a stream begins otherwise
-            when it is iterated again; the problem's path is `option`.
+        SpecError: the Dataset has no sample, or its first one is no pair, or is drawn from a generator that the Dataset holds, or a stream
+            begins with another one when it is iterated again; the problem's path is `option`.
     """
     held = list(_find_generators(dataset, "", _DEPTH, set()))
     streams = is_iterable(dataset)
