@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 MIB = 2**20
 
 
-def operation(count, seconds):
+def operation(count: int, seconds: float) -> dict[str, Any]:
     return {"operations": count, "seconds": seconds}
 
 
-def process(rank, *stages, grown=0):
+def process(rank: int, *stages: tuple[int, dict[str, Any]], grown: int = 0) -> dict[str, Any]:
     figures = {"rank": rank, "training_seconds": 10.0, "cuda_peak_bytes": {}}
     memory = {"peak_bytes": 800 * MIB + grown, "peak_bytes_before": 800 * MIB}
     return figures | memory | {"stages": [{"stage": stage, "device": "cpu", **found} for stage, found in stages]}
