@@ -9,6 +9,7 @@ import pytest
 import torch
 from petra_graph_vision.declared import ImageFolderOptions
 from petra_graph_vision.folder_sets import image_folder
+from torch.distributions import Distribution
 
 from petra_graph.cli.main import main
 from petra_graph.errors import SpecError
@@ -191,6 +192,26 @@ def test_what_torch_refuses_is_told_before_a_run_with_key_and_line(folder_root, 
     assert message in at
     assert told == f"    {line}"
     assert "tensor(" not in "".join(rest)
+
+
+def test_what_torch_refuses_is_told_behind_its_compiler_too():
+    """Once it is imported, torch's compiler lets no distribution check its parameters, in the whole process."""
+    before = Distribution._validate_args
+    Distribution.set_default_validate_args(False)
+    try:
+        with pytest.raises(ValueError, match="mix: MixUp: Expected parameter concentration"):
+            ImageFolderOptions(root="x", size=16, mix=({"name": "MixUp", "alpha": -1},))
+        assert not Distribution._validate_args
+    finally:
+        Distribution.set_default_validate_args(before)
+
+
+def test_a_whole_number_is_a_float_where_the_default_is_one(opened):
+    """torchvision refuses the integer 1, which is what one writes in TOML for MixUp's own default."""
+    whole, plain = (opened(mix=({"name": "MixUp", "alpha": alpha},)).train for alpha in (1, 1.0))
+    images, targets = whole.fetch(np.arange(4), seed=0, epoch=0)
+    first, second = (one.mix(images, targets, np.arange(4), seed=0, epoch=0) for one in (whole, plain))
+    assert all(torch.equal(*pair) for pair in zip(first, second, strict=True))
 
 
 def run_and_read(*arguments):

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from enum import Enum
 from typing import Any
 
@@ -22,6 +23,7 @@ import torch
 from attrs import define, evolve
 from numpy.typing import NDArray
 from torch import Tensor
+from torch.distributions import Distribution
 
 from petra_graph.errors import Problem, SpecError, likely_meant, shown, suggestion
 from petra_graph.plugins import DataSet, Split
@@ -102,10 +104,25 @@ def make_transform(table: Table, names: Sequence[str], given: Mapping[str, Any])
     if absent := [key for key in missing if key not in values]:
         raise ValueError(f"{name} needs the option {shown(absent[0])}")
     try:
-        made: Callable[..., Any] = getattr(v2, name)(**values, **given)
+        with _checked_distributions():
+            made: Callable[..., Any] = getattr(v2, name)(**values, **given)
     except Exception as error:
         raise ValueError(f"{name}: {_reason(error)}") from error
     return made
+
+
+@contextmanager
+def _checked_distributions() -> Iterator[None]:
+    """Let torch's distributions check their parameters, which torch's compiler turns off for the process once it is imported.
+
+    MixUp with alpha = -1 would otherwise mix with shares that mean nothing. torch has a setter of it, and no getter.
+    """
+    before = Distribution._validate_args  # noqa: SLF001
+    Distribution.set_default_validate_args(True)
+    try:
+        yield
+    finally:
+        Distribution.set_default_validate_args(before)
 
 
 def _reason(error: Exception) -> str:
@@ -118,12 +135,17 @@ _STARRED = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 
 
 def _value(parameter: inspect.Parameter, value: Any) -> Any:
-    """Return an option's value; torchvision's own constants are written by their values, as in policy = "cifar10"."""
+    """Return an option's value; torchvision's own constants are written by their values, as in policy = "cifar10".
+
+    A whole number is a float where the default is one: MixUp refuses the integer 1, its own default.
+    """
     if isinstance(parameter.default, Enum) and isinstance(value, str):
         known = {str(one.value): one for one in type(parameter.default)}
         if value not in known:
             raise ValueError(f"{parameter.name} = {shown(value)} is not known; {suggestion(value, known)}")
         return known[value]
+    if isinstance(parameter.default, float) and type(value) is int:
+        return float(value)
     return tuple(value) if isinstance(value, list) else value
 
 
