@@ -36,6 +36,8 @@ class RawValue:
     raw: Any = field(converter=plain)
     names: Mapping[Path, str] = field(factory=dict)
     """Names in messages of tables that have better names than their paths."""
+    unit: str = ""
+    """Of a number, as its key declares it."""
 
     def item(self, key: str | int) -> RawValue:
         return attrs.evolve(self, path=(*self.path, key), raw=self.raw[key])
@@ -141,6 +143,8 @@ def _hint(value: RawValue, expected: str, allowed: tuple[Any, ...]) -> tuple[str
         return (hint if "did you mean" in hint else "",)
     if isinstance(raw, str) and re.fullmatch(WITHOUT_QUOTES.get(expected, "(?!)"), raw):
         return "write it without quotes: ", raw
+    if isinstance(raw, str) and value.unit and expected in WITHOUT_QUOTES:
+        return (f"write the number alone; its unit is {value.unit}",)
     if expected == "a string" and isinstance(raw, bool | int | float | date | time):
         return "write it in quotes: ", shown(shown(raw))
     if expected == "a list of tables":

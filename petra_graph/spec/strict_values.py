@@ -142,7 +142,7 @@ def _read_class(value: RawValue, cls: type) -> Any:
 
 
 def _read_field(value: RawValue, attribute: attrs.Attribute[Any]) -> Any:
-    result = read(value, attribute.type)
+    result = read(attrs.evolve(value, unit=attribute.metadata.get("unit", "")), attribute.type)
     if attribute.validator is not None:
         try:
             attribute.validator(_UNBUILT, attribute, result)

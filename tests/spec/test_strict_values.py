@@ -11,6 +11,7 @@ from attrs import field, frozen
 from attrs.validators import matches_re
 
 from petra_graph.spec.bounds import AtLeast, Length, OneOf
+from petra_graph.spec.keys import key
 from petra_graph.spec.structure import structure_as
 from petra_graph.spec.value_types import as_mapping, class_schema
 
@@ -25,6 +26,7 @@ class Inner:
 class Outer:
     count: int = 1
     rate: float = field(default=0.5, validator=[AtLeast(0)])
+    speed: float | None = key(None, "of a link", unit="bytes a second")
     flag: bool = False
     text: str = field(default="x", validator=Length(at_least=1))
     word: str = field(default="a", validator=OneOf("a", "b"))
@@ -149,6 +151,8 @@ def test_everything_that_is_wrong_with_a_table():
     [
         ({"count": "3"}, "write it without quotes: count = 3"),
         ({"count": "three"}, ""),
+        ({"speed": "10Gbit/s"}, "write the number alone; its unit is bytes a second"),
+        ({"speed": "10"}, "write it without quotes: speed = 10"),
         ({"flag": "true"}, "write it without quotes: flag = true"),
         ({"text": 3}, 'write it in quotes: text = "3"'),
         ({"names": "ab"}, 'write it in brackets: names = ["ab"]'),

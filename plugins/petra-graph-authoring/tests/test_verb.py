@@ -263,3 +263,26 @@ def test_plugins_that_are_not_there_or_do_not_fit(here, write, capsys, arguments
     assert main(["new", "spec", "mine.toml", *arguments]) == 2
     assert capsys.readouterr().err.startswith(message)
     assert not (here / "mine.toml").exists()
+
+
+def test_what_only_the_user_knows_is_asked_for_by_its_key(here, write, capsys):
+    """A text has no likely value: where the plugin refuses the placeholder, the message says what to set."""
+    write(
+        "spoken.py",
+        """
+        from attrs import validators
+        from petra_graph.plugins import DataFacts, DataSetDeclaration, declares, option
+
+        @declares(DataSetDeclaration, "spoken:open")
+        class Digits:
+            "Spoken digits."
+            voice: str = option("who speaks", validator=validators.matches_re("[a-z]+"))
+
+            def facts(self):
+                return DataFacts(shape=(3, 8, 8), classes=10)
+        """,
+    )
+    words = ["new", "spec", "mine.toml", "--data", "spoken:Digits"]
+    assert main(words) == 2
+    assert "\n    help: choose it: --set data.options.voice=...\n" in capsys.readouterr().err
+    assert main([*words, "--set", "data.options.voice=ada"]) == 0

@@ -7,11 +7,12 @@ import tomllib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, cast
 
 import attrs
 from attrs import frozen
-from petra_graph_conformance.options_in_words import Option, likely_options, list_options, small_options
+from petra_graph_conformance.options_in_words import PLACEHOLDER, Option, likely_options, list_options, small_options
 
 from petra_graph.errors import Problem, SpecError, shown, suggestion
 from petra_graph.kinds.all_kinds import KINDS
@@ -112,20 +113,31 @@ def _fitting_batch(samples: int, accumulation: int) -> int:
 
 
 def _check(text: str, registry: Registry) -> CheckedSpec:
-    loaded = load_values(tomllib.loads(text), registry.spec_class)
-    with _without_lines():
+    values = tomllib.loads(text)
+    loaded = load_values(values, registry.spec_class)
+    with _without_lines(values):
         if loaded.spec is None or loaded.problems:
             raise SpecError(loaded.problems)
         return check_spec(loaded.spec, registry=registry)
 
 
 @contextmanager
-def _without_lines() -> Iterator[None]:
-    """Name no lines in problems: they are of a file that is not written."""
+def _without_lines(values: Mapping[str, Any] = MappingProxyType({})) -> Iterator[None]:
+    """Name no lines in problems: they are of a file that is not written. A placeholder among its values is to be set by the user."""
     try:
         yield
     except SpecError as error:
-        raise SpecError(Problem(message=one.message, hint=one.hint) for one in error.problems) from None
+        raise SpecError(
+            Problem(message=one.message, hint=_how_to_set(one.path, values) or one.hint) for one in error.problems
+        ) from None
+
+
+def _how_to_set(path: Sequence[str | int], values: Mapping[str, Any]) -> str:
+    """Return how to give the value at a path, if a placeholder stands there."""
+    value: Any = values
+    for key in path:
+        value = value.get(key) if isinstance(value, Mapping) else None
+    return f"choose it: --set {'.'.join(map(str, path))}=..." if value == PLACEHOLDER else ""
 
 
 def _read_suggestions(data: Plugin, chosen: Mapping[str, Any]) -> dict[str, Any]:

@@ -66,10 +66,12 @@ def _default(attribute: attrs.Attribute[Any]) -> Any:
     return as_mapping(default)
 
 
+PLACEHOLDER = "..."
+"""In place of a text that only the user knows."""
 LIKELY: dict[Any, tuple[Any, ...]] = {
     int: (64, 10, 8, 2, 1, 0),
     float: (0.1, 0.5, 1.0, 10.0, 0.0),
-    str: ("...",),
+    str: (PLACEHOLDER,),
     bool: (True,),
 }
 """Values to try, the most useful first."""
@@ -135,4 +137,4 @@ def _candidates(kind: Any, likely: Mapping[Any, tuple[Any, ...]]) -> Iterator[An
         required = [item for item in attrs.fields(kind) if item.default is attrs.NOTHING]
         yield {item.name: next(_candidates(item.type, likely)) for item in required}
     else:
-        yield from likely.get(kind, ("...",))
+        yield from likely.get(kind, (PLACEHOLDER,))
