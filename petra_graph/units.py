@@ -69,11 +69,13 @@ class Units:
         return f"{digits} {name}".rstrip()
 
     def column(self, values: Iterable[float]) -> ColumnUnit:
-        """Return how to write these values below one another."""
+        """Return how to write these values below one another: base units are whole, unless rates of a few of them are compared."""
+        values = list(values)
         largest = max(map(abs, values), default=0)
         name, size = self.fitting(largest / _NEXT_UNIT)
-        exact = size == self.sizes[0] == 1
-        return ColumnUnit(name, size, 0 if exact else 1 if largest / size >= _THREE_DIGITS else 2)
+        hundreds = largest / size >= _THREE_DIGITS
+        whole = size == self.sizes[0] == 1 and (hundreds or all(value == int(value) for value in values))
+        return ColumnUnit(name, size, 0 if whole else 1 if hundreds else 2)
 
 
 BINARY = Units.powers(1024.0, ("B", "KiB", "MiB", "GiB", "TiB", "PiB"))

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from petra_graph.units import (
     BINARY,
     COUNTS,
+    PLAIN,
     SECONDS,
     age,
     bounded,
@@ -85,6 +86,13 @@ def test_a_column_shares_a_unit_in_which_small_numbers_show():
 
 def test_a_column_of_whole_things_has_no_decimals():
     assert COUNTS.column([3, 7]).digits(7) == "7"
+
+
+def test_a_column_of_small_rates_shows_them():
+    """Of 6 billion parameters on slow devices, all methods read "<1", "2" and "4" samples a second."""
+    column = PLAIN.column([0.43, 2.1, 4])
+    assert [column.digits(value) for value in (0.43, 2.1, 4)] == ["0.43", "2.10", "4.00"]
+    assert PLAIN.column([2.1, 412.3]).digits(412.3) == "412"
 
 
 def test_a_column_of_nothing():

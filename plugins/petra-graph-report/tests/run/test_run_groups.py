@@ -10,12 +10,14 @@ from petra_graph_report.run.recorded_run import Point, read_run
 from petra_graph_report.run.run_groups import (
     LONGEST_NAME,
     Spread,
+    absent_members,
     best_spread,
     differences,
     final_spread,
     group_runs,
     spread_texts,
 )
+from petra_graph_report.run.runs_page import runs_page
 
 
 @pytest.fixture
@@ -104,7 +106,13 @@ def test_runs_of_a_sweep_differ_in_what_was_swept(saved_runs, tmp_path):
         )
     (tmp_path / "sweep.json").write_text(json.dumps({"members": members}))
     runs = [read_run(tmp_path / one["folder"] / "20260101T000000Z-small-a") for one in members]
+    assert not absent_members(runs)
     assert by_name(runs) == {"stages=2": [1], "stages=3": [2]}, "their resolved specifications are the same"
+    waiting = [{"folder": f"4-{seed}", "overrides": [], "words": f"stages=4, seed={seed}"} for seed in range(8)]
+    (tmp_path / "sweep.json").write_text(json.dumps({"members": members + waiting}))
+    assert absent_members(runs)[:2] == ["stages=4, seed=0", "stages=4, seed=1"]
+    assert "of the same sweep: stages=4, seed=0; stages=4, seed=1; " in (page := runs_page(runs))
+    assert "; stages=4, seed=5; … 2 more" in page
     (tmp_path / "sweep.json").write_text("{")
     assert by_name(runs) == {"small": [1, 2]}
 

@@ -47,11 +47,11 @@ def test_numbers_are_an_axis_with_a_line_for_each_combination_of_the_others(runs
 def test_a_name_is_a_bar_of_its_best_group(runs):
     (drawn,) = bars_of_names(group_runs(runs))
     assert [(bar.name, bar.total, bar.text) for bar in drawn.rows] == [
-        ("sgd", 0.9, "90.00 %"),
-        ("adam", 0.8, "80.00 ± 0.00 %"),
+        ("sgd (lr=0.01)", 0.9, "90.00 %"),
+        ("adam (lr=0.01)", 0.8, "80.00 ± 0.00 %"),
     ]
     assert (drawn.title, drawn.notes) == ("test/top1 by optimizer", "the best group of each optimizer")
-    assert {"sgd", "90.00 %"} <= set(Page(drawn.drawing).texts)
+    assert {"sgd (lr=0.01)", "90.00 %"} <= set(Page(drawn.drawing).texts)
 
 
 def test_no_more_lines_than_one_can_tell_apart(runs):

@@ -140,14 +140,31 @@ def rank(group: RunGroup) -> tuple[bool, str, float]:
 
 def _swept_values(runs: Sequence[RecordedRun]) -> list[dict[str, str]]:
     """Return what each run has of the values that its sweep gave, without its seed; [] if the runs are not of one sweep."""
-    folders = {run.directory.resolve().parent.parent for run in runs}
+    members = _sweep_members(runs)
     with suppress(PetraGraphError, KeyError, TypeError):
-        folder = folders.pop() if len(folders) == 1 else Path()
-        members = {one["folder"]: one["overrides"] for one in (read_json(folder / SWEEP, dict) or {})["members"]}
-        given = [map(parse_override, members[run.directory.resolve().parent.name]) for run in runs]
+        given = [map(parse_override, members[_folder(run)]["overrides"]) for run in runs]
         values = [{".".join(one.keys): shown(one.value) for one in overrides} for overrides in given]
         return [{key: value for key, value in each.items() if key != _SEED} for each in values]
     return []
+
+
+def absent_members(runs: Sequence[RecordedRun]) -> list[str]:
+    """Return what sets apart each run of a sweep that is not among these, in words; [] if they are not of one sweep."""
+    there = {_folder(run) for run in runs}
+    return [str(one.get("words", folder)) for folder, one in _sweep_members(runs).items() if folder not in there]
+
+
+def _sweep_members(runs: Sequence[RecordedRun]) -> Mapping[str, Mapping[str, Any]]:
+    """Return what a sweep has noted of its runs, by their folders; {} if these are not of one sweep, or its file is damaged."""
+    folders = {run.directory.resolve().parent.parent for run in runs}
+    with suppress(PetraGraphError, KeyError, TypeError):
+        folder = folders.pop() if len(folders) == 1 else Path()
+        return {one["folder"]: dict(one) for one in (read_json(folder / SWEEP, dict) or {})["members"]}
+    return {}
+
+
+def _folder(run: RecordedRun) -> str:
+    return run.directory.resolve().parent.name
 
 
 def _name_groups(groups: Sequence[RunGroup]) -> list[str]:

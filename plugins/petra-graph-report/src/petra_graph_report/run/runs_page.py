@@ -12,7 +12,7 @@ from petra_graph.report.metric_text import chosen_on
 from petra_graph.report.plan.plan_answers import Answer
 from petra_graph.report.plan.short_labels import schedule_label
 from petra_graph.report.text_tables import Column, name_column, text_column
-from petra_graph.units import NOTHING, PLAIN, listed, plural
+from petra_graph.units import NOTHING, PLAIN, left_out, listed, plural
 from petra_graph_report.pages import Part, render_parts
 from petra_graph_report.run.metric_values import FIRST, final_metrics, metric_text, value_text
 from petra_graph_report.run.recorded_run import RecordedRun
@@ -20,6 +20,7 @@ from petra_graph_report.run.run_curves import comparison_charts
 from petra_graph_report.run.run_groups import (
     RunGroup,
     Spread,
+    absent_members,
     best_spread,
     differences,
     final_spread,
@@ -40,6 +41,8 @@ _FEW_SEEDS = 2
 _WIDE = 60
 _VALUE = 48
 """Characters of a key's value: longer ones are cut."""
+_LISTED = 6
+"""Runs of a sweep that are named although the page has nothing of them, as they have not begun."""
 _MOST_CURVES = 8
 """Groups whose curves are drawn over one another: the best ones."""
 
@@ -155,7 +158,11 @@ def _under_way(runs: Sequence[RecordedRun]) -> list[str]:
     """Return what keeps runs from being compared like with like."""
     stopped = {status: [run.directory.name for run in runs if run.status == status] for status in _NOT_DONE}
     notes = [f"{status}: {', '.join(held)}" for status, held in stopped.items() if held]
-    return [f"Not all runs are done, and they are compared as far as they came. {'; '.join(notes)}"] if notes else []
+    texts = [f"Not all runs are done, and they are compared as far as they came. {'; '.join(notes)}"] if notes else []
+    if absent := absent_members(runs):
+        rest = [left_out(len(absent) - _LISTED)] if len(absent) > _LISTED else []
+        texts.append(f"Not on this page, of the same sweep: {'; '.join([*absent[:_LISTED], *rest])}")
+    return texts
 
 
 def _groups(groups: Sequence[RunGroup]) -> list[Column]:

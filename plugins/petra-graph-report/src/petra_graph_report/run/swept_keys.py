@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 
-from petra_graph.units import PLAIN, Units
+from petra_graph.units import PLAIN, Units, bounded
 from petra_graph_report.bar_chart import Bar, BarChart
 from petra_graph_report.line_chart import Chart, Line
 from petra_graph_report.run.metric_values import is_share
-from petra_graph_report.run.run_groups import RunGroup, best_spread, differences, spread_texts
+from petra_graph_report.run.run_groups import LONGEST_NAME, RunGroup, best_spread, differences, spread_texts
 from petra_graph_report.run.spec_differences import in_words, short_key
 from petra_graph_report.svg_drawing import inks
 
@@ -29,9 +29,9 @@ def charts_of_numbers(groups: Sequence[RunGroup]) -> list[Chart]:
 
 
 def bars_of_names(groups: Sequence[RunGroup]) -> list[BarChart]:
-    """Return bars for each key whose values are names: of each name the best group, the best first; arguments as above."""
+    """Return bars for each key whose values are names: of each name the best group, the best first, with what it has of the other keys."""
     judged, rows = _judged(groups), differences(groups)
-    return [_bars(key, row, judged, several=len(rows) > 1) for key, row in rows.items() if not _numbers(row)]
+    return [_bars(key, rows, judged) for key, row in rows.items() if not _numbers(row)]
 
 
 def _judged(groups: Sequence[RunGroup]) -> list[tuple[int, RunGroup]]:
@@ -51,8 +51,7 @@ def _numbers(row: Iterable[str]) -> list[float]:
 def _chart(
     key: str, numbers: Sequence[float], judged: Sequence[tuple[int, RunGroup]], rows: Mapping[str, Sequence[str]]
 ) -> Chart:
-    others = {name: row for name, row in rows.items() if name != key}
-    words = in_words(others) if others else [""] * len(numbers)
+    words = _others(key, rows)
     places: dict[str, list[int]] = {}
     for place, _ in judged:  # the best first
         places.setdefault(words[place], []).append(place)
@@ -79,20 +78,32 @@ def _chart(
     )
 
 
-def _bars(key: str, row: Sequence[str], judged: Sequence[tuple[int, RunGroup]], *, several: bool) -> BarChart:
-    best: dict[str, RunGroup] = {}
+def _bars(key: str, rows: Mapping[str, Sequence[str]], judged: Sequence[tuple[int, RunGroup]]) -> BarChart:
+    best: dict[str, tuple[int, RunGroup]] = {}
     for place, group in judged:
-        best.setdefault(row[place].strip('"'), group)
-    found = [each for group in best.values() if (each := best_spread(group))]
+        best.setdefault(rows[key][place].strip('"'), (place, group))
+    words = _others(key, rows)
+    names = [f"{name} ({words[place]})" if words[place] else name for name, (place, _) in best.items()]
+    found = [each for _, group in best.values() if (each := best_spread(group))]
     metric, scales = found[0][0], judged[0][1].scales
     texts = [(text or "").partition("\n")[0] for text in spread_texts([spread for _, spread in found], metric, scales)]
     drawn = [
-        Bar(name=name, parts=[(spread.mean, inks()["accent" if place == 0 else "edge"])], text=text)
-        for place, (name, (_, spread), text) in enumerate(zip(best, found, texts, strict=True))
+        Bar(
+            name=bounded(name, LONGEST_NAME),
+            parts=[(spread.mean, inks()["accent" if place == 0 else "edge"])],
+            text=text,
+        )
+        for place, (name, (_, spread), text) in enumerate(zip(names, found, texts, strict=True))
     ]
     units = _PERCENT if is_share(metric, scales) else PLAIN
-    notes = f"the best group of each {short_key(key)}" if several else ""
+    notes = f"the best group of each {short_key(key)}" if len(rows) > 1 else ""
     return BarChart(title=f"{metric} by {short_key(key)}", rows=drawn, units=units, notes=notes)
+
+
+def _others(key: str, rows: Mapping[str, Sequence[str]]) -> Sequence[str]:
+    """Return what each group has of the other keys, in words."""
+    others = {name: row for name, row in rows.items() if name != key}
+    return in_words(others) if others else [""] * len(rows[key])
 
 
 def best_metric(groups: Sequence[RunGroup]) -> str:
