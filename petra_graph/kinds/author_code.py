@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import os
 import pkgutil
 import sys
 import sysconfig
@@ -32,9 +33,9 @@ def is_author_code(file: str) -> bool:
     """Whether a file of code is an author's."""
     if (file.startswith(_LIBRARY) and "site-packages" not in file) or file.startswith(("<", f"{_PACKAGE}/")):
         return False
-    torch = sys.modules.get("torch")
-    of_torch = torch is not None and torch.__file__ is not None and file.startswith(f"{Path(torch.__file__).parent}/")
-    return not of_torch and _OURS.isdisjoint(Path(file).parts)
+    torch = getattr(sys.modules.get("torch"), "__file__", None)
+    of_torch = torch is not None and file.startswith(torch.removesuffix("__init__.py"))
+    return not of_torch and _OURS.isdisjoint(file.split(os.sep))  # noqa: PTH206  a digest asks of thousands of files
 
 
 def author_line(error: BaseException) -> str:

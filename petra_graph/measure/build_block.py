@@ -18,6 +18,7 @@ from petra_graph.errors import PetraGraphError, PluginError, Problem, SpecError,
 from petra_graph.graph.node_graph import Node
 from petra_graph.kinds.author_code import author_line
 from petra_graph.kinds.plugin import load
+from petra_graph.measure.without_compiler import uncompiled
 
 _BASES: Mapping[str, type] = {"reversible": Reversible, "head": Head, "buffered": Block}
 """The base class of a block, by the kind of its node; a buffered node takes any block."""
@@ -70,6 +71,7 @@ def _wrapped(node: Node, block: Block, inputs: Sequence[Shape]) -> Block:
     return block
 
 
+@uncompiled()
 def build_to_look_at(node: Node, inputs: Sequence[Shape]) -> Block:
     """Build a node's module on the meta device, or on the CPU where that refuses it; errors as `build_block`."""
     with torch.random.fork_rng(devices=[]):

@@ -6,6 +6,8 @@ convolution             on the meta device the contiguous layout comes out whate
 batch normalisation     torch's runs the arithmetic step by step, which took most of the time of a plan, and keeps
                         statistics of bfloat16 in bfloat16, where the CPU has float32
 attention               the meta device multiplies whole matrices, where devices have kernels that keep none
+element by element      the meta device broadcasts and promotes step by step in Python; the form of a result follows from those of the
+                        arguments, so it is asked for once
 """
 
 from __future__ import annotations
@@ -43,7 +45,40 @@ def call(func: Any, args: Any, kwargs: Any) -> Any:
         replaced = _ANYWHERE.get(func)
     elif isinstance(first, Tensor) and first.is_meta:
         replaced = _ANYWHERE.get(func) or _ON_META.get(func)
+        if replaced is None and torch.Tag.pointwise in func.tags:
+            return _pointwise(func, args, kwargs)
     return func(*args, **kwargs) if replaced is None else replaced(*args, **kwargs)
+
+
+def _pointwise(func: Any, args: Any, kwargs: Any) -> Any:
+    """Return the result of an operation element by element: its first argument if it is written there, or else a new tensor."""
+    key = (func, *map(_form, args), *((name, _form(value)) for name, value in kwargs.items()))
+    try:
+        form = _FORMS.get(key)
+    except TypeError:  # a list is among them
+        return func(*args, **kwargs)
+    if form is None:
+        result = func(*args, **kwargs)
+        if result is args[0]:
+            _FORMS[key] = ()
+        elif isinstance(result, Tensor) and func._schema.returns[0].alias_info is None:  # noqa: SLF001  torch has no other name for it
+            _FORMS[key] = (result.shape, result.stride(), result.dtype)
+        return result
+    if not form:
+        return args[0]
+    shape, stride, dtype = form
+    return torch.empty_strided(shape, stride, dtype=dtype, device="meta")
+
+
+def _form(value: Any) -> Any:
+    """Return what the form of a result follows from: of a tensor its shape, strides, type and device; of a number its type."""
+    if isinstance(value, Tensor):
+        return value.shape, value.stride(), value.dtype, value.device
+    return type(value) if isinstance(value, bool | int | float | complex) else value
+
+
+_FORMS: dict[Any, tuple[Any, ...]] = {}
+"""The forms of results element by element, of the process; () if the result is the first argument."""
 
 
 def _convolution(x: Tensor, weight: Tensor, *others: Any) -> Tensor:

@@ -1,4 +1,4 @@
-"""A context in which torch does not import its compiler, for measurements on the meta device; nothing trains inside it.
+"""A context in which torch does not import its compiler, for measurements on the meta device and trials before a run; no run trains inside it.
 
 Torch marks functions that its compiler must skip, and imports `torch._dynamo` for the mark when such a function is first called:
 the decompositions of the meta device are among them, and the import takes longer than all measurements of a plan. No code is compiled here, so

@@ -15,6 +15,7 @@ from attrs import field, frozen
 
 from petra_graph.kinds.author_code import author_code
 from petra_graph.kinds.generators import fork_generators
+from petra_graph.measure.without_compiler import uncompiled
 from petra_graph.registry.discovery import BEFORE_RUN, scan
 from petra_graph.training.start_reporter import StartReporter
 
@@ -46,7 +47,7 @@ def try_before_run(prepared: Prepared, reporter: StartReporter) -> Tried:
         PluginError: a plugin breaks its promises, or what tries it fails.
     """
     threads = torch.get_num_threads()
-    with fork_generators():
+    with fork_generators(), uncompiled():
         try:
             tried = [hook(prepared, reporter) for hook in _hooks()]
         finally:

@@ -164,7 +164,7 @@ CODE = """\
 import gc, sys
 from petra_graph.cli.main import main
 _, spec = sys.argv
-for words in (["run", "--dry-run"], ["plan", "--format", "text", "--verbose"]):
+for words in (["run", "--dry-run", "--set", "graph.node.1.block=mine:Own"], ["plan", "--format", "text", "--verbose"]):
     sys.argv[1:] = [*words, spec]
     assert main() == 0
     assert gc.isenabled() and gc.get_freeze_count() > 100_000, "the collector passes over what torch imports"
@@ -199,13 +199,32 @@ def test_an_output_whose_reader_has_closed_the_pipe_is_no_error():
 
 
 @pytest.mark.processes
-def test_a_preparation_and_a_plan_import_no_compiler_and_print_for_any_locale(capsys):
-    """Neither what reads values: these imports take half a second each, or more. Latin-1 has no arrows."""
+def test_a_preparation_and_a_plan_import_no_compiler_and_print_for_any_locale(write, tmp_path, capsys):
+    """Neither what reads values: these imports take half a second each, or more. Latin-1 has no arrows.
+
+    A block of one's own is tried before the run, on torch's default device, where torch would import its compiler to mark itself.
+    """
+    write(
+        "mine.py",
+        """
+        from torch import nn
+        from petra_graph.blocks import AdditiveCoupling
+
+        class Own(AdditiveCoupling):
+            def __init__(self, inputs, options):
+                super().__init__(inputs, options)
+                self.conv = nn.Conv2d(inputs[0][0], inputs[0][0], 3, padding=1)
+                nn.init.normal_(self.conv.weight, std=0.1)
+
+            def residual(self, x):
+                return self.conv(x).tanh()
+        """,
+    )
     spec = str(ROOT / "specs" / "quickstart.toml")
     assert front.main(["plan", spec, "--format", "json"]) == 0
     document = capsys.readouterr().out
     assert json.loads(document.encode("latin-1", "backslashreplace").decode("latin-1")) == json.loads(document)
-    variables = os.environ | {"PYTHONIOENCODING": "latin-1"}
+    variables = os.environ | {"PYTHONIOENCODING": "latin-1", "PETRA_GRAPH_CACHE": str(tmp_path)}
     done = subprocess.run([sys.executable, "-c", CODE, spec], capture_output=True, check=True, env=variables)
     assert r"\u2192" in done.stdout.decode("latin-1")
     assert done.stderr.decode().splitlines()[-2:] == ["run []", "plan ['triton']"]

@@ -12,6 +12,7 @@ for name in (
     "entrypoints",
     "tomli_w",
     "torch",
+    "torch._dynamo",  # which optimizers of others import, and what draws within `torch.device`
     "torch.fx.experimental.symbolic_shapes",  # with sympy, for shapes on the meta device
     "torch.nested._internal.nested_tensor",
     "torch.utils.flop_counter",  # with triton
@@ -26,6 +27,7 @@ for name in (
     "petra_graph.catalog.optimizers.torch_optimizers",
     "petra_graph.cli.main",
     "petra_graph.cli.run",
+    "petra_graph.planning.place.search_placement",
     "petra_graph.report.progress",
     "petra_graph.training.checkpoints.checkpoint_writer",
     "petra_graph.training.processes.one_of_several",

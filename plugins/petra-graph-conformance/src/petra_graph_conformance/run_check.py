@@ -60,8 +60,9 @@ class RunCheck:
         """
         problems: list[Problem] = []
         new: list[str] = []
-        begin, code = time.monotonic(), code_in_use()
+        begin, code = time.monotonic(), ""
         for asked in PluginsOfRun(prepared=self.prepared).every():
+            code = code or code_in_use()  # of hundreds of files, which a run of first-party plugins does not read
             digest = digest_of(asked.plugin, code, *asked.how, asked.only)
             verdict = Verdict.read(digest)
             if verdict is None:

@@ -18,6 +18,7 @@ from attrs import define, field, frozen
 from torch import Tensor, fx, nn
 from torch.utils._pytree import tree_leaves
 
+from petra_graph.measure.without_compiler import uncompiled
 from petra_graph.units import listed
 from petra_graph_modules.cutting.cannot_cut import CannotCut
 from petra_graph_modules.cutting.deferred_values import DeferredValues, Steps, carry_out
@@ -127,6 +128,7 @@ class CutNetwork:
         return fx.GraphModule(self.held.module, make_part_graph(part, twins, returns))
 
 
+@uncompiled()
 def cut_network(build: Callable[[], nn.Module], inputs: Sequence[Input], listed: Sequence[str] = ()) -> CutNetwork:
     """Build a network and cut it.
 
