@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
-from petra_graph_vision.declared import Cifar10Options, ImageFolderOptions
+from petra_graph_vision.data_set_options import Cifar10Options, ImageFolderOptions
 from petra_graph_vision.folder_sets import image_folder
 from petra_graph_vision.pickled_sets import cifar10
 from PIL import Image

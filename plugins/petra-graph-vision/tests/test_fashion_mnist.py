@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from petra_graph_vision.declared import FashionMnistOptions
+from petra_graph_vision.data_set_options import FashionMnistOptions
 from petra_graph_vision.fashion_mnist import fashion_mnist
 
 from petra_graph.errors import SpecError

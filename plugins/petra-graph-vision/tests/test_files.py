@@ -5,7 +5,7 @@ from __future__ import annotations
 from hashlib import md5
 
 import pytest
-from petra_graph_vision.declared import Cifar10Options, FashionMnistOptions
+from petra_graph_vision.data_set_options import Cifar10Options, FashionMnistOptions
 from petra_graph_vision.fashion_mnist import fashion_mnist
 from petra_graph_vision.files import check_official
 from petra_graph_vision.pickled_sets import cifar10

@@ -9,7 +9,8 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from petra_graph_vision.declared import IMAGE_FOLDER, ImageFolderOptions, ImageNetOptions
+from petra_graph_vision.data_set_options import ImageFolderOptions, ImageNetOptions
+from petra_graph_vision.declared import IMAGE_FOLDER
 from petra_graph_vision.folder_sets import image_folder, imagenet, random_box, random_view
 from PIL import Image
 

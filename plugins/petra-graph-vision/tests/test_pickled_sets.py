@@ -7,7 +7,7 @@ import os
 import numpy as np
 import pytest
 from petra_graph_vision import pickled_sets
-from petra_graph_vision.declared import Cifar10Options, Cifar100Options, ImageNet32Options
+from petra_graph_vision.data_set_options import Cifar10Options, Cifar100Options, ImageNet32Options
 from petra_graph_vision.pickled_sets import cifar10, cifar100, imagenet32
 
 from petra_graph.errors import SpecError

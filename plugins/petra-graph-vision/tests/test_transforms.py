@@ -7,7 +7,7 @@ import shutil
 import numpy as np
 import pytest
 import torch
-from petra_graph_vision.declared import ImageFolderOptions
+from petra_graph_vision.data_set_options import ImageFolderOptions
 from petra_graph_vision.folder_sets import image_folder
 from torch.distributions import Distribution
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from attrs import evolve, frozen
 from petra_graph_transformers.declared import TextOptions
-from petra_graph_vision.declared import AugmentedOptions
+from petra_graph_vision.data_set_options import AugmentedOptions
 
 from petra_graph.plugins import (
     AtLeast,

@@ -22,7 +22,8 @@ from numpy.typing import NDArray
 
 from petra_graph.catalog.datasets.splits import image_data_set
 from petra_graph.plugins import DataSet
-from petra_graph_vision.declared import FASHION_MNIST, FashionMnistOptions
+from petra_graph_vision.data_set_options import FashionMnistOptions
+from petra_graph_vision.declared import FASHION_MNIST
 from petra_graph_vision.files import check_official, expanded, file_error, find_folder
 from petra_graph_vision.transforms import augmented
 

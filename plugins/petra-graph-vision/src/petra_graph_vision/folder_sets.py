@@ -48,7 +48,8 @@ from petra_graph_vision.class_folders import (
     scan_splits,
     try_headers,
 )
-from petra_graph_vision.declared import IMAGE_FOLDER, IMAGENET, ImageFolderOptions, ImageNetOptions
+from petra_graph_vision.data_set_options import ImageFolderOptions, ImageNetOptions
+from petra_graph_vision.declared import IMAGE_FOLDER, IMAGENET
 from petra_graph_vision.files import expanded, file_error
 from petra_graph_vision.transforms import augmented
 

@@ -25,14 +25,8 @@ from numpy.typing import NDArray
 from petra_graph.catalog.datasets.splits import image_data_set
 from petra_graph.plugins import DataSet, DataSetDeclaration
 from petra_graph_vision.array_pickle import ArrayPickleError, read_array_pickle
-from petra_graph_vision.declared import (
-    CIFAR10,
-    CIFAR100,
-    IMAGENET32,
-    Cifar10Options,
-    Cifar100Options,
-    ImageNet32Options,
-)
+from petra_graph_vision.data_set_options import Cifar10Options, Cifar100Options, ImageNet32Options
+from petra_graph_vision.declared import CIFAR10, CIFAR100, IMAGENET32
 from petra_graph_vision.files import check_official, expanded, file_error, find_folder
 from petra_graph_vision.transforms import augmented
 
