@@ -13,14 +13,12 @@ from pathlib import Path
 from textwrap import dedent
 
 import pytest
-import torch
 from hypothesis import settings
 from hypothesis.internal.conjecture import providers
 
 from petra_graph.runtime.control.stop_signals import REQUESTS
 from tests.support import ROOT
 
-torch.set_num_threads(1)
 # Whoever started the tests may ignore signals, and processes inherit that; a handler is theirs no more, and does as little.
 for number in REQUESTS:
     if signal.getsignal(number) == signal.SIG_IGN:
@@ -48,6 +46,14 @@ def pytest_collection_modifyitems(items):
 def pytest_collection_finish():
     """Let the collector of garbage leave alone what imports and collection made: it would visit all that for each test anew."""
     gc.freeze()
+
+
+@pytest.fixture(scope="session", autouse=True)
+def one_thread():
+    """Compute with one thread. Torch is imported here: the process that hands tests to others needs none."""
+    import torch
+
+    torch.set_num_threads(1)
 
 
 @contextmanager

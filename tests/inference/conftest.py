@@ -7,7 +7,6 @@ from contextlib import chdir
 import pytest
 
 from petra_graph.cli.main import main
-from petra_graph.inference.saved_run import SavedRun
 from tests.support.runs import only_run
 
 
@@ -23,6 +22,8 @@ def trained(tmp_path_factory):
 
 @pytest.fixture
 def opened(trained):
+    from petra_graph.inference.saved_run import SavedRun
+
     return SavedRun.open(trained)
 
 

@@ -11,7 +11,6 @@ import pytest
 
 from petra_graph.cli.main import main
 from petra_graph.kinds.listener import Listener
-from petra_graph.training.training_run import run
 
 
 @pytest.fixture
@@ -32,6 +31,8 @@ def validate(write, capsys):
 @pytest.fixture(scope="session")
 def whole_run(tmp_path_factory):
     """The directory of a run in this process that nothing interrupts: trained once, and nothing may change it."""
+    from petra_graph.training.training_run import run
+
     trained: dict[tuple[str, ...], Path] = {}
 
     def directory(text: str, *settings: str) -> Path:

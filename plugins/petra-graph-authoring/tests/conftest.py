@@ -1,3 +1,3 @@
 """The fixtures of petra-graph's own tests."""
 
-from tests.conftest import here, install, site, write  # noqa: F401
+from tests.conftest import here, install, one_thread, site, write  # noqa: F401

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.conftest import forgotten_afterwards, here, install, site, write  # noqa: F401
+from tests.conftest import forgotten_afterwards, here, install, one_thread, site, write  # noqa: F401
 
 
 @pytest.fixture(autouse=True)

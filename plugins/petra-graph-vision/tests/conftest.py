@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from tests.conftest import here, install, saved_run, saved_runs, shared_folder, site, write  # noqa: F401
+from tests.conftest import here, install, one_thread, saved_run, saved_runs, shared_folder, site, write  # noqa: F401
 
 TRAIN, TEST = 12, 5
 """Samples that each half of a written data set has."""
