@@ -96,11 +96,16 @@ def _for_a_page(svg: str, label: str) -> Markup:
     """Return an SVG file as an element whose identifiers are its own, and whose colours are the page's."""
     svg = svg[svg.index("<svg") :].replace('pt"', '"')
     svg = re.sub(r' (xmlns(:xlink)?|version)="[^"]*"', "", svg)
-    svg = re.sub(r"(\.\d\d)\d+(?=[^<>]*>)", r"\1", svg)  # of coordinates, not of texts
     svg = re.sub(r'<g id="[^"]*"', "<g", svg)
     svg = re.sub(r"<style.*?</style>", "", svg, count=1, flags=re.DOTALL)
     names = {colour: f"var(--{name})" for name, colour in reversed(list(inks().items()))}
-    svg = re.sub(r"#[0-9a-f]{6}\b(?=[^<>]*>)", lambda found: names.get(found[0], found[0]), svg)
+
+    def written(tag: re.Match[str]) -> str:
+        """Return a tag with two decimals in its coordinates, and the page's colours; texts stay as they are."""
+        short = re.sub(r"(\.\d\d)\d+", r"\1", tag[0])
+        return re.sub(r"#[0-9a-f]{6}\b", lambda found: names.get(found[0], found[0]), short)
+
+    svg = re.sub(r"<[^<>]*>", written, svg)
     return Markup(svg.replace("<svg", f'<svg role="img" aria-label="{escape(one_line(label))}"', 1))  # noqa: S704
 
 
