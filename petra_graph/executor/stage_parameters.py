@@ -1,19 +1,11 @@
 """A stage's parameters between forward and backward: their older versions, the gradients that are added to them.
 
 `program.weight_versions` decides when a version is copied and when the copy is dropped.
-
-One micro-batch's share of a window's sum of gradients can be recorded while it is added. The record is exact: parameter
-hooks report the gradients that autograd adds, and `accumulate_grad` those of a backward at older parameters. Neither
-changes a bit of the sum.
-
-Decision: the record is a context variable, since `accumulate_grad` is reached through segment runners, which take no
-listener.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Mapping
 from contextvars import ContextVar
 from functools import cache, partial
 
@@ -23,31 +15,11 @@ from torch import Tensor, nn
 from petra_graph.program.stage_program import StageProgram
 from petra_graph.program.weight_versions import WeightVersions
 
-Contributions = dict[nn.Parameter, Tensor]
-"""By parameter, the increase of its `grad`; parameters without a contribution are absent."""
+observed: ContextVar[Callable[[nn.Parameter, Tensor], None] | None] = ContextVar("petra_graph_observed", default=None)
+"""Called with each gradient of an older version before it is added: hooks of the parameters themselves do not see it. None: nobody asks.
 
-_record: ContextVar[Contributions | None] = ContextVar("petra_graph_contributions", default=None)
-
-
-@contextmanager
-def contributions(parameters: Iterable[nn.Parameter]) -> Iterator[Contributions]:
-    """Record the gradients that are added to `parameters` inside the context."""
-    record: Contributions = {}
-    token = _record.set(record)
-    with ExitStack() as hooks:
-        for parameter in parameters:
-            if parameter.requires_grad:
-                handle = parameter.register_hook(partial(_add, record, parameter))  # type: ignore[no-untyped-call]
-                hooks.callback(handle.remove)
-        try:
-            yield record
-        finally:
-            _record.reset(token)
-
-
-def _add(record: Contributions, parameter: nn.Parameter, gradient: Tensor) -> None:
-    # Copied, since autograd may make this very tensor the parameter's `grad`, and add to it later.
-    record[parameter] = record[parameter] + gradient if parameter in record else gradient.detach().clone()
+A context variable, since `accumulate_grad` is reached through segment runners, which take no observer.
+"""
 
 
 Parameters = Mapping[str, Mapping[str, Tensor]]
@@ -87,8 +59,8 @@ def accumulate_grad(parameters: Parameters, modules: Mapping[str, nn.Module]) ->
         live = dict(modules[name].named_parameters())
         for key, tensor in of_node.items():
             if tensor.grad is not None:
-                if (record := _record.get()) is not None:
-                    _add(record, live[key], tensor.grad)
+                if (observer := observed.get()) is not None:
+                    observer(live[key], tensor.grad)
                 grad = live[key].grad
                 live[key].grad = tensor.grad if grad is None else grad.add_(tensor.grad)
 

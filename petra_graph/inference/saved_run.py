@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 from attrs import frozen
 from torch import Tensor
@@ -17,7 +17,6 @@ from torch import Tensor
 from petra_graph.errors import SpecError
 from petra_graph.inference.trained_network import Network
 from petra_graph.kinds.data_facts import DataFacts
-from petra_graph.kinds.loss import LossDeclaration
 from petra_graph.planning.check.check_spec import check_spec
 from petra_graph.planning.measure_network import measure
 from petra_graph.planning.network import MeasuredNetwork
@@ -81,12 +80,6 @@ class SavedRun:
     @property
     def spec(self) -> Spec:
         return self.network.spec
-
-    @property
-    def classes_are_probable(self) -> bool:
-        """Whether the network's outputs are logits of classes, whose softmax is a probability."""
-        loss = cast(LossDeclaration, self.network.checked.loss.plugin.declaration)
-        return loss.logits and self.facts.classes is not None
 
     def load(self, which: str | Mapping[str, Tensor] | None = None) -> tuple[Network, str]:
         """Return the network with its weights, in evaluation mode on the CPU, and where the weights are from.

@@ -99,11 +99,6 @@ class DataFacts:
         return {name: (shape, self.dtype[name]) for name, shape in self.shape.items()}
 
     @property
-    def samples_in_words(self) -> str:
-        """Type and shape of the samples, of several inputs with their names."""
-        return ", ".join(f"{name} {dtype} {list(shape)}".lstrip() for name, (shape, dtype) in self.inputs.items())
-
-    @property
     def several_targets(self) -> bool:
         """Whether a sample has several targets, in a tuple or a dictionary."""
         shape = self.target_shape

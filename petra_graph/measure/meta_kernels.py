@@ -6,13 +6,12 @@ convolution             on the meta device the contiguous layout comes out whate
 batch normalisation     torch's runs the arithmetic step by step, which took most of the time of a plan, and keeps
                         statistics of bfloat16 in bfloat16, where the CPU has float32
 attention               the meta device multiplies whole matrices, where devices have kernels that keep none
-element by element      the meta device broadcasts and promotes step by step in Python; the form of a result follows from those of the
-                        arguments, so it is asked for once
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import cache
 from typing import Any
 
 import torch
@@ -38,47 +37,63 @@ class NotOnMeta(Exception):
 
 
 def call(func: Any, args: Any, kwargs: Any) -> Any:
-    """Call an operation, or its replacement below on the meta device."""
+    """Call an operation or its replacement below; on the meta device once for each form of arguments, which that of results follows from."""
     first = args[0] if args else None
-    replaced = None
     if isinstance(first, FakeTensor):
-        replaced = _ANYWHERE.get(func)
-    elif isinstance(first, Tensor) and first.is_meta:
-        replaced = _ANYWHERE.get(func) or _ON_META.get(func)
-        if replaced is None and torch.Tag.pointwise in func.tags:
-            return _pointwise(func, args, kwargs)
-    return func(*args, **kwargs) if replaced is None else replaced(*args, **kwargs)
-
-
-def _pointwise(func: Any, args: Any, kwargs: Any) -> Any:
-    """Return the result of an operation element by element: its first argument if it is written there, or else a new tensor."""
-    key = (func, *map(_form, args), *((name, _form(value)) for name, value in kwargs.items()))
-    try:
-        form = _FORMS.get(key)
-    except TypeError:  # a list is among them
+        return _ANYWHERE.get(func, func)(*args, **kwargs)
+    if not (isinstance(first, Tensor) and first.is_meta):
         return func(*args, **kwargs)
-    if form is None:
-        result = func(*args, **kwargs)
-        if result is args[0]:
-            _FORMS[key] = ()
-        elif isinstance(result, Tensor) and func._schema.returns[0].alias_info is None:  # noqa: SLF001  torch has no other name for it
-            _FORMS[key] = (result.shape, result.stride(), result.dtype)
-        return result
-    if not form:
-        return args[0]
-    shape, stride, dtype = form
-    return torch.empty_strided(shape, stride, dtype=dtype, device="meta")
+    return _remembered(func, _ANYWHERE.get(func) or _ON_META.get(func) or func, args, kwargs)
+
+
+def _remembered(func: Any, run: Callable[..., Any], args: Any, kwargs: Any) -> Any:
+    """Return results like those of an earlier call whose arguments had the same form, or run the operation."""
+    returns = _returns(func)
+    try:
+        key = (func, _form(args), _form(kwargs)) if returns else None
+        known = _KNOWN.get(key)
+    except TypeError:  # a sparse tensor, or what has no hash
+        return run(*args, **kwargs)
+    if known is not None:
+        made = tuple(map(_empty, known))
+        return args[0] if returns == "first" else made if len(made) > 1 else made[0]
+    found = run(*args, **kwargs)
+    several = found if isinstance(found, tuple) else (found,)
+    if returns == "first" and found is args[0]:
+        _KNOWN[key] = ()
+    elif returns == "new" and all(
+        one is None or (isinstance(one, Tensor) and one.layout is torch.strided) for one in several
+    ):
+        _KNOWN[key] = tuple(map(_form, several))
+    return found
+
+
+@cache
+def _returns(func: Any) -> str:
+    """Return whether an operation returns "new" tensors, or its "first" argument, changed element by element; "" for others, such as views."""
+    schema = func._schema  # noqa: SLF001  torch has no other name for it
+    if schema.is_mutable:
+        return "first" if torch.Tag.pointwise in func.tags else ""
+    return "" if any(one.alias_info is not None for one in schema.returns) else "new"
 
 
 def _form(value: Any) -> Any:
-    """Return what the form of a result follows from: of a tensor its shape, strides, type and device; of a number its type."""
+    """Return what the form of a result follows from: of a tensor its shape, strides, type and device; TypeError for a sparse one."""
     if isinstance(value, Tensor):
+        if value.layout is not torch.strided:
+            raise TypeError(value.layout)
         return value.shape, value.stride(), value.dtype, value.device
-    return type(value) if isinstance(value, bool | int | float | complex) else value
+    if isinstance(value, tuple | list):
+        return tuple(map(_form, value))
+    return tuple((key, _form(one)) for key, one in value.items()) if isinstance(value, dict) else (type(value), value)
 
 
-_FORMS: dict[Any, tuple[Any, ...]] = {}
-"""The forms of results element by element, of the process; () if the result is the first argument."""
+def _empty(form: Any) -> Tensor | None:
+    return None if form == _form(None) else torch.empty_strided(form[0], form[1], dtype=form[2], device=form[3])
+
+
+_KNOWN: dict[Any, Any] = {}
+"""The forms of results in this process."""
 
 
 def _convolution(x: Tensor, weight: Tensor, *others: Any) -> Tensor:

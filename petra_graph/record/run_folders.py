@@ -110,11 +110,6 @@ def is_sweep(folder: Path) -> bool:
     return (folder / SWEEP).is_file()
 
 
-def is_swept(directory: Path) -> bool:
-    """Whether this is the directory of a run of a sweep; the folder around it names it as well."""
-    return is_sweep(directory.parent.parent)
-
-
 def _runs_of(path: Path) -> list[Path]:
     """Return the runs of a sweep, or the run that a folder is; [] of another one."""
     if is_sweep(path):

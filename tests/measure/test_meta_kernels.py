@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import warnings
+
 import pytest
 import torch
 from hypothesis import given
@@ -42,6 +44,42 @@ def test_results_follow_layouts_types_and_devices():
         assert form(meta_kernels.call(ATEN.mul.Tensor, one, {})) == form(ATEN.mul.Tensor(*one)), one
 
 
+IMAGE, ROWS = torch.empty(2, 3, 4, 4, device="meta"), torch.empty(4, 6, device="meta")
+INDICES = torch.empty(4, dtype=torch.int64, device="meta")
+
+
+@pytest.mark.parametrize(
+    ("func", "each"),
+    [
+        (ATEN.sum.dim_IntList, [(IMAGE, [1]), (IMAGE, [2, 3]), (IMAGE, [2, 3], True)]),
+        (ATEN.sum.default, [(IMAGE,), (IMAGE.int(),)]),
+        (ATEN.native_layer_norm, [(ROWS, [6], None, None, 1e-5), (IMAGE, [4, 4], None, None, 1e-5)]),
+        (
+            ATEN.convolution,
+            [
+                (IMAGE, torch.empty(5, 3, 3, 3, device="meta"), None, [n, n], [0, 0], [1, 1], False, [0, 0], 1)
+                for n in (1, 2)
+            ],
+        ),
+        (ATEN.nll_loss_forward, [(ROWS, INDICES, None, number, -100) for number in (0, 1)]),
+        (ATEN.max.dim, [(ROWS, 0), (ROWS, 1)]),
+        (ATEN.view.default, [(ROWS, [24]), (ROWS, [6, 4])]),
+        (ATEN.embedding_dense_backward, [(ROWS, INDICES, 9, -1, False), (ROWS, INDICES, 8, -1, False)]),
+    ],
+)
+def test_results_follow_every_argument(func, each):
+    func = getattr(func, "default", func)
+    for args in (*each, *each):
+        found, expected = meta_kernels.call(func, args, {}), func(*args)
+        several = isinstance(expected, tuple)
+        assert list(map(form, found if several else [found])) == list(map(form, expected if several else [expected]))
+
+
+def test_views_share_the_memory_of_what_they_show():
+    for _ in range(2):
+        assert meta_kernels.call(ATEN.view.default, (ROWS, [24]), {}).untyped_storage() is ROWS.untyped_storage()
+
+
 def test_what_is_written_is_returned():
     one, other = torch.empty(2, 3, device="meta"), torch.empty(3, device="meta")
     assert all(meta_kernels.call(ATEN.add_.Tensor, (one, other), {"alpha": 2}) is one for _ in range(2))
@@ -51,6 +89,13 @@ def test_what_cannot_be_broadcast_is_refused_each_time():
     for _ in range(2):
         with pytest.raises(RuntimeError, match=r"[Ss]ize"):
             meta_kernels.call(ATEN.add.Tensor, (torch.empty(2, device="meta"), torch.empty(3, device="meta")), {})
+
+
+def test_sparse_tensors_are_left_to_torch():
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)  # of checks that torch leaves out
+        sparse = torch.sparse_coo_tensor(INDICES[None], ROWS, (9, 6))
+    assert all(meta_kernels.call(ATEN.clone.default, (sparse,), {}).is_sparse for _ in range(2))
 
 
 def test_lists_of_tensors_are_left_to_torch():

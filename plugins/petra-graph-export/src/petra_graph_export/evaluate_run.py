@@ -14,6 +14,7 @@ from petra_graph.executor.head import HeadResult
 from petra_graph.inference.saved_run import SavedRun
 from petra_graph.inference.trained_network import Network
 from petra_graph.kinds.checked_samples import CheckedData
+from petra_graph.kinds.data_facts import DataFacts
 from petra_graph.kinds.loss import mean_loss, target_count, target_weight
 from petra_graph.kinds.tensor_trees import main, mapped
 from petra_graph.report.metric_text import NO_SCALES, Scales, numbers
@@ -144,7 +145,7 @@ def open_data(run: SavedRun, *, validation: bool = False) -> CheckedData:
     here, there = data.facts, run.facts
     if here.inputs != there.inputs:
         raise SpecError(
-            f"the run's network reads samples {there.samples_in_words}, and the data has {here.samples_in_words}",
+            f"the run's network reads samples {_in_words(there)}, and the data has {_in_words(here)}",
             "name the data that the run was trained on, or other data of that shape",
         )
     return data
@@ -169,3 +170,8 @@ def computing_on(network: Network, device: str) -> Iterator[None]:
             yield
     except RuntimeError as error:
         raise RunFailed(f"the network cannot be run: {error}") from error
+
+
+def _in_words(facts: DataFacts) -> str:
+    """Return type and shape of samples, of several inputs with their names."""
+    return ", ".join(f"{name} {dtype} {list(shape)}".lstrip() for name, (shape, dtype) in facts.inputs.items())

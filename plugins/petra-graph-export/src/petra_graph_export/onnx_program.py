@@ -26,7 +26,7 @@ from petra_graph.inference.saved_run import SavedRun
 from petra_graph.kinds.data_facts import DataFacts
 from petra_graph.kinds.tensor_trees import Tree, inputs_of
 from petra_graph.version import __version__
-from petra_graph_export.predict_samples import gives_classes
+from petra_graph_export.predict_samples import classes_are_probable, gives_classes
 
 _OPSET = 18
 _IMAGE = ["channels", "height", "width"]
@@ -47,7 +47,7 @@ def save_onnx(run: SavedRun, program: torch.export.ExportedProgram, path: Path) 
         dynamo=True,
         opset_version=_OPSET,
         input_names=list(by_input) if facts.several_inputs else [name],
-        output_names=["logits" if run.classes_are_probable else "outputs"],
+        output_names=["logits" if classes_are_probable(run) else "outputs"],
         dynamic_shapes={"samples": dynamic},
         verbose=False,
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from attrs import frozen
@@ -12,6 +12,7 @@ from torch import Tensor
 
 from petra_graph.inference.saved_run import SavedRun
 from petra_graph.inference.trained_network import Network
+from petra_graph.kinds.loss import LossDeclaration
 from petra_graph.kinds.tensor_trees import main, mapped
 from petra_graph_export.evaluate_run import computing_on
 from petra_graph_export.sample_files import Samples, batches
@@ -105,6 +106,12 @@ class Scored:
     """The output; probabilities, where the loss reads it as logits."""
 
 
+def classes_are_probable(run: SavedRun) -> bool:
+    """Whether a network's outputs are logits of classes, whose softmax is a probability."""
+    loss = cast(LossDeclaration, run.network.checked.loss.plugin.declaration)
+    return loss.logits and run.facts.classes is not None
+
+
 def gives_classes(run: SavedRun) -> bool:
     """Whether the network's outputs are [n, classes, *target_shape]."""
     shape = run.network.shapes[run.network.graph.head].outputs[0]
@@ -118,7 +125,7 @@ def score_samples(run: SavedRun, network: Network, samples: list[Samples], devic
     with computing_on(network, device):
         for part in batches(samples, run.spec.data.test_batch):
             outputs = main(network(mapped(onto, part))).cpu()
-            scores = outputs.float().softmax(dim=1) if run.classes_are_probable else outputs
+            scores = outputs.float().softmax(dim=1) if classes_are_probable(run) else outputs
             for output, score in zip(outputs, scores, strict=True):
                 file, index = next(places)
                 yield Scored(file=file, index=index, output=output, scores=score)

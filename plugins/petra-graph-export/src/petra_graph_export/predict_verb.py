@@ -100,7 +100,7 @@ def predict(
     import_torch()
     from petra_graph.inference.saved_run import SavedRun
     from petra_graph_export.continued_text import continued_text
-    from petra_graph_export.predict_samples import predict_samples
+    from petra_graph_export.predict_samples import classes_are_probable, predict_samples
     from petra_graph_export.prediction_files import write_predictions
     from petra_graph_export.sample_files import read_samples
     from petra_graph_export.sampling_options import read_sampling_options
@@ -128,7 +128,7 @@ def predict(
     elif form == "csv":
         _write(_csv_text(found), output)
     else:
-        rows = [_row(prediction, probable=opened.classes_are_probable) for prediction in found]
+        rows = [_row(prediction, probable=classes_are_probable(opened)) for prediction in found]
         if output is None:
             print_table(rows)
         else:

@@ -13,7 +13,7 @@ from petra_graph.errors import PetraGraphError, Problem, SpecError, Where, likel
 from petra_graph.kinds.metric import scales_in
 from petra_graph.record.checkpoint import numbers
 from petra_graph.record.run_directory import is_locked
-from petra_graph.record.run_folders import began, is_swept, run_directories
+from petra_graph.record.run_folders import began, is_sweep, run_directories
 from petra_graph.record.run_history import read_history
 from petra_graph.spec.overrides import parse_overrides
 from petra_graph.units import age, plural
@@ -120,7 +120,7 @@ def _add_differences(records: Sequence[dict[str, Any]], runs: Sequence[RecordedR
 
 def _make_record(directory: Path, run: RecordedRun | Exception, now: datetime) -> dict[str, Any]:
     start = began(directory)
-    name = "/".join(directory.parts[-3:-1]) if is_swept(directory) else directory.name
+    name = "/".join(directory.parts[-3:-1]) if is_sweep(directory.parent.parent) else directory.name
     record: dict[str, Any] = {"run": name, "directory": str(directory), "name": None, "status": "damaged"}
     record |= {"epochs": None, "planned_epochs": None, "best": None, "metrics": {}, "problem": None, "changed": []}
     record |= {"began": start.isoformat(), "age_seconds": round((now - start).total_seconds(), 1)}

@@ -33,12 +33,13 @@ from petra_graph.blocks import Streams
 from petra_graph.errors import RunFailed
 from petra_graph.executor.stage_executor import StageExecutor
 from petra_graph.executor.stage_observer import StageObserver
-from petra_graph.executor.stage_parameters import Contributions, Parameters, contributions, copied_parameters
+from petra_graph.executor.stage_parameters import Parameters, copied_parameters
 from petra_graph.graph.node_graph import INPUT
 from petra_graph.kinds.tensor_trees import Tree
 from petra_graph.program.cut import Cut
 from petra_graph.program.stage_program import Segment
 from petra_graph_studies.fidelity.clock import Clock, Versions
+from petra_graph_studies.fidelity.contributions import Contributions, contributions
 from petra_graph_studies.fidelity.replay import Gradient, Snapshots, gradients
 
 
