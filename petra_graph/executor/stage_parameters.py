@@ -16,16 +16,11 @@ from petra_graph.program.stage_program import StageProgram
 from petra_graph.program.weight_versions import WeightVersions
 
 observed: ContextVar[Callable[[nn.Parameter, Tensor], None] | None] = ContextVar("petra_graph_observed", default=None)
-"""Called with each gradient of an older version before it is added: hooks of the parameters themselves do not see it. None: nobody asks.
-
-A context variable, since `accumulate_grad` is reached through segment runners, which take no observer.
-"""
-
+"""Called with each gradient of an older version before it is added, which hooks of the parameters do not see. None: nobody asks.
+A context variable, since `accumulate_grad` is reached through segment runners, which take no observer."""
 
 Parameters = Mapping[str, Mapping[str, Tensor]]
 """By node, then by the parameter's name in its module."""
-
-
 ParameterVersions = WeightVersions[Parameters]
 """One stage's parameters over time."""
 

@@ -10,7 +10,7 @@ attention               the meta device multiplies whole matrices, where devices
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from typing import Any
 
@@ -19,6 +19,7 @@ from torch import Tensor
 from torch._prims_common import suggest_memory_format
 from torch._subclasses.fake_tensor import FakeTensor
 from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
 
 from petra_graph.program.message_layout import IMAGE_DIMENSIONS
 
@@ -50,22 +51,30 @@ def _remembered(func: Any, run: Callable[..., Any], args: Any, kwargs: Any) -> A
     """Return results like those of an earlier call whose arguments had the same form, or run the operation."""
     returns = _returns(func)
     try:
-        key = (func, _form(args), _form(kwargs)) if returns else None
+        key = (func, _form(args), _form(tuple(kwargs.items()))) if returns else None
         known = _KNOWN.get(key)
     except TypeError:  # a sparse tensor, or what has no hash
         return run(*args, **kwargs)
     if known is not None:
-        made = tuple(map(_empty, known))
+        made = tuple(one and torch.empty_strided(one[0], one[1], dtype=one[2], device=one[3]) for one in known)
         return args[0] if returns == "first" else made if len(made) > 1 else made[0]
     found = run(*args, **kwargs)
     several = found if isinstance(found, tuple) else (found,)
     if returns == "first" and found is args[0]:
         _KNOWN[key] = ()
-    elif returns == "new" and all(
-        one is None or (isinstance(one, Tensor) and one.layout is torch.strided) for one in several
-    ):
-        _KNOWN[key] = tuple(map(_form, several))
+    elif returns == "new" and _have_own_memory(several, (args, kwargs)):
+        _KNOWN[key] = tuple(one if one is None else _form(one) for one in several)
     return found
+
+
+def _have_own_memory(found: Sequence[Any], given: Any) -> bool:
+    """Whether results are tensors that share memory with nothing: `_unsafe_view` does, though it is not declared as a view."""
+    made = [one for one in found if one is not None]
+    if not all(isinstance(one, Tensor) and one.layout is torch.strided for one in made):
+        return False
+    memory = {one.untyped_storage() for one in made}
+    shared = any(isinstance(one, Tensor) and one.untyped_storage() in memory for one in tree_leaves(given))
+    return not shared and len(memory) == len(made)
 
 
 @cache
@@ -85,11 +94,7 @@ def _form(value: Any) -> Any:
         return value.shape, value.stride(), value.dtype, value.device
     if isinstance(value, tuple | list):
         return tuple(map(_form, value))
-    return tuple((key, _form(one)) for key, one in value.items()) if isinstance(value, dict) else (type(value), value)
-
-
-def _empty(form: Any) -> Tensor | None:
-    return None if form == _form(None) else torch.empty_strided(form[0], form[1], dtype=form[2], device=form[3])
+    return type(value), value
 
 
 _KNOWN: dict[Any, Any] = {}
