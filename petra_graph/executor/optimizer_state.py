@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from petra_graph.errors import RunFailed
-from petra_graph.executor.saved_tensors import Facts, SavedTensors
+from petra_graph.executor.checkpoint_tensors import Facts, SavedTensors
 from petra_graph.executor.stage_update import Updater
 
 _HERE, _ON_HOST = {"tensor": "on the stage's device"}, {"tensor": "on the host"}

@@ -22,9 +22,9 @@ import torch
 from torch import Tensor, nn
 
 from petra_graph.errors import RunFailed
+from petra_graph.executor.checkpoint_tensors import SavedTensors
 from petra_graph.executor.optimizer_state import capture_optimizer, restore_groups, restore_optimizer
 from petra_graph.executor.optimizer_weights import evaluated_weights
-from petra_graph.executor.saved_tensors import SavedTensors
 from petra_graph.executor.stage_executor import StageExecutor
 
 _CALLBACKS = "callbacks"

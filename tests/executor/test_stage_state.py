@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import torch
 from torch import nn
 
-from petra_graph.executor.saved_tensors import SavedTensors
+from petra_graph.executor.checkpoint_tensors import SavedTensors
 from petra_graph.executor.stage_state import restore_window
 
 

@@ -7,7 +7,7 @@ import time
 import pytest
 
 from petra_graph.errors import RunFailed
-from petra_graph.executor.saved_tensors import SavedTensors
+from petra_graph.executor.checkpoint_tensors import SavedTensors
 from petra_graph.training.checkpoints.checkpoint_writer import CheckpointWriter
 
 
