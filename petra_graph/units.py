@@ -74,7 +74,7 @@ class Units:
         largest = max(map(abs, values), default=0)
         name, size = self.fitting(largest / _NEXT_UNIT)
         hundreds = largest / size >= _THREE_DIGITS
-        whole = size == self.sizes[0] == 1 and (hundreds or all(value == int(value) for value in values))
+        whole = size == self.sizes[0] == 1 and (hundreds or all(float(value).is_integer() for value in values))
         return ColumnUnit(name, size, 0 if whole else 1 if hundreds else 2)
 
 

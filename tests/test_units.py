@@ -93,6 +93,7 @@ def test_a_column_of_small_rates_shows_them():
     column = PLAIN.column([0.43, 2.1, 4])
     assert [column.digits(value) for value in (0.43, 2.1, 4)] == ["0.43", "2.10", "4.00"]
     assert PLAIN.column([2.1, 412.3]).digits(412.3) == "412"
+    assert PLAIN.column([2, float("nan")]).digits(2) == "2.00", "a value that is not finite ends no table"
 
 
 def test_a_column_of_nothing():
