@@ -41,6 +41,24 @@ def test_a_piece_stops_in_time_and_the_next_one_continues(tmp_path, monkeypatch)
     assert (tmp_path / "table2.png").exists()
 
 
+def test_a_row_that_stopped_before_its_first_epoch_is_shown(tmp_path, monkeypatch, capsys):
+    """Beside one that has an accuracy, it ended the piece with a traceback."""
+    cases = {name: Training(row=name, accumulation=8, epochs=2, seed=0) for name in ("petra lockstep", "petra 1f1b")}
+    epochs = {"petra lockstep": [], "petra 1f1b": [61.25]}
+    monkeypatch.setattr(table2, "series", lambda run, name, factor=1: epochs[run.name])
+
+    class Study:
+        def latest_run(self, case):
+            return tmp_path / case
+
+        def facts(self):
+            return {}
+
+    table2._add(tmp_path, Study(), cases)
+    shown = [line.split() for line in capsys.readouterr().out.splitlines()]
+    assert [line[-4:] for line in shown] == [["0", "of", "2", "epochs"], ["2", "epochs", "61.25", "%"]]
+
+
 def test_the_gap_is_to_backpropagation_of_the_same_setting():
     def row(name, accuracy, *, accumulation=8, seed=0, status="done"):
         one = Training(row=name, accumulation=accumulation, epochs=30, seed=seed)

@@ -229,7 +229,7 @@ def _add(output: Path, study: Study, cases: Mapping[Case, Training]) -> None:
         }
     write_results(output, "table2", {**study.facts(), "rows": rows})
     print_table([
-        (name, row["status"], f"{len(row[EACH_EPOCH])} of {row['epochs']} epochs", *(f"{value:.2f} %" for value in row[EACH_EPOCH][-1:]))
+        (name, row["status"], f"{len(row[EACH_EPOCH])} of {row['epochs']} epochs", "".join(f"{value:.2f} %" for value in row[EACH_EPOCH][-1:]))
         for name, row in rows.items()
     ])  # fmt: skip
 
