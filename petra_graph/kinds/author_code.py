@@ -23,8 +23,8 @@ from petra_graph.kinds.shared_settings import SET_WITHIN, put_back, settings
 _PACKAGE = str(Path(__file__).parents[1])
 _MACHINERY = ("<frozen", pkgutil.__file__, importlib.__file__, str(Path(__file__).parent))
 """What calls the code of authors."""
-_KIT = "petra_graph_conformance"
-_OURS = {_KIT, "petra_graph_modules", "petra_graph_vision"}
+_KITS = {"petra_graph_authoring", "petra_graph_conformance"}
+_OURS = {*_KITS, "petra_graph_modules", "petra_graph_vision"}
 """Packages of this project that call the code of authors, or read their files."""
 _LIBRARY = sysconfig.get_paths()["stdlib"]
 
@@ -52,7 +52,7 @@ def raised_at(error: BaseException) -> str:
     if isinstance(error, SyntaxError) and error.filename:
         return f"{error.filename}:{error.lineno}"
     frames = traceback.extract_tb(error.__traceback__)
-    others = (one for one in frames if not one.filename.startswith(_MACHINERY) and _KIT not in Path(one.filename).parts)
+    others = (one for one in frames if not one.filename.startswith(_MACHINERY) and _KITS.isdisjoint(Path(one.filename).parts))
     return author_line(error) or _last_line(others)
 
 
@@ -156,15 +156,3 @@ def importing(failure: str, mend: str = AUTHOR) -> Iterator[None]:
         changed = put_back(before)
     if changed:
         raise PluginError(f"{failure}: after its import, {changed}", SET_WITHIN)
-
-
-def find_location(location: str, failure: str, mend: str) -> None:
-    """Look whether there is a module as "module:attribute" names it, and import only the packages around it.
-
-    Raises:
-        PluginError: it is not there; message and hint are those of `resolve_location`.
-    """
-    module = location.partition(":")[0]
-    with author_code(failure, mend=mend):
-        if importlib.util.find_spec(module) is None:
-            raise ModuleNotFoundError(f"No module named {module!r}", name=module)

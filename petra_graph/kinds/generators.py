@@ -42,22 +42,6 @@ def fork_generators() -> Iterator[None]:
         torch.set_rng_state(of_torch)
 
 
-def states() -> Mapping[str, bytes]:
-    """Return the states of the global generators, by the names of their libraries."""
-    import numpy as np
-    import torch
-
-    return {
-        "torch": torch.get_rng_state().numpy().tobytes(),
-        "numpy": repr(np.random.get_state()).encode(),  # noqa: NPY002
-        "python": repr(random.getstate()).encode(),
-    }
-
-
-def moved_since(before: Mapping[str, bytes]) -> list[str]:
-    return [name for name, state in states().items() if state != before[name]]
-
-
 def states_without_key() -> Mapping[str, Any]:
     """Return the states of the generators that no key of ours seeds, by the names that messages give them."""
     states: dict[str, Any] = {"Python's `random`": random.getstate()}

@@ -8,7 +8,7 @@ from typing import Any
 from attrs import field, frozen
 
 from petra_graph.errors import Path, PluginError, Problem, shown
-from petra_graph.kinds.author_code import AUTHOR, author_code, find_location, remedy, resolve_location
+from petra_graph.kinds.author_code import AUTHOR, author_code, remedy, resolve_location
 from petra_graph.kinds.declaration import Declaration
 from petra_graph.kinds.plugin_kind import PluginKind, asks_for_stage
 from petra_graph.kinds.stage_facts import StageFacts
@@ -78,19 +78,10 @@ def load(plugin: Plugin) -> Any:
     Raises:
         PluginError: the import fails, or the module does not have the attribute.
     """
-    return resolve_location(*_location(plugin)) if plugin.code is None else plugin.code
+    return resolve_location(*code_location(plugin)) if plugin.code is None else plugin.code
 
 
-def find_code(plugin: Plugin) -> None:
-    """Look whether the module of a plugin's code exists, without importing it.
-
-    Raises:
-        PluginError: it does not, in the words of `load`.
-    """
-    find_location(*_location(plugin))
-
-
-def _location(plugin: Plugin) -> tuple[str, str, str]:
+def code_location(plugin: Plugin) -> tuple[str, str, str]:
     """Return where a plugin's code is; the beginning of the message if it is not there, and what to do."""
     target = plugin.declaration.build
     mend = f"write where its code is, as `build` of its declaration; in another's package, {AUTHOR}"

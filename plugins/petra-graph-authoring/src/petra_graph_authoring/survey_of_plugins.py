@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import importlib.util
 from collections.abc import Sequence
 
 from attrs import frozen
 from petra_graph_conformance.importers_of_torch import resolve_and_watch
 
 from petra_graph.errors import PetraGraphError
+from petra_graph.kinds.author_code import author_code
 from petra_graph.kinds.block import BlockDeclaration
-from petra_graph.kinds.plugin import find_code
+from petra_graph.kinds.plugin import Plugin, code_location
 from petra_graph.registry.registry import Registry
 
 
@@ -48,7 +50,7 @@ def _summary(registry: Registry, group: str, name: str) -> PluginSummary:
         declaration = plugin.declaration
         kind = declaration.kind if isinstance(declaration, BlockDeclaration) else ""
         summary = " ".join(declaration.summary.split())
-        find_code(plugin)
+        _find_code(plugin)
     except PetraGraphError as error:
         fault = "; ".join(problem.message for problem in error.problems)
         remedy = "; ".join(dict.fromkeys(problem.hint for problem in error.problems if problem.hint))
@@ -66,3 +68,16 @@ def _summary(registry: Registry, group: str, name: str) -> PluginSummary:
         remedy=remedy,
         imports_torch=importer,
     )
+
+
+def _find_code(plugin: Plugin) -> None:
+    """Look whether the module of a plugin's code exists, and import only the packages around it.
+
+    Raises:
+        PluginError: it does not, in the words of `load`.
+    """
+    location, failure, mend = code_location(plugin)
+    module = location.partition(":")[0]
+    with author_code(failure, mend=mend):
+        if importlib.util.find_spec(module) is None:
+            raise ModuleNotFoundError(f"No module named {module!r}", name=module)

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import torch
 from petra_graph_conformance import DataSetTrial
+from petra_graph_conformance.moved_generators import states
 from petra_graph_conformance.plugin_trial import as_plugin
 from petra_graph_modules.declared_datasets import TORCH, TorchOptions
 from PIL import Image
@@ -19,7 +20,6 @@ from petra_graph.errors import PluginError, RunFailed, SpecError
 from petra_graph.kinds.checked_samples import CheckedData
 from petra_graph.kinds.data_set import DATA_SET
 from petra_graph.kinds.declared_data import declared_facts
-from petra_graph.kinds.generators import states
 from tests.support.kit import kept
 
 HERE = "datasets_of_this_test"

@@ -11,10 +11,11 @@ from petra_graph.blocks import Block
 from petra_graph.blocks.parameter_groups import stated_fault
 from petra_graph.blocks.randomness import fork_rng, random_key
 from petra_graph.blocks.tensor_faults import tensor_fault
-from petra_graph.kinds.generators import seeded, states
+from petra_graph.kinds.generators import seeded
 from petra_graph_conformance.blocks.block_trial import NODE, Trial
 from petra_graph_conformance.blocks.micro_batches_through_block import Harness
 from petra_graph_conformance.broken_promise import BrokenPromise, expect_close
+from petra_graph_conformance.moved_generators import states
 
 
 def check_construction(trial: Trial) -> None:

@@ -15,12 +15,13 @@ from torch import Tensor
 
 from petra_graph.kinds.callback import CALLBACK, Callback, Companion, asked_at_stage, misnamed, stops_fault
 from petra_graph.kinds.expected_calls import public_methods
-from petra_graph.kinds.generators import moved_since, seeded, states
+from petra_graph.kinds.generators import seeded
 from petra_graph.kinds.listener import EpochEnded, Started
 from petra_graph.kinds.plugin_kind import PluginKind
 from petra_graph.kinds.stage_facts import StageFacts
 from petra_graph_conformance.broken_promise import BrokenPromise
 from petra_graph_conformance.declaration_promises import DECLARATION, PACKAGE
+from petra_graph_conformance.moved_generators import moved_since, states
 from petra_graph_conformance.plugin_trial import PluginTrial
 from petra_graph_conformance.promise import KindChecks, Promise
 

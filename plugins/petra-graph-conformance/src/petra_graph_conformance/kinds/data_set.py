@@ -17,7 +17,7 @@ from petra_graph.kinds.checked_samples import not_finite, samples_fault, targets
 from petra_graph.kinds.data_facts import IGNORED
 from petra_graph.kinds.data_set import DATA_SET, DataSetDeclaration, Split
 from petra_graph.kinds.declared_data import codec_of, declared_facts
-from petra_graph.kinds.generators import moved_since, seeded, states
+from petra_graph.kinds.generators import seeded
 from petra_graph.kinds.plugin import Plugin
 from petra_graph.kinds.tensor_trees import leaves, named_leaves
 from petra_graph.training.data.stream_split import StreamSplit
@@ -31,6 +31,7 @@ from petra_graph_conformance.kinds.data_set_contents import (
     check_pixels,
 )
 from petra_graph_conformance.kinds.data_set_trial import SCANNED, DataSetTrial, Samples, lengths_of, loaded
+from petra_graph_conformance.moved_generators import moved_since, states
 from petra_graph_conformance.promise import KindChecks, Promise
 
 _IN_ORDER, _PASS = 6, 32

@@ -15,12 +15,12 @@ from typing import Any
 from attrs import frozen
 
 from petra_graph.errors import SpecError
-from petra_graph.kinds.generators import moved_since, states
 from petra_graph.kinds.logger import LOGGER, Logger, RunInfo, missing_package
 from petra_graph.kinds.plugin import Plugin
 from petra_graph.kinds.plugin_kind import PluginKind
 from petra_graph_conformance.broken_promise import BrokenPromise
 from petra_graph_conformance.declaration_promises import DECLARATION, PACKAGE
+from petra_graph_conformance.moved_generators import moved_since, states
 from petra_graph_conformance.plugin_trial import PluginTrial
 from petra_graph_conformance.promise import KindChecks, Promise
 

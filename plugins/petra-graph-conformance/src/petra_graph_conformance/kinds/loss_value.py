@@ -7,7 +7,7 @@ from contextlib import suppress
 import torch
 from torch import Tensor
 
-from petra_graph.kinds.generators import moved_since, seeded, states
+from petra_graph.kinds.generators import seeded
 from petra_graph.kinds.loss import (
     expect_share,
     target_count,
@@ -17,6 +17,7 @@ from petra_graph.kinds.loss import (
 from petra_graph.kinds.tensor_trees import Tree, leaves, mapped
 from petra_graph_conformance.broken_promise import BrokenPromise, all_equal, name_of
 from petra_graph_conformance.kinds.loss_trial import LossTrial
+from petra_graph_conformance.moved_generators import moved_since, states
 
 _FAR, _GROWS = (1e3, 1e6), 100.0
 """How far outputs are moved down the gradient of a loss, and by how much more it falls at the second, where it has no bound."""

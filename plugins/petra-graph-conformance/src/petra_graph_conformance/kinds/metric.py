@@ -15,12 +15,13 @@ from attrs import evolve, field, frozen
 from torch import Tensor
 
 from petra_graph.errors import PluginError, shown
-from petra_graph.kinds.generators import moved_since, seeded, states
+from petra_graph.kinds.generators import seeded
 from petra_graph.kinds.metric import METRIC
 from petra_graph.kinds.plugin import Plugin
 from petra_graph.kinds.plugin_kind import PluginKind
 from petra_graph_conformance.broken_promise import BrokenPromise, expect_close
 from petra_graph_conformance.declaration_promises import DECLARATION, PACKAGE
+from petra_graph_conformance.moved_generators import moved_since, states
 from petra_graph_conformance.outputs_and_targets import (
     OUTPUT_SETTINGS,
     DrawTargets,

@@ -9,7 +9,6 @@ from typing import Any
 
 import torch
 
-from petra_graph.kinds.generators import moved_since, states
 from petra_graph.kinds.optimizer import (
     EARLIER,
     PREDICTED,
@@ -18,6 +17,7 @@ from petra_graph.kinds.optimizer import (
 )
 from petra_graph_conformance.broken_promise import BrokenPromise, all_equal
 from petra_graph_conformance.kinds.optimizer_trial import LATER, STEPS, OptimizerTrial, Stage
+from petra_graph_conformance.moved_generators import moved_since, states
 
 
 def check_optimizer_state_dict(trial: OptimizerTrial) -> None:
