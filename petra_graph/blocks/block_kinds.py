@@ -50,6 +50,10 @@ class Block(nn.Module):
     tables: Sequence[str] = ()
     """Names of parameters with a row for each token, position or class, beside `nn.Embedding` and a head's: ("positions",), which an instance may set."""
 
+    draws: ClassVar[bool] = True
+    """Whether its own code may draw random numbers, or ask for `micro_batch()`. A class that says False is given no seeds, which takes less
+    time. Torch's modules inside it, such as `nn.Dropout`, are known without being told; classes that inherit from it say it again."""
+
     keep_dtype: ClassVar[Sequence[str]] = ()
     """Names of buffers that keep the type in which they are made, such as float64 in a network of float32: ("table.*",); * is any text."""
 

@@ -16,7 +16,12 @@ from contextvars import ContextVar
 from hashlib import blake2b
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
+
+_LAYERS = "activation batchnorm container conv flatten instancenorm linear normalization pooling sparse"
+_QUIET = {f"torch.nn.modules.{kind}" for kind in _LAYERS.split()}
+"""Where torch defines modules that draw nothing, but for these:"""
+_DRAWING = (nn.RReLU, nn.MultiheadAttention, nn.FractionalMaxPool2d, nn.FractionalMaxPool3d)
 
 
 def random_key(*parts: object) -> int:
@@ -110,6 +115,18 @@ def fork_rng(key: int, device: torch.device) -> AbstractContextManager[None]:
     """Return a context with the generators of `device` seeded by `key`; afterwards they have their former states."""
     generators = generators_of(device)
     return Keyed(key, generators) if generators else nullcontext()
+
+
+def may_draw(module: nn.Module | None) -> bool:
+    """Whether a module, or code that is not known (None), may draw random numbers or ask for `micro_batch()`; ask when its hooks are in place."""
+    return module is None or any(map(_may_draw, module.modules()))
+
+
+def _may_draw(part: nn.Module) -> bool:
+    kind, hooked = type(part), part._forward_hooks or part._forward_pre_hooks  # noqa: SLF001
+    known = kind.__module__ in _QUIET and kind not in _DRAWING
+    # What a class says is asked of itself: one that inherits from it may draw.
+    return bool(hooked) or kind.__dict__.get("draws", not known) is not False
 
 
 def under_key() -> bool:

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from petra_graph.blocks import Block, Head, Reversible, Streams
 from petra_graph.blocks.grid import grid, grid_limit, rounded
-from petra_graph.blocks.randomness import Keyed, generators_of, random_key
+from petra_graph.blocks.randomness import Keyed, generators_of, may_draw, random_key
 from petra_graph.errors import RunFailed
 from petra_graph.executor.deferred_reads import DeferredCheck
 from petra_graph.kinds.data_facts import DataFacts
@@ -25,6 +25,8 @@ from petra_graph.spec.model import PrecisionSpec, Spec
 
 STREAM_DTYPE = {"float32": torch.float32, "float64": torch.float64, "bfloat16": torch.float32}
 """The type of streams and parameters, by `precision.compute`."""
+
+_NOTHING = nullcontext()
 
 
 @frozen(kw_only=True)
@@ -72,7 +74,7 @@ class NumericsContext:
     normalisation: Normalisation | None = None
     deferred: bool = False
     """Whether the magnitudes of streams on a grid are read later, together (`deferred_reads`)."""
-    _keyed: dict[str, Keyed] = field(factory=dict, init=False, eq=False)
+    _keyed: dict[str, Keyed | nullcontext[None]] = field(factory=dict, init=False, eq=False)
     """By node, or other part of the stage."""
 
     @classmethod
@@ -123,31 +125,32 @@ class NumericsContext:
         bits = self.grid_bits
         return DeferredCheck(lambda largest: bits is None or largest < grid_limit(self.dtype, bits))
 
-    def node(self, name: str, micro_batch: int | None) -> AbstractContextManager[Any]:
+    def node(self, name: str, micro_batch: int | None, module: Block | None = None) -> AbstractContextManager[Any]:
         """Return a context with the random key and the arithmetic of node `name` on a training micro-batch; None: in an evaluation.
 
         It has what the run has: in float32, the key alone.
         """
-        draws = self.draws(name, micro_batch)
+        draws = self.draws(name, micro_batch, module)
         if self._changes_arithmetic or torch.is_autocast_enabled(self._autocast_type):
-            return _InTurn(draws, self.arithmetic())
+            return self.arithmetic() if draws is _NOTHING else _InTurn(draws, self.arithmetic())
         return draws
 
     def arithmetic(self) -> AbstractContextManager[Any]:
         """Return a context with autocast to bfloat16, and the grid of sums, as the precision says; it changes nothing where nothing would differ."""
         changes = self._changes_arithmetic or torch.is_autocast_enabled(self._autocast_type)
-        return self._arithmetic if changes else nullcontext()
+        return self._arithmetic if changes else _NOTHING
 
-    def draws(self, name: str, micro_batch: int | None) -> AbstractContextManager[None]:
+    def draws(self, name: str, micro_batch: int | None, module: Block | None = None) -> AbstractContextManager[None]:
         """Return a context with the random key of node `name`, or of another part of a stage.
 
-        All evaluation batches have one key, so that neither their number nor their size moves a generator.
+        All evaluation batches have one key, so that neither their number nor their size moves a generator. A module that draws nothing needs none.
         """
         keyed = self._keyed.get(name)
         if keyed is None:
-            keyed = self._keyed[name] = Keyed(0, generators_of(self.device))
-        keyed.key = random_key(self.seed, name, "evaluation" if micro_batch is None else micro_batch, self.replica)
-        keyed.micro_batch = micro_batch
+            keyed = self._keyed[name] = Keyed(0, generators_of(self.device)) if may_draw(module) else _NOTHING
+        if isinstance(keyed, Keyed):
+            keyed.key = random_key(self.seed, name, "evaluation" if micro_batch is None else micro_batch, self.replica)
+            keyed.micro_batch = micro_batch
         return keyed
 
     def canonicalize(self, streams: Sequence[Tensor]) -> Streams:

@@ -93,7 +93,7 @@ class SegmentRunner(ABC):
         if self.reads_samples:
             streams = tuple(map(numerics.prepare, streams))
         for name, module in self.modules.items():
-            with numerics.node(name, micro_batch):
+            with numerics.node(name, micro_batch, module):
                 streams = (
                     module(*streams) if parameters is None else functional_call(module, dict(parameters[name]), streams)
                 )
@@ -171,7 +171,7 @@ class Reconstruct(BodyRunner):
         name, module = self.reversible
 
         def reconstructed(*tensors: Tensor) -> Streams:
-            with self.numerics.node(name, micro_batch):
+            with self.numerics.node(name, micro_batch, module):
                 found = module.reverse_vjp(tensors[:count], tensors[count:])
             return self.numerics.canonicalize((*found.inputs, *found.gradients))
 
@@ -182,7 +182,7 @@ class Reconstruct(BodyRunner):
     def invert(self, micro_batch: int, outputs: Streams) -> Streams:
         """Reconstruct the input alone, without a graph."""
         name, module = self.reversible
-        with torch.no_grad(), self.frozen, self.numerics.node(name, micro_batch):
+        with torch.no_grad(), self.frozen, self.numerics.node(name, micro_batch, module):
             return self.numerics.canonicalize(module.invert(*outputs))
 
     @cached_property

@@ -71,7 +71,8 @@ class StageExecutor:
         self.predicted, self.earlier = self._delayed_weights(PREDICTED), self._delayed_weights(EARLIER)
         self.precision = numerics.precision
         self._numerics = numerics
-        self._inside = set(program.nodes)
+        self._inside = {INPUT, *program.nodes}
+        """What no other stage sends."""
         self._encodes = encodes(self.precision.channel_dtype, numerics.dtype)
         """Whether messages are other tensors than streams."""
         self.versions = stored_versions(program, modules)
@@ -79,7 +80,7 @@ class StageExecutor:
         self.reads_later = updater.deferred or numerics.deferred
         """Whether `check` may have something to read."""
         self.sums_in_flight: InFlight[tuple[Tensor, ...]] = InFlight()
-        """Sums of what each forward in flight sent, for `sent_finite`."""
+        """Sums of what each forward in flight sent, and had not received, for `sent_finite`."""
         self._weights: InFlight[float] = InFlight()
         """Of the head's micro-batches."""
         self._past_sums: deque[tuple[int, tuple[Tensor, ...]]] = deque(maxlen=2 * (read_interval - 1))
@@ -141,6 +142,7 @@ class StageExecutor:
         self, micro_batch: int, received: MutableMapping[Edge, EncodedTensors], target: Tree | None
     ) -> Forwarded:
         sent: dict[Edge, EncodedTensors] = {}
+        sums: list[Tensor] = []
         result: HeadResult | None = None
         if self.versions is not None:
             self.versions.begin(micro_batch)
@@ -151,20 +153,20 @@ class StageExecutor:
                 observer.segment_forward(micro_batch, segment, inputs)
             if isinstance(runner, BodyRunner):
                 outputs = runner.forward(micro_batch, inputs)
+                passed = inputs if plain and segment.inputs[0].edge.producer not in self._inside else ()
                 for edge in segment.outputs:
                     inside = edge.consumer in self._inside
                     message = outputs if inside or not self._encodes else encode(outputs, self.precision.channel_dtype)
                     (received if inside else sent)[edge] = message
+                    if not inside:
+                        sums += [total(one) for one in message if all(one is not other for other in passed)]
                     del message
-                del outputs
+                del outputs, passed
             elif isinstance(runner, HeadRunner):
                 assert target is not None
                 result = runner.forward_backward(micro_batch, inputs, target)
                 self._weights.append((micro_batch, result.weight / result.samples))
             del inputs
-        sums: list[Tensor] = []
-        for tensors in sent.values():
-            sums += map(total if self._encodes else Tensor.sum, tensors)  # type: ignore[arg-type]
         self.sums_in_flight.append((micro_batch, tuple(sums)))
         if self._fetching and 1 < self.program.depth <= len(self.sums_in_flight):
             self._fetch()  # A backward is next; it is not of this micro-batch.
@@ -269,7 +271,7 @@ class StageExecutor:
         return Forwarded(sent=sent, result=result)
 
     def sent_finite(self, micro_batch: int) -> bool:
-        """Whether all tensors that the forward of a recent micro-batch sent to other stages were finite."""
+        """Whether all tensors that the forward of a recent micro-batch sent to other stages were finite, but for those that it had received."""
         recent = (*self._past_sums, *self.sums_in_flight)
         return all(bool(torch.isfinite(one)) for m, totals in recent if m == micro_batch for one in totals)
 

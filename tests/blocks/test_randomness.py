@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pytest
 import torch
+from torch import nn
 
-from petra_graph.blocks import reseed, rng_scope
-from petra_graph.blocks.randomness import fork_rng, generators_of, random_key
+from petra_graph.blocks import AdditiveCoupling, reseed, rng_scope
+from petra_graph.blocks.randomness import fork_rng, generators_of, may_draw, random_key
 
 CPU = torch.device("cpu")
 
@@ -119,3 +120,79 @@ def test_on_a_gpu_the_cpus_generator_follows_the_key_too(monkeypatch):
         assert all(map(torch.equal, one, first))
     after = [generator.get_state() for generator in generators_of(device)]
     assert torch.equal(after[1], before[1])
+
+
+# --- which modules draw nothing ---------------------------------------------------------------------------------------
+
+
+class Quiet(AdditiveCoupling):
+    draws = False
+
+    def __init__(self, *parts: nn.Module) -> None:
+        super().__init__([(3,), (3,)], None)
+        self.parts = nn.Sequential(*parts)
+
+    def residual(self, x):
+        return self.parts(x)
+
+
+class Inherits(Quiet):
+    def residual(self, x):
+        return torch.rand_like(x)
+
+
+class OwnLayer(nn.Linear):
+    def forward(self, x):
+        return super().forward(x) * torch.rand(1)
+
+
+class NamesAMethodSo(Quiet):
+    def draws(self):
+        return False
+
+
+@pytest.mark.parametrize(
+    "layer",
+    [
+        nn.Linear(3, 3),
+        nn.Conv2d(3, 3, 1),
+        nn.BatchNorm2d(3),
+        nn.LayerNorm(3),
+        nn.GELU(),
+        nn.MaxPool2d(2),
+        nn.Identity(),
+    ],
+)
+def test_torchs_layers_draw_nothing(layer):
+    assert not may_draw(layer)
+    assert not may_draw(Quiet(layer, nn.Sequential(nn.ReLU(), layer)))
+
+
+@pytest.mark.parametrize(
+    "layer",
+    [
+        nn.Dropout(0.1),
+        nn.Dropout(0.0),  # a callback may raise it
+        nn.AlphaDropout(0.1),
+        nn.RReLU(),
+        nn.FractionalMaxPool2d(2, output_size=1),
+        nn.MultiheadAttention(4, 2, dropout=0.1),
+        nn.LSTM(3, 3, num_layers=2, dropout=0.1),
+        nn.TransformerEncoderLayer(4, 2),
+        OwnLayer(3, 3),
+    ],
+)
+def test_layers_that_may_draw(layer):
+    assert may_draw(layer)
+    assert may_draw(Quiet(nn.Linear(3, 3), nn.Sequential(layer)))
+
+
+@pytest.mark.parametrize("block", [None, Inherits(), NamesAMethodSo(), AdditiveCoupling([(3,), (3,)], None)])
+def test_what_does_not_say_so_itself_may_draw(block):
+    assert may_draw(block)
+
+
+def test_a_hook_may_draw():
+    block = Quiet(nn.Linear(3, 3))
+    block.parts[0].register_forward_hook(lambda _, __, value: value + torch.rand_like(value))
+    assert may_draw(block)

@@ -6,12 +6,13 @@ import pytest
 import torch
 
 from petra_graph.blocks import NoOptions, Reversible
+from petra_graph.blocks.randomness import Keyed
 from petra_graph.executor.numerics import Normalisation, NumericsContext
 from petra_graph.executor.place_block import place
 from petra_graph.graph.node_graph import INPUT
 from petra_graph.runtime.transport.channel import LocalChannel
 from petra_graph.spec.model import PrecisionSpec
-from tests.support.pipelines import CHAIN, REVNET, batches, node, pipeline
+from tests.support.pipelines import CHAIN, CLASSES, REVNET, batches, node, pipeline
 
 CPU = torch.device("cpu")
 IMAGE = (3, 6, 6)
@@ -237,3 +238,34 @@ def test_gradients_of_embeddings_are_dense():
     place(table, numerics())
     table(torch.tensor([1])).sum().backward()
     assert not table.weight.grad.is_sparse
+
+
+# --- seeds -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("method", ["petra", "backprop"])
+@pytest.mark.parametrize("dropout", [0.0, 0.3])
+def test_nodes_that_draw_nothing_have_the_bits_that_they_have_with_seeds(monkeypatch, method, dropout):
+    nodes = [
+        node("stem", "linear-stem", features=6),
+        node("plain", "rev-mlp", hidden=7),
+        node("drops", "rev-mlp", hidden=7, **({"dropout": dropout} if dropout else {})),
+        node("head", "pool-linear", outputs=CLASSES),
+    ]
+    enter, seeded = Keyed.__enter__, []
+    monkeypatch.setattr(Keyed, "__enter__", lambda self: seeded.append(self) or enter(self))
+
+    def trained():
+        built = pipeline(nodes, (8,), stages=tuple((one.name,) for one in nodes), method=method)
+        seeded.clear()
+        built.train(batches((8,), 6))
+        return built.parameters(), len(seeded) / 6
+
+    found, seeds = trained()
+    monkeypatch.setattr("petra_graph.executor.numerics.may_draw", lambda _: True)
+    expected, all_seeds = trained()
+    assert found.keys() == expected.keys()
+    assert all(torch.equal(found[name], expected[name]) for name in found)
+    passes = {"petra": 2, "backprop": 1}[method]
+    assert seeds == 1 + passes * bool(dropout)  # for the loss, and for the passes of one node
+    assert all_seeds == 2 + passes * 3

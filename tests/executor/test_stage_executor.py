@@ -103,6 +103,17 @@ def test_whether_a_forward_in_flight_sent_finite_numbers():
     assert [executor.sent_finite(m) for m in (0, 1)] == [True, False]
 
 
+def test_a_stream_that_passes_through_is_summed_by_the_stage_that_sent_it():
+    executor = stage(CHAIN, (("stem",), ("rev0",), ("rev1", "rev2", "head")), 1)
+    executor.forward(0, {Edge("stem", "rev0"): streams()}, None)
+    ((_, sums),) = executor.sums_in_flight
+    assert len(sums) == 1
+    executor = stage(CHAIN, (("stem", "rev0"), ("rev1", "rev2", "head")), 0)
+    executor.forward(0, {Edge("input", "stem"): (batches((8,), 1)[0][0],)}, None)
+    ((_, sums),) = executor.sums_in_flight
+    assert len(sums) == 2
+
+
 @pytest.mark.parametrize("mode", [True, False])
 def test_all_modules_are_switched(mode):
     executor = stage(CHAIN, (("stem", "rev0", "rev1", "rev2", "head"),), 0)

@@ -205,6 +205,10 @@ class DropsSeldom(Sound):
         return super().residual(x) * kept
 
 
+class DropsUnsaid(DropsSeldom):
+    draws = False
+
+
 class OtherMasksInBackward(Dropout):
     def reverse_vjp(self, outputs, gradients):
         torch.rand(())

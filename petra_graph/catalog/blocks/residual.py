@@ -34,13 +34,14 @@ class RevBasic(AdditiveCoupling):
     """Streams [n, c, h, w]; F is conv3x3-BN-ReLU twice."""
 
     Options = RevBasicOptions
+    draws = False
 
     def __init__(self, inputs: Sequence[Shape], options: RevBasicOptions) -> None:
         super().__init__(inputs, options)
         width = inputs[0][0]
         self.first = conv_norm_relu(width, width, kernel=3)
         self.second = conv_norm_relu(width, width, kernel=3)
-        self.dropout = nn.Dropout(options.dropout)
+        self.dropout = nn.Dropout(options.dropout) if options.dropout else nn.Identity()
 
     def residual(self, x: Tensor) -> Tensor:
         """Return F(x)."""
@@ -52,6 +53,7 @@ class RevBottleneck(AdditiveCoupling):
     """Streams [n, c, h, w]; F is conv1x1-BN-ReLU, conv3x3-BN-ReLU, conv1x1-BN-ReLU."""
 
     Options = RevBottleneckOptions
+    draws = False
 
     def __init__(self, inputs: Sequence[Shape], options: RevBottleneckOptions) -> None:
         super().__init__(inputs, options)
@@ -59,7 +61,7 @@ class RevBottleneck(AdditiveCoupling):
         self.reduce = conv_norm_relu(width, hidden, kernel=1)
         self.spatial = conv_norm_relu(hidden, hidden, kernel=3)
         self.expand = conv_norm_relu(hidden, width, kernel=1)
-        self.dropout = nn.Dropout(options.dropout)
+        self.dropout = nn.Dropout(options.dropout) if options.dropout else nn.Identity()
 
     def residual(self, x: Tensor) -> Tensor:
         """Return F(x)."""
@@ -71,6 +73,7 @@ class RevMlp(AdditiveCoupling):
     """Streams [n, ..., features]; F is linear, activation, dropout, linear."""
 
     Options = RevMlpOptions
+    draws = False
 
     def __init__(self, inputs: Sequence[Shape], options: RevMlpOptions) -> None:
         super().__init__(inputs, options)
@@ -78,7 +81,7 @@ class RevMlp(AdditiveCoupling):
         self.function = nn.Sequential(
             nn.Linear(features, options.hidden),
             _ACTIVATIONS[options.activation](),
-            nn.Dropout(options.dropout),
+            nn.Dropout(options.dropout) if options.dropout else nn.Identity(),
             nn.Linear(options.hidden, features),
         )
 
@@ -95,6 +98,7 @@ class DownBasic(Buffered):
     """
 
     Options = BasicOptions
+    draws = False
     streams = 2
 
     def __init__(self, inputs: Sequence[Shape], options: BasicOptions) -> None:
@@ -118,6 +122,7 @@ class DownBottleneck(Buffered):
     """
 
     Options = BottleneckOptions
+    draws = False
     streams = 2
 
     def __init__(self, inputs: Sequence[Shape], options: BottleneckOptions) -> None:
@@ -144,6 +149,7 @@ class ResBasic(Buffered):
     """One stream [n, c, h, w] to one [n, channels, h / stride, w / stride]."""
 
     Options = BasicOptions
+    draws = False
     streams = 1
 
     def __init__(self, inputs: Sequence[Shape], options: BasicOptions) -> None:
@@ -162,6 +168,7 @@ class ResBottleneck(Buffered):
     """One stream [n, c, h, w] to one [n, channels, h / stride, w / stride]."""
 
     Options = BottleneckOptions
+    draws = False
     streams = 1
 
     def __init__(self, inputs: Sequence[Shape], options: BottleneckOptions) -> None:

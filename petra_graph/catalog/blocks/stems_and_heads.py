@@ -20,6 +20,7 @@ class ConvStem(Buffered):
     """
 
     Options = ConvStemOptions
+    draws = False
     streams = 1
 
     def __init__(self, inputs: Sequence[Shape], options: ConvStemOptions) -> None:
@@ -40,6 +41,7 @@ class LinearStem(Buffered):
     """Samples [n, *shape] to streams [n, features]."""
 
     Options = LinearStemOptions
+    draws = False
     streams = 1
 
     def __init__(self, inputs: Sequence[Shape], options: LinearStemOptions) -> None:
@@ -57,6 +59,7 @@ class Add(Buffered):
     """The sum of the inputs, stream by stream: with two streams each, (a, b) and (c, d) become (a + c, b + d)."""
 
     Options = AddOptions
+    draws = False
 
     def __init__(self, inputs: Sequence[Shape], options: AddOptions) -> None:
         super().__init__(inputs, options)
@@ -74,6 +77,7 @@ class PoolLinear(Head):
     """Streams [n, c, ...] to one output [n, outputs]."""
 
     Options = PoolLinearOptions
+    draws = False
 
     def __init__(self, inputs: Sequence[Shape], options: PoolLinearOptions) -> None:
         super().__init__(inputs, options)

@@ -22,6 +22,7 @@ from tests.promises.mistaken_streams import (
     Dropout,
     DropsInEvaluation,
     DropsSeldom,
+    DropsUnsaid,
     Follows,
     Halves,
     Keeps,
@@ -115,6 +116,7 @@ def test_two_micro_batches_may_have_the_same_masks(seed):
         (DrawsInVain, "training moved the global generator of numpy and python"),
         (SeedsItself, "the block seeds torch's generator, so all micro-batches draw the same"),
         (SeedsLater, "the block seeds torch's generator"),
+        (DropsUnsaid, "random numbers were drawn, though a class says `draws = False`"),
     ],
 )
 def test_random_numbers_that_follow_from_no_key(block, message):

@@ -14,6 +14,7 @@ class RevConvNext(AdditiveCoupling):
     """Two streams [n, c, h, w]."""
 
     Options = RevConvNextOptions
+    draws = False
 
     def __init__(self, inputs: Sequence[Shape], options: RevConvNextOptions) -> None:
         super().__init__(inputs, options)
@@ -23,7 +24,7 @@ class RevConvNext(AdditiveCoupling):
         self.norm = nn.LayerNorm(width)
         self.expand = nn.Linear(width, hidden)
         self.gelu = nn.GELU()
-        self.dropout = nn.Dropout(options.dropout)
+        self.dropout = nn.Dropout(options.dropout) if options.dropout else nn.Identity()
         self.contract = nn.Linear(hidden, width)
 
     def residual(self, x_nchw: Tensor) -> Tensor:

@@ -29,12 +29,16 @@ _THETA = 10_000.0
 """The base of the wavelengths of rotary positions."""
 
 
+def _dropout(rate: float) -> nn.Module:
+    return nn.Dropout(rate) if rate else nn.Identity()
+
+
 class _Positioned(Buffered):
     """Vectors [n, t, w] and those of their positions, as two equal streams."""
 
     def __init__(self, inputs: Sequence[Shape], options: TokenEmbeddingOptions | PatchEmbeddingOptions) -> None:
         super().__init__(inputs, options)
-        self.dropout = nn.Dropout(options.dropout)
+        self.dropout = _dropout(options.dropout)
 
     def _add_positions(self, longest: int) -> None:
         learned = self.options.positions == "learned"
@@ -52,6 +56,7 @@ class TokenEmbedding(_Positioned):
     """Tokens, int64 [n, t], to two streams [n, t, w]. Fewer tokens than the network was built for are taken, too."""
 
     Options = TokenEmbeddingOptions
+    draws = False
     streams = 1
 
     def __init__(self, inputs: Sequence[Shape], options: TokenEmbeddingOptions) -> None:
@@ -72,6 +77,7 @@ class PatchEmbedding(_Positioned):
     """Images [n, channels, height, width] to two streams [n, t, w], with t squares, row by row."""
 
     Options = PatchEmbeddingOptions
+    draws = False
     streams = 1
 
     def __init__(self, inputs: Sequence[Shape], options: PatchEmbeddingOptions) -> None:
@@ -94,6 +100,7 @@ class RevTransformer(TwoFunctionCoupling):
     """Two streams [n, t, w]: y1 = x1 + F(x2) with attention F, y2 = x2 + G(y1) with an MLP G."""
 
     Options = RevTransformerOptions
+    draws = False
 
     def __init__(self, inputs: Sequence[Shape], options: RevTransformerOptions) -> None:
         super().__init__(inputs, options)
@@ -103,7 +110,7 @@ class RevTransformer(TwoFunctionCoupling):
         self.mlp_norm = nn.LayerNorm(width)
         hidden = max(1, round(options.expansion * width))
         self.mlp = nn.Sequential(
-            nn.Linear(width, hidden), nn.GELU(approximate="tanh"), nn.Linear(hidden, width), nn.Dropout(options.dropout)
+            nn.Linear(width, hidden), nn.GELU(approximate="tanh"), nn.Linear(hidden, width), _dropout(options.dropout)
         )
         for layer in (self.attention.read, self.attention.write, self.mlp[0], self.mlp[2]):
             last = layer in {self.attention.write, self.mlp[2]}
@@ -121,6 +128,8 @@ class RevTransformer(TwoFunctionCoupling):
 class Attention(nn.Module):
     """Scaled dot-product attention with several heads, x [n, t, w] to [n, t, w]."""
 
+    draws = False
+
     def __init__(self, width: int, options: RevTransformerOptions) -> None:
         super().__init__()
         self.options = options
@@ -134,7 +143,7 @@ class Attention(nn.Module):
         inside = options.heads * self.head_width
         self.read = nn.Linear(width, 3 * inside)
         self.write = nn.Linear(inside, width)
-        self.dropout = nn.Dropout(options.dropout)
+        self.dropout = _dropout(options.dropout)
 
     def forward(self, x_ntw: Tensor) -> Tensor:
         """Return the attention's value."""
@@ -175,6 +184,8 @@ class _Logits(Head):
 class TokenLogits(_Logits):
     """Two streams [n, t, w] to logits [n, c, t], in the order of dimensions that torch's cross-entropy reads."""
 
+    draws = False
+
     def forward(self, x1: Tensor, x2: Tensor) -> Streams:  # type: ignore[override]
         """Return the logits of the token after each position."""
         return (self.linear(self.norm(x1 + x2)).transpose(1, 2),)
@@ -182,6 +193,8 @@ class TokenLogits(_Logits):
 
 class PooledLogits(_Logits):
     """Two streams [n, t, w] to logits [n, c]."""
+
+    draws = False
 
     def forward(self, x1: Tensor, x2: Tensor) -> Streams:  # type: ignore[override]
         """Return the logits of a class."""

@@ -8,11 +8,12 @@ from __future__ import annotations
 import torch
 
 from petra_graph.blocks import Block, Streams
+from petra_graph.blocks.randomness import may_draw
 from petra_graph.kinds.author_code import raised_at
-from petra_graph.kinds.generators import moved_since, states
 from petra_graph_conformance.blocks.block_trial import Trial
 from petra_graph_conformance.blocks.micro_batches_through_block import Harness, gradients_for
 from petra_graph_conformance.broken_promise import BrokenPromise, all_equal, expect_close, largest_difference
+from petra_graph_conformance.moved_generators import moved_since, states
 
 _DRAW = "draw with torch functions on the stream's own device and its default generator: dropout, torch.rand_like"
 
@@ -37,6 +38,9 @@ def check_randomness(trial: Trial) -> None:
     """
     harness = Harness(trial)
     inputs = harness.inputs(0)
+    if not may_draw(harness.block) and harness.draws(0):
+        found = "random numbers were drawn, though a class says `draws = False`"
+        raise BrokenPromise("randomness", found, "leave `draws` out: seeds are set for classes that do not say it")
     before = states()
     first, second = harness.peek(0, inputs), harness.peek(0, inputs)
     if not all_equal(first, second):
