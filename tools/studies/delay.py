@@ -164,7 +164,7 @@ def search(text: Path, rows: Sequence[str], pipelines: Sequence[str], output: Pa
             losses_of = searched(study, row, pipeline)
             results[searched_as(row, pipeline)] = {setting.key: losses for setting, losses in losses_of.items()}
             write_results(output, "search", {**study.facts(), "loss after each epoch, nats": results})
-    print_table([(row, *(_shown(found) for found in results[row].values())) for row in results])
+    print_table([(row, "  ".join(map(_shown, found.values()))) for row, found in results.items()])
 
 
 def searched(study: Study, row: str, pipeline: str = SEARCHED) -> dict[Setting, list[float]]:
