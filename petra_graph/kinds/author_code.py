@@ -52,7 +52,9 @@ def raised_at(error: BaseException) -> str:
     if isinstance(error, SyntaxError) and error.filename:
         return f"{error.filename}:{error.lineno}"
     frames = traceback.extract_tb(error.__traceback__)
-    others = (one for one in frames if not one.filename.startswith(_MACHINERY) and _KITS.isdisjoint(Path(one.filename).parts))
+    others = (
+        one for one in frames if not one.filename.startswith(_MACHINERY) and _KITS.isdisjoint(Path(one.filename).parts)
+    )
     return author_line(error) or _last_line(others)
 
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from functools import lru_cache
 from typing import Protocol, cast
 
 import torch
@@ -46,6 +45,8 @@ class Batches(Protocol):
     def __iter__(self) -> Iterator[MicroBatch]: ...
 
 
+_ONE = torch.ones(1, dtype=torch.float64)
+"""The weight of most micro-batches, as it travels."""
 ObserveMessage = Callable[[int, ChannelKey, int, EncodedTensors], None]
 """Called with a stage's index, a channel, a micro-batch and the message."""
 
@@ -120,15 +121,18 @@ class StageOperations:
                 leased |= _memory(tensors)
             if self.observe_message is not None:
                 self.observe_message(stage.index, key, micro_batch, (*tensors, weight))
+            # `item` would be an operation of torch.
+            share = 1.0 if weight is _ONE else float(cast(Tensor, weight).numpy()[0])
             messages[key.edge] = BackwardMessage(
                 gradients=tensors[:streams],
                 activation=tensors[streams:] or None,
-                weight=float(cast(Tensor, weight).numpy()[0]),  # `item` would be an operation of torch
+                weight=share,
             )
             del carried, tensors, weight  # else they would keep their slot
         returned = stage.executor.backward(micro_batch, messages)
         for edge, message in returned.items():
-            sent = (*message.gradients, *(message.activation or ()), _weight(message.weight))
+            weight = _ONE if message.weight == 1.0 else torch.tensor([message.weight], dtype=torch.float64)
+            sent = (*message.gradients, *(message.activation or ()), weight)
             _, sender = stage.outgoing["backward"][edge]
             sender.send(_sendable(sender, sent, leased) if leased else sent)
 
@@ -156,12 +160,6 @@ class StageOperations:
 def _sendable(sender: Sender, message: EncodedTensors, leased: set[int]) -> EncodedTensors:
     """Return a message, copied where it lies in a slot and would stay in this process."""
     return copied(message) if isinstance(sender, LocalChannel) and leased & _memory(message) else message
-
-
-@lru_cache(maxsize=8)
-def _weight(value: float) -> Tensor:
-    """Return the weight of a micro-batch as it travels; most micro-batches have the same one."""
-    return torch.tensor([value], dtype=torch.float64)
 
 
 def _memory(message: EncodedTensors) -> set[int]:
