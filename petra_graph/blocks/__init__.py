@@ -15,9 +15,9 @@ gradient with one evaluation, dropout, statistics, autocast) comes with it.
 Each is a `torch.nn.Module`, built as `cls(inputs, options)`: `inputs` are the shapes of the streams that it reads, without the batch,
 `options` an instance of its attribute `Options`. `forward` returns a tuple of streams [n, *shape]. `kind` and `streams`, the number of
 streams that it reads, are attributes of the class; so are `undecayed`, names of parameters without weight decay, and `tables`, of those with
-a row for each position or the like. For blocks that write `reverse_steps` or `reverse_vjp` themselves there are `leaf`, `backpropagate`,
-`Undone`, `Reversed`, `reseed`, `rng_scope` and `frozen_statistics`. `micro_batch()` is the time, for values that change in a training.
-`petra-graph check` tries a block.
+a row for each position or the like; a class says `draws = False` if its code draws no random numbers. For blocks that write `reverse_steps` or
+`reverse_vjp` themselves there are `leaf`, `backpropagate`, `Undone`, `Reversed`, `reseed`, `rng_scope` and `frozen_statistics`. `micro_batch()`
+is the time, for values that change in a training. `petra-graph check` tries a block.
 """
 
 from petra_graph.blocks.block_kinds import Block as Block

@@ -123,10 +123,11 @@ def may_draw(module: nn.Module | None) -> bool:
 
 
 def _may_draw(part: nn.Module) -> bool:
-    kind, hooked = type(part), part._forward_hooks or part._forward_pre_hooks  # noqa: SLF001
+    kind, own = type(part), vars(part)
+    changed = "forward" in own or own["_forward_hooks"] or own["_forward_pre_hooks"]
     known = kind.__module__ in _QUIET and kind not in _DRAWING
     # What a class says is asked of itself: one that inherits from it may draw.
-    return bool(hooked) or kind.__dict__.get("draws", not known) is not False
+    return bool(changed) or kind.__dict__.get("draws", not known) is not False
 
 
 def under_key() -> bool:

@@ -196,3 +196,14 @@ def test_a_hook_may_draw():
     block = Quiet(nn.Linear(3, 3))
     block.parts[0].register_forward_hook(lambda _, __, value: value + torch.rand_like(value))
     assert may_draw(block)
+
+
+def test_a_forward_of_an_instance_may_draw():
+    block = Quiet(nn.Linear(3, 3))
+    block.parts[0].forward = torch.rand_like
+    assert may_draw(block)
+
+
+def test_parametrizations_may_draw():
+    block = Quiet(nn.utils.parametrizations.weight_norm(nn.Linear(3, 3)))
+    assert may_draw(block)
