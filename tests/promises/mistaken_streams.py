@@ -14,6 +14,7 @@ from petra_graph.blocks import (
     Head,
     Reversible,
     frozen_statistics,
+    micro_batch,
 )
 from tests.support.blocks import Sound, Stem
 
@@ -207,6 +208,14 @@ class DropsSeldom(Sound):
 
 class DropsUnsaid(DropsSeldom):
     draws = False
+
+
+class WarmsUpUnsaid(Sound):
+    draws = False
+
+    def residual(self, x):
+        at = micro_batch()
+        return super().residual(x) * (1.0 if at is None else min(1.0, (at + 1) / 4))
 
 
 class OtherMasksInBackward(Dropout):

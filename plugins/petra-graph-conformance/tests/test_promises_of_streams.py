@@ -45,6 +45,7 @@ from tests.promises.mistaken_streams import (
     SubtractsInPlace,
     SwitchesModes,
     TwoHeaded,
+    WarmsUpUnsaid,
 )
 from tests.support.blocks import SHAPE, caught
 from tests.support.kit import kept
@@ -116,7 +117,8 @@ def test_two_micro_batches_may_have_the_same_masks(seed):
         (DrawsInVain, "training moved the global generator of numpy and python"),
         (SeedsItself, "the block seeds torch's generator, so all micro-batches draw the same"),
         (SeedsLater, "the block seeds torch's generator"),
-        (DropsUnsaid, "random numbers were drawn, though a class says `draws = False`"),
+        (DropsUnsaid, "random numbers were drawn, or micro_batch() was asked, though a class says `draws = False`"),
+        (WarmsUpUnsaid, "random numbers were drawn, or micro_batch() was asked, though a class says `draws = False`"),
     ],
 )
 def test_random_numbers_that_follow_from_no_key(block, message):

@@ -8,7 +8,7 @@ from __future__ import annotations
 import torch
 
 from petra_graph.blocks import Block, Streams
-from petra_graph.blocks.randomness import may_draw
+from petra_graph.blocks.randomness import draws_watched, fork_rng, may_draw
 from petra_graph.kinds.author_code import raised_at
 from petra_graph_conformance.blocks.block_trial import Trial
 from petra_graph_conformance.blocks.micro_batches_through_block import Harness, gradients_for
@@ -38,9 +38,12 @@ def check_randomness(trial: Trial) -> None:
     """
     harness = Harness(trial)
     inputs = harness.inputs(0)
-    if not may_draw(harness.block) and harness.draws(0):
-        found = "random numbers were drawn, though a class says `draws = False`"
-        raise BrokenPromise("randomness", found, "leave `draws` out: seeds are set for classes that do not say it")
+    if not may_draw(harness.block):
+        with draws_watched() as drew, fork_rng(0, torch.device("cpu")), harness.without_graph():
+            harness.block(*inputs)
+        if drew:
+            found = "random numbers were drawn, or micro_batch() was asked, though a class says `draws = False`"
+            raise BrokenPromise("randomness", found, "leave `draws` out: seeds are set for classes that do not say it")
     before = states()
     first, second = harness.peek(0, inputs), harness.peek(0, inputs)
     if not all_equal(first, second):
