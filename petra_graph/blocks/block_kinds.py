@@ -50,7 +50,7 @@ class Block(nn.Module):
     tables: Sequence[str] = ()
     """Names of parameters with a row for each token, position or class, beside `nn.Embedding` and a head's: ("positions",), which an instance may set."""
 
-    draws: ClassVar[bool] = True
+    draws: bool = True
     """Whether its own code may draw random numbers, or ask for `micro_batch()`. A class that says False is given no seeds, which takes less
     time. Torch's modules inside it, such as `nn.Dropout`, are known without being told; classes that inherit from it say it again."""
 

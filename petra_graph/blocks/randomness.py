@@ -18,7 +18,7 @@ from hashlib import blake2b
 import torch
 from torch import Tensor, nn
 
-_LAYERS = "activation batchnorm container conv flatten instancenorm linear normalization pooling sparse"
+_LAYERS = "activation batchnorm container conv flatten instancenorm linear module normalization pooling sparse"
 _QUIET = {f"torch.nn.modules.{kind}" for kind in _LAYERS.split()}
 """Where torch defines modules that draw nothing, but for these:"""
 _DRAWING = (nn.RReLU, nn.MultiheadAttention, nn.FractionalMaxPool2d, nn.FractionalMaxPool3d)
@@ -126,8 +126,8 @@ def _may_draw(part: nn.Module) -> bool:
     kind, own = type(part), vars(part)
     changed = "forward" in own or own["_forward_hooks"] or own["_forward_pre_hooks"]
     known = kind.__module__ in _QUIET and kind not in _DRAWING
-    # What a class says is asked of itself: one that inherits from it may draw.
-    return bool(changed) or kind.__dict__.get("draws", not known) is not False
+    # Of a class that says nothing in its own body, but inherits, the code may draw.
+    return bool(changed) or (part.draws if "draws" in vars(kind) else not known) is not False
 
 
 def under_key() -> bool:

@@ -9,8 +9,10 @@ from petra_graph_modules import declared
 from petra_graph_modules.declared import ModuleOptions
 from petra_graph_modules.module_blocks import Module
 
-from petra_graph.blocks.randomness import fork_rng
+from petra_graph.blocks.randomness import fork_rng, may_draw
 from petra_graph.errors import SpecError
+from petra_graph.kinds.block import BLOCK
+from petra_graph.kinds.plugin import Plugin, load
 from tests.networks import own_modules
 from tests.support.kit import kept
 
@@ -41,6 +43,27 @@ TRIALS = {
 def test_it_keeps_every_promise(trial):
     block, inputs, options = TRIALS[trial]
     kept(Trial.of(block, inputs, options))
+
+
+def made(block, inputs, options):
+    return load(Plugin(kind=BLOCK, name="one", distribution="mine", declaration=block))(
+        inputs, block.options(**options)
+    )
+
+
+@pytest.mark.parametrize("trial", TRIALS)
+def test_modules_of_torchs_layers_are_given_no_seeds(trial):
+    block, inputs, options = TRIALS[trial]
+    of_ones_own = trial == "module-part"  # a class of this file's network
+    assert may_draw(made(block, inputs, options)) == of_ones_own
+
+
+@pytest.mark.parametrize(
+    ("module", "kwargs"),
+    [("torch.nn:Dropout", {"p": 0.1}), (f"{own_modules.__name__}:Halves", {"in_features": 9, "out_features": 8})],
+)
+def test_modules_that_draw_and_those_of_ones_own_are_given_seeds(module, kwargs):
+    assert may_draw(made(declared.MODULE, [ROW], {"module": module, "kwargs": kwargs}))
 
 
 def test_declarations_import_no_torch():

@@ -41,10 +41,13 @@ class _OfModule(Block):
 class Module(_OfModule, Buffered):
     """Streams to those that the module makes of them."""
 
+    draws = False
+
 
 class ModuleHead(_OfModule, Head):
     """Streams to what the module makes of them."""
 
+    draws = False
     _structure: Any = 0
     """What the last forward returned, with numbers in the places of tensors."""
 

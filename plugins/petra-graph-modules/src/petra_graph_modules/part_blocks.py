@@ -32,6 +32,7 @@ class _OfPart(Block):
             raise SpecError(Problem(message=f"{options.build} has no node {options.node}", hint=hint, path=("node",)))
         self._unlike = network.unlike
         self._forward = copy_part(self, network, network.parts[options.node])
+        self.draws = network.draws(network.parts[options.node])
         self.shared_parameters = network.shared[options.node]
         self.of_network = network.make_whole
         self.train()
@@ -52,9 +53,13 @@ class _OfPart(Block):
 class ModulePart(_OfPart, Buffered):
     """Streams to those that later parts read."""
 
+    draws = True  # each instance says it
+
 
 class ModulePartHead(_OfPart, Head):
     """Streams to what the network returns."""
+
+    draws = True
 
     def __init__(self, inputs: Sequence[Shape], options: ModulePartOptions) -> None:
         super().__init__(inputs, options)

@@ -200,6 +200,28 @@ def test_one_layer_is_no_pipeline():
     assert "pg.head(MyNet)" in caught.value.hint
 
 
+class Drops(nn.Module):
+    """A function, a module and a sum over one part each, and a mask of evaluation alone."""
+
+    def __init__(self):
+        super().__init__()
+        self.layers = nn.ModuleList(nn.Linear(3, 3) for _ in range(5))
+        self.drop = nn.Dropout(0.2)
+
+    def forward(self, x):
+        x = nn.functional.dropout(self.layers[0](x), 0.3, self.training)
+        x = self.drop(self.layers[1](x))
+        x = x + self.layers[2](x).relu()
+        x = nn.functional.dropout(self.layers[3](x), 0.3, not self.training)
+        return self.layers[4](x)
+
+
+def test_parts_that_draw_random_numbers():
+    network = cut_network(Drops, [ROW])
+    # What stands between two layers belongs to either; the module behind layers.1 is asked itself.
+    assert [name for name, part in network.parts.items() if network.draws(part)] == ["layers.0", "layers.4"]
+
+
 def test_what_parts_share():
     assert cut("GPT", TOKENS).shared == {
         "transformer.wte": {"transformer.wte.weight": "transformer.wte.weight"},

@@ -118,6 +118,12 @@ class CutNetwork:
         """By part, the parameters and buffers that its forward reads."""
         return {part.name: dict(_names_of(self.graph_of(part, train=True))) for part in self.parts.values()}
 
+    def draws(self, part: Part) -> bool:
+        """Whether an operation of a part draws random numbers, in training or in evaluation; its modules are asked themselves."""
+        operations = [one for one in part.operations if one.op != "call_module"]
+        twins = [twin for one in operations if (twin := self.forward.twins.get(one)) is not None]
+        return any(one.meta.get("random") for one in (*operations, *twins))
+
     def graph_of(self, part: Part, *, train: bool) -> fx.GraphModule:
         """Return a part as a module of torch.fx, whose tensors are those of the network."""
         twins = {node: node for node in self.forward.training.nodes} if train else self.forward.twins
