@@ -132,7 +132,7 @@ class NumericsContext:
         """
         draws = self.draws(name, micro_batch, module)
         if self._changes_arithmetic or torch.is_autocast_enabled(self._autocast_type):
-            return self.arithmetic() if draws is _NOTHING else _InTurn(draws, self.arithmetic())
+            return _InTurn(draws, self.arithmetic())
         return draws
 
     def arithmetic(self) -> AbstractContextManager[Any]:

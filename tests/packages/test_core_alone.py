@@ -23,13 +23,10 @@ def alone(tmp_path_factory):
     made = environment(folder, editable=False)
     others = folder / "others"
     others.mkdir()
-    of_this_project = re.compile(r"(_editable_impl_|__editable__.*)?petra_graph")
+    but_metadata_of_the_core = re.compile(r"(_editable_impl_|__editable__.*)?petra_graph(?!-)")
     for path in (path for packages in PACKAGES for path in sorted(Path(packages).iterdir())):
-        if not of_this_project.match(path.name):
+        if not but_metadata_of_the_core.match(path.name):
             (others / path.name).symlink_to(path)
-    core = next(Path(packages) for packages in PACKAGES if list(Path(packages).glob("petra_graph-*.dist-info")))
-    (metadata,) = core.glob("petra_graph-*.dist-info")
-    (others / metadata.name).symlink_to(metadata)
     (made.packages / "parent.pth").write_text(f"{ROOT}\n{others}\n")
     return made
 
