@@ -50,7 +50,6 @@ OF_VERBS: Mapping[str, str] = {
     "list": _AUTHORING,
     "new": _AUTHORING,
     "predict": _EXPORT,
-    "profile": _STUDIES,
     "report": _REPORT,
     "runs": _REPORT,
     "schema": _AUTHORING,

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 from attrs import evolve
-from petra_graph_studies.profiling.node_profile import profile
 
 from petra_graph.planning.plan_spec import Planner
 from petra_graph.planning.predict_plan import tick_interval
+from petra_graph.profiling.node_profile import profile
 from petra_graph.program.node_costs import OPERATIONS
 from petra_graph.record.profile_files import read_profile, write_profile
 from petra_graph.report.plan.plan_answers import answers

@@ -23,8 +23,8 @@ from typing import Any
 import click
 import torch
 from network import save
-from petra_graph_studies.profiling.node_profile import repeat_epochs
 
+from petra_graph.profiling.node_profile import repeat_epochs
 from petra_graph.runtime.scheduler.scheduler import Scheduler
 from petra_graph.training.compile_ahead import compile_ahead
 from petra_graph.training.prepared_run import prepare

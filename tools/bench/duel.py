@@ -13,7 +13,6 @@ import torch
 import torch.distributed as dist
 from attrs import frozen
 from network import loss_of, prepared, runtime_of
-from petra_graph_studies.profiling.node_profile import profile
 from torch import Tensor
 
 from petra_graph.executor.numerics import NumericsContext
@@ -22,6 +21,7 @@ from petra_graph.executor.stage_observer import StageObserver
 from petra_graph.measure.tally import LiveBytes
 from petra_graph.planning.plan_spec import plan
 from petra_graph.planning.predict_plan import Plan
+from petra_graph.profiling.node_profile import profile
 from petra_graph.record.profile_files import write_profile
 from petra_graph.runtime.control.waiting import Waker
 from petra_graph.runtime.control.watchdog import Watchdog

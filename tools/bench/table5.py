@@ -15,9 +15,9 @@ from typing import Any
 
 import click
 from network import save
-from petra_graph_studies.profiling.node_profile import profile
 
 from petra_graph.planning.plan_spec import Planner
+from petra_graph.profiling.node_profile import profile
 from petra_graph.record.profile_files import write_profile
 
 NETWORKS = {"RevNet18": ("specs/revnet18_cifar10.toml", 10, 3.0), "RevNet34": ("specs/revnet34_cifar10.toml", 18, 2.4)}

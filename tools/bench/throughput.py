@@ -27,11 +27,11 @@ from typing import Any
 import click
 from attrs import frozen
 from network import prepared, save
-from petra_graph_studies.profiling.node_profile import BURST, TimedTraining, profile_of, repeat_epochs, start_trainings
-from petra_graph_studies.profiling.stopwatch import Stopwatch
 
 from petra_graph.compiler.memory_and_time import Prediction
 from petra_graph.planning.plan_spec import Planner
+from petra_graph.profiling.node_profile import BURST, TimedTraining, profile_of, repeat_epochs, start_trainings
+from petra_graph.profiling.stopwatch import Stopwatch
 from petra_graph.record.profile_files import write_profile
 from petra_graph.runtime.scheduler.scheduler import Scheduler
 from petra_graph.training.prepared_run import Prepared, fix_arithmetic

@@ -85,9 +85,3 @@ def test_what_else_a_run_does(write, without):
     without()
     run(write("small.toml", SPEC), ["run.epochs=1"], Listener())
     assert (only_run() / "summary.json").is_file()
-
-
-def test_the_verb_of_profiles(without, capsys):
-    without()
-    assert main(["profile", "small.toml"]) == 2
-    assert INSTALL in capsys.readouterr().err

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import click
+from attrs import asdict
 
 from petra_graph.cli.options_and_output import (
     echo,
@@ -17,7 +18,7 @@ from petra_graph.cli.options_and_output import (
 )
 
 
-@click.command(short_help="Time a spec's nodes on the real device, for plans.")
+@click.command()
 @click.argument("spec", metavar="SPEC")
 @set_option
 @output_option("Where the profile goes; default: NAME.profile.json, after the spec's name.")
@@ -35,12 +36,10 @@ def profile(spec: str, overrides: tuple[str, ...], output: Path | None, micro_ba
     The network trains on a few micro-batches with each way of keeping activations; only the times are saved.
     """
     import_torch()
-    import attrs
-
     from petra_graph.compiler.profile_check import taken_under_load
+    from petra_graph.profiling.node_profile import profile as measure
     from petra_graph.record.profile_files import write_profile
     from petra_graph.record.run_directory import make_folder_of
-    from petra_graph_studies.profiling.node_profile import profile as measure
 
     if output is not None:
         make_folder_of(output)  # a wrong path is refused before minutes of measuring
@@ -50,7 +49,7 @@ def profile(spec: str, overrides: tuple[str, ...], output: Path | None, micro_ba
     if loaded := taken_under_load(times):
         echo(f"warning: {loaded}", err=True)
     if as_json:
-        print_json(attrs.asdict(times))
+        print_json(asdict(times))
         return
     operations = list(dict.fromkeys(name for node in times.nodes.values() for name in node))
     rows = [["node", *(f"{name}, ms" for name in operations)]]

@@ -29,6 +29,7 @@ from petra_graph.planning.check.check_spec import check_spec
 from petra_graph.planning.problem_collector import ProblemCollector
 from petra_graph.planning.share_devices import clip_by_stage
 from petra_graph.planning.spec_devices import gpu_type
+from petra_graph.profiling.stopwatch import Stopwatch, Times, time_link
 from petra_graph.program.node_costs import Operation, Profile
 from petra_graph.program.schedule import Verb
 from petra_graph.runtime.control.keep_freed_memory import keep_freed_memory
@@ -38,7 +39,6 @@ from petra_graph.spec.model import Kind, MethodSpec, ScheduleName
 from petra_graph.training.compile_ahead import compile_ahead
 from petra_graph.training.prepared_run import Prepared, fix_arithmetic, prepare_checked
 from petra_graph.training.start_reporter import StartReporter
-from petra_graph_studies.profiling.stopwatch import Stopwatch, Times, time_link
 
 WARM_UP = 3
 """Micro-batches that are not timed: allocators and caches fill."""

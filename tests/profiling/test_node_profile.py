@@ -10,13 +10,13 @@ from pathlib import Path
 import pytest
 import torch
 from attrs import evolve
-from petra_graph_studies.profiling.node_profile import profile
-from petra_graph_studies.profiling.stopwatch import Stopwatch
 
 from petra_graph.compiler.profile_check import taken_under_load
 from petra_graph.errors import SpecError
 from petra_graph.planning.check.check_spec import check_spec
 from petra_graph.planning.plan_spec import Planner, plan
+from petra_graph.profiling.node_profile import profile
+from petra_graph.profiling.stopwatch import Stopwatch
 from petra_graph.program.node_costs import Profile
 from petra_graph.record.profile_files import read_profile, write_profile
 from tests.support.runs import SPEC

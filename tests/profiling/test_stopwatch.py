@@ -7,7 +7,8 @@ import time
 import pytest
 import torch
 from attrs import define, field
-from petra_graph_studies.profiling.stopwatch import Stopwatch, Times
+
+from petra_graph.profiling.stopwatch import Stopwatch, Times
 
 
 @define
