@@ -60,6 +60,9 @@ class Block(nn.Module):
     shared_parameters: Mapping[str, str] = {}
     """Parameters and buffers that other nodes have too, each with one name for all of them: {"weight": "embedding"}, which an instance may set."""
 
+    begun_anew: Sequence[str] = ()
+    """Names of tensors that a file of weights may lack, such as those of an adapter: ("*.lora_?.weight",), which an instance may set; * is any text."""
+
     of_network: Callable[[], nn.Module] | None = None
     """What makes the network of which it is a part, whose `state_dict` has its names, by which it is exported; an instance may set it."""
 

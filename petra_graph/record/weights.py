@@ -8,10 +8,11 @@ summary has the SHA-256, which is compared whenever one is opened.
 
 from __future__ import annotations
 
+import json
 import warnings
 import zipfile
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from fnmatch import fnmatchcase
 from pathlib import Path
 from pickle import UnpicklingError
@@ -30,6 +31,8 @@ from petra_graph.spec.regular_file import open_regular
 SEPARATOR = "/"
 WEIGHTS = "weights.safetensors"
 """The file in a run's directory."""
+PRETRAINED, INDEX = "model.safetensors", "model.safetensors.index.json"
+"""The file in the folder of a pretrained network, or what says which shards of the folder hold it."""
 SUMMARY, DIGESTS = "summary.json", "sha256"
 """The file with digests, and its key for them, by file."""
 _INSIDE = ("state_dict", "model_state_dict", "model")
@@ -90,7 +93,7 @@ class WeightFile:
 
 @contextmanager
 def open_weights(file: Path) -> Iterator[WeightFile]:
-    """Open a file of weights; what it is follows from its content.
+    """Open a file of weights, or the files of a folder; what a file is follows from its content.
 
     No code of a file is run: torch reads it with `weights_only`.
 
@@ -98,6 +101,14 @@ def open_weights(file: Path) -> Iterator[WeightFile]:
         UnreadableWeights: it cannot be read, holds something else than tensors by name, or is not what its run has written.
         SpecError: the summary of its run is damaged.
     """
+    if file.is_dir():
+        with ExitStack() as stack:
+            shards = [stack.enter_context(open_weights(one)) for one in _files_of(file)]
+            owners = {name: shard for shard in shards for name in shard.shapes}
+            yield WeightFile(
+                {name: one.shapes[name] for name, one in owners.items()}, lambda name: owners[name].read(name)
+            )
+        return
     try:
         open_regular(file).close()
         _expect_unchanged(file)
@@ -110,6 +121,23 @@ def open_weights(file: Path) -> Iterator[WeightFile]:
                 yield WeightFile({name: tuple(opened.get_slice(name).get_shape()) for name in names}, opened.get_tensor)
     except (OSError, RuntimeError, SafetensorError) as error:
         raise UnreadableWeights(f"{file} cannot be read: {_reason(error)}") from None
+
+
+def _files_of(folder: Path) -> Sequence[Path]:
+    for name in (WEIGHTS, PRETRAINED):
+        if (folder / name).is_file():
+            return [folder / name]
+    index = folder / INDEX
+    if not index.is_file():
+        raise UnreadableWeights(f"{folder} has neither {WEIGHTS} nor {PRETRAINED} nor {INDEX}")
+    try:
+        names = sorted(set(json.loads(index.read_text("utf-8"))["weight_map"].values()))
+        outside = [name for name in names if Path(name).name != name]
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        raise UnreadableWeights(f"{index} is no index of shards: {error!r}") from None
+    if outside:
+        raise UnreadableWeights(f"{index} lists {outside[0]!r}, which is no file of its folder")
+    return [folder / name for name in names]
 
 
 def _expect_unchanged(file: Path) -> None:

@@ -2,7 +2,7 @@
 
 A file of a run has node names with the names of parameters and buffers, as in `weights.safetensors`, so the stages may be others.
 A file of another program, such as a pretrained network's `state_dict`, knows no nodes: each of its tensors belongs to the one node
-that has a tensor of that name. Names may have the prefixes of torch's own wrappers. Files of other formats are read by the function that
+that has a tensor of that name. Tensors of a block's `begun_anew` may be missing. Names may have the prefixes of torch's own wrappers. Files of other formats are read by the function that
 `init.reader` names.
 """
 
@@ -69,13 +69,12 @@ def initial_weights(init: InitSpec, network: MeasuredNetwork) -> InitialWeights:
     """
     assert init.weights is not None
     path = Path(init.weights).expanduser()
-    file = path / WEIGHTS if path.is_dir() and init.reader is None else path
-    if not (file.is_file() or (init.reader and file.is_dir())):
-        raise SpecError(
-            Problem(message=f"there is no file {file}", hint="give a file or a run's directory", path=_PATH)
-        )
-    here, shared = _shapes_and_names(network)
-    new = set(_added_by_graph_passes(network))
+    file = path / WEIGHTS if (path / WEIGHTS).is_file() and init.reader is None else path
+    if not (file.is_file() or file.is_dir()):
+        hint = "give a file, a run's directory, or a folder of safetensors"
+        raise SpecError(Problem(message=f"there is no file {file}", hint=hint, path=_PATH))
+    here, shared, new = _shapes_and_names(network)
+    new.update(_added_by_graph_passes(network))
     with _open(file, init.reader) as opened:
         names = _strip_prefixes(opened.shapes, {*here, *map(_key, here)})
         there = {name: opened.shapes[stored] for name, stored in names.items()}
@@ -91,8 +90,7 @@ def initial_weights(init: InitSpec, network: MeasuredNetwork) -> InitialWeights:
         raise SpecError(Problem(message=f"{file} does not fit: {'; '.join(faults)}", hint=hint, path=_PATH))
     said = [f"{len(fitting)} of {len(here)} tensors come from {file}"]
     if begun := (new & here.keys()) - fitting.keys():
-        tables = " and ".join(f"[{one.plugin.name}]" for one in network.checked.passes)
-        said.append(f"{plural(len(begun), 'tensor')} of {tables} begin anew")
+        said.append(f"{plural(len(begun), 'tensor')} begin anew")
     if left_out:
         said.append(f"{listed(left_out, _LISTED)} left out")
     return InitialWeights(file=file, reader=init.reader, fitting=fitting, said="; ".join([*said, *faults]))
@@ -157,18 +155,21 @@ def _are(names: Sequence[str]) -> str:
     return "is" if len(names) == 1 else "are"
 
 
-def _shapes_and_names(network: MeasuredNetwork) -> tuple[dict[str, tuple[int, ...]], dict[str, str]]:
-    """Return the shapes of the network's tensors by name, and one name for all names of a tensor."""
+def _shapes_and_names(network: MeasuredNetwork) -> tuple[dict[str, tuple[int, ...]], dict[str, str], set[str]]:
+    """Return the shapes of the network's tensors by name, one name for all names of a tensor, and those that a file may lack."""
     shapes: dict[str, tuple[int, ...]] = {}
     one: dict[str, str] = {}
+    new = set[str]()
     for node, graph_node in network.graph.nodes.items():
         measured = network.shapes[node]
-        state = build_to_look_at(graph_node, measured.inputs).state_dict(keep_vars=True)
+        block = build_to_look_at(graph_node, measured.inputs)
+        state = block.state_dict(keep_vars=True)
+        new |= {f"{node}{SEPARATOR}{key}" for key in state if is_named(block.begun_anew, key)}
         labels = {id(state[key]): shared.label for key, shared in measured.shared.items()}
         for key, value in state.items():
             name = f"{node}{SEPARATOR}{key}"
             shapes[name], one[name] = tuple(value.shape), labels.setdefault(id(value), name)
-    return shapes, one
+    return shapes, one, new
 
 
 def _strip_prefixes(stored: Iterable[str], known: Container[str]) -> dict[str, str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import pickle
 import random
@@ -87,3 +88,25 @@ def test_damaged_files_are_unreadable(tmp_path, zipped):
         except UnreadableWeights:
             refused += 1
     assert refused > 20
+
+
+def test_a_folder_of_shards_is_one_file_of_weights(tmp_path):
+    halves = {"one.safetensors": ["a.weight"], "two.safetensors": ["a.steps"]}
+    for file, names in halves.items():
+        save_file({name: TENSORS[name] for name in names}, tmp_path / file)
+    index = tmp_path / "model.safetensors.index.json"
+    index.write_text(json.dumps({"weight_map": {name: file for file, names in halves.items() for name in names}}))
+    with open_weights(tmp_path) as opened:
+        assert dict(opened.shapes) == {"a.weight": (2, 3), "a.steps": ()}
+        assert all(torch.equal(opened.read(name), tensor) for name, tensor in TENSORS.items())
+    for listed, message in (
+        ("three.safetensors", "three.safetensors cannot be read"),
+        ("../secret.safetensors", "'../secret.safetensors', which is no file of its folder"),
+        (None, "is no index of shards"),
+    ):
+        index.write_text(json.dumps({"weight_map": {"a.weight": listed}}))
+        with pytest.raises(UnreadableWeights, match=message), open_weights(tmp_path):
+            pass
+    index.unlink()
+    with pytest.raises(UnreadableWeights, match=r"has neither weights\.safetensors nor"), open_weights(tmp_path):
+        pass

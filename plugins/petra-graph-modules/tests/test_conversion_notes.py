@@ -78,8 +78,8 @@ def test_it_is_of_the_weights_that_the_run_begins_with(spec):
     run(spec, ["run.epochs=1", "run.directory=base"], Listener())
     weights = f"init.weights={only_run('base')}"
     begun = prepare(spec, converted("dual-residual", weights))
-    assert "8 tensors of [conversion] begin anew" not in begun.initial.said
-    assert "7 tensors of [conversion] begin anew" in begun.initial.said
+    assert "8 tensors begin anew" not in begun.initial.said
+    assert "7 tensors begin anew" in begun.initial.said
     assert difference(begun) != difference(prepare(spec, converted("dual-residual")))
 
 
