@@ -39,7 +39,6 @@ from petra_graph.kinds.callback import CallbackDeclaration as CallbackDeclaratio
 from petra_graph.kinds.callback import Companion as Companion
 from petra_graph.kinds.correction import CorrectionDeclaration as CorrectionDeclaration
 from petra_graph.kinds.data_facts import DataFacts as DataFacts
-from petra_graph.kinds.data_facts import padded_length as padded_length
 from petra_graph.kinds.data_set import DataSet as DataSet
 from petra_graph.kinds.data_set import DataSetDeclaration as DataSetDeclaration
 from petra_graph.kinds.data_set import Split as Split

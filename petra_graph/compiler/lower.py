@@ -100,8 +100,6 @@ class MessageTypes:
 
     streams: Mapping[str, tuple[StreamType, ...]]
     """By node."""
-    shorter: Mapping[int, Mapping[str, tuple[StreamType, ...]]] = field(factory=dict)
-    """By length, if micro-batches are padded to several, and node; those of the longest are `streams`."""
     inputs: int = 1
     """Tensors of a sample."""
     precision: PrecisionSpec = field(factory=PrecisionSpec)
@@ -138,11 +136,7 @@ class MessageTypes:
     def _layout(
         self, producer: str, tensors: Callable[[Sequence[StreamType]], tuple[TensorLayout, ...]], samples: int
     ) -> MessageLayout:
-        shorter = {
-            length: MessageLayout(tensors=tensors(streams[producer]), samples=samples)
-            for length, streams in self.shorter.items()
-        }
-        return MessageLayout(tensors=tensors(self.streams[producer]), samples=samples, shorter=shorter)
+        return MessageLayout(tensors=tensors(self.streams[producer]), samples=samples)
 
 
 def _stages_of_edges(graph: NodeGraph, partition: Partition) -> Mapping[Edge, tuple[int, int]]:

@@ -280,7 +280,7 @@ def check_precision(precision: PrecisionSpec) -> None:
         raise SpecError(problems)
 
 
-def compile_problems(spec: Spec, lengths: Sequence[int] = ()) -> Iterator[Problem]:
+def compile_problems(spec: Spec) -> Iterator[Problem]:
     """Yield the problems of compiled blocks with what needs them as they are written."""
     if not spec.run.compile:
         return
@@ -291,9 +291,6 @@ def compile_problems(spec: Spec, lengths: Sequence[int] = ()) -> Iterator[Proble
     if spec.partition.sync_batch_norm:
         message = "sync_batch_norm = true exchanges statistics within a block, which compile = true compiles whole"
         yield Problem(message=message, hint="leave out one of them", path=path)
-    if lengths:
-        message = f"the data set pads micro-batches to the lengths {', '.join(map(str, lengths))}, and compile = true compiles for one shape"
-        yield Problem(message=message, hint="leave out compile, or give one length", path=path)
 
 
 def check_processes(stages: int, processes: int) -> None:

@@ -142,7 +142,6 @@ _FACTS = {
     "mean": Later(([float], None)),
     "std": Later(([float], None)),
     "class_names": Later(([str], None)),
-    "lengths": Later([int]),
 }
 """The shape of `data.json`."""
 

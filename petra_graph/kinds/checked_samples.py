@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from petra_graph.errors import PetraGraphError, Problem, RunFailed, SpecError
 from petra_graph.kinds.author_code import author_code
-from petra_graph.kinds.data_facts import IGNORED, DataFacts, padded_length
+from petra_graph.kinds.data_facts import IGNORED, DataFacts
 from petra_graph.kinds.data_set import DataSet, Split
 from petra_graph.kinds.tensor_trees import Tree, is_several, named_leaves
 from petra_graph.kinds.validation_split import PATH, draw_share, own_split, plain_view, set_apart
@@ -54,38 +54,6 @@ class CheckedSplit:
         )
         return self._in_order(samples), targets
 
-    def lengths(self, indices: NDArray[np.intp]) -> NDArray[np.intp]:
-        """Return the length of each sample, where the facts have lengths.
-
-        Raises:
-            RunFailed: the split raised, or returned something else.
-        """
-        split: Any = self.split
-        with author_code(lambda: f"the lengths of {self.named(indices)}", error=RunFailed):
-            lengths = np.asarray(split.lengths(indices if self.rows is None else self.rows[indices]))
-        allowed = self.facts.lengths
-        if lengths.shape != (len(indices),) or not np.issubdtype(lengths.dtype, np.integer):
-            came = f"{lengths.dtype} {list(lengths.shape)}"
-            raise RunFailed(
-                f"{self.name}: `lengths` of its {self.part} data returned {came} for {len(indices)} samples",
-                "return an integer each",
-            )
-        wrong = indices[(lengths < 1) | (lengths > allowed[-1])]
-        if len(wrong):
-            found = lengths[indices == wrong[0]][0]
-            message = (
-                f"{self.named(wrong[:1])}: its length is {found}, and the data set declares lengths up to {allowed[-1]}"
-            )
-            raise RunFailed(message, "declare a longer length, or cut such samples off or leave them out")
-        return lengths
-
-    def padded_facts(self, indices: NDArray[np.intp]) -> DataFacts:
-        """Return the facts of a micro-batch of these samples; errors as of `lengths`."""
-        facts = self.facts
-        if not facts.lengths or not len(indices):
-            return facts
-        return facts.padded(padded_length(facts.lengths, int(self.lengths(indices).max())))
-
     @property
     def fetch_targets(self) -> Callable[[NDArray[np.intp]], Tree] | None:
         """A function that loads targets alone, where the split has one; it raises what `fetch` raises."""
@@ -102,7 +70,7 @@ class CheckedSplit:
     ) -> tuple[Tree, Tensor]:
         split: Any = self.split
         rows = indices if self.rows is None else self.rows[indices]
-        shares = evolve(self.padded_facts(indices), target_shape=(self.facts.classes,), target_dtype="float32")
+        shares = evolve(self.facts, target_shape=(self.facts.classes,), target_dtype="float32")
         with author_code(lambda: f"{self.named(indices)}, mixed", error=RunFailed):
             mixed: tuple[Tree, Tensor] = split.mix(samples, targets, rows, seed=seed, epoch=epoch)
         if fault := samples_fault(shares, len(indices), mixed):
@@ -146,11 +114,7 @@ class CheckedSplit:
 
         with author_code(lambda: self.named([i for i in indices if _raises(fetch, i)] or indices), error=RunFailed):
             fetched = fetch(indices)
-        facts = self.padded_facts(indices)
-        fault = fault_of(facts, len(indices), fetched)
-        if fault and self.facts.lengths:
-            fault += f"; by `lengths`, they are padded to {facts.shape[0]}"
-        if fault:
+        if fault := fault_of(self.facts, len(indices), fetched):
             raise RunFailed(f"{self.named(indices)}: {fault}", _MEND)
         return fetched
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from numbers import Real
 from typing import TYPE_CHECKING, Any, get_args
 
-from attrs import evolve, field, frozen
+from attrs import field, frozen
 
 from petra_graph.kinds.declaration import described
 from petra_graph.kinds.tensor_trees import Tree
@@ -47,8 +47,6 @@ class DataFacts:
         mean: of each channel in [0, 1] (uint8 divided by 255); None: no normalisation. Several inputs have none.
         std: of each channel, likewise; given with the mean or not at all.
         class_names: the names of the classes, by class index; None where they are not known.
-        lengths: the lengths to which micro-batches are padded, ascending, where samples differ in their first dimension; the last one
-            is that of `shape`. (): all samples have one shape.
     """
 
     shape: Any = field(converter=_plain)
@@ -59,27 +57,6 @@ class DataFacts:
     mean: tuple[float, ...] | None = None
     std: tuple[float, ...] | None = None
     class_names: tuple[str, ...] | None = None
-    lengths: tuple[int, ...] = field(default=(), converter=_plain)
-
-    def padded(self, length: int) -> DataFacts:
-        """Return the facts of a micro-batch that is padded to a length."""
-        target = (length, *self.target_shape[1:]) if self.target_of_positions else self.target_shape
-        return evolve(self, shape=(length, *self.shape[1:]), target_shape=target, lengths=())
-
-    @property
-    def target_of_positions(self) -> bool:
-        """Whether a target has as many rows as its sample, one for each position, so that both are padded."""
-        return (
-            not self.several_inputs
-            and not self.several_targets
-            and bool(self.shape)
-            and self.target_shape[:1] == self.shape[:1]
-        )
-
-    @property
-    def pads_targets(self) -> bool:
-        """Whether micro-batches have several lengths, and targets with them."""
-        return bool(self.lengths) and self.target_of_positions
 
     @property
     def of_tokens(self) -> bool:
@@ -128,21 +105,6 @@ class DataFacts:
         yield from self._normalisation_faults()
         if self.classes is not None and self.class_names is not None and len(self.class_names) != self.classes:
             yield f"have {len(self.class_names)} class_names, and classes = {self.classes}"
-        if self.lengths:
-            yield from self._length_faults()
-
-    def _length_faults(self) -> Iterator[str]:
-        lengths = self.lengths
-        if self.several_inputs:
-            yield "have lengths and several inputs; give one input, or samples of one shape"
-        elif not _is_shape(lengths) or list(lengths) != sorted(set(lengths)):
-            yield f"have lengths = {lengths!r}, not ascending integers above 0"
-        elif tuple(self.shape)[:1] != lengths[-1:]:
-            yield f"have lengths = {lengths!r}, whose last one is not the first dimension of shape = {self.shape!r}"
-        elif self.several_targets:
-            yield "have lengths and several targets; give one target, or samples of one shape"
-        elif self.mean is not None and len(self.mean) > 1:
-            yield "have lengths, and a mean of each channel, which is the same dimension; give one mean and one std"
 
     def _input_faults(self) -> Iterator[str]:
         if self.several_inputs:
@@ -215,27 +177,6 @@ def zero_targets(facts: DataFacts, rows: int, device: torch.device | None = None
     if isinstance(shape, Mapping):
         return {key: zeros(one, dtype[key]) for key, one in shape.items()}
     return tuple(zeros(*pair) for pair in zip(shape, dtype, strict=True))
-
-
-def lengthened(fetched: Any, shape: Any) -> Any:
-    """Return samples or targets [n, *shape], with zeros behind those that are padded to a shorter length; several inputs as they are."""
-    if isinstance(shape, Mapping) or tuple(fetched.shape[1:]) == shape:
-        return fetched
-    whole = fetched.new_zeros(len(fetched), *shape)
-    whole[:, : fetched.shape[1]] = fetched
-    return whole
-
-
-def padded_length(allowed: Sequence[int], longest: int) -> int:
-    """Return the length to which a micro-batch is padded: the least of `DataFacts.lengths` that holds its longest sample.
-
-    Raises:
-        ValueError: none holds it.
-    """
-    for length in allowed:
-        if length >= longest:
-            return length
-    raise ValueError(f"a sample has the length {longest}, and the longest allowed one is {allowed[-1]}")
 
 
 def facts_fault(facts: object) -> str:

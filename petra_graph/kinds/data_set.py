@@ -23,7 +23,6 @@ _FETCH = ExpectedCall("fetch", ("indices",), ("seed", "epoch"))
 _FETCH_TARGETS = ExpectedCall("fetch_targets", ("indices",))
 _SET_APART = ExpectedCall("set_apart", ("share",))
 _ITERATE = ExpectedCall("iterate", (), ("seed", "number"))
-_LENGTHS = ExpectedCall("lengths", ("indices",))
 _MIX = ExpectedCall("mix", ("samples", "targets", "indices"), ("seed", "epoch"))
 
 
@@ -92,9 +91,6 @@ class Split(Protocol):
     The training split may have `mix(samples, targets, indices, *, seed, epoch)`, as for mixup. A run calls it with each micro-batch of the
     training that it has fetched (one replica's samples, of these indices); it returns samples of the same form, and for each the shares of
     the classes, float32 [n, classes], with which the loss is called. It is a function of its arguments. Evaluations are not mixed.
-
-    If the facts have `lengths`, the split has `lengths(indices)`, which returns the length of each sample, integers [n], without loading them:
-    every process asks for those of a whole epoch. A micro-batch is padded to `padded_length(facts.lengths, the longest of them)`.
     """
 
     def __len__(self) -> int:
@@ -103,7 +99,6 @@ class Split(Protocol):
     def fetch(self, indices: np.ndarray, *, seed: int, epoch: int) -> tuple[Tree, Tree]:
         """Load samples: images [n, *shape] in the data set's dtype, and targets [n, *target_shape], several in their tuple or dictionary.
 
-        If the facts have lengths, the first dimension of the samples is the length to which these are padded.
         Several inputs are a dictionary of tensors by their names.
 
         Augmentation is a function of (seed, epoch, index) alone: a sample depends neither on the other indices of the
@@ -155,7 +150,7 @@ def split_faults(name: str, split: Any) -> Iterator[str]:
         yield f"its split `{name}` is empty; where files are missing, its build raises SpecError"
     if not callable(getattr(split, "fetch", None)):
         yield f"its split `{name}` is {described(split)} without the method `fetch`"
-    yield from call_faults(split, [_FETCH, _FETCH_TARGETS, _SET_APART, _LENGTHS, _MIX])
+    yield from call_faults(split, [_FETCH, _FETCH_TARGETS, _SET_APART, _MIX])
 
 
 def count_of_share(samples: int, share: float) -> int:
@@ -172,9 +167,6 @@ def _built_faults(plugin: Plugin, arguments: Sequence[Any], built: Any) -> Itera
     fault = facts_fault(built.facts)
     if fault:
         yield f"its facts {fault}"
-    for name in ("train", "test"):
-        if getattr(built.facts, "lengths", ()) and not hasattr(getattr(built, name), "lengths"):
-            yield f"its facts have lengths, and its split `{name}` has no method `lengths(indices)`, which returns the length of each sample"
     declared = cast(DataSetDeclaration, plugin.declaration).facts(arguments[0])
     for one in attrs.fields(DataFacts):
         said, found = getattr(declared, one.name), getattr(built.facts, one.name)

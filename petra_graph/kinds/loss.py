@@ -12,7 +12,6 @@ from attrs import frozen
 
 from petra_graph.errors import PluginError, shown
 from petra_graph.kinds.author_code import author_code
-from petra_graph.kinds.data_facts import IGNORED
 from petra_graph.kinds.declaration import Declaration, described
 from petra_graph.kinds.expected_calls import ExpectedCall, call_faults, function_faults
 from petra_graph.kinds.plugin import Plugin
@@ -208,47 +207,6 @@ class _GuardedLoss:
 
         with author_code(failed, training=True):
             return function(output, target)
-
-
-@frozen(eq=False)
-class LossOfLengths:
-    """A loss of micro-batches that are padded to several lengths, which weighs and counts targets as if all were padded to the longest.
-
-    So a mean over windows, replicas and evaluations is one over all targets, whether a loss counts them or adds up shares of samples.
-    """
-
-    loss: Loss
-    longest: int
-
-    def __call__(self, output: Tree, target: Tree) -> Tensor:
-        return self.loss(output, target)
-
-    def metrics(self, output: Tree, target: Tree) -> Mapping[str, Tensor]:
-        """Return the loss's metrics, whose shares of a sample are those of the longest one."""
-        values = self.loss.metrics(output, target)
-        length = main(target).shape[1]
-        if length == self.longest:
-            return values
-        one = main(target).new_zeros(1, *main(target).shape[1:], device="cpu")
-        scale = self.target_count(one) / self._count(one)
-        return {name: value if scale == 1 else value * scale for name, value in values.items()}
-
-    def target_weight(self, target: Tree) -> float:
-        """Return the loss's weight of targets."""
-        return target_weight(self.loss, self._padded(target))
-
-    def target_count(self, target: Tree) -> float:
-        """Return the number of targets that the loss's metrics count."""
-        return self._count(self._padded(target))
-
-    def _count(self, target: Tree) -> float:
-        return target_count(self.loss, target, target_weight(self.loss, target))
-
-    def _padded(self, target: Tree) -> Tree:
-        given = main(target)
-        whole = given.new_full((len(given), self.longest, *given.shape[2:]), IGNORED)
-        whole[:, : given.shape[1]] = given
-        return whole
 
 
 def expect_share(owned: str, metric: str, value: float, samples: int, counts: float) -> None:

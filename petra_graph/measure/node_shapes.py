@@ -92,14 +92,12 @@ def measure_shapes(
     graph: NodeGraph,
     sample: Shape | Mapping[str, Shape],
     dtype: torch.dtype | Mapping[str, torch.dtype],
-    built_for: Mapping[str, NodeShapes] | None = None,
 ) -> Mapping[str, NodeShapes]:
     """Run all nodes in order.
 
     Args:
         sample: one sample as the first node sees it, without the batch dimension; of several inputs, each by its name.
         dtype: its element type as the first node sees it, likewise.
-        built_for: the shapes for which blocks are built; None: those that they are run with.
 
     Raises:
         SpecError: a block refuses its input, or its inverse does not return shapes. Nodes that follow a refusing block
@@ -127,10 +125,9 @@ def measure_shapes(
             node.kind,
             node.wrappers,
             [(stream.shape, stream.dtype) for stream in inputs],
-            built := None if built_for is None else built_for[name].inputs,
         )
         try:
-            shapes[name], streams[name] = memo.get(key, partial(_measure, node, inputs, small, built))
+            shapes[name], streams[name] = memo.get(key, partial(_measure, node, inputs, small))
         except SpecError as error:
             names = sample if isinstance(sample, Mapping) and INPUT in node.inputs else ()
             problems.extend(_of_inputs(one, names) for one in error.problems)
@@ -150,9 +147,7 @@ def _of_inputs(problem: Problem, names: Collection[str]) -> Problem:
     return evolve(problem, hint=f"{hint}; {problem.hint}" if problem.hint else hint)
 
 
-def _measure(
-    node: Node, inputs: Streams, small: _SmallTensors, built_for: tuple[Shape, ...] | None
-) -> tuple[NodeShapes, Streams]:
+def _measure(node: Node, inputs: Streams, small: _SmallTensors) -> tuple[NodeShapes, Streams]:
     shapes = _shapes(inputs)
     expected = node.declaration.streams if node.declaration else None
     given = len(node.read_by_block(inputs))
@@ -164,7 +159,7 @@ def _measure(
         elif expected > given:
             hint = "a stem with streams = 2 feeds reversible blocks"
         raise SpecError(Problem(message=message, hint=hint, path=node.path))
-    block, outputs = _build_and_run(node, inputs, small, built_for or shapes)
+    block, outputs = _build_and_run(node, inputs, small)
     if any(map(torch.is_floating_point, inputs)) and not any(map(torch.is_floating_point, outputs)):
         kinds = " and ".join(dict.fromkeys(str(stream.dtype).removeprefix("torch.") for stream in outputs))
         message = f'node "{node.name}": block "{node.block}" returns {kinds} alone, which has no gradient'
@@ -205,28 +200,24 @@ class _SmallTensors(TorchDispatchMode):  # type: ignore[no-untyped-call]
         return result
 
 
-def _build_and_run(
-    node: Node, inputs: Streams, small: _SmallTensors, built_for: tuple[Shape, ...]
-) -> tuple[Block, Streams]:
+def _build_and_run(node: Node, inputs: Streams, small: _SmallTensors) -> tuple[Block, Streams]:
     if not small.exceeded:
         with suppress(SpecError, PluginError), torch.random.fork_rng(devices=[]), small:
-            return _try_out(node, inputs, "cpu", built_for)
+            return _try_out(node, inputs, "cpu")
     try:
-        return _try_out(node, inputs, "meta", built_for)  # if the block is wrong, this says why
+        return _try_out(node, inputs, "meta")  # if the block is wrong, this says why
     except SpecError as error:
         if not needs_values(error.__cause__):
             raise
     with torch.random.fork_rng(devices=[]):
-        return _try_out(node, inputs, "cpu", built_for)
+        return _try_out(node, inputs, "cpu")
 
 
-def _try_out(
-    node: Node, inputs: Streams, device: Literal["meta", "cpu"], built_for: tuple[Shape, ...]
-) -> tuple[Block, Streams]:
+def _try_out(node: Node, inputs: Streams, device: Literal["meta", "cpu"]) -> tuple[Block, Streams]:
     """Build the block and run it; where the node is reversible, run its inverse too."""
     shapes = _shapes(inputs)
     with torch.device(device):
-        block = build_block(node, built_for)
+        block = build_block(node, shapes)
     try:
         outputs = _run(
             block, block, [torch.zeros(stream.shape, dtype=stream.dtype, device=device) for stream in inputs]

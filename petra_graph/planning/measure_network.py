@@ -8,8 +8,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Literal
 
-from attrs import evolve
-
 from petra_graph.compiler.spec_checks import keep_problems
 from petra_graph.errors import Problem, SpecError, at_path
 from petra_graph.graph.node_graph import NodeGraph
@@ -37,9 +35,6 @@ def measure(checked: CheckedSpec) -> MeasuredNetwork:
         checked=checked,
         graph=graph,
         shapes=shapes,
-        shorter={
-            length: _measure_shorter(graph, shapes, checked.facts, length) for length in checked.facts.lengths[:-1]
-        },
         training_samples=checked.training_samples,
     )
     if problems := list(network_problems(network)):
@@ -67,22 +62,6 @@ def measure_graph(
             graph = NodeGraph(nodes=made.nodes, given=graph.as_given)
             shapes = measure_shapes(graph, sample, dtype)
     return graph, shapes
-
-
-def _measure_shorter(
-    graph: NodeGraph, longest: Mapping[str, NodeShapes], facts: DataFacts, length: int
-) -> Mapping[str, NodeShapes]:
-    """Return the shapes of nodes, built for the longest samples, where samples are shorter.
-
-    Raises:
-        SpecError: a block refuses them.
-    """
-    try:
-        return measure_shapes(graph, facts.padded(length).shape, read_by_network(facts)[1], built_for=longest)
-    except SpecError as error:
-        of_length = f"samples of length {length}, one of {', '.join(map(str, facts.lengths))}: "
-        hint = f"leave out this length, or use a block that is built for length {facts.lengths[-1]} and reads shorter samples"
-        raise SpecError(evolve(one, message=of_length + one.message, hint=hint) for one in error.problems) from error
 
 
 def network_problems(network: MeasuredNetwork) -> Iterator[Problem]:

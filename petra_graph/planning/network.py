@@ -35,8 +35,6 @@ class MeasuredNetwork:
     """As graph passes have left it."""
     shapes: Mapping[str, NodeShapes]
     """By node."""
-    shorter: Mapping[int, Mapping[str, NodeShapes]] = field(factory=dict)
-    """The same for samples of the data set's shorter lengths, by length."""
     training_samples: int | None
     """None: not known before the data set is opened."""
     known_costs: Memo[CostTable] = field(factory=Memo)
@@ -80,10 +78,6 @@ class MeasuredNetwork:
             accumulation=method.accumulation,
             messages=MessageTypes(
                 streams={name: node.streams for name, node in self.shapes.items()},
-                shorter={
-                    length: {name: node.streams for name, node in shapes.items()}
-                    for length, shapes in self.shorter.items()
-                },
                 inputs=len(self.checked.facts.inputs),
                 precision=spec.precision,
                 batch=spec.data.batch,

@@ -23,7 +23,7 @@ from itertools import pairwise
 from math import prod
 from typing import NamedTuple
 
-from attrs import field, frozen
+from attrs import frozen
 
 from petra_graph.spec.model import PrecisionSpec, StoredDtype
 
@@ -114,12 +114,6 @@ class MessageLayout:
     tensors: tuple[TensorLayout, ...] = ()
     samples: int = 0
     """In a training micro-batch; of an evaluation batch, at most."""
-    shorter: Mapping[int, MessageLayout] = field(factory=dict, hash=False)
-    """The layouts of micro-batches that are padded to a shorter length, by that length."""
-
-    def of_length(self, length: int) -> MessageLayout:
-        """Return the layout of micro-batches that are padded to a length."""
-        return self.shorter.get(length, self)
 
     @property
     def payload_bytes(self) -> int:
@@ -130,7 +124,7 @@ class MessageLayout:
     @property
     def most_bytes(self) -> int:
         """Bytes of a full message in memory."""
-        return max([self.extents(self.samples)[1], *(one.most_bytes for one in self.shorter.values())])
+        return self.extents(self.samples)[1]
 
     def extents(self, samples: int) -> tuple[tuple[tuple[Extent, Extent], ...], int]:
         """Return the extents of each tensor's payload and scale, and the bytes of the whole message."""

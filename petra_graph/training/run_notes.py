@@ -20,7 +20,6 @@ from petra_graph.errors import shown
 from petra_graph.executor.numerics import NumericsContext
 from petra_graph.graph.node_graph import NodeGraph
 from petra_graph.kinds.callback import misnamed
-from petra_graph.kinds.data_facts import lengthened
 from petra_graph.kinds.tensor_trees import Tree
 from petra_graph.planning.advice.run_warnings import products_note, run_warnings
 from petra_graph.planning.measure_network import what_a_pass_says
@@ -100,7 +99,6 @@ def difference(prepared: Prepared) -> float:
     data, graph = prepared.opened.data, prepared.network.graph
     indices = np.arange(min(prepared.spec.data.batch, len(data.train)))
     samples, _ = data.train.fetch(indices, seed=prepared.spec.run.seed, epoch=0)
-    samples = lengthened(samples, data.facts.shape)
     given, changed = (_output(prepared, one, samples).double() for one in (graph.as_given, graph))
     return float((changed - given).norm() / given.norm())
 

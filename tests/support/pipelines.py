@@ -339,7 +339,6 @@ class Batched:
     """Batches whose sizes are known, as a loader's are."""
 
     sizes: list[int]
-    lengths = ()
 
     def __init__(self, data: Any, count: int | None = None) -> None:
         self.data = data if isinstance(data, Batched) or count else list(data)

@@ -206,7 +206,6 @@ class Samples:
 
     def __init__(self, shape: tuple[int, ...], sizes: Sequence[int], seed: int) -> None:
         self.shape, self.sizes, self.seed = shape, sizes, seed
-        self.lengths: Sequence[int] = ()
 
     def __iter__(self) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
         generator = torch.Generator().manual_seed(self.seed)

@@ -148,8 +148,6 @@ def _of_memory(prediction: Prediction, spec: Spec) -> Iterator[str]:
             f"{alone}, as if on a device of its own; a device with several stages needs less than their sum, because only "
             f"one works at a time and they share the tensors that they hand on: {turns[inputs.policy]}"
         )
-    if inputs.messages.shorter:
-        yield "memory and times are those of micro-batches that are padded to the longest length; shorter ones need less"
     evaluated = spec.data.test_batch
     if evaluated > spec.data.batch:
         yield (

@@ -256,7 +256,7 @@ class _Check:
                 partition = attrs.evolve(partition, device_type=None)  # it may name what could not be read
             problems.add(device_problems(partition))
         if self.loaded.spec is not None:
-            problems.add(compile_problems(self.loaded.spec, () if facts is None else facts.lengths))
+            problems.add(compile_problems(self.loaded.spec))
         installed = {(one.group, one.name) for one in self.named.registry.entries}
         if "probe" in self.loaded.values and (JOINTS, "probe") not in installed:
             message, hint = not_installed("probe", "[probe]")

@@ -20,7 +20,7 @@ from petra_graph.compiler.spec_checks import (
 from petra_graph.errors import Path, PluginError, Problem, SpecError
 from petra_graph.graph.node_graph import NodeGraph
 from petra_graph.kinds.data_facts import DataFacts
-from petra_graph.kinds.loss import Loss, LossOfLengths
+from petra_graph.kinds.loss import Loss
 from petra_graph.kinds.metric import MetricDeclaration, Scale
 from petra_graph.kinds.optimizer import ParameterGroups
 from petra_graph.kinds.plugin import Plugin, build_plugin
@@ -119,7 +119,7 @@ class CheckedSpec:
     def build_loss(self) -> Loss:
         """Return the loss of training and evaluations; errors as of `ConfiguredPlugin.build`."""
         loss: Loss = self.loss.build()
-        return LossOfLengths(loss, self.facts.lengths[-1]) if self.facts.pads_targets else loss
+        return loss
 
     @cached_property
     def tried_optimizer(self) -> Any:

@@ -103,8 +103,6 @@ class Scheduler:
         observe: Observer,
         at: int | None = None,
         filled: int = 0,
-        *,
-        lengths: Sequence[int] = (),
     ) -> None:
         """Train on `micro_batches`, and drain.
 
@@ -115,7 +113,6 @@ class Scheduler:
                 backward; what it raises ends the training between two operations.
             at: continue from the cut before this forward, with the messages in flight of `put_back`; None: from the start.
             filled: the pipeline fills again before this forward, or did so before the cut.
-            lengths: to which each of `micro_batches` is padded; () where all samples have one shape.
 
         Raises:
             Interrupted: a request to stop came; all stages have stopped before the same forward.
@@ -125,7 +122,7 @@ class Scheduler:
         source, replicas = iter(data), self.gate.replicas
         cut = Cut(micro_batches=micro_batches, at=micro_batches.start if at is None else at, filled=filled)
         self._status.begin(micro_batches, filled)
-        self._channels.begin_training(cut, lengths)
+        self._channels.begin_training(cut)
         cuts = self.gate.cuts
         self._operations.observe_message = None if cuts is None else cuts.received
         if replicas is not None:
@@ -192,7 +189,7 @@ class Scheduler:
         """
         source, sizes = iter(data), data.sizes
         batches = range(len(sizes))
-        self._channels.begin_evaluation(sizes, data.lengths)
+        self._channels.begin_evaluation(sizes)
         results: list[HeadResult] = []
         for stage in self._stages:
             stage.begin(Action("forward", batch) for batch in batches)

@@ -37,11 +37,6 @@ class Batches(Protocol):
         """Samples of each batch."""
         ...
 
-    @property
-    def lengths(self) -> Sequence[int]:
-        """The length to which each batch is padded; () where all samples have one shape."""
-        ...
-
     def __iter__(self) -> Iterator[MicroBatch]: ...
 
 

@@ -16,11 +16,10 @@ from attrs import define, field
 from petra_graph.errors import RunFailed
 from petra_graph.program.channels import Channel, ChannelKey, carrier
 from petra_graph.program.cut import Cut
-from petra_graph.program.message_layout import MessageLayout
 from petra_graph.program.stage_program import StageProgram
 from petra_graph.runtime.control.waiting import Waker
 from petra_graph.runtime.control.world import World
-from petra_graph.runtime.transport.channel import Form, LocalChannel, Receiver, Sender
+from petra_graph.runtime.transport.channel import LocalChannel, Receiver, Sender
 from petra_graph.runtime.transport.device_channel import DevicePeer, DeviceReceiver, DeviceSender, announcing
 from petra_graph.runtime.transport.message_slots import Slots
 from petra_graph.runtime.transport.process_group_channel import ProcessGroupReceiver, ProcessGroupSender
@@ -46,26 +45,21 @@ class ProcessChannels:
     def __attrs_post_init__(self) -> None:
         self.channels = {channel.key: channel for program in self.programs for channel in program.channels}
 
-    def begin_training(self, cut: Cut, lengths: Sequence[int] = ()) -> None:
-        """Prepare for the micro-batches around a cut, of which the messages before it have been sent.
-
-        Args:
-            cut: where the training begins.
-            lengths: to which each of the micro-batches is padded, where the data set declares lengths.
-        """
+    def begin_training(self, cut: Cut) -> None:
+        """Prepare for the micro-batches around a cut, of which the messages before it have been sent."""
         for end in (self.receivers, self.senders):
             for key in end:
                 channel = self.channels[key]
                 sent = cut.sent(self.programs[channel.sender - 1], channel)
                 samples = repeat(channel.training.samples, len(cut.micro_batches) - sent)
-                end[key].begin(_forms(channel.training, samples, lengths[sent:]))
+                end[key].begin((channel.training, one) for one in samples)
 
-    def begin_evaluation(self, samples: Sequence[int], lengths: Sequence[int] = ()) -> None:
-        """Prepare for batches of these sizes and lengths; backward channels carry nothing."""
+    def begin_evaluation(self, samples: Sequence[int]) -> None:
+        """Prepare for batches of these sizes; backward channels carry nothing."""
         for end in (self.receivers, self.senders):
             for key in end:
                 if (layout := self.channels[key].evaluation) is not None:
-                    end[key].begin(_forms(layout, samples, lengths))
+                    end[key].begin((layout, one) for one in samples)
 
     def ends(self, channel: Channel) -> tuple[int, int]:
         return self.ranks[channel.sender - 1], self.ranks[channel.receiver - 1]
@@ -74,11 +68,6 @@ class ProcessChannels:
         """Return the rank of a channel's other end."""
         sender, receiver = self.ends(self.channels[key])
         return receiver if sender == own else sender
-
-
-def _forms(layout: MessageLayout, samples: Iterable[int], lengths: Sequence[int]) -> Iterable[Form]:
-    """Return the forms of a channel's messages."""
-    return zip(map(layout.of_length, lengths) if lengths else repeat(layout), samples, strict=False)
 
 
 def local_channels(programs: Sequence[StageProgram]) -> ProcessChannels:

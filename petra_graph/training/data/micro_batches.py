@@ -6,7 +6,7 @@ Decision: the order of an epoch is drawn whole from (seed, epoch), so no process
 from __future__ import annotations
 
 from collections.abc import Generator, Iterable, Sequence
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 import torch
@@ -16,7 +16,6 @@ from numpy.typing import NDArray
 from petra_graph.errors import PetraGraphError, Problem, SpecError
 from petra_graph.executor.learning_rate import horizon
 from petra_graph.kinds.checked_samples import CheckedData, CheckedSplit
-from petra_graph.kinds.data_facts import padded_length
 from petra_graph.kinds.data_set import Split
 from petra_graph.kinds.lr_schedule import Horizon
 from petra_graph.planning.check.checked_spec import CheckedSpec
@@ -121,18 +120,6 @@ class MicroBatches:
     def sizes(self) -> Sequence[int]:
         """Samples of each micro-batch; all are full, except the last one of an evaluation."""
         return [max(0, min(self.batch, self.samples - start)) for start in self._starts]
-
-    @property
-    def lengths(self) -> Sequence[int]:
-        """The length to which each micro-batch is padded; () where all samples have one shape."""
-        split: Any = self.split
-        allowed = split.facts.lengths if isinstance(split, CheckedSplit) else ()
-        if not allowed:
-            return ()
-        visited = self._visited()[: len(self) * self.whole]
-        each = split.lengths(visited)
-        longest = [int(each[start : start + self.batch].max()) for start in self._starts]
-        return [padded_length(allowed, one) for one in longest]
 
     @property
     def _starts(self) -> Sequence[int]:

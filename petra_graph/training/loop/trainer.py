@@ -222,7 +222,6 @@ class Trainer:
                 observer.trained(epoch, done, means)
 
         micro_batches = range(first, first + len(batches))
-        lengths = batches.lengths
         if at is not None:
             batches = evolve(batches, first=at - first)
         if self._begin_probe is not None:
@@ -230,7 +229,7 @@ class Trainer:
         self._began = time.perf_counter()
         try:
             with closing(iter(batches)) as source:
-                self.scheduler.train(source, micro_batches, observe, at, position.since, lengths=lengths)
+                self.scheduler.train(source, micro_batches, observe, at, position.since)
         finally:
             position.seconds += time.perf_counter() - self._began
             self._began = None

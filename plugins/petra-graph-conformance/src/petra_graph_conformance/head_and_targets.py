@@ -19,7 +19,7 @@ from petra_graph.executor.numerics import NumericsContext
 from petra_graph.executor.place_block import place
 from petra_graph.graph.node_graph import Node
 from petra_graph.kinds.checked_samples import CheckedSplit
-from petra_graph.kinds.data_facts import lengthened, zero_targets
+from petra_graph.kinds.data_facts import zero_targets
 from petra_graph.kinds.loss import Loss
 from petra_graph.kinds.tensor_trees import Tree, main
 from petra_graph.measure.initial_blocks import initial_block
@@ -192,12 +192,11 @@ class HeadAndTargets:
 
 
 def targets_of(split: CheckedSplit, indices: NDArray[np.intp]) -> Tree:
-    """Fetch targets of the longest length, without their samples where the split can."""
-    alone, facts = split.fetch_targets, split.facts
-    targets = split.fetch(indices, seed=0, epoch=0)[1] if alone is None else alone(indices)
-    return lengthened(main(targets), facts.target_shape) if facts.lengths else targets
+    """Fetch targets, without their samples where the split can."""
+    alone = split.fetch_targets
+    return split.fetch(indices, seed=0, epoch=0)[1] if alone is None else alone(indices)
 
 
 def samples_of(split: CheckedSplit, indices: NDArray[np.intp]) -> Tree:
-    """Fetch samples of the longest length, for which blocks are built."""
-    return lengthened(split.fetch(indices, seed=0, epoch=0)[0], split.facts.shape)
+    """Fetch samples."""
+    return split.fetch(indices, seed=0, epoch=0)[0]

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 TARGETS = ("classes", "last-classes", "values", "numbers", "binary")
 """The names of `outputs_and_targets.TARGETS`, which needs torch."""
-FACTS = ("shape", "dtype", "classes", "target_shape", "target_dtype", "mean", "std", "class_names", "lengths")
+FACTS = ("shape", "dtype", "classes", "target_shape", "target_dtype", "mean", "std", "class_names")
 """The fields of DataFacts."""
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from attrs import frozen
 
-from petra_graph.plugins import AtLeast, DataSetDeclaration, Each, Length, option
+from petra_graph.plugins import AtLeast, DataSetDeclaration, Length, option
 
 
 @frozen(kw_only=True)
@@ -33,16 +33,6 @@ class TorchOptions:
         default=None,
         validator=[AtLeast(1), Length(at_least=1)],
     )
-    lengths: tuple[int, ...] = option(
-        "lengths to which micro-batches are padded, ascending, where samples differ in their first dimension: x by zeros, a y of the same "
-        "length by -100. A Dataset with an attribute `lengths`, that of each sample, is not read for them; default: one shape",
-        default=(),
-        validator=Each(AtLeast(1)),
-    )
-
-    def __attrs_post_init__(self) -> None:
-        if list(self.lengths) != sorted(set(self.lengths)):
-            raise ValueError(f"lengths must ascend (got {list(self.lengths)})")
 
     @cached_property
     def opened(self) -> Any:

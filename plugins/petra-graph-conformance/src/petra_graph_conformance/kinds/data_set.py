@@ -14,7 +14,6 @@ from numpy.typing import NDArray
 
 from petra_graph.errors import SpecError, shown
 from petra_graph.kinds.checked_samples import not_finite, samples_fault, targets_fault
-from petra_graph.kinds.data_facts import IGNORED
 from petra_graph.kinds.data_set import DATA_SET, DataSetDeclaration, Split
 from petra_graph.kinds.declared_data import codec_of, declared_facts
 from petra_graph.kinds.generators import seeded
@@ -30,13 +29,12 @@ from petra_graph_conformance.kinds.data_set_contents import (
     check_last_sample,
     check_pixels,
 )
-from petra_graph_conformance.kinds.data_set_trial import SCANNED, DataSetTrial, Samples, lengths_of, loaded
+from petra_graph_conformance.kinds.data_set_trial import SCANNED, DataSetTrial, Samples, loaded
 from petra_graph_conformance.moved_generators import moved_since, states
 from petra_graph_conformance.promise import KindChecks, Promise
 
 _IN_ORDER, _PASS = 6, 32
 """Samples that are fetched together in their order, and those of a stream that are read twice."""
-_LENGTHS = "give the length of a sample before it is padded, and pad behind it: samples by one value, targets by -100"
 
 
 def check_data_set_construction(trial: DataSetTrial) -> None:
@@ -81,26 +79,6 @@ def check_passes(trial: DataSetTrial) -> None:
         found = f"the first {_PASS} samples of the training stream are others when it is iterated again"
         remedy = "let each iteration begin anew, and draw from the global generators, which are seeded for each sample, or from one that it makes"
         raise BrokenPromise("passes", found, remedy)
-
-
-def check_lengths(trial: DataSetTrial) -> None:
-    """Where the facts have lengths, `lengths` gives the length of each sample, and behind it there is padding alone: targets of -100."""
-    facts = trial.open().facts
-    for name, split, indices in trial.splits if facts.lengths else ():
-        lengths = lengths_of(split, indices)
-        if [int(lengths_of(split, indices[row : row + 1])[0]) for row in range(len(indices))] != lengths.tolist():
-            raise BrokenPromise(
-                "lengths", f"lengths of `{name}` are others when they are asked for one by one", _LENGTHS
-            )
-        samples, targets = trial.fetch(split, indices)
-        padding = [sample[length:].flatten() for sample, length in zip(samples, lengths, strict=True)]
-        if len(values := torch.unique(torch.cat(padding))) > 1:
-            found = f"behind the lengths of samples of `{name}` are {len(values)} values, where padding is one"
-            raise BrokenPromise("lengths", found, _LENGTHS)
-        for index, target, length in zip(indices, targets, lengths, strict=True):
-            if facts.target_of_positions and bool((target[length:] != IGNORED).any()):
-                found = f"behind the length of sample {index} of `{name}` are targets that are not {IGNORED}, which losses would count"
-                raise BrokenPromise("lengths", found, _LENGTHS)
 
 
 def check_rows(trial: DataSetTrial) -> None:
@@ -258,7 +236,6 @@ DATA_SET_CHECKS = KindChecks(
         Promise("passes", check_passes, foundation=True),
         Promise("samples", check_samples, foundation=True),
         Promise("classes", check_classes),
-        Promise("lengths", check_lengths),
         Promise("rows", check_rows),
         Promise("repeatable", check_same_samples),
         Promise("test samples", check_test_samples),

@@ -11,7 +11,7 @@ from attrs import field, frozen
 from numpy.typing import NDArray
 from torch import Tensor
 
-from petra_graph.kinds.data_facts import DataFacts, lengthened, padded_length
+from petra_graph.kinds.data_facts import DataFacts
 from petra_graph.kinds.data_set import DATA_SET, DataSet, Split, Stream, is_stream
 from petra_graph.kinds.plugin_kind import PluginKind
 from petra_graph.kinds.tensor_trees import Tree, is_several, leaves
@@ -85,23 +85,11 @@ class DataSetTrial(PluginTrial):
 
     def facts_of(self, split: Split, indices: NDArray[np.intp]) -> DataFacts:
         """Return the facts of a micro-batch of these samples."""
-        facts = self.open().facts
-        if not facts.lengths:
-            return facts
-        return facts.padded(padded_length(facts.lengths, int(max(lengths_of(split, indices)))))
+        return self.open().facts
 
     def fetch_rows(self, split: Split, indices: NDArray[np.intp]) -> Samples:
         """Load samples in their longest form, with zeros behind the length of each: as they are, whichever are loaded together."""
-        facts, fetched = self.open().facts, loaded(split, indices, self.seed, 0)
-        if not facts.lengths:
-            return fetched
-        samples, targets = fetched
-        found = [lengthened(samples, facts.shape), lengthened(targets, facts.target_shape)]
-        parts = [one.clone() for one in found[: 1 + facts.target_of_positions]]
-        for row, length in enumerate(lengths_of(split, indices)):
-            for part in parts:
-                part[row, length:] = 0
-        return (*parts, *found[len(parts) :])
+        return loaded(split, indices, self.seed, 0)
 
     def fetch(self, split: Split, indices: NDArray[np.intp], *, seed: int | None = None, epoch: int = 0) -> Samples:
         """Load samples."""
@@ -113,10 +101,6 @@ def _stream_of(split: Any) -> Stream | None:
     if isinstance(inner, StreamSplit):
         return inner.stream
     return inner if is_stream(inner) else None
-
-
-def lengths_of(split: Any, indices: NDArray[np.intp]) -> NDArray[np.intp]:
-    return np.asarray(split.lengths(indices))
 
 
 def loaded(split: Split, indices: NDArray[np.intp], seed: int, epoch: int) -> Samples:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from attrs import evolve, frozen
+from attrs import frozen
 from torch import Tensor, int64
 
 from petra_graph.errors import Problem, SpecError
@@ -41,7 +41,7 @@ def open_datasets(options: TorchOptions) -> TorchDataSet:
     named = {name: getattr(options, name) for name in ("train", "test", "validation", "plain")}
     datasets = {name: _make_dataset(name, code) for name, code in named.items() if code is not None}
     first = {name: read_first_sample(name, dataset) for name, dataset in datasets.items()}
-    facts = _add_lengths(_find_facts(*first["train"], options.classes), options.lengths)
+    facts = _find_facts(*first["train"], options.classes)
     splits = {
         name: TorchSplit(dataset=datasets[name], facts=facts, part=part)
         for name, part in {"test": "test", "validation": "validation", "plain": "validation"}.items()
@@ -92,26 +92,3 @@ def _find_facts(x: Any, y: Any, classes: int | Sequence[str] | None) -> DataFact
         target_shape=map_part(lambda one: tuple(one.shape), y),
         target_dtype=map_part(type_name, y),
     )
-
-
-def _add_lengths(facts: DataFacts, lengths: tuple[int, ...]) -> DataFacts:
-    """Return the facts of samples of different lengths, of which `facts` are those of one.
-
-    Raises:
-        SpecError: such samples or targets have no length, or cannot be padded.
-    """
-    if not lengths:
-        return facts
-    fault = ""
-    if facts.several_inputs:
-        fault = "x of sample 0 are several inputs: lengths are those of samples with one"
-    elif not facts.shape:
-        fault = "x of sample 0 is a number, without a first dimension"
-    elif facts.several_targets:
-        fault = "y of sample 0 are several targets: lengths are those of samples with one"
-    elif facts.target_of_positions and facts.target_dtype != "int64":
-        fault = f"y of sample 0 is {facts.target_dtype} and as long as x, and only integers have a value that losses pass over (-100)"
-    if fault:
-        hint = "leave out lengths, or let __getitem__ return x [length, ...] with a y of one shape, or with integers y [length, ...]"
-        raise SpecError(Problem(message=fault, hint=hint, path=("lengths",)))
-    return evolve(facts.padded(lengths[-1]), lengths=lengths)

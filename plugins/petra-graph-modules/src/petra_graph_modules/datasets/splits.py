@@ -8,7 +8,6 @@ processes, on any number of processes, and after a resume. Those of a stream are
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -20,11 +19,8 @@ from torch.utils.data import DataLoader, IterableDataset
 
 from petra_graph.blocks import random_key
 from petra_graph.errors import Problem, RunFailed, SpecError
-from petra_graph.plugins import DataFacts, fork_generators, padded_length, seed_generators
+from petra_graph.plugins import DataFacts, fork_generators, seed_generators
 from petra_graph_modules.datasets.sample_tensors import PAIR_HINT, describe, name_tensors, read_sample
-
-_IGNORED = -100
-"""The target that losses pass over."""
 
 
 @frozen(kw_only=True, eq=False)
@@ -66,34 +62,8 @@ class TorchSplit:
         at = (seed, epoch) if self.part == "training" else (self.part,)
         with fork_generators():
             rows = [self._load(int(index), random_key(*at, index)) for index in indices]
-        if self.facts.lengths:
-            rows = self._pad(rows)
         samples, targets = zip(*rows, strict=True)
         return _stack(samples), _stack(targets)
-
-    def lengths(self, indices: NDArray[np.intp]) -> NDArray[np.intp]:
-        """Return the length of each sample; errors as of `fetch`."""
-        return self._all_lengths[indices]
-
-    @cached_property
-    def _all_lengths(self) -> NDArray[np.intp]:
-        """The length of each sample; a Dataset that does not know them is read once."""
-        known = getattr(self.dataset, "lengths", None)
-        if known is None:
-            with fork_generators():
-                known = [len(self._load(index, random_key(self.part, index))[0]) for index in range(len(self))]
-        return np.asarray(known, np.intp)
-
-    def _pad(self, rows: Sequence[tuple[Tensor, Any]]) -> list[tuple[Tensor, Any]]:
-        """Return samples of the length that holds the longest of them."""
-        facts = self.facts.padded(padded_length(self.facts.lengths, max(len(x) for x, _ in rows)))
-
-        def pad(one: Tensor, value: int) -> Tensor:
-            whole = one.new_full((facts.shape[0], *one.shape[1:]), value)
-            whole[: len(one)] = one
-            return whole
-
-        return [(pad(x, 0), pad(y, _IGNORED) if facts.target_of_positions else y) for x, y in rows]
 
     def _load(self, index: int, key: int) -> tuple[Any, Any]:
         seed_generators(key)
@@ -106,15 +76,10 @@ class TorchSplit:
         except ValueError as error:
             raise RunFailed(f"sample {index} of the {self.part} data: {error}", PAIR_HINT) from None
         facts = self.facts
-        if facts.lengths:
-            if not x.dim() or not 0 < len(x) <= facts.lengths[-1]:
-                message = f"sample {index} of the {self.part} data is {describe(x)}, and data.options.lengths end at {facts.lengths[-1]}"
-                raise RunFailed(message, "cut such samples off, or give a longer length")
-            facts = facts.padded(len(x))
         inputs = {f'x["{name}"]' if name else "x": one for name, one in facts.inputs.items()}
         declared = inputs | {f"y{place}": one for place, one in facts.targets.items()}
         given = name_tensors("x", x) | name_tensors("y", y)
-        hint = "let every sample have one shape and type: crop, resize or pad; or give data.options.lengths, if the first dimension differs"
+        hint = "let every sample have one shape and type: crop, resize or pad"
         if given.keys() != declared.keys():
             message = f"sample {index} of the {self.part} data has {', '.join(given)}"
             raise RunFailed(f"{message}, and training sample 0 has {', '.join(declared)}", hint)
