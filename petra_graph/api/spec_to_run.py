@@ -97,13 +97,12 @@ def make_spec(nodes: Sequence[Mapping[str, Any]] | None = None, *, module: Any =
     return loaded.spec
 
 
-def plan(spec: Spec | str | Path, changes: Changes | None = None, *, overlap: bool = False) -> PlanView:
+def plan(spec: Spec | str | Path, changes: Changes | None = None) -> PlanView:
     """Plan a specification: stages, devices, memory, staleness, traffic and speed, before anything runs.
 
     Args:
         spec: or the name of its file.
         changes: values to set.
-        overlap: whether devices run forwards and backwards at once.
 
     Raises:
         SpecError, PluginError: as `load_spec`.
@@ -112,7 +111,7 @@ def plan(spec: Spec | str | Path, changes: Changes | None = None, *, overlap: bo
     from petra_graph.planning.plan_spec import Planner
     from petra_graph.spec.overrides import assignments
 
-    planner = Planner(given_specification(spec), assignments(changes), overlap=overlap)
+    planner = Planner(given_specification(spec), assignments(changes))
     return PlanView(planner.plan().document(with_timeline=True))
 
 

@@ -31,12 +31,7 @@ _PIPED_WIDTH, _LEAST_WIDTH = 80, 60
     metavar="FILE",
     help="Times from `petra-graph profile`; the same as --set partition.profile=FILE.",
 )
-@click.option("--overlap", is_flag=True, help="Assume that devices run forwards and backwards at once, on two streams.")
-@click.option(
-    "--compare",
-    is_flag=True,
-    help="List all methods on this network and these devices; beside --vary partition.memory=..., as points of its picture.",
-)
+@click.option("--compare", is_flag=True, help="List all methods on this network and these devices.")
 @click.option(
     "--scale", metavar="COUNTS", help='List the throughput by number of devices, as in "1,2,4,8" or "1,2,4,...,1024".'
 )
@@ -64,7 +59,6 @@ def plan(
     spec: str,
     overrides: tuple[str, ...],
     profile: str | None,
-    overlap: bool,
     compare: bool,
     scale: str | None,
     varied: tuple[str, ...],
@@ -84,15 +78,13 @@ def plan(
     which is shown again.
     """
     options = (("--compare", compare), ("--scale", scale is not None), ("--vary", varied), ("--expand", expand))
-    tables = [name for name, given in options if given and not (name == "--compare" and varied)]
-    if compare and varied and not varied[0].startswith("partition.memory="):
-        raise click.UsageError("--compare beside --vary puts methods at their memory: vary partition.memory first.")
+    tables = [name for name, given in options if given]
     if len(tables) > 1:
         raise click.UsageError(f"{tables[0]} and {tables[1]} are different tables: give one of them.")
     parts = {"stages": stages, "verbose": verbose}
     form = _choose_form(form, tables, parts, as_json=as_json)
     if Path(spec).suffix == ".json":
-        if tables or overrides or profile is not None or overlap:
+        if tables or overrides or profile is not None:
             raise click.UsageError("A saved plan is shown as it is: leave out the other options.")
         from petra_graph.planning.place.saved_plan import SavedPlan
 
@@ -110,29 +102,29 @@ def plan(
 
         _write(printable(dump(expand_architecture(Planner(spec, overrides).checked))), output)
     elif tables:
-        table = _plan_table(spec, overrides, varied, scale, compare=compare, overlap=overlap)
+        table = _plan_table(spec, overrides, varied, scale, compare=compare)
         whole = table.document
         text = table.text(verbose=verbose, **_screen(output)) if form == "text" else _format_document(whole, form)
         _write(text, output)
         if tables == ["--compare"] and whole["recommended"] is None:
             click.get_current_context().exit(3)
     else:
-        document = Planner(spec, overrides, overlap=overlap).document(with_timeline=form != "text")
+        document = Planner(spec, overrides).document(with_timeline=form != "text")
         _write(_plan_text(document, form, output, **parts), output)
 
 
 def _plan_table(
-    spec: str, overrides: tuple[str, ...], varied: tuple[str, ...], counts: str | None, *, compare: bool, overlap: bool
+    spec: str, overrides: tuple[str, ...], varied: tuple[str, ...], counts: str | None, *, compare: bool
 ) -> Any:
     """Return several plans as a value with a `document` and a `text`; other distributions make them."""
     from petra_graph.planning.plan_spec import Planner
     from petra_graph.registry.joints import joint
 
     if varied:
-        return joint("vary", "--vary")(spec, overrides, varied, overlap=overlap, methods=compare)
+        return joint("vary", "--vary")(spec, overrides, varied)
     if compare:
-        return joint("compare", "--compare")(Planner(spec, overrides, overlap=overlap))
-    return joint("scale", "--scale")(Planner(spec, overrides, overlap=overlap), counts)
+        return joint("compare", "--compare")(Planner(spec, overrides))
+    return joint("scale", "--scale")(Planner(spec, overrides), counts)
 
 
 def _choose_form(given: str | None, tables: list[str], parts: dict[str, bool], *, as_json: bool) -> str:

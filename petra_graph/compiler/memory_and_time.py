@@ -9,11 +9,9 @@ from attrs import define, evolve
 
 from petra_graph.compiler.memory.pipeline_memory import stage_memory
 from petra_graph.compiler.planner_inputs import PlannerInputs
-from petra_graph.compiler.simulator.outcome import Timeline
 from petra_graph.compiler.simulator.pipeline import MessageBytes, Pipeline, StageSeconds
-from petra_graph.compiler.simulator.simulation import simulate
-from petra_graph.compiler.simulator.steady_state import tick
-from petra_graph.compiler.simulator.timing import Timing, timing
+from petra_graph.compiler.simulator.simulation import Timeline, simulate
+from petra_graph.compiler.simulator.steady_state import Timing, tick, timing
 from petra_graph.graph.node_graph import INPUT
 from petra_graph.program.channels import Carrier, ChannelKey, Edge
 from petra_graph.program.device_types import DeviceType
@@ -86,7 +84,7 @@ class Prediction:
 
     @cached_property
     def pipeline(self) -> Pipeline:
-        """The stages as the time model needs them, with unbounded channels."""
+        """The stages as the time model needs them."""
         return self.inputs.pipeline(self.programs)
 
     @cached_property
@@ -98,11 +96,6 @@ class Prediction:
 
     @cached_property
     def timing(self) -> Timing:
-        """The speed.
-
-        Raises:
-            Deadlock: some stage would wait for ever.
-        """
         return timing(self.pipeline)
 
     @property
@@ -120,10 +113,10 @@ class Prediction:
         return max(0.0, 1 - tick(pipeline.with_free_links()).seconds / timing.tick_seconds)
 
     def timeline(self) -> Timeline:
-        """Return the operations from the start to some ticks after the pipeline is full, with a run's capacities."""
+        """Return the operations from the start to some ticks after the pipeline is full."""
         depth = max(program.depth for program in self.programs)
         windows = -(-(depth + TICKS_SHOWN) // self.inputs.accumulation)
-        return simulate(self.pipeline.with_capacity(self.capacity), windows * self.inputs.accumulation)
+        return simulate(self.pipeline, windows * self.inputs.accumulation)
 
 
 def one_device_seconds(inputs: PlannerInputs, partition: Partition) -> float:

@@ -107,7 +107,7 @@ class _Planner:
     def __init__(
         self, inputs: PlannerInputs, stages: int, given: Sequence[Sequence[str]] | None, objective: Objective
     ) -> None:
-        self._inputs = evolve(inputs, overlap=False)  # A run does not overlap.
+        self._inputs = inputs
         self._objective = objective
         self._limited = any(limit is not None for limit in inputs.limits)
         self._table = node_table(self._inputs)

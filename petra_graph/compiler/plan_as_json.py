@@ -8,7 +8,7 @@ import attrs
 
 from petra_graph.compiler.durations import flops, node_flops, node_seconds
 from petra_graph.compiler.memory_and_time import Prediction
-from petra_graph.compiler.simulator.timing import staleness
+from petra_graph.compiler.simulator.steady_state import staleness
 from petra_graph.graph.node_graph import INPUT
 from petra_graph.measure.node_shapes import NodeShapes
 from petra_graph.program.channels import ChannelKey, Edge
@@ -150,7 +150,6 @@ def _devices(prediction: Prediction) -> Iterator[Document]:
     tick = prediction.timing.tick_seconds
     for device in _used(prediction):
         used, waiting = prediction.timing.utilisation[device.name], prediction.timing.exchange[device.name]
-        streams = 2 if prediction.inputs.overlap else 1
         yield {
             "name": device.name,
             "type": device.type.name,
@@ -158,9 +157,9 @@ def _devices(prediction: Prediction) -> Iterator[Document]:
             "memory_bytes": device.memory_bytes,
             "capacity_bytes": device.type.memory_bytes,
             "bytes": _bytes(prediction.device_memory[device.name]),
-            "busy_seconds_per_tick": used * streams * tick,
+            "busy_seconds_per_tick": used * tick,
             "utilisation": used,
-            "exchange_seconds_per_tick": waiting * streams * tick,
+            "exchange_seconds_per_tick": waiting * tick,
         }
 
 

@@ -49,8 +49,6 @@ class PlannerInputs(Lowering):
     """Each device's, by its name."""
     profile: Profile | None = None
     """The source of the clocks; None: data sheets."""
-    overlap: bool = False
-    """Devices run forwards and backwards on two streams."""
     replicas: int = 1
     """Pipelines that exchange gradients before each update."""
     together: tuple[tuple[str, ...], ...] = ()
@@ -128,9 +126,7 @@ class PlannerInputs(Lowering):
     def paced(self, programs: Sequence[StageProgram]) -> list[StageSeconds]:
         """Return the seconds of all stages together: of one device that does everything, those that it takes if its host runs ahead."""
         alone = {program.device for program in programs}
-        share = 1.0
-        if len(alone) == 1 and not self.overlap:
-            share = ahead(programs, self.clocks[alone.pop()], self.outside_seconds)
+        share = ahead(programs, self.clocks[alone.pop()], self.outside_seconds) if len(alone) == 1 else 1.0
         return [self.seconds(program).scaled(share) for program in programs]
 
     def pipeline(self, programs: Sequence[StageProgram]) -> Pipeline:
@@ -139,7 +135,6 @@ class PlannerInputs(Lowering):
             self.paced(programs),
             channel_bytes=self.channel_bytes(programs),
             links=dict(self._links(programs)),
-            overlap=self.overlap,
         )
 
     def _links(self, programs: Sequence[StageProgram]) -> Iterator[tuple[tuple[str, str], Link]]:

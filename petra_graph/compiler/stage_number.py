@@ -33,7 +33,7 @@ def cut_into_fewest(inputs: PlannerInputs, objective: Objective) -> Placement:
     """
     if isinstance(inputs.schedule, tuple):
         return cut_and_place(inputs, len(inputs.schedule), objective)
-    numbers = _Numbers(inputs=evolve(inputs, overlap=False), objective=objective)  # A run does not overlap.
+    numbers = _Numbers(inputs=inputs, objective=objective)
     bounds, ticks = numbers.bounds, numbers.ticks
     for stages in sorted(bounds, key=lambda stages: (bounds[stages], stages)):
         if bounds[stages] < min(ticks.values(), default=inf):

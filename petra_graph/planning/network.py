@@ -133,7 +133,7 @@ class MeasuredNetwork:
         with at_path("loss", "name"):  # blocks and optimizers have paths of their own
             return measure_costs(self.graph, conditions)
 
-    def planner_inputs(self, devices: tuple[Device, ...], *, overlap: bool = False) -> PlannerInputs:
+    def planner_inputs(self, devices: tuple[Device, ...]) -> PlannerInputs:
         """Return the inputs of placement and prediction; this measures costs.
 
         Raises:
@@ -165,7 +165,6 @@ class MeasuredNetwork:
             policy=policy_of(spec, kind),
             clocks=clocks_of(devices, costs, spec.precision.products, profile),
             profile=profile,
-            overlap=overlap,
             replicas=spec.partition.replicas,
             together=kept_together(self.graph, self.shapes, spec.partition),
             outside_seconds=0.0 if profile is None else profile.outside,

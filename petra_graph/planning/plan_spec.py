@@ -23,20 +23,18 @@ from petra_graph.spec.model import Spec
 class Planner:
     """Plans of one specification and its variants: the network is checked and measured once."""
 
-    def __init__(self, given: Given, overrides: Iterable[str] = (), *, overlap: bool = False) -> None:
+    def __init__(self, given: Given, overrides: Iterable[str] = ()) -> None:
         """Check the specification.
 
         Args:
             given: a TOML file, or "-" for the standard input, or a specification made in code.
             overrides: `--set` assignments, KEY=VALUE.
-            overlap: devices run forwards and backwards on two streams.
 
         Raises:
             SpecError: the specification is wrong; all problems, located.
             PluginError: only plugins are at fault.
         """
         self.checked = check_spec(given, overrides, import_local=True)
-        self._overlap = overlap
 
     @property
     def spec(self) -> Spec:
@@ -63,7 +61,7 @@ class Planner:
         placement = problems.require(place_network, network, devices)
         problems.add(delay_problems(network, network.programs(placement)))
         problems.raise_any()
-        return problems.require(predict, network, placement, overlap=self._overlap)
+        return problems.require(predict, network, placement)
 
     def document(self, *, with_timeline: bool) -> Document:
         """Return the plan of the specification as JSON, with a better configuration of the same devices among its warnings; errors as of `plan`."""
@@ -75,6 +73,6 @@ class Planner:
         return measure(self.checked)
 
 
-def plan(given: Given, overrides: Iterable[str] = (), *, overlap: bool = False) -> Plan:
+def plan(given: Given, overrides: Iterable[str] = ()) -> Plan:
     """Plan a specification; errors as `Planner`."""
-    return Planner(given, overrides, overlap=overlap).plan()
+    return Planner(given, overrides).plan()

@@ -94,16 +94,13 @@ class Plan:
         )
 
 
-def predict(network: MeasuredNetwork, placement: Placement, *, overlap: bool = False) -> Plan:
+def predict(network: MeasuredNetwork, placement: Placement) -> Plan:
     """Predict a placement: a plan's, or a run's.
-
-    Args:
-        overlap: devices run forwards and backwards on two streams.
 
     Raises:
         SpecError: the profile does not belong to the specification, or a block cannot be run.
     """
-    inputs = network.planner_inputs(placement.devices, overlap=overlap)
+    inputs = network.planner_inputs(placement.devices)
     return Plan(network=network, prediction=Prediction(inputs=inputs, placement=placement))
 
 

@@ -14,7 +14,7 @@ from tests.support import ROOT
 
 VERBS = """\
 run [SPEC] --set --sweep --seeds --at-once --resume --processes --max-restarts --fast-dev-run --overfit --plan --dry-run --json
-plan SPEC --set --profile --overlap --compare --scale --vary --expand --format --stages --verbose --output --json
+plan SPEC --set --profile --compare --scale --vary --expand --format --stages --verbose --output --json
 validate SPECS... --set --json
 check NAMES... --set --inputs --tokens --output --targets --facts --json
 doctor --json

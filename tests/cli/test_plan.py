@@ -139,7 +139,6 @@ def test_a_run_that_does_not_fit_ends_with_3_before_anything_is_written(call, sp
         (("--compare", "--scale", "1,2"), "different tables"),
         (("--format", "dot"), "there is no format 'dot' of plans\n    help: allowed: text, json"),
         (("--diff", "saved.json"), "No such option '--diff'"),
-        (("--vary", "data.batch=1,2", "--compare"), "puts methods at their memory: vary partition.memory first."),
         (("--vary", "data.batch"), "--vary data.batch: not KEY=VALUE"),
         (("--vary", "data.batch=1,2", "--vary", "data.batch=3,4"), "data.batch is swept already"),
         (("--stages", "--json"), "--stages is of the text (got --format json)."),

@@ -8,7 +8,6 @@ from attrs import evolve
 from petra_graph.compiler.listed_stages import partition, per_block
 from petra_graph.compiler.memory_and_time import Prediction, one_device_seconds
 from petra_graph.compiler.placement_search import cut_and_place, place_stages
-from petra_graph.compiler.simulator.steady_state import tick
 from petra_graph.program.device_types import DEVICE_TYPES, Link
 from tests.support.settings import setting
 
@@ -112,13 +111,6 @@ def test_a_timeline_goes_beyond_the_fill():
     made = per_block_prediction(5)
     ends = [event.end for event in made.timeline().events]
     assert max(ends) >= made.timing.fill_seconds + 6 * made.timing.tick_seconds
-
-
-def test_capacities_cost_nothing():
-    made = per_block_prediction(5)
-    assert tick(made.pipeline.with_capacity(made.capacity)).seconds == pytest.approx(made.timing.tick_seconds)
-    assert set(made.capacity) == set(made.pipeline.channels)
-    assert set(made.capacity.values()) == {2}
 
 
 @pytest.mark.parametrize(

@@ -208,14 +208,6 @@ def test_a_spare_device_with_too_little_memory_is_not_used(spec):
     assert not {"cpu:0"} & {stage["device"] for stage in document["stages"]}
 
 
-def test_a_plan_of_overlap_says_that_the_cut_is_of_a_run(spec):
-    """A run does not overlap, and the plan has its stages."""
-    (said,) = [
-        text for text in plan(spec, TWO, overlap=True).document(with_timeline=False)["assumptions"] if "the cut" in text
-    ]
-    assert said.endswith("where forwards and backwards do not overlap")
-
-
 def test_auto_becomes_depths(spec):
     document = planned(spec, *TWO, "method.schedule=auto")
     assert document["schedule"] == [stage["depth"] for stage in document["stages"]]

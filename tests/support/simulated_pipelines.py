@@ -13,7 +13,7 @@ from petra_graph.compiler.listed_stages import partition, per_block
 from petra_graph.compiler.lower import Lowering
 from petra_graph.compiler.simulator.pipeline import MessageBytes, Pipeline, StageSeconds, pipeline
 from petra_graph.graph.node_graph import INPUT
-from petra_graph.program.channels import ChannelKey, Direction, Edge, capacity
+from petra_graph.program.channels import Edge
 from petra_graph.program.device_types import Link
 from petra_graph.program.method import METHODS
 from petra_graph.program.schedule import depths
@@ -57,8 +57,6 @@ def timed(
     *,
     channel_bytes: Mapping[Edge, MessageBytes] | None = None,
     link: Link | None = None,
-    overlap: bool = False,
-    capacity: Mapping[ChannelKey, int] | None = None,
     devices: Sequence[str] = (),
 ) -> Pipeline:
     """The programs on devices that all have the same link between them."""
@@ -67,8 +65,7 @@ def timed(
     )
     sizes = {edge: MessageBytes() for program in programs for edge in program.sends} | dict(channel_bytes or {})
     pairs = permutations([program.device for program in placed], 2)
-    made = pipeline(placed, seconds, channel_bytes=sizes, links=dict.fromkeys(pairs, link or Link()), overlap=overlap)
-    return made.with_capacity(capacity or {})
+    return pipeline(placed, seconds, channel_bytes=sizes, links=dict.fromkeys(pairs, link or Link()))
 
 
 def chain(
@@ -132,8 +129,8 @@ ANY_LINK = st.builds(
 
 @st.composite
 def pipelines_of_runs(draw: st.DrawFn) -> Pipeline:
-    """Stages with skips and branches between them on their own devices, under any legal depths; without bounds of channels."""
-    return _model(draw, draw(any_programs()), capacity=False, overlap=True)
+    """Stages with skips and branches between them on their own devices, under any legal depths."""
+    return _model(draw, draw(any_programs()))
 
 
 @st.composite
@@ -145,20 +142,18 @@ def gaps_to_depths(draw: st.DrawFn, stages: int, widest: int = 3) -> tuple[int, 
 
 
 @st.composite
-def chains(
-    draw: st.DrawFn, max_stages: int = 5, *, capacity: bool = True, flush: bool = True, overlap: bool = True
-) -> Pipeline:
+def chains(draw: st.DrawFn, max_stages: int = 5, *, flush: bool = True) -> Pipeline:
     """Chains of unequal stages on their own devices, in any order that goes on."""
     stages = draw(st.integers(1, max_stages))
     accumulation = draw(st.integers(1, 4))
     ahead = draw(gaps_to_depths(stages))
     flushing = flush and draw(st.booleans())
     made = programs(stages, ahead, accumulation=accumulation, flush="window" if flushing else "drain")
-    return _model(draw, made, capacity=capacity, overlap=overlap)
+    return _model(draw, made)
 
 
 @st.composite
-def graphs(draw: st.DrawFn, *, capacity: bool = True, shared: bool = False, overlap: bool = True) -> Pipeline:
+def graphs(draw: st.DrawFn, *, shared: bool = False) -> Pipeline:
     """Stages with skips and branches between them, under any schedule; `shared` lets devices host several."""
     nodes = draw(networks(max_body=5))
     names: list[ScheduleName] = ["lockstep", "1f1b", "sequential"]
@@ -167,48 +162,16 @@ def graphs(draw: st.DrawFn, *, capacity: bool = True, shared: bool = False, over
         nodes, draw(cuts(built_graph(nodes))), schedule=schedule, accumulation=draw(st.integers(1, 3))
     )
     devices = [f"d{draw(st.integers(1, 3))}" for _ in made] if shared else None
-    return _model(draw, made, capacity=capacity, overlap=overlap, devices=devices)
+    return _model(draw, made, devices=devices)
 
 
-def _model(
-    draw: st.DrawFn,
-    made: Sequence[StageProgram],
-    *,
-    capacity: bool,
-    overlap: bool,
-    devices: Sequence[str] | None = None,
-) -> Pipeline:
+def _model(draw: st.DrawFn, made: Sequence[StageProgram], devices: Sequence[str] | None = None) -> Pipeline:
     edges = [edge for program in made for edge in program.sends]
     sizes = st.integers(0, 6)
-    found = timed(
+    return timed(
         made,
         [draw(ANY_SECONDS) for _ in made],
         devices=devices or [f"d{program.index}" for program in made],
         channel_bytes={edge: MessageBytes(forward=draw(sizes), backward=draw(sizes)) for edge in edges},
-        overlap=overlap and draw(st.booleans()),
         link=draw(ANY_LINK),
     )
-    if not (capacity and draw(st.booleans())):
-        return found
-    channels = {channel: draw(st.integers(2, 5)) for channel in found.channels if draw(st.booleans())}
-    return found.with_capacity(channels)
-
-
-def capacities(model: Pipeline) -> dict[ChannelKey, int]:
-    return {key: channel.capacity for key, channel in model.channels.items() if channel.capacity is not None}
-
-
-def run_capacity(model: Pipeline) -> dict[ChannelKey, int]:
-    """The capacities that the compiler gives a pipeline's channels, as `compiler.lower` does."""
-    stages = {stage.index: stage for stage in model.stages}
-
-    def room(key: ChannelKey) -> int:
-        ends = (model.channels[key].sender, model.channels[key].receiver)
-        producer, consumer = ends if key.direction == "forward" else ends[::-1]
-        return capacity(stages[producer].depth, stages[consumer].depth)
-
-    return {key: room(key) for key in model.channels}
-
-
-def channel(stage: int, direction: Direction) -> ChannelKey:
-    return ChannelKey(chain_edge(stage), direction)

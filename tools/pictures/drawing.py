@@ -17,7 +17,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from attrs import frozen
 from markupsafe import Markup
 
-from petra_graph.compiler.simulator.outcome import Event
+from petra_graph.compiler.simulator.simulation import Event
 from petra_graph.units import memory
 from tools.pictures.kept_activations import KeptActivations, Message, SimulatedTraining
 from tools.pictures.svg_markup import tag, text_width, words

@@ -15,8 +15,7 @@ from attrs import frozen
 
 from petra_graph.compiler.memory.pipeline_memory import PipelineMemory
 from petra_graph.compiler.memory_and_time import Prediction
-from petra_graph.compiler.simulator.outcome import Event
-from petra_graph.compiler.simulator.simulation import simulate
+from petra_graph.compiler.simulator.simulation import Event, simulate
 from petra_graph.planning.plan_spec import Planner
 from petra_graph.planning.predict_plan import Plan
 

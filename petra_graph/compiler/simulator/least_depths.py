@@ -23,7 +23,6 @@ from attrs import evolve
 
 from petra_graph.compiler.simulator.pipeline import Pipeline
 from petra_graph.compiler.simulator.steady_state import keeps_up, tick, unbounded_tick, work_seconds
-from petra_graph.errors import Problem, SpecError
 from petra_graph.graph.node_graph import distances
 from petra_graph.program.channels import ChannelKey
 
@@ -38,22 +37,15 @@ def least_depths(pipeline: Pipeline, tolerance: float = TOLERANCE) -> tuple[int,
     """Return each stage's least depth that costs no throughput: least staleness and least buffer at no loss.
 
     Args:
-        pipeline: costs, edges and devices; its own depths and capacities are ignored.
+        pipeline: costs, edges and devices, of a method that does not flush; its own depths are ignored.
         tolerance: of the throughput, which may be lost.
 
     Returns:
         Depths that do not grow along edges; the last is 1.
-
-    Raises:
-        SpecError: the pipeline flushes after each window, so that depths cause no staleness.
     """
-    if pipeline.flushes:
-        message = "least depths are for methods that do not flush: where the pipeline flushes nothing is stale"
-        raise SpecError(Problem(message=message, hint='set flush = "drain"', path=("method", "schedule")))
-    unbounded = pipeline.with_capacity({})
     if pipeline.one_stage_a_device:
-        return _from_the_head(unbounded, unbounded_tick(unbounded) * (1 + tolerance))
-    return _on_shared_devices(unbounded, tolerance)
+        return _from_the_head(pipeline, unbounded_tick(pipeline) * (1 + tolerance))
+    return _on_shared_devices(pipeline, tolerance)
 
 
 def with_depths(pipeline: Pipeline, depths: Sequence[int]) -> Pipeline:
@@ -120,7 +112,7 @@ def _bounds(pipeline: Pipeline, seconds: float) -> list[int]:
         least = forward + max(waits, default=0.0)
         occupied = backward + stage.seconds.update / stage.accumulation
         depth = 1 if stage is pipeline.head else max(1, ceil((least + occupied) / seconds - _ROUNDING))
-        apart[stage.index] = least if pipeline.overlap else max(least, seconds * (depth - 1) + forward)
+        apart[stage.index] = max(least, seconds * (depth - 1) + forward)
         depths.insert(0, depth)
     _spread_upstream(pipeline, depths)
     return depths

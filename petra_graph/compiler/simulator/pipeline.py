@@ -5,12 +5,8 @@ The order of operations that the runtimes execute (`program.schedule`) decides t
     stage 1 --- forward channel, bytes of the activation ---------------> stage 2
             <-- backward channel, bytes of gradient (and activation) ---
 
-Decision: messages between two stages of one device cost no time and no capacity: they are handed over in place.
-
-Decision: a channel of capacity s has s preallocated places for messages. An operation starts only when each channel that
-it sends on has a free place, since its outputs are written there; a place is free again when the operation that reads it
-has ended. A runtime that computes first and waits for a place at the end is never slower, and it does not deadlock where
-this model does not, so a capacity that suffices here suffices there.
+Decision: messages between two stages of one device cost no time: they are handed over in place. Channels have no bound here, since
+their capacities never delay a stage (`program.channels.capacity`).
 
 Decision: transfers overlap computation, one after another on each directed pair of devices; each occupies the link
 for bytes / bandwidth and arrives a latency later.
@@ -103,8 +99,6 @@ class ChannelTiming:
     occupies_seconds: float
     """Time in which no other message enters the link."""
     latency_seconds: float
-    capacity: int | None = None
-    """None: unbounded."""
 
     @property
     def seconds(self) -> float:
@@ -121,8 +115,6 @@ class Pipeline:
     """All directions of every edge between stages, forward ones first."""
     links: Mapping[tuple[str, str], Link]
     """By sending and receiving device."""
-    overlap: bool
-    """Devices run forwards on one stream, backwards and updates on another; otherwise one operation at a time."""
 
     @property
     def accumulation(self) -> int:
@@ -166,14 +158,6 @@ class Pipeline:
         """Whether each device follows the order of its one stage, whatever the durations."""
         return len(self.hosted) == len(self.stages)
 
-    def with_capacity(self, capacity: Mapping[ChannelKey, int]) -> Pipeline:
-        """Return the same pipeline with these capacities of channels between devices, and no other bounds."""
-        channels = {
-            key: evolve(channel, capacity=None if channel.link is None else capacity.get(key))
-            for key, channel in self.channels.items()
-        }
-        return evolve(self, channels=channels)
-
     def with_free_links(self) -> Pipeline:
         """Return the same pipeline where messages take no time."""
         channels = {
@@ -188,15 +172,13 @@ def pipeline(
     *,
     channel_bytes: Mapping[Edge, MessageBytes],
     links: Mapping[tuple[str, str], Link],
-    overlap: bool,
 ) -> Pipeline:
-    """Return the time model's view of compiled programs, with unbounded channels.
+    """Return the time model's view of compiled programs.
 
     Args:
         seconds: each stage's durations on its device.
         channel_bytes: sizes of messages, by edge.
         links: by names of sending and receiving device.
-        overlap: whether devices run forwards and backwards on two streams.
     """
     sender_of = {edge: program for program in programs for edge in program.sends}
     ends = {
@@ -232,5 +214,4 @@ def pipeline(
             ChannelKey(edge, direction): channel(edge, direction) for direction in get_args(Direction) for edge in ends
         },
         links=links,
-        overlap=overlap,
     )

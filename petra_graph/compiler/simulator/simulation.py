@@ -1,9 +1,12 @@
 """A discrete-event simulation of the orders that the runtimes execute.
 
-Every stage follows `program.schedule.order`. A device that does one operation at a time follows it as written. On a
-device that overlaps, forwards form one stream, backwards and updates another, and the order still holds where numbers
-depend on it: a forward starts after the backwards and updates that stand before it, a backward after its own forward, an
-update after the forwards that stand before it.
+Three stages under `1f1b` where a forward takes 1 second and a backward 2, one column a second:
+
+    stage 1   F0 F1 F2 .  .  .  .  B0 -- F3 B1 -- .  B2 -- .  B3 --
+    stage 2   .  F0 F1 .  .  B0 -- F2 B1 -- F3 B2 -- .  B3 -- .  .
+    stage 3   .  .  F0 B0 -- F1 B1 -- F2 B2 -- F3 B3 -- .  .  .  .
+
+Every stage follows `program.schedule.order`, and a device does one operation at a time.
 
 Decision: where a device hosts several stages, the ready stage nearest to the head goes first. So the pipeline empties
 from its end, as the scheduler's does, which goes over its stages in reverse order.
@@ -16,37 +19,69 @@ recurs does so exactly.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Hashable, Iterable, Iterator, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from heapq import heappop, heappush
 from math import frexp, ldexp
 from typing import NamedTuple
 
-from attrs import define, field
+from attrs import define, field, frozen
 
-from petra_graph.compiler.simulator.outcome import Deadlock, Event, Timeline, Wait, waiting_cycle
-from petra_graph.compiler.simulator.pipeline import ChannelTiming, Pipeline, TimedStage
-from petra_graph.program.channels import ChannelKey
+from petra_graph.compiler.simulator.pipeline import Pipeline, TimedStage
 from petra_graph.program.schedule import Action, Verb
 
 _UNITS = 40
 """Binary digits of the longest time."""
+_VERBS: Sequence[Verb] = ("forward", "backward", "update")
+
+
+class Event(NamedTuple):
+    """One operation of a stage; times in seconds."""
+
+    stage: int
+    device: str
+    verb: Verb
+    micro_batch: int
+    start: float
+    end: float
+
+    @property
+    def action(self) -> Action:
+        return Action(self.verb, self.micro_batch)
+
+
+@frozen(kw_only=True)
+class Timeline:
+    """A simulated run from its start to its drain."""
+
+    head: int
+    """Index of the stage with the loss."""
+    events: tuple[Event, ...]
+    """In the order of their starts."""
+
+    @property
+    def seconds(self) -> float:
+        """From the start until the last operation has ended."""
+        return max((event.end for event in self.events), default=0.0)
+
+    def of(self, stage: int, verb: Verb) -> Iterator[Event]:
+        return (event for event in self.events if event.stage == stage and event.verb == verb)
+
+    @property
+    def fill_seconds(self) -> float:
+        """Until the head starts its first forward."""
+        return next((event.start for event in self.of(self.head, "forward")), 0.0)
+
+    @property
+    def drain_seconds(self) -> float:
+        """From the end of the head's last backward to the end of everything."""
+        return self.seconds - max((event.end for event in self.of(self.head, "backward")), default=0.0)
 
 
 def simulate(pipeline: Pipeline, micro_batches: int) -> Timeline:
-    """Run `micro_batches` from start to drain.
-
-    Raises:
-        Deadlock: some stage would wait for ever.
-    """
+    """Run `micro_batches` from start to drain."""
     simulation = Simulation(pipeline, micro_batches)
     events = tuple(simulation.event(each) for started in simulation.steps() for each in started)
     return Timeline(head=pipeline.head.index, events=events)
-
-
-class _Operation(NamedTuple):
-    action: Action
-    after: int
-    """Operations of the stage's other stream that must have ended before this one starts."""
 
 
 class Started(NamedTuple):
@@ -63,27 +98,26 @@ class _Channel:
     """A channel during the simulation; messages are counted, since they come and go in order."""
 
     number: int
-    key: ChannelKey
-    timing: ChannelTiming
-    sender: _Stage
+    link: tuple[str, str] | None
     receiver: _Stage
     occupies: int
     """Time in which no other message enters the link."""
     takes: int
     """Time from leaving to arriving, on an idle link."""
     arrived: int = 0
-    freed: int = 0
-    """Messages whose reader has ended."""
 
 
 @define(eq=False)
 class _Stage:
+    """A stage and its operations in their order."""
+
+    number: int
     stage: TimedStage
+    device: _Device
     times: dict[Verb, int]
-    streams: list[_Stream] = field(factory=list)
-    """Forwards and the rest apart on a device that overlaps, or all operations in one."""
-    units: list[_Unit] = field(factory=list)
-    """Of the streams."""
+    operations: Iterator[Action]
+    following: Action | None
+    """The next one to start; None after the last."""
     receives: defaultdict[Verb, list[_Channel]] = field(factory=lambda: defaultdict(list))
     """By the operation that reads them."""
     sends: defaultdict[Verb, list[_Channel]] = field(factory=lambda: defaultdict(list))
@@ -91,67 +125,48 @@ class _Stage:
 
 
 @define(eq=False)
-class _Stream:
-    """Operations of a stage in their order."""
+class _Device:
+    """A device does one operation at a time."""
 
-    number: int
-    stage: _Stage
-    unit: _Unit
-    operations: Iterator[_Operation]
-    following: _Operation | None
-    """The next one to start; None after the last."""
-    ended: int = 0
-
-
-@define(eq=False)
-class _Unit:
-    """A device, or one stream of a device that overlaps: it does one operation at a time."""
-
-    streams: list[_Stream] = field(factory=list)
-    """Of the stages nearest to the head first."""
+    stages: list[_Stage] = field(factory=list)
+    """Those nearest to the head first."""
     running: Verb | None = None
 
 
 class Simulation:
-    """All stages, units and channels, and the events still to come."""
+    """All stages, devices and channels, and the events still to come."""
 
     def __init__(self, pipeline: Pipeline, micro_batches: int) -> None:
         self._accumulation = pipeline.accumulation
         longest = max(
-            *(stage.seconds.of(verb) for stage in pipeline.stages for verb in ("forward", "backward", "update")),
+            *(stage.seconds.of(verb) for stage in pipeline.stages for verb in _VERBS),
             *(channel.seconds for channel in pipeline.channels.values()),
             0.0,
         )
         self._digits = _UNITS - frexp(longest)[1]
         self.now = 0
-        self._stages = {
-            stage.index: _Stage(
-                stage, {verb: self._time(stage.seconds.of(verb)) for verb in ("forward", "backward", "update")}
-            )
-            for stage in pipeline.stages
-        }
+        devices: defaultdict[str, _Device] = defaultdict(_Device)
+        self._stages: list[_Stage] = []
+        """From the head on."""
+        for timed in reversed(pipeline.stages):
+            device, operations = devices[timed.device], timed.actions(micro_batches)
+            times = {verb: self._time(timed.seconds.of(verb)) for verb in _VERBS}
+            stage = _Stage(len(self._stages), timed, device, times, operations, next(operations, None))
+            self._stages.append(stage)
+            device.stages.append(stage)
+        of_index = {stage.stage.index: stage for stage in self._stages}
         self._channels: list[_Channel] = []
         for number, (key, timing) in enumerate(pipeline.channels.items()):
-            ends = self._stages[timing.sender], self._stages[timing.receiver]
-            times = self._time(timing.occupies_seconds), self._time(timing.seconds)
-            channel = _Channel(number, key, timing, *ends, *times)
-            for each in (channel.receiver.receives[key.direction], channel.sender.sends[key.direction], self._channels):
-                each.append(channel)
-        units: defaultdict[tuple[str, int], _Unit] = defaultdict(_Unit)
-        self._streams: list[_Stream] = []
-        for stage in reversed(self._stages.values()):
-            for number in range(2 if pipeline.overlap else 1):
-                unit = units[stage.stage.device, number]
-                operations = _operations(stage.stage.actions(micro_batches), number if pipeline.overlap else None)
-                stream = _Stream(len(self._streams), stage, unit, operations, next(operations, None))
-                stage.units.append(unit)
-                for streams in (self._streams, stage.streams, unit.streams):
-                    streams.append(stream)
-        self._ready = dict.fromkeys(units.values())
-        """Units for which something has changed."""
+            times_on_link = self._time(timing.occupies_seconds), self._time(timing.seconds)
+            channel = _Channel(number, timing.link, of_index[timing.receiver], *times_on_link)
+            channel.receiver.receives[key.direction].append(channel)
+            of_index[timing.sender].sends[key.direction].append(channel)
+            self._channels.append(channel)
+        self._ready = dict.fromkeys(devices.values())
+        """Devices for which something has changed."""
         self._link_free: dict[tuple[str, str], int] = {}
         self._ends: list[tuple[int, int]] = []
-        """A heap of operations that run: when they end, and the number of their stream."""
+        """A heap of operations that run: when they end, and the number of their stage."""
         self._arrivals: list[tuple[int, int]] = []
         """A heap of messages under way: when they arrive, and the number of their channel."""
 
@@ -166,21 +181,21 @@ class Simulation:
         return Event(stage.index, stage.device, action.verb, action.micro_batch, self.seconds(start), self.seconds(end))
 
     def steps(self) -> Iterator[Sequence[Started]]:
-        """Yield the operations that start at each time at which any does, until the last one has ended.
-
-        Raises:
-            Deadlock: some stage would wait for ever.
-        """
+        """Yield the operations that start at each time at which any does, until the last one has ended."""
         while True:
             ready, self._ready = self._ready, {}
-            if started := [each for unit in ready if (each := self._start_next(unit)) is not None]:
+            if started := [each for device in ready if (each := self._start_next(device)) is not None]:
                 yield started
             if not self._ends and not self._arrivals:
                 break
             self.now = min(heap[0][0] for heap in (self._ends, self._arrivals) if heap)
-            self._handle_events()
-        if any(stream.following is not None for stream in self._streams):
-            raise Deadlock(waiting_cycle(list(self._waits())))
+            while self._ends and self._ends[0][0] == self.now:
+                self._end(self._stages[heappop(self._ends)[1]])
+            while self._arrivals and self._arrivals[0][0] == self.now:
+                channel = self._channels[heappop(self._arrivals)[1]]
+                channel.arrived += 1
+                self._ready[channel.receiver.device] = None
+        assert not any(stage.following for stage in self._stages), "every stage waits: depths grow along an edge"
 
     def state(self, micro_batch: int) -> Hashable:
         """Return all that decides what follows, with times after now and micro-batches after `micro_batch`.
@@ -190,112 +205,35 @@ class Simulation:
         return (
             micro_batch % self._accumulation,
             tuple(
-                (stream.following.action.verb, stream.following.action.micro_batch - micro_batch)
-                if stream.following is not None
-                else None
-                for stream in self._streams
+                (stage.following.verb, stage.following.micro_batch - micro_batch) if stage.following else None
+                for stage in self._stages
             ),
-            tuple((channel.arrived - micro_batch, channel.freed - micro_batch) for channel in self._channels),
-            tuple((end - self.now, stream, self._streams[stream].unit.running) for end, stream in sorted(self._ends)),
+            tuple(channel.arrived - micro_batch for channel in self._channels),
+            tuple((end - self.now, stage, self._stages[stage].device.running) for end, stage in sorted(self._ends)),
             tuple((arrival - self.now, channel) for arrival, channel in sorted(self._arrivals)),
             tuple(max(0, free - self.now) for free in self._link_free.values()),
         )
 
-    def _handle_events(self) -> None:
-        """Handle all ends and arrivals of this time."""
-        now = self.now
-        while self._ends and self._ends[0][0] == now:
-            self._end(self._streams[heappop(self._ends)[1]])
-        while self._arrivals and self._arrivals[0][0] == now:
-            channel = self._channels[heappop(self._arrivals)[1]]
-            channel.arrived += 1
-            self._wake(channel.receiver)
-
-    def _wake(self, stage: _Stage) -> None:
-        for unit in stage.units:
-            self._ready[unit] = None
-
-    def _start_next(self, unit: _Unit) -> Started | None:
-        """Start an operation on a unit that is free, if one can start."""
-        if unit.running is not None:
-            return None
-        for stream in unit.streams:
-            operation = stream.following
-            if operation is not None and _obstacle(stream, operation) is None:
-                stream.following = next(stream.operations, None)
-                unit.running = operation.action.verb
-                end = self.now + stream.stage.times[unit.running]
-                heappush(self._ends, (end, stream.number))
-                return Started(stream.stage.stage, operation.action, self.now, end)
+    def _start_next(self, device: _Device) -> Started | None:
+        """Start an operation on a device that is free, if the messages of one have arrived."""
+        for stage in device.stages if device.running is None else ():
+            action = stage.following
+            if action and all(one.arrived > action.micro_batch for one in stage.receives[action.verb]):
+                stage.following = next(stage.operations, None)
+                device.running = action.verb
+                end = self.now + stage.times[action.verb]
+                heappush(self._ends, (end, stage.number))
+                return Started(stage.stage, action, self.now, end)
         return None
 
-    def _end(self, stream: _Stream) -> None:
-        verb, stream.unit.running = stream.unit.running, None
+    def _end(self, stage: _Stage) -> None:
+        verb, stage.device.running = stage.device.running, None
         assert verb is not None
-        stream.ended += 1
-        stage = stream.stage
-        self._wake(stage)
-        for channel in stage.receives[verb]:
-            channel.freed += 1
-            if channel.timing.capacity is not None:
-                self._wake(channel.sender)
+        self._ready[stage.device] = None
         for channel in stage.sends[verb]:
-            arrival, link = self.now, channel.timing.link
+            arrival, link = self.now, channel.link
             if link is not None:
                 start = max(arrival, self._link_free.get(link, 0))
                 self._link_free[link] = start + channel.occupies
                 arrival = start + channel.takes
             heappush(self._arrivals, (arrival, channel.number))
-
-    def _waits(self) -> Iterator[Wait]:
-        """Yield the wait of each stage, those first that are not for the stage's own other stream."""
-        waits = [
-            _wait(stream, operation.action, obstacle)
-            for stream in sorted(self._streams, key=lambda stream: stream.stage.stage.index)
-            if (operation := stream.following) is not None and (obstacle := _obstacle(stream, operation)) is not None
-        ]
-        yield from sorted(waits, key=lambda wait: wait.channel is None)
-
-
-def _obstacle(stream: _Stream, operation: _Operation) -> _Stream | _Channel | None:
-    """Return the first thing that an operation still waits for, None if nothing: the stage's other stream, or a channel that is empty or full."""
-    (verb, micro_batch), after = operation
-    stage = stream.stage
-    if after:
-        other = next(each for each in stage.streams if each is not stream)
-        if other.ended < after:
-            return other
-    for channel in stage.receives[verb]:
-        if channel.arrived <= micro_batch:
-            return channel
-    for channel in stage.sends[verb]:
-        capacity = channel.timing.capacity
-        if capacity is not None and micro_batch - channel.freed >= capacity:
-            return channel
-    return None
-
-
-def _wait(stream: _Stream, action: Action, obstacle: _Stream | _Channel) -> Wait:
-    at = stream.stage.stage.index
-    if isinstance(obstacle, _Stream):
-        return Wait(stage=at, action=action, on=at, channel=None)
-    timing = obstacle.timing
-    if obstacle in stream.stage.receives[action.verb]:
-        return Wait(stage=at, action=action, on=timing.sender, channel=obstacle.key)
-    return Wait(stage=at, action=action, on=timing.receiver, channel=obstacle.key, capacity=timing.capacity)
-
-
-def _operations(actions: Iterable[Action], stream: int | None) -> Iterator[_Operation]:
-    """Yield the operations of an order: all, or forwards (stream 0) or the others (1), each after operations of the other stream."""
-    forwards = others = 0
-    for action in actions:
-        if stream is None:
-            yield _Operation(action, 0)
-        elif action.verb == "forward":
-            forwards += 1
-            if stream == 0:
-                yield _Operation(action, others)
-        else:
-            others += 1
-            if stream == 1:
-                yield _Operation(action, action.micro_batch + 1 if action.verb == "backward" else forwards)

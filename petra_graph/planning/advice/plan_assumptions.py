@@ -47,8 +47,7 @@ def assumptions(prediction: Prediction, spec: Spec) -> Iterator[str]:
             "the tick (throughput, speed-up, bubble) is no more exact"
         )
     if prediction.placement.guarantee:
-        apart = ", where forwards and backwards do not overlap" if prediction.inputs.overlap else ""
-        yield f"the cut: {prediction.placement.guarantee}{apart}"
+        yield f"the cut: {prediction.placement.guarantee}"
 
 
 def shared_assumptions(prediction: Prediction, spec: Spec) -> Iterator[str]:

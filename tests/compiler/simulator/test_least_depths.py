@@ -11,10 +11,9 @@ from hypothesis import given
 from petra_graph.compiler.simulator.least_depths import least_depths, with_depths
 from petra_graph.compiler.simulator.pipeline import Pipeline, StageSeconds
 from petra_graph.compiler.simulator.steady_state import tick, unbounded_tick
-from petra_graph.errors import SpecError
 from petra_graph.program.device_types import Link
 from tests.support.examples import examples
-from tests.support.simulated_pipelines import SHORT, UNITS, chain, chains, graphs, programs, timed
+from tests.support.simulated_pipelines import UNITS, chain, chains, graphs, programs, timed
 
 TIGHT = 1e-9
 
@@ -31,13 +30,6 @@ def test_lockstep_is_the_least_where_a_hop_takes_half_a_tick(stages):
     assert least_depths(model, TIGHT) == tuple(2 * distance + 1 for distance in range(stages - 1, -1, -1))
 
 
-def test_stages_that_overlap_need_more_than_1f1b_and_less_than_lockstep():
-    seconds = [*[UNITS] * 5, SHORT]
-    found = least_depths(chain(6, "1f1b", seconds, overlap=True), TIGHT)
-    assert found == (8, 7, 5, 4, 3, 1)
-    assert tick(with_depths(chain(6, "1f1b", seconds, overlap=True), found)).seconds == 3
-
-
 def test_light_stages_need_not_run_ahead():
     """A bottleneck at the head: the stages before it have time to wait."""
     light = StageSeconds(forward=0.1, backward=0.1)
@@ -50,11 +42,6 @@ def test_a_margin_of_throughput_spares_depth():
     assert least_depths(model) == (4, 3, 2, 1)
 
 
-def test_a_pipeline_that_flushes_has_no_least_depths():
-    with pytest.raises(SpecError, match="least depths are for methods that do not flush"):
-        least_depths(chain(3, accumulation=4, flush="window"))
-
-
 def descending(model: Pipeline, most: tuple[int, ...]):
     """All depths up to `most` that do not grow."""
     for depths in product(*(range(1, each + 1) for each in most)):
@@ -63,7 +50,7 @@ def descending(model: Pipeline, most: tuple[int, ...]):
 
 
 @examples(40)
-@given(chains(max_stages=4, capacity=False, flush=False))
+@given(chains(max_stages=4, flush=False))
 def test_on_a_chain_every_depth_is_the_least_that_any_choice_has(model: Pipeline):
     """Against brute force: at each stage, no depths at full throughput go lower."""
     near = {
@@ -82,18 +69,18 @@ def test_on_a_chain_every_depth_is_the_least_that_any_choice_has(model: Pipeline
 
 
 @examples(40)
-@given(graphs(capacity=False))
+@given(graphs())
 def test_on_a_graph_depths_keep_full_throughput_and_descend(model: Pipeline):
     found = least_depths(model)
     depth = {stage.index: each for stage, each in zip(model.stages, found, strict=True)}
     assert found[-1] == 1
     assert all(depth[producer] >= depth[consumer] for producer, consumer in model.graph.edges)
-    deep = with_depths(model, found).with_capacity({})
+    deep = with_depths(model, found)
     assert tick(deep).seconds <= unbounded_tick(model) * (1 + 1e-3) * (1 + TIGHT)
 
 
 @examples(10)
-@given(graphs(capacity=False, shared=True, overlap=False))
+@given(graphs(shared=True))
 def test_where_devices_host_several_stages_depths_are_as_fast_as_any_tried(model: Pipeline):
     found = least_depths(model)
     assert found[-1] == 1

@@ -8,7 +8,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from petra_graph.compiler.simulator.outcome import Deadlock
 from petra_graph.compiler.simulator.simulation import simulate
 from petra_graph.program.method import METHODS
 from petra_graph.program.stage_program import StageProgram
@@ -86,8 +85,3 @@ def test_every_stage_of_a_graph_is_there(name):
     actions = to_torch_actions(made, 5)
     found = sorted(action for row in actions.values() for action in row)
     assert found == sorted(f"{stage}{verb}{m}" for stage in range(len(made)) for verb in "FB" for m in range(5))
-
-
-def test_an_order_that_waits_for_ever_is_refused():
-    with pytest.raises(Deadlock):
-        to_torch_actions(programs(3, (2, 3, 1)), 5)

@@ -10,7 +10,6 @@ from petra_graph_report.compare.comparison_page import comparison_page, varied_c
 from petra_graph_report.plan.plan_page import page as page_of
 
 from petra_graph.cli.main import main
-from petra_graph.program.method import METHODS
 from tests.support.html_page import Page, assert_fetches_nothing
 from tests.support.runs import SPEC
 
@@ -45,19 +44,6 @@ def test_the_picture_has_a_line_for_each_combination_of_the_other_keys(varied):
         "64": (2**-10, rates[64]),
     }
     assert 'aria-label="throughput: ' in comparison_page(document)
-
-
-def test_methods_are_points_among_limits(varied):
-    keys = ("method.name=gpipe", "method.schedule=fill-drain", 'method.keep="auto"')
-    document = varied(MEMORY, more=["--compare", *(word for key in keys for word in ("--set", key))])
-    (chart,) = varied_charts(document)
-    points = {line.name: line.points for line in chart.lines}
-    assert list(points) == ["this spec", *METHODS]
-    rows = {
-        row["method"]: row for row in document["methods"]["rows"] if row["schedule"] == "lockstep" and not row["keep"]
-    }
-    assert points["petra"] == [(rows["petra"]["memory_peak"] / 2**30, rows["petra"]["samples_per_second"])]
-    assert "pipedream" in comparison_page(document)
 
 
 @pytest.mark.parametrize(

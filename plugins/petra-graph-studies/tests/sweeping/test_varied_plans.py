@@ -56,15 +56,3 @@ def test_when_every_combination_is_refused(spec):
         varied(spec, "partition.memry=1KiB,2KiB")
     with pytest.raises(SpecError, match=r"--vary data\.batch=1,1: 1 stands there twice"):
         varied(spec, "data.batch=1,1")
-
-
-def test_methods_stand_beside_the_values(spec):
-    document = vary(
-        spec,
-        ["method.name=gpipe", "method.schedule=fill-drain", "method.keep=auto"],
-        axes_of_texts([MEMORY], Varied),
-        methods=True,
-    )
-    text = PlanTable(document).text(80)
-    assert "1f1b-flush" in text
-    assert "pipedream" in text

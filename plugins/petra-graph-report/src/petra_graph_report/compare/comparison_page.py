@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from typing import Any
 
 from petra_graph import units
 from petra_graph.errors import shown
-from petra_graph.program.method import METHODS
 from petra_graph.program.plan_document import Document
 from petra_graph.report.plan.plan_answers import Answer
 from petra_graph.report.text_tables import Column
@@ -123,28 +122,10 @@ def varied_charts(document: Document) -> list[Chart] | list[BarChart]:
     for row in planned:
         of_others = ", ".join(_text(row["values"][key]) for key in others)
         lines.setdefault(of_others, []).append((places[_text(row["values"][first])], row["samples_per_second"]))
-    drawn = [
-        Line(name=one or "this spec" * ("methods" in document), points=sorted(points), style=style)
-        for style, (one, points) in enumerate(lines.items())
-    ]
-    if drawn and "methods" in document and name == f"{first}, GiB":
-        drawn += _points(document["methods"]["rows"], len(drawn))
+    drawn = [Line(name=one, points=sorted(points), style=style) for style, (one, points) in enumerate(lines.items())]
     note = "samples a second" + (f"; lines: {', '.join(others)}" if others else "") + refused
     at = sorted({x for points in lines.values() for x, _ in points})
     return [Chart(title="throughput", lines=drawn, x_name=name, from_zero=True, note=note, x_at=at)] if drawn else []
-
-
-def _points(rows: Iterable[Document], style: int) -> Iterator[Line]:
-    """Yield each method under its first schedule as a point: its memory, in GiB, and its throughput."""
-    rows = list(rows)
-    for row in rows:
-        own = row["schedule"] == METHODS[row["method"]].schedules[0] and not row["keep"]
-        own = own and row["replicas"] == rows[0]["replicas"]
-        if own and row["memory_peak"] is not None and row["fits"] is not False:
-            yield Line(
-                name=row["method"], points=[(row["memory_peak"] / 2**30, row["samples_per_second"])], style=style
-            )
-            style += 1
 
 
 def _places(key: str, values: Sequence[Any]) -> tuple[dict[str, float], str] | None:

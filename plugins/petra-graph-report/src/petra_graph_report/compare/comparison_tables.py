@@ -205,12 +205,7 @@ def _compare_values(document: Document) -> Comparison:
         text_tables.text_column("stale\nupdates", values["staleness"], "cost", number),
     ]
     title = f"{one_line(document['name'])}: plans of {', '.join(document['varied'])}"
-    found = _make_comparison(title, columns, document, values["name"])
-    if "methods" not in document:
-        return found
-    methods = _compare_methods(document["methods"])
-    notes = [("notes on methods", lines) for _, lines in methods.notes]
-    return evolve(found, tables=[*found.tables, ("methods", methods.tables[0][1])], notes=[*found.notes, *notes])
+    return _make_comparison(title, columns, document, values["name"])
 
 
 def method_names(rows: Iterable[Document]) -> list[str]:

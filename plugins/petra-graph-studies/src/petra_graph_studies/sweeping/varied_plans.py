@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from petra_graph_report.compare.compare_plans import ALONE, assumptions_of, compare, figures
+from petra_graph_report.compare.compare_plans import ALONE, assumptions_of, figures
 from petra_graph_report.compare.plan_table import PlanTable
 
 from petra_graph.api.finished_run import Changes
@@ -37,17 +37,15 @@ _FIGURES = (
 """Of a row; None where the combination is refused."""
 
 
-def vary_texts(given: Given, overrides: Sequence[str], varied: Iterable[str], **options: bool) -> PlanTable:
-    """Return the plans of what `--vary KEY=VALUE,VALUE` describes, with the options of `vary`."""
-    return PlanTable(vary(given, overrides, axes_of_texts(varied, Varied), **options))
+def vary_texts(given: Given, overrides: Sequence[str], varied: Iterable[str]) -> PlanTable:
+    """Return the plans of what `--vary KEY=VALUE,VALUE` describes."""
+    return PlanTable(vary(given, overrides, axes_of_texts(varied, Varied)))
 
 
 def vary_values(
     spec: Spec | str | Path,
     values: Mapping[str, Sequence[Any]],
     changes: Changes | None = None,
-    *,
-    overlap: bool = False,
 ) -> PlanTable:
     """Plan a specification with all combinations of some values, as `petra-graph plan --vary` does; a refusal is a row with its reason.
 
@@ -55,27 +53,22 @@ def vary_values(
         spec: or the name of its file.
         values: the values of each key, as in {"partition.memory": ["4GiB", "8GiB"], "data.batch": [32, 64]}.
         changes: values to set in all plans.
-        overlap: as of `petra_graph.plan`.
 
     Raises:
         SpecError, PluginError: as `petra_graph.load_spec`; SpecError if every combination is wrong.
     """
     if not values:
         raise TypeError('give `values`, as in {"data.batch": [32, 64]}')
-    return PlanTable(vary(given_specification(spec), assignments(changes), axes_of_values(values), overlap=overlap))
+    return PlanTable(vary(given_specification(spec), assignments(changes), axes_of_values(values)))
 
 
-def vary(
-    given: Given, overrides: Sequence[str], axes: Iterable[Axis], *, overlap: bool = False, methods: bool = False
-) -> Document:
+def vary(given: Given, overrides: Sequence[str], axes: Iterable[Axis]) -> Document:
     """Return the memory, staleness and speed of every combination.
 
     Args:
         given: the specification.
         overrides: of all plans, KEY=VALUE.
         axes: what is varied.
-        overlap: as of `Planner`.
-        methods: compare the methods as well, under what the specification says of the axes.
 
     Raises:
         SpecError: a key is varied twice, or set as well; or every combination is wrong.
@@ -85,7 +78,7 @@ def vary(
     rows = []
     for one in combinations(axes, overrides):
         try:
-            plan = Planner(given, [*overrides, *one.overrides], overlap=overlap).plan()
+            plan = Planner(given, [*overrides, *one.overrides]).plan()
         except (SpecError, NoFeasiblePlan) as error:
             wrong += [error] if isinstance(error, SpecError) else []
             more = len(error.problems) - 1
@@ -104,7 +97,7 @@ def vary(
         "rows": rows,
         "speedup_over": ALONE,
         "assumptions": assumptions_of(plans),
-    } | ({"methods": compare(Planner(given, overrides, overlap=overlap))} if methods else {})
+    }
 
 
 def _row(one: Combination, planned: dict[str, Any], *, refused: bool = False) -> Document:
