@@ -29,31 +29,18 @@ _LONGEST_MESSAGE, _LONGEST_LINE = 4_000, 400
 _WITHIN = "\n      "
 """A line end within a message. Every problem and every hint begins further left, so a file's name cannot pass for one."""
 _MOST_PROBLEMS = 50
-USUAL_KEYS = {
-    "learning_rate": "lr",
-    "batch_size": "batch",
-    "num_workers": "workers",
-    "num_epochs": "epochs",
-    "max_epochs": "epochs",
-}
-"""Keys of other programs, and ours for them."""
-_BEGINNING, _FEW = 3, 3
-"""Characters from which on a word may be the beginning of names, and how many such names are few."""
 
 
 @frozen(kw_only=True)
 class Where:
-    """A position in a source text; line and column count from 1."""
+    """A position in a source text; lines count from 1."""
 
     file: str
     line: int | None = None
-    column: int | None = None
-    text: str | None = None
-    """The offending line, without its end."""
 
     def __str__(self) -> str:
-        parts = [self.file.replace("\n", "\\n"), self.line, self.column]
-        return ":".join(str(part) for part in parts if part is not None)
+        file = self.file.replace("\n", "\\n")
+        return file if self.line is None else f"{file}:{self.line}"
 
 
 @frozen(kw_only=True)
@@ -63,7 +50,6 @@ class Problem:
     Attributes:
         message: the rule and the value that came, without a full stop.
         hint: what to do.
-        set_hint: the hint where `--set` gave the value, if it is another one: a shell has its own quotes.
         path: of the value; a plugin's counts from its own options, as in ("root",).
         at_key: whether the problem is the key at `path` itself, not its value.
         where: its position in a text, which the owner of that text adds.
@@ -71,17 +57,14 @@ class Problem:
 
     message: str
     hint: str = ""
-    set_hint: str = ""
     path: Path = ()
     at_key: bool = False
     where: Where | None = None
 
     def __str__(self) -> str:
-        """Render as `file:line:column: message`, the offending line, and the hint; none fills the reader's screen."""
+        """Render as `file:line: message` and the hint; neither fills the reader's screen."""
         message = _shortened(self.message, _LONGEST_MESSAGE)
         lines = [f"{_shortened(str(self.where), _LONGEST_LINE)}: {message}" if self.where else message]
-        if self.where and self.where.text is not None:
-            lines.append(f"    {_shortened(self.where.text.strip(), _LONGEST_LINE)}")
         if self.hint:
             lines.append(f"    help: {_shortened(self.hint, _LONGEST_MESSAGE)}")
         return printable("\n".join(line.replace("\n", _WITHIN) for line in lines))
@@ -257,24 +240,16 @@ class FailedOnAnotherProcess(Exception):
 
 
 def suggestion(word: str, allowed: Iterable[str]) -> str:
-    """Return a hint: the allowed words that are likely meant by `word`, then all allowed words."""
+    """Return a hint: the allowed word that is likely meant by `word`, then all allowed words."""
     names = sorted(allowed)
-    likely = likely_meant(word, names)
-    listing = ", ".join(names) if names else "nothing"
-    return f"did you mean {' or '.join(map(repr, likely))}? allowed: {listing}" if likely else f"allowed: {listing}"
+    likely = get_close_matches(word, names, n=1)
+    listing = f"allowed: {', '.join(names) if names else 'nothing'}"
+    return f"did you mean {likely[0]!r}? {listing}" if likely else listing
 
 
 def likely_meant(word: str, names: Sequence[str]) -> list[str]:
-    """Return the names that `word` likely means: it in capitals, ours for it, the few that it begins, the closest, or those that have it in them."""
-    same = [name for name in names if name.casefold() == word.casefold()]
-    same = same or [name for name in names if name == USUAL_KEYS.get(word)]
-    begun = [name for name in names if name.casefold().startswith(word.casefold())]
-    if same:
-        return same[:1]
-    if len(word) >= _BEGINNING and 0 < len(begun) <= _FEW:
-        return begun
-    having = [name for name in names if len(word) > _BEGINNING and word.casefold() in name]
-    return get_close_matches(word, names, n=1) or having[:_FEW]
+    """Return the name that `word` likely means, if there is one."""
+    return get_close_matches(word, names, n=1)
 
 
 def kind_of(value: object) -> str:

@@ -10,7 +10,6 @@ import errno
 import importlib
 import io
 import os
-import re
 import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
@@ -119,7 +118,7 @@ def _run(arguments: list[str] | None) -> int:
         code = cli.main(args=arguments, prog_name="petra-graph", standalone_mode=False)
         sys.stdout.flush()
     except click.ClickException as error:
-        _print_usage(_add_key_hint(error))
+        _print_usage(error)
         return error.exit_code
     except click.Abort:
         return 130
@@ -136,26 +135,6 @@ def _run(arguments: list[str] | None) -> int:
     except Exception as error:  # noqa: BLE001  only petra-graph's own errors stay here
         return _report_error(error)
     return code if isinstance(code, int) else 0
-
-
-def _add_key_hint(error: click.ClickException) -> click.ClickException:
-    """Return an error; where an option that does not exist is a key of the spec, with how that is set."""
-    if not isinstance(error, click.NoSuchOption) or error.ctx is None:
-        return error
-    if all(parameter.name != "overrides" for parameter in error.ctx.command.params):
-        return error
-    from petra_graph.errors import USUAL_KEYS
-    from petra_graph.spec.error_messages import headers_by_key
-
-    name, headers = error.option_name.lstrip("-").replace("-", "_"), headers_by_key()
-    name = USUAL_KEYS.get(name, name)
-    keys = [f"{header[1:-1]}.{name}" for header in headers.get(name, ()) if re.fullmatch(r"\[\w+\]", header)]
-    keys += [f"{name}.name"] * (f"[{name}]" in headers["name"])
-    keys += [f"optimizer.options.{name}"] * (name == "lr")
-    if not keys:
-        return error
-    how = " or ".join(f"--set {key}=VALUE" for key in keys)
-    return click.UsageError(f"No such option {error.option_name!r}: it is a key of the spec, {how}.", error.ctx)
 
 
 def _print_usage(error: click.ClickException) -> None:

@@ -96,7 +96,7 @@ def problem_record(problem: Problem) -> dict[str, Any]:
         "message": problem.message,
         "hint": problem.hint,
         "path": list(problem.path),
-        **{key: getattr(problem.where, key, None) for key in ("file", "line", "column", "text")},
+        **{key: getattr(problem.where, key, None) for key in ("file", "line")},
     }
 
 

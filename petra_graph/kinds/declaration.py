@@ -16,10 +16,9 @@ import attrs
 from attrs import frozen
 
 from petra_graph.spec.bounds import Bound
-from petra_graph.spec.error_messages import RawValue
 from petra_graph.spec.keys import key
-from petra_graph.spec.strict_values import Unreadable, read
-from petra_graph.spec.value_types import as_mapping, class_schema, is_union
+from petra_graph.spec.strict_values import structure_as
+from petra_graph.spec.value_types import as_mapping, describe, is_union
 
 API_VERSION = 1
 """The version of the contracts of all kinds. It grows when a plugin that kept them before would now break them."""
@@ -47,7 +46,7 @@ def option(
         text: its meaning.
         unit: of its value.
         validator: bounds, exported next to `option`: `AtLeast(1)`, or a list, `[AtLeast(0), LessThan(1)]`. They give
-            messages, the listing of `petra-graph show` and the JSON schema (see `petra_graph.spec.bounds`). A rule that
+            messages (see `petra_graph.spec.bounds`). A rule that
             they cannot say is a function (instance, attribute, value) that raises `ValueError("must be odd")`.
         is_path: the value names a file or folder that is read; it is relative to the file that gives it.
         is_code: the value is "module:attribute", which `pkgutil.resolve_name` imports: in a module on Python's path, beside the
@@ -180,7 +179,8 @@ def _option_faults(options: object) -> Iterator[str]:
         yield f"has options = {options!r}, which is not an attrs class"
         return
     try:
-        class_schema(options, complete=True)
+        for field in attrs.fields(attrs.resolve_types(options)):
+            describe(field.type)
     except Exception as error:  # noqa: BLE001  annotations are code of the plugin
         yield f"has options that cannot be read from TOML: {error}"
         return
@@ -200,12 +200,12 @@ def _default_fault(field: attrs.Attribute[Any]) -> str:
     if default is None:
         free = field.type is Any or (is_union(field.type) and type(None) in get_args(field.type))
         return "" if free else f"{field.name} is None, and its type has no None"
+    value, problems = structure_as(field.type, as_mapping(default), (field.name,))  # type: ignore[arg-type]  # any type
+    if problems:
+        return problems[0].message
     try:
-        value = read(RawValue(path=(field.name,), raw=as_mapping(default), names={}), field.type)
         if isinstance(field.validator, Bound):
             field.validator(None, field, value)
-    except Unreadable as error:
-        return error.problems[0].message
     except ValueError as error:
         return str(error)
     return ""

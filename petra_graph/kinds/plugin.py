@@ -12,7 +12,7 @@ from petra_graph.kinds.author_code import AUTHOR, author_code, remedy, resolve_l
 from petra_graph.kinds.declaration import Declaration
 from petra_graph.kinds.plugin_kind import PluginKind, asks_for_stage
 from petra_graph.kinds.stage_facts import StageFacts
-from petra_graph.spec.structure import structure_as
+from petra_graph.spec.strict_values import structure_as
 
 FIRST_PARTY = "petra-graph"
 """The distribution of the catalog."""

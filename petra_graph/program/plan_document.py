@@ -16,7 +16,6 @@ from petra_graph.errors import Problem, SpecError, shown
 from petra_graph.program.channels import Carrier
 from petra_graph.program.json_shape import Each, Later, faults
 from petra_graph.program.schedule import Verb
-from petra_graph.spec.format_versions import SPLIT_BACKWARDS
 from petra_graph.spec.model import Keeps, Kind, ScheduleName
 
 Document: TypeAlias = dict[str, Any]
@@ -173,8 +172,6 @@ def check_document(document: Any, source: str) -> Document:
     if missing := sorted(required - document.keys()):
         raise SpecError(f"{source} is not a plan: it has no {', '.join(missing)}", hint)
     found = list(islice(faults(document, SHAPE, "the plan"), _SHOWN))
-    if not found and any(stage.get("word") for stage in document["stages"]):  # in plans of earlier versions
-        raise SpecError(f"{source} is a plan with split backwards, which {SPLIT_BACKWARDS}", hint)
     if found := found or list(islice(_loose_ends(document), _SHOWN)):
         raise SpecError([Problem(message=f"{source} is damaged: {fault}", hint=hint) for fault in found])
     return document

@@ -1,4 +1,4 @@
-"""The bounds of keys: attrs validators that know their own words, and the JSON schema that says the same.
+"""The bounds of keys: attrs validators that know their own words.
 
     lr: float = option("base learning rate", validator=AtLeast(0))
     momentum: float = option("share that is kept", default=0.9, validator=[AtLeast(0), LessThan(1)])
@@ -7,9 +7,7 @@
 A bound applies to the values of its own kind, numbers or lists and texts, and lets all others pass: the type of the key
 says which kinds there may be. So `int | None` needs no more than `AtLeast(1)`. A plugin may add a bound of its own.
 
-Decision: validators of our own. attrs' carry their bounds in private classes and their words in English that would have
-to be parsed; annotated-types carries bounds alone, without check, words and schema, and attrs would not run it where
-Python code makes the class.
+Decision: validators of our own. attrs' carry their bounds in private classes, and their words would have to be parsed.
 """
 
 from __future__ import annotations
@@ -17,7 +15,6 @@ from __future__ import annotations
 import operator
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
-from functools import reduce
 from typing import Any, ClassVar
 
 import attrs
@@ -26,9 +23,7 @@ from attrs import evolve, field, frozen
 from petra_graph.errors import shown
 from petra_graph.units import plural
 
-_NUMBERS = ("integer", "number")
 _HOLDS = {">=": operator.ge, ">": operator.gt, "<=": operator.le, "<": operator.lt}
-Schema = dict[str, Any]
 Validator = Callable[[Any, "attrs.Attribute[Any]", Any], object]
 """What attrs calls with the instance, the field and the value; it raises an exception where the value is wrong."""
 
@@ -81,16 +76,6 @@ class Bound(ABC):
     def faults(self, value: Any) -> Iterator[Fault]:
         """Yield how a value breaks the bound."""
 
-    def narrow(self, schema: Schema) -> Schema:
-        """Return the JSON schema of a type with the bound added wherever the bound applies."""
-        if "anyOf" in schema:
-            return schema | {"anyOf": [self.narrow(member) for member in schema["anyOf"]]}
-        return schema | self.keywords(schema)
-
-    @abstractmethod
-    def keywords(self, schema: Schema) -> Schema:
-        """Return what the bound adds to the schema of a type without alternatives."""
-
 
 @frozen
 class _Comparison(Bound):
@@ -100,7 +85,6 @@ class _Comparison(Bound):
 
     _words: ClassVar[str]
     _sign: ClassVar[str]
-    _keyword: ClassVar[str]
 
     @property
     def brief(self) -> str:
@@ -111,36 +95,33 @@ class _Comparison(Bound):
         if is_number and not _HOLDS[self._sign](value, self.limit):
             yield Fault(rule=f"must be {self._words} {self.limit}", value=value)
 
-    def keywords(self, schema: Schema) -> Schema:
-        return {self._keyword: self.limit} if schema.get("type") in _NUMBERS else {}
-
 
 @frozen
 class AtLeast(_Comparison):
     """A number of at least `limit`."""
 
-    _words, _sign, _keyword = "at least", ">=", "minimum"
+    _words, _sign = "at least", ">="
 
 
 @frozen
 class GreaterThan(_Comparison):
     """A number greater than `limit`."""
 
-    _words, _sign, _keyword = "greater than", ">", "exclusiveMinimum"
+    _words, _sign = "greater than", ">"
 
 
 @frozen
 class AtMost(_Comparison):
     """A number of at most `limit`."""
 
-    _words, _sign, _keyword = "at most", "<=", "maximum"
+    _words, _sign = "at most", "<="
 
 
 @frozen
 class LessThan(_Comparison):
     """A number less than `limit`."""
 
-    _words, _sign, _keyword = "less than", "<", "exclusiveMaximum"
+    _words, _sign = "less than", "<"
 
 
 @frozen
@@ -171,12 +152,6 @@ class Length(Bound):
             words = f"{'' if least == most else 'at most '}{plural(most, things)}"
             yield Fault(rule=f"must have {words}", value=value)
 
-    def keywords(self, schema: Schema) -> Schema:
-        names = {"array": ("minItems", "maxItems"), "string": ("minLength", "maxLength")}.get(schema.get("type", ""))
-        if names is None:
-            return {}
-        return {key: limit for key, limit in zip(names, self._range, strict=True) if limit}
-
     @property
     def _range(self) -> tuple[int, int | None]:
         return (self.at_least, self.at_most) if self.exactly is None else (self.exactly, self.exactly)
@@ -200,9 +175,6 @@ class OneOf(Bound):
             listed = ", ".join(shown(item) for item in self.values)
             yield Fault(rule=f"must be one of {listed}", value=value, allowed=self.values)
 
-    def keywords(self, schema: Schema) -> Schema:
-        return {"enum": list(self.values)} if schema.get("type") in {*_NUMBERS, "string"} else {}
-
 
 @frozen(init=False)
 class Each(Bound):
@@ -221,14 +193,6 @@ class Each(Bound):
         for index, item in enumerate(value if isinstance(value, list | tuple) else ()):
             for bound in self.bounds:
                 yield from (evolve(fault, path=(index, *fault.path)) for fault in bound.faults(item))
-
-    def keywords(self, schema: Schema) -> Schema:
-        narrowed: Schema = {}
-        if "prefixItems" in schema:
-            narrowed["prefixItems"] = [_narrow(self.bounds, item) for item in schema["prefixItems"]]
-        if "items" in schema:
-            narrowed["items"] = _narrow(self.bounds, schema["items"])
-        return narrowed
 
 
 @frozen(init=False)
@@ -263,13 +227,6 @@ class All(Bound):
         for bound in self._bounds:
             yield from bound.faults(value)
 
-    def keywords(self, schema: Schema) -> Schema:
-        return _narrow(self._bounds, schema)
-
 
 def _brief(bounds: tuple[Bound, ...]) -> str:
     return ", ".join(bound.brief for bound in bounds if bound.brief)
-
-
-def _narrow(bounds: tuple[Bound, ...], schema: Schema) -> Schema:
-    return reduce(lambda narrowed, bound: bound.narrow(narrowed), bounds, schema)

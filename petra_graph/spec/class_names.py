@@ -9,7 +9,6 @@ from types import FunctionType
 from typing import Any
 
 from petra_graph.errors import SpecError, kind_of
-from petra_graph.spec.source import LONG_INTEGER, long_integers
 
 _OPTIMIZER = (
     'give its name, as in optimizer={"name": "adamw", "options": {"lr": 1e-3}}; `petra-graph list optimizers` shows all'
@@ -41,8 +40,6 @@ def toml_values(value: Any, key: str) -> Any:
         return [toml_values(item, f"{key}.{index}") for index, item in enumerate(value)]
     if isinstance(value, PurePath):
         return str(value)
-    if [*long_integers(value)]:
-        raise SpecError(f"{key} is {LONG_INTEGER}", _VALUES)
     if isinstance(value, str | int | float | date | time):
         return value
     raise _no_value(value, key)

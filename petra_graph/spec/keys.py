@@ -1,7 +1,7 @@
 """The keys of a table: their declaration, the validators of their values, and the largest values that they may have.
 
-Each largest value is far beyond use, so that a digit too many fails at once: `repeat = 100000000` would fill the memory before any message.
-`petra-graph schema` shows the metadata `help` and `unit` of a key.
+Each largest value is far beyond use, so that a digit too many fails at once: `repeat = 100000000` would fill the memory
+before any message.
 """
 
 from __future__ import annotations
@@ -21,8 +21,6 @@ LONGEST_NAME = 200
 """Bytes: file systems have 255 for a name, and a run's directory adds its time and a random part."""
 NODES = 20_000
 """Nodes of a network: the planner's work and the page of a plan grow with them."""
-MOST_LEVELS = 100
-"""Tables and arrays in one another, before a specification is compared with its keys."""
 MOST_NODES = AtMost(NODES)
 MOST_DEVICES = AtMost(10_000)
 MOST_WINDOW = AtMost(4_096)

@@ -1,7 +1,7 @@
 """Specifications as files: read, extended, overridden, structured, or written out.
 
 `extends` names a file or several, relative to the file that contains it; later files override earlier ones, and the
-file itself overrides all of them. Each file states the format of its own text.
+file itself overrides all of them.
 """
 
 from __future__ import annotations
@@ -15,16 +15,15 @@ from typing import Any
 
 from attrs import frozen
 
-from petra_graph.errors import Problem, SpecError, Where, shown
+from petra_graph.errors import Problem, SpecError, shown
 from petra_graph.spec.class_names import toml_values
-from petra_graph.spec.format_versions import FORMAT, format_problem
 from petra_graph.spec.keys import LONGEST_NAME
 from petra_graph.spec.located_paths import with_located_paths
 from petra_graph.spec.model import Spec
 from petra_graph.spec.overrides import apply_overrides
 from petra_graph.spec.source import IN_CODE, STDIN, Source, parse_source, read_source
 from petra_graph.spec.structure import Structured, structure
-from petra_graph.spec.value_layers import Layers, merge, paths, source_layers
+from petra_graph.spec.value_layers import Layers, merge, source_layers
 from petra_graph.spec.value_types import as_mapping
 
 
@@ -99,15 +98,11 @@ def _structured(layers: Layers, problems: Iterable[Problem], name: str, spec_cla
 def dump(spec: Spec) -> str:
     """Return the specification as TOML; loading the text gives an equal specification.
 
-    The format and every default are written out, so that a change of a default does not change it.
+    Every default is written out, so that a change of a default does not change it.
     """
     import tomli_w
 
-    return tomli_w.dumps({"format": FORMAT, **as_mapping(spec)})
-
-
-_MOST_LEVELS, _MOST_FILES = 50, 1_000
-"""Of files that extend files, and of all files that are extended."""
+    return tomli_w.dumps(as_mapping(spec))
 
 
 def default_name(path: str) -> str:
@@ -122,82 +117,35 @@ def read_layers(path: str) -> Layers:
     Raises:
         SpecError: a file cannot be read, is not TOML, or extends itself.
     """
-    return _extended(read_source(path), path, (), {})
+    return _extended(path, ())
 
 
-def _extended(source: Source, path: str, above: tuple[str, ...], known: dict[str, Layers | None]) -> Layers:
-    """Return a text over all files that it extends.
-
-    Args:
-        known: those that were read, by their names without links to folders; None of one with problems, which are said already.
-    """
+def _extended(path: str, above: tuple[str, ...]) -> Layers:
+    """Return a file over all files that it extends; `above` are those that extend it, without links."""
+    source = read_source(path)
     chain = (*above, os.path.realpath(path))
+    names = source.values.get("extends", [])
     bases: list[Layers] = []
-    names, wrong = _names(source)
-    problems = [*_below_headers(source), *wrong]
-    if "format" in source.values:
-        problem = format_problem(source.values["format"], source.where(("format",)), source.values)
-        problems += [] if problem is None else [problem]
-    for name, where in names:
-        try:
-            base = _base(path, name, where, chain, known)
-            bases += [] if base is None else [base]
-        except SpecError as error:
-            problems += error.problems
+    problems: list[Problem] = []
+    for index, name in enumerate(names if isinstance(names, list) else [names]):
+        where = source.where(("extends", index) if isinstance(names, list) else ("extends",))
+        if not isinstance(name, str) or not name:
+            message = f"extends must be a file's name or a list of them (got {shown(name)})"
+            problems.append(Problem(message=message, where=where))
+            continue
+        folder = "" if path == STDIN else os.path.dirname(path)  # noqa: PTH120  keeps the path as the user wrote it
+        base = os.path.normpath(os.path.join(folder, os.path.expanduser(name)))  # noqa: PTH118, PTH111  ditto
+        if os.path.realpath(base) in chain:
+            problems.append(Problem(message=f"extends {shown(name)}, which extends this file again", where=where))
+        elif not os.path.isfile(base):  # noqa: PTH113  a string until here
+            message = f"extends {shown(name)}, but there is no such file"
+            hint = f"looked for {base!r}; the name is relative to the file that contains it"
+            problems.append(Problem(message=message, hint=hint, where=where))
+        else:
+            try:
+                bases.append(_extended(base, chain))
+            except SpecError as error:
+                problems += error.problems
     if problems:
         raise SpecError(source_layers(source).in_order(problems))
     return reduce(merge, [*bases, source_layers(source)])
-
-
-def _base(path: str, name: str, where: Where, chain: tuple[str, ...], known: dict[str, Layers | None]) -> Layers | None:
-    folder = "" if path == STDIN else os.path.dirname(path)  # noqa: PTH120  keeps the path as the user wrote it
-    base = os.path.normpath(os.path.join(folder, os.path.expanduser(name)))  # noqa: PTH118, PTH111  ditto
-    if os.path.realpath(base) in chain:
-        message = f"extends {shown(name)}, which extends this file again" if len(chain) > 1 else "extends itself"
-        raise SpecError(Problem(message=message, hint="a chain of extends must end", where=where))
-    if len(chain) > _MOST_LEVELS:
-        raise SpecError(Problem(message=f"extends over more than {_MOST_LEVELS} levels", where=where))
-    key = os.path.join(os.path.realpath(os.path.dirname(base)), os.path.basename(base))  # noqa: PTH118, PTH119, PTH120  ditto
-    if key in known:
-        return known[key]
-    if len(known) == _MOST_FILES:
-        raise SpecError(Problem(message=f"extends more than {_MOST_FILES} files in all", where=where))
-    known[key] = None
-    if not os.path.exists(base) or os.path.isdir(base):  # noqa: PTH110, PTH112  a string until here
-        message = f"extends {shown(name)}, but there is no such file"
-        hint = f"looked for {base!r}; the name is relative to the file that contains it"
-        raise SpecError(Problem(message=message, hint=hint, where=where))
-    known[key] = _extended(read_source(base, given=False), base, chain, known)
-    return known[key]
-
-
-def _below_headers(source: Source) -> list[Problem]:
-    """Return the problem of each `extends` that stands below a table's header, and so belongs to that table.
-
-    What the files that it names would have given is missing then, and no further problem says more.
-    """
-    problems = []
-    for path in paths(source.values):
-        if len(path) > 1 and path[-1] == "extends" and "options" not in path:
-            keys = ".".join(key for key in path[:-1] if isinstance(key, str))
-            header = f"[[{keys}]]" if isinstance(path[-2], int) else f"[{keys}]"
-            message = f"extends stands below {header}, and so belongs to that table"
-            hint = "write it at the top of the file, above the first [table]"
-            problems.append(Problem(message=message, hint=hint, where=source.where(path, at_key=True)))
-    return problems
-
-
-def _names(source: Source) -> tuple[list[tuple[str, Where]], list[Problem]]:
-    """Return the names under `extends`, each with its position, and the problems of items that are not names."""
-    value: Any = source.values.get("extends", [])
-    names = (
-        [(name, source.where(("extends", index))) for index, name in enumerate(value)]
-        if isinstance(value, list)
-        else [(value, source.where(("extends",)))]
-    )
-    wrong = [(name, where) for name, where in names if not isinstance(name, str) or not name or "\0" in name]
-    problems = [
-        Problem(message=f"extends must be a file's name or a list of them (got {shown(name)})", where=where)
-        for name, where in wrong
-    ]
-    return [named for named in names if named not in wrong], problems

@@ -1,8 +1,7 @@
 """Single values set from the command line: `--set method.name=backprop`.
 
 The key is a TOML key; an item of an array has its index as key or, in an array of tables, its `name`. The value is a
-TOML value, or else text. A `--set` assigns: a whole table replaces the table before it. `--set format=2` states the
-format of the other keys that are set, as a file does of its own.
+TOML value, or else text. A `--set` assigns: a whole table replaces the table before it.
 
 Decision: plugin names are set before all other keys, because another plugin's name drops the options of the plugin
 before it; the order of `--set` on the command line must not decide which options survive.
@@ -20,12 +19,8 @@ from attrs import frozen
 
 from petra_graph.errors import Path, Problem, SpecError, Where, kind_of, shown, suggestion
 from petra_graph.spec.class_names import toml_values
-from petra_graph.spec.format_versions import format_problem
-from petra_graph.spec.keys import MOST_LEVELS
-from petra_graph.spec.source import LONG_INTEGER, TOO_DEEP, Source, has_long_key, levels, long_integers
+from petra_graph.spec.source import MOST_LEVELS, TOO_DEEP, Source, has_long_key, levels
 from petra_graph.spec.value_layers import OWNED, Layers, paths, plugin_name
-
-_QUOTES = 'texts in lists and tables need quotes, and the shell quotes around all: --set \'KEY=["a", "b"]\''
 
 
 @frozen(kw_only=True)
@@ -39,9 +34,7 @@ class Override:
     @property
     def source(self) -> Source:
         """The source of the value; messages show it as their file."""
-        return Source(
-            file=_as_given(self.text), text=self.text, is_set=True, in_shell=not isinstance(self.text, Change)
-        )
+        return Source(file=_as_given(self.text), text=self.text, is_set=True)
 
 
 class Change(str):
@@ -76,20 +69,17 @@ def parse_override(text: str) -> Override:
     try:
         keys = _single_path(tomllib.loads(f"{key} = 0"))
     except ValueError:
-        hint = 'parts with other characters than letters, digits, "-" and "_" need quotes: graph.node."layer1.0".kind'
-        raise _refusal(text, f"{shown(key)} is not a TOML key", hint) from None
+        raise _refusal(text, f"{shown(key)} is not a TOML key") from None
     try:
         parsed = tomllib.loads(f"value = {written}")
         value = parsed["value"] if list(parsed) == ["value"] else written
     except (ValueError, RecursionError) as error:
         if written[0] in "\"'[{":
             why = re.sub(r" \(at line \d+, column \d+\)$", "", str(error))
-            raise _refusal(text, f"{written} is not a TOML value: {why}", _QUOTES) from None
+            raise _refusal(text, f"{written} is not a TOML value: {why}") from None
         value = written
     if len(keys) + levels(value) > MOST_LEVELS:
         raise _refusal(text, TOO_DEEP)
-    if any(long_integers(value, keys)):
-        raise _refusal(text, LONG_INTEGER)
     return Override(text=text, keys=keys, value=value)
 
 
@@ -124,10 +114,6 @@ def apply_overrides(layers: Layers, texts: Iterable[str]) -> tuple[Layers, tuple
     overrides, problems = parse_overrides(texts)
     overrides.sort(key=lambda override: override.keys[-1] not in ("name", "block"))
     for override in overrides:
-        if override.keys == ("format",):
-            problem = format_problem(override.value, override.source.where(("format",)), layers.values)
-            problems += [] if problem is None else [problem]
-            continue
         try:
             layers = _apply(layers, override)
         except SpecError as error:

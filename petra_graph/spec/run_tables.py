@@ -10,7 +10,7 @@ from attrs import frozen
 from attrs.validators import instance_of
 
 from petra_graph.errors import shown
-from petra_graph.spec.bounds import AtLeast, AtMost, Bound, Each, Fault, GreaterThan, Length, Schema
+from petra_graph.spec.bounds import AtLeast, AtMost, Bound, Each, Fault, GreaterThan, Length
 from petra_graph.spec.keys import (
     LARGEST_SEED,
     MOST_EPOCHS,
@@ -186,9 +186,6 @@ class IsInterval(Bound):
                 interval(value)
             except ValueError:
                 yield Fault(rule=_FORM, value=value)
-
-    def keywords(self, schema: Schema) -> Schema:
-        return {"pattern": f"^{_INTERVAL.pattern}$"} if schema.get("type") == "string" else {}
 
 
 @documented

@@ -1,169 +1,186 @@
 """Strict reading of TOML values: a value must have exactly its type, and every problem is reported at once.
 
-Decision: no value is converted. "3", true and 3.0 are not integers; only an integer may be given for
-a number. A silent conversion would hide a mistake of the author until later.
-
-Decision: a field's validator runs when its value is read, not when the whole table is built, so that one pass reports
-values out of range together with unknown keys.
-
-Decision: not cattrs, which reads profiles. Its readers of numbers, texts, unions and literals would each need a hook
-of ours so that nothing is converted, and a field's validator would run only when the class is built.
+Decision: no value is converted. "3", true and 3.0 are not integers; only an integer may be given for a number. A silent
+conversion would hide a mistake of the author until later. A field's validator runs when its value is read, not when the
+whole table is built, so that one pass reports values out of range together with unknown keys. cattrs would need a hook
+for each form of type to do the same.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from difflib import get_close_matches
-from typing import Any, NoReturn, get_args, get_origin
+from functools import reduce
+from operator import getitem
+from typing import Any, TypeVar, get_args
 
 import attrs
+from attrs import field, frozen
 
-from petra_graph.errors import Problem
+from petra_graph.errors import Path, Problem, shown, suggestion
 from petra_graph.spec.bounds import OutOfBounds
-from petra_graph.spec.error_messages import (
-    RawValue,
-    mismatch,
-    missing_key,
-    out_of_bounds,
-    refused_table,
-    refused_value,
-    unknown_key,
+from petra_graph.spec.value_types import (
+    describe,
+    is_list,
+    is_literal,
+    is_mapping,
+    is_table,
+    is_union,
+    item_types,
+    members,
+    plain,
 )
-from petra_graph.spec.value_types import describe, is_list, is_literal, is_mapping, is_union, item_types, members
+
+T = TypeVar("T")
+_LONGEST_SHOWN = 60
 
 
-class Unreadable(Exception):
-    """A value cannot be read, for the reasons in `problems`; `allowed` are the values of its literal types."""
+def structure_as(
+    kind: type[T], value: Any, path: Path, *, names: Mapping[Path, str] | None = None
+) -> tuple[T | None, tuple[Problem, ...]]:
+    """Return a value read strictly as a type.
 
-    def __init__(self, problems: Iterable[Problem], allowed: tuple[Any, ...] = ()) -> None:
-        super().__init__()
-        self.problems = tuple(problems)
-        self.allowed = allowed
+    Args:
+        kind: an attrs class, or any type of the values in one.
+        value: as TOML gave it.
+        path: its path in the specification.
+        names: names in messages of tables that have better names than their paths.
 
-
-class Mismatch(Unreadable):
-    """A value itself, and not an item inside it, does not have its type."""
-
-    def __init__(self, value: RawValue, expected: str, allowed: tuple[Any, ...] = ()) -> None:
-        super().__init__([mismatch(value, expected, allowed)], allowed)
-
-
-def read(value: RawValue, kind: Any) -> Any:  # noqa: C901, PLR0911  one case a form of type
-    """Return a TOML value as a value of this type.
-
-    Raises:
-        Unreadable: the value, or an item inside it, does not have its type, or a validator refuses it.
+    Returns:
+        the value and no problem, or None and the problems, whose paths begin with `path`.
     """
-    raw = value.raw
-    if kind is Any:
-        return raw
-    if is_union(kind):
-        return _read_union(value, kind)
-    if is_literal(kind):
-        allowed = get_args(kind)
-        for item in allowed:
-            if type(item) is type(raw) and item == raw:
-                return item
-        raise Mismatch(value, describe(kind), allowed)
-    if is_list(kind):
-        types = item_types(kind, len(raw)) if isinstance(raw, list | tuple) else None
-        if types is None:
-            raise Mismatch(value, describe(kind))
-        items = _read_items((value.item(index), item_type) for index, item_type in enumerate(types))
-        return items if get_origin(kind) is list else tuple(items)
-    if is_mapping(kind):
-        if not isinstance(raw, Mapping):
-            raise Mismatch(value, describe(kind))
-        item_type = get_args(kind)[1]
-        return dict(zip(raw, _read_items((value.item(key), item_type) for key in raw), strict=True))
-    if attrs.has(kind):
-        return _read_class(value, kind)
-    if type(raw) not in ((int, float) if kind is float else (kind,)):
-        raise Mismatch(value, describe(kind))
-    if kind is float and not math.isfinite(raw):
-        raise Mismatch(value, "a finite number")
-    return kind(raw)
+    reader = _Reader(names=names or {})
+    found = reader.read(value, kind, path)
+    return (None if reader.problems else found), tuple(reader.problems)
 
 
-def _read_items(entries: Iterable[tuple[RawValue, Any]]) -> list[Any]:
-    """Return the read values of entries (value, type)."""
-    items: list[Any] = []
-    problems: list[Problem] = []
-    for value, kind in entries:
+@frozen(kw_only=True)
+class _Reader:
+    names: Mapping[Path, str]
+    problems: list[Problem] = field(factory=list)
+
+    def read(self, value: Any, kind: Any, path: Path) -> Any:
+        """Return a value as a type; where it is not of the type, there are more problems, and the result is of no use."""
+        value = plain(value)
+        if is_union(kind):
+            kind = next((member for member in members(kind) if _has_form(value, member)), kind)
+        if not _has_form(value, kind):
+            self.mismatch(value, kind, path)
+        elif attrs.has(kind):
+            return self.table(value, kind, path)
+        elif is_list(kind):
+            types = item_types(kind, len(value))
+            if types is None:
+                return self.mismatch(value, kind, path)
+            items = [self.read(item, of, (*path, at)) for at, (item, of) in enumerate(zip(value, types, strict=True))]
+            return items if kind.__origin__ is list else tuple(items)
+        elif is_mapping(kind):
+            return {key: self.read(item, get_args(kind)[1], (*path, key)) for key, item in value.items()}
+        elif kind is float:
+            if not math.isfinite(value):
+                self.add(path, f"must be a finite number (got {value})")
+            return float(value)
+        return value
+
+    def table(self, table: Mapping[str, Any], cls: Any, path: Path) -> Any:
+        attrs.resolve_types(cls)
+        fields = {attribute.name: attribute for attribute in attrs.fields(cls) if attribute.init}
+        unknown = [key for key in table if key not in fields]
+        # A misspelt key was meant to be one of these, which therefore is not missing.
+        misspelt = {close for key in unknown for close in get_close_matches(key, fields, n=1)}
+        before, arguments = len(self.problems), {}
+        for name, attribute in fields.items():
+            if name in table:
+                known = len(self.problems)
+                arguments[attribute.alias or name] = found = self.read(table[name], attribute.type, (*path, name))
+                if attribute.validator is not None and len(self.problems) == known:
+                    self.validate(found, table[name], attribute, (*path, name))
+            elif attribute.default is attrs.NOTHING and name not in misspelt:
+                self.missing(attribute, path)
+        for key in unknown:
+            message = f"unknown key {shown(key)} in {self.table_name(path)}"
+            hint = suggestion(key, fields)
+            self.problems.append(Problem(message=message, hint=hint, path=(*path, key), at_key=True))
+        if len(self.problems) > before:
+            return None
         try:
-            items.append(read(value, kind))
-        except Unreadable as error:
-            problems += error.problems
-    if problems:
-        raise Unreadable(problems)
-    return items
+            return cls(**arguments)
+        except Exception as error:  # noqa: BLE001  a plugin's own check may raise anything
+            message = f"{self.table_name(path)}: {str(error) or type(error).__name__}"
+            self.problems.append(Problem(message=message, path=path))
 
-
-def _read_union(value: RawValue, kind: Any) -> Any:
-    errors: list[Unreadable] = []
-    for member in members(kind):
+    def validate(self, value: Any, raw: Any, attribute: attrs.Attribute[Any], path: Path) -> None:
+        """Run a field's validator; a message of its own that begins with "must" continues the sentence that the value's name begins."""
         try:
-            return read(value, member)
-        except Unreadable as error:
-            errors.append(error)
-    # A problem inside the value says more: the outer shape was right.
-    inside = [error for error in errors if not isinstance(error, Mismatch)]
-    if inside or len(errors) == 1:
-        raise (inside or errors)[0]
-    raise Mismatch(value, describe(kind), tuple(item for error in errors for item in error.allowed))
-
-
-def _read_class(value: RawValue, cls: type) -> Any:
-    attrs.resolve_types(cls)
-    fields = {attribute.name: attribute for attribute in attrs.fields(cls) if attribute.init}
-    if not isinstance(value.raw, Mapping):
-        raise Mismatch(value, describe(cls))
-    unknown = [key for key in value.raw if key not in fields]
-    # A misspelt key was meant to be one of these, which therefore is not missing.
-    misspelt = {close for key in unknown for close in get_close_matches(key, fields, n=1)}
-    arguments: dict[str, Any] = {}
-    problems: list[Problem] = []
-    for name, attribute in fields.items():
-        if name in value.raw:
-            try:
-                arguments[attribute.alias or name] = _read_field(value.item(name), attribute)
-            except Unreadable as error:
-                problems += error.problems
-        elif attribute.default is attrs.NOTHING and name not in misspelt:
-            problems.append(missing_key(value, attribute))
-    problems += [unknown_key(value, key, fields) for key in unknown]
-    if problems:
-        raise Unreadable(problems)
-    try:
-        return cls(**arguments)
-    except Exception as error:  # a plugin's own check may raise anything
-        raise Unreadable([refused_table(value, error)]) from error
-
-
-def _read_field(value: RawValue, attribute: attrs.Attribute[Any]) -> Any:
-    result = read(attrs.evolve(value, unit=attribute.metadata.get("unit", "")), attribute.type)
-    if attribute.validator is not None:
-        try:
-            attribute.validator(_UNBUILT, attribute, result)
-        except _NeedsInstanceError:
-            pass  # The validator compares fields, and runs when the table is built.
+            attribute.validator(None, attribute, value)  # type: ignore[misc]  # the caller has seen that there is one
         except OutOfBounds as error:
-            raise Unreadable(out_of_bounds(value, fault) for fault in error.faults) from error
-        except Exception as error:  # any function may be a validator
-            raise Unreadable([refused_value(value, error)]) from error
-    return result
+            for fault in error.faults:
+                given = reduce(getitem, fault.path, raw)
+                got = "" if isinstance(given, str | list | tuple) and not given else f" (got {_brief(given)})"
+                hint = _did_you_mean(given, fault.allowed)
+                self.add((*path, *fault.path), f"{fault.rule}{got}", hint)
+        except Exception as error:  # noqa: BLE001  any function may be a validator
+            reason = str(error.args[0]) if error.args else repr(error)
+            rule = reason if reason.startswith("must ") else f"is refused: {reason}"
+            self.add(path, rule if "(got " in rule else f"{rule} (got {_brief(raw)})")
+
+    def missing(self, attribute: attrs.Attribute[Any], table: Path) -> None:
+        path = (*table, attribute.name)
+        is_header = isinstance(attribute.type, type) and attrs.has(attribute.type)
+        message = (
+            f"[{'.'.join(map(str, path))}] is missing"
+            if is_header
+            else f"{attribute.name} is missing in {self.table_name(table)}"
+        )
+        meaning = attribute.metadata.get("help", "")
+        hint = f"{attribute.name}: {meaning}" if meaning else ""
+        self.problems.append(Problem(message=message, hint=hint, path=path))
+
+    def mismatch(self, value: Any, kind: Any, path: Path) -> None:
+        allowed = [item for member in members(kind) if is_literal(member) for item in get_args(member)]
+        self.add(path, f"must be {describe(kind)} (got {_brief(value)})", _did_you_mean(value, allowed))
+
+    def add(self, path: Path, rule: str, hint: str = "") -> None:
+        self.problems.append(Problem(message=f"{self.name(path)} {rule}", hint=hint, path=path))
+
+    def name(self, path: Path) -> str:
+        """Return the name of a value in messages: its key and the table around it."""
+        keys, items = list(path), ""
+        while keys and isinstance(keys[-1], int) and tuple(keys) not in self.names:
+            items = f"[{keys.pop()}]{items}"
+        if not keys or tuple(keys) in self.names:
+            return self.table_name(tuple(keys))
+        around = f" in {self.table_name(tuple(keys[:-1]))}" if keys[:-1] else ""
+        return f"{keys[-1]}{items}{around}"
+
+    def table_name(self, path: Path) -> str:
+        """Return the name of a table: `[optimizer.clip]`, or a given name of it or around it."""
+        for length in range(len(path), -1, -1):
+            if name := self.names.get(path[:length]):
+                rest = ".".join(map(str, path[length:]))
+                return f"{rest} of {name}" if rest else name
+        return f"[{'.'.join(map(str, path))}]" if path else "the specification"
 
 
-class _NeedsInstanceError(Exception):
-    pass
+def _has_form(value: Any, kind: Any) -> bool:
+    """Whether a value is of a type, whatever is inside it."""
+    if kind is Any:
+        return True
+    if is_literal(kind):
+        return any(type(item) is type(value) and item == value for item in get_args(kind))  # true == 1 == 1.0
+    if is_list(kind):
+        return isinstance(value, list | tuple)
+    if is_table(kind):
+        return isinstance(value, Mapping)
+    return type(value) is kind or (kind is float and type(value) is int)
 
 
-class _Unbuilt:
-    """The table, for validators, while its fields are still being read."""
-
-    def __getattr__(self, name: str) -> NoReturn:
-        raise _NeedsInstanceError(name)
+def _did_you_mean(value: Any, allowed: Any) -> str:
+    hint = suggestion(value, [item for item in allowed if isinstance(item, str)]) if isinstance(value, str) else ""
+    return hint if "did you mean" in hint else ""
 
 
-_UNBUILT = _Unbuilt()
+def _brief(value: Any) -> str:
+    text = shown(value)
+    return text if len(text) <= _LONGEST_SHOWN else f"{text[: _LONGEST_SHOWN - 3]}..."

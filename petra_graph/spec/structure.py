@@ -7,19 +7,15 @@ their options and the graph.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, TypeVar
+from typing import Any
 
 from attrs import field, frozen
 
 from petra_graph.errors import Path, Problem, shown
-from petra_graph.spec.error_messages import RawValue
-from petra_graph.spec.format_versions import without_removed
 from petra_graph.spec.model import InputSpec, NodeSpec, PrecisionSpec, Spec
 from petra_graph.spec.partition import PartitionSpec
-from petra_graph.spec.strict_values import Unreadable, read
+from petra_graph.spec.strict_values import structure_as
 from petra_graph.spec.value_layers import NAMED_TABLES, plugin_lists, plugin_name
-
-T = TypeVar("T")
 
 SELECTORS = {"name", "block", "options"}
 """The keys that a table needs to name a plugin."""
@@ -38,7 +34,6 @@ class Structured:
 
 def structure(values: Mapping[str, Any], spec_class: type[Spec] = Spec) -> Structured:
     """Return the specification that merged values describe."""
-    values = without_removed(values)
     lists = plugin_lists(spec_class)
     names = {path: _name_of(values, path, "node") for path in _nodes(values)}
     names |= {path: _name_of(values, path, noun) for noun in lists for path in _tables(values, (noun,))}
@@ -54,25 +49,6 @@ def structure(values: Mapping[str, Any], spec_class: type[Spec] = Spec) -> Struc
     parts |= {(name,): NAMED_TABLES[name]() for name in absent}
     present = {path: part for path, part in parts.items() if part is not None}
     return Structured(spec=None if problems else spec, parts=present, problems=problems)
-
-
-def structure_as(
-    cls: type[T], value: Any, path: Path, *, names: Mapping[Path, str] | None = None
-) -> tuple[T | None, tuple[Problem, ...]]:
-    """Return a value read strictly as a class.
-
-    Args:
-        value: the value as TOML gave it.
-        path: its path in the specification.
-        names: names in messages of tables that have better names than their paths.
-
-    Returns:
-        the instance and no problem, or None and the problems, whose paths begin with `path`.
-    """
-    try:
-        return read(RawValue(path=path, raw=value, names=names or {}), cls), ()
-    except Unreadable as error:
-        return None, error.problems
 
 
 def _name_of(values: Mapping[str, Any], path: Path, noun: str) -> str:

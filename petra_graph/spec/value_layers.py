@@ -54,8 +54,6 @@ OWNED: Mapping[str, tuple[str, ...]] = {
     "method": ("schedule", "reversible", "buffered", "backward", "flush"),
 }
 """The keys of a table that belong to its `name`, and are dropped when a layer gives another name."""
-NOT_VALUES = ("extends", "format", "$schema")
-"""Top-level keys about the file, not about the run."""
 
 
 @frozen(kw_only=True)
@@ -76,20 +74,18 @@ class Layers:
             path = problem.path[:length]
             source = self.origins.get(path)
             if source is not None:
-                at_key = problem.at_key and path == problem.path
-                hint = problem.set_hint if source.in_shell and problem.set_hint else problem.hint
-                return attrs.evolve(problem, hint=hint, set_hint="", where=source.where(path, at_key=at_key))
+                return attrs.evolve(problem, where=source.where(path))
         return attrs.evolve(problem, where=Where(file=self.sources[0].file))
 
     def in_order(self, problems: Iterable[Problem]) -> tuple[Problem, ...]:
         """Return the problems located, without repetition, in the order of their positions."""
         files = [source.file for source in self.sources]
 
-        def order(problem: Problem) -> tuple[int, int, int]:
+        def order(problem: Problem) -> tuple[int, int]:
             where = problem.where
             if where is None or where.file not in files:
-                return (len(files), 0, 0)
-            return (files.index(where.file), where.line or 0, where.column or 0)
+                return (len(files), 0)
+            return (files.index(where.file), where.line or 0)
 
         located = {self.locate(problem): None for problem in problems}
         return tuple(sorted(located, key=order))
@@ -97,7 +93,7 @@ class Layers:
 
 def source_layers(source: Source) -> Layers:
     """Return one text as layers."""
-    values = {key: value for key, value in source.values.items() if key not in NOT_VALUES}
+    values = {key: value for key, value in source.values.items() if key != "extends"}
     return Layers(values=values, origins=dict.fromkeys(paths(values), source), sources=(source,))
 
 

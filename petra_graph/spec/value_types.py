@@ -1,4 +1,4 @@
-"""The types of TOML values, in words or as JSON schema, by which editors check a specification."""
+"""The types of TOML values in words, and values in TOML's types."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from typing import Any, Literal, Union, get_args, get_origin
 import attrs
 
 from petra_graph.errors import shown
-from petra_graph.spec.bounds import Bound, Schema
 
 SINGULAR = {int: "an integer", float: "a number", str: "a string", bool: "true or false", Any: "anything"}
 PLURAL = {int: "integers", float: "numbers", str: "strings", bool: "booleans", Any: "values"}
@@ -89,96 +88,6 @@ def _plural(kind: Any) -> str:
     if is_table(kind):
         return "tables"
     return f"values, each {describe(kind)}"
-
-
-SIMPLE: dict[Any, str] = {int: "integer", float: "number", str: "string", bool: "boolean"}
-
-
-class NoTomlType(TypeError):
-    """TOML values cannot be read as the type `kind`, that of the field at `path`."""
-
-    def __init__(self, kind: Any, path: tuple[str, ...] = ()) -> None:
-        is_class = isinstance(kind, type) and get_origin(kind) is None
-        named = f"{kind.__module__}.{kind.__qualname__}" if is_class else repr(kind)
-        field = f"`{'.'.join(path)}` is of type {named}; " if path else f"{named} is not allowed; "
-        super().__init__(f"{field}allowed are {_ALLOWED}")
-        self.kind, self.path = kind, path
-
-
-_ALLOWED = "bool, int, float, str, Literal, lists, tuples and dicts of these, unions of them, and attrs classes"
-
-
-def class_schema(cls: type, *, complete: bool) -> Schema:
-    """Return the schema of a table.
-
-    Args:
-        cls: an attrs class.
-        complete: the table must have all its required keys. A table outside of arrays need not: an extended file may
-            hold the rest.
-
-    Raises:
-        NoTomlType: TOML values cannot be read as the type of one of its fields.
-    """
-    attrs.resolve_types(cls)
-    fields = attrs.fields(cls)
-    schema: Schema = {
-        "type": "object",
-        "properties": {field.name: _field_schema(field, complete=complete) for field in fields},
-        "additionalProperties": False,
-    }
-    required = [field.name for field in fields if field.default is attrs.NOTHING]
-    if complete and required:
-        schema["required"] = required
-    return schema
-
-
-def type_schema(kind: Any, *, complete: bool) -> Schema:  # noqa: PLR0911  one case a form of type
-    """Return the schema of a value.
-
-    Raises:
-        NoTomlType: TOML values cannot be read as this type.
-    """
-    if kind in SIMPLE:
-        return {"type": SIMPLE[kind]}
-    if kind is Any:
-        return {}
-    if is_literal(kind):
-        return {"enum": list(get_args(kind))}
-    if is_union(kind):
-        schemas = [type_schema(member, complete=complete) for member in members(kind)]
-        return schemas[0] if len(schemas) == 1 else {"anyOf": schemas}
-    if is_list(kind):
-        return _list_schema(kind)
-    if is_mapping(kind):
-        return {"type": "object", "additionalProperties": type_schema(get_args(kind)[1], complete=complete)}
-    if isinstance(kind, type) and attrs.has(kind):
-        return class_schema(kind, complete=complete)
-    raise NoTomlType(kind)
-
-
-def _field_schema(field: attrs.Attribute[Any], *, complete: bool) -> Schema:
-    try:
-        schema = type_schema(field.type, complete=complete)
-    except NoTomlType as error:
-        raise NoTomlType(error.kind, (field.name, *error.path)) from None
-    if isinstance(field.validator, Bound):
-        schema = field.validator.narrow(schema)
-    text = field.metadata.get("help", "")
-    unit = field.metadata.get("unit", "")
-    if text or unit:
-        schema["description"] = f"{text} ({unit})" if text and unit else text or unit
-    default = field.default
-    if default is not None and default is not attrs.NOTHING and not hasattr(default, "factory"):
-        schema["default"] = as_mapping(default)
-    return schema
-
-
-def _list_schema(kind: Any) -> Schema:
-    arguments = get_args(kind)
-    if get_origin(kind) is tuple and arguments[-1] is not Ellipsis:
-        items = [type_schema(item, complete=True) for item in arguments]
-        return {"type": "array", "prefixItems": items, "minItems": len(items), "maxItems": len(items)}
-    return {"type": "array", "items": type_schema(arguments[0], complete=True)}
 
 
 def as_mapping(value: Any) -> Any:

@@ -16,11 +16,9 @@ def test_problems_of_several_specs_are_all_reported(write, capsys):
     assert capsys.readouterr() == (
         "good.toml: ok (4 nodes; shapes not checked, use run --dry-run)\n",
         """\
-bad.toml:4:13: unknown key "lrr" in the options of optimizer "sgd"
-    options = { lrr = 0.1 }
+bad.toml:4: unknown key "lrr" in the options of optimizer "sgd"
     help: did you mean 'lr'? allowed: lr, momentum, nesterov, weight_decay
-worse.toml:1:14: epochs in [run] must be at least 1 (got 0)
-    run.epochs = 0
+worse.toml:1: epochs in [run] must be at least 1 (got 0)
 2 problems
 """,
     )
@@ -59,8 +57,6 @@ def test_json(write, capsys):
                     "path": ["optimizer", "options", "lrr"],
                     "file": "bad.toml",
                     "line": 4,
-                    "column": 13,
-                    "text": "options = { lrr = 0.1 }",
                 }
             ],
         },

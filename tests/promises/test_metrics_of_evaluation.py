@@ -150,7 +150,7 @@ def test_outputs_that_a_metric_cannot_read_are_refused_before_the_training(write
     assert main(["run", write("small.toml", SPEC + METRICS.replace("f1-micro", "b")), "--dry-run", *REGRESSION]) == 2
     said = capsys.readouterr().err
     assert (
-        "small.toml:36:8: the metric cannot compare the head's outputs with the data set's targets: it needs outputs"
+        "small.toml:36: the metric cannot compare the head's outputs with the data set's targets: it needs outputs"
         in said
     )
     assert "help: leave out the metric, or change the head or the data set" in said

@@ -21,7 +21,7 @@ def test_two_plugins_of_one_name(validate, install):
     assert validate(SPEC + '[loss]\nname = "mine"\n') == (
         4,
         """\
-a.toml:29:8: loss "mine" is in 2 distributions: first-losses, second-losses
+a.toml:29: loss "mine" is in 2 distributions: first-losses, second-losses
     name = "mine"
     help: write one of them: "first-losses:mine" or "second-losses:mine"
 """,
@@ -34,7 +34,7 @@ def test_a_plugin_that_raises_on_import(validate, install, site):
     assert validate(SPEC + '[loss]\nname = "bad"\n') == (
         4,
         f"""\
-a.toml:29:8: loss "bad" of bad-losses cannot be loaded from 'bad_loss:LOSS': RuntimeError: no
+a.toml:29: loss "bad" of bad-losses cannot be loaded from 'bad_loss:LOSS': RuntimeError: no
     name = "bad"
     help: raised at {site}/bad_loss.py:2
 """,
@@ -66,7 +66,7 @@ def test_shape_mismatch(refused, arguments):
     assert refused(wrong, *arguments) == (
         2,
         """\
-a.toml:13:1: node "middle": block "down-basic" cannot read its input: Expected 3D (unbatched) or 4D (batched) input to \
+a.toml:13: node "middle": block "down-basic" cannot read its input: Expected 3D (unbatched) or 4D (batched) input to \
 conv2d, but got input of size: [2, 16]
     [[graph.node]]
     help: its input streams are 16, 16 (without the batch); it reads stem
@@ -80,11 +80,11 @@ def test_missing_data_and_another_mistake_are_reported_together(refused, argumen
     assert refused(wrong, *arguments) == (
         2,
         f"""\
-a.toml:3:20: the files of cifar10 are not there: {here}/data is not a folder
+a.toml:3: the files of cifar10 are not there: {here}/data is not a folder
     options = {{ root = "data" }}
     help: root must hold cifar-10-batches-py/ with data_batch_1 and the others; set download = true, or unpack the \
 python version from https://www.cs.toronto.edu/~kriz/cifar.html there
-a.toml:20:1: the head "head" has 7 outputs, but the data set has 10 classes
+a.toml:20: the head "head" has 7 outputs, but the data set has 10 classes
     [[graph.node]]
     help: make it 10
 2 problems

@@ -111,7 +111,7 @@ def test_an_unknown_block_of_an_architecture_is_one_problem_with_its_node(verb, 
     code, text = told(*verb, network="misspelt")
     assert code == 2
     assert text.startswith(
-        'a.toml:1:1: architecture "for_authors:misspelt", node "b0": unknown block "rev-mpl"\n'
+        'a.toml:1: architecture "for_authors:misspelt", node "b0": unknown block "rev-mpl"\n'
         "    [architecture]\n"
         "    help: did you mean 'rev-mlp'? "
     )
@@ -122,7 +122,7 @@ def test_a_block_that_is_wrong_in_twelve_nodes_is_one_problem(told):
     code, text = told("run", "--dry-run", network="counts")
     assert code == 4
     assert (
-        'a.toml:1:1: node "b.0" and 11 more: block "for_authors:Counts" breaks a promise (statistics): calls moved'
+        'a.toml:1: node "b.0" and 11 more: block "for_authors:Counts" breaks a promise (statistics): calls moved'
         in text
     )
     assert text.count("breaks a promise") == 1
@@ -142,7 +142,7 @@ def test_local_code_is_mended_and_not_reported(told):
     code, text = told("run", "--dry-run", loss="for_authors:three")
     assert code == 4
     assert text == (
-        'a.toml:4:8: loss "for_authors:three" is broken: its build returns an int, not a function (output, target) -> mean loss\n'
+        'a.toml:4: loss "for_authors:three" is broken: its build returns an int, not a function (output, target) -> mean loss\n'
         '    name = "for_authors:three"\n'
         "    help: mend its code\n"
     )

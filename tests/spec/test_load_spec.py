@@ -5,8 +5,6 @@ import pytest
 from petra_graph.spec.load_spec import default_name, load
 
 SPEC = """\
-#:schema ./petra-graph.schema.json
-"$schema" = "./petra-graph.schema.json"
 [data]
 name = "digits"
 [architecture]
@@ -38,10 +36,10 @@ def test_problems_come_in_reading_order_with_overrides_last(write):
     )
     assert loaded.spec is None
     assert [str(problem.where) for problem in loaded.problems] == [
-        "a.toml:2:1",
-        "a.toml:10:10",
-        "a.toml:12:16",
-        "base.toml:2:8",
+        "a.toml:2",
+        "a.toml:8",
+        "a.toml:10",
+        "base.toml:2",
         "--set run.threads=0",
         "--set nothing",
     ]

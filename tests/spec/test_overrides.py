@@ -4,7 +4,7 @@ import pytest
 
 from petra_graph.errors import Problem, SpecError
 from petra_graph.spec.load_spec import read_layers
-from petra_graph.spec.overrides import _QUOTES, apply_overrides, parse_override
+from petra_graph.spec.overrides import apply_overrides, parse_override
 
 
 @pytest.mark.parametrize(
@@ -35,22 +35,9 @@ def test_values_are_toml_and_a_bare_word_is_a_string(text, keys, value):
         ("epochs", "--set epochs: not KEY=VALUE\n    help: for example --set run.epochs=3"),
         ("=3", "--set =3: not KEY=VALUE\n    help: for example --set run.epochs=3"),
         ("run.epochs=", "--set run.epochs=: no value\n    help: empty text is written run.epochs='\"\"'"),
-        (
-            "run..epochs=1",
-            (
-                '--set run..epochs=1: "run..epochs" is not a TOML key\n    help: parts with other characters than letters, '
-                'digits, "-" and "_" need quotes: graph.node."layer1.0".kind'
-            ),
-        ),
-        ("a=[1", f"--set a=[1: [1 is not a TOML value: Unclosed array (at end of document)\n    help: {_QUOTES}"),
-        ("a=[1 2]", f"--set a=[1 2]: [1 2] is not a TOML value: Unclosed array\n    help: {_QUOTES}"),
-        (
-            "partition.devices=[cuda:0, true,cpu]",
-            (
-                "--set partition.devices=[cuda:0, true,cpu]: [cuda:0, true,cpu] is not a TOML value: Invalid value\n    help: "
-                'texts in lists and tables need quotes, and the shell quotes around all: --set \'KEY=["a", "b"]\''
-            ),
-        ),
+        ("run..epochs=1", '--set run..epochs=1: "run..epochs" is not a TOML key'),
+        ("a=[1", "--set a=[1: [1 is not a TOML value: Unclosed array (at end of document)"),
+        ("a=[cuda:0, cpu]", "--set a=[cuda:0, cpu]: [cuda:0, cpu] is not a TOML value: Invalid value"),
     ],
 )
 def test_a_text_that_is_no_override_is_refused(text, expected):
@@ -135,7 +122,7 @@ def test_positions_are_the_overrides_own(write):
         return str(layers.locate(Problem(message="", path=path)).where)
 
     assert place("graph", "node", 0, "options", "channels") == "--set graph.node.stem.options.channels=0"
-    assert place("graph", "node", 0, "options") == "a.toml:4:11"
+    assert place("graph", "node", 0, "options") == "a.toml:4"
     assert place("optimizer", "options", "lr") == "--set optimizer.options.lr=-1"
     assert place("optimizer") == "--set optimizer.options.lr=-1"
 

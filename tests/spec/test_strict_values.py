@@ -1,7 +1,6 @@
 """Strict reading: nothing is converted, and everything that is wrong is gathered with its path."""
 
-from collections.abc import Mapping
-from enum import Enum
+from collections.abc import Iterator, Mapping
 from pathlib import PurePosixPath
 from typing import Any, Literal
 
@@ -12,8 +11,8 @@ from attrs.validators import matches_re
 
 from petra_graph.spec.bounds import AtLeast, Length, OneOf
 from petra_graph.spec.keys import key
-from petra_graph.spec.structure import structure_as
-from petra_graph.spec.value_types import as_mapping, class_schema
+from petra_graph.spec.strict_values import structure_as
+from petra_graph.spec.value_types import as_mapping, describe
 
 
 @frozen(kw_only=True)
@@ -42,11 +41,10 @@ class Outer:
     inner: Inner | None = None
     many: tuple[Inner, ...] = ()
     low: int = 0
-    high: int = field(default=1)
+    high: int = 1
 
-    @high.validator
-    def _above_low(self, _attribute: Any, value: int) -> None:
-        if value <= self.low:
+    def __attrs_post_init__(self) -> None:
+        if self.high <= self.low:
             raise ValueError("high must be above low")
 
 
@@ -149,13 +147,7 @@ def test_everything_that_is_wrong_with_a_table():
 @pytest.mark.parametrize(
     ("given", "hint"),
     [
-        ({"count": "3"}, "write it without quotes: count = 3"),
         ({"count": "three"}, ""),
-        ({"speed": "10Gbit/s"}, "write the number alone; its unit is bytes a second"),
-        ({"speed": "10"}, "write it without quotes: speed = 10"),
-        ({"flag": "true"}, "write it without quotes: flag = true"),
-        ({"text": 3}, 'write it in quotes: text = "3"'),
-        ({"names": "ab"}, 'write it in brackets: names = ["ab"]'),
         ({"inner": {"size": 1, "word": "ones"}}, "did you mean 'one'? allowed: one, two"),
         ({"stages": "per-blok"}, "did you mean 'per-block'? allowed: per-block"),
         ({"coun": 3}, "did you mean 'count'? allowed: "),
@@ -166,47 +158,10 @@ def test_hints(given, hint):
     assert problems[0].hint == hint or (hint and problems[0].hint.startswith(hint))
 
 
-@frozen(kw_only=True)
-class Unreadable:
-    things: set[int] = field(factory=set)
-
-
-class Mode(Enum):
-    FAST = "fast"
-
-
-@frozen(kw_only=True)
-class Path:
-    file: PurePosixPath = PurePosixPath("x")
-
-
-@frozen(kw_only=True)
-class Nested:
-    inner: Path = field(factory=Path)
-
-
-@frozen(kw_only=True)
-class Choice:
-    mode: Mode | None = None
-
-
-@pytest.mark.parametrize(
-    ("cls", "named"),
-    [
-        (Nested, "`inner.file` is of type pathlib.PurePosixPath; allowed are bool, int,"),
-        (Choice, "Mode; allowed are bool, int,"),
-    ],
-)
-def test_a_type_that_toml_does_not_have_is_named_with_its_option(cls, named):
-    with pytest.raises(TypeError) as error:
-        class_schema(cls, complete=True)
-    assert named in str(error.value)
-
-
-def test_types_that_toml_cannot_write_are_refused_when_the_class_is_checked():
-    class_schema(Outer, complete=True)
-    with pytest.raises(TypeError, match="`things` is of type set\\[int\\]; allowed are bool"):
-        class_schema(Unreadable, complete=True)
+@pytest.mark.parametrize("kind", [set[int], PurePosixPath, Iterator[int]])
+def test_a_type_that_toml_does_not_have_is_named(kind):
+    with pytest.raises(TypeError, match="cannot be read from TOML"):
+        describe(kind)
 
 
 @pytest.mark.parametrize(

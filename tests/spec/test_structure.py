@@ -105,11 +105,6 @@ def test_names_that_are_allowed(name):
     assert structure(values).problems == ()
 
 
-def test_a_table_by_its_name_alone_is_an_understandable_mistake():
-    [problem] = structured("data = 'digits'\n[architecture]\nname = 'x'").problems
-    assert problem.hint == "write its keys in braces: data = { KEY = VALUE }"
-
-
 def test_readable_tables_are_there_beside_problems():
     parts = structured(
         """

@@ -9,7 +9,7 @@ from typing import Any, cast
 import attrs
 from attrs import frozen
 
-from petra_graph.errors import USUAL_KEYS, Path, PetraGraphError, Problem, shown
+from petra_graph.errors import Path, PetraGraphError, Problem, shown
 from petra_graph.kinds.block import BLOCK
 from petra_graph.kinds.correction import CORRECTION, DELAY
 from petra_graph.kinds.graph_pass import GRAPH_PASS, GraphPassDeclaration
@@ -165,5 +165,4 @@ class NamedPlugins:
         except PetraGraphError:  # The step that resolves the plugin reports it.
             return ""
         known = attrs.fields_dict(plugin.declaration.options)
-        key = key if key in known else USUAL_KEYS.get(key, "")
         return "" if key not in known else f"did you mean {options}.{key}? {key} is an option of {plugin}"

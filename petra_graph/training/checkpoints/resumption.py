@@ -28,7 +28,6 @@ from petra_graph.record.checkpoint import Damaged, Manifest, StageFile
 from petra_graph.record.metrics import Position
 from petra_graph.record.run_files import resolved_spec
 from petra_graph.runtime.scheduler.scheduler import Scheduler
-from petra_graph.spec.format_versions import without_removed
 from petra_graph.spec.model import MethodSpec
 from petra_graph.spec.value_types import as_mapping
 from petra_graph.training.checkpoints.cut_recorder import restore_at_cut
@@ -155,8 +154,8 @@ class Resumption:
     def restore(self, prepared: Prepared, scheduler: Scheduler) -> tuple[TrainingPosition, Meters]:
         """Restore the stages and channels of this process; return where the training continues, and the meters of its epoch."""
         then = self.manifest.pipeline
-        # Keys that are newer than the checkpoint have their defaults, and removed ones left out what they say.
-        method = without_removed({"method": {**as_mapping(MethodSpec()), **then["method"]}})
+        # Keys that are newer than the checkpoint have their defaults.
+        method = {"method": {**as_mapping(MethodSpec()), **then["method"]}}
         exact = bool(_json(pipeline_of(prepared)) == _json({**then, **method}))
         files = {file.stage: file for file in self.manifest.files if file.replica == prepared.opened.batches.replica}
         meters = None

@@ -60,7 +60,7 @@ def test_the_table_of_a_probe(write, without, capsys, verb):
     spec = write("small.toml", SPEC + "\n[probe]\nper_epoch = 2\n")
     without()
     assert main([verb, spec]) == 2
-    message = "small.toml:35:1: [probe] needs petra-graph-studies, which is not installed\n    [probe]\n"
+    message = "small.toml:35: [probe] needs petra-graph-studies, which is not installed\n    [probe]\n"
     assert f"{message}    help: {INSTALL}\n" in capsys.readouterr().err
 
 

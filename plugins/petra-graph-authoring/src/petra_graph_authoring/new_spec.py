@@ -23,7 +23,6 @@ from petra_graph.planning.check.check_spec import check_spec
 from petra_graph.planning.check.checked_spec import CheckedSpec
 from petra_graph.program.method import METHODS
 from petra_graph.registry.registry import Registry
-from petra_graph.spec.format_versions import FORMAT
 from petra_graph.spec.load_spec import load_values
 from petra_graph.spec.located_paths import absolute, path_keys
 from petra_graph.spec.overrides import Override, parse_override
@@ -199,7 +198,6 @@ def _write_tables(name: str, plugins: Mapping[str, Plugin], of_data: Mapping[str
         f"# {plugins['architecture'].name} on {plugins['data'].name}, trained with PETRA. Lines that begin with # are defaults.",
         "# `petra-graph plan FILE` shows stages, memory and speed, `petra-graph run FILE --dry-run` checks everything,",
         "# `petra-graph run FILE` trains. `petra-graph show GROUP/NAME` explains the options of a plugin.",
-        f"format = {FORMAT}",
         f"name = {shown(name)}",
     ]
     yield _write_plugin("architecture", plugins["architecture"])

@@ -152,23 +152,3 @@ def _record(group: str, plugin: Plugin) -> dict[str, Any]:
         "snippet": snippet(plugin),
     }
     return record | declaration.record()
-
-
-@click.command(short_help="Print the JSON schema of specs, for editors.")
-@click.option(
-    "--distribution",
-    "distributions",
-    multiple=True,
-    metavar="NAME",
-    help="Only plugins of this distribution; may be repeated. Default: all installed plugins.",
-)
-def schema(distributions: Sequence[str]) -> None:
-    """Print the JSON schema of specs, with the options of the installed plugins.
-
-    Editors with a TOML language server use it if a spec's first line is `#:schema PATH`.
-    """
-    from petra_graph.registry.registry import discover
-    from petra_graph_authoring.spec_schema import spec_schema
-
-    registry = _tell_of_damage(discover())
-    print_json(spec_schema(registry.only(distributions) if distributions else registry))

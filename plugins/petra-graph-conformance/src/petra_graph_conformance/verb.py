@@ -128,7 +128,7 @@ def _values(texts: Sequence[str], option: str) -> dict[str, Any]:
 def _facts(values: dict[str, Any]) -> DataFacts:
     from petra_graph.errors import SpecError
     from petra_graph.plugins import DataFacts
-    from petra_graph.spec.structure import structure_as
+    from petra_graph.spec.strict_values import structure_as
 
     given = {key: tuple(one) if isinstance(one, list) else one for key, one in values.items()}
     facts, problems = structure_as(DataFacts, given, ("facts",))

@@ -9,7 +9,7 @@ from attrs import frozen
 
 from petra_graph.errors import SpecError
 from petra_graph.plugins import AtLeast, Length, option
-from petra_graph.spec.structure import structure_as
+from petra_graph.spec.strict_values import structure_as
 
 
 @frozen(kw_only=True)

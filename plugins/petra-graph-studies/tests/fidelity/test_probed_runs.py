@@ -65,7 +65,7 @@ def test_no_more_probes_than_micro_batches(write):
     with pytest.raises(SpecError) as raised:
         prepare(spec)
     assert str(raised.value) == (
-        "small.toml:36:13: an epoch has 11 micro-batches, and 12 are to be probed\n"
+        "small.toml:36: an epoch has 11 micro-batches, and 12 are to be probed\n"
         "    per_epoch = 12\n"
         "    help: make it 11 or less"
     )
