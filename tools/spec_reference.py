@@ -9,7 +9,6 @@ reader have one source.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, get_args
@@ -55,7 +54,8 @@ def generated(page: str) -> str:
     for name, lines in tables.items():
         begin, end = f"<!-- generated: {name} -->", f"<!-- end of {name} -->"
         text = "\n".join([begin, "", *lines()]).rstrip() + f"\n\n{end}"
-        page = re.sub(f"{re.escape(begin)}.*?{re.escape(end)}", lambda _, text=text: text, page, flags=re.DOTALL)
+        before, _, after = page.partition(begin)
+        page = before + text + after.partition(end)[2]
     return page
 
 

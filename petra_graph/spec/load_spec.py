@@ -21,7 +21,7 @@ from petra_graph.spec.keys import LONGEST_NAME
 from petra_graph.spec.located_paths import with_located_paths
 from petra_graph.spec.model import Spec
 from petra_graph.spec.overrides import apply_overrides
-from petra_graph.spec.source import IN_CODE, STDIN, Source, parse_source, read_source
+from petra_graph.spec.source import IN_CODE, STDIN, parse_source, read_source
 from petra_graph.spec.structure import Structured, structure
 from petra_graph.spec.value_layers import Layers, merge, source_layers
 from petra_graph.spec.value_types import as_mapping
