@@ -1,13 +1,14 @@
 """Train the same specifications at two commits, and compare all weights and losses bit for bit.
 
-    python tools/same_bits.py 32ad59f WORKTREE
+    python tools/same_bits.py 919c694 WORKTREE
+    python tools/same_bits.py 919c694 WORKTREE --only quick
 
-Each commit's package is written into a folder of its own, with metadata made from its own pyproject.toml, and trained
-through its command line alone, so that modules and their internals may have other names in each. A case is equal where
-every tensor of weights.safetensors has the same bits, and every value of metrics.jsonl but throughput is the same. Keys of
-the specification that were renamed are taken from each commit's own schema; where NEW knows `run.scheduling`, every case is
-trained at NEW once with each of its values, and all must equal OLD. The cases are in same_bits.toml. The exit code is 1
-where any differs.
+Each commit's packages, the core and whatever lies in its plugins/, are written into a folder of their own, with metadata
+made from their own pyproject.toml, and trained through the command line alone: modules, keys and distributions may have
+other names in each. A case is equal where every tensor of weights.safetensors has the same bits, and every value of
+metrics.jsonl but throughput is the same. Cases are in same_bits.toml, with what is spelt otherwise at OLD and at NEW. NEW
+trains every case once for each list of `new_columns`, and all must equal OLD. Results of a commit are kept in the folder for
+temporary files, since nothing changes them; those of WORKTREE never. The exit code is 1 where any case differs.
 """
 
 from __future__ import annotations
@@ -22,9 +23,8 @@ import subprocess
 import sys
 import tarfile
 import tempfile
-import time
 import tomllib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -37,20 +37,10 @@ CASES = Path(__file__).with_suffix(".toml")
 TRAININGS = Path(__file__).with_name("trainings.py")
 WORKTREE = (".", "WORKTREE")
 """Names of the working tree, which stand in the place of a commit."""
-NEEDED = ("petra_graph", "plugins", "specs/petra-graph.schema.json", "pyproject.toml")
-"""The files of a commit that a training needs."""
-RENAMED = {
-    "precision.wire_dtype": "precision.channel_dtype",
-    **{
-        f"optimizer.delay.{key}": f"optimizer.options.{key}" for key in ("correction", "predict", "correct_discrepancy")
-    },
-}
-"""Keys of same_bits.toml, and their spelling in a schema that does not have them."""
-DISTRIBUTIONS = ("authoring", "conformance", "delay", "export", "modules", "report", "studies", "vision")
-"""Those of plugins/ that are installed beside the core, where a commit has them."""
-SCHEDULING = "run.scheduling"
+NEEDED = ("petra_graph", "plugins", "pyproject.toml")
 TIMES = frozenset({"samples_per_second"})
 """Metrics that no two runs have in common."""
+KEPT = Path(tempfile.gettempdir(), "same-bits")
 _SITECUSTOMIZE = """\
 import sys
 
@@ -69,17 +59,40 @@ class Case:
 
     name: str
     set: tuple[str, ...] = field(converter=tuple)
+    old: tuple[str, ...] = field(default=(), converter=tuple)
+    """Settings as OLD alone spells them."""
+    new: tuple[str, ...] = field(default=(), converter=tuple)
+    """The same, as NEW spells them."""
     network: str = "conv"
     processes: int = 1
     launcher: bool = False
     """Whether `--processes` starts the processes."""
-    refused_under: str = ""
-    """The value of `run.scheduling` that a specification refuses beside these settings."""
+    killed_at: int = 0
+    """The step at which SIGKILL ends all processes at NEW; `--resume` continues. 0: never, as at OLD always."""
+    resumed_on: int = 1
+    """Processes of the run that continues."""
+    by_value: bool = False
+    """Whether tensors are compared without their names, which differ."""
+    quick: bool = False
 
     @property
     def settings(self) -> str:
         """Return the network and what is set, in one line."""
-        return " ".join([self.network, *self.set])
+        return " ".join([self.network, *self.set, *self.new])
+
+    def has(self, text: str) -> bool:
+        """Whether `--only` chooses this case."""
+        return self.quick if text == "quick" else text in self.name or text in self.settings
+
+    def steps(self, own: Iterable[str], *, killed: bool) -> list[dict[str, Any]]:
+        """Return the commands of this training: arguments, processes, and the step at which they are killed."""
+        words = [word for text in (*self.set, *own) for word in ("--set", text)]
+        words = ["run", "spec.toml", *words, *(["--processes", str(self.processes)] if self.launcher else [])]
+        first = {"arguments": words, "processes": 1 if self.launcher else self.processes, "killed_at": 0}
+        if not killed or not self.killed_at:
+            return [first]
+        again = {"arguments": ["run", "--resume", "latest"], "processes": self.resumed_on, "killed_at": 0}
+        return [{**first, "killed_at": self.killed_at}, again]
 
 
 @frozen(kw_only=True)
@@ -90,30 +103,12 @@ class Side:
     description: str
     """The commit's hash and subject."""
     folder: Path
-    schema: Mapping[str, Any]
-
-    def knows(self, key: str) -> bool:
-        """Whether this commit's specifications have a key, as in "run.seed"."""
-        found: Mapping[str, Any] = self.schema
-        for name in key.split("."):
-            if name not in found.get("properties", {}):
-                return False
-            found = found["properties"][name]
-        return True
-
-    def setting(self, text: str) -> str:
-        """Spell a setting as this commit does."""
-        key, _, value = text.partition("=")
-        if key in RENAMED and not self.knows(key):
-            key = RENAMED[key]
-        return f"{key}={value}"
 
     @property
-    def schedulings(self) -> tuple[str, ...]:
-        """The values of `run.scheduling`, none where it is not known."""
-        if not self.knows(SCHEDULING):
-            return ()
-        return tuple(self.schema["properties"]["run"]["properties"]["scheduling"]["enum"])
+    def variables(self) -> dict[str, str]:
+        """Return the environment in which this commit's packages are the ones that are imported."""
+        own = {"PYTHONPATH": str(self.folder), "OMP_NUM_THREADS": "1", "TORCH_CPP_LOG_LEVEL": "ERROR"}
+        return {**os.environ, **own}
 
 
 @frozen(kw_only=True)
@@ -132,188 +127,120 @@ class Result:
         return hashlib.sha256(json.dumps(self.weights, sort_keys=True).encode()).hexdigest()
 
 
-@frozen(kw_only=True)
-class Batch:
-    """All cases at one commit: a column of the table."""
-
-    side: Side
-    label: str
-    scheduling: str
-    """The value of `run.scheduling`; empty: the default."""
-    folder: Path
-
-    def trained(self, networks: Mapping[str, str], cases: Sequence[Case], at_once: int) -> dict[str, Result]:
-        """Train the cases and return each one's result by its name."""
-        names = {}
-        jobs = []
-        cases = [case for case in cases if not self.scheduling or case.refused_under != self.scheduling]
-        for number, case in enumerate(cases):
-            place = self.folder / str(number)
-            place.mkdir(parents=True)
-            (place / "spec.toml").write_text(networks[case.network])
-            names[str(place)] = case.name
-            jobs.append(self._job(case, place))
-        if not jobs:
-            return {}
-        (self.folder / "jobs.json").write_text(json.dumps(jobs))
-        found = {}
-        for ended in self._carried_out(at_once):
-            name = names[ended["folder"]]
-            found[name] = result(Path(ended["folder"]), ended["code"], ended["seconds"])
-            click.echo(f"{self.label} {len(found)}/{len(cases)} ({ended['seconds']} s): {name}", err=True)
-        missing = Result(weights={}, metrics={}, failure="it was never trained")
-        return {case.name: found.get(case.name, missing) for case in cases}
-
-    def _job(self, case: Case, place: Path) -> dict[str, Any]:
-        settings = [self.side.setting(text) for text in case.set]
-        if self.scheduling:
-            settings.append(f"{SCHEDULING}={self.scheduling}")
-        arguments = ["run", "spec.toml", *(word for text in settings for word in ("--set", text))]
-        if case.launcher:
-            arguments += ["--processes", str(case.processes)]
-        return {"folder": str(place), "arguments": arguments, "processes": 1 if case.launcher else case.processes}
-
-    def _carried_out(self, at_once: int) -> Iterator[dict[str, Any]]:
-        """Yield how each job ended, as soon as it has."""
-        command = [sys.executable, str(TRAININGS), "jobs.json", str(self.side.folder), str(at_once)]
-        with subprocess.Popen(
-            command, cwd=self.folder, env=variables(self.side), stdout=subprocess.PIPE, text=True
-        ) as process:
-            yield from map(json.loads, process.stdout or ())
-
-
 @click.command()
 @click.argument("old")
 @click.argument("new")
-@click.option("--only", metavar="TEXT", default="", help="Only cases that have this in their names or settings.")
+@click.option("--only", metavar="TEXT", default="", help="Only cases with this in name or settings; `quick`: a dozen.")
 @click.option("--output", type=click.Path(dir_okay=False, path_type=Path), help="Write everything as JSON, too.")
 @click.option("--at-once", type=click.IntRange(min=1), default=2, show_default=True, help="Cases at a time.")
 def main(old: str, new: str, only: str, output: Path | None, at_once: int) -> None:
     """Compare what OLD and NEW train: commits, or WORKTREE (or ".") for the files as they are."""
-    networks, cases = read_cases(only)
+    listed = tomllib.loads(CASES.read_text(encoding="utf-8"))
+    cases = [case for case in (Case(**case) for case in listed["cases"]) if case.has(only)]
+    if not cases:
+        raise Refused(f"no case has {only!r} in its name or settings")
+    jobs: dict[str, dict[tuple[str, str], dict[str, Any]]] = {"OLD": {}, "NEW": {}}
+    for case in cases:
+        files = listed["networks"][case.network]
+        jobs["OLD"]["OLD", case.name] = {"files": files, "steps": case.steps(case.old, killed=False)}
+        for settings in listed["new_columns"]:
+            label = " ".join(["NEW", *(text.partition("=")[2] for text in settings)])
+            steps = case.steps((*case.new, *settings), killed=True)
+            jobs["NEW"][label, case.name] = {"files": files, "steps": steps}
+    found: dict[tuple[str, str], Result] = {}
+    about = environment()
     with tempfile.TemporaryDirectory(prefix="same-bits-") as name:
-        before = installed(old, Path(name, "old"))
-        after = installed(new, Path(name, "new"))
-        for label, side in (("OLD", before), ("NEW", after)):
-            check_installation(side)
-            click.echo(f"{label} {side.asked}: {side.description}")
-        columns: dict[str, Mapping[str, Result]] = {}
-        for label, side, scheduling in columns_of(before, after):
-            batch = Batch(side=side, label=label, scheduling=scheduling, folder=Path(name, label))
-            columns[label] = batch.trained(networks, cases, at_once)
-    rows = [
-        compared(case, {label: column[case.name] for label, column in columns.items() if case.name in column})
-        for case in cases
-    ]
+        for label, asked in (("OLD", old), ("NEW", new)):
+            side = installed(asked, Path(name, label))
+            about[label] = side.description
+            click.echo(f"{label} {asked}: {side.description}")
+            found |= trained(side, jobs[label], Path(name, f"{label}-runs"), at_once)
+    rows = [compared(case, {label: one for (label, name), one in found.items() if name == case.name}) for case in cases]
     equal = sum(row["equal"] for row in rows)
-    click.echo("\n".join([*table(rows, tuple(columns)), f"{equal} of {len(rows)} equal"]))
+    click.echo("\n".join([*table(rows), f"{equal} of {len(rows)} equal"]))
     if output is not None:
-        found = {"old": before.description, "new": after.description, **environment(), "cases": rows}
-        output.write_text(json.dumps(found, indent=1) + "\n")
+        output.write_text(json.dumps({**about, "cases": rows}, indent=1) + "\n", encoding="utf-8")
     sys.exit(equal < len(rows))
 
 
-def columns_of(before: Side, after: Side) -> Iterator[tuple[str, Side, str]]:
-    """Yield each column's label, commit and value of `run.scheduling`; the first is what the others must equal."""
-    yield "OLD", before, ""
-    for scheduling in after.schedulings or ("",):
-        yield f"NEW {scheduling}".strip(), after, scheduling
-
-
-def read_cases(only: str) -> tuple[Mapping[str, str], list[Case]]:
-    """Return the networks' specifications by name, and the cases that contain the text `only`."""
-    listed = tomllib.loads(CASES.read_text())
-    cases = [Case(**case) for case in listed["cases"]]
-    found = [case for case in cases if only in case.name or only in case.settings]
-    if not found:
-        raise Refused(f"no case has {only!r} in its name or settings")
-    return listed["networks"], found
-
-
 def installed(asked: str, folder: Path, root: Path = ROOT) -> Side:
-    """Write the package of a commit of the repository `root` into a folder, with the metadata that makes it a distribution."""
+    """Write the packages of a commit of the repository `root` into a folder, with the metadata that makes them distributions."""
     folder.mkdir()
     if asked in WORKTREE:
-        description = f"the working tree, {_git(root, 'describe', '--always', '--dirty')}"
-        _copy_working_tree(root, folder)
+        description = f"the working tree, {_git(root, 'describe', '--always', '--dirty').decode().strip()}"
+        listed = _git(root, "ls-files", "-z", "--cached", "--others", "--exclude-standard", "--", *NEEDED).decode()
+        for name in filter(None, listed.split("\0")):
+            if (root / name).is_file():
+                (folder / name).parent.mkdir(parents=True, exist_ok=True)
+                shutil.copyfile(root / name, folder / name)
     else:
-        description = _git(root, "log", "-1", "--format=%h %s", f"{asked}^{{commit}}", "--")
-        archive = io.BytesIO(_git_bytes(root, "archive", asked, "--", *NEEDED))
-        with tarfile.open(fileobj=archive) as files:
+        description = _git(root, "log", "-1", "--format=%h %s", f"{asked}^{{commit}}", "--").decode().strip()
+        with tarfile.open(fileobj=io.BytesIO(_git(root, "archive", asked, "--", *NEEDED))) as files:
             files.extractall(folder, filter="data")
-    (folder / "sitecustomize.py").write_text(_SITECUSTOMIZE)
-    _write_metadata(folder, "petra-graph", folder / "pyproject.toml")
-    for short in DISTRIBUTIONS:
-        place = folder / "plugins" / f"petra-graph-{short}"
-        _write_metadata(folder, place.name, place / "pyproject.toml")
-        for package in place.glob("src/*"):
-            shutil.copytree(package, folder / package.name)
-    schema = json.loads((folder / "specs/petra-graph.schema.json").read_text())
-    return Side(asked=asked, description=description, folder=folder, schema=schema)
-
-
-def _copy_working_tree(root: Path, folder: Path) -> None:
-    """Copy the files that git tracks or would add."""
-    listed = _git(root, "ls-files", "-z", "--cached", "--others", "--exclude-standard", "--", *NEEDED)
-    for name in filter(None, listed.split("\0")):
-        if (root / name).is_file():
-            (folder / name).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copyfile(root / name, folder / name)
-
-
-def _write_metadata(folder: Path, name: str, project: Path) -> None:
-    """Make a distribution's metadata; plugins are found by its entry points. One that a commit does not have has none, and hides the installed one."""
-    groups = tomllib.loads(project.read_text())["project"].get("entry-points", {}) if project.exists() else {}
-    info = folder / f"{name.replace('-', '_')}-0.dist-info"
-    info.mkdir()
-    (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 0\n")
-    lines = [
-        f"[{group}]\n" + "".join(f"{name} = {target}\n" for name, target in entries.items())
-        for group, entries in groups.items()
-    ]
-    (info / "entry_points.txt").write_text("\n".join(lines))
-
-
-def check_installation(side: Side) -> None:
-    """Check that Python imports this folder's package, and finds the plugins that it declares."""
-    imported = _output(side, "-c", "import petra_graph; print(petra_graph.__file__)").strip()
-    if not Path(imported).is_relative_to(side.folder):
-        raise Refused(f"{side.asked}: {imported} would be imported instead of {side.folder}")
-    listed = json.loads(_output(side, "-m", "petra_graph", "list", "--json"))
-    own = [plugin for plugin in listed if plugin["distribution"] == "petra-graph"]
-    found = sorted((plugin["group"], plugin["name"]) for plugin in own if not plugin["fault"])
-    groups = tomllib.loads((side.folder / "pyproject.toml").read_text())["project"]["entry-points"]
-    declared = sorted((group.partition(".")[2], name) for group, entries in groups.items() for name in entries)
-    if found != declared:
-        raise Refused(f"{side.asked}: plugins found are {found}, and declared are {declared}")
-
-
-def _output(side: Side, *arguments: str) -> str:
-    """Return what Python prints where a commit's package is the one that is imported."""
-    command = [sys.executable, *arguments]
-    done = subprocess.run(
-        command, check=False, cwd=side.folder.parent, env=variables(side), capture_output=True, text=True
-    )
-    if done.returncode:
-        raise Refused(f"{side.asked}: {' '.join(arguments)} failed:\n{done.stderr}")
-    return done.stdout
-
-
-def variables(side: Side) -> dict[str, str]:
-    """Return the environment in which a commit's package is the one that is imported."""
-    return {
-        **os.environ,
-        "PYTHONPATH": str(side.folder),
-        "OMP_NUM_THREADS": "1",
-        "TORCH_CPP_LOG_LEVEL": "ERROR",
+    (folder / "sitecustomize.py").write_text(_SITECUSTOMIZE, encoding="utf-8")
+    projects = [folder / "pyproject.toml", *(folder / "plugins").glob("*/pyproject.toml")]
+    for project in projects[1:]:
+        for package in (*project.parent.glob("src/*"), *project.parent.glob("petra_graph_*")):
+            (shutil.copytree if package.is_dir() else shutil.copyfile)(package, folder / package.name)
+    # The first distribution of a name counts: an empty one hides what this interpreter has installed and the commit has not.
+    declared: dict[str, Mapping[str, Any]] = {
+        name: {} for one in metadata.distributions() if (name := one.name).startswith("petra-graph")
     }
+    for project in projects:
+        about = tomllib.loads(project.read_text(encoding="utf-8"))["project"]
+        declared[about["name"]] = about.get("entry-points", {})
+    for name, groups in declared.items():
+        info = folder / f"{name.replace('-', '_')}-0.dist-info"
+        info.mkdir()
+        (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 0\n", encoding="utf-8")
+        lines = [
+            f"[{group}]\n" + "".join(f"{key} = {target}\n" for key, target in of.items())
+            for group, of in groups.items()
+        ]
+        (info / "entry_points.txt").write_text("\n".join(lines), encoding="utf-8")
+    return Side(asked=asked, description=description, folder=folder)
+
+
+def trained(
+    side: Side, jobs: Mapping[tuple[str, str], Any], folder: Path, at_once: int
+) -> dict[tuple[str, str], Result]:
+    """Carry out the jobs of a commit, and return each one's result by column and case; known ones are not trained again."""
+    found, places = {}, {}
+    commit = "" if side.asked in WORKTREE else side.description
+    for number, (key, job) in enumerate(jobs.items()):
+        content = json.dumps([commit, job, environment()], sort_keys=True).encode()
+        kept = KEPT / f"{hashlib.sha256(content).hexdigest()}.json"
+        if commit and kept.exists():
+            found[key] = Result(**json.loads(kept.read_text(encoding="utf-8")))
+            continue
+        place = folder / str(number)
+        place.mkdir(parents=True)
+        for name, text in job["files"].items():
+            (place / name).write_text(text, encoding="utf-8")
+        places[str(place)] = key, kept
+    if places:
+        listed = [{"folder": place, "steps": jobs[key]["steps"]} for place, (key, _) in places.items()]
+        (folder / "jobs.json").write_text(json.dumps(listed), encoding="utf-8")
+        command = [sys.executable, str(TRAININGS), "jobs.json", str(side.folder), str(at_once)]
+        with subprocess.Popen(command, cwd=folder, env=side.variables, stdout=subprocess.PIPE, text=True) as process:
+            for done, ended in enumerate(map(json.loads, process.stdout or ()), start=1):
+                key, kept = places[ended["folder"]]
+                found[key] = one = result(Path(ended["folder"]), ended["code"], ended["seconds"])
+                said = f"{key[0]} {done}/{len(places)} ({ended['seconds']} s): {key[1]}{' FAILED' * bool(one.failure)}"
+                click.echo(said, err=True)
+                if commit and not one.failure:
+                    KEPT.mkdir(exist_ok=True)
+                    values = {"weights": one.weights, "metrics": one.metrics, "seconds": one.seconds}
+                    kept.write_text(json.dumps(values), encoding="utf-8")
+    missing = Result(weights={}, metrics={}, failure="it was never trained")
+    return {key: found.get(key, missing) for key in jobs}
 
 
 def result(place: Path, code: int, seconds: float) -> Result:
     """Read the weights and metrics in a training's folder."""
     runs = list(place.glob("runs/*"))
     if code or len(runs) != 1:
-        errors = "".join(path.read_text() for path in sorted(place.glob("errors-[0-9]*.txt")))
+        errors = "".join(path.read_text(encoding="utf-8") for path in sorted(place.glob("errors-[0-9]*.txt")))
         failure = f"exit code {code}, {len(runs)} run directories\n{errors}".strip()
         return Result(weights={}, metrics={}, failure=failure, seconds=seconds)
     return Result(weights=weights(runs[0] / "weights.safetensors"), metrics=metrics(runs[0]), seconds=seconds)
@@ -329,18 +256,18 @@ def weights(path: Path) -> dict[str, str]:
     begin = 8 + int.from_bytes(content[:8], "little")
     header = json.loads(content[8:begin])
     header.pop("__metadata__", None)
-    return {name: _tensor(about, content[begin:]) for name, about in sorted(header.items())}
-
-
-def _tensor(about: Mapping[str, Any], content: bytes) -> str:
-    first, last = about["data_offsets"]
-    return f"{about['dtype']} {about['shape']} {hashlib.sha256(content[first:last]).hexdigest()}"
+    found = {}
+    for name, about in sorted(header.items()):
+        first, last = about["data_offsets"]
+        digest = hashlib.sha256(content[begin + first : begin + last]).hexdigest()
+        found[name] = f"{about['dtype']} {about['shape']} {digest}"
+    return found
 
 
 def metrics(run: Path) -> dict[str, float | None]:
     """Return the values of metrics.jsonl by epoch, step and name; a repeated key gets a number."""
     found: dict[str, float | None] = {}
-    for line in (run / "metrics.jsonl").read_text().splitlines():
+    for line in (run / "metrics.jsonl").read_text(encoding="utf-8").splitlines():
         event = json.loads(line)
         if event["name"] in TIMES:
             continue
@@ -353,7 +280,7 @@ def metrics(run: Path) -> dict[str, float | None]:
 def compared(case: Case, results: Mapping[str, Result]) -> dict[str, Any]:
     """Return a row of the table: the first result is what all others must equal."""
     (_, first), *others = results.items()
-    differences = {label: list(different(first, other)) for label, other in others}
+    differences = {label: list(different(first, other, by_value=case.by_value)) for label, other in others}
     return {
         "case": case.name,
         "settings": case.settings,
@@ -367,7 +294,7 @@ def compared(case: Case, results: Mapping[str, Result]) -> dict[str, Any]:
     }
 
 
-def different(one: Result, other: Result) -> Iterator[str]:
+def different(one: Result, other: Result, *, by_value: bool = False) -> Iterator[str]:
     """Name the differences of two results; a failed training equals no other."""
     if one.failure or other.failure:
         yield from (f"{word}failed: {of.failure}" for word, of in (("OLD ", one), ("", other)) if of.failure)
@@ -375,23 +302,22 @@ def different(one: Result, other: Result) -> Iterator[str]:
         yield "nothing was written"
     for kind in ("weights", "metrics"):
         ours, theirs = getattr(one, kind), getattr(other, kind)
-        names = [name for name in {**ours, **theirs} if _missing_or(ours, name) != _missing_or(theirs, name)]
+        if by_value and kind == "weights":
+            ours, theirs = (dict(enumerate(sorted(of.values()))) for of in (ours, theirs))
+        # repr: a number equals itself alone, by its digits.
+        names = [name for name in {**ours, **theirs} if repr(ours.get(name, ...)) != repr(theirs.get(name, ...))]
         if names:
             yield f"{len(names)} of {len({**ours, **theirs})} {kind}, first {names[0]}"
 
 
-def _missing_or(values: Mapping[str, Any], name: str) -> tuple[bool, str]:
-    """Return a value so that it equals itself alone: by its digits, whether or not it is there."""
-    return name in values, repr(values.get(name))
-
-
-def table(rows: Sequence[Mapping[str, Any]], labels: Sequence[str]) -> Iterator[str]:
+def table(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     """Write the table, and the differences below it."""
+    labels = list(rows[0]["digests"])
     heads = ["case", "settings", "processes", *labels, "equal"]
     yield "| " + " | ".join(heads) + " |"
     yield "|" + "---|" * len(heads)
     for row in rows:
-        digests = [row["digests"].get(label, "refused")[:10] or "failed" for label in labels]
+        digests = [row["digests"][label][:10] or "failed" for label in labels]
         cells = [row["case"], row["settings"], row["processes"], *digests, "yes" if row["equal"] else "NO"]
         yield "| " + " | ".join(cells) + " |"
     for row in rows:
@@ -400,23 +326,17 @@ def table(rows: Sequence[Mapping[str, Any]], labels: Sequence[str]) -> Iterator[
 
 
 def environment() -> dict[str, Any]:
-    """Return the versions that bits depend on beside the code."""
-    packages = ("torch", "torchvision", "numpy", "safetensors")
+    """Return what bits depend on beside the code."""
     return {
-        "time": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
         "python": platform.python_version(),
         "platform": platform.platform(),
         "processor": platform.machine(),
-        "cores": os.cpu_count(),
-        **{name: metadata.version(name) for name in packages},
+        "isa": os.environ.get("ONEDNN_MAX_CPU_ISA", ""),
+        **{name: metadata.version(name) for name in ("torch", "torchvision", "numpy", "safetensors")},
     }
 
 
-def _git(root: Path, *arguments: str) -> str:
-    return _git_bytes(root, *arguments).decode().strip()
-
-
-def _git_bytes(root: Path, *arguments: str) -> bytes:
+def _git(root: Path, *arguments: str) -> bytes:
     done = subprocess.run(["git", "-C", str(root), *arguments], check=False, capture_output=True)
     if done.returncode:
         raise Refused(f"git {arguments[0]}: {done.stderr.decode().strip()}")
