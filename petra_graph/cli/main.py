@@ -36,6 +36,9 @@ VERBS = {
     "plan": "Show stages, memory, staleness and speed before anything runs.",
     "validate": "Check specs: keys, types, plugins, options, graph.",
     "profile": "Time a spec's nodes on the real device, for plans.",
+    "check": "Check that plugins keep what training relies on.",
+    "list": "List the installed plugins; of one, its options.",
+    "new": "Start a package of plugins.",
 }
 """The verbs with their lines in the help. Each has a module of its name, with its command of that name."""
 _MEANT = {"train": "run", "fit": "run", "test": "evaluate", "eval": "evaluate"}

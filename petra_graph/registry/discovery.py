@@ -29,8 +29,6 @@ _OURS = re.compile(r"petra[-_.]?graph[-_.:]", re.IGNORECASE)
 VERBS = "petra_graph.verbs"
 """The group of verbs of the command line: `report = "my_package.verbs:report"`, a click command. The help's line comes from its
 module, so this imports what is heavy where it is used."""
-BEFORE_RUN = "petra_graph.before_run"
-"""The group of what is tried before a run: see `petra_graph.training.before_run`."""
 NAMES = "petra_graph.names"
 """The group of names of the package `petra_graph`: `sweep = "my_package.sweeps:sweep"` is `petra_graph.sweep`."""
 JOINTS = "petra_graph.joints"
@@ -39,7 +37,7 @@ PLAN_FORMATS = "petra_graph.plan_formats"
 """The group of what `petra-graph plan --format` writes: `html = "my_package.pages:page"`, a function from what `--json` prints of a
 plan, or of a table of plans, to text."""
 
-NOT_PLUGINS = (VERBS, NAMES, JOINTS, BEFORE_RUN, PLAN_FORMATS)
+NOT_PLUGINS = (VERBS, NAMES, JOINTS, PLAN_FORMATS)
 """The groups whose entry points no specification names."""
 
 

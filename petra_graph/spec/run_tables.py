@@ -58,12 +58,6 @@ class RunSpec:
         False,
         "every epoch has the micro-batches of the first one, and an evaluation reads their samples",
     )
-    self_check: bool = key(
-        True,
-        "if petra-graph-conformance is installed, see before the training whether loss, metrics and `checkpoint.best` fit head and data, and "
-        "try plugins of other packages in this network; while it trains, see that callbacks of others write to no parameter unless they "
-        "declare it; no result depends on it",
-    )
     compile: bool = key(
         False,
         "compile what blocks compute in training, by torch.compile; takes up to minutes before the training, and changes the last bits of "

@@ -39,7 +39,6 @@ from petra_graph.program.stage_program import StageProgram
 from petra_graph.registry.joints import joint
 from petra_graph.spec.load_spec import Given
 from petra_graph.spec.model import Spec
-from petra_graph.training.before_run import Tried, try_before_run
 from petra_graph.training.data.micro_batches import OpenedData, open_data
 from petra_graph.training.initial_weights import InitialWeights, initial_weights
 from petra_graph.training.loop.callbacks import NamedCallback, build_callbacks, split_problems
@@ -47,6 +46,7 @@ from petra_graph.training.record.digests import Digests, digest_code, digest_spl
 from petra_graph.training.run_probe import RunProbe
 from petra_graph.training.stage_assembly import Training, executors, train_with
 from petra_graph.training.start_reporter import StartReporter
+from petra_graph.training.strangers import try_strangers
 
 
 @frozen(kw_only=True)
@@ -64,8 +64,6 @@ class Prepared:
     """The callbacks, in the order in which they are called."""
     initial: InitialWeights | None
     """The weights that the run begins with; None: they are random."""
-    tried: Tried = field(factory=Tried)
-    """What the self-check has found."""
     saved: SavedPlan | None = None
     """The plan whose placement the run has, if one was given."""
     added: Mapping[str, tuple[Any, ...]] = field(factory=dict)
@@ -217,8 +215,8 @@ def prepare_checked(
     )
     for stage in prepared.stages:
         problems.require(training.rate, stage)
-    if spec.run.self_check:
-        prepared = evolve(prepared, tried=problems.require(try_before_run, prepared, reporter))
+    with reporter.step("trying blocks of other packages"):
+        problems.require(try_strangers, prepared)
     return prepared
 
 

@@ -63,8 +63,7 @@ def graph_pass_notes(prepared: Prepared) -> Iterator[str]:
 
 
 def start_warnings(prepared: Prepared, processes: int, plan: Document | None = None) -> Iterator[str]:
-    """Yield the warnings of the self-check, of callbacks' methods that no run calls, of devices and cores that are not here, and of the plan."""
-    yield from prepared.tried.doubts
+    """Yield the warnings of callbacks' methods that no run calls, of devices and cores that are not here, and of the plan."""
     for one in prepared.callbacks:
         for name, meant in misnamed(one.callback):
             more = f": call it `{meant}`" if meant else ""

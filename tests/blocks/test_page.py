@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 
 import torch
-from petra_graph_conformance import Trial
 
 from petra_graph import blocks
+from petra_graph.testing import Trial
 from tests.support import ROOT
 from tests.support.kit import kept
 from tests.support.pages import Page, files_of

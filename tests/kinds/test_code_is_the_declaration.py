@@ -8,38 +8,19 @@ import pytest
 import torch
 from attrs import frozen
 from attrs.exceptions import FrozenInstanceError
-from petra_graph_conformance import (
-    ArchitectureTrial,
-    CallbackTrial,
-    DataSetTrial,
-    LoggerTrial,
-    LossTrial,
-    LrScheduleTrial,
-    OptimizerTrial,
-    Trial,
-)
-from torch import nn
 
 from petra_graph.cli.main import main
 from petra_graph.errors import PluginError
-from petra_graph.kinds.all_kinds import KINDS
 from petra_graph.kinds.declaration import stated_by
-from petra_graph.kinds.lr_schedule import LR_SCHEDULE
-from petra_graph.kinds.optimizer import OPTIMIZER
 from petra_graph.kinds.plugin import load
 from petra_graph.plugins import (
-    Callback,
     DataFacts,
     DataSetDeclaration,
     LossDeclaration,
-    NodeSpec,
     declares,
     option,
 )
-from petra_graph.registry.local_plugins import possible_kinds
 from petra_graph.registry.registry import discover
-from tests.support.kit import kept
-from tests.support.plugin_of_each_kind import Split
 
 
 @declares(DataSetDeclaration, "somewhere:Noise", read="somewhere:read")
@@ -224,140 +205,13 @@ class TestEntryPoints:
             "    help: write a function or class (options) -> Loss; or name an instance of LossDeclaration"
         )
 
-    def test_they_train_and_are_shown(self, registry, write, capsys):
+    def test_they_train_and_are_listed(self, registry, write, capsys):
         assert main(["run", write("a.toml", SPEC), "--json"]) == 0
         capsys.readouterr()
-        assert main(["show", "blocks/last-layer"]) == 0
+        assert main(["list", "blocks/last-layer"]) == 0
         shown = capsys.readouterr().out
         assert "A linear layer." in shown
         assert "outputs" in shown
-
-    def test_what_a_docstring_says_is_shown_once(self, registry, capsys):
-        assert main(["show", "losses/documented"]) == 0
-        assert capsys.readouterr().out.startswith(
-            "losses/documented (named-code)\n\nSquares, declared.\n\nWith more to say.\n\nno options\n"
-        )
-
-
-class TestTheKit:
-    """Code of each kind without a declaration, defined where no module has it."""
-
-    def test_an_architecture(self):
-        def network(options, facts):
-            if facts.classes is None:
-                raise ValueError
-            return (NodeSpec(name="head", block="pool-linear", options={"outputs": facts.classes}),)
-
-        report = kept(ArchitectureTrial.of(network), leave_out=["other samples"])
-        assert report.kept
-        assert "no torch" not in {outcome.promise for outcome in report.outcomes}
-
-    def test_an_optimizer(self):
-        @frozen(kw_only=True)
-        class Rate:
-            lr: float = 0.1
-
-        class Plain:
-            """Called as (groups, options), it is an optimizer."""
-
-            Options = Rate
-
-            def __new__(cls, groups, options):
-                return torch.optim.AdamW(groups.param_groups(weight_decay=0.1), lr=options.lr)
-
-        assert kept(OptimizerTrial.of(Plain, {"lr": 0.01})).kept
-        assert kept(OptimizerTrial.of(Plain, options={"lr": 0.01}, seed=3)).kept
-
-    def test_a_schedule(self):
-        def halves(options, horizon):
-            return lambda u: 0.5**u
-
-        assert kept(LrScheduleTrial.of(halves)).kept
-
-    def test_code_that_asks_for_its_stage(self):
-        def slows(options, horizon, *, stage):
-            return lambda u: 1 / (1 + stage.steady)
-
-        def needs_more(options, horizon, stage, other):
-            return lambda u: 1.0
-
-        def compares(output, stage):
-            return 0.0
-
-        assert kept(LrScheduleTrial.of(slows)).kept
-        assert [kind for kind in KINDS if kind.form.fits(slows)] == [OPTIMIZER, LR_SCHEDULE]
-        assert possible_kinds(slows, KINDS) == [LR_SCHEDULE]
-        assert not any(kind.form.fits(needs_more) for kind in KINDS)
-        assert OPTIMIZER.form.fits(compares), "stage is its second argument"
-
-    def test_a_loss(self):
-        class Own:
-            def __init__(self, options):
-                pass
-
-            def __call__(self, output, target):
-                return nn.functional.cross_entropy(output, target)
-
-            def metrics(self, output, target):
-                return {}
-
-        assert kept(LossTrial.of(Own, output=(5,))).kept
-        assert kept(LossTrial.of(lambda _: Own(None))).kept
-
-    def test_a_data_set(self):
-        class Own:
-            facts = DataFacts(shape=(2, 3), dtype="float32", classes=3)
-
-            def __init__(self, options):
-                self.train, self.test = Split(20), Split(20)
-                self.test.augmented = False
-
-        assert kept(DataSetTrial.of(Own), leave_out=["workers"]).kept
-
-    def test_a_logger(self):
-        class Nothing:
-            def __init__(self, options, run):
-                pass
-
-            def record(self, *, epoch, step, values):
-                pass
-
-            def close(self):
-                pass
-
-        assert kept(LoggerTrial.of(Nothing)).kept
-
-    def test_a_callback(self):
-        class Quiet(Callback):
-            def __init__(self, options):
-                pass
-
-        assert kept(CallbackTrial.of(Quiet)).kept
-
-    def test_the_class_of_options_stands_for_its_plugin(self):
-        trial = LossTrial.of(Wide, {"margin": 2.0})
-        assert (trial.name, trial.options) == (f"{__name__}:wide", Wide(margin=2.0))
-        assert trial.build(trial.options)(torch.eye(3), torch.arange(3)) == 2.0
-
-    @pytest.mark.parametrize(
-        ("trial", "given", "message"),
-        [
-            (OptimizerTrial, 3, r"expected OptimizerDeclaration or code of that kind \(got int\)"),
-            (OptimizerTrial, Noise, r"expected OptimizerDeclaration or code of that kind \(got DataSetDeclaration\)"),
-            (
-                LossTrial,
-                nn.functional.cross_entropy,
-                r"cross_entropy is not a class or function that is called as \(opt",
-            ),
-        ],
-    )
-    def test_what_is_not_of_the_kind_is_refused(self, trial, given, message):
-        with pytest.raises(TypeError, match=message):
-            trial.of(given)
-
-    def test_a_module_is_no_block(self):
-        with pytest.raises(TypeError, match="Linear is not a class with a `kind`, as blocks are"):
-            Trial.of(nn.Linear, [(3,)])
 
 
 @declares(LossDeclaration, f"{__name__}:wide")

@@ -22,7 +22,7 @@ PLUGIN = ROOT / "plugins" / "petra-graph-convnext"
 STEM = f"petra_graph-{__version__}"
 
 pytestmark = pytest.mark.slow
-PACKAGES = ("authoring", "conformance", "delay", "export", "modules", "report", "studies", "vision")
+PACKAGES = ("delay", "export", "modules", "report", "studies", "vision")
 """The distributions of plugins/ that are installed beside the core."""
 
 
@@ -81,7 +81,8 @@ def test_the_wheel_holds_the_package_and_nothing_else(wheel):
     with ZipFile(wheel) as archive:
         found = set(archive.namelist())
     described = {name for name in found if name.startswith(f"{STEM}.dist-info/")}
-    assert found - described == files_under(ROOT / "petra_graph")
+    example = {f"petra_graph/example_plugin/{path.name}" for path in PLUGIN.iterdir() if path.is_file()}
+    assert found - described == files_under(ROOT / "petra_graph") | example
     assert "petra_graph/py.typed" in found
 
 
@@ -125,9 +126,13 @@ def test_the_installed_package_is_the_wheels(installed):
 def test_every_plugin_is_listed_without_a_fault(installed):
     listed = json.loads(installed.petra_graph("list", "--json"))
     assert not [plugin for plugin in listed if plugin["fault"]]
-    ours = {(plugin["group"], plugin["name"]) for plugin in listed if plugin["distribution"] == "petra-graph"}
+    ours = {
+        (f"petra_graph.{plugin['kind']}", plugin["name"])
+        for plugin in listed
+        if plugin["distribution"] == "petra-graph"
+    }
     declared = PROJECT["entry-points"]
-    assert ours == {(group.removeprefix("petra_graph."), name) for group in declared for name in declared[group]}
+    assert ours == {(group, name) for group in declared for name in declared[group]}
 
 
 def test_the_quickstart_is_planned_and_trained_outside_of_the_repository(installed, sdist):
@@ -142,10 +147,9 @@ def test_the_quickstart_is_planned_and_trained_outside_of_the_repository(install
 
 
 @pytest.mark.processes
-def test_it_has_the_parts_of_new_packages(installed):
-    printed = installed.petra_graph("new", "plugin", "made-elsewhere", "--block")
-    assert "made-elsewhere/src/made_elsewhere/blocks.py\n" in printed
+def test_it_has_the_example_of_new_packages(installed):
+    installed.petra_graph("new", "plugin", "made-elsewhere")
     assert (
         "class MadeElsewhere(AdditiveCoupling)"
-        in (installed.folder / "made-elsewhere" / "src" / "made_elsewhere" / "blocks.py").read_text()
+        in (installed.folder / "made-elsewhere" / "made_elsewhere.py").read_text()
     )

@@ -1,4 +1,4 @@
-"""The core, the distributions of plugins/, what `petra-graph new plugin` writes and the list of changes have one version."""
+"""The core, the distributions of plugins/ and the list of changes have one version."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import re
 import tomllib
 
 import pytest
-from petra_graph_authoring.new_package import example_package
 
 from petra_graph import __version__
 from tests.support import ROOT
@@ -24,21 +23,12 @@ def requirements(text):
             yield re.sub(r"\[.*\]", "", requirement)
 
 
-def test_there_are_distributions():
-    assert len(PROJECTS) > 10
-
-
 @pytest.mark.parametrize("name", PROJECTS)
 def test_a_distribution_has_the_core_s_version_and_asks_for_it(name):
     assert tomllib.loads(PROJECTS[name])["project"]["version"] == __version__
     asked = list(requirements(PROJECTS[name]))
     assert f"petra-graph{BOUND}" in asked
     assert {re.sub(r"^petra-graph[a-z-]*", "", one) for one in asked} == {BOUND}, asked
-
-
-def test_so_does_a_new_package():
-    asked = list(requirements(example_package().files()["pyproject.toml"]))
-    assert asked == [f"petra-graph{BOUND}", f"petra-graph-conformance{BOUND}"]
 
 
 def test_the_changes_begin_with_it():

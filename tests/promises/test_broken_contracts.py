@@ -174,7 +174,7 @@ RAISED = {
 
 @pytest.mark.parametrize("mistake", RAISED)
 def test_what_raises_in_the_training_is_named_and_not_the_stage_alone(mistake, write, site, capsys):
-    code = main(["run", write("a.toml", SPEC), "--set", mistake, "--set", "run.self_check=false"])
+    code = main(["run", write("a.toml", SPEC), "--set", mistake])
     printed = capsys.readouterr().err
     assert f"{RAISED[mistake]}\n    help: raised at {site}/contract_plugins.py:" in printed
     assert "Traceback" not in printed

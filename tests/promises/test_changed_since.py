@@ -76,7 +76,7 @@ def test_changed_code_is_named_in_python(changed_code):
 def test_changed_data_is_named_in_an_evaluation(write, monkeypatch, capsys):
     write("sets.py", "import torch\nROWS = [(torch.full((4,), i / 8), i % 2) for i in range(8)]\n")
     data = '[data]\nname = "torch"\nbatch = 4\noptions = { train = "sets:ROWS", test = "sets:ROWS", classes = 2 }\n'
-    text = MODULE.partition("[data]")[0] + data + "[run]\nepochs = 1\nself_check = false\n"
+    text = MODULE.partition("[data]")[0] + data + "[run]\nepochs = 1\n"
     write("net.py", NET.replace("64", "4").replace("10", "2"))
     run(write("spec.toml", text), (), Listener())
     import sets

@@ -53,7 +53,7 @@ def failure() -> dict:
 def faulty(folder: Path, fault: str, node: str) -> None:
     (folder / "faulty.py").write_text(FAULTY.format(fault=fault))
     text = ENDLESS.replace(f'name = "{node}"\nblock = "rev-mlp"', f'name = "{node}"\nblock = "faulty:Faulty"')
-    unchecked = text.replace("[run]", "[run]\nself_check = false")  # the self-check would meet the fault before the run
+    unchecked = text.replace("[run]", "[run]")  # the self-check would meet the fault before the run
     (folder / "shared.toml").write_text(unchecked)
 
 
@@ -124,7 +124,7 @@ def test_a_process_that_is_killed_when_all_is_written(shared_folder, victim, mom
     """The others waited for a minute, and said that the run had failed."""
     (shared_folder / "last.py").write_text(LAST_MOMENT.format(signal="SIGKILL", victim=victim, moment=moment))
     text = SPEC.replace('name = "far"\nblock = "rev-mlp"', 'name = "far"\nblock = "last:Last"')
-    (shared_folder / "shared.toml").write_text(f"{text}self_check = false\n")
+    (shared_folder / "shared.toml").write_text(text)
     with ranks(RUN, RUN, hosted=hosted) as running:
         codes = ended(running)
     assert summary_of(only_run())["status"] == "done"

@@ -53,13 +53,13 @@ def test_the_plan_and_the_stage_have_no_more_than_is_trained(spec, capsys, train
     found = json.loads(capsys.readouterr().out)["stages"][1]["bytes"]
     assert found["parameters"] == 2 * 4 * OF_A_LAYER
     assert found["gradients"] == found["optimizer"] == layers * 4 * OF_A_LAYER
-    optimizer = prepare("half.toml", ["run.self_check=false"]).executors()[1].updater.optimizer
+    optimizer = prepare("half.toml", []).executors()[1].updater.optimizer
     stepped = [one for group in optimizer.param_groups for one in group["params"]]
     assert sum(one.numel() for one in stepped) == layers * OF_A_LAYER
 
 
 def test_it_keeps_its_value(spec):
-    assert main(["run", spec(trained=False), "--set", "run.self_check=false"]) == 0
+    assert main(["run", spec(trained=False)]) == 0
     weights = load_file(only_run() / "weights.safetensors")
     assert torch.equal(weights["rev/frozen.weight"], torch.eye(WIDTH))
     assert not torch.equal(weights["rev/own.weight"], torch.eye(WIDTH))

@@ -221,7 +221,7 @@ def test_they_train_and_their_metrics_are_shown(folder, capsys):
 @pytest.mark.processes
 @pytest.mark.slow
 def test_on_two_processes_they_have_the_same_bits(folder):
-    words = ("run", "../specs/beside.toml", "--set", "run.self_check=false", "--set")
+    words = ("run", "../specs/beside.toml", "--set")
     assert main([*words, "run.directory=one"]) == 0
     with ranks(*[[*words, "run.directory=two"]] * 2) as running:
         assert ended(running) == [0, 0], running[1].said

@@ -151,7 +151,6 @@ def test_the_process_that_holds_up_the_others_is_named(shared_folder):
     sets = (
         "partition.sync_batch_norm=true",
         "run.watchdog=1.5",
-        "run.self_check=false",
     )  # the check would get stuck, too
     words = ("run", "shared.toml", *TWICE, *(word for text in sets for word in ("--set", text)))
     with ranks(*[words] * 4) as running:

@@ -413,7 +413,7 @@ def test_under_other_stages_what_an_optimizer_counts_goes_on(counting):
 
 def test_under_other_options_what_an_optimizer_counts_goes_on(counting):
     """It began again with what the new options had built."""
-    assert resume("latest", "--set", "optimizer.options.lr=0.05", "--set", "run.self_check=false") == 0
+    assert resume("latest", "--set", "optimizer.options.lr=0.05") == 0
     assert max(int(line.split()[0]) for line in Path("steps").read_text().splitlines()) == 8, (
         "four in each of the two epochs"
     )
@@ -429,7 +429,7 @@ def test_under_other_stages_an_optimizer_has_what_it_is_built_with_there(spec, m
     used = set()
     monkeypatch.setattr(NAdam, "step", lambda self: used.add(self.param_groups[0]["betas"][0]))
     stages = 'partition.stages=[["stem"], ["rev.0"], ["rev.1", "head"]]'
-    assert resume("latest", "--set", stages, "--set", 'partition.devices=["cpu"]', "--set", "run.self_check=false") == 0
+    assert resume("latest", "--set", stages, "--set", 'partition.devices=["cpu"]') == 0
     assert sorted(used) == pytest.approx([0.9 + late / 3 * 0.09 for late in (0, 1, 2)])
 
 

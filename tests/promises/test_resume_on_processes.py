@@ -84,7 +84,6 @@ def test_a_slow_disk_is_not_an_operation_that_takes_too_long(folder):
         "checkpoint.asynchronous=false",
         "run.epochs=1",
         "run.watchdog=1",
-        "run.self_check=false",
     )
     slow = (*RUN, *(word for each in once for word in ("--set", each)))
     with ranks(slow, slow) as running:

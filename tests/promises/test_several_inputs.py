@@ -47,7 +47,7 @@ class OneInput(two_inputs.Join):
 @pytest.fixture
 def spec(write):
     write("two_inputs.py", SHOWN["two_inputs.py"])
-    return write("two_inputs.toml", f"{SHOWN['two_inputs.toml']}self_check = false\n{PLAIN}")
+    return write("two_inputs.toml", f"{SHOWN['two_inputs.toml']}{PLAIN}")
 
 
 def weights(directory):

@@ -102,7 +102,7 @@ def bits_of(directory):
 @pytest.mark.slow
 def test_any_number_of_processes_replicas_and_loaders_and_a_resumed_run_give_the_same_bits(here, write):
     write("sets.toml", SPEC)
-    command = ["run", "sets.toml", "--set", "run.self_check=false", "--set"]
+    command = ["run", "sets.toml", "--set"]
     assert main([*command, "run.directory=one"]) == 0
     expected = bits_of(only_run("one"))
     with ranks(*[[*command, "run.directory=two", "--set", "data.workers=1"]] * 2) as running:

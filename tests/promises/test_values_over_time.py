@@ -76,12 +76,12 @@ class InTheSecondEpoch(Listener):
 
 def test_a_value_of_the_micro_batch_is_the_same_in_forward_and_backward_and_after_a_resumption(write, code):
     spec = write("ramped.toml", RAMPED)
-    run(spec, ["run.directory=whole", "run.self_check=false"], Listener())
+    run(spec, ["run.directory=whole"], Listener())
     seen = code()
     forwards, backwards = ([m for m, graph in seen if graph is which and m is not None] for which in (False, True))
     assert forwards == backwards == list(range(2 * MICRO_BATCHES))
     assert (None, False) in seen
-    run(spec, ["run.directory=parts", "run.self_check=false"], InTheSecondEpoch())
+    run(spec, ["run.directory=parts"], InTheSecondEpoch())
     assert main(["run", "--resume", str(only_run("parts"))]) == 0
     assert weights_bytes(only_run("parts")) == weights_bytes(only_run("whole"))
 
@@ -95,7 +95,7 @@ def test_a_companion_knows_its_stage_and_the_epoch(write, code):
     spec = write("counted.toml", SPEC + '\n[[callback]]\nname = "over_time:Counts"\n')
     assert main(["check", "over_time:Counts"]) == 0
     sys.modules["over_time"].SEEN.clear()
-    run(spec, ["run.self_check=false"], Listener())
+    run(spec, [], Listener())
     assert sorted(code()) == sorted(
         (stage, epoch) for stage in (1, 2, 3, 4) for epoch in (1, 2) for _ in range(UPDATES)
     )

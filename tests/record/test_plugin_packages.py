@@ -24,7 +24,7 @@ def package(install, write):
     """Where a run has trained with two blocks of it."""
     folder = install("my-blocks", ENTRIES)
     text = SPEC.replace('"rev-mlp"', '"mine-rev"').replace('"linear-stem"', '"mine-stem"')
-    settings = ["run.self_check=false", "checkpoint.every='1 epoch'"]
+    settings = ["checkpoint.every='1 epoch'"]
     trial = ["--fast-dev-run", *(word for one in settings for word in ("--set", one))]
     assert main(["run", write("small.toml", text), *trial]) == 0
     return folder

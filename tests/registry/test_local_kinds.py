@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import attrs
 import pytest
-from petra_graph_conformance.plugins_to_check import find_targets
 
-from petra_graph.errors import PluginError, SpecError
+from petra_graph.errors import PluginError
 from petra_graph.kinds.all_kinds import KINDS
 from petra_graph.kinds.declaration import NoOptions
 from petra_graph.registry.registry import discover
@@ -179,36 +178,6 @@ def test_a_class_of_another_module_may_be_named_where_it_is_imported():
     assert registry.resolve(registry.kind("blocks"), "petra_graph.blocks:SpaceToDepth").declaration.kind == "reversible"
     with pytest.raises(PluginError, match="did you mean 'SpaceToDepth'"):
         registry.resolve(registry.kind("blocks"), "petra_graph.blocks:SpaceToDept")
-
-
-def test_targets_of_a_check():
-    """Base class, parameters and methods say the kind; what could still be several needs its kind written."""
-    registry = discover([])
-    kinds = {
-        "Block": "block",
-        "Data": "data set",
-        "Stops": "callback",
-        "LOSS": "loss",
-        "architecture": "architecture",
-        "optimizer": "optimizer",
-        "Schedule": "learning-rate schedule",
-        "Loss": "loss",
-        "Metric": "metric",
-        "logger": "logger",
-        "losses/local_kinds:OfTorchmetrics": "loss",
-    }
-    for name, noun in kinds.items():
-        (target,) = find_targets(registry, name if "/" in name else f"local_kinds:{name}")
-        assert target.plugin.kind.noun == noun
-    with pytest.raises(SpecError) as caught:
-        find_targets(registry, "local_kinds:other_words")
-    assert str(caught.value) == (
-        '"local_kinds:other_words" may be a plugin of 4 kinds\n'
-        '    help: write one of them: "architectures/local_kinds:other_words" or "optimizers/local_kinds:other_words" or '
-        '"lr_schedules/local_kinds:other_words" or "loggers/local_kinds:other_words"'
-    )
-    with pytest.raises(SpecError, match="may be a plugin of 2 kinds"):
-        find_targets(registry, "local_kinds:OfTorchmetrics")
 
 
 def test_two_distributions_and_a_module(install, site):

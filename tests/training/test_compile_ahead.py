@@ -88,7 +88,7 @@ def test_a_block_that_cannot_be_compiled_whole(counter, prepared, here):
     text = SPEC.replace(", dropout = 0.1", "").replace(
         '"linear-stem"\noptions = { features = 12 }', '"branching:Branching"'
     )
-    (problem,) = told(prepared("run.self_check=false", text=text))
+    (problem,) = told(prepared(text=text))
     assert problem.startswith('--set run.compile=true: node "stem" cannot be compiled: ')
 
 

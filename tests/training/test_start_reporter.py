@@ -117,7 +117,7 @@ STEPS = {
 
 
 @pytest.mark.parametrize("place", STEPS)
-def test_what_hangs_before_the_self_check_is_named_too(write, soon, capfd, monkeypatch, place):
+def test_what_hangs_before_the_run_is_named_too(write, soon, capfd, monkeypatch, place):
     """Imports, shapes and a data set's files hung in silence."""
     monkeypatch.delitem(sys.modules, "slow", raising=False)
     code = SLOW.format(**{one: "time.sleep(0.2)" if one == place else "pass" for one in STEPS})

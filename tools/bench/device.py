@@ -65,7 +65,7 @@ def main(
     common = [
         *("data.name=random", f"data.options.shape=[3, {side}, {side}]", f"data.options.classes={classes}"),
         *(f"data.options.train={batch * micro_batches}", f"data.batch={batch}", "data.options.test=8"),
-        *("method.accumulation=1", f"partition.devices=['{device}']", "run.self_check=false", *overrides),
+        *("method.accumulation=1", f"partition.devices=['{device}']", *overrides),
     ]
     ready = {name: prepared(spec, *common, *chosen) for name, chosen in METHODS.items()}
     first = ready["backprop"]

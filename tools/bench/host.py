@@ -50,7 +50,7 @@ CONFIGURATIONS: Mapping[str, Sequence[str]] = {
 @click.option("--write/--no-write", default=False, help="Keep the result in tools/bench/results.")
 def main(spec: str, overrides: Sequence[str], batch: int, micro_batches: int, rounds: int, write: bool) -> None:
     torch.set_num_threads(1)
-    common = [f"data.batch={batch}", "method.accumulation=1", "run.self_check=false", *overrides]
+    common = [f"data.batch={batch}", "method.accumulation=1", *overrides]
     ready = {name: prepared(spec, *common, *chosen) for name, chosen in CONFIGURATIONS.items()}
     runtimes = {name: runtime_of(one) for name, one in ready.items()}
     first = ready["backprop"]

@@ -224,8 +224,6 @@ def attach_to_stages(
     callbacks: Sequence[NamedCallback],
     executors: Sequence[StageExecutor],
     stages: Sequence[StageFacts],
-    *,
-    watched: bool,
 ) -> tuple[NamedCallback, ...]:
     """Give the stages their companions, and return the callbacks, watched where they may not write to the stages' tensors.
 
@@ -239,7 +237,7 @@ def attach_to_stages(
     every = {name: tensor for of_stage in tensors.values() for name, tensor in of_stage.items()}
     attached = []
     for one in callbacks:
-        watches = watched and one.declaration.changes != "weights" and not one.plugin.is_first_party
+        watches = one.declaration.changes != "weights" and not one.plugin.is_first_party
         attached.append(evolve(one, read_only=ReadOnly(one.plugin, every) if watches else None))
         for executor in executors:
             at = executor.program.index

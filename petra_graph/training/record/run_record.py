@@ -138,7 +138,6 @@ class RunRecord:
             write_text(directory / "spec.toml", prepared.checked.loaded.text)
         write_text(directory / "resolved.toml", dump(resolved(prepared)))
         used = {"folders": prepared.checked.loaded.folders, "plugins": _packages_of(prepared.checked.plugins)}
-        used["promises"] = dict(prepared.tried.verdicts)
         write_json(directory / "env.json", {**environment(), **used})
         write_json(directory / "data.json", attrs.asdict(prepared.facts))
         write_json(directory / DIGESTS_FILE, prepared.digests)

@@ -23,7 +23,7 @@ def run(write, capsys):
     for name, text in SHOWN.items():
         write(name, text)
     sys.modules.pop("two_inputs", None)
-    assert main(["run", "two_inputs.toml", "--set", "run.self_check=false", "--set", "run.epochs=1"]) == 0
+    assert main(["run", "two_inputs.toml", "--set", "run.epochs=1"]) == 0
     capsys.readouterr()
     return only_run("runs")
 

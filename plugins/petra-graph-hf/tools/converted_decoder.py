@@ -77,7 +77,6 @@ def main(
         "data.options.tokenizer": tokenizer,
         "metric.bits-per-byte.options.tokenizer": tokenizer,
         "data.options.root": root,
-        "run.self_check": False,
     }
     ready = prepare(str(SPEC), [f"{key}={json.dumps(value)}" for key, value in files.items()])
     blocks = dict(loaded(ready))

@@ -268,7 +268,7 @@ def prepared(
             "batch": batch,
             "options": {**windows, "shape": [context], "target_shape": [context]},
         },
-        run={"threads": torch.get_num_threads(), "self_check": False},
+        run={"threads": torch.get_num_threads()},
     )
     with TemporaryDirectory() as folder:
         file = Path(folder) / "memory.toml"

@@ -78,7 +78,6 @@ def main(
         "data.options.tokenizer": tokenizer,
         "metric.bits-per-byte.options.tokenizer": tokenizer,
         "data.options.root": root,
-        "run.self_check": False,
     }
     before_training = directory / "before.json"
     if not before_training.exists():

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 import torch
-from petra_graph_conformance import Trial, check_imports_no_torch
 from petra_graph_modules import declared
 from petra_graph_modules.declared import ModuleOptions
 from petra_graph_modules.module_blocks import Module
@@ -13,6 +12,7 @@ from petra_graph.blocks.randomness import fork_rng, may_draw
 from petra_graph.errors import SpecError
 from petra_graph.kinds.block import BLOCK
 from petra_graph.kinds.plugin import Plugin, load
+from petra_graph.testing import Trial
 from tests.networks import own_modules
 from tests.support.kit import kept
 
@@ -64,10 +64,6 @@ def test_modules_of_torchs_layers_are_given_no_seeds(trial):
 )
 def test_modules_that_draw_and_those_of_ones_own_are_given_seeds(module, kwargs):
     assert may_draw(made(declared.MODULE, [ROW], {"module": module, "kwargs": kwargs}))
-
-
-def test_declarations_import_no_torch():
-    check_imports_no_torch(declared.__name__)
 
 
 def of(module, **kwargs):

@@ -43,7 +43,6 @@ compute = "float64"
 [run]
 epochs = 3
 threads = 1
-self_check = false
 """
 REVERSIBLE = {
     "architecture": {"name": "torchvision-dr2net", "options": {"network": "mobilenet_v3_small"}},

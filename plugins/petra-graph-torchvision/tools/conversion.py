@@ -41,7 +41,7 @@ COEFFICIENTS = (
 @click.option("--output", type=click.Path(path_type=Path), default=RESULTS, show_default=True)
 def main(run: Path, root: str, images: int, output: Path) -> None:
     torch.set_num_threads(1)
-    common = ["run.self_check=false", f'init.weights="{run}"', f'data.options.root="{Path(root).resolve()}"']
+    common = [f'init.weights="{run}"', f'data.options.root="{Path(root).resolve()}"']
     original = {
         "architecture": '{ name = "torchvision", options = { network = "resnet50", arguments = { width_per_group = 16 } } }',
         "init.leave_out": "[]",

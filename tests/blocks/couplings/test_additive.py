@@ -7,11 +7,11 @@ import torch
 from attrs import frozen
 from hypothesis import given
 from hypothesis import strategies as st
-from petra_graph_conformance import Trial
-from petra_graph_conformance.blocks.inverse_and_gradients import check_gradients, check_inverse
 from torch import nn
 
 from petra_graph.blocks import AdditiveCoupling, Reversible, TwoFunctionCoupling, option
+from petra_graph.testing import Trial
+from petra_graph.testing.block_checks import check_gradients, check_inverse
 from tests.support.examples import examples
 from tests.support.kit import kept
 

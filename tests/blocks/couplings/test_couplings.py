@@ -10,9 +10,6 @@ import torch
 from attrs import frozen
 from hypothesis import given
 from hypothesis import strategies as st
-from petra_graph_conformance import Trial
-from petra_graph_conformance.blocks.inverse_and_gradients import check_gradients, check_inverse
-from petra_graph_conformance.blocks.micro_batches_through_block import Harness, gradients_for
 from torch import nn
 
 from petra_graph.blocks import (
@@ -35,6 +32,9 @@ from petra_graph.blocks import (
 )
 from petra_graph.blocks.grid import grid
 from petra_graph.blocks.randomness import fork_rng
+from petra_graph.testing import Trial
+from petra_graph.testing.block_checks import check_gradients, check_inverse
+from petra_graph.testing.block_trial import Harness, drawn_gradients
 from tests.support.examples import examples
 from tests.support.kit import kept
 
@@ -199,7 +199,7 @@ def test_its_backward_evaluates_each_function_once(name, monkeypatch):
             return original(*arguments)
 
         monkeypatch.setattr(harness.block, function, counted)
-    harness.backward(0, outputs, gradients_for(0, outputs))
+    harness.backward(0, outputs, drawn_gradients(0, outputs))
     assert set(counts.values()) == {1}
     assert len(counts) == (3 if "column" in name else len(block.functions))
 
@@ -261,7 +261,7 @@ def test_the_gradient_of_quantised_bdia_is_plain_autograds():
     leaves = tuple(map(leaf, streams))
     with fork_rng(3, torch.device("cpu")):
         outputs = block(*leaves)
-    gradients = gradients_for(0, outputs)
+    gradients = drawn_gradients(0, outputs)
     expected = backpropagate(outputs, gradients, leaves)
     of_parameters = [parameter.grad.clone() for parameter in block.parameters()]
     block.zero_grad()

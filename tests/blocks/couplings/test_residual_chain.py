@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 import torch
-from petra_graph_conformance import Trial
 from torch import nn
 
 from petra_graph.blocks import DualResidualEntry, DualResidualStep, MidpointEntry, MidpointStep
 from petra_graph.blocks.couplings.residual_chain import coefficient
+from petra_graph.testing import Trial
 from tests.support.kit import kept
 
 FEATURES = 6

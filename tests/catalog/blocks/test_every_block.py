@@ -6,12 +6,11 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from petra_graph_conformance import Trial, check_imports_no_torch
-from petra_graph_conformance.blocks.inverse_and_gradients import check_inverse
-from petra_graph_conformance.blocks.shapes_and_streams import check_shapes
 
 from petra_graph.catalog.blocks import declared_blocks
 from petra_graph.kinds.block import BlockDeclaration
+from petra_graph.testing import Trial
+from petra_graph.testing.block_checks import check_inverse, check_shapes
 from tests.support.examples import examples
 from tests.support.kit import kept
 
@@ -56,10 +55,6 @@ def test_it_keeps_every_promise(trial):
 @pytest.mark.parametrize("block", ALL_BLOCKS, ids=lambda block: block.build.rpartition(":")[2])
 def test_none_is_left_out(block):
     assert any(block is tried for tried, _, _ in TRIALS.values())
-
-
-def test_declarations_import_no_torch():
-    check_imports_no_torch(declared_blocks.__name__)
 
 
 widths = st.integers(1, 6)

@@ -12,7 +12,6 @@ from petra_graph.cli.main import main
 from petra_graph.errors import PluginError, RunFailed
 from petra_graph.kinds.listener import Listener
 from petra_graph.planning.check.check_spec import check_spec
-from petra_graph.training import before_run
 from petra_graph.training.training_run import run
 from tests.support.forks import RUN, ended, ranks
 from tests.support.forks import SPEC as SHARED
@@ -20,7 +19,6 @@ from tests.support.loggers import named
 from tests.support.runs import SPEC as LONG
 from tests.support.runs import only_run, summary_of, weights_bytes
 
-pytestmark = pytest.mark.usefixtures("without_kit")
 SPEC = LONG.replace("epochs = 2\n", "epochs = 2\nmicro_batches = 2\n")
 ENTRIES = """\
 [petra_graph.callbacks]
@@ -145,12 +143,6 @@ class Zero(Companion):
         for parameter in self.parameters.values():
             parameter.zero_()
 """
-
-
-@pytest.fixture
-def without_kit(monkeypatch):
-    """No callback is rehearsed before its run, which would refuse what the run itself is to find."""
-    monkeypatch.setattr(before_run, "scan", lambda: ((), ()))
 
 
 @pytest.fixture(autouse=True)
@@ -409,13 +401,11 @@ def test_a_callback_that_writes_to_what_it_may_read_is_named(write, capsys, name
     assert "Traceback" not in said
 
 
-def test_a_callback_that_reads_is_let_be_and_the_watch_goes_with_the_self_check(write):
+def test_a_callback_that_reads_is_let_be(write):
     write("watched_callbacks.py", WATCHED)
     run(write("small.toml", SPEC), ["run.directory=plain"], Listener())
     run(write("reads.toml", SPEC + named("callback", "watched_callbacks:Reads")), ["run.directory=reads"], Listener())
     assert weights_bytes(only_run("reads")) == weights_bytes(only_run("plain"))
-    spec = write("writes.toml", SPEC + named("callback", "watched_callbacks:InItsCompanion"))
-    assert main(["run", spec, "--set", "run.self_check=false"]) == 0
 
 
 @pytest.mark.parametrize(

@@ -21,7 +21,6 @@ name = "image-folder"
 batch = 4
 options = { root = "photos", size = 8, cache = CACHE }
 [run]
-self_check = false
 """
 NET = """\
 from torch import nn

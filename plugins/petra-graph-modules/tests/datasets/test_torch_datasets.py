@@ -9,9 +9,6 @@ from typing import NamedTuple
 import numpy as np
 import pytest
 import torch
-from petra_graph_conformance import DataSetTrial
-from petra_graph_conformance.moved_generators import states
-from petra_graph_conformance.plugin_trial import as_plugin
 from petra_graph_modules.declared_datasets import TORCH, TorchOptions
 from PIL import Image
 from torch.utils.data import DataLoader, Dataset, IterableDataset, Subset, TensorDataset
@@ -20,6 +17,9 @@ from petra_graph.errors import PluginError, RunFailed, SpecError
 from petra_graph.kinds.checked_samples import CheckedData
 from petra_graph.kinds.data_set import DATA_SET
 from petra_graph.kinds.declared_data import declared_facts
+from petra_graph.testing import DataSetTrial
+from petra_graph.testing.comparison import generators
+from petra_graph.testing.given_plugin import as_plugin
 from tests.support.kit import kept
 
 HERE = "datasets_of_this_test"
@@ -78,7 +78,7 @@ def sample(x, y=0):
 
 def test_it_keeps_every_promise_of_a_data_set():
     options = {"train": f"{HERE}:ROWS", "test": f"{HERE}:TEST", "classes": 2}
-    assert kept(DataSetTrial.of(TORCH, options)).kept
+    kept(DataSetTrial.of(TORCH, options))
 
 
 @pytest.mark.parametrize(
@@ -159,7 +159,7 @@ OTHERS = Pairs(
 
 def test_several_targets_keep_every_promise_of_a_data_set():
     options = {"train": f"{HERE}:SEVERAL", "test": f"{HERE}:OTHERS"}
-    assert kept(DataSetTrial.of(TORCH, options), leave_out=["workers"]).kept
+    kept(DataSetTrial.of(TORCH, options))
 
 
 @pytest.mark.parametrize(
@@ -195,9 +195,9 @@ def test_an_object_is_taken_and_a_function_called(dataset, named):
 
 def test_random_numbers_follow_from_seed_epoch_and_index(dataset):
     train = dataset(DRAWN).opened.train
-    before = states()
+    before = generators()
     whole, _ = train.fetch(np.arange(4), seed=1, epoch=2)
-    assert states() == before, "the process's own generators stay where they are"
+    assert generators() == before, "the process's own generators stay where they are"
     torch.rand(3)
     alone, _ = train.fetch(np.array([3]), seed=1, epoch=2)
     assert torch.equal(whole[3:], alone)
@@ -300,7 +300,7 @@ INPUTS, OTHER_INPUTS = Pairs(two_inputs), Pairs(other_inputs)
 
 def test_several_inputs_keep_every_promise_of_a_data_set():
     options = {"train": f"{HERE}:INPUTS", "test": f"{HERE}:OTHER_INPUTS", "classes": 2}
-    assert kept(DataSetTrial.of(TORCH, options)).kept
+    kept(DataSetTrial.of(TORCH, options))
 
 
 def test_several_inputs_are_a_dictionary_of_tensors_by_their_names(dataset):
@@ -386,7 +386,7 @@ def test_an_item_that_raises_is_named_with_its_line(dataset):
         checked.train.fetch(np.arange(6), seed=0, epoch=0)
     options = dataset(broken_at(0))
     with pytest.raises(PluginError, match=r"sample 0 of `train`: KeyError: 'lost'(.|\n)*test_torch_datasets.py:"):
-        declared_facts(as_plugin(DATA_SET, TORCH), options)
+        declared_facts(as_plugin(DATA_SET, TORCH, options)[0], options)
 
 
 def test_a_data_set_is_opened_once(dataset):

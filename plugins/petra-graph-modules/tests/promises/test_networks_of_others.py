@@ -12,7 +12,6 @@ from safetensors.torch import load_file
 from torch import nn
 
 import petra_graph as pg
-from petra_graph.errors import PluginError
 from petra_graph.kinds.generators import states_without_key
 from tests.networks import networks_of_others as others
 from tests.networks.eight_features import ROWS, SAMPLES, TARGETS, Rows
@@ -78,13 +77,6 @@ def test_it_is_refused_with_the_line_and_a_remedy(make, line, reason, remedy):
         _, number = re.match(r"(.*):(\d+): ", str(caught.value)).groups()
         assert line in source[int(number) - begins]
     assert states_without_key() == states
-
-
-@pytest.mark.parametrize(("make", "reason", "remedy"), others.BROKEN, ids=lambda one: getattr(one, "__name__", ""))
-def test_the_self_check_names_the_cause_and_a_remedy(make, reason, remedy, here):
-    with pytest.raises(PluginError, match=re.escape(reason)) as caught:
-        trained(make, make())
-    assert remedy in caught.value.problems[0].hint
 
 
 def test_in_contiguous_memory_a_module_may_view_what_a_convolution_returns(here):

@@ -47,7 +47,7 @@ block = "module-head"
 options = { module = "tests.networks.cut_networks:GPT", kwargs = { dropout = 0.0 } }
 """
 UNTIED, ONE_STAGE = ("--set", "partition.untie=true"), ("--set", "partition.stages=1", "--set", "method.name=backprop")
-UNCHECKED = ("--set", "run.self_check=false")
+UNCHECKED = "--set"
 """Where another test has the same blocks checked."""
 
 
@@ -100,9 +100,7 @@ def test_in_python_it_is_the_same_network(own):
 @pytest.mark.slow
 def test_processes_and_an_interruption_change_no_bit(own):
     text = Path(own).read_text(encoding="utf-8")
-    Path(own).write_text(
-        text.replace("epochs = 4", "epochs = 2\nmicro_batches = 8\nself_check = false"), encoding="utf-8"
-    )
+    Path(own).write_text(text.replace("epochs = 4", "epochs = 2\nmicro_batches = 8"), encoding="utf-8")
     assert main(["run", own, "--set", "run.directory=whole"]) == 0
     whole = weights_bytes(only_run("whole")), without_times(only_run("whole"))
     with alone("run", own, "--processes", "2", ranks_fork=True) as running:

@@ -61,7 +61,6 @@ def test_places_on_the_axis(varied, text, name, places):
     ("text", "names"),
     [
         ("partition.strategy=balanced,memory", ["strategy=balanced", "strategy=memory"]),
-        ("run.self_check=true,false", ["self_check=true", "self_check=false"]),
         ('method.keep="auto",{stem="input"}', ["keep=auto", 'keep={ stem = "input" }']),
     ],
 )

@@ -74,7 +74,7 @@ def test_no_more_probes_than_micro_batches(write):
 
 def test_an_inverse_that_undoes_nothing_is_named_once(write, capsys):
     write("off_blocks.py", OFF)
-    words = ("--set", "run.epochs=1", "--set", "run.self_check=false", "--set", "probe.per_epoch=2")
+    words = ("--set", "run.epochs=1", "--set", "probe.per_epoch=2")
     for block, times in (("off_blocks:Off", 1), ("rev-mlp", 0)):
         assert main(["run", write("small.toml", SPEC.replace("rev-mlp", block)), *words]) == 0
         assert (said := capsys.readouterr().err).count(INVERTED_WRONGLY) == times

@@ -1,0 +1,268 @@
+"""The twelve checks of a block."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import suppress
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.autograd.gradcheck import GradcheckError, gradcheck
+
+from petra_graph.blocks import Reversible, Streams, frozen_statistics
+from petra_graph.blocks.randomness import draws_watched, fork_rng, may_draw
+from petra_graph.executor.runners import Reconstruct
+from petra_graph.testing.block_trial import MICRO_BATCHES, NODE, Compute, Harness, Trial, coarsest, drawn_gradients
+from petra_graph.testing.comparison import (
+    ROUNDINGS,
+    BrokenPromise,
+    NotTried,
+    Rounding,
+    equal,
+    expect,
+    expect_close,
+    generators,
+    gradients_of,
+    name_of,
+    relative_error,
+    state_of,
+)
+
+_TRIED = 16
+"""Micro-batches, at most, in which a gradient is to reach each parameter."""
+
+
+def check_shapes(trial: Trial) -> None:
+    """Outputs are tensors [n, ...] of the streams' type; forward leaves its inputs alone, and backward outputs and gradients."""
+    harness = Harness(trial)
+    inputs = harness.inputs(0)
+    before = [one.clone() for one in inputs]
+    with harness.alone():
+        outputs: Any = harness.block(*inputs)
+    expect(isinstance(outputs, tuple) and bool(outputs), "forward returned {}, not a tensor or a tuple", outputs)
+    for one in outputs:
+        expect(isinstance(one, Tensor), "forward returned a {} among its outputs, not a tensor", one)
+        found = f"{trial.batch} samples came in, and an output is {list(one.shape)}"
+        expect(one.shape[:1] == (trial.batch,), found)
+        same = one.dtype == harness.numerics.dtype or not one.is_floating_point()
+        expect(
+            same,
+            f"an output is {name_of(one.dtype)}, where inputs and parameters are {name_of(harness.numerics.dtype)}",
+        )
+    expect(
+        any(one.is_floating_point() for one in outputs), "no output is of real numbers, so nothing below it can learn"
+    )
+    expect(equal(inputs, before), "forward changes its inputs in place: others hold the same tensors")
+    outputs = harness.forward(0, inputs)
+    gradients = drawn_gradients(0, outputs)
+    before = [one.clone() for one in (*outputs, *gradients)]
+    with suppress(Exception):  # inverse and gradients say it
+        harness.backward(0, outputs, gradients)
+    expect(equal((*outputs, *gradients), before), "backward changes its outputs or their gradients in place")
+
+
+def check_inverse(trial: Trial, computes: Sequence[Compute] = ("float64", "float32")) -> None:
+    """The inputs follow from the outputs, in training mode and with the forward's random numbers."""
+    for compute in computes:
+        harness = Harness(trial, compute)
+        if not isinstance(harness.block, Reversible):
+            raise NotTried("it is not reversible")
+        exact, coarse = harness.numerics.dtype, coarsest(harness)
+        for trip in harness.train():
+            assert isinstance(harness.runner, Reconstruct)
+            found = harness.runner.invert(trip.m, trip.outputs)
+            expect_close("inverse(*forward(*x)) is not x", found, trip.inputs, exact)
+            # With a graph, torch may take another way through a part that is in float32.
+            allowed = ROUNDINGS if exact == coarse else 2**8
+            expect_close(
+                "the input that the backward reconstructs is not x", trip.back.inputs, trip.inputs, coarse, allowed
+            )
+
+
+def check_gradients(trial: Trial, compute: Compute = "float64", allowed: int = ROUNDINGS) -> None:
+    """Gradients of inputs and parameters are plain autograd's, summed over micro-batches."""
+    harness, plain = Harness(trial, compute), Harness(trial, compute)
+    dtype = torch.bfloat16 if compute == "bfloat16" else coarsest(harness)
+    for trip in harness.train():
+        _, expected = plain.plain(trip.m, trip.inputs, trip.gradients)
+        pairs = [pair for pair in zip(trip.back.gradients, expected, strict=True) if pair[1].numel()]
+        found, of_plain = [one for one, _ in pairs], [one for _, one in pairs]
+        expect_close("the gradient of the input is not plain autograd's", found, of_plain, dtype, allowed)
+    message = "the gradient of the parameters, over some micro-batches, is not plain autograd's"
+    expect_close(message, gradients_of(harness.block), gradients_of(plain.block), dtype, allowed)
+
+
+def check_gradcheck(trial: Trial) -> None:
+    """Autograd's gradients are derivatives, by `torch.autograd.gradcheck`: a `backward` of one's own may leave out a term."""
+    harness = Harness(trial)
+    if coarsest(harness) != torch.float64:
+        raise NotTried("a part of the block computes in fewer bits than float64")
+    inputs = [one.requires_grad_(one.is_floating_point()) for one in harness.inputs(0)]
+    trained = [one for one in harness.block.parameters() if one.requires_grad and one.dtype == torch.float64]
+
+    def outputs(*moved: Tensor) -> Streams:
+        with frozen_statistics(harness.block), harness.numerics.node(NODE, 0):
+            return tuple(one for one in harness.block(*moved[: len(inputs)]) if one.is_floating_point())
+
+    if not any(one.requires_grad for one in (*inputs, *trained)):
+        raise NotTried("it has neither streams of real numbers nor parameters")
+    try:
+        gradcheck(outputs, (*inputs, *trained), fast_mode=True, atol=1e-4, rtol=1e-3)
+    except GradcheckError as error:
+        numbers = " ".join(line for line in str(error).splitlines() if line.strip())
+        raise BrokenPromise(f"gradients are not the derivatives of finite differences: {numbers[:300]}") from error
+
+
+def check_randomness(trial: Trial) -> None:
+    """A micro-batch draws the same numbers whenever it runs, another one others, and no global generator moves."""
+    harness = Harness(trial)
+    inputs = harness.inputs(0)
+    if not may_draw(harness.block):
+        with draws_watched() as drew, fork_rng(0, torch.device("cpu")), harness.alone():
+            harness.block(*inputs)
+        expect(not drew, "random numbers were drawn, or micro_batch() was asked, though a class says `draws = False`")
+    before = generators()
+    same = equal(harness.peek(0, inputs), harness.peek(0, inputs))
+    expect(same, "the same micro-batch drew other numbers: draw with torch's own generator, as dropout does")
+    outputs = harness.forward(0, inputs)
+    harness.backward(0, outputs, drawn_gradients(0, outputs))
+    moved = [name for name, state in generators().items() if state != before[name]]
+    expect(not moved, f"training moved the global generator of {' and '.join(moved)}: draw with torch functions")
+
+    def left(m: int) -> bytes:
+        with harness.alone(m):
+            harness.block(*inputs)
+            return torch.get_rng_state().numpy().tobytes()
+
+    # Outputs would not tell: dropout of a small rate often has the same mask twice.
+    expect(
+        left(0) != left(1) or not may_draw(harness.block), "it seeds torch's generator: all micro-batches draw the same"
+    )
+
+
+def check_recomputation(trial: Trial) -> None:
+    """A micro-batch gives the same outputs again, with a graph and after others have passed."""
+    harness = Harness(trial)
+    for trip in harness.train():
+        outputs, _ = harness.plain(trip.m, trip.inputs, trip.gradients)
+        message = "the same micro-batch gives other outputs when it is evaluated again, with a graph and after others"
+        expect_close(message, outputs, trip.outputs, coarsest(harness))
+
+
+def check_statistics(trial: Trial) -> None:
+    """A forward without a graph leaves the block as it is; forward and backward together update running statistics once."""
+    harness, plain = Harness(trial), Harness(trial)
+    remedy = "keep them in a submodule with `track_running_stats`, and update them only where that is true"
+    for m in range(MICRO_BATCHES):
+        inputs = harness.inputs(m)
+        before = state_of(harness.block)
+        harness.peek(m, inputs)
+        changed = [
+            name
+            for name, one in state_of(harness.block).items()
+            if not torch.equal(one, before.get(name, one.new_empty(0)))
+        ]
+        expect(
+            not changed,
+            f"{', '.join(changed)} changed in a forward without a graph, so each micro-batch counts twice: {remedy}",
+        )
+        outputs = harness.forward(m, inputs)
+        gradients = drawn_gradients(m, outputs)
+        harness.backward(m, outputs, gradients)
+        plain.plain(m, inputs, gradients)
+        once = state_of(plain.block)
+        for name, one in state_of(harness.block).items():
+            error = relative_error([one], [once[name]])
+            allowed = ROUNDINGS * torch.finfo(coarsest(harness)).eps
+            expect(error <= allowed, f"{name} is not as after one training forward of plain torch: {remedy}")
+
+
+def check_every_parameter(trial: Trial) -> None:
+    """A gradient reaches each parameter that requires one, in some micro-batch."""
+    harness = Harness(trial)
+    lacking: list[str] = []
+    for m in range(_TRIED):
+        outputs = harness.forward(m, harness.inputs(m))
+        harness.backward(m, outputs, drawn_gradients(m, outputs))
+        trained = ((name, one) for name, one in harness.block.named_parameters() if one.requires_grad and one.numel())
+        if not (lacking := [name for name, one in trained if one.grad is None]):
+            return
+    raise BrokenPromise(
+        f"no gradient reaches {', '.join(lacking)}: use it in forward, or freeze it with requires_grad_(False)"
+    )
+
+
+def check_precision(trial: Trial) -> None:
+    """Under float64, nothing that is made of the streams is rounded to fewer bits."""
+    harness = Harness(trial)
+    inputs = harness.inputs(0)
+    with harness.alone(), Rounding(inputs) as rounding:
+        harness.block(*inputs)
+    remedy = "cast to x.dtype, so that reconstructions have no errors of that type"
+    expect(not rounding.found, f"under float64 it rounds a stream to {rounding.found}: {remedy}")
+
+
+def check_autocast(trial: Trial) -> None:
+    """Under bfloat16 the backward evaluates each part in the forward's type, and streams stay finite float32."""
+    harness = Harness(trial, "bfloat16")
+    types: list[dict[str, str]] = []
+
+    def note(name: str, _module: object, _inputs: object, value: object) -> None:
+        if isinstance(value, Tensor):
+            types[-1][name] = name_of(value.dtype)
+
+    hooks = [one.register_forward_hook(partial(note, name)) for name, one in harness.block.named_modules() if name]
+    types.append({})
+    outputs = harness.forward(0, harness.inputs(0))
+    types.append({})
+    back = harness.backward(0, outputs, drawn_gradients(0, outputs))
+    for hook in hooks:
+        hook.remove()
+    forward, backward = types
+    for name in forward.keys() & backward.keys():
+        same = forward[name] == backward[name]
+        expect(same, f"`{name}` returned {forward[name]} in forward and {backward[name]} in backward")
+    for noun, streams in (
+        ("output", outputs),
+        ("reconstructed input", back.inputs),
+        ("gradient of an input", back.gradients),
+        ("gradient of a parameter", gradients_of(harness.block)),
+    ):
+        for one in filter(torch.is_floating_point, streams):
+            sound = one.dtype == torch.float32 and bool(one.isfinite().all())
+            expect(sound, f"an {noun} is {name_of(one.dtype)}, or not finite; streams are to be finite float32")
+
+
+def check_evaluation(trial: Trial) -> None:
+    """In evaluation a batch gives the outputs of its samples one by one, draws nothing, and changes nothing."""
+    harness = Harness(trial)
+    for _ in harness.train():
+        pass
+    block, inputs = harness.block.eval(), harness.inputs(0)
+    before, generator = state_of(block), torch.get_rng_state()
+    with torch.no_grad():
+        whole = block(*inputs)
+        single = [block(*(one[row : row + 1] for one in inputs)) for row in range(trial.batch)]
+    expect(torch.equal(torch.get_rng_state(), generator), "random numbers were drawn: draw only where self.training")
+    changed = [name for name, one in state_of(block).items() if not torch.equal(one, before[name])]
+    expect(not changed, f"{', '.join(changed)} changed: update buffers only where self.training")
+    rows = [torch.cat(streams) for streams in zip(*single, strict=True)]
+    expect_close("a batch's outputs are not those of its samples", rows, whole, coarsest(harness))
+
+
+def check_state_dict(trial: Trial) -> None:
+    """A trained block's state dictionary, loaded into another one, makes it the same block."""
+    trained, other = Harness(trial), Harness(trial, copy=1)
+    for _ in trained.train():
+        pass
+    other.block.load_state_dict({key: one.clone() for key, one in trained.block.state_dict().items()})
+    inputs = trained.inputs(MICRO_BATCHES)
+    for training in (True, False):
+        outputs = [one.peek(MICRO_BATCHES, inputs) for one in (trained, other) if one.block.train(training) or True]
+        mode = "training" if training else "evaluation"
+        message = (
+            f"a block that has loaded it gives other outputs in {mode}: hold state in parameters and persistent buffers"
+        )
+        expect(equal(*outputs), message)

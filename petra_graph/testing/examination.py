@@ -1,0 +1,124 @@
+"""All checks of a plugin: for pytest, and for `petra-graph check`."""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import TYPE_CHECKING, Any, Literal
+
+from attrs import frozen
+
+from petra_graph.measure.without_compiler import uncompiled
+from petra_graph.testing.block_checks import (
+    check_autocast,
+    check_evaluation,
+    check_every_parameter,
+    check_gradcheck,
+    check_gradients,
+    check_inverse,
+    check_precision,
+    check_randomness,
+    check_recomputation,
+    check_shapes,
+    check_state_dict,
+    check_statistics,
+)
+from petra_graph.testing.block_trial import Trial
+from petra_graph.testing.comparison import BrokenPromise, NotTried
+from petra_graph.testing.other_checks import (
+    DataSetTrial,
+    LossTrial,
+    OptimizerTrial,
+    OtherTrial,
+    check_checkpoint,
+    check_mean,
+    check_samples,
+)
+
+if TYPE_CHECKING:
+    import pytest
+
+AnyTrial = Trial | OtherTrial
+CHECKS: Mapping[type, Mapping[str, Callable[[Any], None]]] = {
+    Trial: {
+        "shapes": check_shapes,
+        "inverse": check_inverse,
+        "gradients": check_gradients,
+        "gradcheck": check_gradcheck,
+        "randomness": check_randomness,
+        "recomputation": check_recomputation,
+        "statistics": check_statistics,
+        "every parameter": check_every_parameter,
+        "precision": check_precision,
+        "autocast": check_autocast,
+        "evaluation": check_evaluation,
+        "state dictionary": check_state_dict,
+    },
+    OptimizerTrial: {"checkpoint": check_checkpoint},
+    LossTrial: {"mean over samples": check_mean},
+    DataSetTrial: {"samples": check_samples},
+}
+"""By the class of trials, in the order in which they are made."""
+
+
+@frozen
+class Outcome:
+    """Of one check."""
+
+    check: str
+    status: Literal["kept", "broken", "not tried"]
+    found: str = ""
+
+
+def checks_of(trial: AnyTrial) -> Mapping[str, Callable[[Any], None]]:
+    """Return the checks of a trial, by their names."""
+    return CHECKS[type(trial)]
+
+
+def outcome_of(check: Callable[[Any], None], name: str, trial: AnyTrial) -> Outcome:
+    """Make one check; what a plugin's code raises breaks it."""
+    try:
+        with uncompiled():
+            check(trial)
+    except NotTried as reason:
+        return Outcome(name, "not tried", str(reason))
+    except BrokenPromise as broken:
+        return Outcome(name, "broken", str(broken))
+    except Exception as error:  # noqa: BLE001  code of a plugin may raise anything
+        at = traceback.extract_tb(error.__traceback__)[-1]
+        return Outcome(name, "broken", f"it raised {type(error).__name__} at {at.filename}:{at.lineno}: {error}")
+    return Outcome(name, "kept")
+
+
+def examine(trial: AnyTrial) -> list[Outcome]:
+    """Make all checks of a trial."""
+    return [outcome_of(check, name, trial) for name, check in checks_of(trial).items()]
+
+
+def parametrize_with_checks(
+    *trials: AnyTrial, expected_failed_checks: Mapping[str, str] | None = None
+) -> pytest.MarkDecorator:
+    """Return a decorator for a test function with the argument `check`, which it calls: a test for each check of each trial.
+
+    Args:
+        trials: plugins with options, and what they read.
+        expected_failed_checks: checks that none of them passes, each with the reason; they must fail.
+    """
+    import pytest
+
+    def made(check: Callable[[Any], None], trial: AnyTrial) -> None:
+        try:
+            with uncompiled():
+                check(trial)
+        except NotTried as reason:
+            pytest.skip(str(reason))
+
+    expected = expected_failed_checks or {}
+    cases = []
+    for trial in trials:
+        for name, check in checks_of(trial).items():
+            marks = [pytest.mark.xfail(reason=expected[name], strict=True)] if name in expected else []
+            test = partial(made, check, trial)
+            cases.append(pytest.param(test, id=f"{trial.plugin.name.rpartition(':')[2]}-{name}", marks=marks))
+    return pytest.mark.parametrize("check", cases)

@@ -1,1 +1,0 @@
-"""What `petra-graph new` writes: packages of plugins, and specifications."""

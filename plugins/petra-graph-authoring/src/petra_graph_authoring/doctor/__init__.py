@@ -1,1 +1,0 @@
-"""What `petra-graph doctor` examines: the environment, its devices, and the installed plugins."""

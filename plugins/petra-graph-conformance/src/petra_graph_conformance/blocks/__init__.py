@@ -1,1 +1,0 @@
-"""The promises of blocks, which are checked in the executor's own runners."""

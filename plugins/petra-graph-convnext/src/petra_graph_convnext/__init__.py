@@ -1,1 +1,0 @@
-"""A reversible ConvNeXt block for petra-graph; this module imports nothing."""

@@ -1,0 +1,314 @@
+"""Each check finds what it is for: twelve broken blocks, an optimizer, a loss and a data set; sound ones pass all of them."""
+
+from __future__ import annotations
+
+import json
+import random
+
+import numpy as np
+import pytest
+import torch
+from attrs import frozen
+from torch import nn
+
+from petra_graph.blocks import AdditiveCoupling, Buffered, Reversible
+from petra_graph.cli.main import main
+from petra_graph.plugins import DataFacts, option
+from petra_graph.testing import DataSetTrial, LossTrial, OptimizerTrial, Trial, examine, parametrize_with_checks, tokens
+from tests.support.runs import SPEC
+
+SHAPE = (6,)
+
+
+class Sound(AdditiveCoupling):
+    """What broken couplings are variants of."""
+
+    def __init__(self, inputs, options):
+        super().__init__(inputs, options)
+        self.linear = nn.Linear(inputs[0][0], inputs[0][0])
+
+    def residual(self, x):
+        return torch.tanh(self.linear(x))
+
+
+class WritesToItsInput(Sound):
+    def residual(self, x):
+        return self.linear(x.mul_(2))
+
+
+class HasAWrongInverse(Sound):
+    def inverse(self, y, s):
+        return s, y - 1.01 * self.residual(s)
+
+
+class HasAWrongGradient(Reversible):
+    streams = 1
+
+    def __init__(self, inputs, options):
+        super().__init__(inputs, options)
+        self.log = nn.Parameter(torch.zeros(inputs[0]))
+
+    def forward(self, x):
+        return (x * self.log.exp(),)
+
+    def inverse(self, y):
+        return (y * (-self.log).exp(),)
+
+    def reverse_vjp(self, outputs, gradients):
+        back = super().reverse_vjp(outputs, gradients)
+        return type(back)(back.inputs, tuple(2 * one for one in back.gradients))
+
+
+class Halved(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        return x.sin()
+
+    @staticmethod
+    def backward(ctx, gradient):
+        return gradient / 2
+
+
+class HasAWrongBackward(Sound):
+    def residual(self, x):
+        return Halved.apply(self.linear(x))
+
+
+class DrawsWithPython(Sound):
+    def residual(self, x):
+        return self.linear(x) * random.random()
+
+
+class Counts(Sound):
+    calls = 0
+
+    def residual(self, x):
+        self.calls += torch.is_grad_enabled()
+        return self.linear(x) * (1 + self.calls)
+
+
+class UpdatesTwice(Sound):
+    def __init__(self, inputs, options):
+        super().__init__(inputs, options)
+        self.register_buffer("mean", torch.zeros(()))
+
+    def residual(self, x):
+        if self.training:
+            self.mean.mul_(0.9).add_(x.detach().mean(), alpha=0.1)
+        return self.linear(x)
+
+
+class LeavesOneOut(Sound):
+    def __init__(self, inputs, options):
+        super().__init__(inputs, options)
+        self.unused = nn.Parameter(torch.zeros(3))
+
+
+class Rounds(Buffered):
+    def forward(self, x):
+        return (x.float() * 2).to(x.dtype)
+
+
+class SwitchesAutocast(Sound):
+    def residual(self, x):
+        with torch.autocast("cpu", torch.bfloat16, enabled=not torch.is_grad_enabled()):
+            return self.linear(x.float() if torch.is_autocast_enabled("cpu") else x).to(x.dtype)
+
+
+class NormalisesEvaluation(Buffered):
+    def forward(self, x):
+        return x - x.mean(0)
+
+
+class HoldsAPlainTensor(Sound):
+    def __init__(self, inputs, options):
+        super().__init__(inputs, options)
+        self.scale = torch.rand(()).item()
+
+    def residual(self, x):
+        return self.linear(x) * self.scale
+
+
+BROKEN = {
+    "shapes": (WritesToItsInput, "forward changes its inputs in place"),
+    "inverse": (HasAWrongInverse, "inverse(*forward(*x)) is not x: relative error"),
+    "gradients": (HasAWrongGradient, "the gradient of the input is not plain autograd's"),
+    "gradcheck": (HasAWrongBackward, "gradients are not the derivatives of finite differences"),
+    "randomness": (DrawsWithPython, "the same micro-batch drew other numbers"),
+    "recomputation": (Counts, "the same micro-batch gives other outputs when it is evaluated again"),
+    "statistics": (UpdatesTwice, "mean changed in a forward without a graph, so each micro-batch counts twice"),
+    "every parameter": (LeavesOneOut, "no gradient reaches unused"),
+    "precision": (Rounds, "under float64 it rounds a stream to float32"),
+    "autocast": (SwitchesAutocast, "`linear` returned bfloat16 in forward and float32 in backward"),
+    "evaluation": (NormalisesEvaluation, "a batch's outputs are not those of its samples"),
+    "state dictionary": (HoldsAPlainTensor, "a block that has loaded it gives other outputs in training"),
+}
+
+
+class Embeds(Buffered):
+    def __init__(self, inputs, options):
+        super().__init__(inputs, options)
+        self.table = nn.Embedding(50, 4)
+
+    def forward(self, x):
+        return self.table(x)
+
+
+@frozen(kw_only=True)
+class Rate:
+    lr: float = option("learning rate", default=0.1)
+
+
+def sgd(groups, options: Rate):
+    return torch.optim.SGD(groups.param_groups(weight_decay=0.1), lr=options.lr, momentum=0.9)
+
+
+class Forgets(torch.optim.SGD):
+    steps = 0
+
+    def step(self, closure=None):
+        self.steps += 1
+        for group in self.param_groups:
+            group["lr"] /= self.steps
+        super().step(closure)
+
+
+def forgets(groups, options: Rate):
+    return Forgets(groups.param_groups(weight_decay=0.0), lr=options.lr)
+
+
+class SumOfSquares:
+    def __init__(self, options):
+        pass
+
+    def __call__(self, output, target):
+        return output.square().sum()
+
+    def metrics(self, output, target):
+        return {}
+
+
+class Split:
+    """Noise that follows from a key, of index, seed and epoch."""
+
+    def __init__(self, key):
+        self.key = key
+
+    def __len__(self):
+        return 20
+
+    def fetch(self, indices, *, seed, epoch):
+        rows = [np.random.default_rng(self.key(int(one), seed, epoch)).random(4, np.float32) for one in indices]
+        return torch.from_numpy(np.stack(rows)), torch.as_tensor(indices % 3)
+
+
+class Data:
+    facts = DataFacts(shape=(4,), dtype="float32", classes=3)
+    train = test = Split(lambda index, seed, epoch: [seed, epoch, index])
+
+    def __init__(self, options):
+        pass
+
+
+class DrawsAnew(Data):
+    train = Split(lambda *_: None)
+
+
+OTHERS = {
+    "checkpoint": (OptimizerTrial.of(forgets), "a resumed run comes to other parameters"),
+    "mean over samples": (LossTrial.of(SumOfSquares), "and the mean over batches of them"),
+    "samples": (DataSetTrial.of(DrawsAnew), "samples of `train` are others at the second call"),
+}
+
+
+def broken(trial):
+    return {one.check: one.found for one in examine(trial) if one.status == "broken"}
+
+
+def trial_of(block):
+    return Trial.of(block, [SHAPE] * (1 if block.streams is None or block.streams == 1 else 2))
+
+
+@pytest.mark.parametrize("check", BROKEN)
+def test_a_broken_block_is_named(check):
+    block, message = BROKEN[check]
+    assert message in broken(trial_of(block))[check]
+
+
+@pytest.mark.parametrize("check", OTHERS)
+def test_a_broken_optimizer_loss_and_data_set_are_named(check):
+    trial, message = OTHERS[check]
+    assert message in broken(trial)[check]
+
+
+@parametrize_with_checks(
+    trial_of(Sound), Trial.of(Embeds, [(3,)], draw=tokens(50)), OptimizerTrial.of(sgd), DataSetTrial.of(Data)
+)
+def test_a_sound_plugin_passes(check):
+    check()
+
+
+@parametrize_with_checks(trial_of(LeavesOneOut), expected_failed_checks={"every parameter": "a test says so"})
+def test_what_is_expected_to_fail_is_no_failure(check):
+    check()
+
+
+def test_what_cannot_be_tried_is_said(request):
+    outcomes = {one.check: one for one in examine(Trial.of(Embeds, [(3,)], draw=tokens(50)))}
+    assert (outcomes["inverse"].status, outcomes["inverse"].found) == ("not tried", "it is not reversible")
+
+
+MINE = """
+from petra_graph.blocks import AdditiveCoupling
+
+
+class Right(AdditiveCoupling):
+    def residual(self, x):
+        return x.tanh()
+
+
+class Wrong(Right):
+    def inverse(self, y, s):
+        return s, y - 5 * self.residual(s)
+"""
+
+
+def test_the_verb_names_the_broken_check_and_exits_with_4(write, capsys):
+    write("mine.py", MINE)
+    assert main(["check", "blocks/mine:Right", "--inputs", "6,6"]) == 0
+    assert "blocks/Right: 12 kept\n" in capsys.readouterr().out
+    assert main(["check", "blocks/mine:Wrong", "--inputs", "6,6", "--json"]) == 4
+    (result,) = json.loads(capsys.readouterr().out)
+    assert next(one["check"] for one in result["checks"] if one["status"] == "broken") == "inverse"
+    assert main(["check", "token-cross-entropies"]) == 2
+    assert "there is no plugin, distribution or file" in capsys.readouterr().err
+
+
+def test_the_verb_checks_a_specification_at_its_own_shapes(write, capsys):
+    write("a.toml", SPEC)
+    assert main(["check", "a.toml"]) == 0
+    out = capsys.readouterr().out
+    assert 'node "stem", block' in out
+    assert 'optimizer "sgd": 1 kept' in out
+    assert 'data set "digits": 1 kept' in out
+
+
+def spec_of(block):
+    return SPEC.replace('"rev-mlp"', f'"mine:{block}"').replace("hidden = 12, dropout = 0.1", "")
+
+
+@pytest.mark.parametrize("compute", ["float32", "bfloat16", "float64"])
+def test_a_run_inverts_the_blocks_of_strangers_first(write, capsys, compute):
+    write("mine.py", MINE)
+    write("right.toml", spec_of("Right"))
+    write("wrong.toml", spec_of("Wrong"))
+    words = ("--dry-run", "--set", f"precision.compute={compute}")
+    assert main(["run", "right.toml", *words]) == 0
+    capsys.readouterr()
+    assert main(["run", "wrong.toml", *words]) == 4
+    err = capsys.readouterr().err
+    assert (
+        'block "Wrong" of' in err
+        or 'block "mine:Wrong" breaks a promise (inverse): inverse(*forward(*x)) is not x' in err
+    )
+    assert "wrong.toml:" in err
