@@ -78,7 +78,6 @@ def make_spec(nodes: Sequence[Mapping[str, Any]] | None = None, *, module: Any =
         SpecError: keys or values are wrong; the error has all problems. Plugins are checked when the specification is planned or run.
     """
     from petra_graph.errors import SpecError
-    from petra_graph.registry.first_party import OF_NAMES, how_to_install, or_missing
     from petra_graph.registry.joints import MODULE_TABLE, added_name
     from petra_graph.registry.registry import discover
     from petra_graph.spec.load_spec import load_values
@@ -86,14 +85,11 @@ def make_spec(nodes: Sequence[Mapping[str, Any]] | None = None, *, module: Any =
     if nodes is not None:
         tables = {**tables, "graph": {**tables.get("graph", {}), "node": _make_node_tables(nodes)}}
     if module is not None:
-        try:
-            make_table = added_name("petra_graph", MODULE_TABLE)
-        except AttributeError:
-            raise SpecError("`module` is not installed", how_to_install(OF_NAMES[MODULE_TABLE])) from None
+        make_table = added_name("petra_graph", MODULE_TABLE)
         tables = {**tables, "architecture": make_table(module, tables.get("architecture", {}))}
     loaded = load_values(tables, discover().spec_class)
     if loaded.spec is None:
-        raise SpecError(map(or_missing, loaded.problems))
+        raise SpecError(loaded.problems)
     return loaded.spec
 
 

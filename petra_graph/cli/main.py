@@ -60,16 +60,12 @@ class LazyGroup(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Find the verb, or say which distribution has it, or suggest the likeliest one."""
+        """Find the verb, or suggest the likeliest one."""
         name = args[0]
         if name not in VERBS and not name.startswith("-") and name not in (verbs := self.list_commands(ctx)):
             from difflib import get_close_matches
 
-            from petra_graph.registry.first_party import OF_VERBS, how_to_install
-
-            if name in OF_VERBS:
-                ctx.fail(f"The verb {name!r} is not installed: {how_to_install(OF_VERBS[name])}.")
-            close = [_MEANT[name]] if name in _MEANT else get_close_matches(name, [*verbs, *OF_VERBS], n=1)
+            close = [_MEANT[name]] if name in _MEANT else get_close_matches(name, verbs, n=1)
             meant = f"Did you mean {close[0]!r}?" if close else f"Verbs: {', '.join(verbs)}."
             ctx.fail(f"No such verb {name!r}. {meant}")
         return super().resolve_command(ctx, args)

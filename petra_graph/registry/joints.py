@@ -16,7 +16,6 @@ from typing import Any
 
 from petra_graph.errors import SpecError
 from petra_graph.registry.discovery import JOINTS, NAMES, PLAN_FORMATS, entries_of
-from petra_graph.registry.first_party import OF_JOINTS, OF_NAMES, OF_PLAN_FORMATS, how_to_install
 
 MODULE_TABLE = "module_table"
 """The name of what makes the table `architecture` of a module: `pg.make_spec(module=...)` asks for it."""
@@ -25,7 +24,7 @@ WriteDocument = Callable[[Mapping[str, Any]], str]
 
 def not_installed(name: str, asked: str) -> tuple[str, str]:
     """Return the message and the hint about something that was asked for, if no installed distribution does it."""
-    return f"{asked} needs {OF_JOINTS[name]}, which is not installed", how_to_install(OF_JOINTS[name])
+    return f"no installed distribution does what {asked} asks for", f"it needs the entry point {name!r} of {JOINTS}"
 
 
 def joint(name: str, asked: str) -> Any:
@@ -53,8 +52,7 @@ def added_name(module: str, name: str) -> Any:
     """
     if (entry := entries_of(NAMES).get(name)) is not None:
         return entry.load()
-    missing = f": {how_to_install(OF_NAMES[name])}" if name in OF_NAMES else ""
-    raise AttributeError(f"module {module!r} has no attribute {name!r}{missing}")
+    raise AttributeError(f"module {module!r} has no attribute {name!r}")
 
 
 def writer_of(form: str) -> WriteDocument:
@@ -66,8 +64,6 @@ def writer_of(form: str) -> WriteDocument:
     """
     entries = entries_of(PLAN_FORMATS)
     if (entry := entries.get(form)) is None:
-        if form in OF_PLAN_FORMATS:
-            raise SpecError(f"the format {form!r} of plans is not installed", how_to_install(OF_PLAN_FORMATS[form]))
         raise SpecError(f"there is no format {form!r} of plans", f"allowed: {', '.join(['text', 'json', *entries])}")
     found: WriteDocument = entry.load_as("the format")
     return found

@@ -21,7 +21,6 @@ from petra_graph.kinds.graph_pass import GRAPH_PASS
 from petra_graph.kinds.plugin import Plugin, label
 from petra_graph.kinds.plugin_kind import PluginKind
 from petra_graph.registry.discovery import NOT_PLUGINS, Entry, after_prefix, canonical, scan
-from petra_graph.registry.first_party import OF_PLUGINS, how_to_install
 from petra_graph.registry.local_plugins import is_local, read_declaration, resolve_local
 from petra_graph.spec.model import OfPlugins, Spec, with_tables
 
@@ -169,10 +168,6 @@ class Registry:
             and entry.name == plain
             and (not colon or entry.distribution == canonical(distribution))
         ]
-        owner = OF_PLUGINS.get(label(kind, name))
-        if not matches and owner is not None and all(entry.distribution != owner for entry in self.entries):
-            message = f"{kind.noun} {shown(name)} is not installed"
-            raise SpecError(Problem(message=message, hint=how_to_install(owner)))
         if not matches and label(kind, name) in self.made_with:
             raise PluginError(self._missing(kind, name))
         if not matches:

@@ -3,7 +3,6 @@
 import pytest
 
 from petra_graph.cli.main import main
-from petra_graph.registry import first_party
 
 VERB = """\
 import click
@@ -60,12 +59,3 @@ def test_our_own_verbs_come_first(verbs, capsys):
     verbs("my_verbs:greet", name="run")
     assert main(["run", "--help"]) == 0
     assert "Greet" not in capsys.readouterr().out
-
-
-def test_a_verb_of_ours_that_is_not_installed(monkeypatch, capsys):
-    monkeypatch.setattr(first_party, "OF_VERBS", {"draw": "petra-graph-draw"})
-    assert main(["draw"]) == 2
-    assert (
-        "The verb 'draw' is not installed: install petra-graph-draw: in a clone of petra-graph, "
-        "`pip install ./plugins/petra-graph-draw`." in capsys.readouterr().err
-    )

@@ -39,7 +39,6 @@ from petra_graph.program.method import Method
 from petra_graph.program.placement import Partition
 from petra_graph.record.run_files import plugin_packages
 from petra_graph.registry.discovery import JOINTS
-from petra_graph.registry.first_party import or_missing
 from petra_graph.registry.joints import not_installed
 from petra_graph.registry.local_plugins import missing_module
 from petra_graph.registry.registry import Registry, discover
@@ -74,7 +73,7 @@ def check_spec(
     """
     registry = registry or discover()
     loaded = load(given, overrides, registry.spec_class)
-    problems = ProblemCollector(loaded=loaded, wrong=[or_missing(problem) for problem in loaded.problems])
+    problems = ProblemCollector(loaded=loaded, wrong=[*loaded.problems])
     folders = dict.fromkeys((*loaded.folders, *folders, *registry.folders))
     registry = attrs.evolve(registry, folders=tuple(folders), made_with=plugin_packages(given))
     named = NamedPlugins(loaded=loaded, registry=registry, problems=problems)

@@ -18,7 +18,6 @@ from petra_graph.kinds.plugin import FIRST_PARTY, Plugin, read_options
 from petra_graph.kinds.plugin_kind import PluginKind
 from petra_graph.planning.check.checked_spec import ConfiguredPlugin
 from petra_graph.planning.problem_collector import ProblemCollector
-from petra_graph.registry.first_party import OF_TABLES, how_to_install
 from petra_graph.registry.local_plugins import code_problem
 from petra_graph.registry.registry import Registry
 from petra_graph.spec.keys import IS_CODE, keys_with
@@ -56,9 +55,7 @@ class NamedPlugins:
         if table is None:
             return None
         if not self.registry.names(CORRECTION):
-            dotted = ".".join(map(str, DELAY))
-            message = f"{OF_TABLES[dotted]} is not installed, which reads [{dotted}]"
-            self.problems.add([Problem(message=message, hint=how_to_install(OF_TABLES[dotted]), path=DELAY)])
+            self.problems.add([Problem(message="no installed distribution reads [optimizer.delay]", path=DELAY)])
             return None
         plugin = self.resolve(CORRECTION, str(DELAY[-1]), DELAY)
         return None if plugin is None else self._configured(plugin, table, DELAY)

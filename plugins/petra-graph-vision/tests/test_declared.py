@@ -8,24 +8,16 @@ import sys
 import pytest
 from petra_graph_vision import declared
 
-from petra_graph.cli.main import main
 from petra_graph.kinds.data_facts import DataFacts
-from petra_graph.kinds.listener import Listener
-from petra_graph.registry import registry
-from petra_graph.registry.registry import discover
-from petra_graph.training.training_run import run
 from tests.support import runs as small
-from tests.support.runs import only_run
 
 IMAGENET_MEAN, IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
-INSTALL = "install petra-graph-vision: in a clone of petra-graph, `pip install ./plugins/petra-graph-vision`"
 SPEC = (
     small.SPEC.replace('"digits"', '"image-folder"')
     .replace("{ crop_padding = 1 }", '{ root = "ROOT", size = 8 }')
     .replace("{ outputs = 10 }", "{ outputs = 2 }")
     .replace("batch = 128", "batch = 4")
 )
-MESSAGE = f'data set "image-folder" is not installed\n    name = "image-folder"\n    help: {INSTALL}\n'
 
 
 @pytest.mark.processes
@@ -107,41 +99,3 @@ def test_facts_follow_from_the_options_alone(declaration, options, facts):
 def test_options_out_of_range_or_contradictory_are_refused(message, options, values):
     with pytest.raises(ValueError, match=message):
         options(**values)
-
-
-@pytest.fixture
-def without(monkeypatch):
-    """Hide the distribution from now on."""
-
-    def hide():
-        every = discover()
-        left = {entry.distribution for entry in every.entries} - {"petra-graph-vision"}
-        monkeypatch.setattr(registry, "scan", lambda *_: (every.only(left).entries, ()))
-
-    return hide
-
-
-@pytest.mark.parametrize("words", [("validate",), ("plan",), ("run", "--dry-run"), ("run",)])
-def test_a_data_set_of_a_distribution_that_is_not_installed(words, write, without, capsys):
-    spec = write("small.toml", SPEC)
-    without()
-    assert main([words[0], spec, *words[1:]]) == 2
-    line = SPEC[: SPEC.index('name = "image')].count("\n") + 1
-    assert capsys.readouterr().err == f"small.toml:{line}:8: {MESSAGE}"
-
-
-def test_a_metric_of_a_distribution_that_is_not_installed(write, without, capsys):
-    spec = write("small.toml", f'{small.SPEC}\n[[metric]]\nname = "f1"\n')
-    without()
-    assert main(["validate", spec]) == 2
-    assert f'metric "f1" is not installed\n    name = "f1"\n    help: {INSTALL}\n' in capsys.readouterr().err
-
-
-def test_a_run_that_was_made_with_it(folder_root, write, without, capsys):
-    run(write("small.toml", SPEC.replace("ROOT", str(folder_root))), ["checkpoint.every=1 epoch"], Listener())
-    without()
-    for words in (("run", "--resume", str(only_run())), ("evaluate", str(only_run()))):
-        assert main([*words]) == 2
-        err = capsys.readouterr().err
-        assert f"{only_run()}/resolved.toml:" in err
-        assert MESSAGE in err

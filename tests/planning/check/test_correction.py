@@ -6,7 +6,6 @@ import pytest
 
 from petra_graph.cli.main import main
 from petra_graph.planning.check.check_spec import check_spec
-from petra_graph.registry.registry import discover
 from petra_graph.spec.load_spec import dump
 from petra_graph.training.prepared_run import prepare
 from petra_graph.training.record.resolved_spec import resolved
@@ -37,17 +36,6 @@ def test_a_resolved_specification_has_every_option_of_it(write):
     again = resolved(prepare(write("b.toml", dump(spec))))
     assert again == spec
     assert resolved(prepare(write("c.toml", SPEC))).optimizer.delay is None
-
-
-@pytest.mark.parametrize("verb", ["validate", "plan", "run"])
-def test_without_the_distribution_it_is_refused_by_name(write, monkeypatch, capsys, verb):
-    core = discover().only(["petra-graph"]).entries
-    monkeypatch.setattr("petra_graph.registry.registry.scan", lambda *_: (core, ()))
-    line = len(SPEC.splitlines()) + 1
-    assert failed(capsys, verb, write("a.toml", SPEC + TABLE)).startswith(
-        f"a.toml:{line}: petra-graph-delay is not installed, which reads [optimizer.delay] help: install petra-graph-delay: in a clone of "
-        "petra-graph, `pip install ./plugins/petra-graph-delay`"
-    )
 
 
 def test_problems_of_both_tables_come_together(write, capsys):
