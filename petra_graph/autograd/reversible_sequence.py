@@ -2,21 +2,120 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import Any, cast
+from collections.abc import Iterable, Mapping, Sequence
+from math import inf
+from types import MappingProxyType
+from typing import Any, Literal, cast
 
 import torch
+from attrs import frozen
 from torch import Tensor, nn
 
-from petra_graph.autograd.block_in_graph import Step
-from petra_graph.autograd.sequence_call import Arguments, SequenceCall, autocast_in_force, called_by_another, draw_key
-from petra_graph.autograd.wrapped_functions import FUNCTIONS, WRAPPERS, CouplingName, wrap
-from petra_graph.blocks import Reversible, Streams
-from petra_graph.blocks.couplings.bdia import DEPTH_LIMIT, BdiaCoupling, ExactBdiaCoupling
+from petra_graph.autograd.block_in_graph import (
+    Arguments,
+    SequenceCall,
+    Step,
+    autocast_in_force,
+    called_by_another,
+    draw_key,
+    evaluated,
+)
+from petra_graph.blocks import (
+    AdditiveCoupling,
+    AffineCoupling,
+    MidpointCoupling,
+    MomentumCoupling,
+    NoOptions,
+    Reversible,
+    Streams,
+    TwoFunctionCoupling,
+)
 
-_NEWEST = ("midpoint", "leapfrog", "momentum", "bdia", "exact-bdia")
-"""Couplings of which the first stream is the state; the others are what its past left."""
+CouplingName = Literal["additive", "affine", "midpoint", "momentum"]
+_NEWEST = ("midpoint", "momentum")
+"""Couplings of which the first stream is the state; the other is what its past left."""
 _HALF_PRECISION = (torch.bfloat16, torch.float16)
+
+
+class _OneFunction(Reversible):
+    """A coupling of `function`, with the coefficients that its class has."""
+
+    def __init__(self, function: nn.Module, coefficients: Mapping[str, float]) -> None:
+        super().__init__((), NoOptions())
+        self.function = function
+        for name, value in coefficients.items():
+            setattr(self, name, value)
+
+    def residual(self, x: Tensor, *differentiated: Tensor) -> Tensor:
+        return evaluated(self.function, x, *differentiated)
+
+
+class Additive(_OneFunction, AdditiveCoupling):
+    """(x, t) -> (t + F(x), x)."""
+
+
+class Midpoint(_OneFunction, MidpointCoupling):
+    """(x, previous) -> (previous + 2h F(x), x)."""
+
+
+class Momentum(_OneFunction, MomentumCoupling):
+    """(x, v) -> (x + v', v') with v' = g v + (1 - g) F(x)."""
+
+
+class Affine(_OneFunction, AffineCoupling):
+    """(x, t) -> (t * exp(s) + u, x) for (s, u) = F(x), two tensors or one with twice the features."""
+
+    def scale_and_shift(self, x: Tensor, *differentiated: Tensor) -> tuple[Tensor, Tensor]:
+        """Return s before it is bounded, and u."""
+        value: Any = evaluated(self.function, x, *differentiated)
+        if isinstance(value, Tensor) and value.dim() == x.dim():
+            changed = [at for at, (one, other) in enumerate(zip(value.shape, x.shape, strict=True)) if one != other]
+            value = value.chunk(2, changed[0] if changed else 1)
+        if not isinstance(value, tuple | list) or len(value) != 2:  # noqa: PLR2004  s and u
+            returned = list(value.shape) if isinstance(value, Tensor) else type(value).__name__
+            raise TypeError(
+                "a function of an affine coupling returns two tensors (s, u) of its input's shape, or one with twice the "
+                f"features (got {returned} for an input {list(x.shape)})"
+            )
+        log_scale, shift = value
+        return log_scale, shift
+
+
+class TwoFunctions(TwoFunctionCoupling):
+    """y1 = x1 + F(x2);  y2 = x2 + G(y1)."""
+
+    def __init__(self, first: nn.Module, second: nn.Module) -> None:
+        super().__init__((), NoOptions())
+        self.first, self.second = first, second
+
+    def f(self, x: Tensor, *differentiated: Tensor) -> Tensor:
+        return evaluated(self.first, x, *differentiated)
+
+    def g(self, x: Tensor, *differentiated: Tensor) -> Tensor:
+        return evaluated(self.second, x, *differentiated)
+
+
+@frozen
+class _Wrapper:
+    """How functions are coupled, and the coefficient that a caller may choose."""
+
+    block: type[_OneFunction]
+    coefficient: str = ""
+    least: float = 0.0
+    most: float = inf
+    """Between them, and not at 0, the coupling has an inverse."""
+
+
+_WRAPPERS: Mapping[str, _Wrapper] = MappingProxyType(
+    {
+        "additive": _Wrapper(Additive),
+        "affine": _Wrapper(Affine, "log_scale_bound"),
+        "midpoint": _Wrapper(Midpoint, "step_size", least=-inf),
+        "momentum": _Wrapper(Momentum, "momentum", most=1),
+    }
+)
+_FUNCTIONS = (_OneFunction, TwoFunctions)
+"""Blocks of functions, which read what a call gives beside the streams; any other block reads streams alone."""
 
 
 def reversible(
@@ -44,17 +143,16 @@ def reversible(
         anchor_every: the number of blocks after which the streams are kept, so that reconstruction begins again there: less
             rounding, for memory that grows by two tensors a stretch.
         preserve_rng_state: functions draw the same random numbers (dropout) in forward and reconstruction; False
-            saves the little time that it takes, where none draws. BDIA draws its signs itself, and always does so.
-        coefficients: of the coupling: `step_size` (midpoint, leapfrog), `momentum`, `log_scale_bound` (affine),
-            `magnitude` (bdia), `quantum_bits` (exact-bdia).
+            saves the little time that it takes, where none draws.
+        coefficients: of the coupling: `step_size` (midpoint), `momentum`, `log_scale_bound` (affine).
 
     Raises:
         TypeError: an entry is not a module, or the coupling does not take a coefficient.
         ValueError: the coupling does not exist or does not fit, or a coefficient allows no inverse.
     """
-    if coupling not in WRAPPERS:
-        raise ValueError(f'coupling must be one of {", ".join(WRAPPERS)} (got "{coupling}")')
-    wrapper = WRAPPERS[coupling]
+    if coupling not in _WRAPPERS:
+        raise ValueError(f'coupling must be one of {", ".join(_WRAPPERS)} (got "{coupling}")')
+    wrapper = _WRAPPERS[coupling]
     if unknown := sorted(coefficients.keys() - {wrapper.coefficient}):
         allowed = wrapper.coefficient or "none"
         raise TypeError(f'coupling "{coupling}" has the coefficients: {allowed} (got {", ".join(unknown)})')
@@ -63,10 +161,11 @@ def reversible(
             f'split halves the input for "additive" and "affine"; "{coupling}" couples a state with its past'
         )
     for name, value in coefficients.items():
-        wrapper.check(name, value)
+        if not wrapper.least <= value <= wrapper.most or value == 0:
+            raise ValueError(f"{name} must lie in {wrapper.least:g} .. {wrapper.most:g} and not be 0 (got {value})")
     if isinstance(functions, nn.Module) and not isinstance(functions, Iterable):
         raise TypeError(f"functions must be several modules, one a block (got one, {type(functions).__name__})")
-    blocks = [wrap(entry, coupling, coefficients) for entry in functions]
+    blocks = [_wrapped(entry, coupling, coefficients) for entry in functions]
     return ReversibleSequence(
         blocks,
         coupling=coupling,
@@ -77,6 +176,31 @@ def reversible(
     )
 
 
+def _wrapped(entry: object, coupling: CouplingName, coefficients: Mapping[str, float]) -> Reversible:
+    """Return the block of one entry of a sequence: a function, a pair of them, or a reversible block as it is.
+
+    Raises:
+        TypeError: it is none of these.
+        ValueError: pairs cannot have this coupling.
+    """
+    if isinstance(entry, Reversible):
+        return entry
+    plain_list = isinstance(entry, nn.ModuleList) and type(entry).forward is nn.ModuleList.forward
+    if isinstance(entry, nn.Module) and not plain_list:  # a sequence made by `reversible` is a function as well
+        return _WRAPPERS[coupling].block(entry, coefficients)
+    parts = list(entry) if isinstance(entry, Sequence | nn.ModuleList) else []
+    if len(parts) != 2 or not all(isinstance(part, nn.Module) for part in parts):  # noqa: PLR2004  F and G
+        raise TypeError(
+            "each entry must be a module F, a pair of modules (F, G) or a petra_graph.blocks.Reversible "
+            f"(got {type(entry).__name__})"
+        )
+    if coupling != "additive":
+        raise ValueError(
+            f'pairs of functions are coupled additively; with coupling = "{coupling}" give single functions'
+        )
+    return TwoFunctions(*parts)
+
+
 class ReversibleSequence(nn.ModuleList):
     """Reversible blocks in a row; made by `reversible`.
 
@@ -85,7 +209,7 @@ class ReversibleSequence(nn.ModuleList):
     | coupling | streams | result |
     |---|---|---|
     | additive, affine | (x, x), or the halves of x with `split` | the mean, or the halves joined |
-    | midpoint, leapfrog, BDIA | (x, x) | the newest state |
+    | midpoint | (x, x) | the newest state |
     | momentum | (x, 0) | the state |
 
     Called with a tuple of streams it returns a tuple. Streams in half precision become float32 inside, since their
@@ -113,9 +237,6 @@ class ReversibleSequence(nn.ModuleList):
         self.coupling, self.split = coupling, split
         self.keep_graphs, self.anchor_every = keep_graphs, anchor_every
         self.preserve_rng_state = preserve_rng_state
-        quantised = sum(isinstance(block, ExactBdiaCoupling) for block in self)
-        if quantised > DEPTH_LIMIT:
-            raise ValueError(f"one stream of bits has room for {DEPTH_LIMIT} exact-bdia blocks (got {quantised})")
 
     def __getitem__(self, index: Any) -> Any:
         """Return a block, or a sequence of some."""
@@ -154,31 +275,32 @@ class ReversibleSequence(nn.ModuleList):
         dtype = given[0].dtype
         streams = tuple(stream.float() if stream.dtype in _HALF_PRECISION else stream for stream in given)
         outputs = self._run(self._streams(streams[0]) if single else streams, dtype, arguments, named)
-        outputs = tuple(one.to(was.dtype) for one, was in zip(outputs, given, strict=False)) if not single else outputs
-        return self._result(outputs).to(dtype) if single else outputs
+        if single:
+            return self._result(outputs).to(dtype)
+        return tuple(one.to(was.dtype) for one, was in zip(outputs, given, strict=False))
 
     def _run(self, streams: Streams, dtype: torch.dtype, arguments: Sequence[Any], named: dict[str, Any]) -> Streams:
         blocks = cast(list[Reversible], list(self))
         held, differentiated = Arguments.of(arguments, named)
         device = streams[0].device
         autocast = autocast_in_force(device)
+        # An exported program has no key, which would be a number of the program.
+        recorded = torch.compiler.is_exporting() or torch._C._is_tracing()  # noqa: SLF001
+        trains = any(one.requires_grad for one in (*streams, *differentiated, *self.parameters()))
+        graph = torch.is_grad_enabled() and trains and not recorded
+        # In training a forward may be evaluated again without a graph here: by `torch.utils.checkpoint`, or a block that calls this one.
+        again = graph or called_by_another() or any(block.training for block in blocks)
         call = SequenceCall(
             arguments=held,
             device=device,
             function_dtype=dtype if dtype in _HALF_PRECISION and autocast is None else None,
-            key=None,
+            key=draw_key() if self.preserve_rng_state and again and not recorded else None,
             autocast_dtype=autocast,
         )
-        # without a key, which would be a number of the program
-        recorded = torch.compiler.is_exporting() or torch._C._is_tracing()  # noqa: SLF001
-        graph = self._wants_graph((*streams, *differentiated)) and not recorded
-        if self._is_keyed(blocks, graph=graph) and not recorded:
-            call.key = draw_key()
-        reconstructs = all(block.training or getattr(block, "reversible_in_evaluation", True) for block in blocks)
-        undone = max(0, len(blocks) - max(0, self.keep_graphs)) if reconstructs and graph else 0
+        undone = max(0, len(blocks) - max(0, self.keep_graphs)) if graph else 0
         call.last = undone - 1
         for index, block in enumerate(blocks):
-            read = differentiated if isinstance(block, FUNCTIONS) else ()
+            read = differentiated if isinstance(block, _FUNCTIONS) else ()
             if index < undone:
                 anchor = index == call.last or (self.anchor_every and (index + 1) % self.anchor_every == 0)
                 streams = Step.forward(block, index, call, streams, read, anchor=bool(anchor))
@@ -187,19 +309,6 @@ class ReversibleSequence(nn.ModuleList):
                     streams = block(*streams, *read)[: len(streams)]
         call.note_versions()
         return streams
-
-    def _is_keyed(self, blocks: Iterable[Reversible], *, graph: bool) -> bool:
-        """Whether a forward has random numbers of its own: where it, or what it is a part of, may be evaluated again.
-
-        In training that may be without a graph here: `torch.utils.checkpoint`, or a reversible block that calls this sequence.
-        """
-        draws = self.preserve_rng_state or any(isinstance(block, BdiaCoupling | ExactBdiaCoupling) for block in blocks)
-        return draws and (graph or called_by_another() or any(block.training for block in blocks))
-
-    def _wants_graph(self, read: Streams) -> bool:
-        return torch.is_grad_enabled() and (
-            any(stream.requires_grad for stream in read) or any(one.requires_grad for one in self.parameters())
-        )
 
     def _expect_streams(self, given: Streams, *, single: bool) -> None:
         """Check what is called, and with what.
@@ -213,27 +322,20 @@ class ReversibleSequence(nn.ModuleList):
                 raise TypeError(
                     f"block {index} is not a reversible block (got {kind}): give functions to reversible(...)"
                 )
-        expected = 3 if self.coupling == "exact-bdia" else 2
-        if not single and len(self) and isinstance(self[0], FUNCTIONS) and len(given) != expected:
+        if not single and len(self) and isinstance(self[0], _FUNCTIONS) and len(given) != 2:  # noqa: PLR2004
             raise ValueError(
-                f'coupling "{self.coupling}" has {expected} streams (got a tuple of {len(given)}); '
+                f'coupling "{self.coupling}" has 2 streams (got a tuple of {len(given)}); '
                 "arguments of functions follow the streams"
             )
         if any(stream.is_complex() for stream in given):
             raise TypeError("streams must be real: use torch.view_as_real, and view_as_complex in the functions")
 
     def _streams(self, x: Tensor) -> Streams:
-        if self.split is not None:
-            if not -x.dim() <= self.split < x.dim():
-                raise ValueError(f"split is dimension {self.split}, and the input has {x.dim()} (got {list(x.shape)})")
-            if x.shape[self.split] % 2:
-                raise ValueError(f"dimension {self.split} must be even to be split (got {list(x.shape)})")
-            return x.chunk(2, self.split)
-        if self.coupling == "momentum":
-            return x, torch.zeros_like(x)
-        if self.coupling == "exact-bdia":
-            return x, x, torch.zeros_like(x, dtype=torch.int64)
-        return x, x
+        if self.split is None:
+            return x, torch.zeros_like(x) if self.coupling == "momentum" else x
+        if x.shape[self.split] % 2:
+            raise ValueError(f"dimension {self.split} must be even to be split (got {list(x.shape)})")
+        return x.chunk(2, self.split)
 
     def _result(self, outputs: Streams) -> Tensor:
         if self.coupling in _NEWEST:

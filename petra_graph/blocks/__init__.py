@@ -7,7 +7,7 @@ gradient with one evaluation, dropout, statistics, autocast) comes with it.
 |---|---|---|
 | `AdditiveCoupling` | reversible: (x, t) -> (t + F(x), x) | `residual(x)`: F |
 | `TwoFunctionCoupling` | reversible: y1 = x1 + F(x2), y2 = x2 + G(y1) | `f(x)` and `g(x)` |
-| `Coupling` and its other subclasses | reversible: affine, momentum, ring, column, ... | the table in petra_graph/blocks/README.md |
+| `Coupling` and its other subclasses | reversible: affine, midpoint, momentum, ... | the table in petra_graph/blocks/README.md |
 | `Reversible` | reversible in another way | `forward(*streams)` and `inverse(*streams)` |
 | `Buffered` | any: its input waits in a buffer | `forward(*streams)` |
 | `Head` | the last one, whose output the loss reads | `forward(*streams)` |
@@ -29,24 +29,16 @@ from petra_graph.blocks.block_kinds import Shape as Shape
 from petra_graph.blocks.block_kinds import Streams as Streams
 from petra_graph.blocks.block_kinds import Undo as Undo
 from petra_graph.blocks.block_kinds import Undone as Undone
-from petra_graph.blocks.couplings.additive import Additive as Additive
 from petra_graph.blocks.couplings.additive import AdditiveCoupling as AdditiveCoupling
 from petra_graph.blocks.couplings.additive import TwoFunctionCoupling as TwoFunctionCoupling
 from petra_graph.blocks.couplings.affine import AffineCoupling as AffineCoupling
-from petra_graph.blocks.couplings.bdia import BdiaCoupling as BdiaCoupling
-from petra_graph.blocks.couplings.bdia import ExactBdiaCoupling as ExactBdiaCoupling
 from petra_graph.blocks.couplings.coupling import Coupling as Coupling
-from petra_graph.blocks.couplings.many_streams import ColumnCoupling as ColumnCoupling
-from petra_graph.blocks.couplings.many_streams import RingCoupling as RingCoupling
-from petra_graph.blocks.couplings.rearrangement import ChannelPermutation as ChannelPermutation
-from petra_graph.blocks.couplings.rearrangement import OrthogonalMixing as OrthogonalMixing
-from petra_graph.blocks.couplings.rearrangement import SpaceToDepth as SpaceToDepth
 from petra_graph.blocks.couplings.residual_chain import DualResidualEntry as DualResidualEntry
 from petra_graph.blocks.couplings.residual_chain import DualResidualStep as DualResidualStep
 from petra_graph.blocks.couplings.residual_chain import MidpointEntry as MidpointEntry
 from petra_graph.blocks.couplings.residual_chain import MidpointStep as MidpointStep
+from petra_graph.blocks.couplings.space_to_depth import SpaceToDepth as SpaceToDepth
 from petra_graph.blocks.couplings.two_step import Coefficients as Coefficients
-from petra_graph.blocks.couplings.two_step import LeapfrogCoupling as LeapfrogCoupling
 from petra_graph.blocks.couplings.two_step import MidpointCoupling as MidpointCoupling
 from petra_graph.blocks.couplings.two_step import MomentumCoupling as MomentumCoupling
 from petra_graph.blocks.couplings.two_step import TwoStepCoupling as TwoStepCoupling

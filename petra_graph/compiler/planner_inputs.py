@@ -193,10 +193,9 @@ def transport_of(precision: PrecisionSpec, between_processes: Transport, kind: s
         kind: kind of the devices, "cpu" or "cuda".
     """
     own = "float64" if precision.compute == "float64" else "float32"
-    offload = precision.buffer_device == "cpu" and kind == "cuda"
     return EncodedShare(
-        buffer=0.0 if offload else ITEM_BYTES[encoded_dtype(precision.buffer_dtype, own)] / ITEM_BYTES[own],
-        sample_buffer=0.0 if offload else 1.0,
+        buffer=ITEM_BYTES[encoded_dtype(precision.buffer_dtype, own)] / ITEM_BYTES[own],
+        sample_buffer=1.0,
         channel=ITEM_BYTES[encoded_dtype(precision.channel_dtype, own)] / ITEM_BYTES[own],
         targets=0.0 if kind == "cuda" else 1.0,
         in_slots=between_processes == "nccl",

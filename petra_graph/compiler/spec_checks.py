@@ -12,11 +12,10 @@ import networkx as nx
 from petra_graph.errors import Problem, SpecError, shown, shown_key, suggestion
 from petra_graph.graph.node_graph import NodeGraph, growing_edges, stage_graph
 from petra_graph.program.device_types import DEVICE_TYPES, device_types
-from petra_graph.program.message_layout import encoded_dtype
 from petra_graph.program.method import METHODS, Method, is_synchronous
 from petra_graph.program.placement import Partition
 from petra_graph.program.stage_program import StageProgram
-from petra_graph.spec.model import ClipSpec, MethodSpec, PrecisionSpec, RequestedSchedule, Spec
+from petra_graph.spec.model import ClipSpec, MethodSpec, RequestedSchedule, Spec
 from petra_graph.spec.partition import PartitionSpec
 from petra_graph.spec.run_tables import interval
 from petra_graph.units import noun, plural
@@ -257,42 +256,6 @@ def _clip_problems(method: Method, schedule: RequestedSchedule, clip: ClipSpec |
         )
 
 
-def check_precision(precision: PrecisionSpec) -> None:
-    """Check that streams on a grid are stored and sent without rounding.
-
-    Raises:
-        SpecError: the type of buffers or channels would round what the grid makes exact. Paths begin at the
-            specification's root.
-    """
-    if precision.streams != "grid":
-        return
-    own = "float64" if precision.compute == "float64" else "float32"
-    problems = [
-        Problem(
-            message=f'{name} = {shown(stored)} rounds streams once more, and streams = "grid" is there to reconstruct them to the bit',
-            hint=f'leave out {name}, or set precision.streams = "float"',
-            path=("precision", name),
-        )
-        for name, stored in (("buffer_dtype", precision.buffer_dtype), ("channel_dtype", precision.channel_dtype))
-        if encoded_dtype(stored, own) != own
-    ]
-    if problems:
-        raise SpecError(problems)
-
-
-def compile_problems(spec: Spec) -> Iterator[Problem]:
-    """Yield the problems of compiled blocks with what needs them as they are written."""
-    if not spec.run.compile:
-        return
-    path = ("run", "compile")
-    if spec.precision.streams == "grid":
-        message = 'streams = "grid" needs the same bits of a function in forward and backward, and compile = true compiles it for each'
-        yield Problem(message=message, hint='leave out compile, or set precision.streams = "float"', path=path)
-    if spec.partition.sync_batch_norm:
-        message = "sync_batch_norm = true exchanges statistics within a block, which compile = true compiles whole"
-        yield Problem(message=message, hint="leave out one of them", path=path)
-
-
 def check_processes(stages: int, processes: int) -> None:
     """Check that every process has a stage.
 
@@ -322,6 +285,3 @@ def replica_problems(spec: Spec, processes: int) -> Iterator[Problem]:
     if replicas > 1 and spec.checkpoint.every is not None and interval(spec.checkpoint.every).unit == "seconds":
         message = "replicas agree on a checkpoint beforehand, and a time is reached at another micro-batch in each"
         yield Problem(message=message, hint='count epochs or updates: "500 updates"', path=("checkpoint", "every"))
-    if replicas > 1 and spec.partition.sync_batch_norm and spec.run.scheduling == "arrival":
-        message = "replicas that synchronise batch normalisation need one order of operations, and arrival has none"
-        yield Problem(message=message, hint='set it to "static", or leave it out', path=("run", "scheduling"))

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from petra_graph.blocks import Head, Reversed, Streams
 from petra_graph.errors import placed
-from petra_graph.executor.encoded_tensors import EncodedTensors, total
+from petra_graph.executor.encoded_tensors import EncodedTensors
 from petra_graph.executor.runners import InFlight, SegmentRunner
 from petra_graph.kinds.loss import Loss, mean_loss, target_count, target_weight
 from petra_graph.kinds.tensor_trees import Tree, is_several, leaves, main, mapped
@@ -87,11 +87,7 @@ class HeadRunner(SegmentRunner):
         gradients = self.differentiate([compared.loss], (weight,), own)
         self.pending.append((micro_batch, Reversed(inputs, gradients)))
         output = mapped(Tensor.detach, output)
-        sums = (
-            total(output)
-            if not is_several(output)
-            else torch.stack([total(one).float() for one in leaves(output)]).sum()
-        )
+        sums = torch.stack([one.sum().float() for one in leaves(output)]).sum() if is_several(output) else output.sum()
         return self._result(micro_batch, output, compared, output_sum=sums)
 
     def backward(self, micro_batch: int, outputs: Streams | None, gradients: Streams) -> Reversed:

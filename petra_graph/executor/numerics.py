@@ -14,11 +14,8 @@ import torch
 from attrs import field, frozen
 from torch import Tensor
 
-from petra_graph.blocks import Block, Head, Reversible, Streams
-from petra_graph.blocks.grid import grid, grid_limit, rounded
+from petra_graph.blocks import Block, Streams
 from petra_graph.blocks.randomness import Keyed, generators_of, may_draw, random_key
-from petra_graph.errors import RunFailed
-from petra_graph.executor.deferred_reads import DeferredCheck
 from petra_graph.kinds.data_facts import DataFacts
 from petra_graph.program.message_layout import IMAGE_DIMENSIONS, dense_strides
 from petra_graph.spec.model import PrecisionSpec, Spec
@@ -72,8 +69,6 @@ class NumericsContext:
     seed: int
     replica: int = 0
     normalisation: Normalisation | None = None
-    deferred: bool = False
-    """Whether the magnitudes of streams on a grid are read later, together (`deferred_reads`)."""
     _keyed: dict[str, Keyed | nullcontext[None]] = field(factory=dict, init=False, eq=False)
     """By node, or other part of the stage."""
 
@@ -91,11 +86,6 @@ class NumericsContext:
         return STREAM_DTYPE[self.precision.compute]
 
     @cached_property
-    def grid_bits(self) -> int | None:
-        """The streams' grid is the multiples of 2^-grid_bits; None: no grid."""
-        return self.precision.grid_bits if self.precision.streams == "grid" else None
-
-    @cached_property
     def _image_format(self) -> torch.memory_format:
         return torch.channels_last if self.precision.memory_format == "channels-last" else torch.contiguous_format
 
@@ -104,26 +94,17 @@ class NumericsContext:
         return "cpu" if self.device.type == "meta" else self.device.type
 
     @cached_property
-    def _changes_arithmetic(self) -> bool:
-        """Whether a node computes otherwise than torch does without a context."""
-        return self.precision.compute == "bfloat16" or self.grid_bits is not None
+    def _mixed(self) -> bool:
+        return self.precision.compute == "bfloat16"
 
     @cached_property
-    def _arithmetic(self) -> AbstractContextManager[Any]:
-        """Autocast as the precision says, and the grid if there is one.
+    def _autocast(self) -> AbstractContextManager[Any]:
+        """Autocast as the precision says.
 
         Autocast keeps no cast parameters: torch before 2.10 hands those cast by an inverse, which have no graph, to the
         forward that is differentiated after it, and parameters then get no gradient.
         """
-        mixed = self.precision.compute == "bfloat16"
-        autocast = torch.autocast(self._autocast_type, torch.bfloat16, enabled=mixed, cache_enabled=False)
-        return autocast if self.grid_bits is None else _InTurn(autocast, grid(self.grid_bits))
-
-    @cached_property
-    def _magnitudes(self) -> DeferredCheck[str]:
-        """By node."""
-        bits = self.grid_bits
-        return DeferredCheck(lambda largest: bits is None or largest < grid_limit(self.dtype, bits))
+        return torch.autocast(self._autocast_type, torch.bfloat16, enabled=self._mixed, cache_enabled=False)
 
     def node(self, name: str, micro_batch: int | None, module: Block | None = None) -> AbstractContextManager[Any]:
         """Return a context with the random key and the arithmetic of node `name` on a training micro-batch; None: in an evaluation.
@@ -131,14 +112,13 @@ class NumericsContext:
         It has what the run has: in float32, the key alone.
         """
         draws = self.draws(name, micro_batch, module)
-        if self._changes_arithmetic or torch.is_autocast_enabled(self._autocast_type):
+        if self._mixed or torch.is_autocast_enabled(self._autocast_type):
             return _InTurn(draws, self.arithmetic())
         return draws
 
     def arithmetic(self) -> AbstractContextManager[Any]:
-        """Return a context with autocast to bfloat16, and the grid of sums, as the precision says; it changes nothing where nothing would differ."""
-        changes = self._changes_arithmetic or torch.is_autocast_enabled(self._autocast_type)
-        return self._arithmetic if changes else _NOTHING
+        """Return a context with autocast to bfloat16, or without, as the precision says."""
+        return self._autocast if self._mixed or torch.is_autocast_enabled(self._autocast_type) else _NOTHING
 
     def draws(self, name: str, micro_batch: int | None, module: Block | None = None) -> AbstractContextManager[None]:
         """Return a context with the random key of node `name`, or of another part of a stage.
@@ -162,52 +142,6 @@ class NumericsContext:
             as_they_are = typed and stream.is_contiguous(memory_format=layout) and 1 not in stream.shape
             found.append(stream if as_they_are else _canonical(stream, dtype, layout))
         return tuple(found)
-
-    def finalize(self, name: str, module: Block, streams: Sequence[Tensor]) -> Streams:
-        """Canonicalize the outputs of a node; on a grid, round those that no coupling has rounded, and check the range.
-
-        Raises:
-            RunFailed: a stream has left the range in which sums on the grid are exact.
-        """
-        found = self.canonicalize(streams)
-        return found if self.grid_bits is None else self.on_grid(name, module, found)
-
-    def on_grid(self, name: str, module: Block, streams: Streams) -> Streams:
-        """Do what `finalize` does on a grid."""
-        bits = self.grid_bits
-        if bits is None or isinstance(module, Head):
-            return streams
-        if not isinstance(module, Reversible):
-            streams = tuple(rounded(stream, bits) if stream.is_floating_point() else stream for stream in streams)
-        self.check_range(name, streams)
-        return streams
-
-    def check_range(self, name: str, streams: Streams) -> None:
-        """Check that streams are in the range of the grid, now or at the next reading.
-
-        Raises:
-            RunFailed: a stream has left it.
-        """
-        self._magnitudes.add(name, largest_magnitude(streams))
-        if not self.deferred:
-            self.check()
-
-    def check(self) -> None:
-        """Read the magnitudes since the last reading.
-
-        Raises:
-            RunFailed: a stream has left the range of the grid.
-        """
-        found = self._magnitudes.read() if self._magnitudes else None
-        if found is not None:
-            name, largest = found
-            bits = self.grid_bits
-            assert bits is not None
-            limit = grid_limit(self.dtype, bits)
-            raise RunFailed(
-                f'node "{name}": a stream has reached {largest:.4g}, and sums on the grid are exact below {limit:g}',
-                hint=f"lower precision.grid_bits ({bits}), or let a buffered node normalise the streams more often",
-            )
 
     def memory_format(self, dimensions: int) -> torch.memory_format:
         """Return the memory format of a stream with this number of dimensions, the batch's included."""
@@ -244,9 +178,3 @@ def _canonical(stream: Tensor, dtype: torch.dtype, layout: torch.memory_format) 
 @lru_cache
 def _constant(values: tuple[float, ...], dtype: torch.dtype, device: torch.device) -> Tensor:
     return torch.tensor(values, dtype=dtype, device=device)
-
-
-def largest_magnitude(streams: Streams) -> Tensor | float:
-    """Return the largest absolute value in floating-point streams."""
-    floating = [stream for stream in streams if stream.is_floating_point() and stream.numel()]
-    return torch.stack([stream.detach().abs().amax() for stream in floating]).amax() if floating else 0.0

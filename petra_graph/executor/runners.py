@@ -20,16 +20,15 @@ from functools import cached_property
 from typing import TypeVar, cast
 
 import torch
-from attrs import Factory, define, field, frozen
+from attrs import define, field, frozen
 from torch import Tensor
 from torch.func import functional_call
 
 from petra_graph.blocks import Block, Reversed, Reversible, Streams, backpropagate, frozen_statistics, leaf
-from petra_graph.executor.encoded_tensors import EncodedTensors
+from petra_graph.executor.encoded_tensors import EncodedTensors, decode, encode
 from petra_graph.executor.numerics import NumericsContext
 from petra_graph.executor.recorded_operations import RecordedSegment
 from petra_graph.executor.stage_parameters import Parameters, ParameterVersions, accumulate_grad, parameter_leaves
-from petra_graph.executor.stashed_inputs import ActivationStore, StashedInput, as_encoded, fetch, restore
 
 T = TypeVar("T")
 
@@ -60,7 +59,7 @@ class SegmentRunner(ABC):
 
     @cached_property
     def frozen(self) -> AbstractContextManager[None]:
-        """A context without updates of running statistics; asked for at work, when synchronised normalisations are in place."""
+        """A context without updates of running statistics."""
         return frozen_statistics(*self.modules.values())
 
     @abstractmethod
@@ -98,8 +97,6 @@ class SegmentRunner(ABC):
                     module(*streams) if parameters is None else functional_call(module, dict(parameters[name]), streams)
                 )
             streams = numerics.canonicalize(streams)
-            if numerics.grid_bits is not None:
-                streams = numerics.on_grid(name, module, streams)
         return streams
 
     def run_without_graph(self, micro_batch: int, inputs: Streams) -> Streams:
@@ -197,35 +194,27 @@ class Reconstruct(BodyRunner):
 class Recompute(BodyRunner):
     """Nodes whose input waits in a FIFO, and which run again in the backward."""
 
-    store: ActivationStore = field(
-        default=Factory(lambda runner: ActivationStore.of(runner.numerics), takes_self=True), init=False
-    )
-    buffer: InFlight[StashedInput] = field(factory=InFlight, init=False)
+    buffer: InFlight[EncodedTensors] = field(factory=InFlight, init=False)
+    """As `precision.buffer_dtype` encodes them: the forward runs on the input itself, the backward on the decoded one."""
 
     def forward(self, micro_batch: int, inputs: Streams) -> Streams:
         """Run without a graph; the input goes into the FIFO."""
-        self.buffer.append((micro_batch, self.store.keep(inputs) if self.store.changes else inputs))
+        self.buffer.append((micro_batch, encode(inputs, self.numerics.precision.buffer_dtype)))
         return self.run_without_graph(micro_batch, inputs)
 
     def backward(self, micro_batch: int, outputs: Streams | None, gradients: Streams) -> Reversed:
         """Run again, with the current parameters or those of the forward, and differentiate."""
-        kept = self.buffer.take(micro_batch)
-        inputs = restore(kept) if self.store.changes else cast(Streams, kept)
+        inputs = decode(self.buffer.take(micro_batch))
         parameters = None if self.versions is None else self.older_parameters(micro_batch)
         return self.recompute(micro_batch, inputs, gradients, parameters)
 
     def kept(self) -> list[tuple[int, EncodedTensors]]:
         """Return the inputs as they wait."""
-        return [(micro_batch, as_encoded(stashed)) for micro_batch, stashed in self.buffer]
+        return list(self.buffer)
 
     def put_back(self, micro_batch: int, kept: EncodedTensors) -> None:
         """Let an input wait again."""
-        self.buffer.append((micro_batch, self.store.keep_encoded(kept)))
-
-    def fetch(self) -> None:
-        """Begin to bring back the input of the next backward."""
-        if self.buffer:
-            fetch(self.buffer[0][1])
+        self.buffer.append((micro_batch, kept))
 
 
 @define(eq=False, slots=False)

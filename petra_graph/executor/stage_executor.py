@@ -5,24 +5,30 @@
 
 Edges inside the stage are dictionaries of a call; edges to other stages go through the caller. The executor knows no
 other stage, no device but its own, and no time.
+
+Decision: the stage that sends a training message encodes it (`precision.channel_dtype`), and the stage that receives it
+decodes it, both here, so that no runtime and no placement changes the bits; the cuts do, since edges inside a stage are
+not encoded. Neither are samples and targets, nor anything in an evaluation. A reversible producer reconstructs from the activation that
+its consumer returns, which has been encoded on the way there and again on the way back: along a chain of reversible stages every hop adds
+its rounding.
 """
 
 from __future__ import annotations
 
 import warnings
-from collections import deque
-from collections.abc import Mapping, MutableMapping
+from collections.abc import Collection, Iterator, Mapping, MutableMapping
 from contextlib import nullcontext
+from functools import reduce
 from typing import Any
 
 import torch
+from attrs import frozen
 from torch import Tensor
 
-from petra_graph.blocks import Block
+from petra_graph.blocks import Block, Streams
 from petra_graph.errors import placed
-from petra_graph.executor.encoded_tensors import EncodedTensors, encode, encodes, total
+from petra_graph.executor.encoded_tensors import EncodedTensors, decode, encode
 from petra_graph.executor.head import HeadResult, HeadRunner
-from petra_graph.executor.messages import BackwardMessage, Forwarded, join_messages, returned_edges, take_inputs
 from petra_graph.executor.numerics import NumericsContext
 from petra_graph.executor.optimizer_weights import DelayedWeights
 from petra_graph.executor.recorded_operations import RecordedSegment, Recorder
@@ -42,6 +48,26 @@ from petra_graph.spec.model import Keeps
 _BODY: Mapping[Keeps, type[BodyRunner]] = {"nothing": Reconstruct, "input": Recompute, "graph": StashGraph}
 _NOTHING = nullcontext()
 _OBSERVED = "replicas, the probe or a callback follow its operations"
+
+
+@frozen(kw_only=True)
+class Forwarded:
+    """The result of a stage's forward."""
+
+    sent: Mapping[Edge, EncodedTensors]
+    result: HeadResult | None
+    """From the stage that holds the head."""
+
+
+@frozen(kw_only=True)
+class BackwardMessage:
+    """The message that a consumer sends back along an edge (algorithm 1, lines 11 and 24)."""
+
+    gradients: EncodedTensors
+    activation: EncodedTensors | None
+    """The producer's output, for a producer that reconstructs from it."""
+    weight: float
+    """Of the micro-batch's targets: 1 where each of them counts for one (`HeadResult.weight`), by which the gradients are multiplied."""
 
 
 class StageExecutor:
@@ -69,30 +95,24 @@ class StageExecutor:
         self._located = placed(f"stage {program.index} ({', '.join(program.nodes)})")
         """Names the stage in problems of its update."""
         self.predicted, self.earlier = self._delayed_weights(PREDICTED), self._delayed_weights(EARLIER)
-        self.precision = numerics.precision
         self._numerics = numerics
         self._inside = {INPUT, *program.nodes}
         """What no other stage sends."""
-        self._encodes = encodes(self.precision.channel_dtype, numerics.dtype)
+        self._stored = numerics.precision.channel_dtype
+        self._encodes = self._stored != "as-streams"
         """Whether messages are other tensors than streams."""
         self.versions = stored_versions(program, modules)
         self.read_interval = read_interval
-        self.reads_later = updater.deferred or numerics.deferred
+        self.reads_later = updater.deferred
         """Whether `check` may have something to read."""
-        self.sums_in_flight: InFlight[tuple[Tensor, ...]] = InFlight()
-        """Sums of what each forward in flight sent, and had not received, for `sent_finite`."""
         self._weights: InFlight[float] = InFlight()
         """Of the head's micro-batches."""
-        self._past_sums: deque[tuple[int, tuple[Tensor, ...]]] = deque(maxlen=2 * (read_interval - 1))
-        """Those of micro-batches behind their backward, for as long as the head's loss may not have been read."""
         self.runners = [(segment, self._runner(segment, loss)) for segment in program.segments]
         self._backwards = [
-            (segment, runner, tuple(returned_edges(segment, self._inside)))
+            (segment, runner, tuple(_returned_edges(segment, self._inside)))
             for segment, runner in reversed(self.runners)
         ]
         """From the last segment to the first, each with what it sends back."""
-        self._fetching = [one for _, one in self.runners if isinstance(one, Recompute) and one.store.copies is not None]
-        """The runners whose inputs wait in host memory."""
         self.observers: list[StageObserver] = []
         """They see every operation, in the order in which they came."""
         self.companions: dict[str, Companion] = {}
@@ -113,8 +133,6 @@ class StageExecutor:
             return _OBSERVED
         if self.versions is not None or self.predicted is not None or self.earlier is not None:
             return "its passes have other parameters than the stage's own"
-        if self._numerics.grid_bits is not None:
-            return "the host checks the range of streams on a grid"
         for _, runner in self.runners:
             if isinstance(runner, Reconstruct | Recompute):
                 runner.recorded = RecordedSegment.of(recorder, runner.modules)
@@ -142,34 +160,26 @@ class StageExecutor:
         self, micro_batch: int, received: MutableMapping[Edge, EncodedTensors], target: Tree | None
     ) -> Forwarded:
         sent: dict[Edge, EncodedTensors] = {}
-        sums: list[Tensor] = []
         result: HeadResult | None = None
         if self.versions is not None:
             self.versions.begin(micro_batch)
         for segment, runner in self.runners:
-            plain = len(segment.inputs) == 1 and not self._encodes
-            inputs: Any = received.pop(segment.inputs[0].edge) if plain else take_inputs(segment, received)
+            inputs = _take_inputs(segment, received)
             for observer in self.observers:
                 observer.segment_forward(micro_batch, segment, inputs)
             if isinstance(runner, BodyRunner):
                 outputs = runner.forward(micro_batch, inputs)
-                passed = inputs if plain and segment.inputs[0].edge.producer not in self._inside else ()
                 for edge in segment.outputs:
-                    inside = edge.consumer in self._inside
-                    message = outputs if inside or not self._encodes else encode(outputs, self.precision.channel_dtype)
-                    (received if inside else sent)[edge] = message
-                    if not inside:
-                        sums += [total(one) for one in message if all(one is not other for other in passed)]
-                    del message
-                del outputs, passed
+                    if edge.consumer in self._inside:
+                        received[edge] = outputs
+                    else:
+                        sent[edge] = encode(outputs, self._stored)
+                del outputs
             elif isinstance(runner, HeadRunner):
                 assert target is not None
                 result = runner.forward_backward(micro_batch, inputs, target)
                 self._weights.append((micro_batch, result.weight / result.samples))
             del inputs
-        self.sums_in_flight.append((micro_batch, tuple(sums)))
-        if self._fetching and 1 < self.program.depth <= len(self.sums_in_flight):
-            self._fetch()  # A backward is next; it is not of this micro-batch.
         return Forwarded(sent=sent, result=result)
 
     def backward(
@@ -197,9 +207,6 @@ class StageExecutor:
         sent: dict[Edge, BackwardMessage] = {}
         gradients: Any
         outputs: Any
-        self._past_sums.append(self.sums_in_flight.popleft())
-        if self._fetching:
-            self._fetch()
         weight = self._weights.take(micro_batch) if self._weights else next(iter(received.values())).weight
         self.updater.accumulated(micro_batch, weight)
         for segment, runner, returns in self._backwards:
@@ -208,19 +215,18 @@ class StageExecutor:
                 gradients, outputs = message.gradients, message.activation
                 del message
             else:
-                gradients, outputs = join_messages([received.pop(edge) for edge in segment.outputs])
+                gradients, outputs = _join_messages([received.pop(edge) for edge in segment.outputs])
             reverse = runner.backward(micro_batch, outputs, gradients)
             for observer in self.observers:
                 observer.segment_reconstructed(micro_batch, segment, reverse.inputs)
                 observer.segment_backward(micro_batch, segment)
             for edge, own, returns_activation, inside in returns:
+                stored = "as-streams" if inside else self._stored
                 message = BackwardMessage(
-                    gradients=reverse.gradients[own],
-                    activation=reverse.inputs[own] if returns_activation else None,
+                    gradients=encode(reverse.gradients[own], stored),
+                    activation=encode(reverse.inputs[own], stored) if returns_activation else None,
                     weight=weight,
                 )
-                if self._encodes and not inside:
-                    message = message.encoded(self.precision.channel_dtype)
                 (received if inside else sent)[edge] = message
         if self.versions is not None:
             self.versions.end(micro_batch)
@@ -245,14 +251,13 @@ class StageExecutor:
             companion.updated(self.updater.updates)
 
     def check(self) -> None:
-        """Read the norms and magnitudes that wait to be read.
+        """Read the norms that wait to be read.
 
         Raises:
-            RunFailed: one is out of its range.
+            RunFailed: one is not finite.
         """
         with self._located:
             self.updater.check()
-        self._numerics.check()
 
     def evaluate(self, received: MutableMapping[Edge, EncodedTensors], target: Tree | None) -> Forwarded:
         """Run the forward of an evaluation batch, with running statistics and nothing kept."""
@@ -260,7 +265,7 @@ class StageExecutor:
         result: HeadResult | None = None
         with torch.no_grad():
             for segment, runner in self.runners:
-                inputs = take_inputs(segment, received)
+                inputs = _take_inputs(segment, received)
                 if isinstance(runner, HeadRunner):
                     assert target is not None
                     result = runner.eval_step(inputs, target)
@@ -269,11 +274,6 @@ class StageExecutor:
                     for edge in segment.outputs:
                         (received if edge.consumer in self._inside else sent)[edge] = outputs
         return Forwarded(sent=sent, result=result)
-
-    def sent_finite(self, micro_batch: int) -> bool:
-        """Whether all tensors that the forward of a recent micro-batch sent to other stages were finite, but for those that it had received."""
-        recent = (*self._past_sums, *self.sums_in_flight)
-        return all(bool(torch.isfinite(one)) for m, totals in recent if m == micro_batch for one in totals)
 
     def set_training(self, mode: bool) -> None:
         """Switch all modules between training and evaluation."""
@@ -293,6 +293,30 @@ class StageExecutor:
         versions = self.versions if segment.backward == "stored" else None
         return _BODY[segment.keeps](own, self._numerics, reads_samples=reads_samples, versions=versions)
 
-    def _fetch(self) -> None:
-        for runner in self._fetching:
-            runner.fetch()
+
+def _returned_edges(segment: Segment, inside: Collection[str]) -> Iterator[tuple[Edge, slice, bool, bool]]:
+    """Yield where a segment sends something back: edge, streams, whether their producer reconstructs from them, and whether it is inside the stage."""
+    first = 0
+    for entry in segment.inputs:
+        own = slice(first, first := first + entry.streams)
+        if entry.edge.producer != INPUT:
+            yield entry.edge, own, entry.returns_activation, entry.edge.producer in inside
+
+
+def _take_inputs(segment: Segment, received: MutableMapping[Edge, EncodedTensors]) -> Streams:
+    """Take what a segment reads from the messages that its stage has received."""
+    if len(segment.inputs) == 1:
+        return decode(received.pop(segment.inputs[0].edge))
+    return tuple(stream for entry in segment.inputs for stream in decode(received.pop(entry.edge)))
+
+
+def _join_messages(messages: list[BackwardMessage]) -> tuple[Streams, Streams | None]:
+    """Sum the consumers' gradients, stream by stream, in declared order, () for the head; with the activation of the first that has one."""
+    gradients = [decode(message.gradients) for message in messages]
+    summed = (
+        gradients[0]
+        if len(gradients) == 1
+        else tuple(reduce(torch.add, parts) for parts in zip(*gradients, strict=True))
+    )
+    activation = next((message.activation for message in messages if message.activation is not None), None)
+    return summed, None if activation is None else decode(activation)

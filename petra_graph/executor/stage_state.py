@@ -5,10 +5,11 @@
     evaluated/NODE/NAME            the weights of evaluations, where the optimizer has others than the trained ones; not restored
     versions/V/NODE/NAME           the parameters of version V, which a micro-batch in flight uses
     inputs/NODE/M/I                what the segment that begins with NODE keeps of micro-batch M
-    sent/M/I                       sums of what the forward of M sent, for a diagnosis
     callbacks/CALLBACK/NODE/NAME   what a callback keeps beside a parameter
 
-Everything is keyed by node, never by stage, so parameters and optimizer state load under any partition.
+Everything is keyed by node, never by stage, so parameters and optimizer state load under any partition. What is no tensor of an
+optimizer's state is among the facts; of its groups, they have what has changed since the optimizer was built: what was as it had been built
+is as it is built now, from the options and for the stage of now.
 
 Decision: a graph that waits for its backward is not stored. Its inputs are, with the version of the parameters; it is built
 again by the same forward, with running statistics frozen, since the first one has updated them.
@@ -16,18 +17,22 @@ again by the same forward, with running statistics frozen, since the first one h
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import zip_longest
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from petra_graph.errors import RunFailed
-from petra_graph.executor.checkpoint_tensors import SavedTensors
-from petra_graph.executor.optimizer_state import capture_optimizer, restore_groups, restore_optimizer
+from petra_graph.executor.checkpoint_tensors import Facts, SavedTensors
 from petra_graph.executor.optimizer_weights import evaluated_weights
 from petra_graph.executor.stage_executor import StageExecutor
+from petra_graph.executor.stage_update import Updater
 
 _CALLBACKS = "callbacks"
+_HERE, _ON_HOST = {"tensor": "on the stage's device"}, {"tensor": "on the host"}
 
 
 def capture(executor: StageExecutor) -> SavedTensors:
@@ -53,7 +58,7 @@ def capture(executor: StageExecutor) -> SavedTensors:
     for name, parameter in _parameters(executor.modules):
         if parameter.grad is not None:
             saved.put(f"gradients/{name}", parameter.grad)
-    capture_optimizer(saved, updater, _parameters(executor.modules))
+    _capture_optimizer(saved, updater, _parameters(executor.modules))
     for parameter, weights in evaluated_weights(updater):
         for name, own in _parameters(executor.modules):  # nodes of a stage may share one
             if own is parameter:
@@ -100,7 +105,7 @@ def restore_nodes(executor: StageExecutor, saved: SavedTensors) -> None:
         own = {name: tensor for name, tensor in kept.items() if name.partition("/")[0] in executor.modules}
         if own:
             companion.restore(own)
-    restore_optimizer(saved, executor.updater, _parameters(executor.modules), device)
+    _restore_optimizer(saved, executor.updater, _parameters(executor.modules), device)
 
 
 def restore_window(executor: StageExecutor, parts: Sequence[SavedTensors]) -> None:
@@ -140,9 +145,6 @@ def _capture_in_flight(saved: SavedTensors, executor: StageExecutor) -> None:
         saved.facts["inputs"][node] = [micro_batch for micro_batch, _ in in_flight]
         for micro_batch, kept in in_flight:
             saved.put_all(f"inputs/{node}/{micro_batch}", kept)
-    saved.facts["sent"] = [micro_batch for micro_batch, _ in executor.sums_in_flight]
-    for micro_batch, sums in executor.sums_in_flight:
-        saved.put_all(f"sent/{micro_batch}", sums)
 
 
 def _restore_in_flight(executor: StageExecutor, saved: SavedTensors, device: torch.device) -> None:
@@ -157,9 +159,89 @@ def _restore_in_flight(executor: StageExecutor, saved: SavedTensors, device: tor
         node = segment.nodes[0]
         for micro_batch in saved.facts["inputs"][node]:
             runner.put_back(micro_batch, saved.get_all(f"inputs/{node}/{micro_batch}", device))
-    for micro_batch in saved.facts["sent"]:
-        sums = saved.get_all(f"sent/{micro_batch}", device)
-        executor.sums_in_flight.append((micro_batch, tuple(value for value in sums if isinstance(value, Tensor))))
+
+
+def _capture_optimizer(saved: SavedTensors, updater: Updater, parameters: Iterable[tuple[str, nn.Parameter]]) -> None:
+    """Copy what an optimizer holds.
+
+    Raises:
+        RunFailed: it is neither a tensor nor a plain value.
+    """
+    optimizer = updater.optimizer
+    if optimizer is None:
+        return
+    named = dict(parameters)
+    own = set(map(id, named.values()))
+    if others := [key for key in optimizer.state if id(key) not in own]:
+        message = f"the optimizer {type(optimizer).__name__} cannot be written to a checkpoint: it keeps state of {others[0]!r}"
+        raise RunFailed(message, hint="optimizers keep state of parameters, and plain values in their groups")
+    states: Facts = {}
+    for name, parameter in named.items():
+        if parameter not in optimizer.state:
+            continue
+        states[name] = {}
+        for key, value in optimizer.state[parameter].items():
+            if isinstance(value, Tensor):
+                saved.put(f"optimizer/{name}/{key}", value)
+                states[name][key] = _HERE if value.device == parameter.device else _ON_HOST
+            else:
+                states[name][key] = _plain(value, f"its state {key!r} of {name}", optimizer)
+    saved.facts["optimizer"] = states
+    if updater.stage is not None:
+        saved.facts["late"] = updater.late
+    saved.facts["groups"] = []
+    for group, built in zip_longest(optimizer.param_groups, updater.built, fillvalue=dict[str, Any]()):
+        values = {key: _plain(one, f"its group's {key!r}", optimizer) for key, one in group.items() if key != "params"}
+        changed = {key: value for key, value in values.items() if repr(group[key]) != built.get(key)}
+        saved.facts["groups"].append(changed)
+
+
+def _restore_optimizer(
+    saved: SavedTensors, updater: Updater, parameters: Iterable[tuple[str, nn.Parameter]], device: torch.device
+) -> None:
+    """Give the parameters that the optimizer steps the state that it had of them, which may come from several stages."""
+    optimizer = updater.optimizer
+    if optimizer is None:
+        return
+    stepped = {id(parameter) for group in optimizer.param_groups for parameter in group["params"]}
+    for name, parameter in parameters:
+        keys = saved.facts["optimizer"].get(name)
+        if keys is None or id(parameter) not in stepped:
+            continue
+        state: dict[str, Any] = {}
+        for key, value in keys.items():
+            if value in (_HERE, _ON_HOST):
+                on = device if value == _HERE else torch.device("cpu")
+                state[key] = saved.get(f"optimizer/{name}/{key}", on)
+            else:
+                state[key] = _from_json(value)
+        optimizer.state[parameter] = state
+
+
+def restore_groups(updater: Updater, groups: Sequence[Facts]) -> None:
+    """Give an optimizer's groups back what the run had changed there; of other groups than the optimizer's, nothing is restored."""
+    optimizer = updater.optimizer
+    if optimizer is None or len(optimizer.param_groups) != len(groups):
+        return
+    for group, values in zip(optimizer.param_groups, groups, strict=True):
+        group |= {key: _from_json(value) for key, value in values.items()}
+
+
+def _from_json(value: Any) -> Any:
+    return tuple(value) if isinstance(value, list) else value
+
+
+def _plain(value: Any, what: str, optimizer: torch.optim.Optimizer) -> Any:
+    """Return a value as JSON holds it.
+
+    Raises:
+        RunFailed: JSON cannot.
+    """
+    try:
+        return json.loads(json.dumps(value))
+    except (TypeError, ValueError):
+        message = f"the optimizer {type(optimizer).__name__} cannot be written to a checkpoint: {what} is {type(value).__name__}"
+        raise RunFailed(message, hint="optimizers keep tensors, numbers, texts and lists of them") from None
 
 
 def _network(modules: Mapping[str, nn.Module]) -> Iterator[tuple[str, Tensor]]:

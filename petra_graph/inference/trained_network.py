@@ -66,9 +66,6 @@ class Network(nn.Module):
         Args:
             samples: [n, *shape] as the data set has them: uint8 images are normalised here; others are cast. Several
                 inputs are in a dictionary.
-
-        Raises:
-            RunFailed: a stream leaves the grid's range, where streams are on a grid.
         """
         read = [samples[name] for name in self.facts.inputs] if self.facts.several_inputs else [samples]
         numerics = attrs.evolve(self.numerics, device=read[0].device)
@@ -77,7 +74,7 @@ class Network(nn.Module):
             block = self.block(name)
             with numerics.arithmetic():
                 outputs = block(*self.inputs_of(name, streams))
-            streams[name] = numerics.finalize(name, block, outputs)
+            streams[name] = numerics.canonicalize(outputs)
         return cast(Head, self.block(self.graph.head)).returned(streams[self.graph.head])
 
     def block(self, name: str) -> Block:

@@ -7,7 +7,7 @@ second description of its operations has to be kept.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any, TypeVar
 
 import torch
@@ -15,9 +15,8 @@ from attrs import frozen
 from torch import Tensor, nn
 
 from petra_graph.blocks import Block, Head, Reversible, Streams, frozen_statistics
-from petra_graph.blocks.grid import grid
 from petra_graph.executor.head import HeadRunner
-from petra_graph.executor.numerics import NumericsContext, largest_magnitude
+from petra_graph.executor.numerics import NumericsContext
 from petra_graph.executor.runners import (
     Recompute,
     Reconstruct,
@@ -34,15 +33,11 @@ T = TypeVar("T", bound=SegmentRunner)
 
 @frozen(kw_only=True, slots=False)
 class WithoutValues(NumericsContext):
-    """Numerics that read no value; without autocast on the meta device, whose tensors autocast does not know."""
+    """Numerics without autocast on the meta device, whose tensors autocast does not know."""
 
     def arithmetic(self) -> AbstractContextManager[None]:
         """Return a context with the arithmetic of a device with values."""
-        return grid(self.grid_bits) if self.device.type == "meta" else super().arithmetic()
-
-    def check_range(self, name: str, streams: Streams) -> None:
-        """Compute the magnitude that a run compares with the range."""
-        largest_magnitude(streams)
+        return nullcontext() if self.device.type == "meta" else super().arithmetic()
 
 
 def faked(module: Block) -> Block:

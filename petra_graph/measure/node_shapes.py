@@ -18,7 +18,7 @@ from torch import Tensor
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from petra_graph.blocks import Additive, Block, Head, Reversible, Shape, Streams, frozen_statistics
+from petra_graph.blocks import Block, Head, Reversible, Shape, Streams, frozen_statistics
 from petra_graph.errors import PluginError, Problem, SpecError
 from petra_graph.graph.node_graph import INPUT, Node, NodeGraph
 from petra_graph.kinds.author_code import author_line
@@ -59,8 +59,6 @@ class NodeShapes:
     """Number of their values."""
     trained: Mapping[str, int] = field(factory=dict, eq=False)
     """Number of values of each parameter that is trained, by its name in the block."""
-    additive: bool
-    """Whether the block only adds to its streams, so that it is exact on a grid."""
     batch_norm: bool = field(default=False, eq=False)
     """Whether the block normalises over batches."""
     several: bool = field(default=False, eq=False)
@@ -171,7 +169,6 @@ def _measure(node: Node, inputs: Streams, small: _SmallTensors) -> tuple[NodeSha
         dtypes=tuple(stream.dtype for stream in outputs),
         parameters=sum(parameter.numel() for parameter in block.parameters()),
         trained={name: one.numel() for name, one in block.named_parameters() if one.requires_grad},
-        additive=isinstance(block, Additive),
         shared={
             name: SharedParameter(label=block.shared_parameters[name], values=one.numel(), trained=one.requires_grad)
             for name, one in block.named_parameters()

@@ -26,8 +26,7 @@ def measure(checked: CheckedSpec) -> MeasuredNetwork:
     """Carry out the graph passes and measure the shapes of every node.
 
     Raises:
-        SpecError: a block or a pass refuses its input, two nodes share a parameter, a node cannot keep what is listed for it, or a grid
-            does not make a reversible node exact.
+        SpecError: a block or a pass refuses its input, two nodes share a parameter, or a node cannot keep what is listed for it.
         PluginError: code cannot be imported, or has failed.
     """
     graph, shapes = measure_graph(checked.graph, checked.passes, checked.facts)
@@ -65,18 +64,9 @@ def measure_graph(
 
 
 def network_problems(network: MeasuredNetwork) -> Iterator[Problem]:
-    """Yield what shapes and passes show to be wrong: what nodes keep, parameters of two nodes, blocks that a grid does not make exact."""
+    """Yield what shapes and passes show to be wrong: what nodes keep, parameters of two nodes."""
     yield from keep_problems(network.spec.method, network.graph)
     yield from shared_parameter_problems(network.graph, network.shapes)
-    if network.spec.precision.streams != "grid":
-        return
-    for node in network.graph.nodes.values():
-        if node.kind == "reversible" and not network.shapes[node.name].additive:
-            yield Problem(
-                message=f'node "{node.name}": block "{node.block}" does more than add to its streams, so a grid is of no use',
-                hint='set precision.streams = "float", kind = "buffered", or use an additive coupling',
-                path=node.path,
-            )
 
 
 def what_a_pass_says(

@@ -172,11 +172,11 @@ class MeasuredNetwork:
 
 
 def policy_of(spec: Spec, kind: str) -> Policy:
-    """Return the order in which a process begins operations; without one order, synchronised replicas could deadlock.
+    """Return the order in which a process begins operations; on a GPU in one order.
 
     Args:
         kind: kind of the devices, "cpu" or "cuda".
     """
     if spec.run.scheduling != "auto":
         return spec.run.scheduling
-    return "static" if kind == "cuda" or spec.partition.sync_batch_norm else "arrival"
+    return "static" if kind == "cuda" else "arrival"

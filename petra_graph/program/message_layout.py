@@ -8,11 +8,10 @@ micro-batch is padded, where a data set declares lengths: then there is a layout
 | stored as | contents |
 |---|---|
 | `as-streams` | the tensor itself |
-| `float32`, `bfloat16`, `float16` | the tensor in that type |
+| `bfloat16` | the tensor in that type |
 | `int8` | the tensor in int8, and one float32 scale |
 
-Decision: no tensor grows when it is encoded. A type that is not smaller than the tensor's own leaves it as it is
-(float32 under `precision.compute = "float32"` changes no tensor), and integers, images and tokens, are never encoded.
+Integers, images and tokens, are never encoded.
 """
 
 from __future__ import annotations
@@ -40,7 +39,7 @@ FLOATING = ("float64", "float32", "bfloat16", "float16")
 
 def encoded_dtype(stored: StoredDtype, own: str) -> str:
     """Return the type in which the elements of a tensor of type `own` are stored."""
-    if stored == "as-streams" or own not in FLOATING or ITEM_BYTES[stored] >= ITEM_BYTES[own]:
+    if stored == "as-streams" or own not in FLOATING:
         return own
     return stored
 

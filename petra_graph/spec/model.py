@@ -13,7 +13,7 @@ from typing import Any, Literal
 import attrs
 from attrs import frozen
 
-from petra_graph.spec.bounds import AtLeast, AtMost, Each, GreaterThan, Length, LessThan
+from petra_graph.spec.bounds import AtLeast, Each, GreaterThan, Length, LessThan
 from petra_graph.spec.keys import (
     MOST_DEPTH,
     MOST_EPOCHS,
@@ -45,7 +45,7 @@ KeepsByNode = Mapping[str, Keeps]
 Uses = Literal["current", "stored"]
 Flush = Literal["drain", "window"]
 Dtype = Literal["uint8", "int64", "float32", "float64"]
-StoredDtype = Literal["as-streams", "float32", "bfloat16", "float16", "int8"]
+StoredDtype = Literal["as-streams", "bfloat16", "int8"]
 """The type of floating-point tensors in a buffer or channel, where it is smaller than their own."""
 Products = Literal["float64", "ieee", "tf32", "bfloat16"]
 """The arithmetic of convolutions and matrix products on a GPU."""
@@ -190,21 +190,12 @@ class PrecisionSpec:
         'of convolutions and matrix products in float32 on a GPU: "tf32" rounds their factors to 10 bits, and is several times as fast; '
         '"ieee" keeps all 23; without effect on a CPU',
     )
-    streams: Literal["float", "grid"] = key(
-        "float", '"grid" rounds streams to multiples of 2^-grid_bits: additive couplings then reconstruct to the bit'
-    )
-    grid_bits: int = key(
-        16, "streams must stay below 2^(24 - grid_bits) in float32", validator=[AtLeast(1), AtMost(22)]
-    )
     memory_format: Literal["channels-last", "contiguous"] = key("channels-last", "layout of 4-d tensors")
     buffer_dtype: StoredDtype = key(
-        "as-streams", "type of the inputs stored until their backward, if it is smaller; int8: one scale a tensor"
-    )
-    buffer_device: Literal["stage", "cpu"] = key(
-        "stage", 'memory of the inputs stored until their backward: the stage\'s device, or ("cpu") the host'
+        "as-streams", "type of the inputs stored until their backward; int8: one scale a tensor"
     )
     channel_dtype: StoredDtype = key(
-        "as-streams", "type of the tensors between stages in training, if it is smaller; int8: one scale a tensor"
+        "as-streams", "type of the tensors between stages in training; int8: one scale a tensor"
     )
 
     @property

@@ -99,9 +99,6 @@ class PartitionSpec:
         "nodes of several stages that share a parameter each update a copy of their own, equal at the start, which is another model; "
         "otherwise they are refused",
     )
-    sync_batch_norm: bool = key(
-        False, "batch normalisation over all replicas' rows, which each layer waits for; else over each replica's own"
-    )
     device_type: str | tuple[str, ...] | None = key(
         None, "device type that plans assume, one for all devices or one each; default: this machine's"
     )

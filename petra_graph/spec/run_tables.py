@@ -87,7 +87,7 @@ class RunSpec:
     scheduling: Scheduling = key(
         "auto",
         'policy of the scheduler: "arrival" begins an operation when its messages have arrived, "static" follows the '
-        'plan\'s fixed order; "auto" is static on CUDA and with sync_batch_norm; no result depends on it',
+        'plan\'s fixed order; "auto" is static on CUDA; no result depends on it',
     )
 
 

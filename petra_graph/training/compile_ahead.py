@@ -16,8 +16,7 @@ from attrs import evolve
 from petra_graph.errors import Problem
 from petra_graph.executor.compiled_functions import DrawsRandomNumbers
 from petra_graph.executor.encoded_tensors import EncodedTensors, encode
-from petra_graph.executor.messages import BackwardMessage
-from petra_graph.executor.stage_executor import StageExecutor
+from petra_graph.executor.stage_executor import BackwardMessage, StageExecutor
 from petra_graph.graph.node_graph import INPUT
 from petra_graph.kinds.tensor_trees import inputs_of
 from petra_graph.planning import cpp_compiler

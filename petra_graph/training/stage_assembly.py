@@ -81,7 +81,7 @@ def executors(
     made = []
     for program, stage in zip(programs, stages, strict=True):
         interval = read_interval(torch.device(program.device), spec.run.log_every)
-        numerics = NumericsContext.of_run(spec, facts, program.device, replica=replica, deferred=interval > 1)
+        numerics = NumericsContext.of_run(spec, facts, program.device, replica=replica)
         begun = initial_blocks(network.graph, network.shapes, spec.run.seed, program.nodes)
         modules = {name: place(block, numerics) for name, block in begun.items()}
         tie(modules, network.shapes)

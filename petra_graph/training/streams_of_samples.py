@@ -52,5 +52,5 @@ def streams_of_samples(
     for name, block in loaded(blocks()):
         block.eval()
         with numerics.arithmetic():
-            streams[name] = numerics.finalize(name, block, block(*read_by(name)))
+            streams[name] = numerics.canonicalize(block(*read_by(name)))
     return streams

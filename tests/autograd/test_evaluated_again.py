@@ -49,24 +49,16 @@ class Reentrant(nn.Module):
         return checkpoint(self.inner, x, use_reentrant=True)
 
 
-def unkeyed(coupling):
-    """BDIA draws signs, also where functions draw nothing."""
-    return reversible([branch(0.0) for _ in range(3)], coupling=coupling, preserve_rng_state=False)
-
-
 @pytest.mark.parametrize(
     "network",
     [
         nested(),
         nested(keep_graphs=1),
-        nested(coupling="bdia"),
         listed(),
         Reentrant(),
         Reentrant(keep_graphs=3),
-        Reentrant(coupling="bdia"),
-        unkeyed("bdia"),
     ],
-    ids=["nested", "nested-kept", "nested-bdia", "listed", "reentrant", "reentrant-kept", "reentrant-bdia", "unkeyed"],
+    ids=["nested", "nested-kept", "listed", "reentrant", "reentrant-kept"],
 )
 def test_the_gradient_is_that_of_the_forward(network):
     network.double()

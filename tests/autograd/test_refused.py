@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import copy
-
 import pytest
 import torch
 from torch import nn
 
 from petra_graph.autograd import reversible
-from petra_graph.blocks import NoOptions, Reversible
 from tests.support.sequences import FEATURES, Masked, branch, expect_plain, inputs, sequence
 
 
@@ -18,7 +15,9 @@ def test_parameters_that_changed_since_the_forward_are_refused():
     output = made(inputs())
     with torch.no_grad():
         made[1].function[0].weight.add_(1)
-    with pytest.raises(RuntimeError, match=r"block 1 is not as it was .* parameters were modified by an inplace op"):
+    with pytest.raises(
+        RuntimeError, match=r"block 1 is not as it was .* parameter weight was modified by an inplace op"
+    ):
         output.sum().backward()
 
 
@@ -36,92 +35,43 @@ def test_a_frozen_parameter_or_an_argument_that_changed_is_refused():
             output.sum().backward()
 
 
-class Buffers(nn.Module):
-    """It reads a mask, and its calls, which it counts."""
-
-    def __init__(self):
-        super().__init__()
-        self.linear = nn.Linear(FEATURES, FEATURES)
-        self.register_buffer("mask", torch.ones(FEATURES))
-        self.register_buffer("calls", torch.zeros((), dtype=torch.int64))
-
-    def forward(self, x):
-        self.calls += 1
-        return torch.tanh(self.linear(x)) * self.mask * int(self.calls)
-
-
-@pytest.mark.parametrize("name", ["mask", "running_mean"])
-def test_a_buffer_that_changed_since_the_forward_that_reads_it_is_refused(name):
-    """Gradients were 19 % off: frozen normalisation followed other data, or another mask was set."""
-    made = (reversible([Buffers() for _ in range(3)]) if name == "mask" else sequence(depth=3)).double()
-    if name != "mask":
-        for block in made:
-            block.function[1].eval()
+def test_a_buffer_that_changed_since_the_forward_that_reads_it_is_refused():
+    """Gradients were 19 % off: frozen normalisation followed other data."""
+    made = sequence(depth=3).double()
+    for block in made:
+        block.function[1].eval()
     loss = made(inputs()).sum()
-    dict(made[2].named_buffers())[f"function.{'' if name == 'mask' else '1.'}{name}"].add_(1)
+    made[2].function[1].running_mean.add_(1)
     with pytest.raises(
-        RuntimeError, match=rf"block 2 is not as it was .* its buffer function\..*{name} was modified by an"
+        RuntimeError, match=r"block 2 is not as it was .* buffer running_mean was modified by an inplace"
     ):
         loss.backward()
 
 
-@pytest.mark.parametrize("functions", [Buffers, branch])
-def test_buffers_that_every_forward_writes_are_not(functions):
-    """Several forwards before their backwards: statistics and counters follow each, and a gradient reads those of its own."""
-    made = reversible([functions() for _ in range(3)]).double()
-    plain = copy.deepcopy(made)
-    plain.keep_graphs = 3
-    for network in (made, plain):
-        torch.manual_seed(0)
-        losses = [network(inputs(seed=seed)).square().sum() for seed in range(3)]
-        for loss in losses:
-            loss.backward(retain_graph=True)
-        losses[1].backward()
-    for one, other in zip(made.parameters(), plain.parameters(), strict=True):
-        torch.testing.assert_close(one.grad, other.grad)
-    assert all(map(torch.equal, made.buffers(), plain.buffers()))
-
-
-class Late(Buffers):
-    """It writes to its mask in the second call only."""
-
-    def forward(self, x):
-        if self.linear.bias[0] > 0:
-            self.mask += 1
-        return torch.tanh(self.linear(x)) * self.mask
-
-
-def test_a_buffer_that_is_written_after_other_forwards_is_refused_once():
-    made = reversible([Late()]).double()
-    with torch.no_grad():
-        made[0].function.linear.bias.fill_(-1)
-    made(inputs()).sum().backward()
-    with torch.no_grad():
-        made[0].function.linear.bias.fill_(1)
-    loss = made(inputs()).sum()
-    with pytest.raises(RuntimeError, match=r"block 0 is not as it was .* its buffer function\.mask was modified"):
-        loss.backward()
-    expect_plain(made, inputs())
-
-
-class Counted(Reversible):
-    """It has an inverse, and no `reverse_steps`: its backward evaluates it twice."""
+class Counts(nn.Module):
+    """It reads its calls, which it counts."""
 
     def __init__(self):
-        super().__init__(((FEATURES,),) * 2, NoOptions())
-        self.inner = Buffers()
+        super().__init__()
+        self.linear = nn.Linear(FEATURES, FEATURES)
+        self.register_buffer("calls", torch.zeros((), dtype=torch.int64))
 
-    def forward(self, x, t):
-        return t + self.inner(x), x
-
-    def inverse(self, y, s):
-        return s, y - self.inner(s)
+    def forward(self, x):
+        self.calls += 1
+        return torch.tanh(self.linear(x)) * int(self.calls)
 
 
-def test_buffers_that_a_block_would_advance_twice_are_refused():
-    loss = reversible([Counted()]).double()(inputs()).sum()
-    with pytest.raises(RuntimeError, match=r"block 0 writes to its buffers, .* define reverse_steps"):
-        loss.backward()
+@pytest.mark.parametrize(
+    "function",
+    [Counts(), nn.utils.parametrizations.spectral_norm(nn.Linear(FEATURES, FEATURES))],
+    ids=["counter", "spectral-norm"],
+)
+def test_a_function_that_writes_to_a_buffer_is_refused(function):
+    made = reversible([branch(), function]).double()
+    with pytest.raises(RuntimeError, match=r"buffer .* in the forward of block 1, so that its backward would"):
+        made(inputs())
+    made.keep_graphs = 2
+    made(inputs()).sum().backward()
 
 
 def test_statistics_that_training_does_not_read_are_not():
@@ -142,14 +92,6 @@ def test_another_mode_than_the_forwards_is_refused(part):
     (made if part == "all" else made[3].function[3]).eval()
     with pytest.raises(RuntimeError, match=r"block 3 is not as it was .* it changed between training and evaluation"):
         output.sum().backward()
-
-
-def test_another_module_than_the_forwards_is_refused():
-    made = sequence()
-    loss = made(inputs()).sum()
-    made[3].function[0] = copy.deepcopy(made[3].function[0])
-    with pytest.raises(RuntimeError, match=r"block 3 is not as it was .* modules was added, removed or replaced"):
-        loss.backward()
 
 
 def test_weights_from_a_cache_without_a_graph_are_refused():
@@ -205,17 +147,7 @@ class Returning(nn.Module):
         (lambda: reversible([(branch(), branch())], coupling="momentum"), ValueError, "pairs of functions are coupled"),
         (lambda: reversible([branch()], coupling="momentum", split=1), ValueError, "split halves the input"),
         (lambda: reversible([branch()], keep_graphs=-1), ValueError, "keep_graphs must be at least 0"),
-        (
-            lambda: reversible([branch()] * 64, coupling="exact-bdia"),
-            ValueError,
-            r"room for 63 exact-bdia blocks \(got 64\)",
-        ),
         (lambda: reversible([branch()], split=1)(torch.zeros(2, 5)), ValueError, "dimension 1 must be even"),
-        (
-            lambda: reversible([branch()], split=2)(torch.zeros(2, 6)),
-            ValueError,
-            "split is dimension 2, and the input has 2",
-        ),
         (lambda: reversible(nn.Linear(2, 2)), TypeError, r"several modules, one a block \(got one, Linear\)"),
         (
             lambda: reversible([branch()])((torch.zeros(2, 6),) * 3),
@@ -235,7 +167,6 @@ class Returning(nn.Module):
             ValueError,
             r"0 .. 1 and not be 0 \(got 0.0\)",
         ),
-        (lambda: reversible([branch()], coupling="bdia", magnitude=0.0), ValueError, "magnitude must lie in"),
         (
             lambda: reversible([Returning(None)], coupling="affine")(torch.zeros(2, 6)),
             TypeError,

@@ -164,7 +164,6 @@ def test_other_shapes_are_computed_as_written():
     ("settings", "reason"),
     [
         ({"method": "pipedream", "schedule": "1f1b"}, "its passes have other parameters"),
-        ({"precision": {"streams": "grid"}}, "the host checks the range of streams on a grid"),
         ({"method": "gpipe", "accumulation": 4}, "each segment is the head, or keeps its graph"),
     ],
 )

@@ -27,7 +27,6 @@ STAGE_KEYS = {
 BYTES = {
     "parameters", "gradients", "optimizer", "input_buffer", "parameter_buffer", "working", "channels", "total",
 }  # fmt: skip
-SYNCHRONISED = "partition.sync_batch_norm=true"
 TWO = ("partition.stages=2", "partition.devices=2", "partition.device_type=cpu")
 
 
@@ -139,11 +138,6 @@ def test_what_replicas_wait_is_shown_apart_from_work(spec):
 
 
 # --- stages, places, depths -------------------------------------------------------------------------------------------
-
-
-def test_what_synchronised_statistics_cost_is_said_to_be_left_out(spec):
-    said = [planned(spec, *TWO, "partition.replicas=2", *more)["assumptions"] for more in ((), (SYNCHRONISED,))]
-    assert ["messages of batch normalisations" in " ".join(texts) for texts in said] == [False, True]
 
 
 def test_a_number_of_stages_is_cut_by_cost(spec):

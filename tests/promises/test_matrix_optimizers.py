@@ -24,7 +24,7 @@ HOW = {
         "method.accumulation=1",
     ],
     "soap": ["optimizer.name=soap", "optimizer.options.precondition_frequency=3"],
-    "soap, grid": ["optimizer.name=soap", "precision.streams=grid", "method.schedule=lockstep"],
+    "soap, lockstep": ["optimizer.name=soap", "method.schedule=lockstep"],
     "soap of one side": ["optimizer.name=soap", "optimizer.options.max_precond_dim=12"],
 }
 

@@ -26,13 +26,7 @@ MISTAKES = {
     "a type that no buffer or channel has": [
         SPEC + '\n[precision]\nchannel_dtype = "int4"\n',
         "--set",
-        "precision.buffer_device='gpu'",
-    ],
-    "a compressed channel and buffer under a grid": [
-        SPEC + '\n[precision]\nstreams = "grid"\nchannel_dtype = "int8"\nbuffer_dtype = "float16"\n'
-    ],
-    "compiled blocks on a grid and with synchronised normalisation": [
-        SPEC + '\n[precision]\nstreams = "grid"\n\n[partition]\nsync_batch_norm = true\n\n[run]\ncompile = true\n'
+        "precision.buffer_dtype='float16'",
     ],
     "an option beside the table of options": [SPEC, "--set", "optimizer.lr=0.2"],
     # Without a name it is still the default plugin's option.
@@ -81,7 +75,7 @@ MISTAKES = {
     "a number for a text on the command line": [SPEC, "--set", "name=3"],
     "quotes that a shell leaves": [SPEC, "--set", "run.epochs='3'", "--set", "graph.node.stem.options.features='8'"],
     "a plugins option on the command line without its table": [SPEC, "--set", "lr=0.1", "--set", "epochs=2"],
-    "true in capitals": [SPEC + "[partition]\nsync_batch_norm = True\n"],
+    "true in capitals": [SPEC + "[partition]\nuntie = True\n"],
     "none": [SPEC + "[partition]\nmemory = None\n"],
     "a number without its zero": [SPEC.replace("lr = 0.1", "lr = .1")],
     "a date without quotes": ["name = 2026-11-22\n" + SPEC],

@@ -19,38 +19,6 @@ SHORT = ("--set", "run.epochs=2")
 EXACT = ("--set", "precision.compute=float64", "--set", 'data.options.dtype="float64"')
 TWICE = ("--set", "partition.replicas=2")
 TOLERANCE = 1e-10
-SCHEDULES, SYNCHRONISED = ["1f1b", "lockstep"], ["true", "false"]
-
-
-TARDY = """\
-import os, random, time
-from petra_graph.catalog.blocks.residual import RevBasic
-
-DICE = random.Random(os.environ.get("RANK"))
-
-def late(found):
-    if "RANK" in os.environ and DICE.random() < 0.4:
-        time.sleep(0.03 * DICE.random())
-    return found
-
-class Tardy(RevBasic):
-    def forward(self, *streams):
-        return late(super().forward(*streams))
-
-    def reverse_vjp(self, *given):
-        return late(super().reverse_vjp(*given))
-"""
-
-STUCK = """\
-import os, time
-from petra_graph.catalog.blocks.residual import RevBasic
-
-class Tardy(RevBasic):
-    def forward(self, x, t):
-        if os.environ["RANK"] == "2" and x.device.type != "meta" and len(x) != 2:  # not while shapes and costs are measured
-            time.sleep(1e6)
-        return super().forward(x, t)
-"""
 
 
 def losses(directory) -> list[float]:
@@ -91,20 +59,6 @@ def with_convolutions(folder) -> None:
     (folder / "shared.toml").write_text(text.replace("shape = [6]", "shape = [3, 6, 6]"))
 
 
-@pytest.mark.parametrize("schedule", thinned(SCHEDULES, SCHEDULES[:1]))
-def test_synchronised_batch_normalisation_is_that_of_one_pipeline(shared_folder, schedule):
-    """Every process hosts two stages that are late at random: took each what is ready, two would wait for each other."""
-    with_convolutions(shared_folder)
-    (shared_folder / "tardy.py").write_text(TARDY)
-    text = (shared_folder / "shared.toml").read_text()
-    (shared_folder / "shared.toml").write_text(text.replace('"rev-basic"', '"tardy:Tardy"'))
-    settings = (*SHORT, *EXACT, "--set", f"method.schedule={schedule}", "--set", "method.accumulation=3")
-    run_four(*settings, "--set", "run.directory=four", "--set", "partition.sync_batch_norm=true")
-    assert main(["run", "shared.toml", *settings, "--set", "data.batch=16", "--set", "run.directory=one"]) == 0
-    assert any(name.endswith("running_var") for name in assert_same_weights(only_run("four"), only_run("one")))
-    assert losses(only_run("four")) == pytest.approx(losses(only_run("one")), rel=TOLERANCE)
-
-
 def test_running_statistics_are_the_means_of_all_replicas_and_bits_repeat(shared_folder):
     """Without learning the stem's running mean is that of all rows, whoever had them; its variance is another's."""
     with_convolutions(shared_folder)
@@ -119,10 +73,9 @@ def test_running_statistics_are_the_means_of_all_replicas_and_bits_repeat(shared
     assert not torch.equal(own[mean], torch.zeros_like(own[mean]))
 
 
-@pytest.mark.parametrize("synchronised", thinned(SYNCHRONISED, SYNCHRONISED[:1]))
-def test_a_signal_stops_all_replicas(shared_folder, synchronised):
+def test_a_signal_stops_all_replicas(shared_folder):
     with_convolutions(shared_folder)
-    words = ("run", "shared.toml", *TWICE, "--set", f"partition.sync_batch_norm={synchronised}")
+    words = ("run", "shared.toml", *TWICE)
     with ranks(*[words] * 4) as running:
         until(under_way)
         running[2].kill(signal.SIGINT)
@@ -130,32 +83,15 @@ def test_a_signal_stops_all_replicas(shared_folder, synchronised):
     assert summary_of(only_run())["status"] == "interrupted"
 
 
-@pytest.mark.parametrize("synchronised", thinned(SYNCHRONISED, SYNCHRONISED[:1]))
-def test_a_killed_process_of_the_other_replica(shared_folder, synchronised):
+def test_a_killed_process_of_the_other_replica(shared_folder):
     with_convolutions(shared_folder)
-    words = ("run", "shared.toml", *TWICE, "--set", f"partition.sync_batch_norm={synchronised}")
+    words = ("run", "shared.toml", *TWICE)
     with ranks(*[words] * 4) as running:
         until(under_way)
         running[2].kill()
         assert ended(running) == [1, 1, -signal.SIGKILL, 1]
     assert "rank 2 (stage" in running[1].said
     assert summary_of(only_run())["status"] == "failed"
-
-
-def test_the_process_that_holds_up_the_others_is_named(shared_folder):
-    """All wait for one another's statistics; only one of them is stuck."""
-    with_convolutions(shared_folder)
-    (shared_folder / "tardy.py").write_text(STUCK)
-    text = (shared_folder / "shared.toml").read_text()
-    (shared_folder / "shared.toml").write_text(text.replace('"rev-basic"', '"tardy:Tardy"'))
-    sets = (
-        "partition.sync_batch_norm=true",
-        "run.watchdog=1.5",
-    )  # the check would get stuck, too
-    words = ("run", "shared.toml", *TWICE, *(word for text in sets for word in ("--set", text)))
-    with ranks(*[words] * 4) as running:
-        assert ended(running) == [1] * 4
-    assert "rank 2: stage 2 (near), forward of micro-batch 0 has taken" in "".join(one.said for one in running)
 
 
 def test_replicas_need_processes_of_their_own(shared_folder, capsys):

@@ -18,7 +18,7 @@ from petra_graph.record.metrics import Metrics
 from petra_graph.record.run_directory import locked
 from tests.support.runs import small_files
 
-FACTS = {"updates": 3, "window": 0, "weight": 0.0, "inputs": {}, "sent": [], "messages": []}
+FACTS = {"updates": 3, "window": 0, "weight": 0.0, "inputs": {}, "messages": []}
 PIPELINE = {
     "method": {"accumulation": 1, "flush": "drain"},
     "precision": {},

@@ -14,7 +14,7 @@ from torch import Tensor
 from petra_graph.blocks import Block, Streams
 from petra_graph.catalog.blocks import declared_blocks
 from petra_graph.compiler.lower import MessageTypes
-from petra_graph.compiler.spec_checks import check_method, check_precision
+from petra_graph.compiler.spec_checks import check_method
 from petra_graph.errors import SpecError
 from petra_graph.executor.head import HeadResult
 from petra_graph.executor.stage_executor import StageExecutor
@@ -187,7 +187,6 @@ def measured_network(
     key = (nodes, passes, facts.shape, facts.dtype)
     graph, shapes = _MEASURED.get(key, lambda: _measured(nodes, facts, passes))
     method, schedule = check_method(spec.method, spec.optimizer.clip)
-    check_precision(spec.precision)
     checked = CheckedSpec(
         spec=spec,
         graph=graph.as_given,

@@ -159,7 +159,6 @@ def cases() -> Iterator[Case]:
     for kept in KEPT:
         yield Case(settings={**kept, "stages": CUTS}, processes=2, delayed=True)
     yield Case(settings={"compute": "bfloat16", "memory_format": "contiguous"}, processes=2)
-    yield Case(settings={"compute": "float64", "precision": {"streams": "grid"}})
     for stored, transport in zip(("bfloat16", "int8", "int8"), transports, strict=True):
         precision = {"channel_dtype": stored, "buffer_dtype": stored}
         for processes in (2, 4):

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from petra_graph.autograd import ReversibleSequence, reversible
-from petra_graph.autograd.wrapped_functions import CouplingName
+from petra_graph.autograd.reversible_sequence import CouplingName
 
 FEATURES = 6
 

@@ -10,7 +10,7 @@ import pytest
 
 from petra_graph.compiler import node_table
 from petra_graph.compiler.listed_stages import partition
-from petra_graph.compiler.spec_checks import check_depths, check_method, check_precision
+from petra_graph.compiler.spec_checks import check_depths, check_method
 from petra_graph.kinds.listener import Listener
 from petra_graph.measure.cost_table import measure_costs
 from petra_graph.measure.node_shapes import measure_shapes
@@ -22,7 +22,7 @@ from petra_graph.training.training_run import run
 from tests.support.runs import SPEC
 
 STEPS = (
-    load, discover, check_method, check_depths, check_precision, partition, measure_shapes, measure_costs, predict,
+    load, discover, check_method, check_depths, partition, measure_shapes, measure_costs, predict,
 )  # fmt: skip
 WITH_PRECISION = f'{SPEC}\n[precision]\ncompute = "float32"\n'
 LISTED = "partition.stages=[['stem', 'rev.0'], ['rev.1', 'head']]"

@@ -87,11 +87,8 @@ def test_the_summary(ended, directory):
         "precision": {
             "compute": "float32",
             "fp32_precision": "tf32",
-            "streams": "float",
-            "grid_bits": 16,
             "memory_format": "channels-last",
             "buffer_dtype": "as-streams",
-            "buffer_device": "stage",
             "channel_dtype": "as-streams",
         },
         "seed": 0,

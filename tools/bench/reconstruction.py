@@ -17,11 +17,10 @@ import torch
 from network import save
 from torch import Tensor, nn
 
-from petra_graph.blocks.grid import grid, rounded
 from petra_graph.catalog.blocks.declared_blocks import RevBasicOptions
 from petra_graph.catalog.blocks.residual import RevBasic
 
-FORMATS = ("float32", "bfloat16", "float32 streams, bfloat16 F", "grid", "grid, bfloat16 F")
+FORMATS = ("float32", "bfloat16", "float32 streams, bfloat16 F")
 
 
 @click.command()
@@ -29,10 +28,9 @@ FORMATS = ("float32", "bfloat16", "float32 streams, bfloat16 F", "grid", "grid, 
 @click.option("--channels", default=16, show_default=True)
 @click.option("--size", default=16, show_default=True, help="Height and width.")
 @click.option("--batch", default=8, show_default=True)
-@click.option("--grid-bits", default=16, show_default=True)
 @click.option("--seed", default=0, show_default=True)
 @click.option("--write/--no-write", default=False, help="Keep the result in tools/bench/results.")
-def main(depths: str, channels: int, size: int, batch: int, grid_bits: int, seed: int, write: bool) -> None:
+def main(depths: str, channels: int, size: int, batch: int, seed: int, write: bool) -> None:
     torch.set_num_threads(1)
     result: dict[str, dict[str, dict[str, float]]] = {"rounding": {}, "staleness of 1e-3": {}}
     for depth in map(int, depths.split(",")):
@@ -41,24 +39,21 @@ def main(depths: str, channels: int, size: int, batch: int, grid_bits: int, seed
         blocks = [RevBasic([shape, shape], RevBasicOptions()).train() for _ in range(depth)]
         x, t = torch.randn(2, batch, *shape).unbind()
         with torch.no_grad():
-            result["rounding"][str(depth)] = {name: _rounding(blocks, x, t, name, grid_bits) for name in FORMATS}
+            result["rounding"][str(depth)] = {name: _rounding(blocks, x, t, name) for name in FORMATS}
             result["staleness of 1e-3"][str(depth)] = _staleness(blocks, x, t)
         click.echo(json.dumps({depth: [result[kind][str(depth)] for kind in result]}), err=True)
     click.echo(json.dumps(result, indent=2))
     if write:
-        setting = {"channels": channels, "size": size, "batch": batch, "grid_bits": grid_bits, "seed": seed}
+        setting = {"channels": channels, "size": size, "batch": batch, "seed": seed}
         click.echo(f"written: {save('reconstruction', {**setting, **result})}", err=True)
 
 
-def _rounding(blocks: list[RevBasic], x: Tensor, t: Tensor, name: str, bits: int) -> float:
-    on_grid = name.startswith("grid")
-    if on_grid:
-        x, t = rounded(x, bits), rounded(t, bits)
+def _rounding(blocks: list[RevBasic], x: Tensor, t: Tensor, name: str) -> float:
     if name == "bfloat16":
         blocks = [_converted(block) for block in blocks]
         x, t = x.bfloat16(), t.bfloat16()
     half = torch.autocast("cpu", torch.bfloat16) if name.endswith("bfloat16 F") else nullcontext()
-    with grid(bits if on_grid else None), half:
+    with half:
         found = _back(blocks, _forth(blocks, (x, t)))
     return _error(found, (x, t))
 

@@ -22,8 +22,7 @@ from attrs import evolve
 from torch import Tensor
 
 from petra_graph.executor.encoded_tensors import EncodedTensors, copied
-from petra_graph.executor.messages import BackwardMessage, Forwarded
-from petra_graph.executor.stage_executor import StageExecutor
+from petra_graph.executor.stage_executor import BackwardMessage, Forwarded, StageExecutor
 from petra_graph.graph.node_graph import INPUT
 from petra_graph.measure.tally import LiveBytes, storages
 from petra_graph.program.channels import Edge

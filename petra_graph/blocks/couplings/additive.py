@@ -21,15 +21,11 @@ from typing import Any
 from torch import Tensor
 
 from petra_graph.blocks.block_kinds import Streams, Undo, Undone
-from petra_graph.blocks.couplings.coupling import Coupling, added, evaluate
+from petra_graph.blocks.couplings.coupling import Coupling, evaluate, residual_value
 from petra_graph.blocks.randomness import rng_scope
 
 
-class Additive(Coupling):
-    """A reversible block that only adds to its streams, so that it is exact on a grid."""
-
-
-class AdditiveCoupling(Additive):
+class AdditiveCoupling(Coupling):
     """The swap form, which RevNets use: write `residual`, and inherit the rest.
 
     `residual` maps a stream [n, *shape] to one of the same shape.
@@ -41,15 +37,15 @@ class AdditiveCoupling(Additive):
 
     def forward(self, x: Tensor, t: Tensor, *context: Tensor) -> Streams:  # type: ignore[override]
         """Return (t + F(x), x)."""
-        return t + added(self.residual, x, *context), x, *context
+        return t + residual_value(self.residual, x, *context), x, *context
 
     def inverse(self, y: Tensor, s: Tensor, *context: Tensor) -> Streams:  # type: ignore[override]
         """Return (s, y - F(s))."""
-        return s, y - added(self.residual, s, *context), *context
+        return s, y - residual_value(self.residual, s, *context), *context
 
     def reverse_steps(self) -> Sequence[Undo]:
         """Return the one step of F."""
-        return (partial(undo_sum, partial(added, self.residual), 0, 1),)
+        return (partial(undo_sum, partial(residual_value, self.residual), 0, 1),)
 
 
 def undo_sum(
@@ -80,7 +76,7 @@ def undo_sum(
     return Undone(inputs, vjp)
 
 
-class TwoFunctionCoupling(Additive):
+class TwoFunctionCoupling(Coupling):
     """The form of reversible transformers: write `f` and `g`, and inherit the rest."""
 
     functions = ("f", "g")
@@ -95,23 +91,23 @@ class TwoFunctionCoupling(Additive):
 
     def forward(self, x1: Tensor, x2: Tensor, *context: Tensor) -> Streams:  # type: ignore[override]
         """Return (y1, y2)."""
-        y1 = x1 + _part_added("f", self.f, x2, *context)
-        return y1, x2 + _part_added("g", self.g, y1, *context), *context
+        y1 = x1 + _part("f", self.f, x2, *context)
+        return y1, x2 + _part("g", self.g, y1, *context), *context
 
     def inverse(self, y1: Tensor, y2: Tensor, *context: Tensor) -> Streams:  # type: ignore[override]
         """Return (x1, x2)."""
-        x2 = y2 - _part_added("g", self.g, y1, *context)
-        return y1 - _part_added("f", self.f, x2, *context), x2, *context
+        x2 = y2 - _part("g", self.g, y1, *context)
+        return y1 - _part("f", self.f, x2, *context), x2, *context
 
     def reverse_steps(self) -> Sequence[Undo]:
         """Return the steps of G and of F."""
-        g, f = partial(_part_added, "g", self.g), partial(_part_added, "f", self.f)
+        g, f = partial(_part, "g", self.g), partial(_part, "f", self.f)
         return partial(undo_sum, g, 1, 1), partial(undo_sum, f, 0, 0)
 
 
 # A function and no method: authors subclass the couplings, and every name there is theirs to take.
 
 
-def _part_added(name: str, function: Callable[..., Tensor], x: Tensor, *context: Tensor) -> Tensor:
+def _part(name: str, function: Callable[..., Tensor], x: Tensor, *context: Tensor) -> Tensor:
     with rng_scope(name):
-        return added(function, x, *context)
+        return residual_value(function, x, *context)

@@ -29,7 +29,6 @@ from torch import Tensor
 
 from petra_graph.blocks.block_kinds import Reversible, Streams
 from petra_graph.blocks.differentiation import backpropagate, hookable, leaf
-from petra_graph.blocks.grid import grid_bits, rounded
 
 
 class Coupling(Reversible):
@@ -41,8 +40,6 @@ class Coupling(Reversible):
     streams: ClassVar[int | None] = 2
     functions: ClassVar[tuple[str, ...]] = ("residual",)
     """Names of the methods that an author writes."""
-    reversible_in_evaluation: ClassVar[bool] = True
-    """Whether `inverse` works in evaluation mode as well."""
 
 
 @frozen
@@ -122,15 +119,6 @@ def _fault(function: Callable[..., Any], value: Any, x: Tensor) -> TypeError | V
         return TypeError(f"{name} must return a tensor (got {type(value).__name__})")
     shape, got = list(x.shape), list(value.shape)
     return ValueError(f"{name} must return a tensor of its input's shape, {shape} (got {got})")
-
-
-def added(function: Callable[..., Tensor], x: Tensor, *context: Tensor) -> Tensor:
-    """Return function(x, *context) as it is added to a stream: on the grid in force."""
-    value = function(x, *context)
-    if not isinstance(value, Tensor) or value.shape != x.shape:
-        raise _fault(function, value, x)
-    bits = grid_bits()
-    return value if bits is None else rounded(value.to(x.dtype), bits)
 
 
 def scaled(stream: Tensor, by: float | Tensor) -> Tensor:

@@ -28,8 +28,6 @@ import torch
 from torch import Tensor, nn
 
 from petra_graph.blocks.block_kinds import Reversible, Streams
-from petra_graph.blocks.couplings.additive import Additive
-from petra_graph.blocks.couplings.coupling import added
 from petra_graph.blocks.couplings.two_step import Coefficients, TwoStepCoupling
 
 COEFFICIENTS = ("alpha", "beta")
@@ -41,7 +39,7 @@ def coefficient(value: float) -> nn.Parameter:
     return nn.Parameter(torch.tensor(value), requires_grad=False)
 
 
-class MidpointEntry(Additive):
+class MidpointEntry(Reversible):
     """The first block of a chain: x -> (B(x), x); write `residual`, which returns B(x)."""
 
     streams = 1
@@ -52,14 +50,14 @@ class MidpointEntry(Additive):
 
     def forward(self, x: Tensor) -> Streams:  # type: ignore[override]
         """Return the block's value, and its input."""
-        return added(self.residual, x), x
+        return self.residual(x), x
 
     def inverse(self, _: Tensor, x: Tensor) -> Streams:  # type: ignore[override]
         """Return the input."""
         return (x,)
 
 
-class MidpointStep(TwoStepCoupling, Additive):
+class MidpointStep(TwoStepCoupling):
     """A further block: (x, previous) -> (previous + 2 (B(x) - x), x); `residual` returns B(x)."""
 
     def coefficients(self, x: Tensor) -> Coefficients:

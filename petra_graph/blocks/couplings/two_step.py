@@ -6,12 +6,10 @@
 | coupling | a | b | c | source |
 |---|---|---|---|---|
 | `MidpointCoupling` | 0 | 1 | 2h | Chang et al. 2018, https://arxiv.org/abs/1709.03698, the midpoint network, for x' = F(x) |
-| `LeapfrogCoupling` | 2 | -1 | h^2 | the same, the leapfrog network, for x'' = F(x) |
-| `BdiaCoupling` | 1 - g | g | 1 + g | Zhang et al. 2024, https://arxiv.org/abs/2407.09093 (`bdia`) |
 | `MomentumCoupling` | 1 + g | -g | 1 - g | Sander et al. 2021, https://arxiv.org/abs/2102.07870, in other variables: a state and its velocity |
 
 Rounding: the inverse divides by b, so an error of the output grows by 1 / |b| a block. With |b| = 1 it stays, but for
-what a and F add: the leapfrog's grows linearly in depth, the midpoint's not at all where F is small.
+what F adds.
 
 The midpoint with 2h = 1 is the swap form of `AdditiveCoupling`.
 """
@@ -27,9 +25,8 @@ from attrs import frozen
 from torch import Tensor
 
 from petra_graph.blocks.block_kinds import Streams, Undo, Undone
-from petra_graph.blocks.couplings.additive import Additive, undo_sum
+from petra_graph.blocks.couplings.additive import undo_sum
 from petra_graph.blocks.couplings.coupling import Coupling, is_number, residual_value, scaled
-from petra_graph.blocks.grid import on_grid
 
 
 @frozen
@@ -79,28 +76,18 @@ def _undone(block: TwoStepCoupling, outputs: Streams) -> Undone:
 def _increment(block: TwoStepCoupling, step: Coefficients, x: Tensor, *context: Tensor) -> Tensor:
     """Return a x + c F(x), as it is added to the stream."""
     value = residual_value(block.residual, x, *context)
-    value = on_grid(value if is_number(step.c, 1.0) else value.to(x.dtype) * step.c, x)
+    value = value if is_number(step.c, 1.0) else value.to(x.dtype) * step.c
     return value if is_number(step.a, 0.0) else scaled(x, step.a) + value
 
 
-class MidpointCoupling(TwoStepCoupling, Additive):
-    """x_{n+1} = x_{n-1} + 2h F(x_n), with h = `step_size`; exact on a grid."""
+class MidpointCoupling(TwoStepCoupling):
+    """x_{n+1} = x_{n-1} + 2h F(x_n), with h = `step_size`."""
 
     step_size: float = 0.5
 
     def coefficients(self, x: Tensor) -> Coefficients:
         """Return 0, 1, 2h."""
         return Coefficients(0.0, 1.0, 2.0 * self.step_size)
-
-
-class LeapfrogCoupling(TwoStepCoupling, Additive):
-    """x_{n+1} = 2 x_n - x_{n-1} + h^2 F(x_n), with h = `step_size`; exact on a grid."""
-
-    step_size: float = 1.0
-
-    def coefficients(self, x: Tensor) -> Coefficients:
-        """Return 2, -1, h^2."""
-        return Coefficients(2.0, -1.0, self.step_size**2)
 
 
 class MomentumCoupling(Coupling):

@@ -62,8 +62,6 @@ def shared_assumptions(prediction: Prediction, spec: Spec) -> Iterator[str]:
             "devices and bytes are those of one replica, the speed is that of all; every update waits for a ring all-reduce of its stage's "
             "gradients, with no overlap"
         )
-        if spec.partition.sync_batch_norm:
-            yield "neither bytes nor times include the messages of batch normalisations between replicas"
 
 
 def device_guesses(inputs: PlannerInputs) -> list[str]:

@@ -18,8 +18,6 @@ from attrs import frozen
 
 from petra_graph.compiler.spec_checks import (
     check_method,
-    check_precision,
-    compile_problems,
     device_problems,
 )
 from petra_graph.errors import Path, Problem, shown
@@ -248,14 +246,10 @@ class _Check:
                     )
                     hint = "leave out [graph] input: the data set says it"
                     problems.add([Problem(message=message, hint=hint, path=("graph", "input", key))])
-        if (precision := parts.get(("precision",))) is not None:
-            problems.attempt(check_precision, precision)
         if (partition := parts.get(("partition",))) is not None:
             if any(problem.path[:2] == ("partition", "device") for problem in self.loaded.problems):
                 partition = attrs.evolve(partition, device_type=None)  # it may name what could not be read
             problems.add(device_problems(partition))
-        if self.loaded.spec is not None:
-            problems.add(compile_problems(self.loaded.spec))
         installed = {(one.group, one.name) for one in self.named.registry.entries}
         if "probe" in self.loaded.values and (JOINTS, "probe") not in installed:
             message, hint = not_installed("probe", "[probe]")

@@ -14,7 +14,6 @@ from petra_graph.compiler.spec_checks import (
     check_depths,
     check_method,
     check_number_of_stages,
-    check_precision,
     keep_problems,
 )
 from petra_graph.errors import Path, PluginError, Problem, SpecError
@@ -109,10 +108,9 @@ class CheckedSpec:
             graph: as graph passes have left it, where that is known.
 
         Raises:
-            SpecError: the other specification's method, precision or stages are wrong.
+            SpecError: the other specification's method or stages are wrong.
         """
         method, schedule = check_method(spec.method, spec.optimizer.clip)
-        check_precision(spec.precision)
         stages = given_stages(graph or self.graph, spec, schedule)
         return evolve(self, spec=spec, method=method, schedule=schedule, stages=stages)
 

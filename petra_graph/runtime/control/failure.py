@@ -124,8 +124,8 @@ class Failure:
     where: dict[str, Any] | None = None
     """The status of the rank, as `OperationStatus.record`; None: it ran no stage."""
     traceback: str = ""
-    asks_about: int | None = None
-    """A micro-batch: every process publishes whether all messages of its stages for it were finite."""
+    asks_for_parameters: bool = False
+    """Every process publishes which parameters of its stages are not finite."""
 
     def json(self) -> dict[str, Any]:
         return attrs.asdict(self)

@@ -40,7 +40,7 @@ from petra_graph.program.cut import Cut
 from petra_graph.program.schedule import Action, Policy, Verb, static_evaluation_order, static_order
 from petra_graph.program.stage_program import StageProgram
 from petra_graph.runtime.control.supervisor import Supervisor
-from petra_graph.runtime.data_parallel.replicas import Replicas
+from petra_graph.runtime.replicas import Replicas
 from petra_graph.runtime.scheduler.gate import CutObserver, ExecutionOrder, Gate, update_together
 from petra_graph.runtime.scheduler.stage_at_work import StageAtWork, named_failure, stage_at_work, training_order
 from petra_graph.runtime.scheduler.stage_operations import Batches, MicroBatch, StageOperations

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from petra_graph.executor.encoded_tensors import EncodedTensors, copied, payload
 from petra_graph.executor.head import HeadResult
-from petra_graph.executor.messages import BackwardMessage
+from petra_graph.executor.stage_executor import BackwardMessage
 from petra_graph.kinds.tensor_trees import Tree, inputs_of
 from petra_graph.program.channels import ChannelKey, Edge
 from petra_graph.program.schedule import Action

@@ -7,9 +7,10 @@ from collections.abc import Callable, Iterable
 from typing import Protocol
 
 import torch
+from attrs import evolve
 from torch import Tensor
 
-from petra_graph.executor.encoded_tensors import EncodedTensors, map_payloads
+from petra_graph.executor.encoded_tensors import EncodedTensor, EncodedTensors
 from petra_graph.program.message_layout import MessageLayout
 
 Form = tuple[MessageLayout, int]
@@ -74,9 +75,11 @@ def moved(carried: EncodedTensors, device: torch.device) -> EncodedTensors:
     processes go to a GPU through pinned memory, which torch keeps: the host would wait for a copy from any other.
     """
     if device.type == "cuda":
-        carried = map_payloads(_pinned, carried)
+        carried = tuple(map(_pinned, carried))
     return tuple(value.to(device, non_blocking=device.type == "cuda") for value in carried)
 
 
-def _pinned(tensor: Tensor) -> Tensor:
-    return tensor.pin_memory() if tensor.device.type == "cpu" else tensor
+def _pinned(value: Tensor | EncodedTensor) -> Tensor | EncodedTensor:
+    if isinstance(value, EncodedTensor):  # a scale of four bytes is not worth it
+        return evolve(value, payload=_pinned(value.payload))
+    return value.pin_memory() if value.device.type == "cpu" else value

@@ -19,9 +19,8 @@ from attrs import define, field
 
 from petra_graph.errors import Problem, SpecError, shown
 from petra_graph.executor.checkpoint_tensors import Facts, SavedTensors
-from petra_graph.executor.optimizer_state import restore_groups
 from petra_graph.executor.stage_executor import StageExecutor
-from petra_graph.executor.stage_state import restore_nodes, restore_window
+from petra_graph.executor.stage_state import restore_groups, restore_nodes, restore_window
 from petra_graph.program.cut import Cut
 from petra_graph.record import checkpoint
 from petra_graph.record.checkpoint import Damaged, Manifest, StageFile

@@ -41,7 +41,7 @@ from petra_graph.runtime.control.stop_signals import hard_exit, stop_requests
 from petra_graph.runtime.control.waiting import AwakeTime
 from petra_graph.runtime.control.watchdog import Failed, Watchdog
 from petra_graph.runtime.control.world import World
-from petra_graph.training.loop.not_finite import NotFinite, StageState, stage_states
+from petra_graph.training.loop.not_finite import NotFinite, broken_parameters
 from petra_graph.training.processes.run_process import RunProcess
 from petra_graph.training.record.run_record import RunRecord, problems_of
 
@@ -115,10 +115,9 @@ class ProcessEnd:
     def fail(self, error: Exception, run: RunProcess) -> NoReturn:
         """End after an error in this process, or in another one: raise it if this process reports it."""
         failure = error.failure if isinstance(error, Failed) else self.watchdog.report(self._failure_of(error))
-        if failure.asks_about is not None:
+        if failure.asks_for_parameters:
             executors = () if run.scheduler is None else run.scheduler.executors
-            states = [attrs.asdict(state) for state in stage_states(executors, failure.asks_about)]
-            self.world.store.set(f"states/{self.world.rank}", states)
+            self.world.store.set(f"broken/{self.world.rank}", list(broken_parameters(executors)))
             if failure.rank == self.world.rank and isinstance(error, NotFinite):
                 failure = self._locate(failure, error, run.ranks)
         raised = self._conclude(failure, self.world.store, run)
@@ -146,17 +145,16 @@ class ProcessEnd:
             exit_code=error.exit_code if isinstance(error, PetraGraphError) else 1,
             where=None if status is None else status.record(),
             traceback="".join(traceback.format_exception(error)),
-            asks_about=error.micro_batch if isinstance(error, NotFinite) else None,
+            asks_for_parameters=isinstance(error, NotFinite),
         )
 
     def _locate(self, failure: Failure, error: NotFinite, ranks: Sequence[int]) -> Failure:
-        """Return the failure with the stage where numbers stopped being finite, among all processes that still answer."""
-        states: list[StageState] = []
-        for rank in dict.fromkeys(ranks):
+        """Return the failure with the parameters that are not finite, of all processes that still answer."""
+        broken: list[str] = []
+        for rank in sorted(set(ranks)):
             with suppress(RunFailed, RuntimeError):
-                published = self.world.store.wait(f"states/{rank}", _ANSWER_SECONDS, f"rank {rank} does not answer")
-                states += [StageState(**{**state, "nodes": tuple(state["nodes"])}) for state in published]
-        problem = error.locate(sorted(states, key=lambda state: state.index))
+                broken += self.world.store.wait(f"broken/{rank}", _ANSWER_SECONDS, f"rank {rank} does not answer")
+        problem = error.problem(broken)
         return attrs.evolve(failure, problems=((problem.message, problem.hint),))
 
     def _conclude(

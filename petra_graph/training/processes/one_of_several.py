@@ -29,7 +29,7 @@ from petra_graph.runtime.control.stop_signals import hard_exit, started, stop_re
 from petra_graph.runtime.control.waiting import Waker
 from petra_graph.runtime.control.watchdog import Watchdog
 from petra_graph.runtime.control.world import World
-from petra_graph.runtime.data_parallel.replicas import Replicas
+from petra_graph.runtime.replicas import Replicas
 from petra_graph.runtime.scheduler.scheduler import Scheduler
 from petra_graph.runtime.transport.gather_tensors import gather_tensors
 from petra_graph.runtime.transport.process_channels import open_channels
@@ -199,7 +199,7 @@ class OneOfSeveral(RunProcess):
         partition, replicas = prepared.spec.partition, None
         if partition.replicas > 1:
             peers = data_parallel_ranks(self.rank, partition.replicas, self.size)
-            replicas = Replicas(executors, peers, self.watchdog, synchronised=partition.sync_batch_norm)
+            replicas = Replicas(executors, peers, self.watchdog)
         return Scheduler(
             executors,
             channels,

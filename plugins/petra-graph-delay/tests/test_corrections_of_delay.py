@@ -66,7 +66,6 @@ OFF = [
     "optimizer.delay.correct_discrepancy=false",
     "optimizer.delay.correction=none",
 ]
-GRID = ["precision.streams=grid"]
 
 
 @pytest.fixture
@@ -127,10 +126,10 @@ TWICE = [
     CORRECTS["prediction"],
     HOW["prediction, adam, lockstep, windows of two"],
     HOW["discrepancy, adam with the spike, lockstep, windows of two"],
-    [*HOW["error feedback and discrepancy"], *GRID],
-    [*ALSO["the spike, lockstep"], *GRID],
+    [*HOW["error feedback and discrepancy"]],
+    [*ALSO["the spike, lockstep"]],
     ALSO["nadam by stage, lockstep"],
-    [*ALSO["nadam with error feedback"], *GRID],
+    [*ALSO["nadam with error feedback"]],
 ]
 
 
@@ -144,11 +143,11 @@ def test_two_processes_have_the_bits_of_one(spec, whole_run, settings):
 
 REPLICATED = [
     [*CORRECTS["prediction"], "method.schedule=lockstep"],
-    [*CORRECTS["discrepancy"], *GRID, "method.schedule=lockstep"],
+    [*CORRECTS["discrepancy"], "method.schedule=lockstep"],
     CORRECTS["error feedback"],
-    [SPIKE, *BY_DELAY, *GRID, "method.schedule=lockstep"],
+    [SPIKE, *BY_DELAY, "method.schedule=lockstep"],
     [*NADAM, "method.schedule=lockstep"],
-    ["optimizer.name=muon", SPIKE, *GRID, "method.accumulation=1"],
+    ["optimizer.name=muon", SPIKE, "method.accumulation=1"],
     ["optimizer.name=soap", "optimizer.options.precondition_frequency=3", "method.accumulation=1"],
 ]
 """By what an optimizer keeps: answers for a delay, means of steps, the last step, nothing, a product of rates, and matrices."""

@@ -24,7 +24,7 @@ def test_it_gives_the_run_s_own_numbers(trained, opened):
 
 @pytest.mark.parametrize(
     "setting",
-    ["compute=bfloat16", "compute=float64", "streams=grid", "memory_format=contiguous", "buffer_dtype=int8"],
+    ["compute=bfloat16", "compute=float64", "memory_format=contiguous", "buffer_dtype=int8"],
 )
 def test_in_every_precision(write, setting):
     assert main(["run", write("small.toml", SPEC), "--set", f"precision.{setting}"]) == 0

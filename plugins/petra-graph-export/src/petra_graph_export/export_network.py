@@ -37,7 +37,6 @@ from torch import Tensor, nn
 from torch.nn.utils.parametrize import is_parametrized, type_before_parametrizations
 
 from petra_graph.blocks import Streams
-from petra_graph.blocks.grid import grid
 from petra_graph.errors import PetraGraphError, RunFailed
 from petra_graph.executor.numerics import Normalisation
 from petra_graph.graph.node_graph import INPUT
@@ -94,10 +93,9 @@ class Portable(nn.Module):
         network = self.network
         dtype = network.numerics.dtype
         streams: dict[str, Streams] = {INPUT: tuple(map(self._prepare, inputs_of(samples)))}
-        with grid(network.numerics.grid_bits):
-            for name in network.graph.order:
-                outputs = network.block(name)(*network.inputs_of(name, streams))
-                streams[name] = tuple(one.to(dtype) if one.is_floating_point() else one for one in outputs)
+        for name in network.graph.order:
+            outputs = network.block(name)(*network.inputs_of(name, streams))
+            streams[name] = tuple(one.to(dtype) if one.is_floating_point() else one for one in outputs)
         return streams[network.graph.head][0]
 
     def _prepare(self, samples: Tensor) -> Tensor:

@@ -102,13 +102,9 @@ def test_same_bits_under_listed_depths(network):
     assert differing(plain, probed) == []
 
 
-@pytest.mark.parametrize(
-    ("compute", "precision"), [("bfloat16", {}), ("float32", {"streams": "grid", "grid_bits": 12})]
-)
-def test_same_bits_in_every_precision(compute, precision):
+def test_same_bits_in_bfloat16():
     plain, probed = (
-        everything(*trained("dropout", LOCKSTEP, 3, compute, chosen=chosen, precision=dict(precision)))
-        for chosen in ([], [0, 4, 5])
+        everything(*trained("dropout", LOCKSTEP, 3, "bfloat16", chosen=chosen)) for chosen in ([], [0, 4, 5])
     )
     assert differing(plain, probed) == []
 

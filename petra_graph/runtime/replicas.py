@@ -11,10 +11,6 @@ the step of another stage.
 
 A request to stop travels with the gradients of the first stage, so all replicas learn of it at the same step.
 
-Where batch normalisation is synchronised (`partition.sync_batch_norm`), forwards and backwards exchange statistics too,
-and wait for them. The scheduler then needs the static policy, whose order all replicas share: if each process began any
-operation that is ready, two processes could wait for each other in two stages.
-
 Decision: every stage has its own process group, in which its own order of operations orders the all-reduces. All
 replicas hold the same bits after every step, since each sum is computed once. The bits depend on the number of
 replicas, as rounding does, and on nothing else.
@@ -29,7 +25,7 @@ from functools import cached_property, reduce
 
 import torch
 import torch.distributed as dist
-from attrs import define, evolve, field, frozen
+from attrs import define, field
 from torch import Tensor, nn
 
 from petra_graph.executor.stage_executor import StageExecutor
@@ -39,7 +35,6 @@ from petra_graph.program.stage_program import Segment
 from petra_graph.runtime.control.waiting import AwakeTime
 from petra_graph.runtime.control.watchdog import Watchdog
 from petra_graph.runtime.control.world import NEVER
-from petra_graph.runtime.data_parallel.batch_norm import synchronise
 
 _LOOK_SECONDS = 0.05
 _PATIENCE_SECONDS = 45.0
@@ -49,19 +44,15 @@ _PATIENCE_SECONDS = 45.0
 class Replicas:
     """Connects the stages of one process with the same stages of the other replicas."""
 
-    def __init__(
-        self, executors: Sequence[StageExecutor], peers: Sequence[int], watchdog: Watchdog, *, synchronised: bool
-    ) -> None:
+    def __init__(self, executors: Sequence[StageExecutor], peers: Sequence[int], watchdog: Watchdog) -> None:
         """Build the groups; all replicas do so at the same time.
 
         Args:
             executors: of this process.
             peers: the ranks that host the same stages, this one among them, in the order of replicas.
             watchdog: knows of requests to stop; its waker ends a sleep when an all-reduce is done.
-            synchronised: whether batch normalisation uses the statistics of all replicas' rows.
         """
         self.peers = peers
-        self.synchronised = synchronised
         self._executors = executors
         self._stages: dict[int, _StageReducer] = {}
         for executor in executors:
@@ -70,9 +61,6 @@ class Replicas:
             stage = _StageReducer(executor, group, peers, watchdog)
             executor.observe(stage)
             self._stages[executor.program.index] = stage
-            if synchronised:
-                exchange = _StatisticsExchange(executor.program.index, group, peers, watchdog)
-                synchronise(executor.modules.values(), exchange)
 
     def begin(self, micro_batches: range) -> None:
         for stage in self._stages.values():
@@ -98,40 +86,6 @@ class Replicas:
                         with _peers_answer(self.peers, stage.watchdog, awaited):
                             dist.all_reduce(buffer, group=stage.group)
                         buffer.div_(len(self.peers))
-
-
-@frozen
-class _StatisticsExchange:
-    """Gathers the statistics of one stage from all replicas."""
-
-    stage: int
-    group: dist.ProcessGroup
-    peers: Sequence[int]
-    watchdog: Watchdog
-
-    @property
-    def size(self) -> int:
-        return len(self.peers)
-
-    def __call__(self, own: Tensor) -> Tensor:
-        """Return the statistics of all replicas, [replicas, n]."""
-        found = own.new_empty(self.size, len(own))
-        with self._reported_wait(), _peers_answer(self.peers, self.watchdog, f"the statistics of stage {self.stage}"):
-            dist.all_gather(list(found.unbind()), own, group=self.group)
-        return found
-
-    @contextmanager
-    def _reported_wait(self) -> Iterator[None]:
-        """Report a wait meanwhile: another process may cause the delay."""
-        status, began = self.watchdog.status, time.monotonic()
-        if status is None:
-            yield
-            return
-        awaited, others = "the statistics of other replicas", _other_ranks(self.peers)
-        self.watchdog.status = evolve(status, channel=awaited, waits_for=others, since=began)
-        yield
-        # An operation's own time leaves out the wait for other replicas.
-        self.watchdog.status = evolve(status, since=status.since + time.monotonic() - began)
 
 
 @define(eq=False)

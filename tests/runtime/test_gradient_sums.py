@@ -7,7 +7,7 @@ from typing import Any, cast
 import torch
 from torch import nn
 
-from petra_graph.runtime.data_parallel.replicas import _StageReducer
+from petra_graph.runtime.replicas import _StageReducer
 from tests.support.pipelines import CHAIN, SHAPES, pipeline
 
 

@@ -1,1 +1,0 @@
-"""Replicas of the pipeline: gradients and statistics averaged over them."""
