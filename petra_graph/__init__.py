@@ -65,10 +65,14 @@ if TYPE_CHECKING:
     from petra_graph.api import (
         PlanView,
         Run,
+        evaluate,
+        export,
         load,
         load_spec,
         make_spec,
         plan,
+        predict,
+        sample,
         train,
     )
     from petra_graph.autograd import reversible
@@ -85,11 +89,15 @@ __all__ = [
     "Run",
     "Spec",
     "SpecError",
+    "evaluate",
+    "export",
     "load",
     "load_spec",
     "make_spec",
     "plan",
+    "predict",
     "reversible",
+    "sample",
     "train",
 ]
 _ELSEWHERE = {

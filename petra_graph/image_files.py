@@ -15,12 +15,12 @@ from __future__ import annotations
 import os
 import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from errno import ELOOP
 from pathlib import Path
 
 import numpy as np
-from PIL import Image, UnidentifiedImageError
+from PIL import Image, ImageOps, UnidentifiedImageError
 from PIL.ExifTags import Base
 
 SUFFIXES = frozenset({".bmp", ".gif", ".jpeg", ".jpg", ".pgm", ".png", ".ppm", ".tif", ".tiff", ".webp"})
@@ -32,15 +32,6 @@ _PLAIN_GREY = ((16,), 1)
 """A TIFF's bits, and its photometric interpretation: 0 is black. Pillow also reads 12 bits, and white as 0, into 16 bits as they stand."""
 _LONGEST = 100
 """Of an image's sides, the longer by the shorter one: a strip that is resized by its shorter side would fill the memory."""
-_TURNS = {
-    2: Image.Transpose.FLIP_LEFT_RIGHT,
-    3: Image.Transpose.ROTATE_180,
-    4: Image.Transpose.FLIP_TOP_BOTTOM,
-    5: Image.Transpose.TRANSPOSE,
-    6: Image.Transpose.ROTATE_270,
-    7: Image.Transpose.TRANSVERSE,
-    8: Image.Transpose.ROTATE_90,
-}
 
 
 def read_size(file: str | Path) -> tuple[int, int]:
@@ -60,9 +51,11 @@ def decode(file: str | Path, mode: str = "RGB") -> Image.Image:
         ValueError: it cannot be decoded.
     """
     with _opened(file) as image:
-        image.load()
-        turn, pixels = _turn(image), eight_bits(image)
-        return (pixels if turn is None else pixels.transpose(turn)).convert(mode)
+        with suppress(
+            Exception
+        ):  # an image whose EXIF data is damaged stays as it is: Pillow raises what its parser meets
+            ImageOps.exif_transpose(image, in_place=True)
+        return eight_bits(image).convert(mode)
 
 
 def resize_and_crop(image: Image.Image, resized: tuple[int, int], size: tuple[int, int]) -> Image.Image:
@@ -115,14 +108,6 @@ def _opened(file: str | Path) -> Iterator[Image.Image]:
             raise ValueError(fault) from None
         except (OSError, SyntaxError, MemoryError, Image.DecompressionBombError) as error:
             raise ValueError(getattr(error, "strerror", None) or str(error) or type(error).__name__) from error
-
-
-def _turn(image: Image.Image) -> Image.Transpose | None:
-    """Return how a loaded image is turned; one whose EXIF data is damaged stays as it is."""
-    try:
-        return _TURNS.get(image.getexif().get(Base.Orientation, 1))
-    except Exception:  # noqa: BLE001  Pillow raises what its parser meets
-        return None
 
 
 def visible_files(folder: Path) -> Iterator[str]:

@@ -1,14 +1,18 @@
 """The Python API: functions, and the plans and runs that they return."""
 
-from petra_graph.api.finished_run import Run, load
+from petra_graph.api.finished_run import Run, evaluate, export, load, predict, sample
 from petra_graph.api.spec_to_run import PlanView, load_spec, make_spec, plan, train
 
 __all__ = [
     "PlanView",
     "Run",
+    "evaluate",
+    "export",
     "load",
     "load_spec",
     "make_spec",
     "plan",
+    "predict",
+    "sample",
     "train",
 ]

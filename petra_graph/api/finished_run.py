@@ -6,14 +6,16 @@ import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from petra_graph.errors import kind_of
-from petra_graph.registry.joints import joint
 
 if TYPE_CHECKING:
     import torch
 
+    from petra_graph.inference.evaluate import Evaluation
+    from petra_graph.inference.export import Exported, Format
+    from petra_graph.inference.predict import Prediction
     from petra_graph.inference.saved_run import SavedRun
     from petra_graph.inference.trained_network import Network
 
@@ -56,21 +58,21 @@ class Run:
         """Return the network as an ordinary module, as `petra_graph.load`."""
         return load(self, weights=weights)
 
-    def evaluate(self, changes: Changes | None = None, **options: Any) -> Any:
+    def evaluate(self, changes: Changes | None = None, **options: Any) -> Evaluation:
         """Evaluate the network, as `petra_graph.evaluate`."""
-        return joint("evaluate", "Run.evaluate")(self, changes, **options)
+        return evaluate(self, changes, **options)
 
-    def predict(self, samples: Any, **options: Any) -> list[Any]:
+    def predict(self, samples: Any, **options: Any) -> list[Prediction]:
         """Ask the network about samples, as `petra_graph.predict`."""
-        return list(joint("predict", "Run.predict")(self, samples, **options))
+        return predict(self, samples, **options)
 
     def sample(self, **options: Any) -> str:
         """Continue a text, as `petra_graph.sample`."""
-        return str(joint("sample", "Run.sample")(self, **options))
+        return sample(self, **options)
 
-    def export(self, form: str, file: str | Path | None = None, **options: Any) -> Any:
+    def export(self, form: Format, file: str | Path | None = None, **options: Any) -> Exported:
         """Write the network for other programs, as `petra_graph.export`."""
-        return joint("export", "Run.export")(self, form, file, **options)
+        return export(self, form, file, **options)
 
     def __repr__(self) -> str:
         from petra_graph.report.progress import summary_lines
@@ -96,16 +98,132 @@ def load(run: Run | str | Path, *, weights: str | Mapping[str, torch.Tensor] | N
     return open_run(run).load(weights)[0]
 
 
+def evaluate(
+    run: Run | str | Path,
+    changes: Changes | None = None,
+    *,
+    weights: str | None = None,
+    split: Literal["test", "validation", "train"] = "test",
+    device: str = "cpu",
+) -> Evaluation:
+    """Evaluate a run's network on its data, or on other data that `changes` name.
+
+    Args:
+        run: or its directory, or "latest".
+        changes: values to set, as in {"data.options.root": "other/images"}.
+        weights: as for `load`.
+        split: which split of the data.
+        device: where to compute.
+
+    Raises:
+        SpecError: the run, its data or the device does not exist.
+        RunFailed: the network cannot be run, or a sample cannot be read.
+    """
+    from petra_graph.errors import SpecError, suggestion
+    from petra_graph.inference.evaluate import evaluate_run
+    from petra_graph.inference.saved_run import SavedRun
+    from petra_graph.spec.overrides import assignments
+
+    splits = ("test", "validation", "train")
+    if split not in splits:
+        raise SpecError(f"split cannot be {split!r}", suggestion(str(split), splits))
+    with threads_as_before():
+        opened = SavedRun.open(directory_of(run), assignments(changes))
+        found = evaluate_run(opened, which=weights, split=split, device=device)
+    _warn_of_changes(found.changed)
+    return found
+
+
+def predict(
+    run: Run | str | Path, samples: Any, *, top: int = 3, weights: str | None = None, device: str = "cpu"
+) -> list[Prediction]:
+    """Ask a run's network about samples; where each has a class at several positions, a prediction is of one position.
+
+    Args:
+        run: or its directory, or "latest".
+        samples: a file or several (images, .npy, .npz for several inputs, or what the data set reads), or an array [n, *shape] or
+            [*shape] in the data set's type, of several inputs a dictionary of them.
+        top: the number of classes for each prediction.
+        weights: as for `load`.
+        device: where to compute.
+
+    Raises:
+        SpecError: the run or the device does not exist, or files or arrays are not samples; the error names all of them.
+    """
+    from petra_graph.inference.predict import predict_samples
+    from petra_graph.inference.samples import read_samples, samples_from_array
+
+    opened = open_run(run)
+    if isinstance(samples, str | Path):
+        samples = [samples]
+    if isinstance(samples, Sequence):
+        found = read_samples([str(file) for file in samples], opened.network.checked.data, opened.facts)
+    else:
+        found = [samples_from_array(samples, opened.facts)]
+    return predict_samples(opened, opened.load(weights)[0], found, top=top, device=device)
+
+
+def sample(
+    run: Run | str | Path,
+    *,
+    weights: str | Mapping[str, torch.Tensor] | None = None,
+    device: str = "cpu",
+    **options: object,
+) -> str:
+    """Continue a text by a network of next tokens; the same options give the same text.
+
+    Args:
+        run: trained on a data set of text, or its directory, or "latest".
+        weights: as for `load`.
+        device: where to compute.
+        options: `prompt`, `tokens`, `temperature`, `top_k` and `seed`, as `petra-graph predict --help` explains them.
+
+    Raises:
+        SpecError: the run does not exist or was not trained on text, an option is wrong, or some of the prompt has no token.
+        RunFailed: the network cannot be run.
+    """
+    from petra_graph.inference.continued_text import continued_text, read_sampling_options
+
+    chosen = read_sampling_options(options)
+    opened = open_run(run)
+    return continued_text(opened, opened.load(weights)[0], chosen, device)
+
+
+def export(
+    run: Run | str | Path, form: Format, file: str | Path | None = None, *, weights: str | None = None
+) -> Exported:
+    """Write a run's network for other programs, and compare what was written with the network.
+
+    Args:
+        run: or its directory, or "latest".
+        form: "safetensors", "torch-export" or "onnx".
+        file: to write; None: `network` in the run's directory, with the form's suffix.
+        weights: as for `load`.
+
+    Raises:
+        SpecError: the run does not exist, or a package is not installed.
+        RunFailed: the network cannot be written in this form, or what was written has other outputs.
+    """
+    from petra_graph.errors import SpecError, suggestion
+    from petra_graph.inference.export import SUFFIXES, export_network
+
+    if form not in SUFFIXES:
+        raise SpecError(f"form cannot be {form!r}", suggestion(str(form), list(SUFFIXES)))
+    opened = open_run(run)
+    target = opened.directory / f"network{SUFFIXES[form]}" if file is None else Path(file)
+    return export_network(opened, opened.load(weights)[0], form, target)
+
+
 def open_run(run: Run | str | Path) -> SavedRun:
     """Open a run, and warn of what has changed since its training."""
     from petra_graph.inference.saved_run import SavedRun
 
     opened = SavedRun.open(directory_of(run))
-    warn_of_changes(opened.changed)
+    _warn_of_changes(opened.changed)
     return opened
 
 
-def warn_of_changes(changed: Sequence[str]) -> None:
+def _warn_of_changes(changed: Sequence[str]) -> None:
     """Warn of code and data of a run that are not as they were in its training."""
     for text in changed:
         warnings.warn(f"changed since the training: {text}", stacklevel=2)

@@ -39,6 +39,9 @@ VERBS = {
     "check": "Check that plugins keep what training relies on.",
     "list": "List the installed plugins; of one, its options.",
     "new": "Start a package of plugins.",
+    "evaluate": "Evaluate a run's network on data.",
+    "predict": "Print a run's predictions for files.",
+    "export": "Write a run's network for other programs.",
 }
 """The verbs with their lines in the help. Each has a module of its name, with its command of that name."""
 _MEANT = {"train": "run", "fit": "run", "test": "evaluate", "eval": "evaluate"}

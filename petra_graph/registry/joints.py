@@ -4,7 +4,6 @@ joint    work that the core hands over when a command or a specification asks fo
          sweep    `run --sweep`, `--seeds`, and a sweep that is resumed
          compare  `plan --compare`; so with `scale` and `vary`
          probe    the table `[probe]`: a `training.run_probe.RunProbe`
-         export   `petra_graph.Run.export`; so with `evaluate`, `predict` and `sample`
 name     an attribute of the package `petra_graph`, of the group `petra_graph.names`
 format   of plans, of the group `petra_graph.plan_formats`
 """

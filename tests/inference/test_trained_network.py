@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 import torch
-from petra_graph_export.evaluate_run import open_data
 from safetensors.torch import load_file
 
 from petra_graph.errors import SpecError
+from petra_graph.inference.evaluate import open_data
 from petra_graph.inference.trained_network import Network
 
 

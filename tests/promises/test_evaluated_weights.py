@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 import torch
-from petra_graph_export.evaluate_run import evaluate_run
 from safetensors.torch import load_file
 
 from petra_graph.cli.main import main
+from petra_graph.inference.evaluate import evaluate_run
 from petra_graph.inference.saved_run import SavedRun
 from petra_graph.kinds.listener import Listener
 from petra_graph.record import checkpoint

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 import torch
-from petra_graph_export.evaluate_run import evaluate_run, open_data
 from petra_graph_report.run.recorded_run import read_run
 
 from petra_graph.api.finished_run import Run
 from petra_graph.cli.main import main
+from petra_graph.inference.evaluate import evaluate_run, open_data
 from petra_graph.inference.saved_run import SavedRun
 from petra_graph.kinds.listener import Listener
 from petra_graph.record import checkpoint

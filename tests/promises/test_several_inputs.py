@@ -6,12 +6,12 @@ import json
 
 import pytest
 import torch
-from petra_graph_export.evaluate_run import open_data
 from safetensors.torch import load_file
 from torch.nn import functional
 
 import petra_graph as pg
 from petra_graph.cli.main import main
+from petra_graph.inference.evaluate import open_data
 from petra_graph.inference.saved_run import SavedRun
 from petra_graph.inference.trained_network import Network
 from petra_graph.training.data.micro_batches import order

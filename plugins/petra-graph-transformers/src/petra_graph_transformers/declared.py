@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from attrs import Attribute, evolve, frozen
-from petra_graph_export.sampling_options import SamplingOptions
 
+from petra_graph.inference.continued_text import SamplingOptions
 from petra_graph.plugins import (
     AtLeast,
     AtMost,

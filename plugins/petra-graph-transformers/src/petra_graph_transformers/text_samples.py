@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import Any
 
 import attrs
-from petra_graph_export.sampling_options import SamplingOptions
 from torch import Tensor
 
 import petra_graph
+from petra_graph.inference.continued_text import SamplingOptions
 from petra_graph.plugins import Callback, Started
 
 FILE = "samples.txt"

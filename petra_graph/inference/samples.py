@@ -9,11 +9,10 @@ a folder        all files in it and below it, in the order of their names; hidde
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -26,11 +25,12 @@ from petra_graph.image_files import SUFFIXES, decode, resize_and_crop, visible_f
 from petra_graph.kinds.author_code import author_code, resolve_location
 from petra_graph.kinds.data_facts import DataFacts
 from petra_graph.kinds.data_set import DataSetDeclaration
-from petra_graph.kinds.tensor_trees import Tree, main, mapped
+from petra_graph.kinds.tensor_trees import Tree
 from petra_graph.planning.check.checked_spec import ConfiguredPlugin
 
 _MODES = {1: "L", 3: "RGB", 4: "RGBA"}
 """PIL's modes by channels."""
+_READABLE = "images, arrays (.npy; .npz for several inputs), or what the data set reads"
 
 
 @frozen(kw_only=True)
@@ -48,11 +48,7 @@ class Samples:
 
 
 def read_samples(files: list[str], data: ConfiguredPlugin, facts: DataFacts) -> list[Samples]:
-    """Read files.
-
-    Args:
-        files: images, arrays, or what the data set reads; or folders of them.
-        data: the data set, whose declaration may read files.
+    """Read files: images, arrays, or what the data set's declaration reads; or folders of them.
 
     Raises:
         SpecError: files cannot be read as samples; all of them.
@@ -60,9 +56,12 @@ def read_samples(files: list[str], data: ConfiguredPlugin, facts: DataFacts) -> 
     found, problems = [], list[Problem]()
     for given in files:
         with _collecting(problems, given):
-            for file, place in _list_files(given):
+            folder = Path(given).expanduser()
+            below = sorted(Path(one).relative_to(folder) for one in visible_files(folder)) if folder.is_dir() else []
+            for file, place in [(str(Path(given, one)), one) for one in below] or [(given, Path(folder.name))]:
                 with _collecting(problems, file):
-                    found.append(evolve(_read_file(file, data, facts), place=place))
+                    values, note = _read_file(file, data, facts)
+                    found.append(Samples(name=file, values=values, place=place, note=note))
     if problems:
         raise SpecError(problems)
     return found
@@ -74,19 +73,8 @@ def samples_from_array(values: Any, facts: DataFacts) -> Samples:
     Raises:
         SpecError: the network cannot read them.
     """
-    name = "the array"
-    if facts.several_inputs:
-        return Samples(name=name, values=_convert_inputs(values, name, facts))
-    return Samples(name=name, values=_convert_array(np.asarray(values), name, facts))
-
-
-def batches(samples: list[Samples], size: int) -> Iterator[Tree]:
-    """Yield all samples in order, in batches."""
-    parts = [one.values for one in samples]
-    several = isinstance(parts[0], dict)
-    values: Tree = {name: torch.cat([one[name] for one in parts]) for name in parts[0]} if several else torch.cat(parts)
-    for start in range(0, len(main(values)), size):
-        yield mapped(operator.itemgetter(slice(start, start + size)), values)
+    convert = _convert_inputs if facts.several_inputs else _convert_array
+    return Samples(name="the array", values=convert(values, "the array", facts))
 
 
 @contextmanager
@@ -101,45 +89,32 @@ def _collecting(problems: list[Problem], file: str) -> Iterator[None]:
         problems.append(Problem(message=f"{named or file} cannot be read: {reason or error}"))
 
 
-def _list_files(file: str) -> list[tuple[str, Path]]:
-    """Return a file, or those of a folder, each with its place; a folder without files is itself in the list."""
-    folder = Path(file).expanduser()
-    places = sorted(Path(one).relative_to(folder) for one in visible_files(folder)) if folder.is_dir() else []
-    return [(str(Path(file, place)), place) for place in places] or [(file, Path(folder.name))]
-
-
-def _read_file(file: str, data: ConfiguredPlugin, facts: DataFacts) -> Samples:
-    declaration, path = data.plugin.declaration, Path(file).expanduser()
-    assert isinstance(declaration, DataSetDeclaration)
+def _read_file(file: str, data: ConfiguredPlugin, facts: DataFacts) -> tuple[Tree, str]:
+    """Return a file's samples, and what was done to them."""
+    declaration, path = cast(DataSetDeclaration, data.plugin.declaration), Path(file).expanduser()
     if path.is_dir():
-        raise SpecError(
-            f"the folder {file} has no files",
-            "give a folder of images, arrays (.npy; .npz for several inputs), or what the data set reads",
-        )
+        raise SpecError(f"the folder {file} has no files", f"give a folder of {_READABLE}")
     if not path.is_file():
+        raise SpecError(f"there is no file {file}", f"give {_READABLE}")
+    suffix = path.suffix.lower()
+    if facts.several_inputs and suffix != ".npz":
+        by_name = ", ".join(f"{name}=..." for name in facts.inputs)
         raise SpecError(
-            f"there is no file {file}",
-            "give images, arrays (.npy; .npz for several inputs), or what the data set reads",
+            f"{file} has one array, and the network reads the inputs {', '.join(facts.inputs)}",
+            f"give a file of arrays by these names: numpy.savez(file, {by_name})",
         )
     if facts.several_inputs:
-        if path.suffix.lower() != ".npz":
-            names = ", ".join(facts.inputs)
-            raise SpecError(
-                f"{file} has one array, and the network reads the inputs {names}",
-                f"give a file of arrays by these names: numpy.savez(file, {', '.join(f'{name}=...' for name in facts.inputs)})",
-            )
         with np.load(path, allow_pickle=False) as arrays:
-            return Samples(name=file, values=_convert_inputs(dict(arrays), file, facts))
-    if path.suffix.lower() == ".npy":
+            return _convert_inputs(dict(arrays), file, facts), ""
+    if suffix == ".npy":
         with path.open("rb") as opened:
-            array = np.lib.format.read_array(opened, allow_pickle=False)
-        return Samples(name=file, values=_convert_array(array, file, facts))
+            return _convert_array(np.lib.format.read_array(opened, allow_pickle=False), file, facts), ""
     if declaration.read is not None:
         read = resolve_location(declaration.read, f"{data.plugin} cannot read files")
         with author_code(f"{data.plugin} cannot read {file}"):
             values = read(data.options, path)
-        return Samples(name=file, values=_check_samples(values, file, facts))
-    if path.suffix.lower() in SUFFIXES:
+        return _check_samples(values, file, facts), ""
+    if suffix in SUFFIXES:
         return _read_image(path, file, facts)
     raise SpecError(
         f"{file} is neither an image nor an array (.npy), and {data.plugin} does not say how it is read",
@@ -147,43 +122,42 @@ def _read_file(file: str, data: ConfiguredPlugin, facts: DataFacts) -> Samples:
     )
 
 
-def _read_image(path: Path, file: str, facts: DataFacts) -> Samples:
+def _read_image(path: Path, file: str, facts: DataFacts) -> tuple[Tensor, str]:
     if len(facts.shape) != 3 or facts.dtype != "uint8" or facts.shape[0] not in _MODES:  # noqa: PLR2004
         raise SpecError(
             f"{file} is an image, and the network reads {facts.dtype} {list(facts.shape)}", "give arrays (.npy)"
         )
     channels, height, width = facts.shape
-    picture = decode(path, _MODES[channels])
-    note = ""
+    picture, note = decode(path, _MODES[channels]), ""
     if picture.size != (width, height):
         note = f"resized and cropped from {picture.width} x {picture.height}"
         scale = max(height / picture.height, width / picture.width)
         resized = max(width, round(picture.width * scale)), max(height, round(picture.height * scale))
         picture = resize_and_crop(picture, resized, (width, height))
     pixels = torch.from_numpy(np.array(picture)).view(1, height, width, channels)
-    return Samples(name=file, values=pixels.permute(0, 3, 1, 2), note=note)
+    return pixels.permute(0, 3, 1, 2), note
 
 
 def _convert_inputs(arrays: Any, file: str, facts: DataFacts) -> dict[str, Tensor]:
     """Return samples of several inputs, each checked as one of its own."""
-    came = ", ".join(map(str, arrays)) if isinstance(arrays, Mapping) else "one array"
     if not isinstance(arrays, Mapping) or arrays.keys() != facts.inputs.keys():
-        names = ", ".join(facts.inputs)
+        came = ", ".join(map(str, arrays)) if isinstance(arrays, Mapping) else "one array"
         raise SpecError(
-            f"{file} has {came}, and the network reads the inputs {names}", "give an array for each, by its name"
+            f"{file} has {came}, and the network reads the inputs {', '.join(facts.inputs)}",
+            "give an array for each, by its name",
         )
     found = {
-        name: _convert_array(np.asarray(arrays[name]), f"{name} of {file}", evolve(facts, shape=shape, dtype=dtype))
+        name: _convert_array(arrays[name], f"{name} of {file}", evolve(facts, shape=shape, dtype=dtype))
         for name, (shape, dtype) in facts.inputs.items()
     }
-    counts = {name: len(one) for name, one in found.items()}
-    if len(set(counts.values())) > 1:
-        listed = ", ".join(f"{count} of {name}" for name, count in counts.items())
-        raise SpecError(f"{file} has {listed}", "give as many samples of each input")
+    if len({len(one) for one in found.values()}) > 1:
+        counts = ", ".join(f"{len(one)} of {name}" for name, one in found.items())
+        raise SpecError(f"{file} has {counts}", "give as many samples of each input")
     return found
 
 
-def _convert_array(array: NDArray[np.generic], file: str, facts: DataFacts) -> Tensor:
+def _convert_array(values: Any, file: str, facts: DataFacts) -> Tensor:
+    array: NDArray[Any] = np.asarray(values)
     wanted = np.dtype(facts.dtype)
     if not np.can_cast(array.dtype, wanted, "same_kind"):
         # Integers of a wider type, as most programs write them, may well be in the range.
@@ -203,9 +177,10 @@ def _check_samples(values: object, file: str, facts: DataFacts) -> Tensor:
             return values.unsqueeze(0)
         if tuple(values.shape[1:]) == facts.shape and len(values):
             return values
-    shape = list(values.shape) if isinstance(values, Tensor) else type(values).__name__
-    kind = f"{values.dtype} ".removeprefix("torch.") if isinstance(values, Tensor) else ""
+    came = type(values).__name__
+    if isinstance(values, Tensor):
+        came = f"{values.dtype} {list(values.shape)}".removeprefix("torch.")
     raise SpecError(
-        f"{file} has {kind}{shape}, and the network reads {facts.dtype} {list(facts.shape)}",
+        f"{file} has {came}, and the network reads {facts.dtype} {list(facts.shape)}",
         "give one sample, or several with their number before the shape",
     )

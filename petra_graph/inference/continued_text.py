@@ -5,19 +5,47 @@ Decision: each token is computed from the whole window before it. Keeping what a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
-import torch
-from torch import Tensor
+from attrs import frozen
 
 from petra_graph.errors import SpecError
-from petra_graph.inference.saved_run import SavedRun
-from petra_graph.inference.trained_network import Network
-from petra_graph.kinds.author_code import author_code
-from petra_graph.kinds.declared_data import codec_of
-from petra_graph.kinds.tensor_trees import main
-from petra_graph_export.evaluate_run import computing_on
-from petra_graph_export.sampling_options import SamplingOptions
+from petra_graph.plugins import AtLeast, Length, option
+from petra_graph.spec.strict_values import structure_as
+
+if TYPE_CHECKING:
+    import torch
+    from torch import Tensor
+
+    from petra_graph.inference.saved_run import SavedRun
+    from petra_graph.inference.trained_network import Network
+
+
+@frozen(kw_only=True)
+class SamplingOptions:
+    """What is drawn, and how: the options of `petra-graph predict --prompt` and of `petra_graph.sample`."""
+
+    prompt: str = option("text to continue", default="\n", validator=Length(at_least=1))
+    tokens: int = option("length of the continuation", default=200, unit="tokens", validator=AtLeast(1))
+    temperature: float = option("divides the logits; 0: always the likeliest token", default=0.8, validator=AtLeast(0))
+    top_k: int | None = option(
+        "draw from this many of the likeliest tokens; default: all", default=None, validator=AtLeast(1)
+    )
+    seed: int = option("seed of the draws", default=0, validator=AtLeast(0))
+
+
+def read_sampling_options(given: Mapping[str, Any]) -> SamplingOptions:
+    """Return options by their names; those that are None have their defaults.
+
+    Raises:
+        SpecError: some are out of range, or unknown; all of them.
+    """
+    values = {name: value for name, value in given.items() if value is not None}
+    options, problems = structure_as(SamplingOptions, values, (), names={(): "the options of sampling"})
+    if options is None:
+        raise SpecError(problems)
+    return options
 
 
 def continued_text(run: SavedRun, network: Network, options: SamplingOptions, device: str = "cpu") -> str:
@@ -30,6 +58,11 @@ def continued_text(run: SavedRun, network: Network, options: SamplingOptions, de
         SpecError: the run was not trained on text with a target for each token, or some of the prompt has no token.
         RunFailed: the network cannot be run.
     """
+    from petra_graph.inference.evaluate import computing_on
+    from petra_graph.kinds.author_code import author_code
+    from petra_graph.kinds.declared_data import codec_of
+    from petra_graph.kinds.tensor_trees import main
+
     data, facts = run.network.checked.data, run.facts
     codec = codec_of(data.plugin, data.options, facts)
     if not facts.of_tokens:
@@ -55,6 +88,8 @@ def draw_tokens(
         network: tokens, int64 [1, t], to logits [1, classes, t].
         context: the largest t.
     """
+    import torch
+
     generator = torch.Generator().manual_seed(options.seed)
     tokens = list(prompt)
     for _ in range(options.tokens):
@@ -69,5 +104,5 @@ def _draw_token(logits: Tensor, options: SamplingOptions, generator: torch.Gener
         return int(logits.argmax())
     if options.top_k is not None and options.top_k < len(logits):
         least = logits.topk(options.top_k).values[-1]
-        logits = logits.masked_fill(logits < least, -torch.inf)
-    return int(torch.multinomial((logits / options.temperature).softmax(dim=0), 1, generator=generator))
+        logits = logits.masked_fill(logits < least, float("-inf"))
+    return int((logits / options.temperature).softmax(dim=0).multinomial(1, generator=generator))

@@ -8,10 +8,10 @@ import attrs
 import numpy as np
 import pytest
 import torch
-from petra_graph_export.sample_files import read_samples
 from PIL import Image
 
 from petra_graph.errors import SpecError
+from petra_graph.inference.samples import read_samples
 from petra_graph.kinds.data_set import DATA_SET
 from petra_graph.kinds.plugin import build_plugin, read_options
 from petra_graph.planning.check.checked_spec import ConfiguredPlugin

@@ -8,13 +8,12 @@ import attrs
 import click
 import pytest
 import torch
-from petra_graph_export.continued_text import draw_tokens
-from petra_graph_export.predict_verb import predict
-from petra_graph_export.sampling_options import SamplingOptions, read_sampling_options
 
 import petra_graph as pg
 from petra_graph.cli.main import main
+from petra_graph.cli.predict import predict
 from petra_graph.errors import SpecError
+from petra_graph.inference.continued_text import SamplingOptions, draw_tokens, read_sampling_options
 
 
 def network(tokens):

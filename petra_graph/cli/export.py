@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING
 
 import click
 
@@ -13,14 +13,15 @@ from petra_graph.cli.options_and_output import (
     json_option,
     output_option,
     print_json,
+    warn_of_changes,
+    weights_option,
 )
-from petra_graph_export.run_options import warn_of_changes, weights_option
 
 if TYPE_CHECKING:
-    from petra_graph_export.export_network import Format
+    from petra_graph.inference.export import Format
 
 
-@click.command(short_help="Write a run's network for other programs.")
+@click.command()
 @click.argument("run", metavar="RUN")
 @click.option(
     "--format",
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
 @weights_option
 @output_option("Default: RUN/network, with a suffix.", metavar="FILE")
 @json_option
-def export(*, run: str, form: str, weights: str | None, output: Path | None, as_json: bool) -> None:
+def export(*, run: str, form: Format, weights: str | None, output: Path | None, as_json: bool) -> None:
     """Write RUN's network: RUN is a run's directory, or `latest`.
 
     A program takes samples as they are in the data set, normalises them itself, and accepts batches of any size. An ONNX program
@@ -42,17 +43,15 @@ def export(*, run: str, form: str, weights: str | None, output: Path | None, as_
     import_torch()
     import attrs
 
+    from petra_graph.inference.export import SUFFIXES, export_network
     from petra_graph.inference.saved_run import SavedRun
-    from petra_graph_export.export_network import SUFFIXES, export_network
 
-    chosen = cast("Format", form)
     opened = SavedRun.open(run)
     warn_of_changes(opened.changed)
     network, _ = opened.load(weights)
-    found = export_network(opened, network, chosen, output or opened.directory / f"network{SUFFIXES[chosen]}")
+    found = export_network(opened, network, form, output or opened.directory / f"network{SUFFIXES[form]}")
     if as_json:
-        record: dict[str, Any] = attrs.asdict(found) | {"file": str(found.file)}
-        print_json(record)
+        print_json(attrs.asdict(found) | {"file": str(found.file)})
         return
     echo(str(found.file))
     if found.difference is not None:

@@ -12,16 +12,15 @@ import numpy as np
 import onnxruntime
 import pytest
 import torch
-from petra_graph_export import export_network as exports
-from petra_graph_export import onnx_program
-from petra_graph_export.evaluate_run import open_data
-from petra_graph_export.export_network import export_network, first_samples
 from safetensors import safe_open
 from torch.nn.utils.parametrizations import orthogonal
 from torch.nn.utils.parametrize import is_parametrized
 
 from petra_graph.cli.main import main
 from petra_graph.errors import RunFailed, SpecError
+from petra_graph.inference import export as exports
+from petra_graph.inference.evaluate import open_data
+from petra_graph.inference.export import export_network
 from petra_graph.inference.saved_run import SavedRun
 from petra_graph.version import __version__
 from tests.support.runs import SPEC, only_run, summary_of
@@ -39,7 +38,7 @@ assert "petra_graph" not in sys.modules
 @pytest.fixture
 def expected(opened):
     """Samples, and what the network says about them."""
-    samples, network = first_samples(opened, 11), opened.load()[0]
+    samples, network = open_data(opened).test.fetch(range(11), seed=0, epoch=0)[0], opened.load()[0]
     with torch.no_grad():
         return samples, network(samples)
 
@@ -117,13 +116,13 @@ def digits():
 
 
 def test_outputs_that_differ_are_a_failure(opened, tmp_path, monkeypatch):
-    monkeypatch.setattr(exports, "_tolerance", lambda *_: -1.0)
+    monkeypatch.setattr(exports, "_TERMS", -1)
     with pytest.raises(RunFailed, match="its outputs differ from the network's by"):
         export_network(opened, opened.load()[0], "torch-export", tmp_path / "net.pt2")
 
 
 def test_without_onnx(opened, tmp_path, monkeypatch):
-    monkeypatch.setattr(onnx_program.importlib.util, "find_spec", lambda _: None)
+    monkeypatch.setattr(exports.importlib.util, "find_spec", lambda _: None)
     with pytest.raises(SpecError, match="ONNX needs onnx, which is not installed"):
         export_network(opened, opened.load()[0], "onnx", tmp_path / "net.onnx")
 

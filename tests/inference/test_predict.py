@@ -1,8 +1,9 @@
-"""Predictions as images and arrays, of networks that give a class or values for each pixel."""
+"""Predictions of saved runs: classes, and images and arrays of networks that give a class or values for each pixel."""
 
 from __future__ import annotations
 
 import csv
+import json
 from pathlib import Path
 
 import numpy as np
@@ -12,6 +13,39 @@ from PIL import Image
 
 import petra_graph as pg
 from petra_graph.cli.main import main
+from petra_graph.inference.evaluate import open_data
+
+
+@pytest.fixture
+def files(opened, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    samples, _ = open_data(opened).test.fetch(range(5), seed=0, epoch=0)
+    np.save("two.npy", samples[:2].numpy())
+    np.save("one.npy", samples[2].numpy())
+    return samples[:3]
+
+
+def test_probabilities_of_the_best_classes(trained, opened, files, capsys):
+    assert main(["predict", str(trained), "two.npy", "one.npy", "--json", "--top", "4"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert [(one["file"], one["index"]) for one in found] == [("two.npy", 0), ("two.npy", 1), ("one.npy", 0)]
+    with torch.no_grad():
+        values, classes = opened.load()[0](files).softmax(1).topk(4)
+    assert [[one["class"] for one in row["classes"]] for row in found] == classes.tolist()
+    assert [[one["score"] for one in row["classes"]] for row in found] == values.tolist()
+
+
+def test_a_file(trained, files, tmp_path, capsys):
+    assert main(["predict", str(trained), "one.npy", "--output", "out/found.json"]) == 0
+    assert capsys.readouterr().out == "out/found.json\n"
+    assert len(json.loads((tmp_path / "out/found.json").read_text())) == 1
+
+
+def test_outputs_that_are_no_logits_are_no_probabilities(trained, files, capsys):
+    assert main(["predict", str(trained), "one.npy", "--json", "--set", "loss.name=mean-squared-error"]) == 0
+    (found,) = json.loads(capsys.readouterr().out)
+    assert sum(one["score"] for one in found["classes"]) != pytest.approx(1)
+
 
 MODULE = """
 import torch

@@ -24,7 +24,6 @@ from petra_graph.training.data.micro_batches import MicroBatches, spread_rows
 from petra_graph.training.data.stream_split import split_of_stream
 from petra_graph.training.loop.meters import Meters, MetricsOfEvaluation, split_undefined
 from petra_graph.training.record.digests import digest_split, list_changes, read_digests
-from petra_graph.units import noun
 
 
 @frozen(kw_only=True)
@@ -48,8 +47,8 @@ class Evaluation:
         """Write the means in a line; `scales` say which are shares."""
         count = f"{self.samples:,}" if self.samples == self.of else f"{self.samples:,} of {self.of:,}"
         also = f"   undefined: {', '.join(self.undefined)}" if self.undefined else ""
-        means = numbers(self.means, scales)
-        return f"{self.split} {means}   {count} {noun(self.of, 'sample')}, weights of {self.weights}{also}"
+        samples = "sample" if self.of == 1 else "samples"
+        return f"{self.split} {numbers(self.means, scales)}   {count} {samples}, weights of {self.weights}{also}"
 
     def __str__(self) -> str:
         return self.text()
@@ -72,13 +71,13 @@ def evaluate_run(run: SavedRun, *, which: str | None = None, split: str = "test"
         RunFailed: the network cannot be run, or a sample cannot be read.
     """
     network, source = run.load(which)
-    data, spec = open_data(run, validation=split != "test"), run.spec
-    changed_keys = [parse_override(text).keys for text in run.overrides]
+    data, spec, checked = open_data(run, validation=split != "test"), run.spec, run.network.checked
     whole = {"train": data.train, "validation": data.validation, "test": data.test}[split]
     if whole is None:
         raise SpecError(
             "the run has no validation samples: its specification has no data.validation", "evaluate the test data"
         )
+    changed_keys = [parse_override(text).keys for text in run.overrides]
     limit = spec.run.evaluation_batches if ("run", "evaluation_batches") in changed_keys else None
     loaders = Loaders(spec.data.workers, (whole,)) if spec.data.workers else None
     batches = MicroBatches(
@@ -91,13 +90,15 @@ def evaluate_run(run: SavedRun, *, which: str | None = None, split: str = "test"
         shuffle=False,
         drop_last=False,
     )
-
-    loss, metrics = run.network.checked.build_loss(), MetricsOfEvaluation.of(run.network.checked.metrics)
-    meters = Meters(run.network.checked.loss.plugin.owned)
+    loss, metrics, meters = (
+        checked.build_loss(),
+        MetricsOfEvaluation.of(checked.metrics),
+        Meters(checked.loss.plugin.owned),
+    )
     torch.set_num_threads(spec.run.threads)
-    ended = nullcontext() if loaders is None else loaders.at_work()
     onto = operator.methodcaller("to", device)
-    with computing_on(network, device), ended, closing(iter(batches)) as source_of_batches:
+    at_work = nullcontext() if loaders is None else loaders.at_work()
+    with computing_on(network, device), at_work, closing(iter(batches)) as source_of_batches:
         for samples, targets in source_of_batches:
             output, beside = network(mapped(onto, samples)), mapped(onto, targets)
             weight = target_weight(loss, targets)
@@ -113,9 +114,8 @@ def evaluate_run(run: SavedRun, *, which: str | None = None, split: str = "test"
             )
             metrics.update(main(output), beside)
     meters.expect_targets(f"{split} data")
-
     means = meters.means()
-    values, others = split_undefined(metrics.values(means))
+    values, undefined = split_undefined(metrics.values(means))
     own = not any(keys[0] == "data" for keys in changed_keys)
     return Evaluation(
         samples=meters.samples,
@@ -123,7 +123,7 @@ def evaluate_run(run: SavedRun, *, which: str | None = None, split: str = "test"
         means={**means, **values},
         weights=source,
         split=split,
-        undefined=others,
+        undefined=undefined,
         changed=[*run.changed, *(list_changes(read_digests(run.directory), digest_split(whole)) if own else ())],
     )
 
@@ -142,10 +142,9 @@ def open_data(run: SavedRun, *, validation: bool = False) -> CheckedData:
     built = opened.build()
     training = split_of_stream(built, run.spec)
     data = CheckedData.of(str(opened.plugin), built, validation=held, seed=run.spec.run.seed, training=training)
-    here, there = data.facts, run.facts
-    if here.inputs != there.inputs:
+    if data.facts.inputs != run.facts.inputs:
         raise SpecError(
-            f"the run's network reads samples {_in_words(there)}, and the data has {_in_words(here)}",
+            f"the run's network reads samples {_in_words(run.facts)}, and the data has {_in_words(data.facts)}",
             "name the data that the run was trained on, or other data of that shape",
         )
     return data

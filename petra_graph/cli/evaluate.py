@@ -7,16 +7,18 @@ from typing import Literal
 import click
 
 from petra_graph.cli.options_and_output import (
+    device_option,
     echo,
     import_torch,
     json_option,
     print_json,
     set_option,
+    warn_of_changes,
+    weights_option,
 )
-from petra_graph_export.run_options import device_option, warn_of_changes, weights_option
 
 
-@click.command(short_help="Evaluate a run's network on data.")
+@click.command()
 @click.argument("run", metavar="RUN")
 @set_option
 @weights_option
@@ -45,8 +47,8 @@ def evaluate(
     import_torch()
     import attrs
 
+    from petra_graph.inference.evaluate import evaluate_run
     from petra_graph.inference.saved_run import SavedRun
-    from petra_graph_export.evaluate_run import evaluate_run
 
     opened = SavedRun.open(run, overrides)
     found = evaluate_run(opened, which=weights, split=split, device=device)

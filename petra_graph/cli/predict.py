@@ -1,10 +1,10 @@
-"""`petra-graph predict`: a run's network asked about files."""
+"""`petra-graph predict`: a run's network asked about files, or to continue a text."""
 
 from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Iterable
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -13,6 +13,7 @@ import click
 
 from petra_graph.cli.options_and_output import (
     ANY_WIDTH,
+    device_option,
     echo,
     import_torch,
     json_option,
@@ -20,16 +21,15 @@ from petra_graph.cli.options_and_output import (
     print_table,
     set_option,
     table_text,
+    warn_of_changes,
+    weights_option,
 )
-from petra_graph.units import percent
-from petra_graph_export.run_options import device_option, warn_of_changes, weights_option
 
 if TYPE_CHECKING:
-    from petra_graph_export.predict_samples import ClassScore, Prediction
-    from petra_graph_export.prediction_files import Form, Written
+    from petra_graph.inference.predict import FileForm, Prediction
 
 
-@click.command(short_help="Print a run's predictions for files.")
+@click.command()
 @click.argument("run", metavar="RUN")
 @click.argument("files", nargs=-1, metavar="FILES...")
 @set_option
@@ -60,10 +60,7 @@ if TYPE_CHECKING:
 @click.option("--prompt", metavar="TEXT", help="Text to continue.")
 @click.option("--tokens", type=int, metavar="N", help="Length of the continuation. Default: 200.")
 @click.option(
-    "--temperature",
-    type=float,
-    metavar="T",
-    help="Divides the logits; 0: always the likeliest token. Default: 0.8.",
+    "--temperature", type=float, metavar="T", help="Divides the logits; 0: always the likeliest token. Default: 0.8."
 )
 @click.option("--top-k", type=int, metavar="N", help="Draw from this many of the likeliest tokens; default: all.")
 @click.option("--seed", type=int, metavar="N", help="Seed of the draws. Default: 0.")
@@ -97,15 +94,13 @@ def predict(
         raise click.UsageError("Missing argument 'FILES...', or the option '--prompt'.")
     if files and given:
         raise click.UsageError(f"--{next(iter(given)).replace('_', '-')} is for a text, and FILES are given.")
-    import_torch()
-    from petra_graph.inference.saved_run import SavedRun
-    from petra_graph_export.continued_text import continued_text
-    from petra_graph_export.predict_samples import classes_are_probable, predict_samples
-    from petra_graph_export.prediction_files import write_predictions
-    from petra_graph_export.sample_files import read_samples
-    from petra_graph_export.sampling_options import read_sampling_options
-
     form = _choose_form(form, output, as_json=as_json, of_text=bool(given))
+    import_torch()
+    from petra_graph.inference.continued_text import continued_text, read_sampling_options
+    from petra_graph.inference.predict import classes_are_probable, predict_samples, write_predictions
+    from petra_graph.inference.samples import read_samples
+    from petra_graph.inference.saved_run import SavedRun
+
     chosen = read_sampling_options(given) if given else None
     if batch is not None:
         overrides = (*overrides, f"data.evaluation_batch={batch}")
@@ -118,21 +113,21 @@ def predict(
     samples = read_samples(list(files), opened.network.checked.data, opened.facts)
     network, _ = opened.load(weights)
     if form in {"png", "npy"}:
-        assert output is not None
-        written = write_predictions(opened, network, samples, output, cast("Form", form), top=top, device=device)
-        print_table([_row_of_file(one) for one in written])
+        written = write_predictions(
+            opened, network, samples, cast("Path", output), cast("FileForm", form), top=top, device=device
+        )
+        print_table([_row(one, probable=True) for one in written])
         return
     found = predict_samples(opened, network, samples, top=top, device=device)
+    rows = [_row(one, probable=classes_are_probable(opened)) for one in found]
     if form == "json":
         _write(json_text([prediction.record() for prediction in found]), output)
     elif form == "csv":
         _write(_csv_text(found), output)
+    elif output is None:
+        print_table(rows)
     else:
-        rows = [_row(prediction, probable=classes_are_probable(opened)) for prediction in found]
-        if output is None:
-            print_table(rows)
-        else:
-            _write(table_text(rows, ANY_WIDTH).rstrip("\n"), output)
+        _write(table_text(rows, ANY_WIDTH).rstrip("\n"), output)
 
 
 def _choose_form(given: str | None, output: Path | None, *, as_json: bool, of_text: bool) -> str:
@@ -161,36 +156,25 @@ def _write(text: str, output: Path | None) -> None:
     echo(text if output is None else str(output))
 
 
-def _csv_text(found: list[Prediction]) -> str:
+def _csv_text(found: Sequence[Prediction]) -> str:
     """Return a row for each class of a prediction, the likeliest first, or for each value."""
     text = io.StringIO()
     table = csv.writer(text, lineterminator="\n")
-    of_classes = any(one.best for one in found)
-    table.writerow(
-        ["file", "index", "position", *(["class", "name", "score"] if of_classes else ["element", "output"])]
-    )
+    values = ["class", "name", "score"] if any(one.best for one in found) else ["element", "output"]
+    table.writerow(["file", "index", "position", *values])
     for one in found:
-        values = [(best.number, best.name, best.score) for best in one.best] or enumerate(one.output)
-        table.writerows([one.file, one.index, " ".join(map(str, one.position)), *value] for value in values)
+        rows = [(best.number, best.name, best.score) for best in one.best] or enumerate(one.output)
+        table.writerows([one.file, one.index, " ".join(map(str, one.position)), *row] for row in rows)
     return text.getvalue().rstrip("\n")
 
 
-def _row(prediction: Prediction, *, probable: bool) -> list[str]:
-    position = f" ({', '.join(map(str, prediction.position))})" if prediction.position else ""
-    values = _scores(prediction.best, probable=probable) or " ".join(f"{value:.6g}" for value in prediction.output)
-    return [_sample(prediction) + position, values, prediction.note]
-
-
-def _row_of_file(one: Written) -> list[str]:
-    return [_sample(one), str(one.written), _scores(one.best, probable=True), one.note]
-
-
-def _sample(one: Prediction | Written) -> str:
-    return one.file + (f" [{one.index}]" if one.index else "")
-
-
-def _scores(best: Iterable[ClassScore], *, probable: bool) -> str:
-    return ", ".join(
-        f"{one.number if one.name is None else one.name} " + (percent(one.score, 2) if probable else f"{one.score:.4g}")
-        for one in best
-    )
+def _row(one: Prediction, *, probable: bool) -> list[str]:
+    index = f" [{one.index}]" if one.index else ""
+    position = f" ({', '.join(map(str, one.position))})" if one.position else ""
+    scores = [
+        f"{best.number if best.name is None else best.name} "
+        + (f"{100 * best.score:.2f} %" if probable else f"{best.score:.4g}")
+        for best in one.best
+    ]
+    values = ", ".join(scores) or " ".join(f"{value:.6g}" for value in one.output)
+    return [one.file + index + position, "" if one.written is None else str(one.written), values, one.note]

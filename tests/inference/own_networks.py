@@ -21,15 +21,6 @@ class Remainders(nn.Module):
         return self.last(self.body(self.first(x)) * self.factors)
 
 
-class Repeated(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.first, self.middle, self.last = nn.Linear(8, 8), nn.Linear(8, 8), nn.Linear(8, 3)
-
-    def forward(self, x):
-        return self.last(self.middle(self.middle(self.first(x)).tanh()).tanh())
-
-
 class Tied(nn.Module):
     def __init__(self):
         super().__init__()
@@ -50,25 +41,3 @@ class Drawn(nn.Module):
 
     def forward(self, x):
         return self.last(self.first(x).tanh() * self.directions)
-
-
-class Residual(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.layer = nn.Linear(8, 8)
-
-    def forward(self, x):
-        return x + self.layer(x).tanh()
-
-
-class Residuals(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.first, self.last = nn.Linear(8, 8), nn.Linear(8, 3)
-        self.blocks = nn.ModuleList(Residual() for _ in range(3))
-
-    def forward(self, x):
-        x = self.first(x)
-        for block in self.blocks:
-            x = block(x)
-        return self.last(x)

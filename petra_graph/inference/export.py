@@ -1,0 +1,363 @@
+"""A saved run's network in formats that other programs open.
+
+    safetensors    parameters and buffers by node, or as in the `state_dict` of the user's own network; the facts of the samples
+                   and the resolved spec in the file's metadata
+    torch-export   a program: `torch.export.load(FILE).module()(samples)`, without petra-graph
+    onnx           a program for onnxruntime and others, with names (`_save_onnx`)
+
+Programs read samples as the data set has them (images as uint8), and normalise them inside; the batch may be of any size, and a window
+of tokens shorter, where the network's code does not fix its length. They compute in the type of the network's parameters, without
+autocast; parametrized weights are computed once.
+
+What is written is run again on real samples, and compared with the network: a program, or the class of the user's own network, with the
+tensors. Outputs may differ in the last bits, as other kernels add in another order: a sum of n terms has an error of up to n eps. The
+tolerance is `_TERMS` times the eps of the outputs' type, of their largest magnitude; where the run computes in bfloat16, 8 times the eps of that.
+"""
+
+from __future__ import annotations
+
+import copy
+import importlib.util
+import json
+import logging
+import re
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from attrs import asdict, frozen
+from safetensors.torch import save_file
+from torch import Tensor, nn
+from torch.nn.utils.parametrize import is_parametrized, type_before_parametrizations
+
+from petra_graph.blocks import Streams
+from petra_graph.blocks.couplings.residual_chain import COEFFICIENTS
+from petra_graph.errors import PetraGraphError, RunFailed, SpecError
+from petra_graph.graph.node_graph import INPUT
+from petra_graph.inference.evaluate import open_data
+from petra_graph.inference.predict import classes_are_probable, gives_classes, output_shape
+from petra_graph.inference.saved_run import SavedRun
+from petra_graph.inference.trained_network import Network
+from petra_graph.kinds.tensor_trees import Tree, inputs_of, main, mapped
+from petra_graph.record.run_directory import make_folder_of, write_whole
+from petra_graph.spec.load_spec import dump
+from petra_graph.version import __version__
+
+Format = Literal["safetensors", "torch-export", "onnx"]
+SUFFIXES: Mapping[Format, str] = {"safetensors": ".safetensors", "torch-export": ".pt2", "onnx": ".onnx"}
+_HINTS = {
+    "torch-export": "a block does what torch.export cannot follow: https://docs.pytorch.org/docs/stable/export.html",
+    "onnx": "write what the network does in other operations, or export it as torch-export",
+}
+_INSTEAD = "torch-export and onnx write what was trained, and weights.safetensors in the run's directory has the tensors by node"
+_TERMS, _MIXED_TERMS = 128, 8
+_COMPARED = 1000
+"""Test samples with which programs are compared."""
+_TRACED = 2
+"""Samples of the batch with which a program is traced: torch takes a batch of one for a constant."""
+_OPSET = 18
+
+
+@frozen(kw_only=True)
+class Exported:
+    """What was written, and how it compares with the network."""
+
+    file: Path
+    samples: int = 0
+    """With which it was compared; 0: it was not."""
+    difference: float | None = None
+    """The largest of any output, absolute; None: it was not compared."""
+    tolerance: float | None = None
+    note: str = ""
+
+
+class Portable(nn.Module):
+    """A network in plain operations on tensors: its samples normalised, its nodes, the head's output."""
+
+    def __init__(self, network: Network) -> None:
+        super().__init__()
+        self.network = network
+        self.normalises = network.numerics.normalisation is not None
+        for name in ("mean", "std") if self.normalises else ():
+            values = torch.tensor(getattr(network.numerics.normalisation, name), dtype=network.numerics.dtype)
+            self.register_buffer(name, values, persistent=False)
+
+    def forward(self, samples: Tree) -> Tensor:
+        """Return the head's output for samples [n, *shape] in the data set's type; several inputs are in a dictionary."""
+        network, dtype = self.network, self.network.numerics.dtype
+        streams: dict[str, Streams] = {INPUT: tuple(map(self._prepare, inputs_of(samples)))}
+        for name in network.graph.order:
+            outputs = network.block(name)(*network.inputs_of(name, streams))
+            streams[name] = tuple(one.to(dtype) if one.is_floating_point() else one for one in outputs)
+        return streams[network.graph.head][0]
+
+    def _prepare(self, samples: Tensor) -> Tensor:
+        dtype = self.network.numerics.dtype
+        if samples.dtype != torch.uint8:
+            return samples.to(dtype) if samples.is_floating_point() else samples
+        scaled = samples.to(dtype) / 255
+        if not self.normalises:
+            return scaled
+        per_channel = (1, -1, *(1,) * (samples.dim() - 2))
+        return (scaled - self.get_buffer("mean").view(per_channel)) / self.get_buffer("std").view(per_channel)
+
+
+def export_network(run: SavedRun, network: Network, form: Format, file: Path) -> Exported:
+    """Write a network, and compare what was written with it: on the run's test samples or, without them, on random ones.
+
+    Args:
+        run: which the network is of.
+        network: in evaluation mode, on the CPU.
+        file: to write; whole, or as it was.
+
+    Raises:
+        SpecError: the form needs a package that is not installed.
+        RunFailed: the network cannot be exported, the file cannot be written, or its outputs are others.
+    """
+    make_folder_of(file)
+    facts, merged = run.facts, copy.deepcopy(network)
+    merged.merge()
+    if form == "safetensors":
+        return _export_tensors(run, network, merged, file)
+    missing = [name for name in ("onnx", "onnxscript") if form == "onnx" and importlib.util.find_spec(name) is None]
+    if missing:
+        raise SpecError(f"ONNX needs {missing[0]}, which is not installed", "pip install 'petra-graph[export]'")
+    chosen, note = _samples_to_compare(run)
+    portable = Portable(merged).eval()
+    try:
+        _compute_parametrized(portable)
+        with _quiet(), torch.no_grad():
+            dimensions = {0: torch.export.Dim("batch"), **({1: torch.export.Dim.AUTO} if facts.of_tokens else {})}
+            dynamic = dict.fromkeys(facts.inputs, dimensions) if facts.several_inputs else dimensions
+            traced = mapped(lambda one: torch.cat([one] * _TRACED)[:_TRACED], chosen)
+            program = torch.export.export(portable, (traced,), dynamic_shapes={"samples": dynamic})
+            save = _save_program if form == "torch-export" else _save_onnx
+            write_whole(file, lambda path: save(run, program, path))
+    except (RuntimeError, ValueError, NotImplementedError, TypeError) as error:
+        raise RunFailed(f"the network cannot be written as {form}: {_reason(error)}", _HINTS[form]) from error
+    compared = [chosen]
+    *_, samples = (node for node in program.graph.nodes if node.op == "placeholder")
+    if facts.of_tokens and facts.shape[0] > 1 and not isinstance(samples.meta["val"].shape[1], int):
+        compared.append(chosen[:, : (facts.shape[0] + 1) // 2])  # the program reads shorter windows, too
+    if form == "onnx" and importlib.util.find_spec("onnxruntime") is None:
+        return Exported(file=file, note="not compared: onnxruntime is not installed")
+    run_program = _open_onnx(file) if form == "onnx" else torch.export.load(file).module()
+    difference, tolerance = _compare(
+        network, run_program, compared, f"{file} is written", "please report it, with the spec"
+    )
+    return Exported(file=file, samples=len(main(chosen)), difference=difference, tolerance=tolerance, note=note)
+
+
+@torch.no_grad()
+def _compute_parametrized(network: nn.Module) -> None:
+    """Give layers with parametrizations, as orthogonal ones, the weights that these compute: ONNX lacks some of their operations."""
+    modules: list[Any] = list(network.modules())
+    for module in modules:
+        if is_parametrized(module):
+            values = {name: getattr(module, name) for name in module.parametrizations}
+            module.__class__ = type_before_parametrizations(module)  # torch would change the class of all copies
+            del module.parametrizations
+            for name, value in values.items():
+                module.register_parameter(name, nn.Parameter(value))
+
+
+@torch.no_grad()
+def _compare(
+    network: Network, program: Callable[[Tree], Tensor], batches: Sequence[Tree], done: str, hint: str
+) -> tuple[float, float]:
+    """Return the largest difference of any output, and the tolerance.
+
+    Raises:
+        RunFailed: it is larger, or the program cannot be run; the message begins with what is done.
+    """
+    try:
+        pairs = [(main(network(samples)), program(samples)) for samples in batches]
+    except Exception as error:
+        reason = str(error).strip().partition("\n")[0]
+        raise RunFailed(f"{done}, but cannot be run: {reason}", hint) from error
+    difference = max(float((found - expected).abs().max()) for expected, found in pairs)
+    expected = pairs[0][0]
+    mixed = network.numerics.precision.compute == "bfloat16"
+    relative = _MIXED_TERMS * torch.finfo(torch.bfloat16).eps if mixed else _TERMS * torch.finfo(expected.dtype).eps
+    tolerance = relative * max(1.0, float(expected.abs().max()))
+    if not difference <= tolerance:
+        raise RunFailed(
+            f"{done}, but its outputs differ from the network's by {difference:.3g}, and {tolerance:.3g} is the tolerance",
+            hint,
+        )
+    return difference, tolerance
+
+
+def _reason(error: BaseException) -> str:
+    """Return what an exporter could not do: the first line of its error, or the operation without a form in ONNX, which an error behind it names."""
+    behind = error
+    while behind.__cause__ is not None:
+        behind = behind.__cause__
+    if found := re.search(r"No ONNX function found for .*?op='([\w.]+)'", str(behind)):
+        return f"ONNX has no operation {found[1]}"
+    return str(error).strip().partition("\n")[0] or type(error).__name__
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Keep what exporters report about themselves from the user's terminal."""
+    loggers = [logging.getLogger(name) for name in ("torch.onnx", "onnxscript", "onnx_ir", "torch.export")]
+    before = [logger.level for logger in loggers]
+    try:
+        for logger in loggers:
+            logger.setLevel(logging.ERROR)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        for logger, level in zip(loggers, before, strict=True):
+            logger.setLevel(level)
+
+
+def _samples_to_compare(run: SavedRun) -> tuple[Tree, str]:
+    """Return the first test samples, or random ones, the same each time, with why they are."""
+    try:
+        split = open_data(run).test
+        return split.fetch(np.arange(min(_COMPARED, len(split))), seed=run.spec.run.seed, epoch=0)[0], ""
+    except PetraGraphError as error:
+        why = f"compared with random samples, as the run's data cannot be read: {error.problems[0].message}"
+    generator = torch.Generator().manual_seed(0)
+
+    def draw(of_one: tuple[int, ...], dtype: str) -> Tensor:
+        shape = (_TRACED * 4, *of_one)
+        if dtype == "uint8":
+            return torch.randint(0, 256, shape, dtype=torch.uint8, generator=generator)
+        if dtype == "int64":
+            return torch.zeros(shape, dtype=torch.int64)
+        return torch.randn(shape, generator=generator).to(getattr(torch, dtype))
+
+    drawn = {name: draw(*one) for name, one in run.facts.inputs.items()}
+    return (drawn if run.facts.several_inputs else drawn[""]), why
+
+
+def _export_tensors(run: SavedRun, network: Network, merged: Network, file: Path) -> Exported:
+    """Write the tensors; where they are those of the user's own network, its class must load them, and compute the same."""
+    tensors, own = _collect_tensors(merged)
+    made = Exported(file=file)
+    if own is not None:
+        chosen, note = _samples_to_compare(run)
+        done = "nothing is written: the network's own class loads the tensors"
+        difference, tolerance = _compare(network, own, [chosen], done, _INSTEAD)
+        made = Exported(file=file, samples=len(main(chosen)), difference=difference, tolerance=tolerance, note=note)
+    metadata = {"format": "pt", "spec": dump(run.spec), "samples": json.dumps(asdict(run.facts))}
+    write_whole(file, lambda path: save_file(dict(tensors), path, metadata))
+    return made
+
+
+def _collect_tensors(network: Network) -> tuple[Mapping[str, Tensor], Callable[[Tree], Tensor] | None]:
+    """Return tensors by their names in a file, and what the user's own class computes with them; None where there is no such class.
+
+    Raises:
+        RunFailed: its own class cannot have these values.
+    """
+    blocks = [(name, network.block(name)) for name in network.graph.nodes]
+    tensors: dict[str, Tensor] = {}
+    several: set[str] = set()
+    for name, block in blocks:
+        for key, value in block.state_dict().items():
+            in_network = block.of_network is not None and key not in COEFFICIENTS
+            written = tensors.setdefault(key if in_network else f"{name}.{key}", value.cpu().contiguous().clone())
+            several |= set() if torch.equal(written, value.cpu()) else {key}
+    makes = {block.of_network for _, block in blocks}
+    make = makes.pop() if len(makes) == 1 else None
+    if make is None and not several:
+        return tensors, None
+    if make is not None:
+        with torch.random.fork_rng(devices=[]), torch.device("cpu"):
+            own = make().to(network.numerics.dtype).eval()
+        try:
+            own.load_state_dict(tensors)
+        except RuntimeError as error:
+            reason = " ".join(str(error).split())
+            text = f"nothing is written: the network's own class does not load the tensors: {reason}"
+            raise RunFailed(text, _INSTEAD) from None
+        held = {**dict(own.named_parameters(remove_duplicate=False)), **dict(own.named_buffers(remove_duplicate=False))}
+        several |= {key for key, value in held.items() if key in tensors and not torch.equal(value, tensors[key])}
+    if several:
+        names = ", ".join(sorted(several))
+        text = f"nothing is written: the network's own class has one value of {names}, and several here"
+        raise RunFailed(text, _INSTEAD)
+    return tensors, lambda samples: own(*map(network.numerics.prepare, inputs_of(samples)))
+
+
+def _save_program(_run: SavedRun, program: torch.export.ExportedProgram, path: Path) -> None:
+    with path.open("wb") as opened:
+        torch.export.save(program, opened)
+
+
+def _save_onnx(run: SavedRun, program: torch.export.ExportedProgram, path: Path) -> None:
+    """Write a program in ONNX whose inputs, outputs and axes have names, and whose metadata says more.
+
+    The input is images, tokens or samples, several as the data set names them; the output logits where the loss reads it as such, else
+    outputs. In the metadata:
+
+        input_axes, output_axes    names of all axes, as a JSON list; of several inputs an object of lists, as is the normalisation
+        class_names                a JSON list, where the data set has names
+        normalisation              of images of uint8: {"divided_by": 255, "mean": [...], "std": [...]}, a number a channel
+        opset, petra_graph_version
+    """
+    facts = run.facts
+    one = "position" if facts.of_tokens else "features"
+    axes = {name: _axes(shape, one) for name, (shape, _) in facts.inputs.items()}
+    normalisation: dict[str, Any] = {
+        name: {"divided_by": 255, **({} if facts.mean is None else {"mean": facts.mean, "std": facts.std})}
+        for name, (_, dtype) in facts.inputs.items()
+        if dtype == "uint8"
+    }
+    input_names, dynamic = list(axes), {name: {0: "batch"} for name in axes}
+    if not facts.several_inputs:
+        input_names = ["tokens" if facts.of_tokens else "images" if len(facts.shape) == len(_IMAGE) else "samples"]
+        axes, normalisation, dynamic = axes[""], normalisation.get("", {}), dict(enumerate(axes[""]))  # type: ignore[assignment, arg-type]
+    batch, *others = _axes(facts.target_shape, "position") if gives_classes(run) else _axes(output_shape(run), "values")
+    made = torch.onnx.export(
+        program,
+        dynamo=True,
+        opset_version=_OPSET,
+        input_names=input_names,
+        output_names=["logits" if classes_are_probable(run) else "outputs"],
+        dynamic_shapes={"samples": dynamic},
+        verbose=False,
+    )
+    assert made is not None
+    made.model.model_version = 1  # without one, onnxruntime reports 2**63 - 1
+    said = {
+        "input_axes": axes,
+        "output_axes": [batch, *["classes"] * gives_classes(run), *others],
+        "class_names": facts.class_names,
+        "normalisation": normalisation,
+        "opset": _OPSET,
+    }
+    texts = {key: json.dumps(value) for key, value in said.items() if value}
+    made.model.metadata_props.update({**texts, "petra_graph_version": __version__})
+    made.save(path, external_data=False)
+
+
+_IMAGE = ["channels", "height", "width"]
+
+
+def _axes(shape: Sequence[int], one: str) -> list[str]:
+    """Return the names of a batch's axes, where each of its members has this shape; `one` is that of a single axis."""
+    named = {1: [one], 2: _IMAGE[1:], 3: _IMAGE}
+    return ["batch", *named.get(len(shape), [f"axis_{number}" for number in range(1, 1 + len(shape))])]
+
+
+def _open_onnx(file: Path) -> Callable[[Tree], Tensor]:
+    import onnxruntime
+
+    session = onnxruntime.InferenceSession(file.read_bytes(), providers=["CPUExecutionProvider"])
+    names = [one.name for one in session.get_inputs()]
+
+    def run(samples: Tree) -> Tensor:
+        arrays = [np.ascontiguousarray(one.numpy()) for one in inputs_of(samples)]
+        return torch.from_numpy(session.run(None, dict(zip(names, arrays, strict=True)))[0])
+
+    return run

@@ -1,0 +1,248 @@
+"""Predictions of a saved run: classes with their probabilities, plain outputs, or a file for each sample.
+
+    png    a class for each pixel: the class's number, in the colours of Pascal VOC; a value for each pixel: grey, or red, green and blue
+    npy    any output: probabilities of the classes where the loss reads outputs as logits, else what the network returns
+
+Decision: values are written to images as they are, 0 as black and 1 as white, since images that were brightened each by itself could
+not be compared; values outside are clipped, and the note says how many.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Iterator, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any, Literal, cast
+
+import numpy as np
+import torch
+from attrs import frozen
+from PIL import Image
+from torch import Tensor
+
+from petra_graph.errors import Problem, SpecError
+from petra_graph.inference.evaluate import computing_on
+from petra_graph.inference.samples import Samples
+from petra_graph.inference.saved_run import SavedRun
+from petra_graph.inference.trained_network import Network
+from petra_graph.kinds.loss import LossDeclaration
+from petra_graph.kinds.tensor_trees import Tree, main, mapped
+from petra_graph.record.run_directory import make_folder_of, write_whole
+
+FileForm = Literal["png", "npy"]
+_COLOURS = 256
+"""The classes that an image with a palette can tell apart."""
+_MAP = 2
+
+
+@frozen(kw_only=True)
+class ClassScore:
+    """One class for one sample."""
+
+    number: int
+    name: str | None
+    score: float
+    """Its probability where the loss reads the outputs as logits, else the network's output."""
+
+
+@frozen(kw_only=True)
+class Prediction:
+    """The prediction for one sample; where a sample has a target at each of several positions, for one position of it."""
+
+    file: str
+    index: int
+    """Of the sample in its file."""
+    position: tuple[int, ...] = ()
+    """In the sample's targets, such as a token's in a text; () where a sample has one target."""
+    best: tuple[ClassScore, ...] = ()
+    """The classes with the largest scores, the largest first; () where targets are not classes. Of an image: shares of its pixels."""
+    output: tuple[float, ...] = ()
+    """What the network returns, flattened; () where it is in a file."""
+    note: str = ""
+    """What was done to the file's samples."""
+    written: Path | None = None
+    """The file that the prediction is in, if it has one of its own."""
+
+    def record(self) -> dict[str, Any]:
+        found: dict[str, Any] = {"file": self.file, "index": self.index}
+        if self.position:
+            found["position"] = list(self.position)
+        if self.best:
+            found["classes"] = [
+                {"class": one.number, **({} if one.name is None else {"name": one.name}), "score": one.score}
+                for one in self.best
+            ]
+        else:
+            found["output"] = list(self.output)
+        return found | ({"note": self.note} if self.note else {})
+
+
+def classes_are_probable(run: SavedRun) -> bool:
+    """Whether a network's outputs are logits of classes, whose softmax is a probability."""
+    loss = cast(LossDeclaration, run.network.checked.loss.plugin.declaration)
+    return loss.logits and run.facts.classes is not None
+
+
+def output_shape(run: SavedRun) -> tuple[int, ...]:
+    """Return the shape of a sample's output."""
+    return tuple(run.network.shapes[run.network.graph.head].outputs[0])
+
+
+def gives_classes(run: SavedRun) -> bool:
+    """Whether the network's outputs are [n, classes, *target_shape]."""
+    return run.facts.classes is not None and output_shape(run)[1:] == run.facts.target_shape
+
+
+def predict_samples(
+    run: SavedRun, network: Network, samples: list[Samples], *, top: int = 3, device: str = "cpu"
+) -> list[Prediction]:
+    """Predict samples, each by itself: the others of its batch do not matter, but for the last bits.
+
+    Where a sample has a class at each of several positions, such as a text's tokens, each position is a prediction.
+
+    Args:
+        network: in evaluation mode.
+        top: how many classes of each.
+
+    Raises:
+        SpecError: there is no such device.
+        RunFailed: the network cannot be run.
+    """
+    facts, of_classes = run.facts, gives_classes(run)
+    return [
+        Prediction(
+            file=file.name,
+            index=index,
+            position=position,
+            best=_best_classes(scores[there], facts.class_names, top) if of_classes else (),
+            output=tuple(output[there].flatten().tolist()),
+            note=file.note,
+        )
+        for file, index, output, scores in _score(run, network, samples, device)
+        for position in np.ndindex(*facts.target_shape if of_classes else ())
+        for there in [(slice(None), *position) if of_classes else ()]
+    ]
+
+
+def write_predictions(
+    run: SavedRun,
+    network: Network,
+    samples: list[Samples],
+    folder: Path,
+    form: FileForm,
+    *,
+    top: int = 3,
+    device: str = "cpu",
+) -> list[Prediction]:
+    """Write the prediction for each sample to `folder`, under the sample's own name; that of its n-th in a file ends in -n.
+
+    Raises:
+        SpecError: outputs are not maps that an image can hold, or two would be one file, or one is a sample's file; there is no such device.
+        RunFailed: the network cannot be run, or a file cannot be written.
+    """
+    if form == "png":
+        _expect_images(run)
+    targets, found = _name_files(samples, folder, form), []
+    for file, index, _, scores in _score(run, network, samples, device):
+        target = targets[file.name, index]
+        best: tuple[ClassScore, ...] = ()
+        note = ""
+        make_folder_of(target)
+        if form == "npy":
+            write_whole(target, partial(_save_array, values=scores.numpy()))
+        else:
+            image, best, note = _draw(run, scores, top)
+            write_whole(target, partial(image.save, format="PNG"))
+        notes = ", ".join(filter(None, [file.note, note]))
+        found.append(Prediction(file=file.name, index=index, best=best, note=notes, written=target))
+    return found
+
+
+def _score(
+    run: SavedRun, network: Network, samples: list[Samples], device: str
+) -> Iterator[tuple[Samples, int, Tensor, Tensor]]:
+    """Yield for each sample its file, its index there, the network's output, and that as probabilities where it is logits."""
+    parts = [one.values for one in samples]
+    several = isinstance(parts[0], dict)
+    values: Tree = {name: torch.cat([one[name] for one in parts]) for name in parts[0]} if several else torch.cat(parts)
+    places = ((file, index) for file in samples for index in range(len(main(file.values))))
+    size = run.spec.data.test_batch
+    with computing_on(network, device):
+        for start in range(0, len(main(values)), size):
+            part = mapped(operator.itemgetter(slice(start, start + size)), values)
+            outputs = main(network(mapped(operator.methodcaller("to", device), part))).cpu()
+            scores = outputs.float().softmax(dim=1) if classes_are_probable(run) else outputs
+            for output, score in zip(outputs, scores, strict=True):
+                yield *next(places), output, score
+
+
+def _best_classes(scores: Tensor, names: Sequence[str] | None, top: int) -> tuple[ClassScore, ...]:
+    values, numbers = scores.topk(min(top, len(scores)))
+    pairs = zip(numbers.tolist(), values.tolist(), strict=True)
+    return tuple(ClassScore(number=at, name=names[at] if names else None, score=value) for at, value in pairs)
+
+
+def _expect_images(run: SavedRun) -> None:
+    """Refuse outputs that are no images."""
+    shape, classes, fault = output_shape(run), run.facts.classes or 0, ""
+    if not gives_classes(run):
+        grey, colours = len(shape) == _MAP, len(shape) == _MAP + 1 and shape[0] in {1, 3}
+        fault = "" if grey or colours else f"outputs {list(shape)}"
+    elif len(shape) != _MAP + 1:
+        fault = f"a class for each of {list(shape[1:])}" if shape[1:] else "a class"
+    elif classes > _COLOURS:
+        fault = f"{classes} classes for each pixel, where an image has {_COLOURS} colours"
+    if fault:
+        raise SpecError(
+            f"the network's predictions are not images: a sample gets {fault}",
+            "write arrays with --format npy, or a table with --format csv",
+        )
+
+
+def _name_files(samples: list[Samples], folder: Path, form: str) -> dict[tuple[str, int], Path]:
+    """Return the file of each sample's prediction, by its own file and index."""
+    targets: dict[tuple[str, int], Path] = {}
+    owners: dict[Path, str] = {}
+    problems = []
+    read = {Path(one.name).expanduser().resolve() for one in samples}
+    for one in samples:
+        count = len(main(one.values))
+        for index in range(count):
+            number = f"-{index}" if count > 1 else ""
+            target = folder / one.place.with_name(f"{one.place.stem}{number}.{form}")
+            targets[one.name, index] = target
+            owner = owners.setdefault(target, one.name)
+            if owner != one.name:
+                message = f"{owner} and {one.name} would both have their prediction in {target}"
+                problems.append(Problem(message=message, hint="give the folder that both are in, or rename one"))
+            if target.resolve() in read:
+                message = f"the prediction for {one.name} would replace a file that is read, {target}"
+                problems.append(Problem(message=message, hint="name another folder"))
+    if problems:
+        raise SpecError(problems)
+    return targets
+
+
+def _save_array(path: Path, values: Any) -> None:
+    with path.open("wb") as file:  # numpy would add the suffix .npy to a name
+        np.save(file, values)
+
+
+def _draw(run: SavedRun, scores: Tensor, top: int) -> tuple[Image.Image, tuple[ClassScore, ...], str]:
+    """Return a prediction as an image, the shares of its most frequent classes, and what was done to its values."""
+    if gives_classes(run):
+        classes = scores.argmax(dim=0)
+        image = Image.fromarray(classes.byte().numpy())
+        # Pascal VOC's red, green and blue are every third bit of the class's number.
+        bits = [(number, channel) for number in range(_COLOURS) for channel in range(3)]
+        image.putpalette([sum((n >> (3 * bit + c) & 1) << (7 - bit) for bit in range(3)) for n, c in bits])
+        shares = classes.flatten().bincount(minlength=len(scores)) / classes.numel()
+        return image, tuple(one for one in _best_classes(shares, run.facts.class_names, top) if one.score), ""
+    values = scores.float()
+    outside = 1 - float(((values >= 0) & (values <= 1)).float().mean())
+    pixels = (values.nan_to_num().clamp(0, 1) * 255).round().byte()
+    if pixels.dim() > _MAP:
+        pixels = pixels[0] if len(pixels) == 1 else pixels.permute(1, 2, 0).contiguous()
+    note = f"{outside:.1%} of the values are outside 0 .. 1, and clipped" if outside else ""
+    return Image.fromarray(pixels.numpy()), (), note

@@ -1,1 +1,0 @@
-"""What a trained network says about files and texts, and the network as a file for other programs."""
