@@ -37,7 +37,6 @@ from petra_graph.kinds.block import BlockDeclaration as BlockDeclaration
 from petra_graph.kinds.callback import Callback as Callback
 from petra_graph.kinds.callback import CallbackDeclaration as CallbackDeclaration
 from petra_graph.kinds.callback import Companion as Companion
-from petra_graph.kinds.correction import CorrectionDeclaration as CorrectionDeclaration
 from petra_graph.kinds.data_facts import DataFacts as DataFacts
 from petra_graph.kinds.data_set import DataSet as DataSet
 from petra_graph.kinds.data_set import DataSetDeclaration as DataSetDeclaration

@@ -25,21 +25,20 @@ _ANY_VALUE = "optimizer.options.lr"
 """A factor that every update multiplies by, 0 or not."""
 
 
-def settings_of(spec: Spec, optimizer: tuple[str, Any, Any], loss: str, passes: Mapping[str, Any]) -> dict[str, Any]:
+def settings_of(spec: Spec, optimizer: tuple[str, Any], loss: str, passes: Mapping[str, Any]) -> dict[str, Any]:
     """Return the settings on which the seconds of operations depend, by key, as JSON.
 
     Args:
-        optimizer: the plugin's name, and its options with their defaults; those of its correction of delay, or None.
+        optimizer: the plugin's name, and its options with their defaults.
         passes: the tables of graph passes.
     """
-    name, options, delay = optimizer
+    name, options = optimizer
     precision = attrs.asdict(spec.precision, filter=lambda key, _: key.name not in {"channel_dtype", "fp32_precision"})
     given = {
         **{f"precision.{key}": value for key, value in precision.items()},
         **({"precision.fp32_precision": "ieee"} if spec.precision.products == "ieee" else {}),
         "optimizer.name": name,
         **{f"optimizer.options.{key}": value for key, value in attrs.asdict(options).items()},
-        **({} if delay is None else {f"optimizer.delay.{key}": value for key, value in attrs.asdict(delay).items()}),
         "optimizer.clip.by": None if spec.optimizer.clip is None else spec.optimizer.clip.by,
         "loss.name": loss,
         **passes,

@@ -5,17 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from math import ceil, inf
 
-from attrs import evolve, fields
-
 from petra_graph.errors import Path, Problem, shown
-from petra_graph.kinds.correction import DELAY, Corrected
 from petra_graph.kinds.optimizer import EARLIER, LARGEST_STALENESS, PREDICTED
 from petra_graph.kinds.stage_facts import steady_staleness
-from petra_graph.planning.check.checked_spec import CheckedSpec, build_to_try
+from petra_graph.planning.check.checked_spec import CheckedSpec
 from petra_graph.planning.network import MeasuredNetwork
 from petra_graph.program.stage_program import StageProgram
 from petra_graph.units import noun
 
+_NAME: Path = ("optimizer", "name")
+_OTHERWISE = "choose another optimizer, or other options of it"
 _CURRENT = ("petra", "dsp")
 """Methods whose backwards use the current parameters, if no other key says otherwise."""
 _DOES = {
@@ -35,23 +34,20 @@ def delay_problems(network: MeasuredNetwork, programs: Sequence[StageProgram]) -
     stored = [one.index for one in late if any(segment.backward == "stored" for segment in one.segments)]
     for method, does in _DOES.items() if stored else ():
         if hasattr(optimizer, method):
-            key = _key(checked, method)
             yield Problem(
                 message=f"{checked.optimizer.plugin} {does}, and under method {shown(checked.method.name)} "
                 f"the backward of stage {stored[0]} uses those of its forward",
-                hint=f"{_without(key)}, or {_with_current_parameters(checked)}",
-                path=key,
+                hint=f"{_OTHERWISE}, or {_with_current_parameters(checked)}",
+                path=_NAME,
             )
 
     most, latest = getattr(optimizer, LARGEST_STALENESS, inf), max(programs, key=staleness)
     if staleness(latest) > most:
-        key = _key(checked, LARGEST_STALENESS)
-        which = f"{checked.optimizer.plugin}{f' with {_dotted(key)}' if key[: len(DELAY)] == DELAY else ''}"
         yield Problem(
-            message=f"{which} is for delays of at most {_updates(most)}, and stage {latest.index} has one of {_updates(staleness(latest))}",
+            message=f"{checked.optimizer.plugin} is for delays of at most {_updates(most)}, and stage {latest.index} has one of {_updates(staleness(latest))}",
             hint=f"set method.accumulation = {ceil((latest.depth - 1) / most)}, or method.schedule to one with less delay"
-            f", or {_without(key)}",
-            path=key,
+            f", or {_OTHERWISE}",
+            path=_NAME,
         )
 
 
@@ -68,24 +64,5 @@ def _with_current_parameters(checked: CheckedSpec) -> str:
     return "method.allow_stored = false" if kept_graphs_store else 'method.backward = "current"'
 
 
-def _key(checked: CheckedSpec, attribute: str) -> Path:
-    """Return the key without which an optimizer does not have an attribute: one of its correction, or its name."""
-    optimizer = checked.optimizer
-    code = optimizer.plugin.code
-    for option in fields(type(code.options)) if isinstance(code, Corrected) else ():
-        without = evolve(code, options=evolve(code.options, **{option.name: option.default}))
-        if not hasattr(build_to_try(evolve(optimizer, plugin=evolve(optimizer.plugin, code=without))), attribute):
-            return (*DELAY, option.name)
-    return ("optimizer", "name")
-
-
-def _without(key: Path) -> str:
-    return f"leave out {_dotted(key)}" if key[: len(DELAY)] == DELAY else "choose another optimizer"
-
-
 def _updates(delay: float) -> str:
     return f"{delay:.3g} {noun(delay, 'update')}"
-
-
-def _dotted(key: Path) -> str:
-    return ".".join(map(str, key))

@@ -99,8 +99,7 @@ class MeasuredNetwork:
 
         checked = self.checked
         passes = {one.plugin.name: as_mapping(one.options) for one in checked.passes}
-        delay = None if checked.correction is None else checked.correction.options
-        optimizer = (checked.optimizer.plugin.name, checked.optimizer.options, delay)
+        optimizer = (checked.optimizer.plugin.name, checked.optimizer.options)
         return settings_of(self.spec, optimizer, checked.loss.plugin.name, passes)
 
     def costs(self) -> CostTable:

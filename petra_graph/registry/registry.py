@@ -15,7 +15,6 @@ from attrs import field, frozen
 from petra_graph.errors import PetraGraphError, PluginError, Problem, SpecError, Where, shown, suggestion
 from petra_graph.kinds.all_kinds import GROUP, KINDS
 from petra_graph.kinds.author_code import author_code, importing, remedy
-from petra_graph.kinds.correction import CORRECTION
 from petra_graph.kinds.declaration import Declaration
 from petra_graph.kinds.graph_pass import GRAPH_PASS
 from petra_graph.kinds.plugin import Plugin, label
@@ -110,7 +109,7 @@ class Registry:
     @property
     def misplaced(self) -> tuple[tuple[Entry, Problem], ...]:
         """The entry points in groups that do not exist, though their names are almost those of ours, each with its problem."""
-        known = {GROUP, CORRECTION.group, *NOT_PLUGINS, *(kind.group for kind in self.kinds)}
+        known = {GROUP, *NOT_PLUGINS, *(kind.group for kind in self.kinds)}
         found = []
         for entry in self.entries:
             if entry.group in known:

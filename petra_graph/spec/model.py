@@ -144,9 +144,6 @@ class OptimizerSpec(PluginSpec):
 
     name: str = key("sgd", 'optimizer plugin, or "module:attribute"')
     clip: ClipSpec | None = key(None, "gradient clipping")
-    delay: Mapping[str, Any] | None = key(
-        None, "corrections of late gradients, around any optimizer; its keys are those of petra-graph-delay"
-    )
 
 
 @documented

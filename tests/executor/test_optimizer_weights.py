@@ -1,4 +1,4 @@
-"""Predicted forwards and corrected backwards: when they are asked for, and what stays as it is around them. Their formulas are those of petra-graph-delay."""
+"""Predicted forwards and corrected backwards: when they are asked for, and what stays as it is around them. Their formulas are those of petra-graph-studies."""
 
 from __future__ import annotations
 

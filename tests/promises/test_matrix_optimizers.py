@@ -19,8 +19,8 @@ from tests.support.stopping import StopAt
 HOW = {
     "muon": ["optimizer.name=muon"],
     "muon, windows of one, with the spike": [
-        "optimizer.name=muon",
-        "optimizer.delay.correction=spike",
+        "optimizer.name=corrected",
+        "optimizer.options={optimizer='muon', lr=0.01, correction='spike'}",
         "method.accumulation=1",
     ],
     "soap": ["optimizer.name=soap", "optimizer.options.precondition_frequency=3"],

@@ -15,7 +15,7 @@ LATE = (
     "To reduce the delay: {keys}"
 )
 REMEDY = (
-    "a GPT of six stages, the first one 5 updates late, ended at 2.16 nats with adamw, at 1.81 with optimizer.delay.predict = true and "
+    "a GPT of six stages, the first one 5 updates late, ended at 2.16 nats with adamw, at 1.81 with predict = true of petra-graph-studies' optimizer corrected and "
     "lr_schedule.delay_epochs = 1 of 4 epochs, and at 1.65 with muon; without delay, adamw ended at 1.74 (tools/README.md): "
     'set optimizer.name = "muon"'
 )

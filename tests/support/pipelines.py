@@ -21,7 +21,6 @@ from petra_graph.executor.stage_executor import StageExecutor
 from petra_graph.graph.build_graph import NodeInput, build_graph
 from petra_graph.graph.node_graph import NodeGraph
 from petra_graph.kinds.block import BLOCK, BlockDeclaration
-from petra_graph.kinds.correction import CORRECTION, Corrected
 from petra_graph.kinds.data_facts import DataFacts
 from petra_graph.kinds.graph_pass import GRAPH_PASS
 from petra_graph.kinds.optimizer import OPTIMIZER
@@ -59,7 +58,7 @@ BLOCKS: dict[str, BlockDeclaration] = {
 }
 CLASSES = 5
 _OF_DELAY = ("correction", "predict", "correct_discrepancy")
-"""Keys of `[optimizer.delay]`."""
+"""Options of the optimizer `corrected`, which is then around the one that is named."""
 Compute = Literal["float32", "float64", "bfloat16"]
 Batch = tuple[torch.Tensor, torch.Tensor]
 """Samples and targets."""
@@ -173,7 +172,6 @@ _NOT_NEEDED: dict[str, Any] = dict.fromkeys(
         "callbacks",
         "metrics",
         "added",
-        "correction",
         "unchecked_blocks",
     )
 )
@@ -257,7 +255,7 @@ def pipeline(
     compiled: bool = False,
     **optimizer_options: Any,
 ) -> Pipeline:
-    """Build a pipeline; the keys of `[optimizer.delay]` may be among the optimizer's options."""
+    """Build a pipeline; with a correction among the options, the optimizer is `corrected` around the one that is named."""
     spec = Spec(
         data=DataSpec(name="random", batch=batch, evaluation_batch=evaluation_batch),
         method=MethodSpec(name=method, schedule=schedule, accumulation=accumulation, **(settings or {})),
@@ -299,9 +297,9 @@ def training(optimizer: str, rate: Callable[[int], float], options: dict[str, An
     from petra_graph.catalog.declared import CrossEntropyOptions
     from petra_graph.catalog.losses import CrossEntropy
 
-    delay = {key: options[key] for key in _OF_DELAY if key in options}
-    options = {key: value for key, value in options.items() if key not in delay}
-    chosen = _corrected(optimizer, tuple(delay.items()))
+    if any(key in options for key in _OF_DELAY):
+        optimizer, options = "corrected", {"optimizer": optimizer, **options}
+    chosen = _optimizer(optimizer)
     return Training(
         loss=CrossEntropy(CrossEntropyOptions()),
         build_optimizer=builder(chosen),
@@ -311,16 +309,10 @@ def training(optimizer: str, rate: Callable[[int], float], options: dict[str, An
 
 
 @cache
-def _corrected(name: str, delay: tuple[tuple[str, Any], ...]) -> Plugin:
+def _optimizer(name: str) -> Plugin:
     from petra_graph.registry.registry import discover
 
-    registry = discover()
-    plugin = registry.resolve(OPTIMIZER, name)
-    if not delay:
-        return plugin
-    correction = registry.resolve(CORRECTION, "delay")
-    options = correction.declaration.options(**dict(delay))
-    return evolve(plugin, code=Corrected(plugin, correction, options, lambda problem: problem))
+    return discover().resolve(OPTIMIZER, name)
 
 
 def batches(shape: tuple[int, ...], count: int, size: int = 4, seed: int = 0) -> list[Batch]:

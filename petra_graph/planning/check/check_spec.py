@@ -25,7 +25,6 @@ from petra_graph.graph.build_graph import NodeInput, build_graph
 from petra_graph.graph.node_graph import NodeGraph
 from petra_graph.kinds.architecture import expand
 from petra_graph.kinds.block import BLOCK, BlockDeclaration
-from petra_graph.kinds.correction import Corrected
 from petra_graph.kinds.data_facts import DataFacts
 from petra_graph.kinds.data_set import count_of_share
 from petra_graph.kinds.declared_data import completed_options, declared_facts, declared_samples
@@ -79,10 +78,6 @@ def check_spec(
     named.hint_at_misplaced_options()
     plugins = {kind.table: named.of_table(kind) for kind in registry.kinds if kind.table and not kind.several}
     lists = {kind.table: named.of_list(kind) for kind in registry.kinds if kind.several}
-    correction = named.correction()
-    if correction is not None and (optimizer := plugins["optimizer"]) is not None:
-        code = Corrected(optimizer.plugin, correction.plugin, correction.options, loaded.layers.locate)
-        plugins["optimizer"] = attrs.evolve(optimizer, plugin=attrs.evolve(optimizer.plugin, code=code))
     unread: Sequence[Problem] = ()
     if facts is None:
         plugins["data"], facts, unread = check.data(plugins["data"])
@@ -112,7 +107,6 @@ def check_spec(
         metrics=lists["metric"],
         added={table: found for table, found in lists.items() if table not in PLUGIN_LISTS},
         passes=passes,
-        correction=correction,
         unchecked_blocks=tuple(dict.fromkeys(node.spec.block for node in nodes if node.plugin is None)),
         **cast(Mapping[str, ConfiguredPlugin], plugins),
     )

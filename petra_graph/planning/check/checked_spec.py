@@ -94,8 +94,6 @@ class CheckedSpec:
     """The plugins of kinds that other packages add, by the table that names them."""
     passes: tuple[ConfiguredPlugin, ...]
     """The graph passes whose tables the specification has, in the order in which they change the network."""
-    correction: ConfiguredPlugin | None
-    """Around the optimizer, whose plugin builds it, too."""
     unchecked_blocks: tuple[str, ...]
     """The "module:attribute" blocks that were not imported, and so not checked."""
     architecture: ConfiguredPlugin | None = None
@@ -142,7 +140,6 @@ class CheckedSpec:
             *self.metrics,
             *chain(*self.added.values()),
             *self.passes,
-            *(() if self.correction is None else (self.correction,)),
         )
         blocks = [(node.plugin, node.options) for node in self.graph.nodes.values() if node.plugin is not None]
         return [*((one.plugin, one.options) for one in tables), *blocks]

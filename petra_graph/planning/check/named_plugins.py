@@ -11,7 +11,6 @@ from attrs import frozen
 
 from petra_graph.errors import Path, PetraGraphError, Problem, shown
 from petra_graph.kinds.block import BLOCK
-from petra_graph.kinds.correction import CORRECTION, DELAY
 from petra_graph.kinds.graph_pass import GRAPH_PASS, GraphPassDeclaration
 from petra_graph.kinds.logger import LOGGER, missing_package
 from petra_graph.kinds.plugin import FIRST_PARTY, Plugin, read_options
@@ -48,17 +47,6 @@ class NamedPlugins:
         name = self.registry.within(kind, part.name, [FIRST_PARTY]) if by_default else part.name
         plugin = self.resolve(kind, name, (table, "name"))
         return None if plugin is None else self._configured(plugin, part.options, (table, "options"))
-
-    def correction(self) -> ConfiguredPlugin | None:
-        """Return the correction of late gradients."""
-        table = getattr(self.loaded.parts.get(DELAY[:1]), "delay", None)
-        if table is None:
-            return None
-        if not self.registry.names(CORRECTION):
-            self.problems.add([Problem(message="no installed distribution reads [optimizer.delay]", path=DELAY)])
-            return None
-        plugin = self.resolve(CORRECTION, str(DELAY[-1]), DELAY)
-        return None if plugin is None else self._configured(plugin, table, DELAY)
 
     def of_list(self, kind: PluginKind) -> tuple[ConfiguredPlugin, ...]:
         """Return the plugins of a kind's array of tables, each of which may be there once; a metric once under each name."""

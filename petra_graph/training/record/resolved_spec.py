@@ -54,10 +54,7 @@ def resolved(prepared: Prepared) -> Spec:
             profile=absolute(spec.partition.profile),
         ),
         init=attrs.evolve(spec.init, weights=absolute(spec.init.weights)),
-        optimizer=attrs.evolve(
-            _with_options(spec.optimizer, checked.optimizer),
-            delay=None if checked.correction is None else _options(checked.correction.options),
-        ),
+        optimizer=_with_options(spec.optimizer, checked.optimizer),
         lr_schedule=_with_options(spec.lr_schedule, checked.lr_schedule),
         loss=_with_options(spec.loss, checked.loss),
         data=_with_options(spec.data, checked.data),
@@ -86,8 +83,7 @@ def pipeline_of(prepared: Prepared) -> dict[str, Any]:
 
 def optimizer_of(prepared: Prepared) -> dict[str, Any]:
     table = resolved(prepared).optimizer
-    delay = {} if table.delay is None else {"delay": as_mapping(table.delay)}
-    return {"name": table.name, "options": as_mapping(table.options), **delay}
+    return {"name": table.name, "options": as_mapping(table.options)}
 
 
 def flat_values(spec: Spec) -> dict[str, str]:

@@ -238,7 +238,6 @@ RULES = {
 } | {
     "nadam": ("nadam", {}),
     "nadam by stage": ("nadam", {"beta1_by_stage": True}),
-    "nadam by stage, feedback": ("nadam", {"beta1_by_stage": True, **FEEDBACK}),
 }
 
 

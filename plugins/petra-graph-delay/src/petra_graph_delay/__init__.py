@@ -1,1 +1,0 @@
-"""Corrections of late gradients, each around any optimizer."""

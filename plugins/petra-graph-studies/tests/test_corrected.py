@@ -1,0 +1,251 @@
+"""Corrections around sgd, adam, adamw and muon: the optimizer's own bits without delay, and runs that are interrupted or shared.
+
+The formulas are in `test_formulas_of_corrections.py`.
+"""
+
+from __future__ import annotations
+
+from copy import deepcopy
+from itertools import product
+
+import pytest
+import torch
+from petra_graph_studies.corrected import Spike, corrected
+from petra_graph_studies.declared import CorrectedOptions
+from safetensors.torch import load_file
+from torch import nn
+
+from petra_graph.cli.main import main
+from petra_graph.kinds.optimizer import OPTIMIZER, ParameterGroups
+from petra_graph.kinds.plugin import build_plugin
+from petra_graph.registry.registry import discover
+from petra_graph.training.training_run import run
+from tests.support.forks import ended, ranks
+from tests.support.pairwise import thinned
+from tests.support.runs import SPEC, only_run, weights_bytes, without_times
+from tests.support.stopping import StopAt
+
+SHAPES = [(), (5,), (4, 3), (2, 3, 3, 3), (40, 50)]
+SPIKE, FEEDBACK = {"correction": "spike"}, {"correction": "error-feedback"}
+PREDICT, DISCREPANCY = {"predict": True}, {"correct_discrepancy": True}
+WAYS = [SPIKE, FEEDBACK, DISCREPANCY, PREDICT, SPIKE | PREDICT, SPIKE | DISCREPANCY, FEEDBACK | DISCREPANCY]
+CASES = [
+    (name, how)
+    for name, how in product(["sgd", "adam", "adamw", "muon"], WAYS)
+    if name != "muon" or "predict" not in how
+]
+
+
+def groups():
+    generator = torch.Generator().manual_seed(0)
+    parameters = [nn.Parameter(torch.randn(shape, generator=generator)) for shape in SHAPES]
+    return parameters, ParameterGroups(decayed=parameters[2:], undecayed=parameters[:2])
+
+
+def made(name, how, delay=0.0, **options):
+    parameters, grouped = groups()
+    optimizer = corrected(grouped, CorrectedOptions(optimizer=name, lr=0.01, weight_decay=0.1, **how, **options))
+    set_delay(optimizer, delay)
+    return parameters, optimizer
+
+
+def plain(name, **options):
+    parameters, grouped = groups()
+    plugin = discover().resolve(OPTIMIZER, name)
+    chosen = plugin.declaration.options(lr=0.01, weight_decay=0.1, **options)
+    return parameters, build_plugin(plugin, grouped, chosen)
+
+
+def set_delay(optimizer, delay):
+    for group in optimizer.param_groups:
+        group["staleness"] = delay
+
+
+def step(run, number, without=()):
+    parameters, optimizer = run
+    generator = torch.Generator().manual_seed(1 + number)
+    for index, parameter in enumerate(parameters):
+        drawn = torch.randn(parameter.shape, generator=generator)
+        parameter.grad = None if index in without else drawn
+    optimizer.step()
+
+
+@pytest.mark.parametrize(("name", "how"), CASES, ids=str)
+def test_without_delay_steps_and_state_are_the_optimizers_to_the_bit(name, how):
+    one, same = plain(name), made(name, how)
+    for number in range(6):
+        without = (1, 3) if number == 2 else ()
+        step(one, number, without)
+        step(same, number, without)
+        assert all(map(torch.equal, one[0], same[0]))
+    for own, other in zip(one[0], same[0], strict=True):
+        kept = same[1].state[other]
+        assert all(torch.equal(*map(torch.as_tensor, (kept[key], value))) for key, value in one[1].state[own].items())
+
+
+@pytest.mark.parametrize(("name", "how"), CASES, ids=str)
+def test_saved_and_restored_it_continues_to_the_bit(name, how):
+    def course(run, numbers):
+        for number in numbers:
+            set_delay(run[1], (0.0, 0.5, 1.0, 3.0)[number % 4])
+            step(run, number, without=(1, 4) if number == 2 else ())
+
+    straight, resumed = made(name, how), made(name, how)
+    course(straight, range(6))
+    for own, value in zip(resumed[0], straight[0], strict=True):
+        own.data = value.detach().clone()
+    resumed[1].load_state_dict(deepcopy(straight[1].state_dict()))
+    course(straight, range(6, 12))
+    course(resumed, range(6, 12))
+    assert all(map(torch.equal, straight[0], resumed[0]))
+
+
+@pytest.mark.parametrize("nesterov", [False, True])
+@pytest.mark.parametrize("delay", [1, 2, 5])
+def test_a_late_gradient_has_moved_the_weights_as_far_as_one_in_time(delay, nesterov):
+    """The definition of the spike: one gradient of 1, then none."""
+
+    def course(build, steps):
+        parameter = nn.Parameter(torch.zeros(1, dtype=torch.float64))
+        optimizer = build(torch.optim.SGD([parameter], lr=1.0, momentum=0.9, nesterov=nesterov))
+        set_delay(optimizer, float(delay))
+        course = []
+        for number in range(steps):
+            parameter.grad = torch.full((1,), 1.0 if number == 0 else 0.0, dtype=torch.float64)
+            optimizer.step()
+            course.append(parameter.item())
+        return course
+
+    late, in_time = course(Spike, 10), course(lambda optimizer: optimizer, 10 + delay)
+    assert late == pytest.approx(in_time[delay:], rel=1e-12)
+
+
+def test_muon_looks_further_ahead_as_nesterovs_momentum_does():
+    nesterov, late = plain("muon", nesterov=True), made("muon", SPIKE, 1.0, nesterov=False)
+    for number in range(6):
+        step(nesterov, number)
+        step(late, number)
+    assert all(map(torch.equal, nesterov[0][2:], late[0][2:]))
+
+
+@pytest.mark.parametrize(("name", "how"), [("sgd", PREDICT), ("adamw", SPIKE | PREDICT), ("adam", DISCREPANCY)])
+def test_weights_of_a_delay_change_nothing_and_share_no_memory(name, how):
+    run = made(name, how, 2.0)
+    ask = run[1].predicted_weights if "predict" in how else run[1].earlier_weights
+    assert ask(3) == []
+    step(run, 0, without=(0,))
+    values = deepcopy([one.detach() for one in run[0]])
+    found = ask(3)
+    assert {id(one) for one, _ in found} == {id(one) for one in run[0][1:]}
+    for _, weights in found:
+        weights.zero_()
+    assert all(map(torch.equal, run[0], values))
+    assert ask(0) == []
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (PREDICT | FEEDBACK, 'predict = true expects steps without correction = "error-feedback"'),
+        (PREDICT | DISCREPANCY, "set one of them to false"),
+        (PREDICT | {"optimizer": "muon"}, "predict = true is for sgd, adam and adamw"),
+        (SPIKE | {"momentum": 0.0, "nesterov": False}, "need a momentum, or a first beta, above 0"),
+        ({"optimizer": "adam", "momentum": 0.9}, "adam has no option 'momentum'; it has lr, betas, eps, weight_decay"),
+        ({"momentum": 1.5}, "momentum"),
+    ],
+    ids=str,
+)
+def test_options_that_do_not_go_together(write, capsys, options, message):
+    with pytest.raises(ValueError, match=message.split("'")[0].split("(")[0]):
+        CorrectedOptions(**options)
+    text = ", ".join(
+        f"{key} = {str(value).lower() if value in (True, False) else repr(value)}" for key, value in options.items()
+    )
+    assert (
+        main(["validate", write("small.toml", SPEC), *words(of("sgd", {})), "--set", f"optimizer.options={{{text}}}"])
+        == 2
+    )
+    assert message in " ".join(capsys.readouterr().err.split())
+
+
+def of(name, how, *settings):
+    lr = {"sgd": 0.05, "muon": 0.01}.get(name, 0.002)
+    options = {"optimizer": name, "lr": lr, **how}
+    text = ", ".join(
+        f"{key} = {str(one).lower() if isinstance(one, bool) else repr(one)}" for key, one in options.items()
+    )
+    return ["optimizer.name=corrected", f"optimizer.options={{{text}}}", *settings]
+
+
+def words(settings):
+    return [word for setting in settings for word in ("--set", setting)]
+
+
+def same_runs(one, other):
+    assert without_times(one) == without_times(other)
+    assert weights_bytes(one) == weights_bytes(other)
+
+
+LOCKSTEP = ("method.schedule=lockstep", "method.accumulation=1")
+RUNS = {
+    "prediction, windows of three": of("sgd", PREDICT),
+    "prediction with the spike, adam, lockstep": of("adam", PREDICT | SPIKE, *LOCKSTEP),
+    "discrepancy with the spike, adamw, lockstep": of("adamw", DISCREPANCY | SPIKE, *LOCKSTEP),
+    "error feedback and discrepancy": of("sgd", FEEDBACK | DISCREPANCY),
+    "the spike of muon": of("muon", SPIKE, "method.accumulation=1"),
+}
+
+
+@pytest.fixture
+def spec(write):
+    return write("small.toml", SPEC)
+
+
+@pytest.mark.parametrize(
+    ("how", "call"),
+    list(zip(RUNS, ("trained 1/4", "trained 2/6", "trained 2/8", "evaluating 1", "trained 2/8"), strict=True)),
+)
+def test_interrupted_and_resumed_is_uninterrupted(spec, whole_run, how, call):
+    run(spec, RUNS[how], StopAt(call))
+    assert main(["run", "--resume", "latest"]) == 0
+    same_runs(only_run(), whole_run(SPEC, *RUNS[how]))
+
+
+@pytest.mark.processes
+@pytest.mark.parametrize("how", thinned(list(RUNS), list(RUNS)[1:3]))
+def test_two_processes_have_the_bits_of_one(spec, whole_run, how):
+    with ranks(*[("run", spec, *words(RUNS[how]))] * 2) as running:
+        assert ended(running) == [0, 0], running[-1].said
+    same_runs(only_run(), whole_run(SPEC, *RUNS[how]))
+
+
+def test_without_a_late_stage_it_is_the_optimizer(whole_run):
+    late = whole_run(SPEC, *of("sgd", DISCREPANCY | SPIKE, "method.name=gpipe"))
+    own = whole_run(SPEC, "method.name=gpipe", "optimizer.options={lr=0.05}")
+    one, other = (load_file(directory / "weights.safetensors") for directory in (late, own))
+    assert all(torch.equal(value, other[name]) for name, value in one.items())
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        (
+            of("sgd", PREDICT, "method.name=pipedream"),
+            'optimizer "corrected" predicts the parameters that a backward will find, and under method "pipedream"',
+        ),
+        (
+            of("adam", DISCREPANCY, "method.name=pipedream"),
+            'optimizer "corrected" estimates the parameters that a forward had, and under method "pipedream"',
+        ),
+        (
+            of("sgd", FEEDBACK, "method.accumulation=1"),
+            'optimizer "corrected" is for delays of at most 1 update, and stage 1 has one of 3 updates',
+        ),
+    ],
+)
+def test_delays_and_methods_that_do_not_suit_a_correction_are_refused(spec, capsys, settings, message):
+    for verb in ("run", "plan"):
+        assert main([verb, spec, *words(settings)]) == 2
+        said = " ".join(capsys.readouterr().err.split())
+        assert message in said
+        assert "choose another optimizer, or other options of it" in said
