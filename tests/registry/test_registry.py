@@ -5,7 +5,6 @@ import pytest
 from petra_graph.errors import PluginError, SpecError
 from petra_graph.kinds.all_kinds import GROUP, KINDS
 from petra_graph.kinds.block import BLOCK
-from petra_graph.kinds.correction import CORRECTION
 from petra_graph.kinds.loss import LOSS
 from petra_graph.kinds.optimizer import OPTIMIZER
 from petra_graph.kinds.plugin import load
@@ -188,7 +187,7 @@ my-blocks registers "l1" in the entry-point group "petra-graph.losses", which do
     help: its author must write "petra_graph.losses\"""",
         f"""\
 my-blocks registers "x" in the entry-point group "petra_graph.gadgets", which does not exist
-    help: allowed: {", ".join(sorted([GROUP, CORRECTION.group, *NOT_PLUGINS, *(kind.group for kind in KINDS)]))}""",
+    help: allowed: {", ".join(sorted([GROUP, *NOT_PLUGINS, *(kind.group for kind in KINDS)]))}""",
     ]
     assert problem(registry, BLOCK, "mine", SpecError) == (
         """\

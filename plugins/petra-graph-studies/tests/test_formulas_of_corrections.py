@@ -52,7 +52,9 @@ class AffineHead(Head, Affine):
 @pytest.fixture(autouse=True)
 def blocks(monkeypatch):
     for name, kind in (("affine", "Affine"), ("affine-head", "AffineHead")):
-        monkeypatch.setitem(BLOCKS, name, resolve_local(BLOCK, f"{Path(__file__).stem}:{kind}", (str(Path(__file__).parent),)))
+        monkeypatch.setitem(
+            BLOCKS, name, resolve_local(BLOCK, f"{Path(__file__).stem}:{kind}", (str(Path(__file__).parent),))
+        )
 
 
 @pytest.fixture(autouse=True)
