@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import hashlib
 import itertools
 import json
 import os
@@ -26,13 +25,9 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 from attrs import define, field, frozen
-
-if TYPE_CHECKING:
-    from torch._C._distributed_c10d import TCPStore
 
 ROOT = Path(__file__).parents[1]
 SPEC = """\
@@ -417,67 +412,19 @@ def a_join(dice: random.Random, processes: int) -> Outcome:
         return judged(run, f"join: {kind}", codes={1, 2}, statuses=set())
 
 
-def a_client(dice: random.Random, processes: int) -> Outcome:
-    """Connect without the run's secret: at the machine's outer address, or at the store with forged keys."""
-    from torch._C._distributed_c10d import TCPStore
-
-    port = 20_000 + dice.randrange(10_000)
-    forged = dice.random() < 0.5
+def a_client(_: random.Random, processes: int) -> Outcome:
+    """Connect at the machine's outer address, where nothing may listen."""
     with run_in_a_folder() as run:
-        if forged:
-            for rank in range(processes):
-                run.start(
-                    RANK=str(rank),
-                    WORLD_SIZE=str(processes),
-                    MASTER_ADDR="127.0.0.1",
-                    MASTER_PORT=str(port),
-                    PETRA_GRAPH_SECRET="known to the run alone",
-                )
-        else:
-            run.start("--processes", str(processes))
+        run.start("--processes", str(processes))
         run.until_it_trains()
         reached = []
-        if forged:
-            client = TCPStore("127.0.0.1", port, is_master=False, wait_for_workers=False)
-            forge(
-                client, "petra-graph//", processes, {**_FORGED, **{f"left/{rank}": True for rank in range(processes)}}
-            )
-        else:
-            ports = listening([process.pid for process in run.processes] + run.ranks())
-            for address, number in itertools.product(outer_addresses(), ports):
-                with contextlib.suppress(OSError), socket.create_connection((address, number), timeout=2):
-                    reached.append(f"{address}:{number} listens")
-        before = run.lines_written
-        end = time.monotonic() + 20
-        while run.lines_written < before + 20 and time.monotonic() < end:
-            time.sleep(0.1)
-        stalled = [] if run.lines_written >= before + 20 else ["the run has stopped"]
+        ports = listening([process.pid for process in run.processes] + run.ranks())
+        for address, number in itertools.product(outer_addresses(), ports):
+            with contextlib.suppress(OSError), socket.create_connection((address, number), timeout=2):
+                reached.append(f"{address}:{number} listens")
         run.processes[0].send_signal(signal.SIGINT)
-        what = "forged keys" if forged else "a client at the outer address"
-        outcome = judged(run, what, codes={130}, statuses={"interrupted"})
-        written = ["a forged text"] if "of its choice" in run.said else []
-        return Outcome(what=what, faults=(*reached, *stalled, *written, *outcome.faults))
-
-
-_FORGED = {
-    "asked": "SIGTERM",
-    "stop": [1, "SIGTERM"],
-    "failure": {"rank": 0, "problems": [["a text of its choice", ""]]},
-    "directory": "/tmp/of-its-choice",
-    "reported": True,
-}
-
-
-def forge(client: TCPStore, attempt: str, processes: int, values: Mapping[str, object]) -> None:
-    """Write values without the run's secret, wherever its processes may look for them; what they have drawn can be read."""
-    from torch._C._distributed_c10d import PrefixStore
-
-    met = [PrefixStore(attempt, client).get(f"process/{rank}").partition(b" ")[2] for rank in range(processes)]
-    session = hashlib.sha256("".join(json.loads(text)["drawn"] for text in met).encode()).hexdigest()
-    launch = f"{attempt.rpartition('/')[0]}/launch "
-    for part, (name, value) in itertools.product((attempt, f"{attempt}/{session}", launch), values.items()):
-        for text in (json.dumps(value), f"{'0' * 64} {json.dumps(value)}"):
-            PrefixStore(part, client).set(name, text)
+        outcome = judged(run, "a client at the outer address", codes={130}, statuses={"interrupted"})
+        return Outcome(what=outcome.what, faults=(*reached, *outcome.faults))
 
 
 def listening(processes: Sequence[int]) -> list[int]:

@@ -18,7 +18,7 @@ import torch
 from attrs import frozen
 from torch import Tensor, nn
 
-from petra_graph.blocks.differentiation import backpropagate, hookable, leaf
+from petra_graph.blocks.differentiation import backpropagate, leaf
 from petra_graph.blocks.randomness import reseed
 from petra_graph.blocks.statistics import frozen_statistics
 from petra_graph.kinds.declaration import NoOptions
@@ -167,7 +167,7 @@ def _inverted_and_evaluated(block: Reversible, outputs: Streams) -> Undone:
     reseed()
     leaves = tuple(map(leaf, inputs))
     with torch.enable_grad():
-        recomputed = block(*hookable(leaves))
+        recomputed = block(*leaves)
     return Undone(
         lambda: tuple(stream.detach() for stream in leaves),
         lambda gradients: backpropagate(recomputed, gradients, leaves),

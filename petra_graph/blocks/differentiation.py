@@ -6,29 +6,17 @@ input gradients are returned.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
-from contextvars import ContextVar
+from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 from functools import cache
 
 import torch
 from torch import Tensor
-from torch.nn.modules.module import _has_any_global_hook
 
 
 def leaf(stream: Tensor) -> Tensor:
     """Cut `stream` from its graph; floating-point streams get a gradient, others (images, tokens) cannot have one."""
     return stream.detach().requires_grad_(stream.is_floating_point())
-
-
-def hookable(leaves: Sequence[Tensor]) -> Sequence[Tensor]:
-    """Return leaves as a function is to read them: where hooks of all modules are set, as torch's counter of operations does, as views.
-
-    Torch refuses hooks of several tensors on the leaves that `torch.autograd.grad` is asked for.
-    """
-    if not _has_any_global_hook():  # type: ignore[no-untyped-call]
-        return leaves
-    return [one.view_as(one) if one.requires_grad else one for one in leaves]
 
 
 def backpropagate(
@@ -52,22 +40,13 @@ def backpropagate(
             # Autocast belongs to the evaluation: float32 computations of a block are differentiated in float32.
             with torch.autocast(kind, enabled=False):
                 return backpropagate(reached, weights, inputs)
-        differentiate = _differentiate.get()
-        if differentiate is not None:
-            found = iter(differentiate(reached, weights, [stream for stream in inputs if stream.requires_grad]))
-            return tuple(_gradient(one, next(found) if one.requires_grad else None) for one in inputs)
-        _run_backward(
-            tuple(reached),
-            tuple(weights),
-            False,
-            False,
-            (),
-            allow_unreachable=True,
-            accumulate_grad=True,
-        )
+        _run_backward(tuple(reached), tuple(weights), False, False, (), allow_unreachable=True, accumulate_grad=True)
     gradients = []
     for stream in inputs:
-        gradients.append(stream.grad if stream.grad is not None else _gradient(stream, None))
+        found = stream.grad
+        if found is None:
+            found = torch.zeros_like(stream) if stream.requires_grad else stream.new_empty(0)
+        gradients.append(found)
     return tuple(gradients)
 
 
@@ -77,30 +56,8 @@ _run_backward = torch.autograd.Variable._execution_engine.run_backward  # noqa: 
 _autocasts = cache(torch.amp.is_autocast_available)
 
 
-Differentiate = Callable[[Sequence[Tensor], Sequence[Tensor], Sequence[Tensor]], Sequence[Tensor | None]]
-"""Outputs, their gradients, inputs -> the gradient of each input; None where nothing depends on it."""
-
-_differentiate: ContextVar[Differentiate | None] = ContextVar("petra_graph_differentiate", default=None)
-
-
-@contextmanager
-def differentiated_by(differentiate: Differentiate | None) -> Iterator[None]:
-    """Make `backpropagate` call `differentiate`, which disposes of the gradients of parameters itself; None: it adds to `grad`."""
-    token = _differentiate.set(differentiate)
-    try:
-        yield
-    finally:
-        _differentiate.reset(token)
-
-
 def without_autocast(device_type: str) -> AbstractContextManager[object]:
     """Switch autocast off on a type of device, where it is on; the meta device has none."""
     if not _autocasts(device_type) or not torch.is_autocast_enabled(device_type):
         return nullcontext()
     return torch.autocast(device_type, enabled=False)
-
-
-def _gradient(stream: Tensor, gradient: Tensor | None) -> Tensor:
-    if not stream.requires_grad:
-        return stream.new_empty(0)
-    return torch.zeros_like(stream) if gradient is None else gradient

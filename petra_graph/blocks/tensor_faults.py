@@ -18,7 +18,6 @@ from petra_graph.units import listed
 _OF_TORCH = frozenset(vars(nn.Module()))
 _DEPTH = 3
 """How deep containers in attributes are looked into."""
-"""Names in a message."""
 
 
 @frozen
@@ -43,17 +42,13 @@ def tensor_fault(block: nn.Module) -> TensorFault | None:
             "hold layers in nn.ModuleList or nn.ModuleDict instead of a list or a dict, a tensor in nn.Parameter or "
             "nn.ParameterList; what is not trained in register_buffer, or with requires_grad_(False)",
         )
-    if numbers := [f"{name} ({one.dtype})" for name, one in _held(block) if one.is_complex()]:
+    held = (*block.named_parameters(), *block.named_buffers())
+    if numbers := [f"{name} ({one.dtype})" for name, one in held if one.is_complex()]:
         return TensorFault(
             f"has complex parameters or buffers, whose imaginary parts a real type would drop: {listed(numbers)}",
             "hold pairs of real numbers, of shape [..., 2], and read them with torch.view_as_complex",
         )
     return None
-
-
-def _held(block: nn.Module) -> Iterator[tuple[str, Tensor]]:
-    yield from block.named_parameters()
-    yield from block.named_buffers()
 
 
 def _unregistered(block: nn.Module) -> Iterator[str]:

@@ -1,13 +1,9 @@
 """The functions of blocks as torch's compiler makes them (`run.compile`).
 
-A reversible block's residual functions are compiled, and of other blocks `forward` and `inverse`; the arithmetic of couplings stays as it
-is. So each evaluation of the executor calls compiled code once: a forward without a graph, and the evaluation whose graph is differentiated.
+A coupling's residual functions are compiled, and of other blocks `forward` and `inverse`: so each evaluation of the executor calls compiled
+code once. Only training calls it: evaluations are those of whoever loads the weights, and no last batch of another size is compiled.
 
-Decision: only training calls compiled code. Evaluations call the functions as they are written, so that no last batch of another size is
-compiled, and so that a run and whoever loads its weights evaluate alike.
-
-Decision: a function is compiled whole, for the shapes that it gets, or not at all. Where parts stayed as they are, or where the
-compiler gave up after some shapes, the bits would depend on how many stages the process has.
+A function is compiled whole, for the shapes that it gets, or not at all: else bits would depend on how many stages a process has.
 """
 
 from __future__ import annotations
@@ -22,9 +18,6 @@ from petra_graph.blocks import Block, Reversible
 from petra_graph.blocks.couplings.coupling import Coupling
 from petra_graph.blocks.randomness import current_states
 from petra_graph.errors import RunFailed
-
-_MOST_SHAPES = 2**16
-"""More than the different shapes that the blocks of one class have in any network."""
 
 
 class DrawsRandomNumbers(RunFailed):
@@ -41,30 +34,22 @@ class DrawsRandomNumbers(RunFailed):
 def compile_functions(node: str, block: Block) -> None:
     """Compile what a node's block computes in training; each function when it is first called with some shapes and types.
 
-    Args:
-        node: its name.
-        block: on its device. Its functions become attributes of this one object, which is not to be copied afterwards.
+    Its functions become attributes of this one object, which is on its device and is not to be copied afterwards.
     """
-    _prepare_compiler()
-    for name in _functions(block):
-        setattr(block, name, _compiled(node, block, getattr(block, name)))
-
-
-def _prepare_compiler() -> None:
-    """Set the compiler's own settings, of this process."""
     import torch._functorch.config as differentiating
     import torch._inductor.config as generating
     from torch._dynamo import convert_frame
 
     tracing = vars(convert_frame)["config"]  # `torch._dynamo.config` may be another copy of it
     # One code object serves all blocks of a class, and the compiler would give up after 8 shapes of them.
-    tracing.recompile_limit = tracing.accumulated_recompile_limit = _MOST_SHAPES
-    # Processes of its own would outlive an interruption.
-    generating.compile_threads = 1
+    tracing.recompile_limit = tracing.accumulated_recompile_limit = 2**16
+    generating.compile_threads = 1  # processes of its own would outlive an interruption
     if hasattr(generating, "deterministic"):  # torch 2.10
         generating.deterministic = True
     if hasattr(differentiating, "backward_pass_autocast"):  # torch 2.9; `backpropagate` says why
         differentiating.backward_pass_autocast = "off"  # noqa: S105  "pass" is no password here
+    for name in _functions(block):
+        setattr(block, name, _compiled(node, block, getattr(block, name)))
 
 
 def _functions(block: Block) -> tuple[str, ...]:

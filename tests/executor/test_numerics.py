@@ -9,7 +9,6 @@ from petra_graph.blocks import NoOptions, Reversible
 from petra_graph.blocks.randomness import Keyed
 from petra_graph.executor.numerics import Normalisation, NumericsContext
 from petra_graph.executor.place_block import place
-from petra_graph.graph.node_graph import INPUT
 from petra_graph.runtime.transport.channel import LocalChannel
 from petra_graph.spec.model import PrecisionSpec
 from tests.support.pipelines import CHAIN, CLASSES, REVNET, batches, node, pipeline
@@ -61,22 +60,12 @@ def test_the_type_of_streams(compute, expected):
     assert found.dtype == expected
 
 
-def test_integers_stay_integers():
-    (found,) = numerics("float64").canonicalize([torch.zeros(2, 3, dtype=torch.int64)])
-    assert found.dtype == torch.int64
-
-
 @pytest.mark.parametrize("memory_format", ["channels-last", "contiguous"])
 def test_the_layout_of_streams(memory_format):
     wanted = torch.channels_last if memory_format == "channels-last" else torch.contiguous_format
     for given in (torch.zeros(2, 4, 3, 3), torch.zeros(2, 3, 3, 4).permute(0, 3, 1, 2), torch.zeros(4, 4, 3, 3)[::2]):
         (found,) = numerics(memory_format=memory_format).canonicalize([given])
         assert found.is_contiguous(memory_format=wanted)
-
-
-def test_streams_of_other_dimensions_are_plain():
-    (found,) = numerics().canonicalize([torch.zeros(3, 2).t()])
-    assert found.is_contiguous()
 
 
 def test_a_canonical_stream_is_not_copied():
@@ -96,13 +85,6 @@ def test_every_channel_carries_channels_last_in_float32(messages, method):
     assert not any(tensor.is_contiguous() for tensor in spatial), "a layout that is both shows nothing"
     assert {tensor.dtype for tensor in messages} == {torch.float32}
     assert not any(tensor.requires_grad for tensor in messages)
-
-
-def test_parameters_are_channels_last_too():
-    built = pipeline(REVNET, IMAGE, compute="float32")
-    kernels = [p for executor in built.executors for p in executor.updater.parameters if p.dim() == 4 and p.size(2) > 1]
-    assert kernels
-    assert all(kernel.is_contiguous(memory_format=torch.channels_last) for kernel in kernels)
 
 
 # --- samples ---------------------------------------------------------------------------------------------------------
@@ -125,11 +107,6 @@ def test_preparing_leaves_the_sample_as_it_was():
     first, second = given.prepare(sample), given.prepare(sample)
     assert torch.equal(first, second)
     assert torch.equal(sample, torch.full_like(sample, 51))
-
-
-def test_images_without_statistics_are_scaled_alone():
-    sample = torch.tensor([[[[0, 51, 255]]]], dtype=torch.uint8)
-    assert numerics("float64").prepare(sample).flatten().tolist() == [0.0, 0.2, 1.0]
 
 
 def test_other_samples_are_brought_to_the_streams_type():
@@ -214,22 +191,6 @@ def test_the_key_of_a_node_depends_on_seed_node_micro_batch_and_replica():
     ]
     assert len(set(drawn)) == len(drawn)
     assert draw(base) == drawn[0]
-
-
-def test_a_node_leaves_the_generator_as_it_was():
-    before = torch.get_rng_state()
-    with numerics().node("a", 0):
-        torch.rand(3)
-    assert torch.equal(torch.get_rng_state(), before)
-
-
-def test_samples_differ_from_streams_by_their_edge():
-    built = pipeline(REVNET, IMAGE)
-    reading = [
-        executor.program.index for executor in built.executors for _, runner in executor.runners if runner.reads_samples
-    ]
-    assert reading == [1]
-    assert built.executors[0].program.receives[0].producer == INPUT
 
 
 def test_gradients_of_embeddings_are_dense():

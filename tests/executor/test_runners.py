@@ -16,7 +16,7 @@ from petra_graph.catalog.declared import CrossEntropyOptions
 from petra_graph.catalog.losses import CrossEntropy
 from petra_graph.executor.head import HeadRunner
 from petra_graph.executor.numerics import NumericsContext
-from petra_graph.executor.runners import Recompute, Reconstruct, StashGraph
+from petra_graph.executor.runners import Recompute, StashGraph
 from petra_graph.executor.stage_parameters import copied_parameters, parameter_leaves
 from petra_graph.program.weight_versions import WeightVersions
 from petra_graph.spec.model import PrecisionSpec
@@ -42,19 +42,6 @@ def runner_of(nodes, name, shape=(8,), **more):
 def streams(*shape: int, count: int = 2) -> tuple[torch.Tensor, ...]:
     generator = torch.Generator().manual_seed(0)
     return tuple(torch.randn(*shape, generator=generator, dtype=torch.float64) for _ in range(count))
-
-
-def test_which_cell_a_node_gets():
-    anchored = (*CHAIN[:2], node("rev1", "rev-mlp", kind="buffered", hidden=7), *CHAIN[3:])
-    assert {name: type(runner) for name, runner in runners(pipeline(anchored, (8,))).items()} == {
-        "stem": Recompute,
-        "rev0": Reconstruct,
-        "rev1": Recompute,
-        "rev2": Reconstruct,
-        "head": HeadRunner,
-    }
-    plain = runners(pipeline(anchored, (8,), method="backprop"))
-    assert {type(runner) for name, runner in plain.items() if name != "head"} == {StashGraph}
 
 
 def test_a_reversible_node_holds_no_tensor_between_its_passes():
@@ -91,17 +78,6 @@ def test_a_buffered_node_holds_its_input_and_no_output():
     assert runner.buffer[0][1] is inputs
 
 
-def test_backwards_take_inputs_in_the_order_of_the_forwards():
-    runner = runner_of(REVNET, "down", (3, 6, 6))
-    for m in (5, 6):
-        runner.forward(m, streams(4, 4, 6, 6))
-    gradients = streams(4, 6, 3, 3)
-    runner.backward(5, None, gradients)
-    assert [m for m, _ in runner.buffer] == [6]
-    with pytest.raises(AssertionError):
-        runner.backward(7, None, gradients)
-
-
 @pytest.mark.parametrize(
     ("graph", "schedule", "accumulation"), pairs_of(GRAPHS, ["lockstep", "1f1b", "sequential"], [1, 2])
 )
@@ -127,19 +103,6 @@ def watch(runner: Recompute, name: str, longest: dict[str, int]) -> None:
         return outputs
 
     runner.forward = watching
-
-
-def test_the_stems_buffer_keeps_images_as_they_came():
-    built = pipeline(REVNET, (3, 6, 6), compute="float32", dtype="uint8", schedule="lockstep")
-    seen = []
-    stem = runners(built)["stem"]
-    data = [
-        (torch.randint(256, (4, 3, 6, 6), dtype=torch.uint8, generator=torch.Generator().manual_seed(m)), target)
-        for m, (_, target) in enumerate(batches((3, 6, 6), 14))
-    ]
-    built.runtime.train(data, range(14), lambda _: seen.extend(inputs for _, inputs in stem.buffer))
-    assert {stream.dtype for inputs in seen for stream in inputs} == {torch.uint8}
-    assert all(any(torch.equal(inputs[0], x) for x, _ in data) for inputs in seen)
 
 
 @pytest.mark.parametrize("method", ["petra", "backprop"])
@@ -195,16 +158,6 @@ def test_the_head_differentiates_at_once_and_keeps_no_graph():
     for gradient, other in zip(found.gradients, torch.autograd.grad(expected, leaves), strict=True):
         torch.testing.assert_close(gradient, other, rtol=1e-12, atol=1e-15)
         assert not gradient.requires_grad
-
-
-def test_the_head_counts_what_evaluation_counts():
-    runner = head_runner()
-    runner.modules["head"].eval()
-    result = runner.eval_step(streams(4, 6), torch.tensor([0, 1, 2, 3]))
-    assert result.samples == 4
-    assert set(result.metrics) == {"top1"}, "of fewer than six classes"
-    assert int(runner.modules["head"].norm.num_batches_tracked) == 0
-    assert not runner.pending
 
 
 @pytest.mark.parametrize("name", ["rev0", "rev1"])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
 import torch
 
 from petra_graph.executor.stage_executor import BackwardMessage
@@ -93,10 +92,3 @@ def test_evaluation_keeps_nothing_and_has_no_graph():
     done = executor.evaluate({Edge("input", "stem"): (batches((8,), 1)[0][0],)}, None)
     assert not any(stream.requires_grad for outputs in done.sent.values() for stream in outputs)
     assert not any(getattr(runner, "buffer", ()) for _, runner in executor.runners)
-
-
-@pytest.mark.parametrize("mode", [True, False])
-def test_all_modules_are_switched(mode):
-    executor = stage(CHAIN, (("stem", "rev0", "rev1", "rev2", "head"),), 0)
-    executor.set_training(mode)
-    assert {module.training for module in executor.modules.values()} == {mode}

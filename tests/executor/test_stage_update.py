@@ -10,7 +10,6 @@ from attrs import evolve
 from torch import nn
 from torch.nn.functional import cross_entropy
 
-from petra_graph.blocks.parameter_groups import parameter_groups
 from petra_graph.errors import RunFailed
 from petra_graph.executor.stage_update import Updater
 from petra_graph.kinds.optimizer import rate_ratios
@@ -85,14 +84,6 @@ def test_groups_keep_their_ratios_to_the_base_rate():
     assert [one.item(), other.item(), third.item()] == [-1.5, -15.0, 0.0]
 
 
-@pytest.mark.parametrize("base", [0.0, 0.1, 1e-3, 1 / 3])
-def test_a_group_of_the_base_rate_or_of_none_has_exactly_it(base):
-    p = [parameter(0.0)]
-    for made in (torch.optim.SGD(p, lr=base), torch.optim.Adam(p), torch.optim.Optimizer(p, {})):
-        assert rate_ratios(made, base) == (1.0,)
-    assert rate_ratios(torch.optim.Adam([{"params": p, "lr": 10 * base}], lr=base), base) == (10.0 if base else 1.0,)
-
-
 @pytest.mark.parametrize("early", [False, True])
 def test_a_group_with_that_key_has_the_delay_of_its_window_beside_the_rate(early):
     """Depth 4, k = 2, five micro-batches, and then again; where the norm of all stages is asked for, the window is averaged before the step."""
@@ -117,22 +108,6 @@ def test_a_group_with_that_key_has_the_delay_of_its_window_beside_the_rate(early
     assert [made.stage.staleness(m) for m in (12, 13, 14)] == [0, 0, 1]
 
 
-def test_an_updater_without_a_stage_counts_no_delay():
-    p = parameter(0.0)
-    made = updater([p])
-    made.filled(3)
-    made.accumulated(7)
-    made.step()
-    assert "staleness" not in made.optimizer.param_groups[0]
-    assert made.stage is None
-
-
-def test_a_step_forgets_the_gradients():
-    p = parameter(1.0, gradient=(1.0,))
-    updater([p]).step()
-    assert p.grad is None
-
-
 def test_a_stage_without_parameters_counts_its_updates_all_the_same():
     made = updater([])
     made.accumulated()
@@ -151,12 +126,6 @@ def test_clipping_by_the_stages_norm():
     one, other = parameter(0.0, gradient=(3.0,)), parameter(0.0, gradient=(-4.0,))
     updater([one, other], clip=ClipSpec(limit=1.0)).step()
     assert [one.item(), other.item()] == pytest.approx([-0.6, 0.8], abs=ROUNDING)
-
-
-def test_a_norm_within_the_limit_is_left_alone():
-    p = parameter(0.0, 0.0, gradient=(3.0, 4.0))
-    updater([p], clip=ClipSpec(limit=5.0)).step()
-    assert p.tolist() == [-3.0, -4.0]
 
 
 def test_clipping_by_the_norm_of_all_stages():
@@ -195,16 +164,6 @@ def test_read_later_a_gradient_that_is_not_finite_is_zeros_for_the_whole_stage(b
         made.check()
 
 
-def test_parameters_without_a_gradient_are_left_out():
-    used, unused = parameter(0.0, gradient=(2.0,)), parameter(7.0)
-    made = updater([used, unused], clip=ClipSpec(limit=1.0))
-    made.accumulated()
-    made.accumulated()
-    made.average()
-    made.step()
-    assert (used.item(), unused.item()) == (-1.0, 7.0)
-
-
 def test_the_norm_is_taken_before_rounding():
     """Squares of float32 gradients overflow float32 well before the gradients do."""
     p = nn.Parameter(torch.zeros(2))
@@ -240,17 +199,6 @@ def test_the_global_norm_is_torchs_over_all_parameters(method, schedule, accumul
     assert relative_error(built.parameters(), expected) < TORCHS_NORM_GUARD / limit
 
 
-def test_the_stages_own_norms_are_not_the_global_one():
-    data = batches((8,), 7)
-    by_stage, together = (
-        pipeline(CHAIN, (8,), method="backprop", clip=ClipSpec(limit=0.05, scope=scope), weight_decay=0.0)
-        for scope in ("stage", "global")
-    )
-    for built in (by_stage, together):
-        built.train(data)
-    assert relative_error(by_stage.parameters(), together.parameters()) > 1e-3
-
-
 @pytest.mark.parametrize("optimizer", ["sgd", "adamw", "muon", "soap"])
 def test_weight_decay_reaches_what_it_should(optimizer):
     """With gradients of zero only the decay moves anything."""
@@ -267,11 +215,3 @@ def test_weight_decay_reaches_what_it_should(optimizer):
     assert moved == kernels
     for key in moved:
         torch.testing.assert_close(after[key], before[key] * (1 - 0.05 * 0.1), rtol=ROUNDING, atol=0)
-
-
-def test_an_optimizer_is_not_given_what_is_frozen():
-    """Whatever it does with a parameter without a gradient."""
-    block = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2))
-    block[0].requires_grad_(requires_grad=False)
-    groups = parameter_groups([block])
-    assert set(groups.decayed) | set(groups.undecayed) == set(block[1].parameters())

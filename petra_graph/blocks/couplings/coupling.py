@@ -28,7 +28,7 @@ from attrs import frozen
 from torch import Tensor
 
 from petra_graph.blocks.block_kinds import Reversible, Streams
-from petra_graph.blocks.differentiation import backpropagate, hookable, leaf
+from petra_graph.blocks.differentiation import backpropagate, leaf
 
 
 class Coupling(Reversible):
@@ -79,7 +79,7 @@ def evaluate(function: Callable[..., Tensor | Streams], *inputs: Tensor) -> Eval
     """Evaluate `function` at `inputs` with a graph."""
     leaves = tuple(map(leaf, inputs))
     with torch.enable_grad():
-        outputs = function(*hookable(leaves))
+        outputs = function(*leaves)
     return Evaluation((outputs,) if isinstance(outputs, Tensor) else outputs, leaves)
 
 

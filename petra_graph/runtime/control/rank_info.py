@@ -15,12 +15,10 @@ from contextlib import suppress
 from math import inf
 from pathlib import Path
 
-from attrs import field, frozen
+from attrs import frozen
 
 from petra_graph.errors import SpecError
 
-SECRET = "PETRA_GRAPH_SECRET"  # noqa: S105  the name of a variable
-"""The environment variable with the text that all processes of a run know, and nobody else."""
 JOIN_SECONDS = "PETRA_GRAPH_JOIN_SECONDS"
 """The environment variable with the time within which all processes of a run must have come."""
 _USUAL_JOIN_SECONDS = 60.0
@@ -45,8 +43,6 @@ class RankInfo:
     """How often a launcher has started the run again."""
     join_seconds: float
     """The time within which all processes must have come."""
-    secret: str = field(repr=False)
-    """Signs what this run's processes write to the store; "" where none was given."""
 
 
 def rank_info_from(environment: Mapping[str, str]) -> RankInfo | None:
@@ -92,7 +88,6 @@ def rank_info_from(environment: Mapping[str, str]) -> RankInfo | None:
         attempt=f"petra-graph/{run}/{restart}",
         restarts=int(restart) if restart.isdecimal() else 0,
         join_seconds=join_seconds,
-        secret=environment.get(SECRET, ""),
     )
 
 

@@ -1,14 +1,10 @@
 """A store of small JSON values by name, which all processes of a run share; bulk goes through channels.
 
-Decision: every value carries an HMAC over the run, the name and the value, keyed with the run's secret. Torch's store asks
-nobody for a password, so whoever reaches its port can write to it; a value without the secret is as if it were not
-there. A run has a part of the store to which each of its ranks has given a random number, so that what was signed in an
-earlier run counts for nothing. Reading is open to everybody who reaches the port, and so is filling or breaking the store.
+Torch's store asks nobody for a password: whoever reaches its port can write to it.
 """
 
 from __future__ import annotations
 
-import hmac
 import json
 import socket
 import time
@@ -21,7 +17,7 @@ import torch.distributed as dist
 from torch._C._distributed_c10d import PrefixStore, Store, TCPStore
 
 from petra_graph.errors import Problem, RunFailed, SpecError
-from petra_graph.runtime.control.rank_info import SECRET, RankInfo
+from petra_graph.runtime.control.rank_info import RankInfo
 from petra_graph.runtime.control.waiting import AwakeTime
 
 _LOOK_SECONDS = 0.005
@@ -42,18 +38,16 @@ class StoreGone(RuntimeError):
 class RunStore:
     """JSON values by name."""
 
-    def __init__(self, store: Store, run: str, secret: str) -> None:
+    def __init__(self, store: Store, run: str) -> None:
         """Take a part of torch's store.
 
         Args:
             store: holds this run's values, and perhaps others.
             run: its name, which sets its values apart from another run's in the same store.
-            secret: known to the run's processes alone; "" signs with nothing.
         """
         self._store = store
         self._torch_store = PrefixStore(run, store)
         self._run = run
-        self._secret = secret
 
     def within(self, name: str) -> RunStore:
         """Return a part of the store whose names are apart from all others."""
@@ -61,30 +55,28 @@ class RunStore:
 
     def beside(self, run: str) -> RunStore:
         """Return what another run has in the same store."""
-        return RunStore(self._store, run, self._secret)
+        return RunStore(self._store, run)
 
     def set(self, name: str, value: Any) -> None:
         with _answering():
-            self._torch_store.set(name, self._signed(name, value))
+            self._torch_store.set(name, json.dumps(value))
 
     def set_default(self, name: str, value: Any) -> Any:
         """Set a value unless it is set; return the one that holds."""
         with _answering():
-            content = self._torch_store.compare_set(name, "", self._signed(name, value))
-        holds = self._opened(name, content)
-        return value if holds is None else holds
+            return json.loads(self._torch_store.compare_set(name, "", json.dumps(value)))
 
     def get(self, name: str) -> Any | None:
         """Return a value, None where there is none."""
         with _answering():
             content = self._torch_store.get(name) if self._torch_store.check([name]) else None
-        return None if content is None else self._opened(name, content)
+        return None if content is None else json.loads(content)
 
     def wait(self, name: str, seconds: float, otherwise: str) -> Any:
         """Wait for a value.
 
         Raises:
-            RunFailed: `otherwise`, since no process has set the value in time, or the store has gone; or the value has another secret.
+            RunFailed: `otherwise`, since no process has set the value in time, or the store has gone.
         """
         waits = AwakeTime()
         try:
@@ -94,30 +86,9 @@ class RunStore:
                         message = f"{otherwise} within {seconds:g} s"
                         raise RunFailed(message, hint="see whether all processes were started, and what they say")
                     time.sleep(_LOOK_SECONDS)
-                content = self._torch_store.get(name)
+                return json.loads(self._torch_store.get(name))
         except StoreGone as error:
             raise RunFailed(f"{otherwise}, and the run's store has gone", hint=STORE_ENDED) from error
-        found = self._opened(name, content)
-        if found is None:
-            raise RunFailed(
-                f"{name} in the run's store was not written with this process's {SECRET}",
-                hint=f"set {SECRET} to the same text for all processes; or another program writes to the store",
-            )
-        return found
-
-    def _signed(self, name: str, value: Any) -> str:
-        text = json.dumps(value)
-        return f"{self._signature(name, text)} {text}"
-
-    def _opened(self, name: str, content: bytes) -> Any | None:
-        signature, _, text = content.decode("utf-8", "replace").partition(" ")
-        # compare_digest takes texts of ASCII characters alone.
-        genuine = signature.isascii() and hmac.compare_digest(signature, self._signature(name, text))
-        return json.loads(text) if genuine else None
-
-    def _signature(self, name: str, text: str) -> str:
-        message = json.dumps([self._run, name, text]).encode()
-        return hmac.new(self._secret.encode(), message, "sha256").hexdigest()
 
 
 @contextmanager

@@ -53,7 +53,7 @@ class World:
     def __init__(self, rank_info: RankInfo) -> None:
         self.rank_info = rank_info
         self._server = connect_store(rank_info, serves=rank_info.rank == 0 and not rank_info.hosted)
-        self.store = RunStore(self._server, rank_info.attempt, rank_info.secret)
+        self.store = RunStore(self._server, rank_info.attempt)
         """Of this run alone, once its processes have met."""
         self.launch = self.store.beside(rank_info.launch)
         """What the launcher finds there, and a run that it starts again."""
@@ -79,7 +79,7 @@ class World:
     def another_connection(self) -> RunStore:
         """Return another connection to the store, for a thread whose waits must not hold up this one."""
         server = connect_store(self.rank_info, serves=False)
-        return RunStore(server, self.rank_info.attempt, self.rank_info.secret).within(self._session)
+        return RunStore(server, self.rank_info.attempt).within(self._session)
 
     def rendezvous(self) -> None:
         """Wait for all processes, read where each one runs, and take the part of the store that is of this run alone.

@@ -4,8 +4,7 @@ Decision: only the check step runs before processes start. They prepare as every
 problems; preparing here first would make every correct run wait for it twice.
 
 Decision: torch's elastic launcher starts them, in this process. It makes the store for the rendezvous, on a port that the system chooses,
-so no port can be in use. The store and gloo listen for processes of this machine alone, and the processes sign what they write with a
-secret that is drawn here.
+so no port can be in use. The store and gloo listen for processes of this machine alone.
 
 A request to stop goes through the store, and the processes end by themselves: a forwarded signal would reach each of
 them at another moment, and the launcher would kill those that are not done in time. So the launcher runs in a thread,
@@ -24,7 +23,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
-from secrets import token_hex
 from typing import NoReturn
 from uuid import uuid4
 
@@ -35,7 +33,7 @@ from petra_graph.errors import FailedOnAnotherProcess, Interrupted, RunFailed, S
 from petra_graph.planning.check.check_spec import check_spec
 from petra_graph.record import checkpoint
 from petra_graph.record.run_directory import run_directory
-from petra_graph.runtime.control.rank_info import SECRET, launch_name, rank_info_from
+from petra_graph.runtime.control.rank_info import launch_name, rank_info_from
 from petra_graph.runtime.control.run_store import COMPLETE, HERE, RunStore, listen_here
 from petra_graph.runtime.control.stop_signals import LAUNCHER, REQUESTS, numbers_of, stop_requests
 from petra_graph.training.checkpoints.resumption import first_folders
@@ -146,8 +144,7 @@ def launch(arguments: Sequence[str], processes: int, more: Sequence[int] = ()) -
         max_restarts=0,
         logs_specs=DefaultLogsSpecs(log_dir=os.devnull),
     )
-    secret = os.environ.get(SECRET) or token_hex()
-    store = RunStore(server, launch_name(name), secret)
+    store = RunStore(server, launch_name(name))
     asked: list[str] = []
 
     def ask(signal_name: str) -> None:
@@ -157,7 +154,7 @@ def launch(arguments: Sequence[str], processes: int, more: Sequence[int] = ()) -
     code, killed = 0, ""
     # A request goes through the store; the launcher ends at a second SIGINT, and the processes follow.
     requests = stop_requests(ask, _end, heard=(*REQUESTS, *more))
-    inherited = _environment({SECRET: secret, LAUNCHER: str(os.getpid())})
+    inherited = _environment({LAUNCHER: str(os.getpid())})
     with requests, inherited, _quiet(), ThreadPoolExecutor(1) as thread:
         try:
             # -P: a `random.py` in the current folder must not be taken for the standard library's.

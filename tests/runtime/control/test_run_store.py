@@ -20,12 +20,12 @@ def server():
 def test_a_wait_for_a_value_that_does_not_come(server, monkeypatch):
     monkeypatch.setattr(time, "monotonic", map(float, count()).__next__)
     with pytest.raises(RunFailed, match="rank 1 has not come within 60 s"):
-        RunStore(server, "run", "").wait("process/1", 60.0, "rank 1 has not come")
+        RunStore(server, "run").wait("process/1", 60.0, "rank 1 has not come")
 
 
 def test_a_wait_at_a_store_that_goes():
     server = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
-    store = RunStore(TCPStore("127.0.0.1", server.port, is_master=False, wait_for_workers=False), "run", "")
+    store = RunStore(TCPStore("127.0.0.1", server.port, is_master=False, wait_for_workers=False), "run")
     del server
     with pytest.raises(RunFailed, match="rank 1 has not come, and the run's store has gone") as caught:
         store.wait("process/1", 60.0, "rank 1 has not come")
@@ -34,7 +34,7 @@ def test_a_wait_at_a_store_that_goes():
 
 def test_a_store_that_has_gone_is_told_from_other_errors():
     server = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
-    store = RunStore(TCPStore("127.0.0.1", server.port, is_master=False, wait_for_workers=False), "run", "")
+    store = RunStore(TCPStore("127.0.0.1", server.port, is_master=False, wait_for_workers=False), "run")
     del server
     with pytest.raises(StoreGone):
         store.get("asked")

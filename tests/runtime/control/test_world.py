@@ -49,7 +49,7 @@ def met(*sizes, port):
 
     def world(rank):
         where = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "TORCHELASTIC_USE_AGENT_STORE": "True"}
-        given = {**where, "RANK": str(rank), "WORLD_SIZE": str(sizes[rank]), "PETRA_GRAPH_SECRET": "the same for ever"}
+        given = {**where, "RANK": str(rank), "WORLD_SIZE": str(sizes[rank])}
         try:
             found = World(rank_info_from(given))
             found.rendezvous()
@@ -72,41 +72,6 @@ def test_processes_meet_in_a_part_of_the_store_of_their_own(server):
     assert first.store.get("asked") == "SIGINT"
     assert first.another_connection().get("asked") == "SIGINT"
     assert [process.rank for process in first.neighbours] == [0, 1]
-
-
-def test_what_was_signed_in_an_earlier_run_counts_for_nothing(server):
-    """The run's name is that of the run before, and so is its secret: "asked", written again, stopped the second run."""
-    first, _ = met(2, 2, port=server.port)
-    first.store.set("asked", "SIGINT")
-    first.store.set("failure", {"rank": 0})
-    content = {name: first.store._torch_store.get(name) for name in ("asked", "failure")}
-
-    server = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
-    later, other = met(2, 2, port=server.port)
-    for name, signed in content.items():
-        for part in (later.store, other.store, later.launch):
-            part._torch_store.set(name, signed)
-    found = [part.get(name) for name in content for part in (later.store, other.store, later.launch)]
-    assert found == [None] * 6
-    later.store.set("asked", "SIGTERM")
-    assert other.store.get("asked") == "SIGTERM"
-
-
-def test_each_rank_adds_to_what_sets_a_run_apart(server):
-    """A stranger may show one rank the other rank of an earlier run, and no more."""
-    info = {"MASTER_ADDR": "127.0.0.1", "TORCHELASTIC_USE_AGENT_STORE": "True", "WORLD_SIZE": "2", "RANK": "0"}
-    _, replayed = met(2, 2, port=server.port)
-    content = server.get("petra-graph///process/1")
-    sessions = {replayed._session}
-    for _ in range(2):
-        again = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
-        again.set("petra-graph///process/1", content)
-        found = World(
-            rank_info_from({**info, "MASTER_PORT": str(again.port), "PETRA_GRAPH_SECRET": "the same for ever"})
-        )
-        found.rendezvous()
-        sessions.add(found._session)
-    assert len(sessions) == 3
 
 
 def test_what_a_launcher_restarts_finds_what_it_started_before(server):

@@ -13,7 +13,6 @@ from petra_graph.spec.model import ClipSpec
 from petra_graph.training.loop.meters import Meters
 from tests.support.pairwise import pairs_of
 from tests.support.pipelines import (
-    BRANCHES,
     CHAIN,
     CLASSES,
     GRAPHS,
@@ -70,25 +69,6 @@ def test_a_drain_leaves_nothing_in_flight(graph, schedule, count):
     assert all(p.grad is None for executor in built.executors for p in executor.updater.parameters)
 
 
-def test_something_is_in_flight_before_the_drain():
-    """The test above would pass for a runtime in which nothing ever flew."""
-    built = pipeline(CHAIN, (8,), schedule="lockstep")
-    most = 0
-
-    def observe(_):
-        nonlocal most
-        most = max(most, in_flight(built))
-
-    built.runtime.train(batches((8,), 12), range(12), observe)
-    assert most >= 9
-
-
-def test_no_micro_batches_are_no_training():
-    built = pipeline(CHAIN, (8,), schedule="1f1b")
-    assert built.train([]) == []
-    assert {executor.updater.updates for executor in built.executors} == {0}
-
-
 @pytest.mark.parametrize("schedule", SCHEDULES)
 def test_micro_batches_are_numbered_from_the_runs_start(schedule):
     """Dropout's masks follow from the number: an epoch of 4 and one of 3 are those of numbers 0 to 3 and 4 to 6."""
@@ -109,13 +89,6 @@ def test_without_delay_a_drain_changes_nothing():
     parts.train(data[:4])
     parts.train(data[4:], start=4)
     assert relative_error(parts.parameters(), whole.parameters()) == 0.0
-
-
-def test_more_data_than_asked_for_is_left_alone():
-    built = pipeline(CHAIN, (8,), schedule="lockstep")
-    data = iter(batches((8,), 9))
-    built.runtime.train(data, range(6), lambda _: None)
-    assert len(list(data)) == 3
 
 
 def test_results_are_observed_before_their_backward():
@@ -185,13 +158,6 @@ def test_an_error_names_stage_operation_and_micro_batch(calls, schedule, where):
     assert isinstance(caught.value.__cause__, ValueError)
 
 
-def test_data_that_ends_too_early_is_an_error():
-    built = pipeline(CHAIN, (8,), schedule="lockstep")
-    with pytest.raises(RunFailed) as caught:
-        built.runtime.train(batches((8,), 3), range(5), lambda _: None)
-    assert str(caught.value).startswith("stage 1 (stem) failed in the forward of micro-batch 3: StopIteration")
-
-
 @pytest.mark.parametrize("error", [Interrupted(), RunFailed("the loss is nan")])
 def test_what_an_observer_raises_ends_the_training(error):
     built = pipeline(CHAIN, (8,), schedule="1f1b")
@@ -242,18 +208,6 @@ def test_evaluation_gives_the_same_for_any_batch_size_and_leaves_no_sample_out(g
         assert evaluated(built, parts) == pytest.approx(whole, rel=EVALUATION)
 
 
-def test_evaluation_is_the_plain_networks():
-    built = pipeline(BRANCHES, (8,), schedule="lockstep")
-    ((x, target),) = batches((8,), 1, size=9)
-    streams = {"input": (x,)}
-    graph = built.network.graph
-    modules = {name: module for executor in built.executors for name, module in executor.modules.items()}
-    for name in graph.order:
-        streams[name] = modules[name](*[s for producer in graph.nodes[name].inputs for s in streams[producer]])
-    loss = torch.nn.functional.cross_entropy(streams["head"][0], target)
-    assert evaluated(built, [(x, target)])["loss"] == pytest.approx(loss.item(), rel=EVALUATION)
-
-
 def test_evaluation_uses_running_statistics_and_changes_nothing():
     built = pipeline(REVNET, (3, 6, 6), schedule="1f1b")
     built.train(batches((3, 6, 6), 4))
@@ -276,14 +230,6 @@ def test_dropout_is_off_in_evaluation_and_on_again_afterwards():
     built_batches = Batched(data(), count=2)
     evaluated(built, built_batches)
     assert modes == [{False}, {False}]
-    assert {module.training for executor in built.executors for module in executor.modules.values()} == {True}
-
-
-def test_an_evaluation_that_is_left_early_returns_to_training():
-    built = pipeline(DROPOUT, (8,))
-    evaluation = built.runtime.evaluate(Batched(batches((8,), 3)))
-    next(evaluation)
-    evaluation.close()
     assert {module.training for executor in built.executors for module in executor.modules.values()} == {True}
 
 
