@@ -36,9 +36,7 @@ from petra_graph.runtime.control.keep_freed_memory import keep_freed_memory
 from petra_graph.runtime.scheduler.scheduler import Scheduler
 from petra_graph.runtime.scheduler.stage_operations import MicroBatch
 from petra_graph.spec.model import Kind, MethodSpec, ScheduleName
-from petra_graph.training.compile_ahead import compile_ahead
 from petra_graph.training.prepared_run import Prepared, fix_arithmetic, prepare_checked
-from petra_graph.training.start_reporter import StartReporter
 
 WARM_UP = 3
 """Micro-batches that are not timed: allocators and caches fill."""
@@ -74,11 +72,8 @@ def profile(path: str, overrides: Iterable[str], micro_batches: int) -> Profile:
     checked = check_spec(path, overrides, import_local=True)
     partition = evolve(checked.spec.partition, stages="per-block", memory=None, profile=None, replicas=1)
     problems = ProblemCollector(loaded=checked.loaded)
-    reporter = StartReporter()
-    ready = prepare_checked(problems.require(checked.variant, evolve(checked.spec, partition=partition)), reporter)
+    ready = prepare_checked(problems.require(checked.variant, evolve(checked.spec, partition=partition)))
     fix_arithmetic(ready)
-    if ready.spec.run.compile:
-        compile_ahead(ready, ready.programs, reporter)
     keep_freed_memory()
     trainings = start_trainings(ready)
     for _ in range(-(-micro_batches // BURST)):

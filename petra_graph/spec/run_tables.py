@@ -206,4 +206,3 @@ class CheckpointSpec:
     signal: Literal["SIGUSR1", "SIGUSR2"] | None = key(
         None, "a further signal at which the run writes a checkpoint and stops, as batch systems send one beforehand"
     )
-    asynchronous: bool = key(True, "write files while the training continues; no number depends on it")

@@ -45,7 +45,6 @@ from petra_graph.training.loop.callbacks import NamedCallback, build_callbacks, 
 from petra_graph.training.record.digests import Digests, digest_code, digest_split
 from petra_graph.training.run_probe import RunProbe
 from petra_graph.training.stage_assembly import Training, executors, train_with
-from petra_graph.training.start_reporter import StartReporter
 from petra_graph.training.strangers import try_strangers
 
 
@@ -132,8 +131,6 @@ def prepare(
     overrides: Iterable[str] = (),
     processes: int = 1,
     resumed_in: Sequence[str] | None = None,
-    *,
-    reporter: StartReporter | None = None,
     saved: SavedPlan | None = None,
 ) -> Prepared:
     """Prepare a run: plugins, graph, shapes, stages, devices, and the data set's files.
@@ -143,26 +140,18 @@ def prepare(
         overrides: values set on the command line.
         processes: how many share the stages; all of them prepare the same.
         resumed_in: folders of a resumed run's first specification, where modules of blocks may also lie; None: the run begins.
-        reporter: says which step takes long.
         saved: a plan, whose placement the run takes.
 
     Raises:
         SpecError, PluginError: all problems, located; PluginError if only plugins are at fault.
         NoFeasiblePlan: no placement keeps the devices' memory limits.
     """
-    reporter = reporter or StartReporter()
-    with reporter.step("checking the specification and its plugins"):
-        checked = check_spec(given, overrides, import_local=True, folders=resumed_in or ())
-    return prepare_checked(checked, reporter, processes, saved, begins=resumed_in is None)
+    checked = check_spec(given, overrides, import_local=True, folders=resumed_in or ())
+    return prepare_checked(checked, processes, saved, begins=resumed_in is None)
 
 
 def prepare_checked(
-    checked: CheckedSpec,
-    reporter: StartReporter,
-    processes: int = 1,
-    saved: SavedPlan | None = None,
-    *,
-    begins: bool = True,
+    checked: CheckedSpec, processes: int = 1, saved: SavedPlan | None = None, *, begins: bool = True
 ) -> Prepared:
     """Prepare a run whose specification is checked, as `prepare`; if the run begins, its first weights may be those of a file."""
     spec, problems = checked.spec, ProblemCollector(loaded=checked.loaded)
@@ -177,10 +166,7 @@ def prepare_checked(
     added = {table: tuple(problems.attempt(one.build) for one in plugins) for table, plugins in checked.added.items()}
     probe: RunProbe | None = None if spec.probe is None else joint("probe", "[probe]")(spec.probe)
 
-    with reporter.step(f"opening the {checked.data.plugin}", ours=checked.data.plugin.is_first_party):
-        data = problems.attempt(open_data, checked)
-    with reporter.step("measuring the network's shapes"):
-        measured = problems.attempt(measure, checked)
+    data, measured = problems.attempt(open_data, checked), problems.attempt(measure, checked)
     devices = problems.attempt(_RunDevices.find, spec, processes)
     if probe is not None:
         problems.add(probe.problems(None if data is None else data.micro_batches, processes))
@@ -190,8 +176,7 @@ def prepare_checked(
         if begins and spec.init.weights is not None:
             initial = problems.attempt(initial_weights, spec.init, measured)
         if devices is not None:
-            with reporter.step("placing the stages"):
-                placed = problems.attempt(_place, measured, data, devices, saved)
+            placed = problems.attempt(_place, measured, data, devices, saved)
     if data is None or loss is None or devices is None or placed is None:
         problems.fail()
     problems.raise_any()

@@ -5,7 +5,9 @@ given --prepare--> Prepared --build--> Trainer --train--> position --record--> r
 
 from __future__ import annotations
 
+import faulthandler
 import os
+import sys
 from collections.abc import Iterable, Sequence
 from contextlib import nullcontext
 from pathlib import Path
@@ -36,6 +38,9 @@ from petra_graph.training.processes.run_process import RunProcess
 from petra_graph.training.record.run_record import open_loggers
 from petra_graph.training.record.run_summary import Summary, measure_process, peak_bytes
 from petra_graph.training.run_notes import graph_pass_notes, run_notes
+
+_LONG_SECONDS = 120.0
+"""After which a preparation shows where it is, again and again."""
 
 
 @frozen(kw_only=True)
@@ -124,8 +129,14 @@ def _prepare(
 ) -> Prepared:
     """Prepare a run, and compare it with the checkpoint from which it is resumed; a launcher that restarts gives its spec again."""
     folders = None if resumption is None else resumption.folders
-    prepared = prepare(given, overrides, process.size, folders, reporter=process.start_reporter(), saved=saved)
-    process.prepared = prepared
+    process.supervisor.starting = True
+    # A data set or a block of one's own may hang: Python says where.
+    faulthandler.dump_traceback_later(_LONG_SECONDS, repeat=True, file=sys.__stderr__)
+    try:
+        prepared = process.prepared = prepare(given, overrides, process.size, folders, saved=saved)
+    finally:
+        faulthandler.cancel_dump_traceback_later()
+        process.supervisor.starting = False
     process.prepared = prepared = process.join(prepared)
     process.ranks = prepared.ranks
     if resumption is not None:
@@ -134,10 +145,6 @@ def _prepare(
             refuse_other(resumption, prepared)
     fix_arithmetic(prepared)
     keep_freed_memory()
-    if prepared.spec.run.compile:
-        from petra_graph.training.compile_ahead import compile_ahead
-
-        compile_ahead(prepared, process.own_programs(prepared), process.start_reporter())
     return prepared
 
 

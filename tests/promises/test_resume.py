@@ -161,9 +161,6 @@ def test_checkpoints_change_no_bit_and_old_ones_go(spec, uninterrupted):
     same_run(whole, only_run())
     # Three micro-batches in a window, and two in an epoch's last one; the last checkpoint is the end.
     assert checkpoint.numbers(only_run()) == [33, 28]
-    run(spec, [*settings, "checkpoint.asynchronous=false", "run.directory=waits"], Listener())
-    same_run(whole, only_run("waits"))
-    assert checkpoint.numbers(only_run("waits")) == [33, 28]
 
 
 @pytest.mark.parametrize(

@@ -81,7 +81,6 @@ def test_a_slow_disk_is_not_an_operation_that_takes_too_long(folder):
     Path("shared.toml").write_text(text.replace("[[graph.node]]", same, 1))
     once = (
         "checkpoint.every=2 updates",
-        "checkpoint.asynchronous=false",
         "run.epochs=1",
         "run.watchdog=1",
     )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from itertools import islice
 from typing import Any
 
@@ -78,36 +78,6 @@ class OperationStatus:
                 break
             written.append(str(action))
         return " ".join(written[max(0, (at or 0) - _AROUND) :])
-
-
-@frozen(eq=False)
-class StartStatus:
-    """A step of a process before its stages are at work."""
-
-    step: str
-    since: float
-    """On this process's monotonic clock, in seconds."""
-    limit_seconds: float
-    """The longest that it may take."""
-    where: Callable[[], str]
-    """Returns the line of code where it is, "" where none can be named."""
-    channel: None = None
-    waits_for: tuple[int, ...] = ()
-
-    def __str__(self) -> str:
-        """Write the step and where it is."""
-        at = self.where()
-        return f"{self.step}, at {at}," if at else self.step
-
-    def record(self) -> dict[str, Any]:
-        return {
-            "stage": None,
-            "nodes": [],
-            "operation": self.step,
-            "micro_batch": None,
-            "channel": None,
-            "schedule": "",
-        }
 
 
 @frozen(kw_only=True)

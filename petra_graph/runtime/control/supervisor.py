@@ -14,6 +14,8 @@ class Supervisor:
     def __init__(self) -> None:
         self.status: OperationStatus | None = None
         """What this process does or waits for; set by the scheduler."""
+        self.starting = False
+        """Whether this process prepares the run: there are no stages yet that could stop."""
         self.stop_signal: str | None = None
         """The signal by which a user, anywhere, asked to stop."""
         self.stop_at: int | None = None

@@ -26,7 +26,7 @@ from typing import Any
 import torch.distributed as dist
 
 from petra_graph.errors import Interrupted
-from petra_graph.runtime.control.failure import Failure, OperationStatus, StartStatus
+from petra_graph.runtime.control.failure import Failure, OperationStatus
 from petra_graph.runtime.control.other_processes import OtherProcesses
 from petra_graph.runtime.control.run_store import STORE_ENDED, first_line
 from petra_graph.runtime.control.supervisor import Supervisor
@@ -56,8 +56,6 @@ class Watchdog(Supervisor):
         self.waker = waker
         self.limit_seconds = float("inf")
         """The longest that one operation may take."""
-        self.start: StartStatus | None = None
-        """A step before the stages are at work; set by the preparation."""
         self._own_cut: int | None = None
         """The latest cut that this process has announced."""
         self.failure: Failure | None = None
@@ -70,7 +68,7 @@ class Watchdog(Supervisor):
         """A connection for the watchdog's thread alone."""
         self._launch = self.store.beside(world.rank_info.launch)
         self._parent = os.getppid()
-        self._latest: OperationStatus | StartStatus | None = None
+        self._latest: OperationStatus | None = None
         """The latest status, kept while the process runs no stage."""
         self._published_request = False
         self._failed_at: float | None = None
@@ -145,7 +143,7 @@ class Watchdog(Supervisor):
 
     def _heartbeat(self, gone: list[int]) -> None:
         self._awake.look()
-        store, status, rank = self.store, self.status or self.start, self._world.rank
+        store, status, rank = self.store, self.status, self._world.rank
         self._latest = latest = status or self._latest
         seconds = 0.0 if status is None else self._awake.since(status.since)
         store.set(
@@ -162,7 +160,7 @@ class Watchdog(Supervisor):
         if self.failure is not None:
             return
         self._exchange_requests()
-        if self.stop_signal is not None and self.start is not None:  # there are no stages yet that could stop
+        if self.stop_signal is not None and self.starting:
             self._launch.set("interrupted", True)
             self._fail(Failure(rank=rank, problems=(("interrupted", ""),), exit_code=Interrupted.exit_code))
         self._exchange_cuts()
@@ -173,9 +171,8 @@ class Watchdog(Supervisor):
             self._fail(Failure(rank=rank, problems=problems, exit_code=self._code_of_an_end))
         if (silent := self.others.silent()) is not None:
             self._fail(silent)
-        limit = status.limit_seconds if isinstance(status, StartStatus) else self.limit_seconds
-        if status is not None and seconds > limit:
-            self._judge_duration(status, seconds, limit)
+        if status is not None and seconds > self.limit_seconds:
+            self._judge_duration(status, seconds)
         if self._suspect is not None and self._awake.since(self._suspect[0]) > _GRACE_SECONDS:
             self._fail(self._suspect[1])
 
@@ -203,11 +200,11 @@ class Watchdog(Supervisor):
             self.agreed_cuts.add(at)
             self.waker.wake()
 
-    def _judge_duration(self, status: OperationStatus | StartStatus, seconds: float, limit: float) -> None:
+    def _judge_duration(self, status: OperationStatus, seconds: float) -> None:
         """Fail the run where an operation takes too long, or where waits can never end."""
         rank = self._world.rank
         if status.channel is None:
-            message = f"rank {rank}: {status} has taken {seconds:.0f} s, and run.watchdog allows {limit:g}"
+            message = f"rank {rank}: {status} has taken {seconds:.0f} s, and run.watchdog allows {self.limit_seconds:g}"
             hint = "see what hangs in it, or raise run.watchdog"
             self._fail(Failure(rank=rank, problems=((message, hint),), where=status.record()))
             return

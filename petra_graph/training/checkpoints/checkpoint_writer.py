@@ -21,16 +21,15 @@ Finish = Callable[[int, Sequence[StageFile], Mapping[str, Any] | None], None]
 class CheckpointWriter:
     """Writes the copies of one checkpoint after another, in a thread of its own; every method raises what the thread met."""
 
-    def __init__(self, write: Write, finish: Finish, *, stages: int, waits: bool) -> None:
+    def __init__(self, write: Write, finish: Finish, *, stages: int) -> None:
         """Begin with nothing to write.
 
         Args:
             write: writes the copy of one stage at a cut.
             finish: called with a cut's files of this process, and with the training's position if the head is here.
             stages: how many this process hosts.
-            waits: whether `put` returns only when the files of a checkpoint are written.
         """
-        self._write_stage, self._finish, self._stages, self._waits = write, finish, stages, waits
+        self._write_stage, self._finish, self._stages = write, finish, stages
         self._queue: Queue[tuple[int, SavedTensors] | None] = Queue()
         self._changed = Condition()
         self._reached: dict[int, int] = {}
@@ -58,15 +57,10 @@ class CheckpointWriter:
         with self._changed:
             self.check()
             self._handed[at] = self._handed.get(at, 0) + 1
-            last = self._handed[at] == self._stages
         if self._thread is None:
             self._thread = Thread(target=self._serve, name="checkpoints", daemon=True)
             self._thread.start()
         self._queue.put((at, saved))
-        if self._waits and last:
-            with self._changed:
-                self._changed.wait_for(lambda: self._error is not None or self._written(at))
-                self.check()
 
     def check(self) -> None:
         if self._error is not None:
@@ -102,10 +96,6 @@ class CheckpointWriter:
             with self._changed:
                 self._error = error
                 self._changed.notify_all()
-
-    def _written(self, at: int) -> bool:
-        """Whether all files of a checkpoint are on the disk; it may even be complete, and forgotten."""
-        return at not in self._handed or len(self._files.get(at, ())) == self._stages
 
     def _complete(self, but: int) -> list[int]:
         return [at for at, handed in self._handed.items() if handed == self._stages and at != but]

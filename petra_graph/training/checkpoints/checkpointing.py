@@ -56,8 +56,7 @@ class Checkpoints:
         self._latest = time.monotonic(), self._resumed_at or 0
         """Time and forward of the latest announcement, or of the beginning."""
         self._own_cut: int | None = None
-        stages, waits = len(trainer.executors), not self._spec.asynchronous
-        self._writer = CheckpointWriter(self._write, self._finish, stages=stages, waits=waits)
+        self._writer = CheckpointWriter(self._write, self._finish, stages=len(trainer.executors))
         self._recorder = CutRecorder(prepared.programs, self._writer.put)
         trainer.scheduler.gate.allowed_cut = self.plan.allowed
         if self.plan.has_cuts:  # otherwise no operation asks for one

@@ -42,7 +42,6 @@ from petra_graph.training.processes.failure_or_end import ProcessEnd
 from petra_graph.training.processes.run_process import RunProcess
 from petra_graph.training.record.resolved_spec import decisive
 from petra_graph.training.record.run_record import open_record
-from petra_graph.training.start_reporter import StartReporter
 
 
 class OneOfSeveral(RunProcess):
@@ -91,9 +90,6 @@ class OneOfSeveral(RunProcess):
                 if self.record is not None:
                     self.record.release()
                 self.world.abort_groups()
-
-    def start_reporter(self) -> StartReporter:
-        return StartReporter(f"rank {self.rank}: ", self.watchdog)
 
     def join(self, prepared: Prepared) -> Prepared:
         agree(self.world, prepared)

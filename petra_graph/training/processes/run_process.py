@@ -19,7 +19,6 @@ from petra_graph.training.loop.trainer import Trainer
 from petra_graph.training.prepared_run import Prepared
 from petra_graph.training.record.run_record import RunRecord, open_record
 from petra_graph.training.record.run_summary import UNTRAINED
-from petra_graph.training.start_reporter import StartReporter
 
 
 class RunProcess(Peers):
@@ -80,9 +79,6 @@ class RunProcess(Peers):
             raise KeyboardInterrupt
 
         return stop_requests(self.supervisor.ask, stop_at_once, heard=(*REQUESTS, *more))
-
-    def start_reporter(self) -> StartReporter:
-        return StartReporter()
 
     def resumption(self, directory: Path | None, given: Given, overrides: Iterable[str]) -> Resumption | None:
         """Return the checkpoint from which a run is resumed; every process has the same one."""

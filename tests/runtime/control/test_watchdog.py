@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import pytest
 
 from petra_graph.runtime.control import watchdog as module
-from petra_graph.runtime.control.failure import Failure, StartStatus
+from petra_graph.runtime.control.failure import Failure
 from petra_graph.runtime.control.waiting import Waker
 from petra_graph.runtime.control.watchdog import Watchdog
 from petra_graph.runtime.control.world import ProcessInfo
@@ -70,8 +70,19 @@ def watched(monkeypatch):
     return Watched(monkeypatch)
 
 
-def working(since):
-    return StartStatus("reading", since, 300.0, lambda: "")
+class Working:
+    """An operation that computes."""
+
+    channel, waits_for = None, ()
+
+    def __init__(self, since):
+        self.since = since
+
+    def __str__(self):
+        return "forward"
+
+    def record(self):
+        return {"operation": "forward"}
 
 
 def test_a_rank_that_is_silent_while_others_are_awake(watched):
@@ -95,7 +106,8 @@ def test_the_first_that_wakes_waits_for_the_others(watched):
 
 
 def test_an_operation_is_given_its_time_awake(watched):
-    watched.watchdog.start = working(since=watched.now)
+    watched.watchdog.limit_seconds = 300.0
+    watched.watchdog.status = Working(since=watched.now)
     watched.beats(290)
     watched.beat(3600.0)
     assert watched.said is None
@@ -124,8 +136,7 @@ def test_a_failure_before_a_suspension_ends_what_is_stuck_in_its_time(watched):
 
 @pytest.mark.parametrize("asked_here", [True, False])
 def test_a_request_to_stop_ends_a_start(watched, asked_here):
-    """Compiling went on for minutes after Ctrl-C, to the end of the stage."""
-    watched.watchdog.start = working(since=watched.now)
+    watched.watchdog.starting = True
     if asked_here:
         watched.watchdog.ask("SIGINT")
     else:
