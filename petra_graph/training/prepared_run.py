@@ -200,8 +200,7 @@ def prepare_checked(
     )
     for stage in prepared.stages:
         problems.require(training.rate, stage)
-    with reporter.step("trying blocks of other packages"):
-        problems.require(try_strangers, prepared)
+    problems.require(try_strangers, prepared)
     return prepared
 
 
