@@ -23,7 +23,7 @@ from petra_graph.training.data.loader_processes import Loaders
 from petra_graph.training.data.micro_batches import MicroBatches, spread_rows
 from petra_graph.training.data.stream_split import split_of_stream
 from petra_graph.training.loop.meters import Meters, MetricsOfEvaluation, split_undefined
-from petra_graph.training.record.digests import digest_split, list_changes, read_digests
+from petra_graph.training.record.digests import digest_facts, list_changes, read_digests
 
 
 @frozen(kw_only=True)
@@ -124,7 +124,7 @@ def evaluate_run(run: SavedRun, *, which: str | None = None, split: str = "test"
         weights=source,
         split=split,
         undefined=undefined,
-        changed=[*run.changed, *(list_changes(read_digests(run.directory), digest_split(whole)) if own else ())],
+        changed=[*run.changed, *(list_changes(read_digests(run.directory), digest_facts(data)) if own else ())],
     )
 
 

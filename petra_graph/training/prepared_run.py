@@ -42,7 +42,7 @@ from petra_graph.spec.model import Spec
 from petra_graph.training.data.micro_batches import OpenedData, open_data
 from petra_graph.training.initial_weights import InitialWeights, initial_weights
 from petra_graph.training.loop.callbacks import NamedCallback, build_callbacks, split_problems
-from petra_graph.training.record.digests import Digests, digest_code, digest_split
+from petra_graph.training.record.digests import Digests, digest_code, digest_facts
 from petra_graph.training.run_probe import RunProbe
 from petra_graph.training.stage_assembly import Training, executors, train_with
 from petra_graph.training.strangers import try_strangers
@@ -83,10 +83,8 @@ class Prepared:
 
     @cached_property
     def digests(self) -> Digests:
-        """Those of the code and of the data."""
-        data = self.opened.data
-        held = {} if data.validation is None else digest_split(data.validation)
-        return {**digest_code(self.checked), **digest_split(data.train), **held, **digest_split(data.test)}
+        """Those of the code and of what is known of the data."""
+        return {**digest_code(self.checked), **digest_facts(self.opened.data)}
 
     @property
     def loss(self) -> str:

@@ -51,7 +51,7 @@ def changed_code(write, capsys):
     run(write("spec.toml", MODULE), (), Listener())
     write("net.py", NET.replace("ReLU", "Tanh"))
     capsys.readouterr()
-    return "changed since the training: the code of net: "
+    return "changed since the training: local code: "
 
 
 @pytest.mark.parametrize(
@@ -73,32 +73,15 @@ def test_changed_code_is_named_in_python(changed_code):
             use()
 
 
-def test_changed_data_is_named_in_an_evaluation(write, monkeypatch, capsys):
-    write("sets.py", "import torch\nROWS = [(torch.full((4,), i / 8), i % 2) for i in range(8)]\n")
-    data = '[data]\nname = "torch"\nbatch = 4\noptions = { train = "sets:ROWS", test = "sets:ROWS", classes = 2 }\n'
-    text = MODULE.partition("[data]")[0] + data + "[run]\nepochs = 1\n"
-    write("net.py", NET.replace("64", "4").replace("10", "2"))
-    run(write("spec.toml", text), (), Listener())
-    import sets
-
-    monkeypatch.setattr(sets, "ROWS", sets.ROWS[1:])
-    capsys.readouterr()
-    assert main(["evaluate", "latest"]) == 0
-    told = capsys.readouterr().err
-    assert "warning: changed since the training: the number of test samples: 8 then, 7 now\n" in told
-    assert main(["evaluate", "latest", "--set", "data.options.classes=2"]) == 0
-    assert capsys.readouterr().err == "", "other data was asked for"
-
-
 def test_a_resume_names_changed_code_and_keeps_it_in_the_history(changed_code, capsys):
     assert resume("run.epochs=2") == 0
     told = capsys.readouterr().err
     assert "\nchanged: run.epochs: 1 then, 2 now\n" in told
-    assert "\nwarning: changed since the training before: the code of net: " in told
+    assert "\nwarning: changed since the training before: local code: " in told
     (change,) = read_history(only_run())
     assert (change.at, change.updates) == (MICRO_BATCHES, MICRO_BATCHES)
     assert change.changed[0] == "run.epochs: 1 then, 2 now"
-    assert change.changed[1].startswith("the code of net: ")
+    assert change.changed[1].startswith("local code: ")
     assert summary_of(only_run())["changed"][0]["at"] == MICRO_BATCHES
     assert main(["report", "latest", "--output", "page.html"]) == 0
     page = Path("page.html").read_text()

@@ -584,34 +584,3 @@ def test_other_versions_are_told(interrupted, capsys):
 def test_usage(spec, capsys, words, reason):
     assert main(words) == 2
     assert reason in capsys.readouterr().err
-
-
-def in_its_method(split_backward: bool | list[str]) -> None:
-    """Make the only run one of a version that could split backwards, and did not have another key."""
-    for path in only_run().glob("checkpoints/*/manifest.json"):
-        manifest = json.loads(path.read_text())
-        del manifest["sha256"], manifest["pipeline"]["method"]["allow_stored"]
-        manifest["pipeline"]["method"]["split_backward"] = split_backward
-        path.write_text(json.dumps({**manifest, "sha256": checkpoint.digest_of(manifest)}))
-    resolved = only_run() / "resolved.toml"
-    key = f"[method]\nsplit_backward = {json.dumps(split_backward)}\n"
-    resolved.write_text(resolved.read_text().replace("[method]\n", key))
-
-
-def test_a_checkpoint_of_other_keys_is_continued_to_the_bit(interrupted, uninterrupted, capsys):
-    """A new key's default, and a removed key's value, are what such a run has done."""
-    in_its_method(split_backward=False)
-    assert resume() == 0
-    assert "discard" not in capsys.readouterr().err
-    same_run(only_run(), uninterrupted())
-
-
-def test_a_checkpoint_of_split_backwards_is_refused_by_name(interrupted, capsys):
-    """Without the key it continues as another pipeline: its nodes' state stays, what was in flight is discarded."""
-    in_its_method(["RFIW", "RFIW", "RFIW", "FRIW"])
-    assert resume() == 2
-    said = capsys.readouterr().err
-    assert 'unknown key "split_backward" in [method]' in said
-    assert "split backwards were measured, gained 0.03 nats at most, and were removed" in said
-    assert resume("latest", "--set", "method.split_backward=false") == 0
-    assert "fills the pipeline again" in capsys.readouterr().err

@@ -27,8 +27,6 @@ from petra_graph.record.checkpoint import Damaged, Manifest, StageFile
 from petra_graph.record.metrics import Position
 from petra_graph.record.run_files import resolved_spec
 from petra_graph.runtime.scheduler.scheduler import Scheduler
-from petra_graph.spec.model import MethodSpec
-from petra_graph.spec.value_types import as_mapping
 from petra_graph.training.checkpoints.cut_recorder import restore_at_cut
 from petra_graph.training.loop.meters import Meters
 from petra_graph.training.loop.training_position import TrainingPosition
@@ -152,10 +150,7 @@ class Resumption:
 
     def restore(self, prepared: Prepared, scheduler: Scheduler) -> tuple[TrainingPosition, Meters]:
         """Restore the stages and channels of this process; return where the training continues, and the meters of its epoch."""
-        then = self.manifest.pipeline
-        # Keys that are newer than the checkpoint have their defaults.
-        method = {"method": {**as_mapping(MethodSpec()), **then["method"]}}
-        exact = bool(_json(pipeline_of(prepared)) == _json({**then, **method}))
+        exact = bool(_json(pipeline_of(prepared)) == self.manifest.pipeline)
         files = {file.stage: file for file in self.manifest.files if file.replica == prepared.opened.batches.replica}
         meters = None
         try:
