@@ -72,11 +72,3 @@ def test_a_residual_function_that_only_views_leaves_the_gradients_alone(block):
 def test_an_input_that_nothing_depends_on_has_gradient_zero():
     x = leaf(torch.ones(2))
     assert torch.equal(backpropagate([torch.ones(2)], [torch.ones(2)], [x])[0], torch.zeros(2))
-
-
-def test_integers_have_no_gradient():
-    image = leaf(torch.ones(2, dtype=torch.uint8))
-    weight = leaf(torch.ones(2))
-    none, gradient = backpropagate([image * weight], [torch.full((2,), 3.0)], [image, weight])
-    assert none.numel() == 0
-    assert torch.equal(gradient, torch.full((2,), 3.0))

@@ -69,10 +69,6 @@ def test_normalisations_are_recognised_by_their_class(module, decays):
     assert bool(split(module).decayed) is decays
 
 
-def test_biases_that_belong_to_a_larger_module_are_undecayed():
-    assert {"in_proj_bias", "out_proj.bias"} <= split(nn.MultiheadAttention(4, 2)).undecayed
-
-
 def test_every_parameter_is_in_one_group_once():
     built = pipeline(REVNET, (3, 6, 6))
     for executor in built.executors:
@@ -116,18 +112,6 @@ class Classes(Head):
     def __init__(self) -> None:
         super().__init__(((2,),), NoOptions())
         self.hidden = nn.Sequential(nn.Linear(2, 2))
-
-
-def test_matrices_are_neither_tables_nor_undecayed():
-    block, head = Positioned(), Classes()
-    groups = parameter_groups([block, head])
-    tables = [block.positions, block.tokens.weight, block.bags.weight, head.hidden[0].weight]
-    assert [id(p) for p in groups.tables] == [id(p) for p in tables]
-    assert [id(p) for p in groups.hidden_matrices()] == [id(block.linear.weight)]
-    block.undecayed = ("positions", "linear.weight")
-    groups = parameter_groups([block])
-    assert {id(p) for p in groups.tables} == {id(block.tokens.weight), id(block.bags.weight)}
-    assert groups.hidden_matrices() == []
 
 
 def test_an_embedding_that_a_layer_shares_is_a_table():

@@ -24,13 +24,6 @@ def test_frozen_statistics_change_nothing_but_the_update():
     assert module[1].num_batches_tracked == 1
 
 
-def test_what_never_tracked_does_not_start_to():
-    module = nn.Sequential(nn.BatchNorm1d(4, track_running_stats=False), nn.BatchNorm1d(4))
-    with frozen_statistics(module):
-        assert [part.track_running_stats for part in module] == [False, False]
-    assert [part.track_running_stats for part in module] == [False, True]
-
-
 def test_statistics_thaw_after_an_error():
     module = nn.BatchNorm1d(4)
     with pytest.raises(ArithmeticError), frozen_statistics(module):

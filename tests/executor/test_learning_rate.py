@@ -45,16 +45,8 @@ def test_horizon(micro_batches, accumulation, epochs, warmup_epochs, expected):
     assert horizon(given, micro_batches) == Horizon(updates=updates, updates_per_epoch=per_epoch, warmup_updates=warmup)
 
 
-def test_without_warm_up_the_base_rate_is_there_at_once():
-    assert rates(spec(), 3) == [0.1, 0.1, 0.1]
-
-
 def test_warm_up_over_w_updates_is_u_plus_1_over_w():
     assert rates(spec(warmup_epochs=0.5), 6) == pytest.approx([0.025, 0.05, 0.075, 0.1, 0.1, 0.1])
-
-
-def test_the_schedules_factor_sees_every_update_from_0():
-    assert rates(spec(), 3, factor=lambda update: 10.0**-update) == pytest.approx([0.1, 0.01, 0.001])
 
 
 def test_warm_up_multiplies_the_schedules_factor():
@@ -66,10 +58,6 @@ def test_goyal_scales_by_samples_in_an_update_over_256(batch, accumulation, scal
     given = spec(batch=batch, accumulation=accumulation, scaling="goyal")
     assert rates(given, 1) == pytest.approx([0.1 * scale])
     assert rates(attrs.evolve(given, lr_schedule=LrScheduleSpec(scaling="none")), 1) == [0.1]
-
-
-def test_goyal_scales_once_also_within_the_warm_up():
-    assert rates(spec(batch=512, scaling="goyal", warmup_epochs=0.25), 3) == pytest.approx([0.1, 0.2, 0.2])
 
 
 LATE = attrs.evolve(DELAYED, depth=5, micro_batches=8)
@@ -88,24 +76,10 @@ def test_late_gradients_have_a_lower_rate_at_first():
     assert rates(given, 24, stage=attrs.evolve(LATE, flush="window")) == [0.1] * 24
 
 
-@pytest.mark.parametrize(("epochs", "updates"), [(0.5, 4), (0.3, 2), (0.06, 0)])
-def test_these_epochs_are_counted_in_updates(epochs, updates):
-    """As those of a warm-up are."""
-    late = attrs.evolve(DELAYED, depth=17, accumulation=2, micro_batches=16, filled=0)
-    found = rates(spec(accumulation=2, delay_epochs=epochs), 8, micro_batches=16, stage=late, base=1.0)
-    delays = [late.staleness_of_update(u) for u in range(8)]
-    assert found == pytest.approx([max(1, delays[u]) ** -(1 - u / updates) if u < updates else 1 for u in range(8)])
-
-
 def test_it_multiplies_what_scaling_warm_up_and_schedule_give():
     given = spec(batch=512, scaling="goyal", warmup_epochs=0.5, epochs=3, delay_epochs=2)
     expected = [0.2 * min(1, (u + 1) / 4) * (1 - u / 10) * late for u, late in enumerate(OF_LATE)]
     assert rates(given, 8, factor=lambda u: 1 - u / 10, stage=LATE) == pytest.approx(expected)
-
-
-def test_without_it_the_rates_have_the_same_bits():
-    given = spec(scaling="goyal", warmup_epochs=0.3)
-    assert rates(given, 8, factor=lambda u: 1 / (3 + u), stage=LATE) == rates(given, 8, factor=lambda u: 1 / (3 + u))
 
 
 @pytest.mark.parametrize(

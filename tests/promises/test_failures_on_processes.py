@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
-import socket
 import time
 from pathlib import Path
 
@@ -231,17 +229,6 @@ def test_more_processes_than_stages(shared_folder):
     assert launcher.said.count("5 processes cannot share 4 stages\n    help: start at most 4") == 1
 
 
-def test_a_port_in_use(shared_folder):
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        taken.listen()
-        port = taken.getsockname()[1]
-        with ranks(RUN, port=port, hosted=False, WORLD_SIZE="2") as running:
-            assert ended(running) == [2]
-    assert f"rank 0 cannot listen on 127.0.0.1:{port}" in running[0].said
-    assert "help: another program uses this port: set MASTER_PORT (torchrun: --master-port)" in running[0].said
-
-
 @pytest.mark.parametrize(
     ("variables", "said"),
     [
@@ -258,20 +245,6 @@ def test_variables_that_cannot_be(shared_folder, monkeypatch, capsys, variables,
         monkeypatch.setenv("MASTER_PORT", str(free_port()))
     assert main(RUN) == 2
     assert said in capsys.readouterr().err
-
-
-def test_a_probe(shared_folder, capsys):
-    with ranks(*[(*RUN, "--set", "probe.per_epoch=1")] * 2) as running:
-        assert ended(running) == [2, 2]
-    assert "a probe looks at all stages at once, and 2 processes share them" in "".join(one.said for one in running)
-
-
-def test_processes_within_processes(shared_folder, monkeypatch, capsys):
-    for name, value in {"RANK": "0", "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "1"}.items():
-        monkeypatch.setenv(name, value)
-    assert main([*RUN, "--processes", "2"]) == 2
-    assert "leave --processes out under torchrun" in capsys.readouterr().err
-    assert os.environ["RANK"] == "0"
 
 
 # --- joining ----------------------------------------------------------------------------------------------------------

@@ -16,7 +16,6 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from petra_graph.errors import RunFailed
-from petra_graph.executor.deferred_reads import MOST, DeferredCheck, floats, read_interval
 from petra_graph.kinds import checked_samples
 from petra_graph.kinds.listener import Listener
 from petra_graph.program.method import METHODS
@@ -186,20 +185,3 @@ def test_a_gradient_that_is_not_finite_behind_a_finite_loss_fails_the_run(on_a_g
     parameter.register_hook(lambda gradient: gradient * (float("inf") if next(calls) == 3 else 1))
     with pytest.raises(RunFailed, match=r"stage 2 \(rev0\), update 4: the norm of the gradient is inf"):
         built.train(batches(SHAPES["chain"], 3 * EVERY))
-
-
-def test_readings_are_as_far_apart_as_log_every_on_a_gpu():
-    assert read_interval(torch.device("cpu"), 50) == 1
-    assert read_interval(torch.device("cuda:0"), 50) == 50
-    assert read_interval(torch.device("cuda:0"), 10**9) == MOST
-
-
-def test_reading_together():
-    assert floats([]) == []
-    assert floats([torch.tensor(1), torch.tensor(2)]) == [1.0, 2.0]
-    assert floats([torch.tensor([0.1]), 2]) == [float(torch.tensor(0.1)), 2.0]
-    check = DeferredCheck[str](lambda value: value < 2)
-    for name, value in (("a", 1.0), ("b", 3.0), ("c", 4.0)):
-        check.add(name, torch.tensor(value))
-    assert check.read() == ("b", 3.0)
-    assert check.read() is None

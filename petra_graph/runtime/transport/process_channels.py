@@ -51,15 +51,15 @@ class ProcessChannels:
             for key in end:
                 channel = self.channels[key]
                 sent = cut.sent(self.programs[channel.sender - 1], channel)
-                samples = repeat(channel.training.samples, len(cut.micro_batches) - sent)
-                end[key].begin((channel.training, one) for one in samples)
+                form = channel.training, channel.training.samples
+                end[key].begin(repeat(form, len(cut.micro_batches) - sent))
 
     def begin_evaluation(self, samples: Sequence[int]) -> None:
         """Prepare for batches of these sizes; backward channels carry nothing."""
         for end in (self.receivers, self.senders):
             for key in end:
                 if (layout := self.channels[key].evaluation) is not None:
-                    end[key].begin((layout, one) for one in samples)
+                    end[key].begin(zip(repeat(layout), samples, strict=False))
 
     def ends(self, channel: Channel) -> tuple[int, int]:
         return self.ranks[channel.sender - 1], self.ranks[channel.receiver - 1]

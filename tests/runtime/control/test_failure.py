@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import json
-
 import pytest
 
-from petra_graph.runtime.control.failure import Failure, OperationStatus, stages_text
+from petra_graph.runtime.control.failure import OperationStatus
 from tests.support.pipelines import CHAIN, pipeline
 
 
@@ -28,13 +26,3 @@ def test_the_schedule_around_it_has_four_operations_on_both_sides(doing):
     at = words.index("[B13]")
     assert (at, len(words) - at - 1) == (4, 4)
     assert words[at + 1] == "U"
-
-
-def test_a_failure_is_written_as_json():
-    failure = Failure(rank=1, problems=(("it broke", "mend it"),), where={"stage": 2}, traceback="...")
-    assert Failure.of(json.loads(json.dumps(failure.json()))) == failure
-
-
-@pytest.mark.parametrize(("stages", "text"), [((), "no stage"), ((3,), "stage 3"), ((3, 4, 5), "stages 3 to 5")])
-def test_stages_in_a_row(stages, text):
-    assert stages_text(stages) == text

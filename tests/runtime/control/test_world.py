@@ -115,13 +115,6 @@ def test_groups_are_aborted_together(monkeypatch):
     assert not all_begun.broken
 
 
-def test_a_torch_without_nccl_is_refused(monkeypatch):
-    world = World.__new__(World)
-    monkeypatch.setattr(torch.distributed, "is_nccl_available", lambda: False)
-    with pytest.raises(SpecError, match="torch has no NCCL here"):
-        world.group([0, 1], "cuda")
-
-
 def test_gloo_s_error_where_a_process_has_died_is_that_of_the_watchdog(monkeypatch):
     """Rank 0 was killed while processes connected, and gloo's text with a stack was the report."""
     monkeypatch.setattr(module, "_PART_SECONDS", 0.05)

@@ -10,7 +10,7 @@ from attrs import evolve
 
 from petra_graph.program.message_layout import WEIGHT, MessageLayout, StreamType, stream_layouts
 from petra_graph.runtime.transport import device_channel
-from petra_graph.runtime.transport.device_channel import DevicePeer, DeviceReceiver, DeviceSender, announcing
+from petra_graph.runtime.transport.device_channel import DevicePeer, DeviceReceiver, DeviceSender
 from petra_graph.spec.model import PrecisionSpec
 from tests.support.device_fabric import Fabric, HostChannel
 from tests.support.pipelines import CHAIN, pipeline
@@ -45,16 +45,6 @@ def ends(monkeypatch):
 
 def message(value: float, samples: int = 2) -> tuple[torch.Tensor]:
     return (torch.full((samples, 4), value),)
-
-
-def test_messages_come_in_the_order_in_which_they_were_sent(ends):
-    sender, receiver, _ = ends
-    for number in range(3 * CAPACITY):
-        assert sender.has_room()
-        sender.send(message(number))
-        assert receiver.ready()
-        assert receiver.receive()[0].unique().tolist() == [number]
-    assert not receiver.ready()
 
 
 def test_there_is_room_for_what_the_receiver_has_enqueued(ends):
@@ -122,8 +112,3 @@ def test_what_torch_raises_is_that_the_peer_is_lost(ends):
     for act in (lambda: sender.send(message(2)), receiver.receive):
         with pytest.raises(Lost):
             act()
-
-
-def test_announcements_are_small():
-    channel = next(iter(pipeline(CHAIN, (8,), batch=2).programs[0].channels))
-    assert announcing(channel).slot_bytes == 64

@@ -36,18 +36,6 @@ def test_what_is_written_is_read(shapes, stored, samples, compute, channels_last
         assert torch.equal(one, other)
 
 
-def test_integers_are_sent_as_they_are():
-    (tokens,) = stream_layouts([StreamType((7,), "int64")], PrecisionSpec(), "int8")
-    assert (tokens.dtype, tokens.stored) == ("int64", "int64")
-
-
-def test_reading_copies_nothing():
-    message = MessageLayout(tensors=stream_layouts([StreamType((3,), "float32")], PrecisionSpec(), "as-streams"))
-    memory = torch.zeros(message.extents(2)[1], dtype=torch.uint8)
-    (came,) = read_message(message, memory, 2)
-    assert came.data_ptr() == memory.data_ptr()
-
-
 def test_tensors_begin_where_vector_instructions_like_it():
     message = MessageLayout(
         tensors=stream_layouts([StreamType((n,), "float32") for n in (3, 5)], PrecisionSpec(), "as-streams")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 import gc
 import os
-import threading
 
 import pytest
 import torch
@@ -68,15 +67,6 @@ def test_what_was_sent_is_the_senders_own_again(ends):
     sent[0].zero_()
     assert receiver.ready()
     assert receiver.receive()[0].unique().tolist() == [3]
-
-
-def test_the_waker_wakes_the_waiting_process(ends):
-    sender, receiver, bells = ends
-    thread = threading.Timer(0.05, lambda: sender.send(message(4)))
-    thread.start()
-    bells[1].wait()
-    thread.join()
-    assert receiver.ready()
 
 
 def test_more_memory_than_there_is_is_refused_and_not_allocated(monkeypatch):
