@@ -15,7 +15,7 @@ from petra_graph.cli.main import main as petra_graph
 from petra_graph.errors import SpecError
 from tests.support import ROOT
 from tests.support.runs import SPEC
-from tools.studies import figure4, seeds, study, table4
+from tools.studies import study, table4
 from tools.studies.study import Case, Study
 
 
@@ -136,44 +136,7 @@ def test_table_4_has_five_rows(spec, tmp_path, processes):
     assert all(len(row["each"]) == 2 for row in results["rows"])
     assert len(processes) == 10
     assert all("method.accumulation=1" in command for command in processes)
-    assert (tmp_path / "out/table4.png").stat().st_size > 1000
     assert "delayed-reconstructed" in done.stdout
-
-
-@pytest.mark.thorough
-def test_figure_4_has_three_curves(spec, tmp_path, processes):
-    done = invoke(
-        figure4.main,
-        "--spec",
-        spec,
-        "--set",
-        "run.epochs=1",
-        "--accumulation",
-        "4,1",
-        "--output",
-        str(tmp_path / "out"),
-    )
-    results = json.loads((tmp_path / "out/figure4.json").read_text())
-    assert [curve["curve"] for curve in results["curves"]] == ["backprop", "petra, 1f1b", "petra, lockstep"]
-    assert all(curve["accumulation"] == [1, 4] and len(curve["mean"]) == 2 for curve in results["curves"])
-    assert len(processes) == 6
-    assert (tmp_path / "out/figure4.png").stat().st_size > 1000
-    assert ["k", "1", "4"] in [line.split() for line in done.stdout.splitlines()]
-
-
-def test_an_accumulation_that_is_no_number_is_refused():
-    done = CliRunner().invoke(figure4.main, ["--accumulation", "1,x"])
-    assert done.exit_code == 2
-    assert "--accumulation takes positive numbers, separated by commas, as in 1,4,16 (got '1,x')" in done.output
-
-
-def test_variants_are_compared_over_seeds(spec, tmp_path):
-    arguments = ["--set", "run.epochs=1", "--seeds", "2", "--variant", "", "--variant", "method.name=backprop"]
-    invoke(seeds.main, spec, *arguments, "--output", str(tmp_path / "out"))
-    results = json.loads((tmp_path / "out/seeds.json").read_text())
-    spreads = results["test accuracy, %"]
-    assert list(spreads) == ["as it is", "method.name=backprop"]
-    assert all(len(spread["each"]) == 2 for spread in spreads.values())
 
 
 @pytest.mark.parametrize("size", study.SIZES)

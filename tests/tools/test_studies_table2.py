@@ -38,7 +38,6 @@ def test_a_piece_stops_in_time_and_the_next_one_continues(tmp_path, monkeypatch)
     assert done.exit_code == 0, done.output
     (row,) = json.loads((tmp_path / "table2.json").read_text())["rows"].values()
     assert (row["status"], len(row[EACH_EPOCH]), row["accumulation"]) == ("done", 2, 8)
-    assert (tmp_path / "table2.png").exists()
 
 
 def test_a_row_that_stopped_before_its_first_epoch_is_shown(tmp_path, monkeypatch, capsys):

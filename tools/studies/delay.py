@@ -25,7 +25,6 @@ import click
 from attrs import frozen
 
 from petra_graph.cli.options_and_output import print_table
-from tools.studies.drawing import COLOURS, DASHES, figure_of
 from tools.studies.study import Case, Done, Study, series, write_results
 
 SPEC = "tools/studies/delay_gpt.toml"
@@ -70,16 +69,8 @@ PIPELINES: Mapping[str, Sequence[str]] = {
     "six stages, lockstep": ("method.schedule=lockstep",),
 }
 
-STAGES = {"one device": 1, "two stages": 2, "four stages": 4, SEARCHED: 6}
-"""The pipelines of the figure, and their stages."""
-STYLES = [
-    (colour, DASHES[(at + turn) % len(DASHES)]) for turn in range(len(DASHES)) for at, colour in enumerate(COLOURS)
-]
-"""Colours and dashes of the figure's rows: the first four differ in both, and no two are alike."""
 SEARCHED_IN = {"error feedback": "two stages"}
 """The pipeline of a row whose correction does not hold in six stages: error feedback is for a delay of one update at most."""
-BASE = {row: "muon backprop" if MUON in words else "backprop" for row, words in ROWS.items() if SOAP not in words}
-"""The row without delay that a row of the figure begins with."""
 
 
 def searched_as(row: str, pipeline: str) -> str:
@@ -189,7 +180,7 @@ def searched(study: Study, row: str, pipeline: str = SEARCHED) -> dict[Setting, 
 @click.option("--seeds", default=3, show_default=True, help="Seeds 0, 1, ... of each.")
 @output_option("delay")
 def stages(text: Path, rows: Sequence[str], pipelines: Sequence[str], seeds: int, output: Path, jobs: int) -> None:
-    """Train the settings that `search` chose under each pipeline; write stages.json after each of them, and stages.png."""
+    """Train the settings that `search` chose under each pipeline; write stages.json after each of them."""
     study, found = gpt(text, output, jobs), written(output / "search.json", "loss after each epoch, nats")
     results = written(output / "stages.json", "test loss, nats")
     for row in rows:
@@ -210,7 +201,6 @@ def stages(text: Path, rows: Sequence[str], pipelines: Sequence[str], seeds: int
                 **spread([losses(done[case.name])[-1] for case in cases]),
             }
             write_results(output, "stages", {**study.facts(), "test loss, nats": results})
-    _draw(results, output / "stages.png")
     print_table([
         (row, pipeline, f"{one['mean']:.3f}", f"{len(one['each'])} seeds")
         for row, found in results.items()
@@ -244,31 +234,6 @@ def gpt(text: Path, output: Path, jobs: int) -> Study:
 def losses(done: Done) -> list[float]:
     """Return the loss after each epoch, in nats a character; one epoch, where it ruled the rest out."""
     return series(done.directory, "test/loss")
-
-
-def _draw(results: Mapping[str, Mapping[str, Any]], path: Path) -> None:
-    """Draw the test loss of each row against the number of stages; one stage is backpropagation with the same optimizer."""
-    with figure_of(path, title="Test loss against stages: 1f1b, an update a micro-batch") as axis:
-        late = [row for row in results if not row.endswith("backprop")]
-        for row, (colour, dash) in zip(late, STYLES, strict=False):
-            without = results.get(BASE[row], {}) if row in BASE else {}
-            found = {count: {**without, **results[row]}.get(name) for name, count in STAGES.items()}
-            points = {count: one for count, one in found.items() if one is not None}
-            axis.errorbar(
-                list(points),
-                [one["mean"] for one in points.values()],
-                [one["standard deviation"] or 0.0 for one in points.values()],
-                linestyle=dash,
-                color=colour,
-                marker="o",
-                markersize=4,
-                capsize=3,
-                label=row,
-            )
-        axis.set_xticks(list(STAGES.values()))
-        axis.set_xlabel("stages; 1: no delay")
-        axis.set_ylabel("test loss, nats a character")
-        axis.legend(frameon=False)
 
 
 def _beginning(text: Path, output: Path) -> Path:

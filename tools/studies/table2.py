@@ -27,7 +27,6 @@ from attrs import frozen
 
 from petra_graph.cli.options_and_output import print_table
 from tools.studies.delay import BACKPROP, MUON, PREDICT
-from tools.studies.drawing import COLOURS, DASHES, panels
 from tools.studies.study import Case, Study, series, write_results
 
 PAPER_EPOCHS, PAPER_WARM_UP, PAPER_MILESTONES = 300, 5, (150, 225)
@@ -180,7 +179,7 @@ def train(
     jobs: int,
     minutes: float | None,
 ) -> None:
-    """Train rows, a seed after the other; write table2.json and table2.png to --output after each seed."""
+    """Train rows, a seed after the other; write table2.json to --output after each seed."""
     until = None if minutes is None else time.monotonic() + 60 * minutes
     root = f"data.options.root={data.resolve()}"
     failed = []
@@ -195,8 +194,6 @@ def train(
                 failed.append(error.message)
             _add(output, study, cases)
     found = json.loads((output / "table2.json").read_text())["rows"]
-    if found:
-        _draw(found, output / "table2.png")
     for (row, count), points in gaps(found).items():
         click.echo(f"{row}, k = {count}: {points:+.2f} points lost to {FIRST[0]}")
     if failed:
@@ -247,21 +244,6 @@ def gaps(rows: Mapping[str, Mapping[str, Any]]) -> dict[tuple[str, int], float]:
         if row.startswith("petra") and best is not None:
             found.setdefault((row, accumulation), []).append(best - accuracy)
     return {key: round(statistics.mean(values), 2) for key, values in found.items()}
-
-
-def _draw(rows: Mapping[str, Mapping[str, Any]], path: Path) -> None:
-    counts = sorted({row["accumulation"] for row in rows.values()}, reverse=True)
-    with panels(path, len(counts), title="RevNet18 on CIFAR-10", width=5.5 * len(counts), height=3.8) as axes:
-        for axis, count in zip(axes, counts, strict=True):
-            shown = [row for row in rows.values() if row["accumulation"] == count]
-            for at, row in enumerate(shown):
-                style = {"color": COLOURS[at % len(COLOURS)], "linestyle": DASHES[at // len(COLOURS) % len(DASHES)]}
-                label = f"{row['row']}, seed {row['seed']}"
-                axis.plot(range(1, len(row[EACH_EPOCH]) + 1), row[EACH_EPOCH], label=label, **style)
-            axis.set_xlabel("epoch")
-            axis.set_ylabel("test accuracy, %")
-            axis.set_title(f"k = {count}", fontsize=10)
-            axis.legend(frameon=False, fontsize=8)
 
 
 if __name__ == "__main__":

@@ -18,7 +18,6 @@ from typing import Any
 import click
 
 from petra_graph.cli.options_and_output import print_table
-from tools.studies.drawing import figure_of
 from tools.studies.study import Case, Done, Study, study_options, write_results
 
 # row: delayed, input buffer, parameter buffer, as the paper's table has them
@@ -34,13 +33,12 @@ ROWS = {
 @click.command()
 @study_options("table4")
 def main(size: str, spec: str | None, overrides: tuple[str, ...], seeds: int, jobs: int, output: Path) -> None:
-    """Train the five rows of Table 4, and write table4.json and table4.png to --output."""
+    """Train the five rows of Table 4, and write table4.json to --output."""
     study = Study.of(size, spec, overrides, output, jobs)
     cases = {(method, seed): _case(method, seed) for seed in range(seeds) for method in ROWS}
     done = study.carry_out(list(cases.values()))
     rows = [_row(method, [done[cases[method, seed].name] for seed in range(seeds)]) for method in ROWS]
     write_results(output, "table4", {**study.facts(), "accumulation": 1, "seeds": seeds, "rows": rows})
-    _draw(rows, output / "table4.png")
     spreads = ["" if row["standard deviation"] is None else f"sd {row['standard deviation']:.2f}" for row in rows]
     print_table([(row["method"], f"{row['mean']:.2f} %", sd) for row, sd in zip(rows, spreads, strict=True)])
 
@@ -64,25 +62,6 @@ def _row(method: str, runs: list[Done]) -> dict[str, Any]:
         "each": [round(value, 2) for value in last],
         "test accuracy by epoch, %": [run.accuracies() for run in runs],
     }
-
-
-def _draw(rows: list[dict[str, Any]], path: Path) -> None:
-    with figure_of(path, title="Table 4: delay, and what is stored", width=7.5) as axis:
-        for index, row in enumerate(reversed(rows)):
-            axis.plot(row["mean"], index, "|", color="#1b6ca8", markersize=18, markeredgewidth=2)
-            axis.plot(row["each"], [index] * len(row["each"]), "o", color="#1b6ca8", alpha=0.6, markersize=5)
-        labels = [
-            row["method"] if row["delayed"] == "no" else f"{row['method']}\n{_stored(row)}" for row in reversed(rows)
-        ]
-        axis.set_yticks(range(len(rows)), labels)
-        axis.grid(visible=False, axis="y")
-        axis.set_ylim(-0.6, len(rows) - 0.4)
-        axis.set_xlabel("test accuracy, % (dots: seeds; bar: mean)")
-
-
-def _stored(row: dict[str, Any]) -> str:
-    stored = [name for name in ("input", "parameter") if row[f"{name} buffer"] == "yes"]
-    return f"stores {' and '.join(f'{name}s' for name in stored)}" if stored else "stores nothing"
 
 
 if __name__ == "__main__":
