@@ -1,33 +1,37 @@
-"""Break the core by one line at a time, and see which test of a commit's own suite finds it.
+"""Break the core by one line at a time, and see which of the likely tests of a commit finds it.
 
-    python tools/mutations.py 46637da WORKTREE
+    python tools/mutations.py 919c694 --output tools/mutations-919c694.json
 
-For each commit and each mutation of mutations.toml the commit is checked out into a folder of its own, the line is
-changed, and pytest goes through the suite, the likely files first, until a test fails. A mutation that no test finds
-is a promise that nothing holds. The exit code is 1 where any is not found.
+For each mutation of mutations.toml the line, wherever in the package it is now, is changed in a copy of the commit, and pytest goes through the test files that have
+one of its words in their paths, in that order, until a test fails. Each goes on in a fork of this process, which has imported
+torch. The results are one of: the test, "not found within its files", "no end within N s". A result that the output has already
+is kept, so the program may be ended and begun again. The exit code is 1 where any mutation is not found.
 """
 
 from __future__ import annotations
 
+import json
 import os
-import re
-import shutil
+import signal
 import subprocess
 import sys
 import tempfile
 import time
 import tomllib
-from collections.abc import Sequence
-from itertools import chain
+from contextlib import suppress
+from importlib import import_module
+from multiprocessing import get_context
 from pathlib import Path
 
 import click
+import pytest
 from attrs import field, frozen
+from same_bits import ROOT, WORKTREE, installed
 
-ROOT = Path(__file__).parents[1]
 MUTATIONS = Path(__file__).with_suffix(".toml")
-WORKTREE = (".", "WORKTREE")
-"""Names of the working tree, which stand in the place of a commit."""
+PRELOADED = ("torch", "sympy", "networkx", "hypothesis", "numpy", "safetensors.torch", "rich.progress")
+MISSED = "not found within its files"
+_FORKS = get_context("fork")
 
 
 @frozen(kw_only=True)
@@ -38,93 +42,112 @@ class Mutation:
     file: str
     old: str
     new: str
-    first: tuple[str, ...] = field(converter=tuple)
-    """Words in the paths of the test files that run first."""
+    tests: tuple[str, ...] = field(converter=tuple)
+    """Words in the paths of the test files."""
+
+
+class FirstFailure:
+    """Notes the first test that fails, for pytest."""
+
+    def __init__(self, file: Path) -> None:
+        self._file = file
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        if report.failed and not self._file.exists():
+            self._file.write_text(report.nodeid, encoding="utf-8")
+
+    def pytest_collectreport(self, report: pytest.CollectReport) -> None:
+        if report.failed and not self._file.exists():
+            self._file.write_text(f"{report.nodeid} cannot be collected", encoding="utf-8")
 
 
 @click.command()
-@click.argument("commits", nargs=-1, required=True)
-@click.option("--only", default="", help="Only mutations with this text in their names.")
-@click.option("--limit", default=900, show_default=True, help="Seconds after which a suite that hangs is ended.")
-def main(commits: tuple[str, ...], only: str, limit: int) -> None:
-    listed = tomllib.loads(MUTATIONS.read_text(encoding="utf-8"))["mutation"]
-    mutations = [mutation for mutation in (Mutation(**table) for table in listed) if only in mutation.name]
-    missed = 0
-    for commit in commits:
-        for mutation in mutations:
-            began = time.monotonic()
-            found = found_by(commit, mutation, limit)
-            missed += not found
-            click.echo(f"{commit} | {mutation.name} | {found or 'NOT FOUND'} | {time.monotonic() - began:.0f} s")
-    sys.exit(missed > 0)
-
-
-def found_by(commit: str, mutation: Mutation, limit: int) -> str:
-    """Return the first test that fails with a mutation; "" where none does."""
-    with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
+@click.argument("commit")
+@click.option("--only", default="", help="Only mutations with this text in their names or files.")
+@click.option("--limit", default=120, show_default=True, help="Seconds after which tests are ended.")
+@click.option("--output", type=click.Path(dir_okay=False, path_type=Path), help="Keep the results here, as JSON.")
+def main(commit: str, only: str, limit: int, output: Path | None) -> None:
+    """Try the mutations in COMMIT, or WORKTREE (or ".") for the files as they are."""
+    listed = [Mutation(**table) for table in tomllib.loads(MUTATIONS.read_text(encoding="utf-8"))["mutation"]]
+    mutations = [one for one in listed if only in one.name or only in one.file]
+    found = dict(json.loads(output.read_text(encoding="utf-8"))) if output is not None and output.exists() else {}
+    for module in PRELOADED:
+        import_module(module)
+    with tempfile.TemporaryDirectory(prefix="mutations-") as name:
+        folder = Path(name, "commit")
+        installed(commit, folder)
         check_out(commit, folder)
-        source = folder / mutation.file
-        text = source.read_text(encoding="utf-8")
-        if text.count(mutation.old) != 1:
-            raise click.ClickException(
-                f"{commit}: {mutation.file} has {mutation.name!r}'s text not once: {mutation.old}"
-            )
-        source.write_text(text.replace(mutation.old, mutation.new), encoding="utf-8")
-        files = ordered(folder, mutation.first)
-        command = [
-            sys.executable,
-            "-m",
-            "pytest",
-            "-x",
-            "-q",
-            "-p",
-            "no:cacheprovider",
-            "--durations=0",
-            "-rfE",
-            *files,
-        ]
-        path = os.pathsep.join(map(str, (folder, *_sources(folder))))
-        variables = os.environ | {"PYTHONPATH": path, "PYTHONDONTWRITEBYTECODE": "1"}
-        try:
-            done = subprocess.run(
-                command, check=False, cwd=folder, env=variables, capture_output=True, text=True, timeout=limit
-            )
-        except subprocess.TimeoutExpired:
-            return f"no end within {limit} s"
-        failed = re.findall(r"^(?:FAILED|ERROR) (.*?)(?: - .*)?$", done.stdout, re.MULTILINE)
-        if done.returncode and not failed:
-            raise click.ClickException(f"pytest: {done.stdout[-2000:]}{done.stderr[-2000:]}")
-        return ", ".join(failed)
+        for mutation in (one for one in mutations if one.name not in found):
+            began = time.monotonic()
+            found[mutation.name] = tried(folder, mutation, Path(name, "failure"), limit)
+            click.echo(f"{mutation.name} | {found[mutation.name]} | {time.monotonic() - began:.0f} s")
+            if output is not None:
+                output.write_text(json.dumps(found, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+    sys.exit(any(found[one.name] == MISSED for one in mutations))
+
+
+def tried(folder: Path, mutation: Mutation, failure: Path, limit: int) -> str:
+    """Return the first test that fails with a mutation, or why there is none."""
+    source = place_of(folder, mutation)
+    if source is None:
+        return "no one file has this text once"
+    text = source.read_text(encoding="utf-8")
+    failure.unlink(missing_ok=True)
+    source.write_text(text.replace(mutation.old, mutation.new), encoding="utf-8")
+    try:
+        child = _FORKS.Process(target=tests, args=(folder, mutation, failure))
+        child.start()
+        child.join(limit)
+        ends = not child.is_alive()
+        with suppress(ProcessLookupError):
+            os.killpg(child.pid or 0, signal.SIGKILL)
+        child.join()
+    finally:
+        source.write_text(text, encoding="utf-8")
+    if failure.exists():
+        return failure.read_text(encoding="utf-8")
+    return MISSED if ends else f"no end within {limit} s"
+
+
+def place_of(folder: Path, mutation: Mutation) -> Path | None:
+    """Return the file that has the text once: the one that is named, or any other, where the text has moved."""
+    files = sorted((folder / "petra_graph").rglob("*.py"))
+    having = [
+        file
+        for file in files
+        if mutation.old in (text := file.read_text(encoding="utf-8")) and text.count(mutation.old) == 1
+    ]
+    named = [file for file in having if file == folder / mutation.file]
+    return (named or [None if len(having) != 1 else having[0]])[0]
+
+
+def tests(folder: Path, mutation: Mutation, failure: Path) -> None:
+    """Run the tests of a mutation, in a process of their own."""
+    os.setsid()
+    os.chdir(folder)
+    os.environ |= {"PYTHONPATH": str(folder), "PYTHONDONTWRITEBYTECODE": "1"}
+    sys.dont_write_bytecode = True
+    sys.path[:] = [str(folder), *(place for place in sys.path if place != str(Path(__file__).parent))]
+    files = sorted(str(path.relative_to(folder)) for path in (folder / "tests").rglob("test_*.py"))
+    chosen = list(dict.fromkeys(file for word in mutation.tests for file in files if word in file))
+    with Path(os.devnull).open("w", encoding="utf-8") as nothing:
+        os.dup2(nothing.fileno(), 1)
+        os.dup2(nothing.fileno(), 2)
+    pytest.main(["-x", "-q", "-p", "no:cacheprovider", "-p", "no:xdist", *chosen], plugins=[FirstFailure(failure)])
+    os._exit(0)
 
 
 def check_out(commit: str, folder: Path) -> None:
-    """Write a commit's files, or those of the working tree, into a folder."""
+    """Write all other files of a commit, or of the working tree, beside its packages."""
     if commit in WORKTREE:
-        command = ["git", "-C", str(ROOT), "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
-        listed = subprocess.run(command, check=True, capture_output=True, text=True).stdout.split("\0")
-        for name in filter(None, listed):
-            (folder / name).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copyfile(ROOT / name, folder / name)
-    else:
-        archive = subprocess.run(["git", "-C", str(ROOT), "archive", commit], check=True, capture_output=True).stdout
-        subprocess.run(["tar", "-x", "-C", str(folder)], input=archive, check=True)
-
-
-def _sources(folder: Path) -> list[Path]:
-    """Return the sources of the distributions whose tests `make test` runs."""
-    config = tomllib.loads((folder / "pyproject.toml").read_text(encoding="utf-8"))
-    places = config["tool"]["pytest"]["ini_options"]["testpaths"]
-    sources = [folder / place / ".." / "src" for place in places]
-    return [source.resolve() for source in sources if source.exists()]
-
-
-def ordered(folder: Path, first: Sequence[str]) -> list[str]:
-    """Return all test files, those with one of the words in their paths first, in the order of the words."""
-    of_plugins = {source.parents[1] / "tests" for source in _sources(folder)}
-    tests = chain.from_iterable(place.rglob("test_*.py") for place in (folder / "tests", *of_plugins))
-    files = sorted(str(path.relative_to(folder)) for path in tests)
-    return sorted(files, key=lambda file: next((at for at, word in enumerate(first) if word in file), len(first)))
+        listed = subprocess.run(["git", "-C", str(ROOT), "ls-files", "-z"], check=True, capture_output=True, text=True)
+        for name in filter(None, listed.stdout.split("\0")):
+            if (ROOT / name).is_file():
+                (folder / name).parent.mkdir(parents=True, exist_ok=True)
+                (folder / name).write_bytes((ROOT / name).read_bytes())
+        return
+    archive = subprocess.run(["git", "-C", str(ROOT), "archive", commit], check=True, capture_output=True).stdout
+    subprocess.run(["tar", "-x", "-C", str(folder)], input=archive, check=True)
 
 
 if __name__ == "__main__":

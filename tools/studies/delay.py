@@ -36,28 +36,33 @@ FIRST_EPOCH = """callback=[{name = "first_epoch:FirstEpochsOptions"}]"""
 SEARCHED = "six stages"
 """The pipeline under which `search` chooses for all that were not searched themselves."""
 BACKPROP = ("method.name=backprop", "method.schedule=sequential")
-SPIKE, FEEDBACK = (f"optimizer.delay.correction={name}" for name in ("spike", "error-feedback"))
-PREDICT, DISCREPANCY = (f"optimizer.delay.{name}=true" for name in ("predict", "correct_discrepancy"))
+CORRECTED = (
+    "optimizer.name=corrected",
+    "optimizer.options={ optimizer = 'adamw', lr = 1e-3, betas = [0.9, 0.99], weight_decay = 0.1 }",
+)
+"""The optimizer of delay_gpt.toml, with corrections around it."""
+SPIKE, FEEDBACK = (f"optimizer.options.correction={name}" for name in ("spike", "error-feedback"))
+PREDICT, DISCREPANCY = (f"optimizer.options.{name}=true" for name in ("predict", "correct_discrepancy"))
 NADAM, MUON, SOAP = (f"optimizer.name={name}" for name in ("nadam", "muon", "soap"))
 BY_DELAY = "lr_schedule.delay_epochs=1"
 ROWS: Mapping[str, Sequence[str]] = {
     "backprop": BACKPROP,
     "adamw": (),
     "adamw beta1 0.5": ("optimizer.options.betas=[0.5,0.99]",),
-    "spike": (SPIKE,),
-    "predict": (PREDICT,),
-    "spike predict": (SPIKE, PREDICT),
+    "spike": (*CORRECTED, SPIKE),
+    "predict": (*CORRECTED, PREDICT),
+    "spike predict": (*CORRECTED, SPIKE, PREDICT),
     "nadam 0.99": (NADAM, "optimizer.options.betas=[0.99,0.99]"),
     "nadam by stage": (NADAM, "optimizer.options.beta1_by_stage=true"),
     "rate by delay": (BY_DELAY,),
-    "spike rate by delay": (SPIKE, BY_DELAY),
-    "predict rate by delay": (PREDICT, BY_DELAY),
-    "discrepancy": (DISCREPANCY,),
-    "discrepancy rate by delay": (DISCREPANCY, BY_DELAY),
-    "error feedback": (FEEDBACK,),
+    "spike rate by delay": (*CORRECTED, SPIKE, BY_DELAY),
+    "predict rate by delay": (*CORRECTED, PREDICT, BY_DELAY),
+    "discrepancy": (*CORRECTED, DISCREPANCY),
+    "discrepancy rate by delay": (*CORRECTED, DISCREPANCY, BY_DELAY),
+    "error feedback": (*CORRECTED, FEEDBACK),
     "muon backprop": (MUON, *BACKPROP),
     "muon": (MUON,),
-    "muon spike": (MUON, SPIKE),
+    "muon spike": ("optimizer.name=corrected", "optimizer.options={ optimizer = 'muon' }", SPIKE),
     "soap": (SOAP,),
 }
 

@@ -26,7 +26,7 @@ import click
 from attrs import frozen
 
 from petra_graph.cli.options_and_output import print_table
-from tools.studies.delay import BACKPROP, MUON, PREDICT
+from tools.studies.delay import BACKPROP, MUON
 from tools.studies.study import Case, Study, series, write_results
 
 PAPER_EPOCHS, PAPER_WARM_UP, PAPER_MILESTONES = 300, 5, (150, 225)
@@ -34,6 +34,11 @@ BASELINE = (*BACKPROP, "data.batch=128")
 """The paper's baselines: an update after each 128 samples."""
 DELAY_EPOCHS = "lr_schedule.delay_epochs={quarter:g}"
 """A quarter of the training, as the study of delay recommends."""
+PREDICTED = (
+    "optimizer.name=corrected",
+    "optimizer.options={ optimizer = 'sgd', lr = 0.1, momentum = 0.9, nesterov = true, weight_decay = 5e-4, predict = true }",
+)
+"""The recipe's SGD, with predicted forwards."""
 MUON_RATE = "optimizer.options.lr=0.02"
 
 
@@ -51,7 +56,7 @@ ROWS: Mapping[str, Row] = {
     "revnet18 backprop": Row(overrides=BACKPROP),
     "petra lockstep": Row(overrides=("method.schedule=lockstep",)),
     "petra 1f1b": Row(overrides=("method.schedule=1f1b",)),
-    "petra 1f1b predict": Row(overrides=("method.schedule=1f1b", PREDICT, DELAY_EPOCHS)),
+    "petra 1f1b predict": Row(overrides=("method.schedule=1f1b", *PREDICTED, DELAY_EPOCHS)),
     "petra 1f1b muon": Row(overrides=("method.schedule=1f1b", MUON, MUON_RATE)),
     "resnet18 baseline": Row(overrides=BASELINE, network="resnet18", baseline=True),
     "revnet18 baseline": Row(overrides=BASELINE, baseline=True),
