@@ -36,7 +36,8 @@ DELAY_EPOCHS = "lr_schedule.delay_epochs={quarter:g}"
 """A quarter of the training, as the study of delay recommends."""
 PREDICTED = (
     "optimizer.name=corrected",
-    "optimizer.options={ optimizer = 'sgd', lr = 0.1, momentum = 0.9, nesterov = true, weight_decay = 5e-4, predict = true }",
+    *(f"optimizer.options.{one}" for one in ("optimizer=sgd", "lr=0.1", "momentum=0.9", "nesterov=true")),
+    *("optimizer.options.weight_decay=5e-4", "optimizer.options.predict=true"),
 )
 """The recipe's SGD, with predicted forwards."""
 MUON_RATE = "optimizer.options.lr=0.02"
