@@ -30,21 +30,11 @@ from petra_graph.cli.main import main as petra_graph
 ROOT = Path(__file__).parents[1]
 FROZEN = Path(__file__).with_name("frozen_plans.json.xz")
 SPECS = (
-    *("quickstart", "revnet18_cifar10", "resnet18_cifar10", "revnet50_imagenet", "revnet18_imagenet32", "accumulation"),
-    *("bfloat16", "keep_auto", "pipedream", "text", "corrected", "own_block", "regression"),
-    *("gpt_tinyshakespeare", "vit_fashion_mnist"),
+    "quickstart revnet18_cifar10 resnet18_cifar10 revnet50_imagenet revnet18_imagenet32 accumulation bfloat16 keep_auto "
+    "pipedream text corrected own_block regression gpt_tinyshakespeare vit_fashion_mnist"
 )
-METHODS = (
-    "backprop",
-    "reversible-backprop",
-    "gpipe",
-    "1f1b-flush",
-    "pipedream",
-    "dsp",
-    "delayed-reconstructed",
-    "petra",
-)
-FLUSHED = METHODS[:4]
+METHODS = "backprop reversible-backprop gpipe 1f1b-flush pipedream dsp delayed-reconstructed petra"
+FLUSHED = METHODS.split()[:4]
 DEVICES = {
     "one": "devices = 1, device_type = 'cpu'",
     "four": "devices = 4, stages = 4, device_type = 'h100'",
@@ -71,11 +61,13 @@ def settings(method: str, devices: str, accumulation: int, peak: int) -> list[st
 
 def planned(spec: str, own: list[str]) -> dict[str, Any] | None:
     """Return a plan's document without its texts; None where it is refused."""
-    (file,) = (path for place in ("specs", "plugins") for path in (ROOT / place).glob(f"**/{spec}.toml"))
+    files = (path for place in ("specs", "plugins") for path in (ROOT / place).glob(f"**/{spec}.toml"))
     own = [*own, *["data.options.vocabulary=65"] * (spec == "gpt_tinyshakespeare")]
     said = io.StringIO()
     with contextlib.redirect_stdout(said), contextlib.redirect_stderr(io.StringIO()):
-        code = petra_graph(["plan", str(file), "--json", *(word for text in own for word in ("--set", text))])
+        code = petra_graph(
+            ["plan", str(next(files, spec)), "--json", *(word for text in own for word in ("--set", text))]
+        )
     document = json.loads(said.getvalue()) if not code else None
     return document and {key: value for key, value in document.items() if key not in TEXTS}
 
@@ -98,9 +90,9 @@ def main() -> None:
 def write() -> None:
     """Plan every case, and write all of them into the file."""
     cases: dict[str, Any] = {}
-    for spec in SPECS:
+    for spec in SPECS.split():
         accumulation = (planned(spec, []) or {"accumulation": 1})["accumulation"]
-        for method in METHODS:
+        for method in METHODS.split():
             peak = 0
             for devices, placed in DEVICES.items():
                 own = settings(method, devices, accumulation, peak)

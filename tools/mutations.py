@@ -117,8 +117,8 @@ def place_of(folder: Path, mutation: Mutation) -> Path | None:
         for file in files
         if mutation.old in (text := file.read_text(encoding="utf-8")) and text.count(mutation.old) == 1
     ]
-    named = [file for file in having if file == folder / mutation.file]
-    return (named or [None if len(having) != 1 else having[0]])[0]
+    named = [file for file in having if file == folder / mutation.file] or having
+    return named[0] if len(named) == 1 else None
 
 
 def tests(folder: Path, mutation: Mutation, failure: Path) -> None:

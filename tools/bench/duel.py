@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +15,6 @@ from network import loss_of, prepared, runtime_of
 from torch import Tensor
 
 from petra_graph.executor.numerics import NumericsContext
-from petra_graph.executor.stage_executor import StageExecutor
-from petra_graph.executor.stage_observer import StageObserver
 from petra_graph.measure.tally import LiveBytes
 from petra_graph.planning.plan_spec import plan
 from petra_graph.planning.predict_plan import Plan
@@ -32,8 +29,6 @@ from petra_graph.training.prepared_run import Prepared
 from petra_graph.training.stage_assembly import executors
 
 RANKS = 2
-Event = tuple[str, str, float, float]
-"""Where, what, and when it began and ended, in seconds of a clock that both processes share."""
 
 
 class Stopwatch(Waker):
@@ -55,31 +50,6 @@ class Stopwatch(Waker):
         return waited / (ended - began)
 
 
-class Recorder(StageObserver):
-    """Writes down when one stage's operations began and ended."""
-
-    def __init__(self, stage: int, into: list[Event]) -> None:
-        self._stage, self._into = stage, into
-
-    def forward(self, micro_batch: int, target: Tensor | None) -> AbstractContextManager[None]:
-        """Write down a forward."""
-        return self._recorded(f"F{micro_batch}")
-
-    def backward(self, micro_batch: int) -> AbstractContextManager[None]:
-        """Write down a backward."""
-        return self._recorded(f"B{micro_batch}")
-
-    def update(self) -> AbstractContextManager[None]:
-        """Write down an update."""
-        return self._recorded("U")
-
-    @contextmanager
-    def _recorded(self, name: str) -> Iterator[None]:
-        began = time.perf_counter()
-        yield
-        self._into.append((f"stage {self._stage}", name, began, time.perf_counter()))
-
-
 @frozen(kw_only=True)
 class Contestant:
     """One way to train so many updates."""
@@ -88,8 +58,6 @@ class Contestant:
     """This process's part; None: it has none."""
     slot_bytes: int = 0
     """Of the channels that this process receives on."""
-    stages: Sequence[StageExecutor] = ()
-    """Of a petra in this process."""
 
 
 class Duel:
@@ -176,7 +144,6 @@ class Duel:
         return Contestant(
             train=lambda: runtime.train(data, range(len(data)), _ignore),
             slot_bytes=slots,
-            stages=own,
         )
 
     # --- measurements ----------------------------------------------------------------------------------------------
@@ -193,17 +160,6 @@ class Duel:
         own = [seconds, self.waker.share(began, ended), steady]
         names = ("seconds", "waiting", "steady")
         return dict(zip(names, map(list, zip(*self.all(own), strict=True)), strict=True))
-
-    def trace(self, contestant: Contestant) -> list[Event]:
-        """Train once more; return what both processes did and where they waited."""
-        events: list[Event] = []
-        for stage in contestant.stages:
-            stage.observe(Recorder(stage.program.index, events))
-        self.timed(contestant)
-        for stage in contestant.stages:
-            stage.observers.clear()
-        events += [("waiting", "wait", began, ended) for began, ended in self.waker.waits]
-        return [(f"rank {rank}, {where}", *rest) for rank, own in enumerate(self.all(events)) for where, *rest in own]
 
     def peak(self, contestant: Contestant) -> list[int]:
         """Return the most live tensor bytes of both processes."""

@@ -5,8 +5,6 @@ Everything runs in turns in one pair of processes, one thread each; read the rat
     ceiling              two independent processes, each training the whole network, against one of them alone
     petra                1f1b, two stages, cut by the planner with a profile of this machine
     lockstep             the same stages with twice the micro-batches in flight, so that uneven times matter less
-    keep-graph           the same as petra with `last_stage = "keep-graph"`, and the planner's cut for it
-    petra, limit N       with --keep: `keep = "auto"` and `allow_stored = true` under five memory limits, from least to most
     torch 1F1B, GPipe    torch.distributed.pipelining with 4 and 8 micro-batches of the same batch, plain and checkpointed
     DDP                  torch's DistributedDataParallel, half of the batch each
 
@@ -24,7 +22,7 @@ import statistics
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -38,7 +36,6 @@ from network import save
 from torch._C._distributed_c10d import TCPStore
 from torch.distributed.pipelining import Schedule1F1B, ScheduleGPipe
 
-from petra_graph.planning.predict_plan import Plan
 from petra_graph.runtime.control.keep_freed_memory import keep_freed_memory
 from petra_graph.runtime.control.rank_info import rank_info_from
 from petra_graph.runtime.control.stop_signals import hard_exit
@@ -74,8 +71,6 @@ options = {{ shape = [3, {side}, {side}], classes = 10 }}
 @click.option("--batch", default=32, show_default=True, help="Samples in an update.")
 @click.option("--updates", default=12, show_default=True, help="In one measurement.")
 @click.option("--rounds", default=10, show_default=True, help="Measurements of each.")
-@click.option("--keep", is_flag=True, help="Also under five memory limits, each with what nodes keep at its best.")
-@click.option("--trace", type=click.Path(dir_okay=False), help="Where a Chrome trace of petra goes.")
 @click.option("--write/--no-write", default=False, help="Keep the result in tools/bench/results.")
 def main(
     width: int,
@@ -84,8 +79,6 @@ def main(
     batch: int,
     updates: int,
     rounds: int,
-    keep: bool,
-    trace: str | None,
     write: bool,
 ) -> None:
     with tempfile.TemporaryDirectory() as folder:
@@ -104,7 +97,7 @@ def main(
                     "MASTER_ADDR": "127.0.0.1",
                     "MASTER_PORT": str(store.port),
                     "TORCHELASTIC_USE_AGENT_STORE": "True",
-                    "PETRA_BENCH": json.dumps([str(spec), batch, updates, rounds, keep, str(answer)]),
+                    "PETRA_BENCH": json.dumps([str(spec), batch, updates, rounds, str(answer)]),
                 },
             )
             for rank in range(RANKS)
@@ -114,9 +107,6 @@ def main(
             sys.exit(max(codes))
         setting = {"width": width, "side": side, "blocks": blocks, "batch": batch, "updates": updates, "rounds": rounds}
         result = {**setting, **json.loads(answer.read_text())}
-        events = result.pop("trace")
-    if trace:
-        Path(trace).write_text(json.dumps(_chrome(events)))
     click.echo(json.dumps(result, indent=2))
     if write:
         click.echo(f"written: {save('parallel', result)}", err=True)
@@ -125,36 +115,8 @@ def main(
 # --- one of the two processes ----------------------------------------------------------------------------------------
 
 
-KEEP = ("method.keep=auto", "method.allow_stored=true")
-LIMITS = 5
-
-
-def under_limits(duel: Duel) -> dict[str, Plan]:
-    """Return the plans under memory limits between what nodes hold that keep least and what they hold that keep what is fastest."""
-    least, most = (
-        max(held.total for held in duel.plan(*KEEP, *more).prediction.device_memory.values())
-        for more in (("partition.strategy=memory",), ())
-    )
-    limits = [least + (most - least) * part // (LIMITS - 1) for part in range(LIMITS)]
-    return {
-        f"petra, limit {place}": duel.plan(*KEEP, f"partition.memory={limit}B")
-        for place, limit in enumerate(limits, start=1)
-    }
-
-
-def as_predicted(plan: Plan) -> dict[str, Any]:
-    """Return a plan's limit, its speed, and the bytes of each process as `Duel.peak` counts them: without parameters and optimizer."""
-    held = plan.prediction.device_memory.values()
-    return {
-        "limit in bytes": plan.prediction.inputs.limits[0],
-        "bytes of each process": [one.total - one.parameters - one.optimizer for one in held],
-        "images per second": round(plan.prediction.timing.samples_per_second(plan.spec.data.batch), 1),
-        "keeps": plan.prediction.placement.kept,
-    }
-
-
-def contestants(duel: Duel, plans: Mapping[str, Plan]) -> Iterator[tuple[str, Contestant]]:
-    """Yield all, in both processes at the same time; `plans` are the further ones of petra."""
+def contestants(duel: Duel) -> Iterator[tuple[str, Contestant]]:
+    """Yield all, in both processes at the same time."""
     cut, _ = duel.planned()
     whole = duel.alone("reversible-backprop", cut)
     yield "one reversible process", whole if duel.world.rank == 0 else evolve(whole, train=None)
@@ -163,15 +125,6 @@ def contestants(duel: Duel, plans: Mapping[str, Plan]) -> Iterator[tuple[str, Co
     yield "one plain process", plain if duel.world.rank == 0 else evolve(plain, train=None)
     yield "petra", duel.petra("petra", cut)
     yield "petra, lockstep", duel.petra("lockstep", cut, "method.schedule=lockstep")
-    kept, _ = duel.planned("method.last_stage=keep-graph")
-    yield "petra, keep-graph", duel.petra("kept", kept, "method.last_stage=keep-graph")
-    for name, plan in plans.items():
-        stages = [list(stage.nodes) for stage in plan.prediction.placement.stages]
-        listed = ", ".join(
-            f"{json.dumps(node)} = {json.dumps(keeps)}"
-            for node, keeps in (plan.prediction.placement.kept or {}).items()
-        )
-        yield name, duel.petra(name, stages, f"method.keep={{{listed}}}", "method.allow_stored=true")
     baselines = Baselines(duel)
     for again in (False, True):
         stages = baselines.balanced(again=again)
@@ -183,7 +136,7 @@ def contestants(duel: Duel, plans: Mapping[str, Plan]) -> Iterator[tuple[str, Co
     yield "DDP", baselines.ddp()
 
 
-def work(spec: str, batch: int, updates: int, rounds: int, keep: bool, answer: str) -> None:
+def work(spec: str, batch: int, updates: int, rounds: int, answer: str) -> None:
     torch.set_num_threads(1)
     keep_freed_memory()
     place = rank_info_from(os.environ)
@@ -192,8 +145,7 @@ def work(spec: str, batch: int, updates: int, rounds: int, keep: bool, answer: s
     world.rendezvous()
     world.connect()
     duel = Duel(world, spec, batch, updates)
-    plans = under_limits(duel) if keep else {}
-    ready = dict(contestants(duel, plans))
+    ready = dict(contestants(duel))
     for name, contestant in ready.items():
         duel.timed(contestant)
         if world.rank == 0:
@@ -202,42 +154,21 @@ def work(spec: str, batch: int, updates: int, rounds: int, keep: bool, answer: s
     for _ in range(rounds):
         for name, contestant in ready.items():
             found[name].append(duel.timed(contestant))
-    trace = duel.trace(ready["petra"])
     peaks = {name: duel.peak(contestant) for name, contestant in ready.items()}
     slots = {name: duel.all(contestant.slot_bytes) for name, contestant in ready.items() if contestant.slot_bytes}
     if world.rank == 0:
-        cuts = {"petra": duel.planned(), "keep-graph": duel.planned("method.last_stage=keep-graph")}
-        result = _result(found, peaks, slots, cuts, batch * updates)
-        predicted = (
-            {"predicted under limits": {name: as_predicted(plan) for name, plan in plans.items()}} if keep else {}
-        )
-        Path(answer).write_text(json.dumps({**result, **predicted, "trace": trace}))
+        result = _result(found, peaks, slots, duel.planned(), batch * updates)
+        Path(answer).write_text(json.dumps(result))
     dist.barrier()
     duel.watchdog.close()
     hard_exit(0)
-
-
-def _chrome(events: list[tuple[str, str, float, float]]) -> dict[str, Any]:
-    """Return events as chrome://tracing and Perfetto read them; times are in microseconds."""
-    rows = sorted({where for where, *_ in events})
-    names = [
-        {"ph": "M", "pid": 0, "tid": at, "name": "thread_name", "args": {"name": where}}
-        for at, where in enumerate(rows)
-    ]
-    return {
-        "traceEvents": names
-        + [
-            {"ph": "X", "pid": 0, "tid": rows.index(where), "name": name, "ts": 1e6 * began, "dur": 1e6 * (end - began)}
-            for where, name, began, end in events
-        ]
-    }
 
 
 def _result(
     found: dict[str, list[dict[str, list[float]]]],
     peaks: dict[str, list[int]],
     slots: dict[str, list[int]],
-    cuts: dict[str, tuple[list[list[str]], float]],
+    cut: tuple[list[list[str]], float],
     samples: int,
 ) -> dict[str, Any]:
     seconds = {name: [max(one["seconds"]) for one in each] for name, each in found.items()}
@@ -257,17 +188,14 @@ def _result(
     petra = times("petra", "one reversible process")
     ours = [name for name in seconds if name.startswith("petra")]
     return {
-        "last node of the first stage": {name: stages[0][-1] for name, (stages, _) in cuts.items()},
-        "share of two processes that the cut can use": {name: round(share, 3) for name, (_, share) in cuts.items()},
+        "last node of the first stage": cut[0][0][-1],
+        "share of two processes that the cut can use": round(cut[1], 3),
         "machine's ceiling (two independent processes against one)": round(ceiling, 3),
         "petra against one reversible process": round(petra, 3),
         "of two independent processes' throughput": {
             name: round(times(name, "two independent processes") / 2, 3) for name in ours
         },
         "petra against": {name: round(times("petra", name), 3) for name in seconds if name != "petra"},
-        "keep-graph against": {
-            name: round(times("petra, keep-graph", name), 3) for name in seconds if name != "petra, keep-graph"
-        },
         "images per second": {
             name: round((1 + (name == "two independent processes")) * samples / statistics.median(each), 1)
             for name, each in seconds.items()
