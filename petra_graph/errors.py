@@ -119,6 +119,12 @@ def once_a_cause(
         yield evolve(first, message=first.message + more)
 
 
+def raised_text(error: BaseException) -> str:
+    """Return an exception in one line, with its notes: who was called, where the code of a plugin raised it."""
+    notes = "; ".join(getattr(error, "__notes__", ()))
+    return f"{type(error).__name__}: {error}" + (f" ({notes})" if notes else "")
+
+
 class PetraGraphError(Exception):
     """Base of every error that is reported without a traceback."""
 

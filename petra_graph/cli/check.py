@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import redirect_stdout
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +16,7 @@ from petra_graph.errors import PluginError, SpecError, shown
 if TYPE_CHECKING:
     from petra_graph.kinds.plugin import Plugin
     from petra_graph.registry.registry import Registry
-    from petra_graph.testing.examination import AnyTrial
+    from petra_graph.testing.examination import AnyTrial, Outcome
 
 _SIDE = (8, 6, 6)
 """The shape of each stream of a block, where none is given."""
@@ -42,13 +42,7 @@ class _Shapes(click.ParamType[list[tuple[int, ...]]]):
 @click.option("--tokens", type=click.IntRange(min=1), metavar="N", help="Let a block read tokens, integers below N.")
 @json_option
 @click.pass_context
-def check(
-    ctx: click.Context,
-    names: Sequence[str],
-    overrides: Sequence[str],
-    as_json: bool,
-    **streams: Any,
-) -> None:
+def check(ctx: click.Context, /, names: Sequence[str], overrides: Sequence[str], as_json: bool, **streams: Any) -> None:
     """Check that blocks, optimizers, losses and data sets keep what training relies on, on the CPU.
 
     SPEC is a file: its blocks are checked at the shapes that they have there, and its optimizer, loss and data set. PLUGIN is one of
@@ -57,40 +51,33 @@ def check(
     """
     import_torch()
     import torch
+    from attrs import asdict
 
     from petra_graph.registry.registry import discover
     from petra_graph.testing.examination import examine
 
     torch.set_num_threads(1)
-    results = []
+    results: list[tuple[str, str, list[Outcome]]] = []
     with redirect_stdout(sys.stderr):  # plugins may print
         for name in names:
-            if name.endswith(".toml"):
-                cases = _of_spec(name, overrides)
-            else:
-                cases = _of_plugins(discover(), name, overrides, **streams)
+            of_spec = name.endswith(".toml")
+            cases = _of_spec(name, overrides) if of_spec else _of_plugins(discover(), name, overrides, **streams)
             for label, trial, reason in cases:
-                outcomes = [] if trial is None else examine(trial)
-                results.append({"plugin": label, "reason": reason, "checks": outcomes})
+                results.append((label, reason, [] if trial is None else examine(trial)))
     if as_json:
-        checks = [
-            {**one, "checks": [{"check": o.check, "status": o.status, "found": o.found} for o in one["checks"]]}
-            for one in results
-        ]
-        print_json(checks)
+        print_json(
+            [{"plugin": label, "reason": why, "checks": list(map(asdict, made))} for label, why, made in results]
+        )
     else:
-        for one in results:
-            echo(_text(one))
-    if any(outcome.status == "broken" for one in results for outcome in one["checks"]):
+        for label, reason, outcomes in results:
+            echo(f"{label}: not tried: {reason}" if reason else _text(label, outcomes))
+    if any(outcome.status == "broken" for _, _, outcomes in results for outcome in outcomes):
         ctx.exit(PluginError.exit_code)
 
 
-def _text(result: Mapping[str, Any]) -> str:
-    if result["reason"]:
-        return f"{result['plugin']}: not tried: {result['reason']}"
-    outcomes = result["checks"]
+def _text(label: str, outcomes: Sequence[Outcome]) -> str:
     counts = {status: sum(one.status == status for one in outcomes) for status in ("kept", "broken", "not tried")}
-    head = f"{result['plugin']}: {', '.join(f'{count} {status}' for status, count in counts.items() if count)}"
+    head = f"{label}: {', '.join(f'{count} {status}' for status, count in counts.items() if count)}"
     return "\n".join([head, *(f"  {one.check} {one.status}: {one.found}" for one in outcomes if one.found)])
 
 

@@ -33,10 +33,8 @@ import torch
 from attrs import define, field
 from torch import Tensor, nn
 
-from petra_graph.errors import PluginError
 from petra_graph.executor.stage_update import Updater
-from petra_graph.kinds.author_code import author_code
-from petra_graph.kinds.optimizer import evaluated_weights_fault, weights_of_delay_fault
+from petra_graph.kinds.author_code import noted
 
 if TYPE_CHECKING:
     from petra_graph.executor.stage_executor import StageExecutor
@@ -74,9 +72,6 @@ class DelayedWeights:
 
         Args:
             micro_batch: counted from the run's start.
-
-        Raises:
-            PluginError: the optimizer failed, or returned something else than parameters with tensors like them.
         """
         delay = self.delay_of(micro_batch)
         if delay != self._delay:
@@ -97,13 +92,8 @@ class DelayedWeights:
 
     def _ask(self, delay: int) -> Sequence[tuple[nn.Parameter, Tensor]]:
         updater = self.updater
-        with torch.no_grad(), author_code(f"{updater.owner} failed at {self.method}({delay})", training=True):
+        with torch.no_grad(), noted(f"{updater.owner}, at {self.method}({delay})"):
             answer = getattr(updater.optimizer, self.method)(delay)
-        if fault := weights_of_delay_fault(self.method, updater.parameters, answer):
-            raise PluginError(
-                f"{updater.owner} is broken: {fault}",
-                "return a list of (parameter, tensor), each tensor like its parameter, with memory of its own",
-            )
         # In the layout of the parameter, since kernels round differently in others.
         return [
             (
@@ -118,27 +108,17 @@ class DelayedWeights:
 
 @contextmanager
 def evaluating(executors: Iterable[StageExecutor]) -> Iterator[None]:
-    """Within the context, the modules of these stages have the weights in which they are evaluated.
-
-    Raises:
-        PluginError: an optimizer failed, or returned something else than weights.
-    """
+    """Within the context, the modules of these stages have the weights in which they are evaluated."""
     with exchanged(pair for executor in executors for pair in evaluated_weights(executor.updater)):
         yield
 
 
 def evaluated_weights(updater: Updater) -> Iterator[tuple[nn.Parameter, Tensor]]:
-    """Yield each parameter of a stage with a copy of its evaluated weights, in its layout; nothing where the optimizer has none.
-
-    Raises:
-        PluginError: as `evaluating`.
-    """
+    """Yield each parameter of a stage with a copy of its evaluated weights, in its layout; nothing where the optimizer has none."""
     evaluated = getattr(updater.optimizer, "evaluated_weights", None)
     if evaluated is None:
         return
     for parameter in updater.parameters:
-        with torch.no_grad(), author_code(f"{updater.owner} failed to give the evaluated weights", training=True):
+        with torch.no_grad(), noted(f"{updater.owner}, at its evaluated weights"):
             weights = evaluated(parameter)
-        if fault := evaluated_weights_fault(parameter, weights):
-            raise PluginError(f"{updater.owner} is broken: {fault}", "return a tensor like the parameter")
         yield parameter, torch.empty_like(parameter.data).copy_(weights.detach())

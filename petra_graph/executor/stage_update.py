@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from petra_graph.errors import RunFailed
 from petra_graph.executor.deferred_reads import DeferredCheck
 from petra_graph.executor.learning_rate import LearningRate
-from petra_graph.kinds.author_code import author_code
+from petra_graph.kinds.author_code import noted
 from petra_graph.kinds.optimizer import set_rates
 from petra_graph.kinds.stage_facts import StageFacts
 from petra_graph.spec.model import ClipSpec
@@ -57,11 +57,8 @@ class Updater:
     """The facts of the stage; None where its optimizer needs no delays (`needs_delays`)."""
     built: Sequence[Mapping[str, str]] = field(default=Factory(_as_built, takes_self=True), init=False)
     """The values of the optimizer's groups as it was built, as Python writes them."""
-    _author_code: author_code = field(
-        default=Factory(
-            lambda self: author_code(lambda: f"{self.owner} failed at update {self.updates + 1}", training=True),
-            takes_self=True,
-        ),
+    _noted: noted = field(
+        default=Factory(lambda self: noted(lambda: f"{self.owner}, at update {self.updates + 1}"), takes_self=True),
         init=False,
     )
     norms: DeferredCheck[int] = field(factory=lambda: DeferredCheck(math.isfinite), init=False)
@@ -118,7 +115,7 @@ class Updater:
             if self.deferred:
                 self._gate()
             set_rates(self.optimizer, self.rate(self.updates), self.ratios, self.staleness)
-            with self._author_code:
+            with self._noted:
                 self.optimizer.step()
             for group in self.optimizer.param_groups:
                 for parameter in group["params"]:

@@ -60,7 +60,7 @@ def continued_text(run: SavedRun, network: Network, options: SamplingOptions, de
     """
     from petra_graph.inference.evaluate import computing_on
     from petra_graph.kinds.author_code import author_code
-    from petra_graph.kinds.declared_data import codec_of
+    from petra_graph.kinds.data_set import codec_of
     from petra_graph.kinds.tensor_trees import main
 
     data, facts = run.network.checked.data, run.facts

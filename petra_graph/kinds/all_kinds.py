@@ -1,4 +1,4 @@
-"""All kinds of plugins: those of this package, and those that entry points of the group `petra_graph.kinds` add."""
+"""All kinds of plugins."""
 
 from __future__ import annotations
 
@@ -15,5 +15,3 @@ from petra_graph.kinds.optimizer import OPTIMIZER
 
 KINDS = (BLOCK, ARCHITECTURE, OPTIMIZER, LR_SCHEDULE, LOSS, METRIC, DATA_SET, LOGGER, CALLBACK, GRAPH_PASS)
 """In the order of lists and of the guide."""
-GROUP = "petra_graph.kinds"
-"""The entry points that add kinds: `sampler = "my_package.sampler:SAMPLER"`, a `PluginKind`."""

@@ -9,7 +9,7 @@ from attrs import frozen
 from petra_graph.errors import Problem, SpecError
 from petra_graph.kinds.author_code import author_code
 from petra_graph.kinds.data_facts import DataFacts
-from petra_graph.kinds.declaration import Declaration, described
+from petra_graph.kinds.declaration import Declaration
 from petra_graph.kinds.plugin import Plugin, load
 from petra_graph.kinds.plugin_kind import PluginKind, called
 from petra_graph.spec.model import NodeSpec
@@ -42,15 +42,10 @@ def expand(plugin: Plugin, options: Any, facts: DataFacts) -> tuple[NodeSpec, ..
         hint = f"write the network as [[graph.node]] tables, of which the first has a block with forward(self, {names})"
         raise SpecError(Problem(message=message, hint=hint))
     with author_code(f"{plugin.owned} cannot be written out as nodes"):
-        made = build(options, facts)
-    if not isinstance(made, tuple | list):
-        raise plugin.broken(f"its build returns {described(made)}, not a tuple of NodeSpec")
-    if not made:
-        raise plugin.broken("its build returns no node")
-    for node in made:
-        if not isinstance(node, NodeSpec):
-            raise plugin.broken(f"its build returns {described(node)} among its nodes, not a NodeSpec")
-    return tuple(made)
+        made = tuple(build(options, facts))
+    if not made or not all(isinstance(node, NodeSpec) for node in made):
+        raise plugin.broken("its build returns something else than a tuple of NodeSpec")
+    return made
 
 
 ARCHITECTURE = PluginKind(
@@ -58,5 +53,5 @@ ARCHITECTURE = PluginKind(
     group="petra_graph.architectures",
     table="architecture",
     declaration=ArchitectureDeclaration,
-    form=called(ArchitectureDeclaration, "options, facts", "tuple of NodeSpec"),
+    form=called("options, facts", "tuple of NodeSpec"),
 )

@@ -14,19 +14,16 @@ every checkpoint, with the tensors of its companions, and is given to `restore` 
 
 from __future__ import annotations
 
-import inspect
-from collections.abc import Iterator, Mapping, Sequence
-from difflib import get_close_matches
-from typing import TYPE_CHECKING, Any, Literal, cast, get_args
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
-from attrs import frozen
+from attrs import field, frozen
 
-from petra_graph.kinds.declaration import Declaration, described, expect_among
-from petra_graph.kinds.expected_calls import ExpectedCall, call_faults, calls_of, public_methods
+from petra_graph.kinds.declaration import Declaration
 from petra_graph.kinds.listener import Listener
-from petra_graph.kinds.plugin import Plugin
-from petra_graph.kinds.plugin_kind import Form, PluginKind, asks_for_stage, takes
+from petra_graph.kinds.plugin_kind import Form, PluginKind, asks_for_stage
 from petra_graph.kinds.tensor_trees import Tree
+from petra_graph.spec.bounds import OneOf
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -43,19 +40,12 @@ class CallbackDeclaration(Declaration):
         reads_weights: whether `evaluated_weights` is to be called; the stages of other processes then send theirs.
     """
 
-    changes: Changes = "nothing"
+    changes: Changes = field(default="nothing", validator=OneOf(*get_args(Changes)))
     reads_weights: bool = False
-
-    def faults(self) -> Iterator[str]:
-        yield from expect_among("changes", self.changes, get_args(Changes))
-        yield from expect_among("reads_weights", self.reads_weights, (True, False))
 
     @property
     def abilities(self) -> tuple[str, ...]:
         return ("changes nothing" if self.changes == "nothing" else f"may change the run's {self.changes}",)
-
-    def record(self) -> dict[str, Any]:
-        return {"changes": self.changes}
 
 
 class Companion:
@@ -130,64 +120,9 @@ class Callback(Listener):
         """Take back the state of a checkpoint, after `started`; not called where the checkpoint has no state of this callback."""
 
 
-_CALLS = calls_of(Callback, public_methods(Callback))
-_OF_COMPANION = calls_of(Companion, public_methods(Companion))
-
-
-def _built_faults(plugin: Plugin, _arguments: Sequence[Any], built: Any) -> Iterator[str]:
-    declaration = cast(CallbackDeclaration, plugin.declaration)
-    if not isinstance(built, Callback):
-        yield f"its build returns {described(built)}, not a Callback"
-        return
-    of_stage = ExpectedCall("at_stage", asked_at_stage(built, "parameters", "stage"))
-    yield from call_faults(built, [of_stage if one.method == "at_stage" else one for one in _CALLS])
-    if type(built).stops is not Callback.stops and declaration.changes != "length":
-        yield f'it defines `stops`, which is never asked: its declaration says changes = "{declaration.changes}", not "length"'
-    if type(built).evaluated_weights is not Callback.evaluated_weights and not declaration.reads_weights:
-        yield "it defines `evaluated_weights`, which is never called: its declaration says reads_weights = False, not True"
-    if type(built).state is not Callback.state and type(built).restore is Callback.restore:
-        yield "it defines `state` and no `restore`, so a resumed run loses what its checkpoint keeps"
-
-
 def asked_at_stage(callback: Callback, *given: Any) -> tuple[Any, ...]:
     """Return which of a stage's parameters and facts a callback's `at_stage` asks for: the first alone, or both."""
     return given if asks_for_stage(callback.at_stage, 1) else given[:1]
-
-
-def companion_fault(companion: object) -> str:
-    """Return why a run cannot call what `at_stage` returned as a companion; "" where it can."""
-    if not isinstance(companion, Companion):
-        return f"its at_stage returns {described(companion)}, not a Companion or None"
-    return next(call_faults(companion, _OF_COMPANION), "")
-
-
-def stops_fault(reason: object) -> str:
-    """Return why what `stops` returned is not a reason to stop; "" where it is one, or the training is to continue."""
-    if isinstance(reason, str):
-        return ""
-    said = repr(reason) if isinstance(reason, bool) else described(reason)
-    return f'its stops returns {said}, not a text: the reason to stop, or "" to continue'
-
-
-_ALIKE = 0.8
-"""How similar a method that nothing calls is to the one that is likely meant."""
-
-
-def misnamed(callback: Callback) -> Iterator[tuple[str, str]]:
-    """Yield methods that nothing calls, each with the name that is likely meant, or "".
-
-    A method that the class's own code names is a helper, not a mistake.
-    """
-    known = public_methods(Callback)
-    written = [cls for cls in type(callback).__mro__ if cls not in Callback.__mro__]
-    functions = {name: value for cls in written for name, value in vars(cls).items() if inspect.isfunction(value)}
-    used = {name for function in functions.values() for name in function.__code__.co_names}
-    for name in functions:
-        if name.startswith("_") or name in known or name in used:
-            continue
-        meant = next(iter(get_close_matches(name, known, 1, _ALIKE)), "")
-        if (meant and meant not in functions) or name.startswith("on_"):
-            yield name, meant
 
 
 def _declared(callback: Any, _: str) -> Mapping[str, Any]:
@@ -202,13 +137,8 @@ CALLBACK = PluginKind(
     several=True,
     declaration=CallbackDeclaration,
     form=Form(
-        fits=lambda value: (
-            isinstance(value, type) and issubclass(value, Callback) and value is not Callback and takes(1)(value)
-        ),
-        having="class that is a Callback",
-        otherwise="is not a subclass of petra_graph.plugins.Callback that is built as cls(options)",
-        hint="subclass petra_graph.plugins.Callback; or name an instance of CallbackDeclaration",
+        fits=lambda value: isinstance(value, type) and issubclass(value, Callback) and value is not Callback,
+        otherwise="is not a subclass of petra_graph.plugins.Callback, which is built as cls(options)",
         declared=_declared,
     ),
-    built_faults=_built_faults,
 )

@@ -1,4 +1,13 @@
-"""A data set of which every micro-batch is compared with what it declares, and whose errors name it and its samples."""
+"""A data set in a run: its training, validation and test samples; errors name them, and the first ones are compared with the facts.
+
+The validation samples are a split of the data set's own, or a share of its training samples:
+
+    plain                 of a training split: the same samples without augmentation (itself, if it has none); the share is drawn among them
+    set_apart(share)      of a training split whose samples overlap, as windows of a text do: returns the splits (training, validation)
+
+Decision: which samples are drawn depends on the seed and the number of samples alone. So they are the same in every process, for every
+batch, and after a resume.
+"""
 
 from __future__ import annotations
 
@@ -8,22 +17,22 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from attrs import evolve, frozen
+from attrs import evolve, field, frozen
 from numpy.typing import NDArray
 
-from petra_graph.errors import PetraGraphError, Problem, RunFailed, SpecError
+from petra_graph.errors import PetraGraphError, Problem, RunFailed, SpecError, suggestion
 from petra_graph.kinds.author_code import author_code
 from petra_graph.kinds.data_facts import IGNORED, DataFacts
-from petra_graph.kinds.data_set import DataSet, Split
-from petra_graph.kinds.tensor_trees import Tree, is_several, named_leaves
-from petra_graph.kinds.validation_split import PATH, draw_share, own_split, plain_view, set_apart
+from petra_graph.kinds.data_set import DataSet, Split, count_of_share
+from petra_graph.kinds.tensor_trees import Tree, named_leaves
 from petra_graph.units import listed
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-_PARTS = ("samples", "targets")
-_MEND = "mend the data set, or the facts that it declares: shape, dtype, classes, target_shape, target_dtype"
+_PATH = ("data", "validation")
+_DRAW = (0, 3)
+"""Separates this draw from others of the same seed: those of an epoch's order and of augmentations begin with the epoch."""
 
 
 @frozen(kw_only=True, eq=False)
@@ -38,6 +47,8 @@ class CheckedSplit:
     rows: NDArray[np.intp] | None = None
     """The rows of the split that are its samples; None: all. Messages name samples by their rows."""
     facts: DataFacts
+    _seen: set[str] = field(factory=set, init=False)
+    """What has been compared with the facts."""
 
     def __len__(self) -> int:
         """Return the number of samples."""
@@ -47,10 +58,10 @@ class CheckedSplit:
         """Load samples as the split does; several inputs in the order of the facts.
 
         Raises:
-            RunFailed: the split raised, or what it returned is not what the data set declares.
+            RunFailed: the split raised, or the first that it returned is not what the data set declares.
         """
         samples, targets = self._tried(
-            lambda some: self.split.fetch(some, seed=seed, epoch=epoch), indices, samples_fault
+            lambda some: self.split.fetch(some, seed=seed, epoch=epoch), indices, "samples", samples_fault
         )
         return self._in_order(samples), targets
 
@@ -58,7 +69,7 @@ class CheckedSplit:
     def fetch_targets(self) -> Callable[[NDArray[np.intp]], Tree] | None:
         """A function that loads targets alone, where the split has one; it raises what `fetch` raises."""
         fetch = getattr(self.split, "fetch_targets", None)
-        return None if fetch is None else lambda indices: self._tried(fetch, indices, targets_fault)
+        return None if fetch is None else lambda indices: self._tried(fetch, indices, "targets", targets_fault)
 
     @property
     def mix(self) -> Callable[..., tuple[Tree, Tensor]] | None:
@@ -70,11 +81,8 @@ class CheckedSplit:
     ) -> tuple[Tree, Tensor]:
         split: Any = self.split
         rows = indices if self.rows is None else self.rows[indices]
-        shares = evolve(self.facts, target_shape=(self.facts.classes,), target_dtype="float32")
         with author_code(lambda: f"{self.named(indices)}, mixed", error=RunFailed):
             mixed: tuple[Tree, Tensor] = split.mix(samples, targets, rows, seed=seed, epoch=epoch)
-        if fault := samples_fault(shares, len(indices), mixed):
-            raise RunFailed(f"{self.named(indices)}, mixed: {fault}", _MEND)
         return self._in_order(mixed[0]), mixed[1]
 
     def _in_order(self, samples: Tree) -> Tree:
@@ -108,20 +116,22 @@ class CheckedSplit:
         bad = [i for i in indices if not_finite(self.fetch(np.array([i]), seed=seed, epoch=epoch))]
         raise RunFailed(f"{self.named(bad or indices)}: {part} are not finite", "mend or leave out these samples")
 
-    def _tried(self, of_rows: Callable[[NDArray[np.intp]], Any], indices: NDArray[np.intp], fault_of: Any) -> Any:
+    def _tried(self, of_rows: Any, indices: NDArray[np.intp], part: str, fault_of: Any) -> Any:
         def fetch(some: NDArray[np.intp]) -> Any:
             return of_rows(some if self.rows is None else self.rows[some])
 
         with author_code(lambda: self.named([i for i in indices if _raises(fetch, i)] or indices), error=RunFailed):
             fetched = fetch(indices)
-        if fault := fault_of(self.facts, len(indices), fetched):
-            raise RunFailed(f"{self.named(indices)}: {fault}", _MEND)
+        if part not in self._seen:
+            if fault := fault_of(self.facts, len(indices), fetched):
+                raise RunFailed(f"{self.named(indices)}: {fault}", "mend the data set, or the facts that it declares")
+            self._seen.add(part)
         return fetched
 
 
 @frozen(kw_only=True, eq=False)
 class CheckedData:
-    """A data set whose splits are checked."""
+    """The splits of a data set in a run."""
 
     facts: DataFacts
     train: CheckedSplit
@@ -138,7 +148,7 @@ class CheckedData:
         seed: int = 0,
         training: Split | None = None,
     ) -> CheckedData:
-        """Check an opened data set's splits.
+        """Take an opened data set's splits.
 
         Args:
             name: as messages say it.
@@ -155,19 +165,66 @@ class CheckedData:
         source = data.train if training is None else training
         train, held = split_of(part="training", split=source), None
         if isinstance(validation, str):
-            held = split_of(part="validation", split=own_split(name, data, validation))
-        elif validation is not None and (parts := set_apart(name, source, validation)) is not None:
+            held = split_of(part="validation", split=_own_split(name, data, validation))
+        elif validation is not None and (parts := _set_apart(name, source, validation)) is not None:
             train, held = split_of(part="training", split=parts[0]), split_of(part="validation", split=parts[1])
         elif validation is not None:
-            plain = plain_view(name, source)
+            plain = _plain_view(name, source)
             rows, held_rows = draw_share(len(source), validation, seed)
-            train = evolve(train, rows=rows)
+            train = split_of(part="training", split=source, rows=rows)
             held = split_of(part="validation", split=plain, rows=held_rows)
         if held is not None and len(held) == 1 and not facts.target_shape:
             message = "the validation is one sample: right or wrong, it says nothing of others"
             hint = "give a share of more samples, or a split that has them"
-            raise SpecError(Problem(message=message, hint=hint, path=PATH))
+            raise SpecError(Problem(message=message, hint=hint, path=_PATH))
         return cls(facts=facts, train=train, validation=held, test=split_of(part="test", split=data.test))
+
+
+def _own_split(name: str, data: DataSet, validation: str) -> Split:
+    split: Split | None = getattr(data, validation, None)
+    if split is None:
+        own = [one for one in dir(data) if not one.startswith("_") and hasattr(getattr(data, one), "fetch")]
+        hint = f"{suggestion(validation, set(own) - {'train', 'test'})}; or give a share of the training samples, as in 0.1"
+        raise SpecError(Problem(message=f'{name} has no split "{validation}"', hint=hint, path=_PATH))
+    return split
+
+
+def draw_share(samples: int, share: float, seed: int) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+    """Return the rows of the training samples and those of the validation samples, each in their order.
+
+    Raises:
+        SpecError: there would be no validation sample.
+    """
+    count = count_of_share(samples, share)
+    if not count:
+        message = f"a share of {share:g} of {samples:,} training samples is no sample"
+        raise SpecError(Problem(message=message, hint="give a larger share", path=_PATH))
+    drawn = np.random.default_rng([seed, *_DRAW]).permutation(samples)
+    return np.sort(drawn[count:]), np.sort(drawn[:count])
+
+
+def _plain_view(name: str, train: Split) -> Split:
+    with author_code(f"{name} has no view of its training samples without augmentation"):
+        plain: Any = getattr(train, "plain", None)
+    if plain is None:
+        message = f"{name} cannot give a share of its training samples: it has no view of them without augmentation"
+        hint = "give its training split the attribute `plain` (itself, if it has no augmentation), or name a split of the data set's own"
+        raise SpecError(Problem(message=message, hint=hint, path=_PATH))
+    return plain  # type: ignore[no-any-return]
+
+
+def _set_apart(name: str, train: Split, share: float) -> tuple[Split, Split] | None:
+    """Return the parts into which a training split sets itself apart; None: its samples are drawn."""
+    apart = getattr(train, "set_apart", None)
+    if apart is None:
+        return None
+    try:
+        with author_code(f"{name} cannot set validation samples apart"):
+            training, validation = apart(share)
+    except SpecError as error:
+        paths = [("data", "options", *one.path) if one.path else _PATH for one in error.problems]
+        raise SpecError(evolve(one, path=path) for one, path in zip(error.problems, paths, strict=True)) from error
+    return training, validation
 
 
 def sample_names(indices: Sequence[int] | NDArray[np.intp]) -> str:
@@ -188,64 +245,39 @@ def _raises(fetch: Callable[[NDArray[np.intp]], Any], index: int) -> bool:
 
 
 def samples_fault(facts: DataFacts, rows: int, fetched: Any) -> str:
-    """Return the first fault of a fetched micro-batch, as a sentence without the place of its subject; "" where nothing is wrong.
-
-    Args:
-        facts: of the opened data set.
-        rows: samples that were asked for.
-        fetched: what the split returned.
-    """
-    import torch
-
-    pair = isinstance(fetched, tuple | list) and len(fetched) == len(_PARTS)
-    single = [not facts.several_inputs, not facts.several_targets]
-    if not pair or not all(isinstance(x, torch.Tensor) for x, one in zip(fetched, single, strict=True) if one):
-        inside = f" of {', '.join(type(x).__name__ for x in fetched)}" if isinstance(fetched, tuple | list) else ""
-        return f"fetch returned a {type(fetched).__name__}{inside}, not a tuple of two tensors"
+    """Return the first fault of a fetched micro-batch of `rows` samples, as a sentence without its place; "" where nothing is wrong."""
+    if not isinstance(fetched, tuple | list) or len(fetched) != 2:  # noqa: PLR2004
+        return f"fetch returned a {type(fetched).__name__}, not a pair of samples and targets"
     samples, targets = fetched
-    return inputs_fault(facts, rows, samples) or targets_fault(facts, rows, targets)
-
-
-def inputs_fault(facts: DataFacts, rows: int, samples: Any) -> str:
-    """Return the first fault of fetched samples, as `samples_fault`."""
-    import torch
-
-    if not facts.several_inputs:
-        return _tensor_fault("samples", samples, (rows, *facts.shape), facts.dtype)
-    declared = f"where the data set declares the inputs {', '.join(facts.inputs)}"
-    if not isinstance(samples, dict):
-        return f"samples are a {type(samples).__name__}, {declared}"
-    if samples.keys() != facts.inputs.keys():
-        return f"samples are a dictionary of {', '.join(map(str, samples))}, {declared}"
-    for name, (shape, dtype) in facts.inputs.items():
-        if not isinstance(samples[name], torch.Tensor):
-            return f'samples["{name}"] are a {type(samples[name]).__name__}, not a tensor'
-        if fault := _tensor_fault(f'samples["{name}"]', samples[name], (rows, *shape), dtype):
-            return fault
-    return ""
+    inputs = {f'["{name}"]' if name else "": one for name, one in facts.inputs.items()}
+    return _tree_fault("samples", inputs, rows, samples) or targets_fault(facts, rows, targets)
 
 
 def targets_fault(facts: DataFacts, rows: int, targets: Any) -> str:
     """Return the first fault of fetched targets, as `samples_fault`."""
-    import torch
-
-    if facts.several_targets:
-        found = dict(named_leaves(targets)) if is_several(targets) else {"": targets}
-        if found.keys() != facts.targets.keys() or not all(isinstance(one, torch.Tensor) for one in found.values()):
-            return f"targets are a {type(targets).__name__} of {', '.join(found)}, where the data set declares tensors {', '.join(facts.targets)}"
-        faults = (
-            _tensor_fault(f"targets{at}", found[at], (rows, *shape), dtype)
-            for at, (shape, dtype) in facts.targets.items()
-        )
-        return next(filter(None, faults), "")
-    if not isinstance(targets, torch.Tensor):
-        return f"fetch_targets returned a {type(targets).__name__}, not a tensor"
-    fault = _tensor_fault("targets", targets, (rows, *facts.target_shape), facts.target_dtype)
+    fault = _tree_fault("targets", facts.targets, rows, targets)
     if fault or facts.classes is None or facts.target_dtype != "int64" or not targets.numel():
         return fault
     low, high = int(targets.min()), int(targets.max())
     if high >= facts.classes or (low < 0 and bool(((targets < 0) & (targets != IGNORED)).any())):
         return f"targets are {low} .. {high}, where the data set declares classes 0 .. {facts.classes - 1}"
+    return ""
+
+
+def _tree_fault(noun: str, declared: Any, rows: int, tree: Any) -> str:
+    import torch
+
+    found = dict(named_leaves(tree))
+    if found.keys() != declared.keys():
+        there, wanted = (", ".join(places) or "one tensor" for places in (found, declared))
+        return f"{noun} are {there}, where the data set declares {wanted}"
+    for place, (shape, dtype) in declared.items():
+        one, form = found[place], f"{dtype} {[rows, *shape]} on cpu"
+        came = type(one).__name__
+        if isinstance(one, torch.Tensor):
+            came = f"{str(one.dtype).removeprefix('torch.')} {list(one.shape)} on {one.device.type}"
+        if came != form:
+            return f"{noun}{place} are {came}, where the data set declares {form}"
     return ""
 
 
@@ -255,15 +287,3 @@ def not_finite(fetched: tuple[Tree, Tree]) -> str:
     both = ("samples", samples), ("targets", targets)
     parts = [(f"{part}{at}", one) for part, tree in both for at, one in named_leaves(tree)]
     return next((name for name, part in parts if part.is_floating_point() and not bool(part.isfinite().all())), "")
-
-
-def _tensor_fault(name: str, tensor: Tensor, shape: tuple[int, ...], dtype: str) -> str:
-    import torch
-
-    if tuple(tensor.shape) != shape:
-        return f"{shape[0]} {name} have the shape {list(tensor.shape)}, where the data set declares {list(shape)}"
-    if tensor.dtype != getattr(torch, dtype):
-        return f"{name} are {str(tensor.dtype).removeprefix('torch.')}, where the data set declares {dtype}"
-    if tensor.device.type != "cpu":
-        return f"{name} are on {tensor.device}, not on the CPU"
-    return ""

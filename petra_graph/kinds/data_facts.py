@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
-from numbers import Real
 from typing import TYPE_CHECKING, Any, get_args
 
 from attrs import field, frozen
 
-from petra_graph.kinds.declaration import described
 from petra_graph.kinds.tensor_trees import Tree
 from petra_graph.spec.model import Dtype
 from petra_graph.spec.value_types import plain
@@ -94,67 +92,28 @@ class DataFacts:
 
     def faults(self) -> Iterator[str]:
         """Yield what is wrong, as the end of a sentence."""
-        if fault := next(self._input_faults(), ""):
-            yield fault
-            return
-        yield from self._target_faults()
-        if self.classes is not None and (type(self.classes) is not int or self.classes < 1):
-            yield f"have classes = {self.classes!r}, not a number of classes"
-        if (self.mean is None) != (self.std is None):
-            yield "have one of mean and std; give both, or neither"
-        yield from self._normalisation_faults()
-        if self.classes is not None and self.class_names is not None and len(self.class_names) != self.classes:
-            yield f"have {len(self.class_names)} class_names, and classes = {self.classes}"
-
-    def _input_faults(self) -> Iterator[str]:
-        if self.several_inputs:
-            if not self.shape or not all(isinstance(name, str) and name for name in self.shape):
-                yield f"have shape = {self.shape!r}, without a name for each input"
-            if not isinstance(self.dtype, Mapping) or self.dtype.keys() != self.shape.keys():
-                yield f"have dtype = {self.dtype!r}, without one type for each of shape = {self.shape!r}"
-        for name, (shape, dtype) in self.inputs.items():
-            at = f'["{name}"]' if name else ""
-            if not _is_shape(shape):
-                yield f"have shape{at} = {shape!r}, not a tuple of integers above 0"
-            if not isinstance(dtype, str) or dtype not in get_args(Dtype):
-                yield f"have dtype{at} = {dtype!r}, not one of {', '.join(get_args(Dtype))}"
-
-    def _target_faults(self) -> Iterator[str]:
-        if not isinstance(self.target_shape, tuple | Mapping):
-            yield f"have target_shape = {self.target_shape!r}, not a tuple of integers above 0"
-            return
         try:
-            targets = self.targets
-            alike = not self.several_targets or len(self.target_dtype) == len(self.target_shape)
-        except (LookupError, TypeError):
-            alike = False
-        if not alike:
-            yield f"have target_dtype = {self.target_dtype!r}, without one type for each of target_shape = {self.target_shape!r}"
+            inputs, targets = self.inputs, self.targets
+        except (LookupError, TypeError, AttributeError):
+            yield "have not a type in dtype, and in target_dtype, for each of shape and of target_shape"
             return
-        for place, (shape, dtype) in targets.items():
-            if not _is_shape(shape):
-                yield f"have target_shape{place} = {shape!r}, not a tuple of integers above 0"
-            if dtype not in _TARGET_TYPES:
-                yield f"have target_dtype{place} = {dtype!r}, not one of {', '.join(_TARGET_TYPES)}"
-        if self.several_targets and self.classes is not None:
-            yield "have classes, which are those of one target, and several targets; leave `classes` out"
+        for noun, every, types in (("", inputs, get_args(Dtype)), ("target_", targets, _TARGET_TYPES)):
+            for place, (shape, dtype) in every.items():
+                if not _is_shape(shape):
+                    yield f"have {noun}shape{place} = {shape!r}, not a tuple of integers above 0"
+                elif dtype not in types:
+                    yield f"have {noun}dtype{place} = {dtype!r}, not one of {', '.join(types)}"
+        if self.classes is not None and (type(self.classes) is not int or self.classes < 1 or self.several_targets):
+            yield f"have classes = {self.classes!r}, not the number of classes of one target"
+        if self.mean is not None or self.std is not None:
+            yield from self._normalisation_faults()
 
     def _normalisation_faults(self) -> Iterator[str]:
-        if self.several_inputs:
-            if self.mean is not None or self.std is not None:
-                yield "have mean and std, which are of one input, and several inputs; normalise in the data set, or in the first node"
-            return
-        channels = self.shape[0] if self.shape else 0
-        for name in ("mean", "std"):
-            values = getattr(self, name)
-            if values is None:
-                continue
-            if not isinstance(values, tuple | list) or not all(isinstance(value, Real) for value in values):
-                yield f"have {name} = {values!r}, not a tuple of numbers"
-                return
-            if len(values) not in {1, channels} or not channels:
-                yield f"have {len(values)} values in {name}, and samples of {channels} channels"
-            if self.dtype == "uint8" and not all(0 <= value <= 1 for value in values):
+        sizes = {1, *self.shape[:1]} if isinstance(self.shape, tuple) else set()
+        for name, values in (("mean", self.mean), ("std", self.std)):
+            if values is None or len(values) not in sizes:
+                yield f"have {name} = {values!r}, not a number for each channel of one input"
+            elif self.dtype == "uint8" and not all(0 <= value <= 1 for value in values):
                 yield f"have {name} = {values}, not within [0, 1]: samples of uint8 are divided by 255"
         if self.std is not None and not all(math.isfinite(value) and value > 0 for value in self.std):
             yield f"have std = {self.std}, not above 0: samples are divided by it"
@@ -181,6 +140,4 @@ def zero_targets(facts: DataFacts, rows: int, device: torch.device | None = None
 
 def facts_fault(facts: object) -> str:
     """Return the first fault of what should be a data set's facts, as the end of a sentence; "" where they are right."""
-    if not isinstance(facts, DataFacts):
-        return f"are {described(facts)}, not DataFacts"
-    return next(facts.faults(), "")
+    return next(facts.faults(), "") if isinstance(facts, DataFacts) else f"are {type(facts).__name__}, not DataFacts"

@@ -8,22 +8,17 @@ from typing import TYPE_CHECKING, Any, Protocol, cast
 import attrs
 from attrs import frozen
 
-from petra_graph.errors import shown
+from petra_graph.errors import SpecError, shown
+from petra_graph.kinds.author_code import author_code, resolve_location
 from petra_graph.kinds.data_facts import DataFacts, facts_fault
-from petra_graph.kinds.declaration import LOCATION, Declaration, described
-from petra_graph.kinds.expected_calls import ExpectedCall, call_faults
+from petra_graph.kinds.declaration import Declaration
 from petra_graph.kinds.plugin import Plugin
 from petra_graph.kinds.plugin_kind import Form, PluginKind
 from petra_graph.kinds.tensor_trees import Tree
+from petra_graph.spec.value_types import plain
 
 if TYPE_CHECKING:
     import numpy as np
-
-_FETCH = ExpectedCall("fetch", ("indices",), ("seed", "epoch"))
-_FETCH_TARGETS = ExpectedCall("fetch_targets", ("indices",))
-_SET_APART = ExpectedCall("set_apart", ("share",))
-_ITERATE = ExpectedCall("iterate", (), ("seed", "number"))
-_MIX = ExpectedCall("mix", ("samples", "targets", "indices"), ("seed", "epoch"))
 
 
 @frozen(kw_only=True)
@@ -39,8 +34,6 @@ class DataSetDeclaration(Declaration):
         completed: a torch-free function (options) -> the same options, where those that only the files tell are filled in, such as
             the number of classes; None: the options are complete. It reads nothing if they are given, and raises `SpecError`
             if files are missing. The resolved specification has its result.
-        suggested: a torch-free function (options) -> the same options, as their files suggest them to `petra-graph new spec`; None:
-            likely values stay. Values that are given there stay in any case.
         read: the location of a function (options, path) -> samples [*shape] or [n, *shape], for `petra-graph predict`: how a
             file becomes samples; None: images are brought to the size of a sample. Arrays (.npy) are read without it.
         codec: the location of a function (options, facts) -> TextCodec, where the samples are windows of text; `facts` are those of
@@ -50,17 +43,8 @@ class DataSetDeclaration(Declaration):
     facts: Callable[[Any], DataFacts]
     training_samples: Callable[[Any], int | None] | None = None
     completed: Callable[[Any], Any] | None = None
-    suggested: Callable[[Any], Any] | None = None
     read: str | None = None
     codec: str | None = None
-
-    def faults(self) -> Iterator[str]:
-        if not callable(getattr(self, "facts", None)):
-            yield "has `facts` that cannot be called"
-        for name in ("read", "codec"):
-            location = getattr(self, name)
-            if location is not None and not LOCATION.fullmatch(str(location)):
-                yield f'has {name} = {location!r}, not "module:attribute"'
 
 
 class TextCodec(Protocol):
@@ -136,43 +120,25 @@ class DataSet(Protocol):
         """The declaration's facts, completed from the files."""
 
 
-def split_faults(name: str, split: Any) -> Iterator[str]:
-    """Yield what is wrong with a split, as the end of a sentence."""
-    if name == "train" and is_stream(split):
-        yield from call_faults(split, [_ITERATE])
-        return
-    try:
-        samples = len(split)
-    except Exception as error:  # noqa: BLE001  its code may raise anything
-        yield f"the length of its split `{name}` cannot be had: {type(error).__name__}: {error}"
-        return
-    if not samples:
-        yield f"its split `{name}` is empty; where files are missing, its build raises SpecError"
-    if not callable(getattr(split, "fetch", None)):
-        yield f"its split `{name}` is {described(split)} without the method `fetch`"
-    yield from call_faults(split, [_FETCH, _FETCH_TARGETS, _SET_APART, _MIX])
-
-
 def count_of_share(samples: int, share: float) -> int:
     """Return how many of the training samples a share of them is."""
     return round(share * samples)
 
 
-def _built_faults(plugin: Plugin, arguments: Sequence[Any], built: Any) -> Iterator[str]:
+def _used(plugin: Plugin, arguments: Sequence[Any], built: Any) -> Any:
+    """Expect that the opened data set has the facts of its declaration, with which the network was planned."""
     for name in ("train", "test", "facts"):
         if not hasattr(built, name):
-            yield f"its build returns {described(built)} without `{name}`"
-    for name in ("train", "test"):
-        yield from split_faults(name, getattr(built, name))
-    fault = facts_fault(built.facts)
-    if fault:
-        yield f"its facts {fault}"
+            raise plugin.broken(f"its build returns {type(built).__name__} without `{name}`")
+    if fault := facts_fault(built.facts):
+        raise plugin.broken(f"its facts {fault}")
     declared = cast(DataSetDeclaration, plugin.declaration).facts(arguments[0])
     for one in attrs.fields(DataFacts):
         said, found = getattr(declared, one.name), getattr(built.facts, one.name)
         reordered = isinstance(said, Mapping) and said == found and list(said) != list(found)
         if (said is not None and said != found) or reordered:  # what the declaration leaves open may be anything
-            yield f"its declaration says {one.name} = {shown(said)}, and its files {shown(found)}"
+            raise plugin.broken(f"its declaration says {one.name} = {shown(said)}, and its files {shown(found)}")
+    return built
 
 
 def _declared(data: Any, name: str) -> Mapping[str, Any]:
@@ -188,11 +154,68 @@ DATA_SET = PluginKind(
     declaration=DataSetDeclaration,
     form=Form(
         fits=lambda value: isinstance(value, type) and isinstance(getattr(value, "facts", None), DataFacts),
-        having="class with `facts`, as data sets are",
         otherwise="is not a class with `facts`, a DataFacts of its samples",
-        hint="give it `facts = DataFacts(...)`, and the attributes `train` and `test` where it is built; or name a torch Dataset as an "
-        'option of the data set "torch"',
         declared=_declared,
     ),
-    built_faults=_built_faults,
+    used=_used,
 )
+
+
+def declared_facts(plugin: Plugin, options: Any) -> DataFacts:
+    """Return the facts that a data set's declaration gives.
+
+    Raises:
+        PluginError: its function failed, or did not return facts that samples could have.
+    """
+    with author_code(f"{plugin.owned} cannot say what its samples are"):
+        facts = cast(DataSetDeclaration, plugin.declaration).facts(options)
+    if fault := facts_fault(facts):
+        raise plugin.broken(f"the facts of its declaration {fault}")
+    return facts
+
+
+def completed_options(plugin: Plugin, options: Any) -> Any:
+    """Return a data set's options, where what only its files tell is filled in.
+
+    Raises:
+        SpecError: files are missing; paths count from the options.
+        PluginError: its function failed.
+    """
+    change = cast(DataSetDeclaration, plugin.declaration).completed
+    if change is None:
+        return options
+    with author_code(f"{plugin.owned} cannot complete its options"):
+        return change(options)
+
+
+def declared_samples(plugin: Plugin, options: Any) -> int | None:
+    """Return the number of training samples that a data set's declaration gives; None where it does not say.
+
+    Raises:
+        PluginError: its function failed.
+    """
+    count = cast(DataSetDeclaration, plugin.declaration).training_samples
+    if count is None:
+        return None
+    with author_code(f"{plugin.owned} cannot say how many samples it has"):
+        found: int | None = plain(count(options))
+    return found
+
+
+def codec_of(plugin: Plugin, options: Any, facts: DataFacts) -> TextCodec:
+    """Return the codec of a data set's text; `facts` are those of the opened data set.
+
+    Raises:
+        SpecError: its samples are not text.
+        PluginError: its function failed.
+    """
+    location = cast(DataSetDeclaration, plugin.declaration).codec
+    if location is None:
+        raise SpecError(
+            f"{plugin} is not text: it does not say how a text becomes tokens",
+            "use a run of a network that was trained on text",
+        )
+    make = resolve_location(location, f"{plugin.owned} cannot read text")
+    with author_code(f"{plugin.owned} cannot read text"):
+        codec: TextCodec = make(options, facts)
+    return codec

@@ -1,28 +1,23 @@
 """The declaration of a plugin: named by an entry point, and checked when the plugin is resolved.
 
 A declaration describes a plugin, the class of its options and the location of its code (`build = "module:attribute"`),
-which is imported only when the plugin is built. So a specification is checked without importing torch. Faults are the words that end
-a sentence: "has no summary".
+which is imported only when the plugin is built. So a specification is checked without importing torch.
 """
 
 from __future__ import annotations
 
 import inspect
-import re
-from collections.abc import Callable, Iterator
-from typing import Any, TypeVar, dataclass_transform, get_args
+from collections.abc import Callable
+from typing import Any, TypeVar, dataclass_transform
 
 import attrs
 from attrs import frozen
 
-from petra_graph.spec.bounds import Bound
 from petra_graph.spec.keys import key
-from petra_graph.spec.strict_values import structure_as
-from petra_graph.spec.value_types import as_mapping, describe, is_union
+from petra_graph.spec.value_types import describe
 
 API_VERSION = 1
 """The version of the contracts of all kinds. It grows when a plugin that kept them before would now break them."""
-LOCATION = re.compile(r"[\w.]+:[\w.]+")
 T = TypeVar("T")
 
 
@@ -72,18 +67,10 @@ class Declaration:
     build: str
     api: int = 1
 
-    def faults(self) -> Iterator[str]:
-        """Yield what is wrong besides what is checked of every declaration; a kind's own class overrides this."""
-        yield from ()
-
     @property
     def abilities(self) -> tuple[str, ...]:
         """What the plugin can do, in words; a kind's own class overrides this."""
         return ()
-
-    def record(self) -> dict[str, Any]:
-        """Return what a kind's own class states besides summary, options and build, as JSON."""
-        return {}
 
 
 @dataclass_transform(kw_only_default=True, frozen_default=True, field_specifiers=(option,))
@@ -128,84 +115,17 @@ def summary_of(code: Any) -> str:
     return (getattr(code, "__doc__", None) or "").strip().partition("\n")[0] or code.__name__
 
 
-def find_fault(declaration: object, expected: type[Declaration]) -> str:
-    """Return the first fault of a declaration; "" where it is right."""
+def find_fault(declaration: Declaration, expected: type[Declaration]) -> str:
+    """Return what is wrong with a declaration, as the end of a sentence; "" where it is right."""
     if not isinstance(declaration, expected):
         return f"is {type(declaration).__name__}, not {expected.__name__}"
-    return next(_faults(declaration), "")
-
-
-def api_fault(declaration: object) -> str:
-    """Return the fault of a declaration that was written for other contracts; "" where it was written for these."""
-    version = getattr(declaration, "api", API_VERSION)
-    if not isinstance(declaration, Declaration) or version == API_VERSION:
-        return ""
-    return f"is written for plugin API {version!r}, and this petra-graph has plugin API {API_VERSION}"
-
-
-def api_remedy(declaration: Any, upgrade: str) -> str:
-    """Return which side to upgrade where a declaration was written for other contracts; `upgrade` is how the plugin is."""
-    version = declaration.api
-    if type(version) is int and version > API_VERSION:
-        return "upgrade petra-graph: the plugin was written for a newer one"
-    return f"{upgrade}: it was written for an older petra-graph"
-
-
-def described(value: object) -> str:
-    """Return a value's description for a message: "None", or its type with the article."""
-    if value is None:
-        return "None"
-    name = type(value).__name__
-    return f"{'an' if name[:1].lower() in 'aeiou' else 'a'} {name}"
-
-
-def expect_among(name: str, value: object, allowed: tuple[object, ...]) -> Iterator[str]:
-    """Yield the fault of a field whose value is not among the allowed ones."""
-    if value not in allowed:
-        yield f"has {name} = {value!r}, not one of {', '.join(map(str, allowed))}"
-
-
-def _faults(declaration: Declaration) -> Iterator[str]:
-    if not isinstance(declaration.build, str) or not LOCATION.fullmatch(declaration.build):
-        yield f'has build = {declaration.build!r}, not "module:attribute"'
-    if not isinstance(declaration.summary, str) or not declaration.summary.strip():
-        yield "has no summary"
-    yield from _option_faults(declaration.options)
-    yield from declaration.faults()
-
-
-def _option_faults(options: object) -> Iterator[str]:
-    if not isinstance(options, type) or not attrs.has(options):
-        yield f"has options = {options!r}, which is not an attrs class"
-        return
+    if declaration.api != API_VERSION:
+        return f"is written for plugin API {declaration.api!r}, and this petra-graph has plugin API {API_VERSION}"
+    if not isinstance(declaration.options, type) or not attrs.has(declaration.options):
+        return f"has options = {declaration.options!r}, which is not an attrs class"
     try:
-        for field in attrs.fields(attrs.resolve_types(options)):
+        for field in attrs.fields(attrs.resolve_types(declaration.options)):
             describe(field.type)
     except Exception as error:  # noqa: BLE001  annotations are code of the plugin
-        yield f"has options that cannot be read from TOML: {error}"
-        return
-    for field in attrs.fields(options):
-        fault = _default_fault(field)
-        if fault:
-            yield f"has an option with a wrong default: {fault}"
-
-
-def _default_fault(field: attrs.Attribute[Any]) -> str:
-    """Return why the resolved specification could not hold an option's default; "" where it can."""
-    default: Any = field.default
-    if default is attrs.NOTHING or getattr(default, "takes_self", False):
-        return ""
-    if hasattr(default, "factory"):
-        default = default.factory()
-    if default is None:
-        free = field.type is Any or (is_union(field.type) and type(None) in get_args(field.type))
-        return "" if free else f"{field.name} is None, and its type has no None"
-    value, problems = structure_as(field.type, as_mapping(default), (field.name,))  # type: ignore[arg-type]  # any type
-    if problems:
-        return problems[0].message
-    try:
-        if isinstance(field.validator, Bound):
-            field.validator(None, field, value)
-    except ValueError as error:
-        return str(error)
+        return f"has options that cannot be read from TOML: {error}"
     return ""

@@ -6,11 +6,9 @@ node, so that the node's own block and options stay as the specification has the
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 from attrs import frozen
 
-from petra_graph.kinds.declaration import LOCATION, Declaration
+from petra_graph.kinds.declaration import Declaration
 from petra_graph.kinds.plugin_kind import Form, PluginKind
 
 
@@ -31,15 +29,6 @@ class GraphPassDeclaration(Declaration):
     notes: str = ""
     warnings: str = ""
 
-    def faults(self) -> Iterator[str]:
-        """Yield a wrong place in the order, and wrong locations."""
-        order: object = self.order
-        if type(order) is not int:
-            yield f"has order = {self.order!r}, not a whole number"
-        for name, location in (("notes", self.notes), ("warnings", self.warnings)):
-            if location and not LOCATION.fullmatch(location):
-                yield f'has {name} = {location!r}, not "module:attribute"'
-
 
 GRAPH_PASS = PluginKind(
     noun="graph pass",
@@ -48,8 +37,6 @@ GRAPH_PASS = PluginKind(
     declaration=GraphPassDeclaration,
     form=Form(
         fits=lambda _: False,  # a table needs a declaration, which has its meaning and its keys
-        having="graph pass",
         otherwise="is not a declaration of a graph pass",
-        hint="name an instance of GraphPassDeclaration, or a class of options with `declares(GraphPassDeclaration, ...)`",
     ),
 )

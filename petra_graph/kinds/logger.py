@@ -1,13 +1,12 @@
 """A logger: it receives the values of `metrics.jsonl` as the run records them, and keeps them elsewhere.
 
 Loggers live in the process that leads, which hosts the head of the first replica, and are called in the order in which
-the specification lists them, after the line is in `metrics.jsonl`. They change nothing of a run. The kit lets a logger watch a
-rehearsal: a run that has a directory and values, and no network.
+the specification lists them, after the line is in `metrics.jsonl`. They change nothing of a run.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Protocol
@@ -15,12 +14,9 @@ from typing import Any, Protocol
 from attrs import frozen
 
 from petra_graph.errors import Problem
-from petra_graph.kinds.declaration import Declaration, described
-from petra_graph.kinds.expected_calls import ExpectedCall, call_faults, names_in
-from petra_graph.kinds.plugin import Plugin, load
+from petra_graph.kinds.declaration import Declaration
+from petra_graph.kinds.plugin import Plugin
 from petra_graph.kinds.plugin_kind import PluginKind, called
-
-_CALLS = (ExpectedCall("record", (), ("epoch", "step", "values")), ExpectedCall("close"))
 
 
 @frozen(kw_only=True)
@@ -34,11 +30,6 @@ class LoggerDeclaration(Declaration):
 
     requires: str = ""
     install: str = ""
-
-    def faults(self) -> Iterator[str]:
-        for name in ("requires", "install"):
-            if not isinstance(getattr(self, name), str):
-                yield f"has {name} = {getattr(self, name)!r}, not a string"
 
 
 @frozen(kw_only=True)
@@ -86,38 +77,11 @@ def missing_package(plugin: Plugin) -> Problem | None:
     return Problem(message=f"{plugin} needs the module {declaration.requires!r}, which is not installed", hint=hint)
 
 
-def load_logger(plugin: Plugin) -> None:
-    """Import the code of a logger, which is built when its run has a directory; a class is looked at now.
-
-    Raises:
-        PluginError: as `load`, or a method of the class cannot be called as a run calls it.
-    """
-    loaded = load(plugin)
-    if isinstance(loaded, type):
-        missing = _lacking(loaded, names_in(loaded))
-        plugin.refuse(f"{loaded.__name__} has no {missing}" if missing else next(call_faults(loaded, _CALLS), ""))
-
-
-def _lacking(owner: object, made: Collection[str] = ()) -> str:
-    """Return which methods of a logger are missing, unless they are `made` later; "" where none is."""
-    missing = [
-        one.method for one in _CALLS if one.method not in made and not callable(getattr(owner, one.method, None))
-    ]
-    return f"method {' and '.join(f'`{name}`' for name in missing)}" if missing else ""
-
-
-def _built_faults(_plugin: Plugin, _arguments: Sequence[Any], built: Any) -> Iterator[str]:
-    if missing := _lacking(built):
-        yield f"its build returns {described(built)} without the {missing}"
-    yield from call_faults(built, _CALLS)
-
-
 LOGGER = PluginKind(
     noun="logger",
     group="petra_graph.loggers",
     table="logger",
     several=True,
     declaration=LoggerDeclaration,
-    form=called(LoggerDeclaration, "options, run", "Logger", methods=[call.method for call in _CALLS]),
-    built_faults=_built_faults,
+    form=called("options, run", "Logger"),
 )

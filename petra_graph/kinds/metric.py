@@ -8,33 +8,29 @@ Decision: these are the methods of torchmetrics' classes, so that each of them i
 evaluation, so no `reset` is called: whatever an author forgets to reset cannot reach the next evaluation.
 
 Decision: NaN says that a metric is undefined on a split, as a ranking is where all samples have one class. A run warns, and the
-evaluation is without that value. Before a run and in the kit NaN breaks a promise, unless targets of the data alone cause it.
+evaluation is without that value.
 """
 
 from __future__ import annotations
 
-import math
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from numbers import Real
-from typing import TYPE_CHECKING, Any, Literal, Protocol, cast, get_args
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Literal, Protocol, get_args
 
-from attrs import asdict, evolve, frozen
+from attrs import evolve, field, frozen
 
-from petra_graph.errors import shown
-from petra_graph.kinds.author_code import author_code
-from petra_graph.kinds.declaration import Declaration, described, expect_among
-from petra_graph.kinds.expected_calls import ExpectedCall, call_faults
+from petra_graph.kinds.author_code import noted
+from petra_graph.kinds.declaration import Declaration
 from petra_graph.kinds.loss import is_share
 from petra_graph.kinds.plugin import Plugin
 from petra_graph.kinds.plugin_kind import PluginKind, called
-from petra_graph.kinds.tensor_trees import Tree, shapes
+from petra_graph.kinds.tensor_trees import Tree
+from petra_graph.spec.bounds import OneOf
 
 if TYPE_CHECKING:
     from torch import Tensor
 
 Better = Literal["higher", "lower"]
-_SHARE_ROUNDING = 1e-6
 
 
 @frozen(kw_only=True)
@@ -81,12 +77,8 @@ class MetricDeclaration(Declaration):
         share: whether its values are shares, from 0 to 1, which are shown as percentages.
     """
 
-    better: Better = "higher"
+    better: Better = field(default="higher", validator=OneOf(*get_args(Better)))
     share: bool = False
-
-    def faults(self) -> Iterator[str]:
-        yield from expect_among("better", self.better, get_args(Better))
-        yield from expect_among("share", self.share, (True, False))
 
     @property
     def scale(self) -> Scale:
@@ -95,9 +87,6 @@ class MetricDeclaration(Declaration):
     @property
     def abilities(self) -> tuple[str, ...]:
         return (f"{self.better} is better",)
-
-    def record(self) -> dict[str, Any]:
-        return asdict(self.scale)
 
 
 class Metric(Protocol):
@@ -111,74 +100,26 @@ class Metric(Protocol):
         ...
 
 
-_CALLS = ExpectedCall("update", ("output", "target")), ExpectedCall("compute")
+class UsedMetric:
+    """A metric in an evaluation: its values are numbers by name, "" of a single one, and what it raises has a note that names it."""
 
-
-def _built_faults(_plugin: Plugin, _arguments: Sequence[Any], built: Any) -> Iterator[str]:
-    for call in _CALLS:
-        if isinstance(built, type) or not callable(getattr(built, call.method, None)):
-            came = f"the class {built.__name__}" if isinstance(built, type) else described(built)
-            yield f"its build returns {came}, not an object with the method {call}"
-    yield from call_faults(built, _CALLS)
-
-
-def values_fault(values: Any, *, share: bool) -> str:
-    """Return why a metric cannot have computed these values; "" where it can."""
-    if not isinstance(values, Mapping):
-        return _value_fault("its value", values, share=share)
-    if not values:
-        return "it computes no value: {}"
-    wrong = next((name for name in values if not isinstance(name, str) or not name), None)
-    if wrong is not None:
-        return f"one of its values is called {wrong!r}, which is not a name"
-    return next(filter(None, (_value_fault(f"its value {shown(n)}", v, share=share) for n, v in values.items())), "")
-
-
-def _value_fault(which: str, value: Any, *, share: bool) -> str:
-    import torch
-
-    if isinstance(value, torch.Tensor):
-        if value.dim():
-            return (
-                f"{which} is a tensor of shape {list(value.shape)}, not a scalar; several values are a mapping by name"
-            )
-        if value.requires_grad:
-            return f"{which} has a graph, which would keep every batch in memory: compute it without gradients"
-        if value.is_complex():
-            return f"{which} is complex"
-    elif isinstance(value, bool) or not isinstance(value, Real):
-        return f"{which} is {described(value)}, not a number or a scalar tensor"
-    number = float(value)
-    if share and not math.isnan(number) and not -_SHARE_ROUNDING <= number <= 1 + _SHARE_ROUNDING:
-        return f"{which} is {number:g}, and its declaration says that it is a share: from 0 to 1"
-    return ""
-
-
-@frozen(eq=False)
-class _GuardedMetric:
-    """A metric whose errors name it, and whose values are numbers by name; "" is the name of a single one."""
-
-    plugin: Plugin
-    metric: Metric
+    def __init__(self, plugin: Plugin, metric: Metric) -> None:
+        self._metric, self._noted = metric, noted(f"{plugin.owned}, [[metric]]")
 
     def update(self, output: Tensor, target: Tree) -> None:
         import torch
 
-        def failed() -> str:
-            return f"{self.plugin.owned} failed on outputs {shapes(output)} and targets {shapes(target)}"
-
-        with torch.no_grad(), author_code(failed, training=True):
-            if isinstance(self.metric, torch.nn.Module):
-                self.metric.to(output.device)
-            self.metric.update(output, target)
+        with torch.no_grad(), self._noted:
+            if isinstance(self._metric, torch.nn.Module):
+                self._metric.to(output.device)
+            self._metric.update(output, target)
 
     def compute(self) -> Mapping[str, float]:
         import torch
 
-        with torch.no_grad(), author_code(f"{self.plugin.owned} failed to compute its value", training=True):
-            values: Any = self.metric.compute()
-        self.plugin.refuse(values_fault(values, share=cast(MetricDeclaration, self.plugin.declaration).share))
-        return {name: float(one) for name, one in (values if isinstance(values, Mapping) else {"": values}).items()}
+        with torch.no_grad(), self._noted:
+            values: Any = self._metric.compute()
+            return {name: float(one) for name, one in (values if isinstance(values, Mapping) else {"": values}).items()}
 
 
 def _declared(metric: Any, _: str) -> Mapping[str, Any]:
@@ -193,9 +134,6 @@ METRIC = PluginKind(
     table="metric",
     several=True,
     declaration=MetricDeclaration,
-    form=evolve(
-        called(MetricDeclaration, "options", "Metric", methods=[call.method for call in _CALLS]), declared=_declared
-    ),
-    built_faults=_built_faults,
-    guard=_GuardedMetric,
+    form=evolve(called("options", "Metric"), declared=_declared),
+    used=lambda plugin, _, built: UsedMetric(plugin, built),
 )

@@ -9,25 +9,22 @@ from __future__ import annotations
 
 import inspect
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from itertools import chain, repeat
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any
 
-import attrs
 from attrs import frozen
 
 from petra_graph.errors import PetraGraphError
-from petra_graph.kinds.declaration import Declaration, described
-from petra_graph.kinds.expected_calls import ExpectedCall, call_faults
+from petra_graph.kinds.declaration import Declaration
 from petra_graph.kinds.plugin import Plugin, build_plugin, knows_stage
 from petra_graph.kinds.plugin_kind import PluginKind, called
 from petra_graph.kinds.stage_facts import UNDELAYED
 
 if TYPE_CHECKING:
     import torch
-    from torch import Tensor, nn
+    from torch import nn
 
-K = TypeVar("K")
 PREDICTED = "predicted_weights"
 """The method of an optimizer for forwards, of (delay): see `OptimizerDeclaration`."""
 EARLIER = "earlier_weights"
@@ -60,13 +57,6 @@ class OptimizerDeclaration(Declaration):
     An optimizer whose steps are right for small delays alone has the attribute `largest_staleness`: the largest delay of a stage
     while the pipeline is full, in updates.
     """
-
-    def faults(self) -> Iterator[str]:
-        rate = attrs.fields_dict(self.options).get("lr")
-        if rate is None:
-            yield f"has options without `lr` ({self.options.__name__})"
-        elif rate.type is not float:
-            yield f"has options whose `lr` is of type {getattr(rate.type, '__name__', rate.type)}, not float"
 
 
 @frozen(kw_only=True)
@@ -128,72 +118,20 @@ def set_rates(optimizer: torch.optim.Optimizer, rate: float, ratios: Iterable[fl
             group["staleness"] = staleness
 
 
-@frozen(kw_only=True)
-class Grouping(Generic[K]):
-    """How an optimizer's groups hold the parameters that it was given."""
-
-    left_out: Sequence[K]
-    """Parameters that are not in any group, by the caller's names."""
-    repeated: Sequence[K]
-    """Parameters that are in several groups, or in one twice."""
-    others: int
-    """Parameters in its groups that it was not given."""
-
-    @classmethod
-    def of(cls, given: Mapping[K, nn.Parameter], optimizer: torch.optim.Optimizer) -> Grouping[K]:
-        """Compare parameters, by any names, with the groups of their optimizer."""
-        counts = Counter(id(each) for group in optimizer.param_groups for each in group["params"])
-        known = {id(parameter) for parameter in given.values()}
-        return cls(
-            left_out=[name for name, one in given.items() if one.requires_grad and not counts[id(one)]],
-            repeated=[name for name, one in given.items() if counts[id(one)] > 1],
-            others=len(counts.keys() - known),
-        )
-
-
-def _built_faults(_plugin: Plugin, arguments: Sequence[Any], built: Any) -> Iterator[str]:
+def _used(plugin: Plugin, arguments: Sequence[Any], built: Any) -> torch.optim.Optimizer:
+    """Expect that an optimizer has each parameter in one group: one that is left out would silently stay as it began."""
     import torch
 
     if not isinstance(built, torch.optim.Optimizer):
-        yield f"its build returns {described(built)}, not a torch.optim.Optimizer"
-    needed = [
-        name
-        for name, parameter in inspect.signature(built.step).parameters.items()
-        if parameter.default is parameter.empty
-        and parameter.kind not in {parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD}
-    ]
-    if needed:
-        yield f"its step() needs {' and '.join(needed)}; it is called without, after the backwards of a window"
+        raise plugin.broken(f"its build returns {type(built).__name__}, not a torch.optim.Optimizer")
     groups: ParameterGroups = arguments[0]
-    given = {id(parameter): parameter for parameter in (*groups.decayed, *groups.undecayed)}
-    grouping = Grouping.of(given, built)
-    if grouping.others:
-        yield f"{grouping.others} of the parameters in its groups are not the stage's, but copies or others"
-    if grouping.left_out:
-        yield f"its groups leave out {len(grouping.left_out)} of the {len(given)} parameters that it was given"
-    if grouping.repeated:
-        yield "a parameter is in its groups twice"
-    of_delay = [ExpectedCall(name, ("delay",)) for name in (PREDICTED, EARLIER)]
-    yield from call_faults(built, [ExpectedCall("evaluated_weights", ("parameter",)), *of_delay])
-    if predicts(built) and estimates(built):
-        yield f"it has {PREDICTED} and {EARLIER}: a forward that is predicted has not the parameters of its time"
-    most = getattr(built, LARGEST_STALENESS, 0.0)
-    if not isinstance(most, int | float) or not most >= 0:
-        yield f"its {LARGEST_STALENESS} is {most!r}, not a number of at least 0"
-
-
-def evaluated_weights_fault(parameter: Tensor, weights: Any) -> str:
-    """Return why a parameter cannot have these weights in an evaluation; "" where it can."""
-    import torch
-
-    if not isinstance(weights, torch.Tensor):
-        return f"its evaluated_weights returns {described(weights)}, not a tensor"
-    came, wanted = _form(weights), _form(parameter)
-    return "" if came == wanted else f"its evaluated_weights returns {came} for a parameter {wanted}"
-
-
-def _form(tensor: Tensor) -> str:
-    return f"{list(tensor.shape)} in {str(tensor.dtype).removeprefix('torch.')}"
+    given = [id(one) for one in (*groups.decayed, *groups.undecayed) if one.requires_grad]
+    held = Counter(id(one) for group in built.param_groups for one in group["params"])
+    if left := len(set(given) - held.keys()):
+        raise plugin.broken(f"its groups leave out {left} of the {len(given)} parameters that it was given")
+    if any(count > 1 for count in held.values()):
+        raise plugin.broken("a parameter is in its groups twice")
+    return built
 
 
 def predicts(optimizer: torch.optim.Optimizer | None) -> bool:
@@ -225,41 +163,12 @@ def asks_for_delay(plugin: Plugin, options: Any) -> bool:
         return False
 
 
-def weights_of_delay_fault(method: str, parameters: Sequence[Tensor], answer: Any) -> str:
-    """Return why parameters cannot have these values, as `PREDICTED` or `EARLIER` returns them; "" where they can."""
-    import torch
-
-    said, known, seen = f"its {method} returns", set(map(id, parameters)), set()
-    pairs = answer if isinstance(answer, list | tuple) else [answer]
-    if not all(isinstance(pair, tuple) and len(pair) == 2 for pair in pairs):  # noqa: PLR2004  a pair
-        return f"{said} {described(answer)}, not a list of (parameter, tensor)"
-    for parameter, weights in pairs:
-        if id(parameter) not in known or id(parameter) in seen:
-            again = "a parameter twice" if id(parameter) in known else "values of what is not a parameter of its stage"
-            return f"{said} {again}"
-        seen.add(id(parameter))
-        if not isinstance(weights, torch.Tensor):
-            return f"{said} {described(weights)} for a parameter, not a tensor"
-        came, wanted = (f"{_form(one)} on {one.device}" for one in (weights, parameter))
-        if came != wanted:
-            return f"{said} {came} for a parameter {wanted}"
-    own = {one.untyped_storage().data_ptr() for one in parameters if one.numel()}
-    shared = any(weights.numel() and weights.untyped_storage().data_ptr() in own for _, weights in pairs)
-    return f"{said} a tensor in the memory of a parameter" if shared else ""
-
-
 OPTIMIZER = PluginKind(
     noun="optimizer",
     group="petra_graph.optimizers",
     table="optimizer",
     declaration=OptimizerDeclaration,
-    form=called(
-        OptimizerDeclaration,
-        "groups, options",
-        "torch.optim.Optimizer",
-        more=", whose options are an attrs class with a float `lr`",
-        stage=True,
-    ),
-    built_faults=_built_faults,
+    form=called("groups, options", "torch.optim.Optimizer", stage=True),
     options_last=True,
+    used=_used,
 )

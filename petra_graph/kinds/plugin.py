@@ -8,7 +8,7 @@ from typing import Any
 from attrs import field, frozen
 
 from petra_graph.errors import Path, PluginError, Problem, shown
-from petra_graph.kinds.author_code import AUTHOR, author_code, remedy, resolve_location
+from petra_graph.kinds.author_code import author_code, resolve_location
 from petra_graph.kinds.declaration import Declaration
 from petra_graph.kinds.plugin_kind import PluginKind, asks_for_stage
 from petra_graph.kinds.stage_facts import StageFacts
@@ -17,7 +17,10 @@ from petra_graph.spec.strict_values import structure_as
 FIRST_PARTY = "petra-graph"
 """The distribution of the catalog."""
 _TRIED = frozenset(
-    {FIRST_PARTY, *(f"{FIRST_PARTY}-{name}" for name in ("convnext", "delay", "studies", "transformers", "vision"))}
+    {
+        FIRST_PARTY,
+        *(f"{FIRST_PARTY}-{name}" for name in ("convnext", "delay", "studies", "text", "transformers", "vision")),
+    }
 )
 """The distributions whose plugins are tried by this project's tests, and by no run: not those that run modules of others."""
 
@@ -52,14 +55,9 @@ class Plugin:
     def is_first_party(self) -> bool:
         return self.distribution in _TRIED
 
-    def broken(self, fault: str, hint: str = "") -> PluginError:
+    def broken(self, fault: str) -> PluginError:
         """Return the error that the plugin breaks the contract of its kind."""
-        return PluginError(f"{self.owned} is broken: {fault}", hint or remedy(self.distribution))
-
-    def refuse(self, fault: str, hint: str = "") -> None:
-        """Raise PluginError where there is a fault."""
-        if fault:
-            raise self.broken(fault, hint)
+        return PluginError(f"{self.owned} is broken: {fault}")
 
 
 def label(kind: PluginKind, name: str) -> str:
@@ -78,18 +76,14 @@ def load(plugin: Plugin) -> Any:
     Raises:
         PluginError: the import fails, or the module does not have the attribute.
     """
-    return resolve_location(*code_location(plugin)) if plugin.code is None else plugin.code
-
-
-def code_location(plugin: Plugin) -> tuple[str, str, str]:
-    """Return where a plugin's code is; the beginning of the message if it is not there, and what to do."""
+    if plugin.code is not None:
+        return plugin.code
     target = plugin.declaration.build
-    mend = f"write where its code is, as `build` of its declaration; in another's package, {AUTHOR}"
-    return target, f"{plugin.owned} cannot be built from {target!r}", mend
+    return resolve_location(target, f"{plugin.owned} cannot be built from {target!r}")
 
 
 def build_plugin(plugin: Plugin, *arguments: Any, stage: StageFacts | None = None) -> Any:
-    """Return the object that the plugin's `build` makes of these arguments, in a guard where its contract is about later calls.
+    """Return what a run uses of the object that the plugin's `build` makes of these arguments.
 
     Args:
         arguments: as its kind calls it.
@@ -100,11 +94,7 @@ def build_plugin(plugin: Plugin, *arguments: Any, stage: StageFacts | None = Non
     """
     build = load(plugin)
     with author_code(f"{plugin.owned} cannot be built"):
-        built = call(build, *arguments, stage=stage)
-    with author_code(f"{plugin.owned} cannot be read"):
-        fault = next(iter(plugin.kind.built_faults(plugin, arguments, built)), "")
-    plugin.refuse(fault)
-    return plugin.kind.guard(plugin, built)
+        return plugin.kind.used(plugin, arguments, call(build, *arguments, stage=stage))
 
 
 def call(build: Any, *arguments: Any, stage: StageFacts | None) -> Any:

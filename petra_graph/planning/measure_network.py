@@ -14,7 +14,6 @@ from petra_graph.graph.node_graph import NodeGraph
 from petra_graph.graph_passes import MeasuredGraph
 from petra_graph.kinds.author_code import author_code, resolve_location
 from petra_graph.kinds.data_facts import DataFacts
-from petra_graph.kinds.declaration import described
 from petra_graph.kinds.plugin import build_plugin
 from petra_graph.measure.node_shapes import NodeShapes, measure_shapes, outputs_for, read_by_network
 from petra_graph.planning.check.checked_spec import CheckedSpec, ConfiguredPlugin
@@ -56,7 +55,7 @@ def measure_graph(
         with at_path(*one.path):
             made = build_plugin(one.plugin, one.options, MeasuredGraph(graph=graph, shapes=shapes))
             if not isinstance(made, NodeGraph):
-                raise one.plugin.broken(f"its build returns {described(made)}, not a NodeGraph")
+                raise one.plugin.broken(f"its build returns {type(made).__name__}, not a NodeGraph")
         if made is not graph:
             graph = NodeGraph(nodes=made.nodes, given=graph.as_given)
             shapes = measure_shapes(graph, sample, dtype)

@@ -37,14 +37,6 @@ PLAN_FORMATS = "petra_graph.plan_formats"
 """The group of what `petra-graph plan --format` writes: `html = "my_package.pages:page"`, a function from what `--json` prints of a
 plan, or of a table of plans, to text."""
 
-NOT_PLUGINS = (VERBS, NAMES, JOINTS, PLAN_FORMATS)
-"""The groups whose entry points no specification names."""
-
-
-def after_prefix(group: str) -> str:
-    """Return the part of a group's name that says which of our groups is meant: "blocks"."""
-    return _OURS.sub("", group, count=1)
-
 
 @frozen(kw_only=True)
 class Entry:

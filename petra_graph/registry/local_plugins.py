@@ -18,11 +18,9 @@ from typing import Any
 from attrs import evolve
 
 from petra_graph.errors import PluginError, Problem, SpecError, shown, suggestion
-from petra_graph.kinds.author_code import author_code, importing, remedy
-from petra_graph.kinds.declaration import Declaration, api_fault, api_remedy, stated_by
+from petra_graph.kinds.author_code import author_code, importing
+from petra_graph.kinds.declaration import Declaration
 from petra_graph.kinds.plugin_kind import PluginKind
-
-_MEND = "mend the declaration"
 
 
 def is_local(name: str) -> bool:
@@ -73,6 +71,7 @@ def resolve_local(kind: PluginKind, name: str, folders: Sequence[str]) -> Declar
     """Import "module:attribute" and return the declaration that it is, or that follows from the code.
 
     Args:
+        kind: of the plugin.
         name: "module:attribute".
         folders: where the module may lie, besides Python's path.
 
@@ -80,62 +79,39 @@ def resolve_local(kind: PluginKind, name: str, folders: Sequence[str]) -> Declar
         SpecError: the module is not found.
         PluginError: importing it fails, or what it names is not a plugin of this kind.
     """
-    plugin = f"{kind.noun} {shown(name)}"
-    value = _attribute(kind, name, folders)
-    return read_declaration(kind, value, name, names=(plugin, plugin))
-
-
-def read_declaration(
-    kind: PluginKind, value: Any, location: str, *, names: tuple[str, str], distribution: str = ""
-) -> Declaration:
-    """Return the declaration that a value is or has, or that follows from code.
-
-    Args:
-        value: what the location names, "module:attribute".
-        names: the plugin in messages, and the subject of its faults.
-        distribution: that has it; "" for a local plugin.
-
-    Raises:
-        PluginError: it is not a plugin of this kind.
-    """
-    plugin, subject = names
-    with author_code(f"{plugin} cannot be read"):
-        declaration = kind.declared_by(value, location)
-        other = api_fault(declaration)
-        fault = "" if other else kind.fault_of(declaration)
-    if other:
-        upgrade = f"upgrade {distribution}" if distribution else _MEND
-        raise PluginError(f"{plugin} {other}", api_remedy(declaration, upgrade))
-    if fault:
-        mend = remedy(distribution) if distribution else _MEND
-        raise PluginError(f"{subject} {fault}", mend if isinstance(stated_by(value), Declaration) else kind.form.hint)
-    return declaration  # type: ignore[no-any-return]  # without a fault, it is one
-
-
-def possible_kinds(code: Any, kinds: Iterable[PluginKind]) -> list[PluginKind]:
-    """Return the kinds that code without a declaration may be of: one, where its base class, parameters or methods say which."""
-    fitting = [kind for kind in kinds if kind.form.fits(code)]
-    return [kind for kind in fitting if kind.form.likely(code)] or fitting
-
-
-def _attribute(kind: PluginKind, name: str, folders: Sequence[str]) -> Any:
-    """Import "module:attribute" and return what it names."""
     missing = missing_module(name, folders, kind.noun, kind.nouns)
     if missing is not None:
         raise SpecError(missing)
     look_in(folders)
+    plugin = f"{kind.noun} {shown(name)}"
     module, _, attribute = name.partition(":")
-    with importing(f"{kind.noun} {shown(name)} cannot be loaded"):
+    with importing(f"{plugin} cannot be loaded"):
         found: Any = importlib.import_module(module)
-    form = kind.form
     value: Any = reduce(lambda value, part: getattr(value, part, None), attribute.split("."), found)
-    if value is not None:
-        return value
-    fitting = {key: one for key, one in vars(found).items() if isinstance(one, kind.declaration) or form.fits(one)}
-    own = [key for key, one in fitting.items() if getattr(one, "__module__", module) == module]
-    where = getattr(found, "__file__", None) or module
-    hint = suggestion(attribute, own or fitting) if fitting else f"{where} has no {form.having}"
-    if module == "__main__":
-        hint += "; it was defined in a notebook or script: put it into a module to use it elsewhere"
-    thing = "class" if form.having.startswith("class") else "attribute"
-    raise PluginError(f"{kind.noun} {shown(name)}: the module {module!r} has no {thing} {attribute!r}", hint)
+    if value is None:
+        fitting = [key for key, one in vars(found).items() if isinstance(one, kind.declaration) or kind.form.fits(one)]
+        own = [key for key in fitting if getattr(vars(found)[key], "__module__", module) == module]
+        raise PluginError(
+            f"{plugin}: the module {module!r} has no {attribute!r}", suggestion(attribute, own or fitting)
+        )
+    return read_declaration(kind, value, name, plugin)
+
+
+def read_declaration(kind: PluginKind, value: Any, location: str, plugin: str) -> Declaration:
+    """Return the declaration that a value is or has, or that follows from code.
+
+    Args:
+        kind: of the plugin.
+        value: what the location names, "module:attribute".
+        location: of the value.
+        plugin: in messages.
+
+    Raises:
+        PluginError: it is not a plugin of this kind.
+    """
+    with author_code(f"{plugin} cannot be read"):
+        declaration: Declaration = kind.declared_by(value, location)
+        fault = kind.fault_of(declaration)
+    if fault:
+        raise PluginError(f"{plugin} {fault}")
+    return declaration

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from difflib import get_close_matches
 from functools import cached_property
 from typing import Any
 
@@ -13,20 +12,15 @@ import attrs
 from attrs import field, frozen
 
 from petra_graph.errors import PetraGraphError, PluginError, Problem, SpecError, Where, shown, suggestion
-from petra_graph.kinds.all_kinds import GROUP, KINDS
-from petra_graph.kinds.author_code import author_code, importing, remedy
+from petra_graph.kinds.all_kinds import KINDS
+from petra_graph.kinds.author_code import importing
 from petra_graph.kinds.declaration import Declaration
 from petra_graph.kinds.graph_pass import GRAPH_PASS
 from petra_graph.kinds.plugin import Plugin, label
 from petra_graph.kinds.plugin_kind import PluginKind
-from petra_graph.registry.discovery import NOT_PLUGINS, Entry, after_prefix, canonical, scan
+from petra_graph.registry.discovery import Entry, canonical, scan
 from petra_graph.registry.local_plugins import is_local, read_declaration, resolve_local
-from petra_graph.spec.model import OfPlugins, Spec, with_tables
-
-_READ_AT_ONCE = 60
-"""More names than these are not listed in a message."""
-_CLOSE = 0.75
-"""How similar a misspelt group and the one that is meant must be, for difflib."""
+from petra_graph.spec.model import Spec, with_tables
 
 
 @frozen(kw_only=True)
@@ -41,33 +35,15 @@ class Registry:
     made_with: Mapping[str, str] = field(factory=dict)
     """The packages of a run's plugins, by their labels; empty where the specification is not that of a run."""
 
-    @cached_property
-    def _kinds(self) -> tuple[tuple[PluginKind, ...], tuple[Problem, ...]]:
-        kinds: list[PluginKind] = list(KINDS)
-        problems: list[Problem] = []
-        for entry in self.entries:
-            if entry.group == GROUP:
-                try:
-                    kinds.append(_added(entry, kinds))
-                except PetraGraphError as error:
-                    problems += error.problems
-        return tuple(kinds), tuple(problems)
-
     @property
     def kinds(self) -> tuple[PluginKind, ...]:
-        """All kinds of plugins, those that other packages add at the end."""
-        return self._kinds[0]
-
-    @property
-    def broken_kinds(self) -> tuple[Problem, ...]:
-        """What is wrong with kinds that other packages add; these are left out."""
-        return self._kinds[1]
+        """All kinds of plugins."""
+        return KINDS
 
     @cached_property
     def spec_class(self) -> type[Spec]:
-        """The class of specifications, with the tables of graph passes, and an array for each kind that another package adds."""
-        arrays = [(kind.table, OfPlugins, f"plugins of the kind {kind.noun}") for kind in self.kinds[len(KINDS) :]]
-        return with_tables((*map(self._table, self.passes), *arrays))
+        """The class of specifications, with the tables of graph passes."""
+        return with_tables(tuple(map(self._table, self.passes)))
 
     @cached_property
     def passes(self) -> tuple[str, ...]:
@@ -105,25 +81,6 @@ class Registry:
         having = {entry.distribution for entry in self.entries if entry.group == kind.group and entry.name == name}
         owner = next((owner for owner in owners if owner in having), None) if len(having) > 1 else None
         return name if owner is None else f"{owner}:{name}"
-
-    @property
-    def misplaced(self) -> tuple[tuple[Entry, Problem], ...]:
-        """The entry points in groups that do not exist, though their names are almost those of ours, each with its problem."""
-        known = {GROUP, *NOT_PLUGINS, *(kind.group for kind in self.kinds)}
-        found = []
-        for entry in self.entries:
-            if entry.group in known:
-                continue
-            plain = {group.removeprefix("petra_graph."): group for group in known}
-            close = get_close_matches(after_prefix(entry.group), plain, n=1, cutoff=_CLOSE)
-            if not close and not entry.group.startswith("petra_graph."):
-                continue
-            hint = (
-                f"its author must write {shown(plain[close[0]])}" if close else f"allowed: {', '.join(sorted(known))}"
-            )
-            message = f"{entry.distribution} registers {shown(entry.name)} in the entry-point group {shown(entry.group)}, which does not exist"
-            found.append((entry, Problem(message=message, hint=hint)))
-        return tuple(found)
 
     def only(self, distributions: Iterable[str]) -> Registry:
         """Return a registry of these distributions alone."""
@@ -187,11 +144,6 @@ class Registry:
     def _unknown(self, kind: PluginKind, name: str) -> Problem:
         names = self.names(kind)
         hint = suggestion(name, names)
-        if len(names) > _READ_AT_ONCE:
-            hint = f"{hint.partition('allowed: ')[0]}`petra-graph list {kind.short}` shows all {len(names)}"
-        for entry, problem in self.misplaced:
-            if entry.name == name.rpartition(":")[2] and kind.group in problem.hint:
-                hint += f"; {problem.message}: {problem.hint}"
         if self.unreadable:
             hint += f"; entry points that could not be read: {', '.join(self.unreadable)}"
         return Problem(message=f"unknown {kind.noun} {shown(name)}", hint=hint)
@@ -219,40 +171,6 @@ def _declaration(entry: Entry, kind: PluginKind) -> Declaration:
         PluginError: the declaration cannot be loaded, or breaks the contract.
     """
     plugin = f"{kind.noun} {shown(entry.name)} of {entry.distribution}"
-    module, _, attribute = entry.target.partition(":")
-    try:
-        with importing(f"{plugin} cannot be loaded from {entry.target!r}"):
-            named = entry.load()
-    except PluginError as error:
-        match error.__cause__:  # what is there no more, as after a renaming
-            case ModuleNotFoundError(name=str(missing)) if f"{module}.".startswith(f"{missing}."):
-                pass
-            case AttributeError(name=missing) if missing == attribute.partition(".")[0]:
-                pass
-            case _:
-                raise
-        again = f"; install {entry.distribution} again if its entry points have changed"
-        raise PluginError(attrs.evolve(one, hint=one.hint + again) for one in error.problems) from error.__cause__
-
-    broken = f"{plugin} is broken: {entry.target!r}"
-    return read_declaration(kind, named, entry.target, names=(plugin, broken), distribution=entry.distribution)
-
-
-def _added(entry: Entry, known: Sequence[PluginKind]) -> PluginKind:
-    """Return the kind that an entry point of another package names.
-
-    Raises:
-        PluginError: it cannot be loaded, is not a `PluginKind`, or takes the place of another one.
-    """
-    what = f"kind {shown(entry.name)} of {entry.distribution}"
-    with author_code(f"{what} cannot be loaded from {entry.target!r}"):
-        kind = entry.load()
-    if not isinstance(kind, PluginKind):
-        fault = f"{entry.target!r} is {type(kind).__name__}, not PluginKind"
-        raise PluginError(f"{what} is broken: {fault}", remedy(entry.distribution))
-    for name in ("group", "noun", "table"):
-        value = getattr(kind, name)
-        if any(value and value == getattr(other, name) for other in known):
-            fault = f"another kind has its {name}, {shown(value)}"
-            raise PluginError(f"{what} is broken: {fault}", remedy(entry.distribution))
-    return kind
+    with importing(f"{plugin} cannot be loaded from {entry.target!r}"):
+        named = entry.load()
+    return read_declaration(kind, named, entry.target, plugin)

@@ -309,10 +309,6 @@ class Spec:
         return loaded.spec
 
 
-OfPlugins: Any = tuple[PluginSpec, ...] | None
-"""The type of an array of tables each of which names a plugin."""
-
-
 @lru_cache(maxsize=8)
 def with_tables(added: tuple[tuple[str, Any, str], ...]) -> type[Spec]:
     """Return the class of specifications with further tables, of (name, type, meaning); the same one for the same tables."""

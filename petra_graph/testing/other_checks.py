@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Sequence
 from itertools import islice
+from operator import itemgetter
 from typing import Any, Self
 
 import numpy as np
@@ -127,7 +128,7 @@ def check_mean(trial: LossTrial) -> None:
     output = mapped(lambda one: one.detach().double() if one.is_floating_point() else one, output)
     samples = len(main(target))
     parts = [slice(0, 1), slice(1, samples // 2), slice(samples // 2, samples)]
-    cut = [[mapped(lambda one, part=part: one[part], tree) for tree in (output, target)] for part in parts]
+    cut = [[mapped(itemgetter(part), tree) for tree in (output, target)] for part in parts]
     cut = [pair for pair in cut if len(main(pair[1]))]
     weights = [float(target_weight(loss, of)) for _, of in cut]
     whole = mean_loss(loss, output, target, sum(weights))

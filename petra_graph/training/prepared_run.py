@@ -11,17 +11,17 @@ behind that has every part.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from functools import cached_property
-from typing import Any
 
 import torch
-from attrs import evolve, field, frozen
+from attrs import evolve, frozen
 
 from petra_graph.compiler.spec_checks import replica_problems
 from petra_graph.executor.stage_executor import StageExecutor
 from petra_graph.kinds.data_facts import DataFacts
-from petra_graph.kinds.logger import load_logger, missing_package
+from petra_graph.kinds.logger import missing_package
+from petra_graph.kinds.plugin import load
 from petra_graph.kinds.stage_facts import StageFacts
 from petra_graph.planning.check.check_spec import check_spec
 from petra_graph.planning.check.checked_spec import CheckedSpec
@@ -65,8 +65,6 @@ class Prepared:
     """The weights that the run begins with; None: they are random."""
     saved: SavedPlan | None = None
     """The plan whose placement the run has, if one was given."""
-    added: Mapping[str, tuple[Any, ...]] = field(factory=dict)
-    """The objects that plugins of added kinds have built, by the table that names them."""
     probe: RunProbe | None = None
 
     @property
@@ -161,7 +159,6 @@ def prepare_checked(
     problems.add(split_problems(spec.checkpoint.best, ("checkpoint", "best"), spec.data.evaluated))
     for metric in checked.metrics:
         problems.attempt(metric.build)
-    added = {table: tuple(problems.attempt(one.build) for one in plugins) for table, plugins in checked.added.items()}
     probe: RunProbe | None = None if spec.probe is None else joint("probe", "[probe]")(spec.probe)
 
     data, measured = problems.attempt(open_data, checked), problems.attempt(measure, checked)
@@ -192,7 +189,6 @@ def prepare_checked(
         training=training,
         callbacks=callbacks or (),
         saved=saved,
-        added=added,
         initial=initial,
         probe=probe,
     )
@@ -208,7 +204,7 @@ def _load_loggers(checked: CheckedSpec, problems: ProblemCollector) -> None:
         if missing is not None:
             problems.add([evolve(missing, path=("logger", index, "name"))])
         elif not logger.plugin.is_first_party:  # their code is imported when they are opened
-            problems.at("logger", index, "name").attempt(load_logger, logger.plugin)
+            problems.at("logger", index, "name").attempt(load, logger.plugin)
 
 
 @frozen(kw_only=True)

@@ -19,7 +19,6 @@ from petra_graph.compiler.spec_checks import device_count
 from petra_graph.errors import shown
 from petra_graph.executor.numerics import NumericsContext
 from petra_graph.graph.node_graph import NodeGraph
-from petra_graph.kinds.callback import misnamed
 from petra_graph.kinds.tensor_trees import Tree
 from petra_graph.planning.advice.run_warnings import products_note, run_warnings
 from petra_graph.planning.measure_network import what_a_pass_says
@@ -63,11 +62,7 @@ def graph_pass_notes(prepared: Prepared) -> Iterator[str]:
 
 
 def start_warnings(prepared: Prepared, processes: int, plan: Document | None = None) -> Iterator[str]:
-    """Yield the warnings of callbacks' methods that no run calls, of devices and cores that are not here, and of the plan."""
-    for one in prepared.callbacks:
-        for name, meant in misnamed(one.callback):
-            more = f": call it `{meant}`" if meant else ""
-            yield f'callback "{one.name}" defines `{name}`, which no run calls{more}'
+    """Yield the warnings of devices and cores that are not here, and of the plan."""
     yield from _absent_devices(prepared)
     here = int(os.environ.get("LOCAL_WORLD_SIZE", processes))
     need, cores = here * prepared.spec.run.threads, len(os.sched_getaffinity(0))

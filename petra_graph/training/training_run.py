@@ -173,7 +173,8 @@ def _build(
     record, scheduler = process.record, process.build(prepared)
     process.scheduler = scheduler
     notes = [*run_notes(prepared), *notes]
-    callbacks = attach_to_stages(prepared.callbacks, scheduler.executors, prepared.stages)
+    callbacks = prepared.callbacks
+    attach_to_stages(callbacks, scheduler.executors, prepared.stages)
     position = TrainingPosition(micro_batches_per_epoch=len(prepared.opened.batches))
     meters = Meters(prepared.loss)
     if resumption is not None:

@@ -5,12 +5,15 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from attrs import frozen
+from attrs import field, frozen
+from hypothesis import given
+from hypothesis import strategies as st
 
 import petra_graph as pg
-from petra_graph.errors import RunFailed
-from petra_graph.kinds.checked_samples import CheckedSplit, sample_names
-from petra_graph.kinds.data_facts import DataFacts, facts_fault
+from petra_graph.catalog.datasets.splits import CropAndFlip, ImageSplit, OpenedDataSet
+from petra_graph.errors import RunFailed, SpecError
+from petra_graph.kinds.checked_samples import CheckedData, CheckedSplit, draw_share, sample_names
+from petra_graph.kinds.data_facts import DataFacts
 
 FACTS = DataFacts(shape=(8,), dtype="float32", classes=3)
 
@@ -67,19 +70,19 @@ WRONG = {
     "raises": (raises, 'data set "mine", sample 441 of its training data: ValueError: no such key'),
     "rows": (
         short,
-        "samples 440..459 of its training data: 20 samples have the shape [19, 8], where the data set declares [20, 8]",
+        "samples 440..459 of its training data: samples are float32 [19, 8] on cpu, where the data set declares float32 [20, 8] on cpu",
     ),
-    "dtype": (with_samples(lambda x, _: x.double()), "samples are float64, where the data set declares float32"),
-    "numpy": (
-        with_samples(lambda x, _: x.numpy()),
-        "fetch returned a tuple of ndarray, Tensor, not a tuple of two tensors",
+    "dtype": (with_samples(lambda x, _: x.double()), "samples are float64 [20, 8] on cpu, where"),
+    "numpy": (with_samples(lambda x, _: x.numpy()), "samples are ndarray, where the data set declares"),
+    "none": (lambda _: None, "fetch returned a NoneType, not a pair of samples and targets"),
+    "targets": (
+        with_targets(lambda y, _: y.float()),
+        "targets are float32 [20] on cpu, where the data set declares int64",
     ),
-    "none": (lambda _: None, "fetch returned a NoneType, not a tuple of two tensors"),
-    "targets": (with_targets(lambda y, _: y.float()), "targets are float32, where the data set declares int64"),
     "classes": (with_targets(lambda y, _: y + 2), "targets are 2 .. 4, where the data set declares classes 0 .. 2"),
     "dense": (
         with_targets(lambda y, _: y[:, None]),
-        "20 targets have the shape [20, 1], where the data set declares [20]",
+        "targets are int64 [20, 1] on cpu, where the data set declares int64 [20]",
     ),
 }
 
@@ -106,20 +109,13 @@ TWO_INPUTS = DataFacts(shape={"tokens": (4,), "mask": (4,)}, dtype={"tokens": "i
 @pytest.mark.parametrize(
     ("change", "fault"),
     [
-        (lambda x: x["mask"], "samples are a Tensor, where the data set declares the inputs tokens, mask"),
-        (
-            lambda x: {"mask": x["mask"]},
-            "samples are a dictionary of mask, where the data set declares the inputs tokens",
-        ),
+        (lambda x: x["mask"], 'samples are one tensor, where the data set declares ["tokens"], ["mask"]'),
+        (lambda x: {"mask": x["mask"]}, 'samples are ["mask"], where the data set declares ["tokens"], ["mask"]'),
         (
             lambda x: x | {"mask": x["mask"].double()},
-            'samples["mask"] are float64, where the data set declares float32',
+            'samples["mask"] are float64 [20, 4] on cpu, where the data set declares',
         ),
-        (
-            lambda x: x | {"mask": x["mask"][:, 1:]},
-            'samples["mask"] have the shape [20, 3], where the data set declares [20, 4]',
-        ),
-        (lambda x: x | {"mask": 1.0}, 'samples["mask"] are a float, not a tensor'),
+        (lambda x: x | {"mask": 1.0}, 'samples["mask"] are float, where the data set declares float32 [20, 4] on cpu'),
     ],
 )
 def test_the_input_that_is_wrong_is_named(change, fault):
@@ -133,23 +129,6 @@ def test_several_inputs_come_in_the_declared_order():
     given = Given(lambda indices: (tokens_and_mask(indices), torch.from_numpy(indices % 3)))
     split = CheckedSplit(name="x", part="training", split=given, facts=TWO_INPUTS)
     assert list(split.fetch(np.arange(20), seed=0, epoch=0)[0]) == ["tokens", "mask"]
-
-
-@pytest.mark.parametrize(
-    ("facts", "fault"),
-    [
-        ({"shape": {}, "dtype": {}}, "have shape = {}, without a name for each input"),
-        ({"shape": {"a": (2,)}}, "have dtype = 'uint8', without one type for each of shape = {'a': (2,)}"),
-        (
-            {"shape": {"a": (2,), "b": (0,)}, "dtype": {"a": "int64", "b": "int64"}},
-            'have shape["b"] = (0,), not a tuple',
-        ),
-        ({"shape": {"a": (2,)}, "dtype": {"a": "int8"}}, "have dtype[\"a\"] = 'int8', not one of"),
-        ({"shape": {"a": (2,)}, "dtype": {"a": "uint8"}, "mean": (0.5,), "std": (1.0,)}, "normalise in the data set"),
-    ],
-)
-def test_facts_of_several_inputs_that_are_wrong(facts, fault):
-    assert fault in facts_fault(DataFacts(**facts))
 
 
 def test_targets_that_torchs_losses_pass_over():
@@ -201,20 +180,154 @@ def test_a_sample_that_is_not_finite_is_blamed_and_not_the_stem(here):
     assert "learning rate" not in problem.hint
 
 
-@pytest.mark.parametrize(
-    ("mixed", "message"),
-    [
-        (lambda x, y: (x, y), r"samples 0..3 of its training data, mixed: 4 targets have"),
-        (lambda x, y: (x[1:], torch.zeros(4, 3)), r"mixed: 4 samples have the shape \[3, 8\]"),
-        (lambda x, y: x / "2", r"samples 0..3 of its training data, mixed: TypeError"),
-    ],
-)
-def test_what_mixing_returns_is_checked(mixed, message):
+def test_what_raises_in_mixing_is_named():
     class Mixing(Given):
         def mix(self, samples, targets, indices, *, seed, epoch):
-            return mixed(samples, targets)
+            return samples / "2", targets
 
     split = CheckedSplit(name='data set "mine"', part="training", split=Mixing(plain), facts=FACTS)
-    with pytest.raises(RunFailed, match=message):
+    with pytest.raises(RunFailed, match=r"samples 0..3 of its training data, mixed: TypeError"):
         split.mix(*split.fetch(np.arange(4), seed=0, epoch=0), np.arange(4), seed=0, epoch=0)
     assert CheckedSplit(name="", part="training", split=Given(plain), facts=FACTS).mix is None
+
+
+# Validation samples
+
+
+NUMBER = DataFacts(shape=(), dtype="int64")
+
+
+@frozen
+class Numbers:
+    """Samples that are their own indices, and augmented by the epoch."""
+
+    first: int
+    length: int
+    augments: bool = False
+
+    def __len__(self):
+        return self.length
+
+    @property
+    def plain(self):
+        return Numbers(self.first, self.length)
+
+    def fetch(self, indices, *, seed, epoch):
+        if 13 in indices:
+            raise ValueError("unlucky")
+        samples = torch.from_numpy(indices + self.first)
+        return samples + 1000 * epoch * self.augments, samples
+
+    def fetch_targets(self, indices):
+        return torch.from_numpy(indices + self.first)
+
+
+class Plainless(Numbers):
+    plain = None
+
+
+class Halves(Plainless):
+    """Samples that overlap: the split sets the end apart itself."""
+
+    def set_apart(self, share):
+        first = self.length - round(share * self.length)
+        if first == 0:
+            raise SpecError("too short")
+        return Numbers(self.first, first), Numbers(self.first + first, self.length - first)
+
+
+@frozen
+class Data:
+    train: object
+    test: object = Numbers(500, 10)
+    validation: object = None
+    dev: object = None
+    facts: DataFacts = NUMBER
+
+
+@frozen
+class Files(Numbers):
+    files: list = field(factory=list)
+
+
+def checked(data, validation, seed=0):
+    return CheckedData.of('data set "mine"', data, validation, seed)
+
+
+def contents(split):
+    return split.fetch(np.arange(len(split)), seed=0, epoch=0)[1].tolist()
+
+
+@given(st.integers(2, 400), st.floats(0.01, 0.99), st.integers(0, 2**63 - 1))
+def test_every_sample_is_in_one_of_the_two(samples, share, seed):
+    if not round(share * samples):
+        return
+    train, validation = draw_share(samples, share, seed)
+    assert sorted([*train, *validation]) == list(range(samples))
+    assert len(validation) == round(share * samples)
+
+
+def test_the_draw_is_frozen_and_follows_the_seed():
+    # Another one would let resumed runs train on what they have been judged by.
+    assert [draw_share(12, 0.25, seed)[1].tolist() for seed in (0, 0, 1)] == [[1, 8, 9], [1, 8, 9], [0, 8, 10]]
+
+
+def test_a_share_is_not_augmented_and_the_rest_is_as_before():
+    data = checked(Data(Numbers(0, 12, augments=True)), 0.25)
+    assert contents(data.validation) == [1, 8, 9]
+    assert sorted(contents(data.train) + contents(data.validation)) == list(range(12))
+    images, _ = data.validation.fetch(np.array([0, 2]), seed=0, epoch=3)
+    augmented, targets = data.train.fetch(np.array([0, 1]), seed=0, epoch=3)
+    assert images.tolist() == [1, 9]
+    assert (augmented.tolist(), targets.tolist()) == ([3000, 3002], [0, 2])
+    assert data.train.fetch_targets(np.array([3, 4])).tolist() == [4, 5]
+    assert contents(data.test) == list(range(500, 510))
+
+
+def test_images_have_the_augmentation_that_they_have_without_a_validation():
+    pixels = np.random.default_rng(0).integers(0, 256, (20, 4, 4, 1), dtype=np.uint8)
+    train = ImageSplit(pixels=pixels, targets=np.arange(20), augment=CropAndFlip(padding=1, flip=True))
+    facts = DataFacts(shape=(1, 4, 4), classes=20)
+    data = checked(OpenedDataSet(train=train, test=train, facts=facts), 0.3)
+    rows = data.train.rows
+    assert torch.equal(data.train.fetch(np.arange(14), seed=5, epoch=2)[0], train.fetch(rows, seed=5, epoch=2)[0])
+    held = data.validation.fetch(np.arange(6), seed=5, epoch=2)[0]
+    assert np.array_equal(held.permute(0, 2, 3, 1), pixels[data.validation.rows])
+
+
+def test_messages_and_files_are_those_of_the_samples_own_rows():
+    files = [f"{at}.png" for at in range(40)]
+    data = checked(Data(Files(0, 40, files=files)), 0.5)
+    held = 13 in data.validation.rows
+    split = data.validation if held else data.train
+    assert split.files == [f"{row}.png" for row in split.rows]
+    with pytest.raises(RunFailed, match=rf"sample 13 of its {'validation' if held else 'training'} data: .*unlucky"):
+        contents(split)
+
+
+def test_overlapping_samples_are_set_apart_by_their_split():
+    data = checked(Data(Halves(0, 10)), 0.3)
+    assert (contents(data.train), contents(data.validation)) == (list(range(7)), [7, 8, 9])
+
+
+def test_a_split_of_its_own_leaves_the_training_whole():
+    data = checked(Data(Numbers(0, 10), dev=Numbers(900, 3)), "dev")
+    assert (len(data.train), contents(data.validation)) == (10, [900, 901, 902])
+
+
+@pytest.mark.parametrize(
+    ("data", "validation", "error", "said"),
+    [
+        (Data(Numbers(0, 10)), "validation", SpecError, 'data set "mine" has no split "validation"'),
+        (Data(Numbers(0, 10), dev=Numbers(0, 3)), "def", SpecError, "did you mean 'dev'?"),
+        (Data(Numbers(0, 10)), 0.01, SpecError, "a share of 0.01 of 10 training samples is no sample"),
+        (Data(Plainless(0, 10)), 0.5, SpecError, "no view of them without augmentation"),
+        (Data(Halves(0, 10)), 0.99, SpecError, "too short"),
+    ],
+)
+def test_what_cannot_be_given_is_refused_at_its_key(data, validation, error, said):
+    with pytest.raises(error) as caught:
+        checked(data, validation)
+    (problem,) = caught.value.problems
+    assert said in f"{problem.message}; {problem.hint}"
+    assert problem.path == ("data", "validation")

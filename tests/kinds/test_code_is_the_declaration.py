@@ -5,7 +5,6 @@ from __future__ import annotations
 import pickle
 
 import pytest
-import torch
 from attrs import frozen
 from attrs.exceptions import FrozenInstanceError
 
@@ -153,13 +152,6 @@ class Squares:
     def metrics(self, output, target):
         return {"top1": (output.argmax(1) == target).sum()}
 
-
-@declares(LossDeclaration, "named_code:Squares")
-class Documented:
-    '''Squares, declared.
-
-    With more to say.
-    '''
 """
 ENTRY_POINTS = """\
 [petra_graph.blocks]
@@ -170,8 +162,6 @@ one-layer = named_code:one_layer
 plain = named_code:plain
 [petra_graph.losses]
 squares = named_code:Squares
-no-loss = named_code:Rate
-documented = named_code:Documented
 """
 SPEC = """\
 name = "named"
@@ -197,14 +187,6 @@ class TestEntryPoints:
         assert (declaration.options.__name__, load(block).__name__) == ("Options", "LastLayer")
         assert registry.resolve(registry.kind("optimizers"), "plain").declaration.options.__name__ == "Rate"
 
-    def test_what_is_no_code_of_the_kind_says_what_to_write(self, registry):
-        with pytest.raises(PluginError) as caught:
-            registry.resolve(registry.kind("losses"), "no-loss")
-        assert str(caught.value) == (
-            "loss \"no-loss\" of named-code is broken: 'named_code:Rate' is not a class or function that is called as (options)\n"
-            "    help: write a function or class (options) -> Loss; or name an instance of LossDeclaration"
-        )
-
     def test_they_train_and_are_listed(self, registry, write, capsys):
         assert main(["run", write("a.toml", SPEC), "--json"]) == 0
         capsys.readouterr()
@@ -212,21 +194,3 @@ class TestEntryPoints:
         shown = capsys.readouterr().out
         assert "A linear layer." in shown
         assert "outputs" in shown
-
-
-@declares(LossDeclaration, f"{__name__}:wide")
-class Wide:
-    """Its margin."""
-
-    margin: float = option("the margin", default=1.0)
-
-
-def wide(options):
-    class Loss:
-        def __call__(self, output, target):
-            return torch.tensor(options.margin)
-
-        def metrics(self, output, target):
-            return {}
-
-    return Loss()

@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+import sys
+
 import attrs
 import pytest
 
-from petra_graph.errors import PluginError
+from petra_graph.errors import PluginError, SpecError
 from petra_graph.kinds.all_kinds import KINDS
+from petra_graph.kinds.block import BLOCK
 from petra_graph.kinds.declaration import NoOptions
+from petra_graph.kinds.loss import LOSS
+from petra_graph.kinds.lr_schedule import LR_SCHEDULE
+from petra_graph.kinds.optimizer import OPTIMIZER
+from petra_graph.registry.local_plugins import is_local, missing_module, resolve_local
 from petra_graph.registry.registry import discover
 
 CODE = """
@@ -114,62 +121,74 @@ def test_a_declaration_is_what_it_is():
 @pytest.mark.parametrize(
     ("group", "name", "message"),
     [
-        (
-            "losses",
-            "NEWER",
-            (
-                'loss "local_kinds:NEWER" is written for plugin API 99, and this petra-graph has plugin API 1\n'
-                "    help: upgrade petra-graph: the plugin was written for a newer one"
-            ),
-        ),
-        ("optimizers", "LOSS", 'optimizer "local_kinds:LOSS" is LossDeclaration, not OptimizerDeclaration'),
-        (
-            "losses",
-            "Data",
-            (
-                'loss "local_kinds:Data" is not a class or function that is called as (options)\n'
-                "    help: write a function or class (options) -> Loss; or name an instance of LossDeclaration"
-            ),
-        ),
-        (
-            "lr_schedules",
-            "Loss",
-            (
-                'learning-rate schedule "local_kinds:Loss" is not a class or function that is called as (options, horizon)\n'
-                "    help: write a function or class (options, horizon) -> factor(u); or name an instance of LrScheduleDeclaration"
-            ),
-        ),
-        (
-            "optimizers",
-            "logger",
-            (
-                'optimizer "local_kinds:logger" has options without `lr` (NoOptions)\n'
-                "    help: write a function or class (groups, options) -> torch.optim.Optimizer, whose options are an attrs "
-                "class with a float `lr`; or name an instance of OptimizerDeclaration"
-            ),
-        ),
-        (
-            "callbacks",
-            "Loss",
-            (
-                'callback "local_kinds:Loss" is not a subclass of petra_graph.plugins.Callback that is built as cls(options)\n'
-                "    help: subclass petra_graph.plugins.Callback; or name an instance of CallbackDeclaration"
-            ),
-        ),
+        ("losses", "NEWER", "is written for plugin API 99, and this petra-graph has plugin API 1"),
+        ("optimizers", "LOSS", "is LossDeclaration, not OptimizerDeclaration"),
+        ("losses", "Data", "is not a class or function (options) -> Loss"),
+        ("callbacks", "Loss", "is not a subclass of petra_graph.plugins.Callback, which is built as cls(options)"),
         (
             "callbacks",
             "Stopps",
-            (
-                "callback \"local_kinds:Stopps\": the module 'local_kinds' has no class 'Stopps'\n"
-                "    help: did you mean 'Stops'? allowed: Stops"
-            ),
+            ": the module 'local_kinds' has no 'Stopps'\n    help: did you mean 'Stops'? allowed: Stops",
         ),
+        ("blocks", "Rate", "is not a subclass of a class of petra_graph.blocks"),
     ],
 )
 def test_what_is_none(group, name, message):
     with pytest.raises(PluginError) as caught:
         resolved(group, name)
-    assert str(caught.value).removesuffix("\n    help: mend the declaration") == message
+    assert f'"local_kinds:{name}"' in str(caught.value)
+    assert message in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("kind", "name"),
+    [
+        (LOSS, "torch.nn:CrossEntropyLoss"),
+        (OPTIMIZER, "torch.optim:AdamW"),
+        (LR_SCHEDULE, "torch.optim.lr_scheduler:OneCycleLR"),
+    ],
+)
+def test_torchs_own_classes_have_other_arguments(kind, name):
+    with pytest.raises(PluginError, match="is not a class or function"):
+        discover([]).resolve(kind, name)
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("my_module:MyBlock", True),
+        ("a.b:C.D", True),
+        ("my-blocks:mine", False),
+        ("rev-basic", False),
+        ("a:b:c", False),
+        ("a:", False),
+        ("3a:b", False),
+    ],
+)
+def test_the_form_of_a_name(name, expected):
+    assert is_local(name) is expected
+
+
+def test_a_module_is_looked_for_on_the_path_and_then_in_the_folders(here, site):
+    (here / "block_right_here.py").write_text("class B:\n    kind = 'head'\n")
+    (here / "random.py").write_text("raise SystemExit('a file beside the spec was taken for the library')\n")
+    assert missing_module("block_right_here:B", [str(here)]) is None
+    assert missing_module("block_right_here:B", []) is not None
+    resolve_local(BLOCK, "block_right_here:B", [str(here)])
+    assert sys.path[-1] == str(here)
+    with pytest.raises(SpecError) as caught:
+        discover([]).resolve(BLOCK, "block_nowhere:B")
+    assert str(caught.value) == (
+        f"""\
+block "block_nowhere:B" has no module: 'block_nowhere' is neither importable nor a distribution with blocks
+    help: modules are looked for on Python's path and in {here}"""
+    )
+
+
+def test_a_distribution_of_the_same_name_wins(install, site):
+    install("blocks_and_module", "[petra_graph.blocks]\nB = x:y\n", blocks_and_module="")
+    assert not discover([str(site)]).is_local("blocks_and_module:B", BLOCK)
+    assert discover([]).is_local("blocks_and_module:B", BLOCK)
 
 
 def test_a_class_of_another_module_may_be_named_where_it_is_imported():

@@ -26,8 +26,7 @@ from petra_graph.graph.node_graph import NodeGraph
 from petra_graph.kinds.architecture import expand
 from petra_graph.kinds.block import BLOCK, BlockDeclaration
 from petra_graph.kinds.data_facts import DataFacts
-from petra_graph.kinds.data_set import count_of_share
-from petra_graph.kinds.declared_data import completed_options, declared_facts, declared_samples
+from petra_graph.kinds.data_set import completed_options, count_of_share, declared_facts, declared_samples
 from petra_graph.kinds.plugin import FIRST_PARTY, Plugin
 from petra_graph.planning.check.checked_spec import CheckedSpec, ConfiguredPlugin, given_stages
 from petra_graph.planning.check.named_plugins import NamedPlugins
@@ -42,7 +41,6 @@ from petra_graph.registry.registry import Registry, discover
 from petra_graph.spec.keys import NODES
 from petra_graph.spec.load_spec import Given, LoadedSpec, load
 from petra_graph.spec.model import InputSpec, NodeSpec, RequestedSchedule
-from petra_graph.spec.value_layers import PLUGIN_LISTS
 
 
 def check_spec(
@@ -105,7 +103,6 @@ def check_spec(
         loggers=lists["logger"] if loaded.spec.logger is not None else named.default_loggers(),
         callbacks=lists["callback"],
         metrics=lists["metric"],
-        added={table: found for table, found in lists.items() if table not in PLUGIN_LISTS},
         passes=passes,
         unchecked_blocks=tuple(dict.fromkeys(node.spec.block for node in nodes if node.plugin is None)),
         **cast(Mapping[str, ConfiguredPlugin], plugins),

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from functools import cached_property
-from itertools import chain
 from typing import Any, cast
 
 from attrs import evolve, frozen
@@ -90,8 +88,6 @@ class CheckedSpec:
     """In the order in which they are called."""
     metrics: tuple[ConfiguredPlugin, ...]
     """Of the evaluations, each with a label of its own."""
-    added: Mapping[str, tuple[ConfiguredPlugin, ...]]
-    """The plugins of kinds that other packages add, by the table that names them."""
     passes: tuple[ConfiguredPlugin, ...]
     """The graph passes whose tables the specification has, in the order in which they change the network."""
     unchecked_blocks: tuple[str, ...]
@@ -138,7 +134,6 @@ class CheckedSpec:
             *self.loggers,
             *self.callbacks,
             *self.metrics,
-            *chain(*self.added.values()),
             *self.passes,
         )
         blocks = [(node.plugin, node.options) for node in self.graph.nodes.values() if node.plugin is not None]

@@ -9,7 +9,7 @@ from typing import NamedTuple, get_args
 import torch
 from attrs import define
 
-from petra_graph.errors import Interrupted, PetraGraphError, RunFailed
+from petra_graph.errors import Interrupted, PetraGraphError, RunFailed, raised_text
 from petra_graph.executor.stage_executor import StageExecutor
 from petra_graph.graph.node_graph import INPUT
 from petra_graph.program.channels import Channel, ChannelKey, Edge
@@ -131,5 +131,5 @@ def named_failure(error: BaseException, executor: StageExecutor, operation: str)
         return error
     program = executor.program
     nodes = ", ".join(program.nodes)
-    message = f"stage {program.index} ({nodes}) failed in the {operation}: {type(error).__name__}: {error}"
+    message = f"stage {program.index} ({nodes}) failed in the {operation}: {raised_text(error)}"
     return RunFailed(message, hint="failure.txt in the run directory has the traceback")

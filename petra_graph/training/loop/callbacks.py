@@ -1,4 +1,4 @@
-"""The callbacks of a run: called in their order, each failing under its own name.
+"""The callbacks of a run: called in their order, each failing with a note of its name.
 
 Decision: what a callback raises fails the run like any error of a stage, with the usual record, rather than being logged and
 passed over: a run without the predictions or the averages that it was started for is not the run that was asked for.
@@ -8,31 +8,26 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import nullcontext
 from typing import Any, cast
 
 import torch
-from attrs import define, evolve, field, frozen
+from attrs import define, field, frozen
 from torch import Tensor, nn
 
 from petra_graph.errors import Path, Problem, RunFailed, SpecError, shown
 from petra_graph.executor.stage_executor import StageExecutor
-from petra_graph.kinds.author_code import author_code, remedy
+from petra_graph.kinds.author_code import noted
 from petra_graph.kinds.callback import (
     Callback,
     CallbackDeclaration,
     Companion,
     asked_at_stage,
-    companion_fault,
-    stops_fault,
 )
 from petra_graph.kinds.listener import EpochEnded, Listener, Started
 from petra_graph.kinds.plugin import Plugin
-from petra_graph.kinds.shared_settings import SET_WITHIN, put_back, settings
 from petra_graph.kinds.stage_facts import StageFacts
-from petra_graph.kinds.tensor_trees import Tree, named_leaves
+from petra_graph.kinds.tensor_trees import Tree
 from petra_graph.planning.check.checked_spec import ConfiguredPlugin
-from petra_graph.training.loop.read_only_tensors import ReadOnly
 
 _STATE = "return None, numbers, texts, lists, and tables with texts as keys; tensors are kept by a companion, in its own `state`"
 
@@ -43,8 +38,6 @@ class NamedCallback:
 
     plugin: Plugin
     callback: Callback
-    read_only: ReadOnly | None = None
-    """The tensors of this process's stages, where it may write to none; None: nothing is watched."""
 
     @property
     def name(self) -> str:
@@ -54,31 +47,14 @@ class NamedCallback:
     def declaration(self) -> CallbackDeclaration:
         return cast(CallbackDeclaration, self.plugin.declaration)
 
-    def call(self, method: str, *arguments: Any, **given: Tensor) -> Any:
-        """Call a method of the callback, which may not write to the tensors that are `given` to it, by their names.
+    def call(self, method: str, *arguments: Any) -> Any:
+        """Call a method of the callback; what it raises has a note that names it."""
+        with self.noted:
+            return getattr(self.callback, method)(*arguments)
 
-        Raises:
-            RunFailed: it failed.
-            PluginError: it wrote to tensors that it may not change, or left a setting changed that all code shares.
-        """
-        return self.call_on(self.callback, self.read_only, method, *arguments, **given)
-
-    def call_on(
-        self, owner: Callback | Companion, read_only: ReadOnly | None, method: str, *arguments: Any, **given: Tensor
-    ) -> Any:
-        """Call a method of the callback, or of one of its companions, as `call`; those that it has not written change nothing."""
-        function = getattr(owner, method)
-        written = getattr(function, "__module__", "") not in {Callback.__module__, Listener.__module__}
-        if not written or self.plugin.is_first_party:
-            with author_code(f'callback "{self.name}" failed', error=RunFailed):
-                return function(*arguments)
-        watched = nullcontext() if read_only is None else read_only.during(method, given)
-        before = settings()
-        with watched, author_code(f'callback "{self.name}" failed', error=RunFailed):
-            returned = function(*arguments)
-        if changed := put_back(before):
-            self.plugin.refuse(f"after its {method}, {changed}, for all other code, too", SET_WITHIN)
-        return returned
+    @property
+    def noted(self) -> noted:
+        return noted(f'callback "{self.name}"')
 
     def state(self) -> Any:
         """Return the callback's state, written as JSON and read again."""
@@ -89,20 +65,10 @@ class NamedCallback:
             message = f'callback "{self.name}": what {type(self.callback).__name__}.state returns cannot be in a checkpoint: {error}'
             raise RunFailed(message, _STATE) from error
 
-    def at_stage(
-        self, parameters: Mapping[str, Tensor], stage: StageFacts, read_only: ReadOnly | None
-    ) -> Companion | None:
-        """Return the callback's companion at a stage; None: it has none.
-
-        Raises:
-            RunFailed: a run cannot call it.
-        """
-        companion: Any = self.call("at_stage", *asked_at_stage(self.callback, parameters, stage))
-        if companion is None:
-            return None
-        if fault := companion_fault(companion):
-            raise RunFailed(f'callback "{self.name}" is broken: {fault}', remedy(self.plugin.distribution))
-        return _Guarded(self, companion, read_only)
+    def at_stage(self, parameters: Mapping[str, Tensor], stage: StageFacts) -> Companion | None:
+        """Return the callback's companion at a stage; None: it has none."""
+        companion: Companion | None = self.call("at_stage", *asked_at_stage(self.callback, parameters, stage))
+        return None if companion is None else _Noted(self.noted, companion)
 
 
 def build_callbacks(configured: Sequence[ConfiguredPlugin], evaluated: str) -> tuple[NamedCallback, ...]:
@@ -168,13 +134,12 @@ class Callbacks(Listener):
     def evaluated(self, epoch: int, outputs: Tensor, targets: Tree) -> None:
         first = self._seen
         self._seen += len(outputs)
-        given = {f"targets{at}": one for at, one in named_leaves(targets)}
-        self._each("evaluated", epoch, first, outputs, targets, outputs=outputs, **given)
+        self._each("evaluated", epoch, first, outputs, targets)
 
     def evaluated_weights(self, epoch: int, weights: Mapping[str, Tensor]) -> None:
         for one in self._led:
             if one.declaration.reads_weights:
-                one.call("evaluated_weights", epoch, weights, **weights)
+                one.call("evaluated_weights", epoch, weights)
 
     def epoch_ended(self, report: EpochEnded) -> None:
         self._each("epoch_ended", report)
@@ -186,17 +151,10 @@ class Callbacks(Listener):
         self._each("stopped")
 
     def stops(self) -> str:
-        """Return why the training is to end now; "" where it continues.
-
-        Raises:
-            PluginError: a callback has returned something else.
-        """
+        """Return why the training is to end now; "" where it continues."""
         for one in self._led:
-            if one.declaration.changes == "length":
-                reason: Any = one.call("stops")
-                one.plugin.refuse(stops_fault(reason))
-                if reason:
-                    return f"{one.name}: {reason}"
+            if one.declaration.changes == "length" and (reason := one.call("stops")):
+                return f"{one.name}: {reason}"
         return ""
 
     def ended(self, weights: Mapping[str, Tensor], kept: Mapping[str, Tensor]) -> Mapping[str, Mapping[str, Tensor]]:
@@ -204,16 +162,16 @@ class Callbacks(Listener):
         files: dict[str, Mapping[str, Tensor]] = {}
         for one in self._led:
             own = {name.removeprefix(f"{one.name}/"): kept[name] for name in kept if name.startswith(f"{one.name}/")}
-            files |= one.call("ended", weights, own, **weights)
+            files |= one.call("ended", weights, own)
         return files
 
     def states(self) -> dict[str, Any]:
         states = {one.name: one.state() for one in self._led}
         return {name: state for name, state in states.items() if state is not None}
 
-    def _each(self, method: str, *arguments: Any, **given: Tensor) -> None:
+    def _each(self, method: str, *arguments: Any) -> None:
         for one in self._led:
-            one.call(method, *arguments, **given)
+            one.call(method, *arguments)
 
     @property
     def _led(self) -> Sequence[NamedCallback]:
@@ -224,28 +182,14 @@ def attach_to_stages(
     callbacks: Sequence[NamedCallback],
     executors: Sequence[StageExecutor],
     stages: Sequence[StageFacts],
-) -> tuple[NamedCallback, ...]:
-    """Give the stages their companions, and return the callbacks, watched where they may not write to the stages' tensors.
-
-    Those of the first party are not watched, since their own tests hold them to it.
-    """
-    parameters, tensors = {}, {}
+) -> None:
+    """Give the stages their companions."""
     for executor in executors:
-        at, modules = executor.program.index, executor.modules.items()
-        parameters[at] = _named(modules, nn.Module.named_parameters)
-        tensors[at] = {**parameters[at], **_named(modules, nn.Module.named_buffers)}
-    every = {name: tensor for of_stage in tensors.values() for name, tensor in of_stage.items()}
-    attached = []
-    for one in callbacks:
-        watches = one.declaration.changes != "weights" and not one.plugin.is_first_party
-        attached.append(evolve(one, read_only=ReadOnly(one.plugin, every) if watches else None))
-        for executor in executors:
-            at = executor.program.index
-            read_only = ReadOnly(one.plugin, tensors[at]) if watches else None
-            companion = attached[-1].at_stage(parameters[at], stages[at - 1], read_only)
+        at, parameters = executor.program.index, _named(executor.modules.items(), nn.Module.named_parameters)
+        for one in callbacks:
+            companion = one.at_stage(parameters, stages[at - 1])
             if companion is not None:
                 executor.companions[one.name] = companion
-    return tuple(attached)
 
 
 def _named(modules: Iterable[tuple[str, nn.Module]], tensors_of: Callable[..., Any]) -> dict[str, Tensor]:
@@ -256,23 +200,24 @@ def _named(modules: Iterable[tuple[str, nn.Module]], tensors_of: Callable[..., A
 
 
 @define
-class _Guarded(Companion):
-    """A companion whose errors name its callback."""
+class _Noted(Companion):
+    """A companion whose errors have a note that names its callback."""
 
-    _owner: NamedCallback
+    _note: noted
     _companion: Companion
-    _read_only: ReadOnly | None
 
     @torch.no_grad()
     def updated(self, updates: int) -> None:
-        self._owner.call_on(self._companion, self._read_only, "updated", updates)
+        with self._note:
+            self._companion.updated(updates)
 
     def state(self) -> Mapping[str, Tensor]:
-        found: Mapping[str, Tensor] = self._owner.call_on(self._companion, self._read_only, "state")
-        return found
+        with self._note:
+            return self._companion.state()
 
     def restore(self, tensors: Mapping[str, Tensor]) -> None:
-        self._owner.call_on(self._companion, self._read_only, "restore", tensors)
+        with self._note:
+            self._companion.restore(tensors)
 
 
 def companion_tensors(executors: Sequence[StageExecutor]) -> dict[str, Tensor]:

@@ -12,7 +12,6 @@ from torch import Tensor
 from petra_graph.errors import Problem, RunFailed, SpecError, at_path
 from petra_graph.executor.deferred_reads import floats
 from petra_graph.executor.head import HeadResult
-from petra_graph.kinds.loss import expect_share
 from petra_graph.planning.check.checked_spec import ConfiguredPlugin
 from petra_graph.units import plural
 
@@ -47,9 +46,7 @@ class Meters:
         for result, loss in zip(pending, losses, strict=True):
             self._add("loss", loss * result.weight)
             for name in result.metrics:
-                value = next(values[name])
-                expect_share(self._loss, name, value, result.samples, result.counted)
-                self._add(name, value)
+                self._add(name, next(values[name]))
         return list(zip(pending, losses, strict=True))
 
     def sums(self) -> Mapping[str, Any]:

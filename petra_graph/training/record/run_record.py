@@ -24,6 +24,7 @@ from petra_graph.errors import (
     RunFailedByPlugin,
     SpecError,
     listed,
+    raised_text,
     shown,
 )
 from petra_graph.kinds.listener import Started
@@ -254,5 +255,4 @@ def open_loggers(prepared: Prepared, metrics: Metrics, since: Position | None) -
 def problems_of(error: Exception) -> Iterable[Problem]:
     if isinstance(error, PetraGraphError):
         return error.problems
-    message = f"{type(error).__name__}: {error}"
-    return (Problem(message=message, hint="failure.txt in the run directory has the traceback"),)
+    return (Problem(message=raised_text(error), hint="failure.txt in the run directory has the traceback"),)

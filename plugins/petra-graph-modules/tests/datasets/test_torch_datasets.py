@@ -15,8 +15,7 @@ from torch.utils.data import DataLoader, Dataset, IterableDataset, Subset, Tenso
 
 from petra_graph.errors import PluginError, RunFailed, SpecError
 from petra_graph.kinds.checked_samples import CheckedData
-from petra_graph.kinds.data_set import DATA_SET
-from petra_graph.kinds.declared_data import declared_facts
+from petra_graph.kinds.data_set import DATA_SET, declared_facts
 from petra_graph.testing import DataSetTrial
 from petra_graph.testing.comparison import generators
 from petra_graph.testing.given_plugin import as_plugin

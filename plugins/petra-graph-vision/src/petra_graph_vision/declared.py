@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
-from pathlib import Path
-from statistics import median_low
 from typing import Any
 
 from attrs import evolve, frozen
@@ -53,25 +50,6 @@ def _count_classes(options: ImageFolderOptions) -> ImageFolderOptions:
         return options
     folder = expanded(options.root) / (options.train if options.test_share is None else "")
     return evolve(options, classes=len(class_folders(folder, classes=None, hint=options.layout)))
-
-
-def _suggest(options: ImageFolderOptions) -> ImageFolderOptions:
-    """Return the options of the images found: their size, and a share for the test where root holds the class folders themselves."""
-    from petra_graph.image_files import SUFFIXES, read_size, visible_files
-
-    root = expanded(options.root)
-    with suppress(OSError):  # whoever opens the folders says so
-        if not any((root / split).is_dir() for split in (options.train, options.test)):
-            options = evolve(options, test_share=options.test_share or _SHARE)
-
-        files = sorted(file for file in visible_files(root) if Path(file).suffix.lower() in SUFFIXES)
-        shorter = []
-        for file in files[:: max(1, len(files) // _MEASURED)]:
-            with suppress(ValueError):
-                shorter.append(min(read_size(file)))
-        if shorter:
-            options = evolve(options, size=min(median_low(shorter), _LARGEST))
-    return options
 
 
 _SHARE, _LARGEST, _MEASURED = 0.2, 224, 100
@@ -124,7 +102,6 @@ IMAGE_FOLDER = DataSetDeclaration(
     options=ImageFolderOptions,
     build="petra_graph_vision.folder_sets:image_folder",
     completed=_count_classes,
-    suggested=_suggest,
     read="petra_graph_vision.folder_sets:read_image",
     facts=_Images(channels=3),
 )
