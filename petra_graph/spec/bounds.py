@@ -5,35 +5,31 @@
     betas: tuple[float, ...] = option("shares", validator=[Length(2), Each(AtLeast(0), LessThan(1))])
 
 A bound applies to the values of its own kind, numbers or lists and texts, and lets all others pass: the type of the key
-says which kinds there may be. So `int | None` needs no more than `AtLeast(1)`. A plugin may add a bound of its own.
-
-Decision: validators of our own. attrs' carry their bounds in private classes, and their words would have to be parsed.
+says which kinds there may be. So `int | None` needs no more than `AtLeast(1)`. attrs' own validators carry their bounds
+in private classes, so that no message and no page could say them.
 """
 
 from __future__ import annotations
 
 import operator
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
-from typing import Any, ClassVar
+from typing import Any
 
 import attrs
-from attrs import evolve, field, frozen
+from attrs import evolve, frozen
 
 from petra_graph.errors import shown
 from petra_graph.units import plural
 
-_HOLDS = {">=": operator.ge, ">": operator.gt, "<=": operator.le, "<": operator.lt}
 Validator = Callable[[Any, "attrs.Attribute[Any]", Any], object]
 """What attrs calls with the instance, the field and the value; it raises an exception where the value is wrong."""
 
 
 @frozen(kw_only=True)
 class Fault:
-    """A value that breaks a bound."""
+    """A value that breaks a bound: the end of a sentence, as in "must be at least 1"."""
 
     rule: str
-    """The end of a sentence: "must be at least 1"."""
     value: Any
     path: tuple[int, ...] = ()
     """The items that lead to the value."""
@@ -45,17 +41,25 @@ class OutOfBounds(ValueError):
     """A value breaks its key's bounds."""
 
     def __init__(self, name: str, faults: tuple[Fault, ...]) -> None:
-        items = ("".join(f"[{index}]" for index in fault.path) for fault in faults)
-        rules = (
-            f"{name}{item} {fault.rule} (got {shown(fault.value)})" for item, fault in zip(items, faults, strict=True)
-        )
+        items = ["".join(f"[{index}]" for index in fault.path) for fault in faults]
+        rules = (f"{name}{item} {one.rule} (got {shown(one.value)})" for item, one in zip(items, faults, strict=True))
         super().__init__("; ".join(rules))
         self.faults = faults
 
 
 @frozen
-class Bound(ABC):
-    """A bound of a value, as an attrs validator."""
+class Bound:
+    """A bound of a value, as an attrs validator.
+
+    Attributes:
+        brief: the bound in a table of options, as in ">= 1".
+        faults: yields how a value breaks the bound.
+        others: validators that are not bounds, and run after it.
+    """
+
+    brief: str
+    faults: Callable[[Any], Iterator[Fault]]
+    others: tuple[Validator, ...] = ()
 
     def __call__(self, instance: Any, attribute: attrs.Attribute[Any], value: Any) -> None:
         """Check a value, as attrs calls validators.
@@ -63,85 +67,35 @@ class Bound(ABC):
         Raises:
             OutOfBounds: the value breaks the bound.
         """
-        faults = tuple(self.faults(value))
-        if faults:
+        if faults := tuple(self.faults(value)):
             raise OutOfBounds(attribute.name, faults)
-
-    @property
-    @abstractmethod
-    def brief(self) -> str:
-        """The bound in a table of options: ">= 1"."""
-
-    @abstractmethod
-    def faults(self, value: Any) -> Iterator[Fault]:
-        """Yield how a value breaks the bound."""
+        for other in self.others:
+            other(instance, attribute, value)
 
 
-@frozen
-class _Comparison(Bound):
-    """A number compared with a limit."""
+def _compared(sign: str, words: str, holds: Callable[[Any, Any], bool]) -> Callable[[float], Bound]:
+    def bound(limit: float) -> Bound:
+        def faults(value: Any) -> Iterator[Fault]:
+            is_number = isinstance(value, int | float) and not isinstance(value, bool)
+            if is_number and not holds(value, limit):
+                yield Fault(rule=f"must be {words} {limit}", value=value)
 
-    limit: float
+        return Bound(f"{sign} {limit}", faults)
 
-    _words: ClassVar[str]
-    _sign: ClassVar[str]
-
-    @property
-    def brief(self) -> str:
-        return f"{self._sign} {self.limit}"
-
-    def faults(self, value: Any) -> Iterator[Fault]:
-        is_number = isinstance(value, int | float) and not isinstance(value, bool)
-        if is_number and not _HOLDS[self._sign](value, self.limit):
-            yield Fault(rule=f"must be {self._words} {self.limit}", value=value)
+    return bound
 
 
-@frozen
-class AtLeast(_Comparison):
-    """A number of at least `limit`."""
-
-    _words, _sign = "at least", ">="
-
-
-@frozen
-class GreaterThan(_Comparison):
-    """A number greater than `limit`."""
-
-    _words, _sign = "greater than", ">"
+AtLeast = _compared(">=", "at least", operator.ge)
+GreaterThan = _compared(">", "greater than", operator.gt)
+AtMost = _compared("<=", "at most", operator.le)
+LessThan = _compared("<", "less than", operator.lt)
 
 
-@frozen
-class AtMost(_Comparison):
-    """A number of at most `limit`."""
+def Length(exactly: int | None = None, *, at_least: int = 0, at_most: int | None = None) -> Bound:  # noqa: N802  it is used like a class
+    """Return the bound of the length of a list or a text."""
+    least, most = (at_least, at_most) if exactly is None else (exactly, exactly)
 
-    _words, _sign = "at most", "<="
-
-
-@frozen
-class LessThan(_Comparison):
-    """A number less than `limit`."""
-
-    _words, _sign = "less than", "<"
-
-
-@frozen
-class Length(Bound):
-    """The length of a list or a text: exactly `exactly`, or `at_least` .. `at_most`."""
-
-    exactly: int | None = None
-    at_least: int = field(kw_only=True, default=0)
-    at_most: int | None = field(kw_only=True, default=None)
-
-    @property
-    def brief(self) -> str:
-        least, most = self._range
-        if least == most:
-            return f"length {least}"
-        words = {0: "", 1: "not empty"}.get(least, f"length >= {least}")
-        return ", ".join(filter(None, (words, "" if most is None else f"length <= {most}")))
-
-    def faults(self, value: Any) -> Iterator[Fault]:
-        least, most = self._range
+    def faults(value: Any) -> Iterator[Fault]:
         if not isinstance(value, str | list | tuple):
             return
         things = "character" if isinstance(value, str) else "item"
@@ -149,83 +103,43 @@ class Length(Bound):
             words = f"have {'' if least == most else 'at least '}{plural(least, things)}"
             yield Fault(rule=f"must {words if least > 1 else 'not be empty'}", value=value)
         elif most is not None and len(value) > most:
-            words = f"{'' if least == most else 'at most '}{plural(most, things)}"
-            yield Fault(rule=f"must have {words}", value=value)
+            yield Fault(rule=f"must have {'' if least == most else 'at most '}{plural(most, things)}", value=value)
 
-    @property
-    def _range(self) -> tuple[int, int | None]:
-        return (self.at_least, self.at_most) if self.exactly is None else (self.exactly, self.exactly)
-
-
-@frozen(init=False)
-class OneOf(Bound):
-    """One of a few numbers or texts; where a key has no other use for its type, `Literal` says the same."""
-
-    values: tuple[Any, ...]
-
-    def __init__(self, *values: float | str) -> None:
-        self.__attrs_init__(values)
-
-    @property
-    def brief(self) -> str:
-        return " | ".join(shown(value) for value in self.values)
-
-    def faults(self, value: Any) -> Iterator[Fault]:
-        if value is not None and value not in self.values:
-            listed = ", ".join(shown(item) for item in self.values)
-            yield Fault(rule=f"must be one of {listed}", value=value, allowed=self.values)
+    words = {0: "", 1: "not empty"}.get(least, f"length >= {least}")
+    both = ", ".join(filter(None, (words, "" if most is None else f"length <= {most}")))
+    return Bound(f"length {least}" if least == most else both, faults)
 
 
-@frozen(init=False)
-class Each(Bound):
-    """Bounds of each item of a list."""
+def OneOf(*values: float | str) -> Bound:  # noqa: N802  as above
+    """Return the bound of a value that is one of a few; where a key has no other use for its type, `Literal` says the same."""
 
-    bounds: tuple[Bound, ...]
+    def faults(value: Any) -> Iterator[Fault]:
+        if value is not None and value not in values:
+            yield Fault(rule=f"must be one of {', '.join(map(shown, values))}", value=value, allowed=values)
 
-    def __init__(self, *bounds: Bound) -> None:
-        self.__attrs_init__(bounds)
+    return Bound(" | ".join(map(shown, values)), faults)
 
-    @property
-    def brief(self) -> str:
-        return f"each {_brief(self.bounds)}"
 
-    def faults(self, value: Any) -> Iterator[Fault]:
+def Each(*bounds: Bound) -> Bound:  # noqa: N802  as above
+    """Return the bound of a list each of whose items has these bounds."""
+
+    def faults(value: Any) -> Iterator[Fault]:
         for index, item in enumerate(value if isinstance(value, list | tuple) else ()):
-            for bound in self.bounds:
+            for bound in bounds:
                 yield from (evolve(fault, path=(index, *fault.path)) for fault in bound.faults(item))
 
+    return Bound(f"each {_brief(bounds)}", faults)
 
-@frozen(init=False)
-class All(Bound):
-    """Several bounds of one value; other validators may stand among them, and run after them."""
 
-    parts: tuple[Validator, ...]
+def together(*parts: Validator) -> Bound:
+    """Return several bounds of one value as one; other validators may stand among them."""
+    bounds = tuple(part for part in parts if isinstance(part, Bound))
 
-    def __init__(self, *parts: Validator) -> None:
-        self.__attrs_init__(parts)
-
-    def __call__(self, instance: Any, attribute: attrs.Attribute[Any], value: Any) -> None:
-        """Check a value.
-
-        Raises:
-            OutOfBounds: the value breaks a bound.
-        """
-        super().__call__(instance, attribute, value)
-        for part in self.parts:
-            if not isinstance(part, Bound):
-                part(instance, attribute, value)
-
-    @property
-    def _bounds(self) -> tuple[Bound, ...]:
-        return tuple(part for part in self.parts if isinstance(part, Bound))
-
-    @property
-    def brief(self) -> str:
-        return _brief(self._bounds)
-
-    def faults(self, value: Any) -> Iterator[Fault]:
-        for bound in self._bounds:
+    def faults(value: Any) -> Iterator[Fault]:
+        for bound in bounds:
             yield from bound.faults(value)
+
+    return Bound(_brief(bounds), faults, tuple(part for part in parts if not isinstance(part, Bound)))
 
 
 def _brief(bounds: tuple[Bound, ...]) -> str:

@@ -1,8 +1,4 @@
-"""The keys of a table: their declaration, the validators of their values, and the largest values that they may have.
-
-Each largest value is far beyond use, so that a digit too many fails at once: `repeat = 100000000` would fill the memory
-before any message.
-"""
+"""The keys of a table: their declaration, and the validators of their values."""
 
 from __future__ import annotations
 
@@ -13,7 +9,7 @@ import attrs
 from attrs import field
 
 from petra_graph.errors import shown
-from petra_graph.spec.bounds import All, AtLeast, AtMost
+from petra_graph.spec.bounds import AtMost, together
 from petra_graph.units import byte_count
 
 T = TypeVar("T")
@@ -22,23 +18,6 @@ LONGEST_NAME = 200
 NODES = 20_000
 """Nodes of a network: the planner's work and the page of a plan grow with them."""
 MOST_NODES = AtMost(NODES)
-MOST_DEVICES = AtMost(10_000)
-MOST_WINDOW = AtMost(4_096)
-"""Micro-batches of a window: the planner walks through three windows, operation by operation."""
-MOST_DEPTH = AtMost(1_000_000)
-"""Micro-batches in flight."""
-MOST_SAMPLES = AtMost(2**24)
-"""Of a batch."""
-MOST_PROCESSES = AtMost(4_096)
-"""Processes or threads of one machine."""
-MOST_EPOCHS = AtMost(10**9)
-MOST_MICRO_BATCHES = AtMost(10**9)
-MOST_SECONDS = AtMost(10**9)
-"""Thirty years."""
-LEAST_RATE = AtLeast(10**8)
-"""Of a device, a second: less is a number in units of 10**9 or 10**12, as data sheets have them."""
-LARGEST_SEED = AtMost(2**63 - 1)
-"""What torch's generators take."""
 IS_PATH, IS_CODE = "is_path", "is_code"
 """In the metadata of a key whose value names a file or a folder, or code as "module:attribute"."""
 
@@ -51,7 +30,7 @@ def key(
     The value of a key that `is_path` names what is read; it is relative to the folder of the file that gives it. That of a key
     that `is_code` names a class, a function or an object, in a module that is found as modules of local plugins are.
     """
-    checked = All(*validator) if isinstance(validator, list | tuple) else validator
+    checked = together(*validator) if isinstance(validator, list | tuple) else validator
     metadata = {"help": text, "unit": unit, IS_PATH: is_path, IS_CODE: is_code}
     return field(default=default, validator=checked, metadata=metadata)
 

@@ -15,12 +15,7 @@ from attrs import frozen
 
 from petra_graph.spec.bounds import AtLeast, Each, GreaterThan, Length, LessThan
 from petra_graph.spec.keys import (
-    MOST_DEPTH,
-    MOST_EPOCHS,
     MOST_NODES,
-    MOST_PROCESSES,
-    MOST_SAMPLES,
-    MOST_WINDOW,
     documented,
     file_name,
     key,
@@ -101,11 +96,9 @@ class MethodSpec:
         None,
         "order of forwards and backwards, each stage's depth as a list, or the least depths at full speed "
         '("auto"); default: the method\'s own',
-        validator=[Length(at_least=1), Each(AtLeast(1), MOST_DEPTH)],
+        validator=[Length(at_least=1), Each(AtLeast(1))],
     )
-    accumulation: int = key(
-        1, "micro-batches averaged into one update (the paper's k)", validator=[AtLeast(1), MOST_WINDOW]
-    )
+    accumulation: int = key(1, "micro-batches averaged into one update (the paper's k)", validator=AtLeast(1))
     reversible: Keeps | None = key(None, "what a reversible node keeps for its backward; default: the method's own")
     buffered: BufferedKeeps | None = key(None, "what a buffered node keeps for its backward; default: the method's own")
     backward: Uses | None = key(None, "current parameters, or those stored at the forward; default: the method's own")
@@ -152,14 +145,12 @@ class LrScheduleSpec(PluginSpec):
     """The learning rate as a function of a stage's own update count."""
 
     name: str = key("constant", 'learning-rate schedule plugin, or "module:attribute"')
-    warmup_epochs: float = key(
-        0.0, "linear warm-up, counted in updates", unit="epochs", validator=[AtLeast(0), MOST_EPOCHS]
-    )
+    warmup_epochs: float = key(0.0, "linear warm-up, counted in updates", unit="epochs", validator=AtLeast(0))
     delay_epochs: float = key(
         0.0,
         "how long the learning rate of a stage whose gradients are D > 1 updates late takes to rise from 1 / D of it (PipeMare's T1)",
         unit="epochs",
-        validator=[AtLeast(0), MOST_EPOCHS],
+        validator=AtLeast(0),
     )
     scaling: Literal["none", "goyal"] = key(
         "none", '"goyal" multiplies the learning rate by batch * accumulation * replicas / 256, once'
@@ -212,10 +203,8 @@ class DataSpec(PluginSpec):
     """The data set and its batches."""
 
     name: str = required('data set plugin, or "module:attribute"')
-    batch: int = key(64, "samples in a micro-batch, of one replica", validator=[AtLeast(1), MOST_SAMPLES])
-    evaluation_batch: int | None = key(
-        None, "samples of an evaluation batch; default: batch", validator=[AtLeast(1), MOST_SAMPLES]
-    )
+    batch: int = key(64, "samples in a micro-batch, of one replica", validator=AtLeast(1))
+    evaluation_batch: int | None = key(None, "samples of an evaluation batch; default: batch", validator=AtLeast(1))
     validation: float | str | None = key(
         None,
         "samples that evaluations after epochs read, and by which the best weights, an early stop and a sweep are chosen: a share of the "
@@ -223,9 +212,7 @@ class DataSpec(PluginSpec):
         "at the end; default: none, and evaluations read the test data",
         validator=[GreaterThan(0), LessThan(1), Length(at_least=1), _apart_from_test],
     )
-    workers: int = key(
-        0, "loader processes; the samples do not depend on their number", validator=[AtLeast(0), MOST_PROCESSES]
-    )
+    workers: int = key(0, "loader processes; the samples do not depend on their number", validator=AtLeast(0))
 
     @property
     def test_batch(self) -> int:

@@ -9,10 +9,7 @@ from attrs import frozen
 
 from petra_graph.spec.bounds import AtLeast, GreaterThan, Length
 from petra_graph.spec.keys import (
-    LEAST_RATE,
-    MOST_DEVICES,
     MOST_NODES,
-    MOST_SECONDS,
     documented,
     key,
     required,
@@ -26,12 +23,12 @@ from petra_graph.spec.keys import (
 class FlopsSpec:
     """Floating-point operations a second, dense, as a data sheet has them."""
 
-    float32: float = required("in float32, without TF32", unit="FLOP/s", validator=LEAST_RATE)
+    float32: float = required("in float32, without TF32", unit="FLOP/s", validator=GreaterThan(0))
     tf32: float | None = key(
-        None, "in TF32; default: half of bfloat16's, at least float32's", unit="FLOP/s", validator=LEAST_RATE
+        None, "in TF32; default: half of bfloat16's, at least float32's", unit="FLOP/s", validator=GreaterThan(0)
     )
-    bfloat16: float | None = key(None, "in bfloat16; default: float32's", unit="FLOP/s", validator=LEAST_RATE)
-    float64: float | None = key(None, "in float64; default: half of float32's", unit="FLOP/s", validator=LEAST_RATE)
+    bfloat16: float | None = key(None, "in bfloat16; default: float32's", unit="FLOP/s", validator=GreaterThan(0))
+    float64: float | None = key(None, "in float64; default: half of float32's", unit="FLOP/s", validator=GreaterThan(0))
 
 
 @documented
@@ -42,9 +39,9 @@ class DeviceSpec:
     kind: Literal["cuda", "cpu"] = key("cuda", "a GPU, or a core of a CPU")
     memory: str = required('memory, as in "24GiB"', validator=sizes)
     flops: FlopsSpec = required("rate of arithmetic by type")
-    memory_bandwidth: float = required("bandwidth of its memory", unit="bytes a second", validator=LEAST_RATE)
+    memory_bandwidth: float = required("bandwidth of its memory", unit="bytes a second", validator=GreaterThan(0))
     link_latency: float = key(
-        1e-5, "latency to its neighbour in the same machine", unit="seconds", validator=[AtLeast(0), MOST_SECONDS]
+        1e-5, "latency to its neighbour in the same machine", unit="seconds", validator=AtLeast(0)
     )
     link_bandwidth: float = key(
         32e9,
@@ -56,7 +53,7 @@ class DeviceSpec:
         None,
         "what the host takes for an operation of torch, however small its tensors are; default: measured beside one H100, or on one CPU",
         unit="seconds",
-        validator=[AtLeast(0), MOST_SECONDS],
+        validator=AtLeast(0),
     )
 
 
@@ -82,7 +79,7 @@ class PartitionSpec:
     devices: int | tuple[str, ...] = key(
         1,
         'devices of each replica: their number, or names: ["cuda:0", "cpu"]',
-        validator=[AtLeast(1), MOST_DEVICES, Length(at_least=1)],
+        validator=[AtLeast(1), Length(at_least=1)],
     )
     order: Literal["searched", "listed"] = key(
         "searched",
@@ -92,7 +89,7 @@ class PartitionSpec:
     replicas: int = key(
         1,
         "copies of the pipeline, each with processes and rows of a micro-batch of its own",
-        validator=[AtLeast(1), MOST_DEVICES],
+        validator=AtLeast(1),
     )
     untie: bool = key(
         False,
@@ -112,7 +109,7 @@ class PartitionSpec:
         None,
         "latency between devices, for plans; default: the device type's",
         unit="seconds",
-        validator=[AtLeast(0), MOST_SECONDS],
+        validator=AtLeast(0),
     )
     link_bandwidth: float | None = key(
         None,

@@ -12,11 +12,6 @@ from attrs.validators import instance_of
 from petra_graph.errors import shown
 from petra_graph.spec.bounds import AtLeast, AtMost, Bound, Each, Fault, GreaterThan, Length
 from petra_graph.spec.keys import (
-    LARGEST_SEED,
-    MOST_EPOCHS,
-    MOST_MICRO_BATCHES,
-    MOST_PROCESSES,
-    MOST_SECONDS,
     documented,
     key,
     required,
@@ -31,28 +26,24 @@ Scheduling = Literal["auto", "arrival", "static"]
 class RunSpec:
     """Length, seed, processes and directory of a run."""
 
-    epochs: int = key(1, "passes over the training data", validator=[AtLeast(1), MOST_EPOCHS])
-    seed: int = key(0, "seed of every random number", validator=[AtLeast(0), LARGEST_SEED])
+    epochs: int = key(1, "passes over the training data", validator=AtLeast(1))
+    seed: int = key(0, "seed of every random number", validator=AtLeast(0))
     threads: int = key(
         1,
         "CPU threads of a stage executor; the last bits of results depend on it",
-        validator=[AtLeast(1), MOST_PROCESSES],
+        validator=AtLeast(1),
     )
-    evaluate_every: int = key(
-        1, "evaluate after every n-th epoch and the last", unit="epochs", validator=[AtLeast(1), MOST_EPOCHS]
-    )
-    log_every: int = key(
-        50, "record the training loss every n micro-batches", validator=[AtLeast(1), MOST_MICRO_BATCHES]
-    )
+    evaluate_every: int = key(1, "evaluate after every n-th epoch and the last", unit="epochs", validator=AtLeast(1))
+    log_every: int = key(50, "record the training loss every n micro-batches", validator=AtLeast(1))
     micro_batches: int | None = key(
         None,
         "most micro-batches of an epoch, the first of its order; default: all; of a stream of samples, their number, which it needs",
-        validator=[AtLeast(1), MOST_MICRO_BATCHES],
+        validator=AtLeast(1),
     )
     evaluation_batches: int | None = key(
         None,
         "most batches of an evaluation, of samples that are spread over the data, the same in all runs; default: all",
-        validator=[AtLeast(1), MOST_MICRO_BATCHES],
+        validator=AtLeast(1),
     )
     overfit: bool = key(
         False,
@@ -77,7 +68,7 @@ class RunSpec:
         300.0,
         "longest time of one operation of a stage, after which a run of several processes fails",
         unit="seconds",
-        validator=[GreaterThan(0), MOST_SECONDS],
+        validator=GreaterThan(0),
     )
     transport: Transport = key(
         "auto",
@@ -99,7 +90,7 @@ class ProbeSpec:
     per_epoch: int = required(
         "micro-batches of an epoch to probe (the paper: 15); each costs at most one plain forward and backward of the "
         "network for each stage, and one more",
-        validator=[AtLeast(1), MOST_MICRO_BATCHES],
+        validator=AtLeast(1),
     )
 
 
@@ -166,20 +157,12 @@ def _read(number: float, unit: str) -> Interval | None:
     return Interval(number, "epochs" if unit.startswith("epoch") else "updates")
 
 
-@frozen
-class IsInterval(Bound):
-    """Text that is an interval."""
-
-    @property
-    def brief(self) -> str:
-        return 'as "1 epoch", "500 updates", "10 min"'
-
-    def faults(self, value: Any) -> Iterator[Fault]:
-        if isinstance(value, str):
-            try:
-                interval(value)
-            except ValueError:
-                yield Fault(rule=_FORM, value=value)
+def _interval_faults(value: Any) -> Iterator[Fault]:
+    if isinstance(value, str):
+        try:
+            interval(value)
+        except ValueError:
+            yield Fault(rule=_FORM, value=value)
 
 
 @documented
@@ -190,7 +173,7 @@ class CheckpointSpec:
     every: str | None = key(
         None,
         'interval between checkpoints, as in "1 epoch", "500 updates" or "10 min"; default: only at an interruption',
-        validator=IsInterval(),
+        validator=Bound('as "1 epoch", "500 updates", "10 min"', _interval_faults),
     )
     keep: int = key(3, "latest checkpoints to keep", validator=[AtLeast(1), AtMost(1000)])
     best: str | None = key(

@@ -23,21 +23,8 @@ def refused(*overrides):
     ("key", "value", "limit"),
     [
         ("graph.node.layer1.repeat", "100000000", "20000"),
-        ("method.accumulation", "100000", "4096"),
-        ("method.accumulation", str(2**63), "4096"),
-        ("method.schedule", "[1000000000000, 1]", "1000000"),
         ("partition.stages", "10000000", "20000"),
-        ("partition.devices", "1000000000", "10000"),
-        ("partition.replicas", "1000000000", "10000"),
-        ("data.batch", str(10**30), "16777216"),
-        ("data.workers", "100000", "4096"),
-        ("lr_schedule.warmup_epochs", "1e308", "1000000000"),
-        ("lr_schedule.delay_epochs", "1e308", "1000000000"),
-        ("run.seed", str(2**63), str(2**63 - 1)),
-        ("run.epochs", str(10**30), "1000000000"),
-        ("run.watchdog", "1e300", "1000000000"),
         ("optimizer.options.lr", "1e308", "1e+30"),
-        ("optimizer.options.weight_decay", "1e308", "1e+30"),
     ],
 )
 def test_a_slip_of_a_key(key, value, limit):
