@@ -41,7 +41,7 @@ A torch Dataset and any torch.nn.Module need no classes of petra-graph (in a fil
         data=pg.from_torch(train, test, classes=10, batch=32),  # Datasets of (x, y); random numbers of a sample follow from its index
     )
 
-A whole torch.nn.Module is cut into nodes as it is:
+A whole torch.nn.Module is a network by its parts, if it is an nn.Sequential or has a method `nodes()`, and else one node:
 
     spec = pg.make_spec(module=functools.partial(MyNet, layers=4), data={"name": "digits", "batch": 32})
 
@@ -65,8 +65,11 @@ if TYPE_CHECKING:
     from petra_graph.api import (
         PlanView,
         Run,
+        buffered,
         evaluate,
         export,
+        from_torch,
+        head,
         load,
         load_spec,
         make_spec,
@@ -89,8 +92,11 @@ __all__ = [
     "Run",
     "Spec",
     "SpecError",
+    "buffered",
     "evaluate",
     "export",
+    "from_torch",
+    "head",
     "load",
     "load_spec",
     "make_spec",

@@ -14,7 +14,6 @@ of, and where the code is, which is imported when the plugin is used. The declar
 | `petra_graph.datasets` | `DataSetDeclaration` | `(options) -> DataSet` |
 | `petra_graph.loggers` | `LoggerDeclaration` | `(options, RunInfo) -> Logger` |
 | `petra_graph.callbacks` | `CallbackDeclaration` | `(options) -> Callback` |
-| `petra_graph.graph_passes` | `GraphPassDeclaration` | `(options, MeasuredGraph) -> NodeGraph` of `petra_graph.graph_passes` |
 
 The code of an optimizer or a learning-rate schedule may have a third parameter, `stage`: it is then given the `StageFacts` of its stage,
 which know its delay.
@@ -50,7 +49,6 @@ from petra_graph.kinds.declaration import option as option
 from petra_graph.kinds.generators import fork_generators as fork_generators
 from petra_graph.kinds.generators import seed_generators as seed_generators
 from petra_graph.kinds.generators import seeded as seeded
-from petra_graph.kinds.graph_pass import GraphPassDeclaration as GraphPassDeclaration
 from petra_graph.kinds.listener import EpochEnded as EpochEnded
 from petra_graph.kinds.listener import Started as Started
 from petra_graph.kinds.logger import Logger as Logger

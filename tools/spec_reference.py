@@ -23,10 +23,11 @@ from petra_graph.planning.measure_network import measure
 from petra_graph.program.schedule import schedule_text
 from petra_graph.registry.registry import Registry, discover
 from petra_graph.spec.bounds import Bound
+from petra_graph.spec.model import Spec
 from petra_graph.spec.value_types import as_mapping, describe, is_list, is_mapping, members
 
 ROOT = Path(__file__).parents[1]
-DISTRIBUTIONS = ("petra-graph", "petra-graph-delay", "petra-graph-modules", "petra-graph-studies", "petra-graph-vision")
+DISTRIBUTIONS = ("petra-graph", "petra-graph-delay", "petra-graph-studies", "petra-graph-vision")
 """Those whose plugins the page has."""
 PAGE = ROOT / "specs" / "README.md"
 
@@ -48,7 +49,7 @@ def generated(page: str) -> str:
     registry = discover().only(DISTRIBUTIONS)
     tables: Mapping[str, Callable[[], Iterator[str]]] = {
         "specs": specs,
-        "keys": lambda: keys(registry.spec_class, ""),
+        "keys": lambda: keys(Spec, ""),
         "options": lambda: options(registry),
     }
     for name, lines in tables.items():

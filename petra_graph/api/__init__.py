@@ -2,12 +2,16 @@
 
 from petra_graph.api.finished_run import Run, evaluate, export, load, predict, sample
 from petra_graph.api.spec_to_run import PlanView, load_spec, make_spec, plan, train
+from petra_graph.api.tables_in_code import buffered, from_torch, head
 
 __all__ = [
     "PlanView",
     "Run",
+    "buffered",
     "evaluate",
     "export",
+    "from_torch",
+    "head",
     "load",
     "load_spec",
     "make_spec",

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from petra_graph.api.finished_run import Changes, Run, directory_of, threads_as_before
+from petra_graph.api.tables_in_code import module_table
 from petra_graph.errors import kind_of
 
 if TYPE_CHECKING:
@@ -69,25 +70,22 @@ def make_spec(nodes: Sequence[Mapping[str, Any]] | None = None, *, module: Any =
     Args:
         nodes: the network, node by node: the tables `[[graph.node]]`, which need no names here, or only their blocks: [Stem, pg.head(...)].
             Without nodes, `module` or `architecture` is the network.
-        module: a class of any torch.nn.Module, or a function that makes one, which is cut into nodes: module=MyNet, or with arguments
+        module: a class of any torch.nn.Module, or a function that makes one, whose parts are the nodes: module=MyNet, or with arguments
             module=functools.partial(MyNet, layers=4). Shapes follow from the data. Other options of the architecture "module" are in
-            architecture={"options": {"nodes": ["layers.*"]}}.
+            architecture={"options": {"split": ["layers"]}}.
         tables: all others, as in data={"name": "digits", "batch": 32}, run={"epochs": 3}.
 
     Raises:
         SpecError: keys or values are wrong; the error has all problems. Plugins are checked when the specification is planned or run.
     """
     from petra_graph.errors import SpecError
-    from petra_graph.registry.joints import MODULE_TABLE, added_name
-    from petra_graph.registry.registry import discover
     from petra_graph.spec.load_spec import load_values
 
     if nodes is not None:
         tables = {**tables, "graph": {**tables.get("graph", {}), "node": _make_node_tables(nodes)}}
     if module is not None:
-        make_table = added_name("petra_graph", MODULE_TABLE)
-        tables = {**tables, "architecture": make_table(module, tables.get("architecture", {}))}
-    loaded = load_values(tables, discover().spec_class)
+        tables = {**tables, "architecture": module_table(module, tables.get("architecture", {}))}
+    loaded = load_values(tables)
     if loaded.spec is None:
         raise SpecError(loaded.problems)
     return loaded.spec

@@ -163,11 +163,11 @@ def _trial_keys(resume: str | None, overfit: int | None, *, fast_dev_run: bool) 
 
 def _print_outline(spec: str, overrides: Sequence[str], processes: int, plan: str | None, *, as_json: bool) -> None:
     from petra_graph.training.prepared_run import prepare
-    from petra_graph.training.run_notes import graph_pass_notes, outline, run_notes, start_warnings
+    from petra_graph.training.run_notes import outline, run_notes, start_warnings
 
     prepared = prepare(spec, overrides, processes, saved=_read_plan(plan))
     figures = outline(prepared)
-    notes = [*run_notes(prepared), *graph_pass_notes(prepared)]
+    notes = run_notes(prepared)
     warnings = list(start_warnings(prepared, processes))
     if as_json:
         print_json({**figures, "notes": notes, "warnings": warnings})

@@ -25,12 +25,11 @@ _ANY_VALUE = "optimizer.options.lr"
 """A factor that every update multiplies by, 0 or not."""
 
 
-def settings_of(spec: Spec, optimizer: tuple[str, Any], loss: str, passes: Mapping[str, Any]) -> dict[str, Any]:
+def settings_of(spec: Spec, optimizer: tuple[str, Any], loss: str) -> dict[str, Any]:
     """Return the settings on which the seconds of operations depend, by key, as JSON.
 
     Args:
         optimizer: the plugin's name, and its options with their defaults.
-        passes: the tables of graph passes.
     """
     name, options = optimizer
     precision = attrs.asdict(spec.precision, filter=lambda key, _: key.name not in {"channel_dtype", "fp32_precision"})
@@ -41,7 +40,7 @@ def settings_of(spec: Spec, optimizer: tuple[str, Any], loss: str, passes: Mappi
         **{f"optimizer.options.{key}": value for key, value in attrs.asdict(options).items()},
         "optimizer.clip.by": None if spec.optimizer.clip is None else spec.optimizer.clip.by,
         "loss.name": loss,
-        **passes,
+        **({"init.freeze": spec.init.freeze} if spec.init.freeze else {}),
         **({"run.compile": True} if spec.run.compile else {}),
     }
     return {

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
+from typing import Any
 
 import networkx as nx
 from attrs import define, frozen
@@ -26,36 +26,8 @@ from petra_graph.kinds.block import BlockDeclaration
 from petra_graph.kinds.plugin import Plugin
 from petra_graph.spec.model import Kind
 
-if TYPE_CHECKING:
-    from petra_graph.blocks import Block, Shape
-
-T = TypeVar("T")
 INPUT = "input"
 """The name under which nodes read the samples."""
-
-
-@frozen(kw_only=True)
-class NodeWrapper:
-    """What a graph pass makes of a node's block; a subclass is a frozen value, and equal ones make equal nodes."""
-
-    inverts: ClassVar[bool] = False
-    """Whether it gives an inverse to a block without one."""
-
-    @property
-    def tensors(self) -> tuple[str, ...]:
-        """The names of the tensors that it adds to the block's, which no file of the network's weights need have."""
-        return ()
-
-    def read(self, inputs: Sequence[T]) -> Sequence[T]:
-        """Return what the block inside reads of the inputs: of their shapes, or of whatever else there is one for each."""
-        return inputs
-
-    def wrap(self, block: Block, inputs: Sequence[Shape]) -> Block:
-        """Return the block around another one, or that block changed; ValueError: it cannot be."""
-        raise NotImplementedError
-
-    def merge(self, block: Block) -> None:
-        """Put the tensors that it has added into the block's own, where that leaves what the block computes as it is."""
 
 
 @frozen(kw_only=True)
@@ -74,20 +46,14 @@ class Node:
     """Producers in declared order; INPUT is the samples."""
     path: Path = ()
     """Position of the node's table in the specification."""
-    wrappers: tuple[NodeWrapper, ...] = ()
-    """What graph passes put around the block, the innermost first."""
+    frozen: tuple[str, ...] = ()
+    """Patterns of the parameters that are not trained, of all nodes: `init.freeze`."""
     first_of: str | None = None
     """Name of a repeated node, on its first copy: the name is taken too, since reading it means the last copy."""
 
     @property
     def declaration(self) -> BlockDeclaration | None:
         return block_declaration(self.plugin)
-
-    def read_by_block(self, inputs: Sequence[T]) -> Sequence[T]:
-        """Return what the node's own block reads of its inputs."""
-        for wrapper in reversed(self.wrappers):
-            inputs = wrapper.read(inputs)
-        return inputs
 
 
 def block_declaration(plugin: Plugin | None) -> BlockDeclaration | None:
@@ -104,13 +70,6 @@ class NodeGraph:
 
     nodes: Mapping[str, Node]
     """In declared order."""
-    given: NodeGraph | None = None
-    """The graph before graph passes; None: they have changed nothing."""
-
-    @property
-    def as_given(self) -> NodeGraph:
-        """The graph as the specification has it."""
-        return self.given or self
 
     @cached_property
     def digraph(self) -> nx.DiGraph:

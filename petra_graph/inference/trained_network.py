@@ -86,12 +86,6 @@ class Network(nn.Module):
         """Return what a node reads of the streams that its producers returned."""
         return tuple(stream for producer in self.graph.nodes[name].inputs for stream in streams[producer])
 
-    def merge(self) -> None:
-        """Put what graph passes have added to the blocks into the blocks' own tensors, where that can be."""
-        for name, node in self.graph.nodes.items():
-            for wrapper in reversed(node.wrappers):
-                wrapper.merge(self.block(name))
-
     @torch.no_grad()
     def load_weights(self, weights: Mapping[str, Tensor], source: str) -> None:
         """Give the nodes weights by the names in `weights.safetensors`.

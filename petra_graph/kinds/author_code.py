@@ -17,7 +17,7 @@ from attrs import field, frozen
 from petra_graph.errors import PetraGraphError, PluginError, Problem, SpecError
 
 _PACKAGE = str(Path(__file__).parents[1])
-_OURS = {"petra_graph_modules", "petra_graph_text", "petra_graph_vision"}
+_OURS = {"petra_graph_text", "petra_graph_vision"}
 """Packages of this project that call the code of authors, or read their files."""
 _LIBRARY = sysconfig.get_paths()["stdlib"]
 

@@ -19,6 +19,7 @@ from petra_graph.graph.node_graph import Node
 from petra_graph.kinds.author_code import author_line
 from petra_graph.kinds.plugin import load
 from petra_graph.measure.without_compiler import uncompiled
+from petra_graph.record.weights import SEPARATOR, is_named
 
 _BASES: Mapping[str, type] = {"reversible": Reversible, "head": Head, "buffered": Block}
 """The base class of a block, by the kind of its node; a buffered node takes any block."""
@@ -34,7 +35,6 @@ def build_block(node: Node, inputs: Sequence[Shape]) -> Block:
     assert node.plugin is not None
     with at_path(*node.path):
         block_class: type[Block] = load(node.plugin)
-    all_inputs, inputs = inputs, node.read_by_block(inputs)
     _check_class(node, block_class, node.plugin.declaration.build)
     try:
         block = block_class(inputs, node.options)
@@ -57,17 +57,9 @@ def build_block(node: Node, inputs: Sequence[Shape]) -> Block:
     if fault:
         message = f'{node.plugin.owned}: node "{node.name}" {fault}'
         raise PluginError(Problem(message=message, hint="name parameters as `named_parameters()` does", path=node.path))
-    return _wrapped(node, block, all_inputs)
-
-
-def _wrapped(node: Node, block: Block, inputs: Sequence[Shape]) -> Block:
-    """Return a node's own block in its wrappers; `inputs` are the node's."""
-    for place, wrapper in enumerate(node.wrappers):
-        read = evolve(node, wrappers=node.wrappers[place + 1 :]).read_by_block(inputs)
-        try:
-            block = wrapper.wrap(block, read)
-        except ValueError as error:
-            raise SpecError(refused(node, inputs, "cannot be changed", error)) from error
+    for name, parameter in block.named_parameters():
+        if is_named(node.frozen, f"{node.name}{SEPARATOR}{name}"):
+            parameter.requires_grad = False
     return block
 
 
@@ -86,8 +78,6 @@ def build_to_look_at(node: Node, inputs: Sequence[Shape]) -> Block:
 
 def _check_class(node: Node, block_class: Any, build: str) -> None:
     """Check the base and the methods of a class, which torch's modules do not enforce as abstract classes do."""
-    if any(wrapper.inverts for wrapper in node.wrappers):
-        node = evolve(node, kind="buffered")  # what is around it has an inverse, whatever it is itself
     fault = class_fault(block_class, node.kind, build, f'node "{node.name}" is {node.kind}')
     if fault is not None:
         message, hint = fault

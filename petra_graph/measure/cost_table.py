@@ -80,7 +80,14 @@ def measure_costs(graph: NodeGraph, conditions: Conditions) -> CostTable:
     for name in graph.order:
         node = graph.nodes[name]
         inputs = tuple(stream for producer in node.inputs for stream in streams[producer])
-        key = (node.plugin, node.options, node.kind, node.wrappers, inputs, INPUT in node.inputs)
+        key = (
+            node.plugin,
+            node.options,
+            node.kind,
+            node.frozen and (node.name, *node.frozen),
+            inputs,
+            INPUT in node.inputs,
+        )
         measured[name] = memo.get(key, partial(_measure, node, inputs, conditions))
         streams[name] = measured[name].outputs
     return CostTable(

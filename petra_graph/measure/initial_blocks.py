@@ -21,8 +21,11 @@ from petra_graph.measure.node_shapes import NodeShapes
 
 
 def initial_block(node: Node, inputs: Sequence[Shape], seed: int) -> Block:
-    """Build a node on the CPU, with the random parameters of a run's seed; errors as `build_block`."""
-    with fork_rng(random_key(seed, node.name, "initial"), torch.device("cpu")):
+    """Build a node on the CPU, with the random parameters of a run's seed; errors as `build_block`.
+
+    Options with `drawn_as` are of nodes that one constructor makes, and so draw the same.
+    """
+    with fork_rng(random_key(seed, getattr(node.options, "drawn_as", node.name), "initial"), torch.device("cpu")):
         return build_block(node, inputs)
 
 
@@ -50,6 +53,8 @@ def initial_blocks(
             if owner != name:
                 with torch.no_grad():
                     block.get_parameter(key).copy_(built(owner).get_parameter(known))
+    for block in blocks.values():
+        vars(block).pop("built", None)  # the network that parts were taken from
     return blocks
 
 

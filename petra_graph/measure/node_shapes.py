@@ -59,6 +59,8 @@ class NodeShapes:
     """Number of their values."""
     trained: Mapping[str, int] = field(factory=dict, eq=False)
     """Number of values of each parameter that is trained, by its name in the block."""
+    frozen: tuple[str, ...] = field(default=(), eq=False)
+    """Names of those that are not."""
     batch_norm: bool = field(default=False, eq=False)
     """Whether the block normalises over batches."""
     several: bool = field(default=False, eq=False)
@@ -121,7 +123,7 @@ def measure_shapes(
             node.plugin,
             node.options,
             node.kind,
-            node.wrappers,
+            node.frozen and (node.name, *node.frozen),
             [(stream.shape, stream.dtype) for stream in inputs],
         )
         try:
@@ -148,7 +150,7 @@ def _of_inputs(problem: Problem, names: Collection[str]) -> Problem:
 def _measure(node: Node, inputs: Streams, small: _SmallTensors) -> tuple[NodeShapes, Streams]:
     shapes = _shapes(inputs)
     expected = node.declaration.streams if node.declaration else None
-    given = len(node.read_by_block(inputs))
+    given = len(inputs)
     if expected is not None and given != expected:
         message = f'node "{node.name}": block "{node.block}" reads {expected} streams, and its inputs carry {given}'
         hint = 'merge nodes read several streams (block = "add"); others read one node'
@@ -169,6 +171,7 @@ def _measure(node: Node, inputs: Streams, small: _SmallTensors) -> tuple[NodeSha
         dtypes=tuple(stream.dtype for stream in outputs),
         parameters=sum(parameter.numel() for parameter in block.parameters()),
         trained={name: one.numel() for name, one in block.named_parameters() if one.requires_grad},
+        frozen=tuple(name for name, one in block.named_parameters() if not one.requires_grad),
         shared={
             name: SharedParameter(label=block.shared_parameters[name], values=one.numel(), trained=one.requires_grad)
             for name, one in block.named_parameters()

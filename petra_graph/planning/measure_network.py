@@ -1,4 +1,4 @@
-"""The measure step: graph passes carried out, the shapes of all nodes, and what these rule out.
+"""The measure step: the shapes of all nodes, and what these rule out.
 
 Neither the data set's files nor the devices are needed.
 """
@@ -6,29 +6,32 @@ Neither the data set's files nor the devices are needed.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Literal
+
+from attrs import evolve
 
 from petra_graph.compiler.spec_checks import keep_problems
-from petra_graph.errors import Problem, SpecError, at_path
+from petra_graph.errors import Problem, SpecError
 from petra_graph.graph.node_graph import NodeGraph
-from petra_graph.graph_passes import MeasuredGraph
-from petra_graph.kinds.author_code import author_code, resolve_location
 from petra_graph.kinds.data_facts import DataFacts
-from petra_graph.kinds.plugin import build_plugin
 from petra_graph.measure.node_shapes import NodeShapes, measure_shapes, outputs_for, read_by_network
-from petra_graph.planning.check.checked_spec import CheckedSpec, ConfiguredPlugin
+from petra_graph.planning.check.checked_spec import CheckedSpec
 from petra_graph.planning.network import MeasuredNetwork
 from petra_graph.planning.shared_across_stages import shared_parameter_problems
+from petra_graph.record.weights import SEPARATOR, is_named
+from petra_graph.units import listed
+
+_LISTED = 8
 
 
 def measure(checked: CheckedSpec) -> MeasuredNetwork:
-    """Carry out the graph passes and measure the shapes of every node.
+    """Measure the shapes of every node.
 
     Raises:
-        SpecError: a block or a pass refuses its input, two nodes share a parameter, or a node cannot keep what is listed for it.
+        SpecError: a block refuses its input, two nodes share a parameter, or a node cannot keep what is listed for it.
         PluginError: code cannot be imported, or has failed.
     """
-    graph, shapes = measure_graph(checked.graph, checked.passes, checked.facts)
+    graph = _with_frozen(checked.graph, checked.spec.init.freeze)
+    shapes = measure_shapes(graph, *read_by_network(checked.facts))
     network = MeasuredNetwork(
         checked=checked,
         graph=graph,
@@ -40,48 +43,35 @@ def measure(checked: CheckedSpec) -> MeasuredNetwork:
     return network
 
 
-def measure_graph(
-    graph: NodeGraph, passes: Sequence[ConfiguredPlugin], facts: DataFacts
-) -> tuple[NodeGraph, Mapping[str, NodeShapes]]:
-    """Return a graph as passes change it, each given the graph as those before it have left it, with the shapes of its nodes.
+def _with_frozen(graph: NodeGraph, patterns: tuple[str, ...]) -> NodeGraph:
+    nodes = {name: evolve(node, frozen=patterns) for name, node in graph.nodes.items()}
+    return NodeGraph(nodes=nodes) if patterns else graph
 
-    Raises:
-        SpecError: a pass, or a block, refuses the network.
-        PluginError: code cannot be imported or has failed.
-    """
-    sample, dtype = read_by_network(facts)
-    shapes = measure_shapes(graph, sample, dtype)
-    for one in passes:
-        with at_path(*one.path):
-            made = build_plugin(one.plugin, one.options, MeasuredGraph(graph=graph, shapes=shapes))
-            if not isinstance(made, NodeGraph):
-                raise one.plugin.broken(f"its build returns {type(made).__name__}, not a NodeGraph")
-        if made is not graph:
-            graph = NodeGraph(nodes=made.nodes, given=graph.as_given)
-            shapes = measure_shapes(graph, sample, dtype)
-    return graph, shapes
+
+def freeze_problems(shapes: Mapping[str, NodeShapes], patterns: Sequence[str]) -> Iterator[Problem]:
+    """Yield patterns of `init.freeze` that name nothing, parameters that are frozen in one of their nodes alone, or that nothing is trained."""
+    names = [f"{node}{SEPARATOR}{key}" for node, one in shapes.items() for key in (*one.frozen, *one.trained)]
+    path = ("init", "freeze")
+    for pattern in patterns:
+        if not any(is_named([pattern], name) for name in names):
+            hint = f"name nodes or parameters: {listed(names, _LISTED)}"
+            yield Problem(message=f"{pattern!r} names no parameter of the network", hint=hint, path=path)
+    trained: dict[str, set[bool]] = {}
+    for one in shapes.values() if patterns else ():
+        for shared in one.shared.values():
+            trained.setdefault(shared.label, set()).add(shared.trained)
+    for label, found in trained.items():
+        if len(found) > 1:
+            yield Problem(message=f"{label} is one parameter of several nodes: freeze it in all of them", path=path)
+    if patterns and not any(one.trained for one in shapes.values()):
+        yield Problem(message="nothing of the network would be trained", hint="freeze less", path=path)
 
 
 def network_problems(network: MeasuredNetwork) -> Iterator[Problem]:
-    """Yield what shapes and passes show to be wrong: what nodes keep, parameters of two nodes."""
+    """Yield what shapes show to be wrong: what nodes keep, parameters of two nodes, what cannot be frozen."""
     yield from keep_problems(network.spec.method, network.graph)
     yield from shared_parameter_problems(network.graph, network.shapes)
-
-
-def what_a_pass_says(
-    configured: ConfiguredPlugin, kind: Literal["notes", "warnings"], *arguments: Any
-) -> Iterator[str]:
-    """Yield what a graph pass says of the network that it has changed; nothing if it declares no such function.
-
-    Raises:
-        PluginError: its code cannot be imported or has failed.
-    """
-    location = getattr(configured.plugin.declaration, kind)
-    failure = f"{configured.plugin.owned} cannot say what it has changed"
-    if location:
-        say = resolve_location(location, failure)
-        with author_code(failure):
-            yield from say(configured.options, *arguments)
+    yield from freeze_problems(network.shapes, network.spec.init.freeze)
 
 
 def head_problems(network: MeasuredNetwork, facts: DataFacts) -> Iterator[Problem]:

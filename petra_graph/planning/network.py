@@ -20,7 +20,6 @@ from petra_graph.program.placement import Placement
 from petra_graph.program.schedule import Policy
 from petra_graph.program.stage_program import StageProgram
 from petra_graph.spec.model import Spec
-from petra_graph.spec.value_types import as_mapping
 
 if TYPE_CHECKING:
     from petra_graph.compiler.planner_inputs import PlannerInputs
@@ -32,7 +31,6 @@ class MeasuredNetwork:
 
     checked: CheckedSpec
     graph: NodeGraph
-    """As graph passes have left it."""
     shapes: Mapping[str, NodeShapes]
     """By node."""
     training_samples: int | None
@@ -98,9 +96,8 @@ class MeasuredNetwork:
         from petra_graph.compiler.profile_check import settings_of
 
         checked = self.checked
-        passes = {one.plugin.name: as_mapping(one.options) for one in checked.passes}
         optimizer = (checked.optimizer.plugin.name, checked.optimizer.options)
-        return settings_of(self.spec, optimizer, checked.loss.plugin.name, passes)
+        return settings_of(self.spec, optimizer, checked.loss.plugin.name)
 
     def costs(self) -> CostTable:
         """Return what nodes cost, measured once for each set of kinds, micro-batch, precision and clipping.

@@ -16,8 +16,6 @@ from typing import Any
 from petra_graph.errors import SpecError
 from petra_graph.registry.discovery import JOINTS, NAMES, PLAN_FORMATS, entries_of
 
-MODULE_TABLE = "module_table"
-"""The name of what makes the table `architecture` of a module: `pg.make_spec(module=...)` asks for it."""
 WriteDocument = Callable[[Mapping[str, Any]], str]
 
 

@@ -5,22 +5,18 @@ from __future__ import annotations
 import os
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from functools import cached_property
-from typing import Any
 
 import attrs
 from attrs import field, frozen
 
-from petra_graph.errors import PetraGraphError, PluginError, Problem, SpecError, Where, shown, suggestion
+from petra_graph.errors import PluginError, Problem, SpecError, Where, shown, suggestion
 from petra_graph.kinds.all_kinds import KINDS
 from petra_graph.kinds.author_code import importing
 from petra_graph.kinds.declaration import Declaration
-from petra_graph.kinds.graph_pass import GRAPH_PASS
 from petra_graph.kinds.plugin import Plugin, label
 from petra_graph.kinds.plugin_kind import PluginKind
 from petra_graph.registry.discovery import Entry, canonical, scan
 from petra_graph.registry.local_plugins import is_local, read_declaration, resolve_local
-from petra_graph.spec.model import Spec, with_tables
 
 
 @frozen(kw_only=True)
@@ -39,26 +35,6 @@ class Registry:
     def kinds(self) -> tuple[PluginKind, ...]:
         """All kinds of plugins."""
         return KINDS
-
-    @cached_property
-    def spec_class(self) -> type[Spec]:
-        """The class of specifications, with the tables of graph passes."""
-        return with_tables(tuple(map(self._table, self.passes)))
-
-    @cached_property
-    def passes(self) -> tuple[str, ...]:
-        """The names of graph passes, which are those of tables, sorted; a name that no table can have is left out."""
-        names = {entry.name for entry in self.entries if entry.group == GRAPH_PASS.group}
-        taken = {*attrs.fields_dict(Spec), *(kind.table for kind in self.kinds)}
-        return tuple(sorted(name for name in names - taken if name.isidentifier()))
-
-    def _table(self, name: str) -> tuple[str, Any, str]:
-        """Return the table of a graph pass as `with_tables` takes it; that of a broken one has any keys, and its plugin is refused."""
-        try:
-            declaration = self.resolve(GRAPH_PASS, name).declaration
-        except PetraGraphError:
-            return name, dict[str, Any] | None, ""
-        return name, declaration.options | None, declaration.summary
 
     def kind(self, short: str) -> PluginKind:
         """Return the kind by its name on the command line, such as "losses"."""

@@ -7,10 +7,8 @@ here they are plain mappings, and each plugin's own `Options` class checks them 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import lru_cache
 from typing import Any, Literal
 
-import attrs
 from attrs import frozen
 
 from petra_graph.spec.bounds import AtLeast, Each, GreaterThan, Length, LessThan
@@ -294,12 +292,3 @@ class Spec:
         if loaded.spec is None:
             raise SpecError(loaded.problems)
         return loaded.spec
-
-
-@lru_cache(maxsize=8)
-def with_tables(added: tuple[tuple[str, Any, str], ...]) -> type[Spec]:
-    """Return the class of specifications with further tables, of (name, type, meaning); the same one for the same tables."""
-    fields = {
-        name: attrs.field(default=None, type=type_, metadata={"help": text, "unit": ""}) for name, type_, text in added
-    }
-    return attrs.make_class("Spec", fields, bases=(Spec,), frozen=True, kw_only=True) if added else Spec

@@ -105,16 +105,17 @@ class InitSpec:
         "(safetensors or torch.save), to begin with; default: random, from the seed",
         is_path=True,
     )
-    reader: str | None = key(
-        None,
-        'function "module:attribute" of an installed package, (path) -> WeightFile, that reads `weights` of another format; '
-        "default: safetensors and torch.save are read",
-    )
     strict: bool = key(True, "refuse a file in which anything is missing, or of another shape, or too much")
     leave_out: tuple[str, ...] = key(
         (),
         "nodes and tensors of the network, or of the file, that the file is not asked for, by name or pattern: "
         '"head", "*/alpha"',
+        validator=Each(Length(at_least=1)),
+    )
+    freeze: tuple[str, ...] = key(
+        (),
+        "nodes and parameters that are not trained, by name or pattern: without gradient, optimizer state and weight decay: "
+        '"stem", "layer*", "*.bias"',
         validator=Each(Length(at_least=1)),
     )
 

@@ -2,8 +2,7 @@
 
 A file of a run has node names with the names of parameters and buffers, as in `weights.safetensors`, so the stages may be others.
 A file of another program, such as a pretrained network's `state_dict`, knows no nodes: each of its tensors belongs to the one node
-that has a tensor of that name. Tensors of a block's `begun_anew` may be missing. Names may have the prefixes of torch's own wrappers. Files of other formats are read by the function that
-`init.reader` names.
+that has a tensor of that name. Tensors of a block's `begun_anew` may be missing. Names may have the prefixes of torch's own wrappers.
 """
 
 from __future__ import annotations
@@ -18,8 +17,7 @@ import torch
 from attrs import frozen
 
 from petra_graph.blocks import Block
-from petra_graph.errors import Problem, SpecError, at_path, shown
-from petra_graph.kinds.author_code import author_code, resolve_location
+from petra_graph.errors import Problem, SpecError
 from petra_graph.measure.build_block import build_to_look_at
 from petra_graph.planning.network import MeasuredNetwork
 from petra_graph.record.weights import SEPARATOR, WEIGHTS, UnreadableWeights, WeightFile, is_named, open_weights
@@ -37,8 +35,6 @@ class InitialWeights:
     """A file that has been compared with a network."""
 
     file: Path
-    reader: str | None
-    """`init.reader`."""
     fitting: Mapping[str, str]
     """The file's name of each tensor, by the network's name."""
     said: str
@@ -51,7 +47,7 @@ class InitialWeights:
 
     def loaded(self, modules: Iterable[tuple[str, Block]]) -> Iterator[tuple[str, Block]]:
         """Yield nodes one by one, as `modules` makes them, with the weights loaded; errors as `load`."""
-        with _open(self.file, self.reader) as opened:
+        with _open(self.file) as opened:
             for name, module in modules:
                 for key, value in module.state_dict().items():
                     stored = self.fitting.get(f"{name}{SEPARATOR}{key}")
@@ -65,17 +61,15 @@ def initial_weights(init: InitSpec, network: MeasuredNetwork) -> InitialWeights:
 
     Raises:
         SpecError: the file does not exist, or cannot be read; or something does not match, and `init.strict` is set.
-        PluginError: the reader cannot be imported, or fails.
     """
     assert init.weights is not None
     path = Path(init.weights).expanduser()
-    file = path / WEIGHTS if (path / WEIGHTS).is_file() and init.reader is None else path
+    file = path / WEIGHTS if (path / WEIGHTS).is_file() else path
     if not (file.is_file() or file.is_dir()):
         hint = "give a file, a run's directory, or a folder of safetensors"
         raise SpecError(Problem(message=f"there is no file {file}", hint=hint, path=_PATH))
     here, shared, new = _shapes_and_names(network)
-    new.update(_added_by_graph_passes(network))
-    with _open(file, init.reader) as opened:
+    with _open(file) as opened:
         names = _strip_prefixes(opened.shapes, {*here, *map(_key, here)})
         there = {name: opened.shapes[stored] for name, stored in names.items()}
         matched, left_out, faults = _match_names(init, here, there, new, shared)
@@ -93,7 +87,7 @@ def initial_weights(init: InitSpec, network: MeasuredNetwork) -> InitialWeights:
         said.append(f"{plural(len(begun), 'tensor')} begin anew")
     if left_out:
         said.append(f"{listed(left_out, _LISTED)} left out")
-    return InitialWeights(file=file, reader=init.reader, fitting=fitting, said="; ".join([*said, *faults]))
+    return InitialWeights(file=file, fitting=fitting, said="; ".join([*said, *faults]))
 
 
 def _match_names(
@@ -194,26 +188,11 @@ def _name_unequal(opened: WeightFile, fitting: Mapping[str, str], of: Mapping[st
             yield f"{listed(list(names), _LISTED)} of the file are one tensor in the network, and differ"
 
 
-def _added_by_graph_passes(network: MeasuredNetwork) -> Iterator[str]:
-    """Yield the tensors that graph passes add to the network's own."""
-    for name, node in network.graph.nodes.items():
-        yield from (f"{name}{SEPARATOR}{one}" for wrapper in node.wrappers for one in wrapper.tensors)
-
-
 @contextmanager
-def _open(file: Path, reader: str | None) -> Iterator[WeightFile]:
+def _open(file: Path) -> Iterator[WeightFile]:
     try:
-        with open_weights(file) if reader is None else _open_by_reader(reader, file) as opened:
+        with open_weights(file) as opened:
             yield opened
     except UnreadableWeights as error:
         hint = "give a safetensors file, or what torch.save(network.state_dict(), FILE) writes"
         raise SpecError(Problem(message=str(error), hint=hint, path=_PATH)) from None
-
-
-@contextmanager
-def _open_by_reader(reader: str, file: Path) -> Iterator[WeightFile]:
-    with at_path("init", "reader"):
-        read = resolve_location(reader, f"the reader {shown(reader)} cannot be imported")
-    with at_path(*_PATH), author_code(f"the reader {shown(reader)} cannot read {file}"):
-        opened: WeightFile = read(file)
-    yield opened

@@ -39,6 +39,7 @@ from petra_graph.program.stage_program import StageProgram
 from petra_graph.registry.joints import joint
 from petra_graph.spec.load_spec import Given
 from petra_graph.spec.model import Spec
+from petra_graph.training.compared_parts import compare_parts, first_samples, has_parts
 from petra_graph.training.data.micro_batches import OpenedData, open_data
 from petra_graph.training.initial_weights import InitialWeights, initial_weights
 from petra_graph.training.loop.callbacks import NamedCallback, build_callbacks, split_problems
@@ -195,6 +196,9 @@ def prepare_checked(
     for stage in prepared.stages:
         problems.require(training.rate, stage)
     problems.require(try_strangers, prepared)
+    if begins and has_parts(network):
+        samples = first_samples(opened.data, spec.run.seed)
+        problems.require(compare_parts, network, opened.data.facts, samples)
     return prepared
 
 

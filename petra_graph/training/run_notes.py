@@ -1,32 +1,18 @@
-"""What a run says of itself before it trains: its figures, what was decided for it, what graph passes have changed, its warnings.
-
-A changed network is as far from the network itself as the norm of the difference of both outputs for one micro-batch, over that of the network
-itself: in evaluation mode, with the weights that the run begins with.
-"""
+"""What a run says of itself before it trains: its figures, what was decided for it, its warnings."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from functools import partial
 from typing import Any
-
-import numpy as np
-import torch
-from torch import Tensor
 
 from petra_graph.compiler.spec_checks import device_count
 from petra_graph.errors import shown
-from petra_graph.executor.numerics import NumericsContext
-from petra_graph.graph.node_graph import NodeGraph
-from petra_graph.kinds.tensor_trees import Tree
 from petra_graph.planning.advice.run_warnings import products_note, run_warnings
-from petra_graph.planning.measure_network import what_a_pass_says
 from petra_graph.program.device_types import device_types
 from petra_graph.program.plan_document import Document
 from petra_graph.program.schedule import schedule_text
 from petra_graph.training.prepared_run import Prepared
-from petra_graph.training.streams_of_samples import streams_of_samples
 
 
 def outline(prepared: Prepared) -> dict[str, Any]:
@@ -55,12 +41,6 @@ def run_notes(prepared: Prepared) -> list[str]:
     return [*prepared.placement.notes, *products]
 
 
-def graph_pass_notes(prepared: Prepared) -> Iterator[str]:
-    """Yield the sentences of all passes; errors as of `what_a_pass_says`."""
-    for one in prepared.checked.passes:
-        yield from what_a_pass_says(one, "notes", prepared.network.graph, partial(difference, prepared))
-
-
 def start_warnings(prepared: Prepared, processes: int, plan: Document | None = None) -> Iterator[str]:
     """Yield the warnings of devices and cores that are not here, and of the plan."""
     yield from _absent_devices(prepared)
@@ -85,19 +65,3 @@ def _absent_devices(prepared: Prepared) -> Iterator[str]:
             f"partition.device_type is {shown(types)}, but the run computes on {', '.join(used)}: "
             "the device type is for plans, and the run's speed and memory are others"
         )
-
-
-@torch.no_grad()
-def difference(prepared: Prepared) -> float:
-    """Return how far the network is from the one without graph passes."""
-    data, graph = prepared.opened.data, prepared.network.graph
-    indices = np.arange(min(prepared.spec.data.batch, len(data.train)))
-    samples, _ = data.train.fetch(indices, seed=prepared.spec.run.seed, epoch=0)
-    given, changed = (_output(prepared, one, samples).double() for one in (graph.as_given, graph))
-    return float((changed - given).norm() / given.norm())
-
-
-def _output(prepared: Prepared, graph: NodeGraph, samples: Tree) -> Tensor:
-    numerics = NumericsContext.of_run(prepared.spec, prepared.facts)
-    loaded = (lambda blocks: blocks) if prepared.initial is None else prepared.initial.loaded
-    return streams_of_samples(graph, samples, numerics, loaded=loaded)[graph.head][0]

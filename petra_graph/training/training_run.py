@@ -37,7 +37,7 @@ from petra_graph.training.prepared_run import Prepared, fix_arithmetic, prepare
 from petra_graph.training.processes.run_process import RunProcess
 from petra_graph.training.record.run_record import open_loggers
 from petra_graph.training.record.run_summary import Summary, measure_process, peak_bytes
-from petra_graph.training.run_notes import graph_pass_notes, run_notes
+from petra_graph.training.run_notes import run_notes
 
 _LONG_SECONDS = 120.0
 """After which a preparation shows where it is, again and again."""
@@ -183,8 +183,6 @@ def _build(
     elif prepared.initial is not None:
         prepared.initial.load(pair for executor in scheduler.executors for pair in executor.modules.items())
         notes = [*notes, prepared.initial.said]
-    if record is not None and resumption is None:
-        notes = [*notes, *graph_pass_notes(prepared)]
     trainer = Trainer(
         prepared=prepared,
         scheduler=scheduler,

@@ -53,13 +53,24 @@ class Detector(nn.Module):
 
     def __init__(self):
         super().__init__()
-        self.a, self.b = nn.Linear(8, 6), nn.Linear(6, 6)
-        self.labels, self.boxes = nn.Linear(6, QUERIES * 3), nn.Linear(6, QUERIES * 4)
+        self.a = nn.Sequential(nn.Linear(8, 6), nn.Tanh())
+        self.of_sets = OfTwoLayers()
 
     def forward(self, x):
-        h = self.a(x).tanh()
-        last = self.b(h).tanh()
-        return {**self.read(last), "aux_outputs": [self.read(h)]}
+        return self.of_sets(self.a(x))
+
+    def nodes(self):
+        return {"a": self.a, "of_sets": self.of_sets}
+
+
+class OfTwoLayers(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.b = nn.Linear(6, 6)
+        self.labels, self.boxes = nn.Linear(6, QUERIES * 3), nn.Linear(6, QUERIES * 4)
+
+    def forward(self, h):
+        return {**self.read(self.b(h).tanh()), "aux_outputs": [self.read(h)]}
 
     def read(self, h):
         n = len(h)

@@ -31,8 +31,6 @@ options = {{ build = "{HERE}:Detector" }}
 schedule = "1f1b"
 [loss]
 name = "{HERE}:OfSets"
-[partition]
-stages = 2
 [data]
 name = "torch"
 batch = 4
@@ -57,7 +55,6 @@ def spec_of(make, loss, data, method=SEQUENTIAL, batch=ROWS, **more):
         method=method,
         optimizer={"name": "sgd", "options": {"lr": RATE, **plain}},
         run={"epochs": STEPS},
-        partition={"stages": 2 if make is several.Detector else "per-block"},
         **more,
     )
 

@@ -94,7 +94,7 @@ def resolved(group, name):
 
 
 def test_each_kind_is_here():
-    assert set(EXPECTED) == {kind.short for kind in KINDS} - {"graph_passes"}
+    assert set(EXPECTED) == {kind.short for kind in KINDS}
 
 
 @pytest.mark.parametrize("group", EXPECTED)

@@ -200,9 +200,8 @@ def _pipeline(
         options=options,
         precision=PrecisionSpec(compute=compute),
     )
-    of_network = (nodes, settings.get("passes"))
     of_costs = (shape, batch, optimizer, options, under.precision)
-    table = _TABLES.get((*of_network, *of_costs), lambda: measure_costs(built.network.graph, under))
+    table = _TABLES.get((nodes, *of_costs), lambda: measure_costs(built.network.graph, under))
     stages, network = [program.nodes for program in built.programs], built.network
     table = table.counted_once(shared_in_stages(network.graph, network.shapes, network.spec.partition, stages))
     stored = any(segment.backward == "stored" for program in built.programs for segment in program.segments)

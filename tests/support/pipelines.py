@@ -22,12 +22,11 @@ from petra_graph.graph.build_graph import NodeInput, build_graph
 from petra_graph.graph.node_graph import NodeGraph
 from petra_graph.kinds.block import BLOCK, BlockDeclaration
 from petra_graph.kinds.data_facts import DataFacts
-from petra_graph.kinds.graph_pass import GRAPH_PASS
 from petra_graph.kinds.optimizer import OPTIMIZER
 from petra_graph.kinds.plugin import Plugin, builder
-from petra_graph.measure.node_shapes import Memo, NodeShapes
-from petra_graph.planning.check.checked_spec import CheckedSpec, ConfiguredPlugin, given_stages
-from petra_graph.planning.measure_network import measure_graph, network_problems
+from petra_graph.measure.node_shapes import Memo, NodeShapes, measure_shapes, read_by_network
+from petra_graph.planning.check.checked_spec import CheckedSpec, given_stages
+from petra_graph.planning.measure_network import network_problems
 from petra_graph.planning.network import MeasuredNetwork
 from petra_graph.planning.place.place_network import place_network
 from petra_graph.planning.spec_devices import planned_devices
@@ -178,22 +177,19 @@ _NOT_NEEDED: dict[str, Any] = dict.fromkeys(
 """Of a specification whose stages, devices and depths are given: nothing is to be decided by cost."""
 
 
-def measured_network(
-    nodes: Sequence[NodeSpec], spec: Spec, facts: DataFacts, passes: Sequence[ConfiguredPlugin] = ()
-) -> MeasuredNetwork:
+def measured_network(nodes: Sequence[NodeSpec], spec: Spec, facts: DataFacts) -> MeasuredNetwork:
     """Nodes and the rest of a specification, as the check and the measure step return them."""
-    key = (nodes, passes, facts.shape, facts.dtype)
-    graph, shapes = _MEASURED.get(key, lambda: _measured(nodes, facts, passes))
+    key = (nodes, facts.shape, facts.dtype)
+    graph, shapes = _MEASURED.get(key, lambda: _measured(nodes, facts))
     method, schedule = check_method(spec.method, spec.optimizer.clip)
     checked = CheckedSpec(
         spec=spec,
-        graph=graph.as_given,
+        graph=graph,
         method=method,
         schedule=schedule,
         stages=given_stages(graph, spec, schedule),
         facts=facts,
         training_samples=None,
-        passes=tuple(passes),
         **_NOT_NEEDED,
     )
     network = MeasuredNetwork(checked=checked, graph=graph, shapes=shapes, training_samples=None)
@@ -206,10 +202,9 @@ _MEASURED = Memo[tuple[NodeGraph, Mapping[str, NodeShapes]]]()
 """Of the pipelines, each measured once: that takes longer than to build them."""
 
 
-def _measured(
-    nodes: Sequence[NodeSpec], facts: DataFacts, passes: Sequence[ConfiguredPlugin]
-) -> tuple[NodeGraph, Mapping[str, NodeShapes]]:
-    return measure_graph(built_graph(nodes), passes, facts)
+def _measured(nodes: Sequence[NodeSpec], facts: DataFacts) -> tuple[NodeGraph, Mapping[str, NodeShapes]]:
+    graph = built_graph(nodes)
+    return graph, measure_shapes(graph, *read_by_network(facts))
 
 
 def programs_of(network: MeasuredNetwork) -> tuple[StageProgram, ...]:
@@ -251,7 +246,6 @@ def pipeline(
     batch: int = 64,
     evaluation_batch: int | None = None,
     micro_batches: int = 1000,
-    passes: Mapping[str, Any] | None = None,
     compiled: bool = False,
     **optimizer_options: Any,
 ) -> Pipeline:
@@ -265,11 +259,7 @@ def pipeline(
         run=RunSpec(seed=seed, compile=compiled),
     )
     facts = DataFacts(shape=shape, dtype=dtype or "float32", classes=CLASSES)
-    changes = [
-        ConfiguredPlugin(plugin=_graph_pass(name), options=options, path=(name,))
-        for name, options in (passes or {}).items()
-    ]
-    network = measured_network(nodes, spec, facts, changes)
+    network = measured_network(nodes, spec, facts)
     programs = programs_of(network)
     known = [program.facts(stages=len(programs), replicas=1, micro_batches=micro_batches) for program in programs]
     made = executors(programs, network, facts, training(optimizer, rate, optimizer_options), known)
@@ -351,10 +341,3 @@ def relative_error(one: dict[str, torch.Tensor], other: dict[str, torch.Tensor])
             b = torch.cat([other[key].double().flatten() for key in keys])
             worst = max(worst, float((a - b).norm() / b.norm().clamp_min(torch.finfo(torch.float64).tiny)))
     return worst
-
-
-@cache
-def _graph_pass(name: str) -> Plugin:
-    from petra_graph.registry.registry import discover
-
-    return discover().resolve(GRAPH_PASS, name)

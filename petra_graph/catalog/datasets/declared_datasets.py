@@ -1,4 +1,4 @@
-"""The data sets of the core, as declarations: digits and noise.
+"""The data sets of the core, as declarations: digits, noise, and anyone's torch Datasets.
 
 Decision: this module has names, options and facts alone, without torch or numpy, so that the check of a specification
 imports neither; the code that opens files is in one module for each format.
@@ -6,7 +6,8 @@ imports neither; the code that opens files is in one module for each format.
 
 from __future__ import annotations
 
-from typing import Literal
+from functools import cached_property
+from typing import Any, Literal
 
 from attrs import frozen
 
@@ -71,6 +72,38 @@ class RandomOptions:
             raise ValueError(f'levels must be at most 256 where dtype is "uint8" (got {self.levels})')
 
 
+@frozen(kw_only=True)
+class TorchOptions:
+    """Samples (x, y) of torch Datasets. A call opens them already when the specification is checked, and reads one sample."""
+
+    train: str = option(
+        'training Dataset, map-style or iterable, or a function or class that makes it, as "my_file:make_train"',
+        is_code=True,
+    )
+    test: str = option("test Dataset, map-style, in the same way", is_code=True)
+    validation: str | None = option(
+        'validation Dataset, in the same way, which data.validation = "validation" names', default=None, is_code=True
+    )
+    plain: str | None = option(
+        "training Dataset without augmentation, in the same way: a share of it is the validation samples if data.validation is one; that "
+        "of `train` if it augments nothing",
+        default=None,
+        is_code=True,
+    )
+    classes: int | tuple[str, ...] | None = option(
+        "number of classes, or their names; default: y is no class, as in regression",
+        default=None,
+        validator=[AtLeast(1), Length(at_least=1)],
+    )
+
+    @cached_property
+    def opened(self) -> Any:
+        """The data set, opened once: a Dataset may read files, and its facts follow from a sample of it."""
+        from petra_graph.catalog.datasets.torch_datasets import open_datasets
+
+        return open_datasets(self)
+
+
 _HERE = "petra_graph.catalog.datasets"
 
 DIGITS = DataSetDeclaration(
@@ -88,4 +121,10 @@ RANDOM = DataSetDeclaration(
     facts=lambda options: DataFacts(
         shape=options.shape, dtype=options.dtype, classes=options.classes, target_shape=options.target_shape
     ),
+)
+TORCH = DataSetDeclaration(
+    summary="Your own torch Datasets with samples (x, y), named as code.",
+    options=TorchOptions,
+    build=f"{_HERE}.torch_datasets:torch_data_set",
+    facts=lambda options: options.opened.facts,
 )

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
 
-from petra_graph.graph_passes import MeasuredGraph
 from petra_graph.planning.delay_problems import staleness
-from petra_graph.planning.measure_network import what_a_pass_says
 from petra_graph.planning.network import MeasuredNetwork
 from petra_graph.planning.shared_across_stages import across_stages
 from petra_graph.program.stage_program import StageProgram
@@ -26,9 +24,6 @@ def run_warnings(network: MeasuredNetwork, programs: Sequence[StageProgram]) -> 
     spec, latest = network.spec, max(map(staleness, programs))
     for text in across_stages(network.shapes, [program.nodes for program in programs]):
         yield f"{text}: partition.untie gives each a copy of its own, so this is another model than the tied one"
-    measured = MeasuredGraph(graph=network.graph, shapes=network.shapes)
-    for one in network.checked.passes:
-        yield from what_a_pass_says(one, "warnings", measured)
     if latest > 1 and not any(node.batch_norm for node in network.shapes.values()):
         yield _delayed(network, programs, latest)
     if spec.lr_schedule.warmup_epochs >= spec.run.epochs:

@@ -10,7 +10,6 @@ problems are raised together.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from functools import partial
 from typing import cast
 
 import attrs
@@ -67,7 +66,7 @@ def check_spec(
         PluginError: only plugins are at fault.
     """
     registry = registry or discover()
-    loaded = load(given, overrides, registry.spec_class)
+    loaded = load(given, overrides)
     problems = ProblemCollector(loaded=loaded, wrong=[*loaded.problems])
     folders = dict.fromkeys((*loaded.folders, *folders, *registry.folders))
     registry = attrs.evolve(registry, folders=tuple(folders), made_with=plugin_packages(given))
@@ -79,14 +78,13 @@ def check_spec(
     unread: Sequence[Problem] = ()
     if facts is None:
         plugins["data"], facts, unread = check.data(plugins["data"])
-    passes = named.passes()
     nodes = check.nodes(plugins["architecture"], facts, unread)
     if not nodes:  # a network that is known without the data is planned without it
         problems.add(unread)
     graph = check.graph(nodes, plugins["architecture"])
     method = check.method()
     check.tables(facts)
-    stages = check.stages(graph, method, changes=bool(passes))
+    stages = check.stages(graph, method)
     samples = check.training_samples(plugins["data"])
     if loaded.spec is None or facts is None or graph is None or method is None:
         problems.fail()
@@ -103,7 +101,6 @@ def check_spec(
         loggers=lists["logger"] if loaded.spec.logger is not None else named.default_loggers(),
         callbacks=lists["callback"],
         metrics=lists["metric"],
-        passes=passes,
         unchecked_blocks=tuple(dict.fromkeys(node.spec.block for node in nodes if node.plugin is None)),
         **cast(Mapping[str, ConfiguredPlugin], plugins),
     )
@@ -246,14 +243,12 @@ class _Check:
             message, hint = not_installed("probe", "[probe]")
             problems.add([Problem(message=message, hint=hint, path=("probe",))])
 
-    def stages(
-        self, graph: NodeGraph | None, method: tuple[Method, RequestedSchedule] | None, *, changes: bool
-    ) -> Partition | None:
+    def stages(self, graph: NodeGraph | None, method: tuple[Method, RequestedSchedule] | None) -> Partition | None:
         """Return the given stages; only a graph without problems can be cut."""
         spec = self.loaded.spec
         if graph is None or spec is None or method is None or self.problems.any:
             return None
-        return self.problems.attempt(partial(given_stages, changes=changes), graph, spec, method[1])
+        return self.problems.attempt(given_stages, graph, spec, method[1])
 
 
 def _likely_head(nodes: list[NodeInput]) -> NodeInput | None:

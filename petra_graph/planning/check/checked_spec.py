@@ -69,7 +69,6 @@ class CheckedSpec:
 
     spec: Spec
     graph: NodeGraph
-    """As written, before graph passes."""
     method: Method
     schedule: RequestedSchedule
     stages: Partition | None
@@ -88,8 +87,6 @@ class CheckedSpec:
     """In the order in which they are called."""
     metrics: tuple[ConfiguredPlugin, ...]
     """Of the evaluations, each with a label of its own."""
-    passes: tuple[ConfiguredPlugin, ...]
-    """The graph passes whose tables the specification has, in the order in which they change the network."""
     unchecked_blocks: tuple[str, ...]
     """The "module:attribute" blocks that were not imported, and so not checked."""
     architecture: ConfiguredPlugin | None = None
@@ -99,7 +96,7 @@ class CheckedSpec:
         """Return the same network under another specification.
 
         Args:
-            graph: as graph passes have left it, where that is known.
+            graph: as it was measured, where that is known.
 
         Raises:
             SpecError: the other specification's method or stages are wrong.
@@ -134,7 +131,6 @@ class CheckedSpec:
             *self.loggers,
             *self.callbacks,
             *self.metrics,
-            *self.passes,
         )
         blocks = [(node.plugin, node.options) for node in self.graph.nodes.values() if node.plugin is not None]
         return [*((one.plugin, one.options) for one in tables), *blocks]
@@ -152,19 +148,14 @@ def build_to_try(optimizer: ConfiguredPlugin) -> Any:
     return optimizer.build(groups, stage=DELAYED)
 
 
-def given_stages(
-    graph: NodeGraph, spec: Spec, schedule: RequestedSchedule, *, changes: bool = False
-) -> Partition | None:
+def given_stages(graph: NodeGraph, spec: Spec, schedule: RequestedSchedule) -> Partition | None:
     """Return the stages that the specification lists, or one for each node; None where it gives a number of stages.
-
-    Args:
-        changes: whether graph passes are still to change the kinds of nodes.
 
     Raises:
         SpecError: the listed stages do not fit the network, or the listed depths do not fit the stages, or nodes cannot keep what is
             listed for them.
     """
-    if not changes and (problems := list(keep_problems(spec.method, graph))):
+    if problems := list(keep_problems(spec.method, graph)):
         raise SpecError(problems)
     stages = spec.partition.stages
     if stages == "auto":

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from operator import itemgetter
-from typing import Any, cast
+from typing import Any
 
 import attrs
 from attrs import frozen
 
 from petra_graph.errors import Path, PetraGraphError, Problem, shown
 from petra_graph.kinds.block import BLOCK
-from petra_graph.kinds.graph_pass import GRAPH_PASS, GraphPassDeclaration
 from petra_graph.kinds.logger import LOGGER, missing_package
 from petra_graph.kinds.plugin import FIRST_PARTY, Plugin, read_options
 from petra_graph.kinds.plugin_kind import PluginKind
@@ -72,17 +70,6 @@ class NamedPlugins:
             elif (configured := self._configured(plugin, part.options, (*path, "options"))) is not None:
                 found[key] = attrs.evolve(configured, label=label)
         return tuple(found.values())
-
-    def passes(self) -> tuple[ConfiguredPlugin, ...]:
-        """Return the graph passes whose tables there are, in their order."""
-        found: list[tuple[int, ConfiguredPlugin]] = []
-        for table in self.registry.passes:
-            plugin = self.resolve(GRAPH_PASS, table, (table,)) if table in self.loaded.values else None
-            if plugin is not None and self.loaded.spec is not None:
-                options = getattr(self.loaded.spec, table)
-                order = cast(GraphPassDeclaration, plugin.declaration).order
-                found.append((order, ConfiguredPlugin(plugin=plugin, options=options, path=(table,))))
-        return tuple(one for _, one in sorted(found, key=itemgetter(0)))
 
     def default_loggers(self) -> tuple[ConfiguredPlugin, ...]:
         """Return the loggers of a specification that names none: TensorBoard, if it is installed."""

@@ -22,7 +22,6 @@ from petra_graph.errors import Interrupted, Problem, RunFailed, SpecError, print
 from petra_graph.program.stage_program import StageProgram
 from petra_graph.record import checkpoint
 from petra_graph.record.run_directory import run_directory
-from petra_graph.registry.registry import discover
 from petra_graph.runtime.control.rank_info import RankInfo, data_parallel_ranks, gpu_of, pipeline_of, visible_gpus
 from petra_graph.runtime.control.run_store import RunStore
 from petra_graph.runtime.control.stop_signals import hard_exit, started, stop_requests
@@ -110,7 +109,7 @@ class OneOfSeveral(RunProcess):
         if restarts and world.launch.get("interrupted"):
             raise Interrupted
         if restarts and directory is None:
-            name, spec = world.launch.get("directory"), load(given, overrides, discover().spec_class).spec
+            name, spec = world.launch.get("directory"), load(given, overrides).spec
             begun = None if name is None or spec is None else run_directory(spec.run.directory, name)
             directory = begun
         if world.rank == 0:

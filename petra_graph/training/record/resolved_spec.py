@@ -122,7 +122,7 @@ def _graph_spec(graph: NodeGraph, facts: DataFacts) -> GraphSpec:
             NodeSpec(
                 name=node.name, block=node.block, kind=node.kind, inputs=node.inputs, options=_options(node.options)
             )
-            for node in graph.as_given.nodes.values()  # graph passes change them again
+            for node in graph.nodes.values()
         ),
     )
 

@@ -1,0 +1,357 @@
+"""torch Datasets as a data set: samples by index, or, of an IterableDataset, in an order of their own.
+
+Decision: Python's, numpy's and torch's generators are seeded with (seed, epoch, index) around each `__getitem__`, a test or
+validation sample's with its index alone, and restored afterwards. So whatever a transform draws is the same on any number of loader
+processes, on any number of processes, and after a resume. Those of a stream are seeded by the core, for each sample in its order. A Dataset
+that holds a generator of its own is refused: a sample would depend on those read before it.
+"""
+
+from __future__ import annotations
+
+import pickle
+import random
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import torch
+from attrs import frozen
+from numpy.typing import NDArray
+from torch import Tensor
+from torch.utils.data import DataLoader, IterableDataset
+
+from petra_graph.blocks import random_key
+from petra_graph.catalog.datasets.declared_datasets import TorchOptions
+from petra_graph.errors import Problem, RunFailed, SpecError
+from petra_graph.plugins import DataFacts, fork_generators, named_code, seed_generators, seeded
+
+_PAIR = "let a sample be (x, y), each a tensor, an array, a number or a PIL image, or several of them in a tuple or a dictionary"
+_WIDENED = {
+    **dict.fromkeys((torch.bool, torch.int8, torch.int16, torch.int32), torch.int64),
+    **dict.fromkeys((torch.float16, torch.bfloat16), torch.float32),
+}
+"""Types that data sets do not have, with those that hold the same values."""
+_TYPES = (torch.uint8, torch.int64, torch.float32, torch.float64)
+_CHANNELS = ("L", "LA", "RGB", "RGBA")
+"""PIL's modes that an image keeps; one of black and white alone becomes grey, any other red, green and blue."""
+_GENERATORS = (random.Random, np.random.Generator, np.random.RandomState, torch.Generator)
+_DEPTH, _ITEMS = 5, 64
+"""How deep a Dataset is searched for generators (Subset, transform, list), and how long the lists in it are at most."""
+
+
+@frozen(kw_only=True, eq=False)
+class TorchSplit:
+    """A map-style Dataset."""
+
+    dataset: Any
+    facts: DataFacts
+    part: str
+    """ "training", "validation" or "test"."""
+    unaugmented: TorchSplit | None = None
+    """The same samples, of the Dataset that `plain` names."""
+
+    def __len__(self) -> int:
+        return len(self.dataset)
+
+    @property
+    def plain(self) -> TorchSplit:
+        """The training samples without augmentation.
+
+        Raises:
+            SpecError: the specification names no Dataset of them.
+        """
+        if self.unaugmented is None:
+            message = "a share of the training Dataset is to be the validation samples, which must not be augmented"
+            hint = (
+                "name the training Dataset without augmentation in data.options.plain (the same as `train` if that augments nothing), or "
+                'a Dataset of its own in data.options.validation, with data.validation = "validation"'
+            )
+            raise SpecError(Problem(message=message, hint=hint, path=("data", "validation")))
+        return self.unaugmented
+
+    def fetch(self, indices: NDArray[np.intp], *, seed: int, epoch: int) -> tuple[Any, Any]:
+        """Load samples.
+
+        Raises:
+            RunFailed: one is not like the first sample of the training data.
+        """
+        at = (seed, epoch) if self.part == "training" else (self.part,)
+        rows = []
+        with fork_generators():
+            for index in map(int, indices):
+                seed_generators(random_key(*at, index))
+                rows.append(self.read(index, self.dataset[index]))
+        samples, targets = zip(*rows, strict=True)
+        return _stack(samples), _stack(targets)
+
+    def read(self, index: int, sample: Any) -> tuple[Any, Any]:
+        """Return the tensors of a sample that the Dataset has given; errors as of `fetch`."""
+        try:
+            x, y = read_sample(sample)
+        except ValueError as error:
+            raise RunFailed(f"sample {index} of the {self.part} data: {error}", _PAIR) from None
+        inputs = {f'x["{name}"]' if name else "x": one for name, one in self.facts.inputs.items()}
+        declared = inputs | {f"y{place}": one for place, one in self.facts.targets.items()}
+        given = _named("x", x) | _named("y", y)
+        hint = "let every sample have one shape and type: crop, resize or pad"
+        if given.keys() != declared.keys():
+            message = f"sample {index} of the {self.part} data has {', '.join(given)}"
+            raise RunFailed(f"{message}, and training sample 0 has {', '.join(declared)}", hint)
+        for name, (shape, dtype) in declared.items():
+            if (tuple(given[name].shape), _type(given[name])) != (shape, dtype):
+                message = f"{name} of sample {index} of the {self.part} data is {_described(given[name])}"
+                raise RunFailed(f"{message}, and that of training sample 0 is {dtype} {list(shape)}", hint)
+        return x, y
+
+
+@frozen(kw_only=True, eq=False)
+class TorchStream:
+    """An IterableDataset as a training split, whose samples are of unknown number."""
+
+    dataset: Any
+    read: Callable[[int, Any], tuple[Any, Any]]
+    """Makes (x, y) of a sample and its number in the pass; raises RunFailed if it is not like the first one."""
+
+    def iterate(self, *, seed: int, number: int) -> Iterator[tuple[Any, Any]]:
+        """Yield the samples of a pass, which the Dataset is told if it has `set_epoch`."""
+        set_epoch = getattr(self.dataset, "set_epoch", None)
+        if set_epoch is not None:
+            set_epoch(number)
+        for index, sample in enumerate(self.dataset):
+            yield self.read(index, sample)
+
+
+@frozen(kw_only=True, eq=False)
+class TorchDataSet:
+    """The splits and the facts of torch Datasets."""
+
+    train: TorchSplit | TorchStream
+    test: TorchSplit
+    validation: TorchSplit | None
+    facts: DataFacts
+
+
+def torch_data_set(options: TorchOptions) -> TorchDataSet:
+    """Return the data set that the check of the specification has opened."""
+    data: TorchDataSet = options.opened
+    return data
+
+
+def open_datasets(options: TorchOptions) -> TorchDataSet:
+    """Make the Datasets that options name; the first sample of each says what the others are like.
+
+    Raises:
+        SpecError: the code was not found, it is no Dataset, or its first sample is not a pair that can be trained on.
+    """
+    named = {name: getattr(options, name) for name in ("train", "test", "validation", "plain")}
+    datasets = {name: _make_dataset(name, code) for name, code in named.items() if code is not None}
+    first = {name: _first_sample(name, dataset) for name, dataset in datasets.items()}
+    facts = _facts(*first["train"], options.classes)
+    splits = {
+        name: TorchSplit(dataset=datasets[name], facts=facts, part=part)
+        for name, part in {"test": "test", "validation": "validation", "plain": "validation"}.items()
+        if name in datasets
+    }
+    train = TorchSplit(dataset=datasets["train"], facts=facts, part="training", unaugmented=splits.get("plain"))
+    return TorchDataSet(
+        train=TorchStream(dataset=train.dataset, read=train.read) if _is_iterable(train.dataset) else train,
+        test=splits["test"],
+        validation=splits.get("validation"),
+        facts=facts,
+    )
+
+
+def read_sample(sample: Any) -> tuple[Any, Any]:
+    """Return (x, y): x a tensor or a dictionary of named ones, y a tensor or several in a dictionary or a tuple.
+
+    Raises:
+        ValueError: the sample is no pair of what can be such tensors.
+    """
+    if not isinstance(sample, tuple | list) or len(sample) != 2:  # noqa: PLR2004
+        length = f" of {len(sample)}" if isinstance(sample, tuple | list | Mapping) else ""
+        raise ValueError(f"it is a {type(sample).__name__}{length}, not a pair (x, y)")
+    x, y = sample
+    if isinstance(x, tuple | list):
+        names = getattr(x, "_fields", [f"x{at}" for at in range(len(x))])
+        x = dict(zip(names, x, strict=True))
+    for name, part in (("x", x), ("y", y)):
+        if isinstance(part, Mapping | tuple | list) and not part:
+            raise ValueError(f"{name} is empty")
+        if isinstance(part, Mapping) and not all(isinstance(key, str) and key for key in part):
+            raise ValueError(f"{name} is a dictionary whose keys are not texts")
+    if isinstance(x, Mapping):
+        return {key: _tensor(f'x["{key}"]', one) for key, one in x.items()}, _mapped(_target, y)
+    return _tensor("x", x), _mapped(_target, y)
+
+
+def _make_dataset(option: str, location: str) -> Any:
+    """Return the Dataset that an option names, made where it names a class or a function."""
+    code = named_code(option, location)
+    is_made = not callable(code) or (hasattr(code, "__getitem__") and not isinstance(code, type))
+    with seeded(0):  # what it draws while it is made is the same in every process
+        dataset = code if is_made else code()
+    if option == "train" and _is_iterable(dataset):
+        return dataset
+    if _is_iterable(dataset) or not all(hasattr(dataset, name) for name in ("__len__", "__getitem__")):
+        fault = f"is {type(dataset).__name__}, not a map-style Dataset"
+    elif not len(dataset):
+        fault = "has no samples"
+    else:
+        return dataset
+    hint = (
+        "give an object with __len__ and __getitem__, or what makes one; of a DataLoader, give its `dataset`; only `train` may be an "
+        "IterableDataset: elsewhere, name a function that returns list(itertools.islice(stream, N))"
+    )
+    raise SpecError(Problem(message=f"{location} {fault}", hint=hint, path=(option,)))
+
+
+def _is_iterable(dataset: object) -> bool:
+    """Whether a Dataset can only be read in its own order; a DataLoader makes batches, which are no samples."""
+    if not hasattr(dataset, "__iter__") or isinstance(dataset, DataLoader):
+        return False
+    return isinstance(dataset, IterableDataset) or not (hasattr(dataset, "__len__") and hasattr(dataset, "__getitem__"))
+
+
+def _first_sample(option: str, dataset: Any) -> tuple[Any, Any]:
+    held = list(_find_generators(dataset, "", _DEPTH, set()))
+    streams = _is_iterable(dataset)
+    earlier = _take_first(option, dataset) if streams else None  # a stream may seed its generators whenever it begins
+    before = [_state(generator) for _, generator in held]
+    sample = _take_first(option, dataset)
+    moved = [path for (path, one), state in zip(held, before, strict=True) if _state(one) != state]
+    if moved:
+        message = f"the Dataset draws from a generator of its own, `{moved[0]}`: a sample would depend on those read before it"
+        hint = "draw from random, np.random or torch without a generator: they are seeded for each sample, by seed, epoch and index"
+        raise SpecError(Problem(message=message, hint=hint, path=(option,)))
+    try:
+        x, y = read_sample(sample)
+        same = not streams or _are_equal((x, y), read_sample(earlier))
+    except ValueError as error:
+        raise SpecError(Problem(message=f"sample 0: {error}", hint=_PAIR, path=(option,))) from None
+    if not same:
+        message = "the stream has another first sample when it is iterated again, with the same state of all generators"
+        hint = "let __iter__ begin anew, with a generator that it makes itself or the global ones: a resumed run reads the stream again"
+        raise SpecError(Problem(message=message, hint=hint, path=(option,)))
+    return x, y
+
+
+def _take_first(option: str, dataset: Any) -> Any:
+    """Return what the Dataset gives first, with the global generators seeded with 0."""
+    try:
+        with seeded(0):
+            return next(iter(dataset)) if _is_iterable(dataset) else dataset[0]
+    except StopIteration:
+        hint = "iterate it alone to see why; a stream that was read once must begin anew when it is iterated again"
+        raise SpecError(Problem(message="the stream has no samples", hint=hint, path=(option,))) from None
+    except Exception as error:
+        raised = RuntimeError(f"sample 0 of `{option}`: {type(error).__name__}: {error}")
+        raise raised.with_traceback(error.__traceback__) from error  # the line stays the author's
+
+
+def _find_generators(value: Any, path: str, depth: int, seen: set[int]) -> Iterator[tuple[str, Any]]:
+    """Yield the generators within a Dataset, in attributes of attributes and in short lists, each with its path."""
+    if isinstance(value, _GENERATORS):
+        yield path, value
+    elif depth and id(value) not in seen and not isinstance(value, type | ModuleType | Tensor | np.ndarray):
+        seen.add(id(value))
+        inside = value if isinstance(value, dict | list | tuple) else getattr(value, "__dict__", {})
+        if len(inside) <= _ITEMS:
+            for key, item in inside.items() if isinstance(inside, dict) else enumerate(inside):
+                yield from _find_generators(item, f"{path}.{key}".removeprefix("."), depth - 1, seen)
+
+
+def _state(generator: Any) -> bytes:
+    if isinstance(generator, torch.Generator):
+        return generator.get_state().numpy().tobytes()
+    return pickle.dumps(generator)
+
+
+def _facts(x: Any, y: Any, classes: int | Sequence[str] | None) -> DataFacts:
+    if classes is not None and not (isinstance(y, Tensor) and y.dtype == torch.int64):
+        came = ", ".join(f"{place} {_described(one)}".lstrip() for place, one in _named("", y).items())
+        message = f"classes are counted by integers, and y of sample 0 is {came}"
+        hint = "return an integer as y, or leave `classes` out where y is no class"
+        raise SpecError(Problem(message=message, hint=hint, path=("classes",)))
+    return DataFacts(
+        shape=_mapped(lambda one: tuple(one.shape), x),
+        dtype=_mapped(_type, x),
+        classes=len(classes) if isinstance(classes, Sequence) else classes,
+        class_names=tuple(classes) if isinstance(classes, Sequence) else None,
+        target_shape=_mapped(lambda one: tuple(one.shape), y),
+        target_dtype=_mapped(_type, y),
+    )
+
+
+def _mapped(function: Callable[[Any], Any], part: Any) -> Any:
+    """Return what a function makes of a part of a sample, or of each value in it, in the same dictionary or tuple."""
+    if isinstance(part, Mapping):
+        return {key: function(one) for key, one in part.items()}
+    return tuple(map(function, part)) if isinstance(part, tuple | list) else function(part)
+
+
+def _named(name: str, part: Any) -> dict[str, Tensor]:
+    """Return the tensors of a part of a sample by the names that messages give them, as in `x["image"]` and `y[0]`."""
+    if isinstance(part, Mapping):
+        return {f'{name}["{key}"]': one for key, one in part.items()}
+    return {f"{name}[{at}]": one for at, one in enumerate(part)} if isinstance(part, tuple) else {name: part}
+
+
+def _are_equal(one: tuple[Any, Any], other: tuple[Any, Any]) -> bool:
+    left, right = (_named("x", x) | _named("y", y) for x, y in (one, other))
+    return left.keys() == right.keys() and all(torch.equal(tensor, right[name]) for name, tensor in left.items())
+
+
+def _type(tensor: Tensor) -> str:
+    return str(tensor.dtype).removeprefix("torch.")
+
+
+def _described(tensor: Tensor) -> str:
+    """Return the type and the shape of a tensor, as in `float32 [3, 4]`."""
+    return f"{_type(tensor)} {list(tensor.shape)}"
+
+
+def _target(value: Any) -> Tensor:
+    target = _tensor("y", value)
+    return target.long() if target.dtype == torch.uint8 else target
+
+
+def _tensor(name: str, value: Any) -> Tensor:
+    image = sys.modules.get("PIL.Image")
+    if image is not None and isinstance(value, image.Image):
+        return _image_tensor(name, value)
+    if isinstance(value, np.ndarray):
+        value = np.array(value)  # a copy, which may be written to
+    if not isinstance(value, Tensor | np.ndarray | np.generic | int | float):
+        raise ValueError(f"{name} is a {type(value).__name__}")  # noqa: TRY004  one class for all that a sample cannot be
+    try:
+        tensor = torch.as_tensor(value).detach()
+    except TypeError as error:
+        raise ValueError(f"{name}: {error}") from None
+    tensor = tensor.to(_WIDENED.get(tensor.dtype, tensor.dtype))
+    if tensor.dtype not in _TYPES:
+        raise ValueError(f"{name} is {_described(tensor)}")
+    return tensor
+
+
+def _image_tensor(name: str, image: Any) -> Tensor:
+    """Return a PIL image as float32 [channels, height, width] in [0, 1]."""
+    from petra_graph.image_files import eight_bits
+
+    try:
+        image = eight_bits(image)
+    except ValueError as error:
+        raise ValueError(f"{name} is an image, and {error}") from None
+    mode = image.mode if image.mode in _CHANNELS else "L" if image.mode == "1" else "RGB"
+    pixels = torch.from_numpy(np.array(image.convert(mode)))
+    return pixels.view(image.height, image.width, -1).permute(2, 0, 1).contiguous().float() / 255
+
+
+def _stack(rows: Sequence[Any]) -> Any:
+    first = rows[0]
+    if isinstance(first, Tensor):
+        return torch.stack(tuple(rows))
+    if isinstance(first, Mapping):
+        return {key: torch.stack([one[key] for one in rows]) for key in first}
+    return tuple(map(torch.stack, zip(*rows, strict=True)))

@@ -1,0 +1,108 @@
+"""Any `torch.nn.Module` as a block.
+
+Decision: a node makes its module by calling a class or a function, and never takes one that is there already. Its parameters are
+then drawn under the key of the node, as those of any block: they follow from the seed and the node's name, and two nodes share none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from torch import Tensor, nn
+from torch.utils._pytree import (  # the structures that torch.export knows, too
+    tree_flatten,
+    tree_map_only,
+    tree_unflatten,
+)
+
+from petra_graph.blocks import Block, Buffered, Head, Shape, Streams
+from petra_graph.catalog.networks.declared import ModuleOptions
+from petra_graph.errors import Problem, SpecError
+from petra_graph.plugins import named_code
+
+
+class _OfModule(Block):
+    Options = ModuleOptions
+
+    def __init__(self, inputs: Sequence[Shape], options: ModuleOptions) -> None:
+        super().__init__(inputs, options)
+        self.module = _made(options)
+
+
+class Module(_OfModule, Buffered):
+    """Streams to those that the module makes of them."""
+
+    draws = False
+
+    def forward(self, *streams: Tensor) -> Streams:
+        """Return the module's output, or its outputs, as streams."""
+        return as_outputs(self.module(*streams), self.options.module)
+
+
+class ModuleHead(_OfModule, Head):
+    """Streams to what the module makes of them."""
+
+    draws = False
+    structure: Any = 0
+    """What the last forward returned, with numbers in the places of tensors."""
+
+    def forward(self, *streams: Tensor) -> Streams:
+        """Return the tensors of what the module returns."""
+        returned = self.module(*streams)
+        if isinstance(returned, Tensor):
+            if self.structure != 0:
+                self.structure = 0
+            return (returned,)
+        tensors, self.structure = taken_apart(returned, self.options.module)
+        return tensors
+
+    def returned(self, streams: Streams) -> Any:
+        """Return what the module has returned, of which these are the tensors."""
+        return put_together(self.structure, streams)
+
+
+def _made(options: ModuleOptions) -> nn.Module:
+    make = named_code("module", options.module)
+    made = make(**options.kwargs) if callable(make) and not isinstance(make, nn.Module) else make
+    if made is make or not isinstance(made, nn.Module):
+        found = "is an object already" if made is make else f"returned {type(made).__name__}, and no torch.nn.Module"
+        hint = "name a class, or a function that makes a new module at each call: each node has parameters of its own"
+        raise SpecError(Problem(message=f"{options.module} {found}", hint=hint, path=("module",)))
+    return made
+
+
+def as_outputs(returned: Any, by: str) -> Streams:
+    """Return what a module returned as streams: a tensor, or those in a tuple or list.
+
+    Raises:
+        TypeError: something is no tensor.
+    """
+    outputs = tuple(returned) if isinstance(returned, tuple | list) else (returned,)
+    if not all(isinstance(one, Tensor) for one in outputs):
+        kinds = ", ".join(type(one).__name__ for one in outputs)
+        hint = "in a module of your own, return the tensors [n, ...] that the next node reads, as in self.lstm(x)[0]"
+        raise TypeError(f"{by} returned {kinds}, and streams are tensors: {hint}")
+    return outputs
+
+
+def taken_apart(returned: Any, by: str) -> tuple[tuple[Tensor, ...], Any]:
+    """Return the tensors of a structure, and the structure with the number of each in its place; what is None stays.
+
+    Raises:
+        TypeError: there is no tensor, or something else.
+    """
+    found, spec = tree_flatten(returned)
+    tensors = tuple(one for one in found if isinstance(one, Tensor))
+    others = dict.fromkeys(type(one).__name__ for one in found if not isinstance(one, Tensor | None))
+    if others or not tensors:
+        inside = f" with {', '.join(others)} in it" if isinstance(returned, Mapping | tuple | list) and others else ""
+        hint = "return tensors [n, ...], which may be in tuples, lists and dictionaries"
+        raise TypeError(f"{by} returned {type(returned).__name__}{inside}, and the loss reads tensors: {hint}")
+    numbers = iter(range(len(tensors)))
+    return tensors, tree_unflatten([None if one is None else next(numbers) for one in found], spec)
+
+
+def put_together(structure: Any, tensors: Streams) -> Any:
+    """Return a structure with tensors in the places of their numbers."""
+    return tensors[0] if structure == 0 else tree_map_only(int, tensors.__getitem__, structure)

@@ -1,1 +1,0 @@
-"""Any `torch.nn.Module` as nodes of petra-graph, for the distribution petra-graph-modules."""

@@ -1,1 +1,0 @@
-"""torch Datasets as a data set."""

@@ -1,3 +1,0 @@
-"""The fixtures of petra-graph's own tests."""
-
-from tests.conftest import here, install, one_thread, saved_run, saved_runs, shared_folder, site, write  # noqa: F401

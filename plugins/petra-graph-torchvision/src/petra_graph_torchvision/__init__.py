@@ -1,1 +1,0 @@
-"""torchvision's classification networks as nodes of petra-graph, and reversible networks made of them."""

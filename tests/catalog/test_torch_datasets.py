@@ -1,0 +1,409 @@
+"""torch Datasets as a data set: what a sample is, what its random numbers follow from, and what is refused."""
+
+from __future__ import annotations
+
+import random
+import sys
+from typing import NamedTuple
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from torch.utils.data import DataLoader, Dataset, IterableDataset, Subset, TensorDataset
+
+from petra_graph.catalog.datasets.declared_datasets import TORCH, TorchOptions
+from petra_graph.errors import PluginError, RunFailed, SpecError
+from petra_graph.kinds.checked_samples import CheckedData
+from petra_graph.kinds.data_set import DATA_SET, declared_facts
+from petra_graph.kinds.plugin import Plugin
+
+HERE = "datasets_of_this_test"
+"""A name by which code is found: that of this module has a hyphen."""
+sys.modules[HERE] = sys.modules[__name__]
+
+
+class Pairs(Dataset):
+    """As many samples as are asked for, each what a function of the index returns."""
+
+    def __init__(self, sample, length=6):
+        self.sample, self.length = sample, length
+
+    def __len__(self):
+        return self.length
+
+    def __getitem__(self, index):
+        return self.sample(index)
+
+
+def drawn(index):
+    return torch.rand(2) + np.random.rand() + random.random(), index % 2  # noqa: NPY002
+
+
+def row(index):
+    return torch.full((3,), float(index)), index % 2
+
+
+def other_row(index):
+    return torch.full((3,), -1.0 - index), index % 2
+
+
+ROWS, TEST = Pairs(row), Pairs(other_row, 4)
+DRAWN = Pairs(drawn)
+
+
+def make_rows():
+    return Pairs(ROWS.sample)
+
+
+@pytest.fixture
+def dataset(monkeypatch):
+    """Give this module an attribute, and return options that name it as both Datasets."""
+
+    def given(train, test=None, **options):
+        monkeypatch.setattr(sys.modules[HERE], "GIVEN", train, raising=False)
+        monkeypatch.setattr(sys.modules[HERE], "GIVEN_TEST", train if test is None else test, raising=False)
+        return TorchOptions(train=f"{HERE}:GIVEN", test=f"{HERE}:GIVEN_TEST", **options)
+
+    return given
+
+
+def sample(x, y=0):
+    return Pairs(lambda _: (x, y))
+
+
+@pytest.mark.parametrize(
+    ("x", "shape", "dtype"),
+    [
+        (torch.zeros(3, 4), (3, 4), "float32"),
+        (torch.zeros(3, dtype=torch.float16), (3,), "float32"),
+        (torch.zeros(3, dtype=torch.int32), (3,), "int64"),
+        (np.zeros((2, 2), np.uint8), (2, 2), "uint8"),
+        (np.zeros((2, 3))[::-1], (2, 3), "float64"),
+        (np.float32(1), (), "float32"),
+        (np.array(1.0, np.float32), (), "float32"),
+        (np.frombuffer(b"ab", np.uint8), (2,), "uint8"),
+        (1.5, (), "float32"),
+        (True, (), "int64"),
+        (Image.new("L", (4, 2)), (1, 2, 4), "float32"),
+        (Image.new("1", (4, 2)), (1, 2, 4), "float32"),
+        (Image.new("RGB", (4, 2)), (3, 2, 4), "float32"),
+        (Image.new("P", (4, 2)), (3, 2, 4), "float32"),
+        (Image.new("RGBA", (4, 2)), (4, 2, 4), "float32"),
+        (Image.new("LA", (4, 2)), (2, 2, 4), "float32"),
+        (Image.new("I;16", (4, 2)), (1, 2, 4), "float32"),
+    ],
+)
+def test_what_a_sample_may_be(dataset, x, shape, dtype):
+    data = dataset(sample(x)).opened
+    assert (data.facts.shape, data.facts.dtype) == (shape, dtype)
+    samples, _ = data.train.fetch(np.array([0, 3]), seed=0, epoch=0)
+    assert (tuple(samples.shape), samples.dtype) == ((2, *shape), getattr(torch, dtype))
+
+
+def test_an_image_of_sixteen_bits_is_what_a_folder_reads(dataset):
+    image = Image.fromarray(np.array([[0, 40_000, 65_535]], np.uint16))
+    samples, _ = dataset(sample(image)).opened.train.fetch(np.array([0]), seed=0, epoch=0)
+    assert (samples[0, 0, 0] * 255).tolist() == [0, 156, 255]
+
+
+def test_an_image_is_between_0_and_1(dataset):
+    image = Image.fromarray(np.array([[[0, 51, 255]]], np.uint8))
+    samples, _ = dataset(sample(image)).opened.train.fetch(np.array([0]), seed=0, epoch=0)
+    assert samples.flatten().tolist() == pytest.approx([0, 0.2, 1])
+
+
+@pytest.mark.parametrize(
+    ("y", "shape", "dtype"),
+    [(3, (), "int64"), (0.5, (), "float32"), (np.uint8(3), (), "int64"), (torch.zeros(4, 4), (4, 4), "float32")],
+)
+def test_targets_without_classes(dataset, y, shape, dtype):
+    facts = dataset(sample(torch.zeros(2), y)).opened.facts
+    assert (facts.target_shape, facts.target_dtype, facts.classes) == (shape, dtype, None)
+
+
+def test_a_target_may_be_several_in_a_dictionary_or_a_tuple(dataset):
+    several = Pairs(
+        lambda index: (
+            torch.full((2,), float(index)),
+            {"label": index % 2, "box": [torch.zeros(4), torch.ones(4)][index % 2]},
+        )
+    )
+    opened = dataset(several).opened
+    assert opened.facts.target_shape == {"label": (), "box": (4,)}
+    assert opened.facts.target_dtype == {"label": "int64", "box": "float32"}
+    _, targets = opened.train.fetch(np.array([1, 4]), seed=0, epoch=0)
+    assert targets["label"].tolist() == [1, 0]
+    assert targets["box"].sum(1).tolist() == [4, 0]
+    opened = dataset(Pairs(lambda index: (1.0, (index, np.float32(index))))).opened
+    assert (opened.facts.target_shape, opened.facts.target_dtype) == (((), ()), ("int64", "float32"))
+    assert [one.tolist() for one in opened.train.fetch(np.array([5, 2]), seed=0, epoch=0)[1]] == [[5, 2], [5, 2]]
+
+
+SEVERAL = Pairs(
+    lambda index: (torch.full((2,), float(index)), {"label": index % 2, "box": torch.full((4,), float(index))})
+)
+OTHERS = Pairs(
+    lambda index: (torch.full((2,), -1.0 - index), {"label": index % 2, "box": torch.full((4,), float(index))})
+)
+
+
+@pytest.mark.parametrize(
+    ("second", "message"),
+    [
+        (
+            {"label": 0},
+            r'sample 1 of the training data has x, y\["label"\], and training sample 0 has x, y\["label"\], y\["box"\]',
+        ),
+        (
+            {"label": 0, "box": torch.zeros(3)},
+            r'y\["box"\] of sample 1 of the training data is float32 \[3\], and that',
+        ),
+    ],
+)
+def test_targets_that_are_not_like_the_first(dataset, second, message):
+    first = {"label": 0, "box": torch.zeros(4)}
+    train = dataset(Pairs(lambda index: (torch.zeros(2), second if index == 1 else first))).opened.train
+    with pytest.raises(RunFailed, match=message):
+        train.fetch(np.array([0, 1]), seed=0, epoch=0)
+
+
+@pytest.mark.parametrize(("classes", "names"), [(2, None), (("cat", "dog"), ("cat", "dog"))])
+def test_classes_by_number_or_by_name(dataset, classes, names):
+    facts = dataset(ROWS, classes=classes).opened.facts
+    assert (facts.classes, facts.class_names) == (2, names)
+
+
+@pytest.mark.parametrize("named", [ROWS, make_rows, Subset(ROWS, [0, 1]), [(1.0, 0), (2.0, 1)]])
+def test_an_object_is_taken_and_a_function_called(dataset, named):
+    assert len(dataset(named).opened.train) >= 2
+
+
+def test_random_numbers_follow_from_seed_epoch_and_index(dataset):
+    train = dataset(DRAWN).opened.train
+    before = random.getstate(), torch.get_rng_state().tolist(), np.random.get_state()[1].tolist()  # noqa: NPY002
+    whole, _ = train.fetch(np.arange(4), seed=1, epoch=2)
+    now = random.getstate(), torch.get_rng_state().tolist(), np.random.get_state()[1].tolist()  # noqa: NPY002
+    assert now == before, "the process's own generators stay where they are"
+    torch.rand(3)
+    alone, _ = train.fetch(np.array([3]), seed=1, epoch=2)
+    assert torch.equal(whole[3:], alone)
+    for seed, epoch in ((2, 2), (1, 3)):
+        assert not torch.equal(whole, train.fetch(np.arange(4), seed=seed, epoch=epoch)[0])
+    assert len(whole.unique(dim=0)) == 4
+
+
+def test_test_samples_follow_from_the_index_alone(dataset):
+    test = dataset(DRAWN).opened.test
+    first, _ = test.fetch(np.arange(3), seed=0, epoch=0)
+    drawn(0)  # The generators move on, which a fetch leaves where they were.
+    again, _ = test.fetch(np.arange(3), seed=1, epoch=7)
+    assert torch.equal(first, again)
+    assert len(first.unique(dim=0)) == 3
+
+
+def of_its_own(held):
+    dataset = Pairs(None)
+    dataset.transforms = [lambda x: x, {"rng": held}]
+    draw = held.random if not isinstance(held, torch.Generator) else lambda: torch.rand(1, generator=held)
+    dataset.sample = lambda _: (float(draw()), 0)
+    return dataset
+
+
+@pytest.mark.parametrize(
+    "held",
+    [np.random.default_rng(0), random.Random(0), np.random.RandomState(0), torch.Generator()],
+    ids=["numpy", "python", "older numpy", "torch"],
+)
+def test_a_generator_of_its_own_is_refused(dataset, held):
+    with pytest.raises(
+        SpecError, match=r"draws from a generator of its own, `transforms\.1\.rng`(.|\n)*seeded for each"
+    ):
+        dataset(of_its_own(held)).opened  # noqa: B018
+
+
+def test_one_that_it_only_holds_is_not(dataset):
+    held = Pairs(ROWS.sample)
+    held.rng = np.random.default_rng(0)
+    assert len(dataset(held).opened.train) == 6
+
+
+class Stream(IterableDataset):
+    def __iter__(self):
+        yield torch.zeros(2), 0
+
+
+class Boxes(dict):
+    pass
+
+
+@pytest.mark.parametrize(
+    ("given", "reason"),
+    [
+        (DataLoader(ROWS), r"is DataLoader, not a map-style Dataset(.|\n)*of a DataLoader, give its `dataset`"),
+        (7, "is int, not a map-style Dataset"),
+        (Pairs(ROWS.sample, 0), "has no samples"),
+        (Pairs(lambda _: torch.zeros(3)), r"sample 0: it is a Tensor, not a pair \(x, y\)"),
+        (Pairs(lambda _: (1.0, 2, 3)), "it is a tuple of 3, not a pair"),
+        (sample("text"), "sample 0: x is a str"),
+        (sample({}), "x is empty"),
+        (sample({1: 2.0}), "x is a dictionary whose keys are not texts"),
+        (sample({"image": "text"}), r'x\["image"\] is a str'),
+        (sample(torch.zeros(2), None), "y is a NoneType"),
+        (sample(torch.zeros(2), Boxes()), "y is empty"),
+        (sample(torch.zeros(2), {1: 2.0}), "y is a dictionary whose keys are not texts"),
+        (sample(torch.zeros(2), {"boxes": [1.0]}), "y is a list"),
+        (sample(torch.zeros(2, dtype=torch.complex64)), r"x is complex64 \[2\]"),
+        (sample(np.array(["a"])), "x: can't convert"),
+        (sample(Image.new("I", (2, 2))), "x is an image, and its pixels have mode I"),
+    ],
+)
+def test_what_is_no_map_style_data_set_of_pairs(dataset, given, reason):
+    with pytest.raises(SpecError, match=reason) as caught:
+        dataset(given).opened  # noqa: B018
+    assert caught.value.problems[0].path == ("train",)
+    assert caught.value.problems[0].hint
+
+
+def test_the_test_data_are_looked_at_as_well(dataset):
+    with pytest.raises(SpecError, match="has no samples") as caught:
+        dataset(ROWS, Pairs(ROWS.sample, 0)).opened  # noqa: B018
+    assert caught.value.problems[0].path == ("test",)
+
+
+def two_inputs(index):
+    return {
+        "image": torch.full((1, 2, 2), index, dtype=torch.uint8),
+        "numbers": torch.full((3,), 1.0 + index),
+    }, index % 2
+
+
+def other_inputs(index):
+    return two_inputs(100 + index)
+
+
+INPUTS, OTHER_INPUTS = Pairs(two_inputs), Pairs(other_inputs)
+
+
+def test_several_inputs_are_a_dictionary_of_tensors_by_their_names(dataset):
+    data = dataset(INPUTS, classes=2).opened
+    assert data.facts.inputs == {"image": ((1, 2, 2), "uint8"), "numbers": ((3,), "float32")}
+    samples, _ = data.train.fetch(np.array([3, 5]), seed=0, epoch=0)
+    assert list(samples) == ["image", "numbers"]
+    assert torch.equal(samples["numbers"], torch.tensor([[4.0] * 3, [6.0] * 3]))
+
+
+class Named(NamedTuple):
+    image: torch.Tensor
+    numbers: torch.Tensor
+
+
+@pytest.mark.parametrize(
+    ("x", "names"), [((torch.zeros(2), 1.0), ["x0", "x1"]), (Named(1.0, 2.0), ["image", "numbers"])]
+)
+def test_inputs_in_a_tuple_have_names_as_well(dataset, x, names):
+    assert list(dataset(sample(x)).opened.facts.inputs) == names
+
+
+@pytest.mark.parametrize(
+    ("other", "fault"),
+    [
+        (
+            lambda x: x | {"numbers": torch.zeros(4)},
+            r'x\["numbers"\] of sample 2 .* is float32 \[4\], and that of .* \[3\]',
+        ),
+        (
+            lambda x: {"image": x["image"]},
+            r'sample 2 .* has x\["image"\], y, and training sample 0 has x\["image"\], x\["numbers"\], y',
+        ),
+        (lambda x: x["image"], r'sample 2 .* has x, y, and training sample 0 has x\["image"\], x\["numbers"\], y'),
+    ],
+)
+def test_the_input_that_differs_is_named(dataset, other, fault):
+    def item(index):
+        x, y = two_inputs(index)
+        return (other(x) if index == 2 else x), y
+
+    with pytest.raises(RunFailed, match=fault):
+        dataset(Pairs(item)).opened.train.fetch(np.arange(4), seed=0, epoch=0)
+
+
+def test_a_value_is_no_class(dataset):
+    with pytest.raises(SpecError, match=r"classes are counted by integers, and y of sample 0 is float32 \[\]"):
+        dataset(sample(torch.zeros(2), 0.5), classes=2).opened  # noqa: B018
+
+
+@pytest.mark.parametrize("location", ["nowhere_at_all:train", f"{HERE}:missing", "..."])
+def test_code_that_is_not_there(location):
+    with pytest.raises(SpecError, match="there is no"):
+        TorchOptions(train=location, test=location).opened  # noqa: B018
+
+
+def test_samples_that_differ_are_named(dataset):
+    data = dataset(Pairs(lambda index: (torch.zeros(3 + (index == 2)), 0))).opened
+    with pytest.raises(
+        RunFailed,
+        match=r"x of sample 2 of the training data is float32 \[4\], and that of training sample 0 is float32 \[3\]",
+    ):
+        data.train.fetch(np.arange(4), seed=0, epoch=0)
+    data = dataset(ROWS, Pairs(lambda index: (torch.zeros(3), None if index else 0))).opened
+    with pytest.raises(RunFailed, match="sample 1 of the test data: y is a NoneType"):
+        data.test.fetch(np.arange(2), seed=0, epoch=0)
+
+
+def broken_at(wrong):
+    def item(index):
+        if index == wrong:
+            raise KeyError("lost")
+        return torch.zeros(3), 0
+
+    return Pairs(item)
+
+
+def test_an_item_that_raises_is_named_with_its_line(dataset):
+    checked = CheckedData.of("data set", dataset(broken_at(4)).opened)
+    with pytest.raises(
+        RunFailed, match=r"sample 4 of its training data: KeyError: 'lost'(.|\n)*test_torch_datasets.py:"
+    ):
+        checked.train.fetch(np.arange(6), seed=0, epoch=0)
+    options = dataset(broken_at(0))
+    with pytest.raises(PluginError, match=r"sample 0 of `train`: KeyError: 'lost'(.|\n)*test_torch_datasets.py:"):
+        declared_facts(Plugin(kind=DATA_SET, name="torch", distribution="mine", declaration=TORCH), options)
+
+
+def test_a_data_set_is_opened_once(dataset):
+    opened = []
+
+    def make():
+        opened.append(1)
+        return TensorDataset(torch.zeros(4, 2), torch.zeros(4, dtype=torch.int64))
+
+    options = dataset(make, ROWS)
+    assert TORCH.facts(options) == TORCH.facts(options)
+    assert options.opened is options.opened
+    assert len(opened) == 1
+
+
+def test_a_share_is_of_the_dataset_without_augmentation():
+    options = TorchOptions(train=f"{HERE}:DRAWN", test=f"{HERE}:TEST", plain=f"{HERE}:DRAWN", classes=2)
+    data = CheckedData.of("data set", options.opened, 0.5)
+    assert sorted([*data.train.rows, *data.validation.rows]) == list(range(6))
+    one, other = (data.validation.fetch(np.arange(3), seed=seed, epoch=seed)[0] for seed in (0, 1))
+    assert torch.equal(one, other), "whatever it draws follows from the index alone"
+    one, other = (data.train.fetch(np.arange(3), seed=0, epoch=epoch)[0] for epoch in (0, 1))
+    assert not torch.equal(one, other)
+
+
+def test_a_share_of_a_dataset_that_may_augment_is_refused_with_both_ways_out(dataset):
+    with pytest.raises(SpecError) as caught:
+        CheckedData.of("data set", dataset(Pairs(row)).opened, 0.5)
+    (problem,) = caught.value.problems
+    assert problem.path == ("data", "validation")
+    assert "data.options.plain" in problem.hint
+    assert 'data.validation = "validation"' in problem.hint
+
+
+def test_a_validation_dataset_of_its_own():
+    options = {"train": f"{HERE}:ROWS", "test": f"{HERE}:TEST", "validation": f"{HERE}:TEST"}
+    data = CheckedData.of("data set", TorchOptions(**options).opened, "validation")
+    assert (len(data.train), len(data.validation)) == (6, 4)

@@ -1,0 +1,187 @@
+"""A Dataset and modules of one's own: ten statements train, and any number of processes and of loaders gives the same bits."""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import runpy
+import signal
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import petra_graph as pg
+from petra_graph.cli.main import main
+from tests.support import ROOT
+from tests.support.forks import alone, ended, until
+from tests.support.pages import Page, files_of
+from tests.support.runs import only_run, weights_bytes, without_times
+
+SHOWN = files_of(Page(ROOT / "plugins" / "guide" / "modules.md"))
+MODULE = '''
+import random
+
+import numpy as np
+import torch
+from torch import nn
+
+
+class Noisy(torch.utils.data.Dataset):
+    """Draws from all three generators."""
+
+    def __init__(self, length=96):
+        self.length = length
+
+    def __len__(self):
+        return self.length
+
+    def __getitem__(self, index):
+        x = torch.randn(1, 6, 6) + random.random() + float(np.random.normal())
+        return x, index % 3
+
+
+TEST = Noisy(24)
+
+
+def layers(channels):
+    return nn.Sequential(nn.Conv2d(1, channels, 3, padding=1), nn.BatchNorm2d(channels), nn.ReLU(), nn.Dropout(0.3))
+'''
+SPEC = """
+name = "own"
+
+[[graph.node]]
+name = "stem"
+block = "module"
+options = { module = "own:layers", kwargs = { channels = 4 } }
+
+[[graph.node]]
+name = "flat"
+block = "module"
+options = { module = "torch.nn:Flatten" }
+
+[[graph.node]]
+name = "head"
+block = "module-head"
+options = { module = "torch.nn:Linear", kwargs = { in_features = 144, out_features = 3 } }
+
+[method]
+schedule = "1f1b"
+
+[data]
+name = "torch"
+batch = 16
+options = { train = "own:Noisy", test = "own:TEST", classes = 3 }
+
+[run]
+epochs = 2
+"""
+RUN = ("run", "own.toml")
+
+
+@pytest.fixture
+def folder(here, write):
+    write("own.py", MODULE)
+    write("own.toml", SPEC)
+    return here
+
+
+@pytest.fixture
+def whole(folder):
+    """The weights and values of a run in one process that loads its samples itself."""
+    assert main([*RUN, "--set", "run.directory=whole"]) == 0
+    return weights_bytes(only_run("whole")), without_times(only_run("whole"))
+
+
+def test_the_ten_statements_of_the_page_train(here, write):
+    page = SHOWN["quadrants.py"]
+    statements = [one for one in ast.walk(ast.parse(page)) if isinstance(one, ast.stmt)]
+    assert len([one for one in statements if not isinstance(one, ast.Import | ast.ImportFrom)]) == 10
+    done = runpy.run_path(write("quadrants.py", page), run_name="__main__")["run"]
+    assert done.summary["test"]["top1"] > 0.7  # chance is 0.5
+
+
+def test_the_spec_of_the_page_is_the_same_run(here, write, monkeypatch):
+    """Its names of nodes apart, by which parameters are drawn; and it is found again from elsewhere."""
+    write("quadrants.py", SHOWN["quadrants.py"].partition("run = ")[0])
+    assert main(["run", write("quadrants.toml", SHOWN["quadrants.toml"])]) == 0
+    directory = only_run().absolute()
+    sys.modules.pop("quadrants")
+    monkeypatch.chdir("/")
+    assert pg.Run(directory).summary["test"]["top1"] > 0.7
+    assert pg.evaluate(directory).means == pg.Run(directory).summary["test"]
+    ahead, across = pg.predict(directory, np.array([[0.9, 0.9], [-0.9, 0.9]], np.float32), top=1)
+    assert (ahead.best[0].name, across.best[0].name) == ("like signs", "unlike signs")
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_loaders_change_no_bit(whole, workers):
+    assert main([*RUN, "--set", f"data.workers={workers}"]) == 0
+    assert (weights_bytes(only_run()), without_times(only_run())) == whole
+
+
+@pytest.mark.processes
+@pytest.mark.slow
+def test_processes_change_no_bit(whole):
+    with alone(*RUN, "--processes", "2", "--set", "data.workers=1", ranks_fork=True) as running:
+        assert ended([running]) == [0], running.said
+    assert (weights_bytes(only_run()), without_times(only_run())) == whole
+
+
+@pytest.mark.processes
+@pytest.mark.slow
+def test_a_killed_run_continues_to_the_same_bits(whole):
+    with alone(*RUN, "--set", "checkpoint.every=1 update", "--set", "run.epochs=200") as running:
+        until(lambda: list(Path("runs").glob("*/checkpoints/0*")))
+        running.kill(signal.SIGKILL)
+        ended([running])
+    cut = max(int(one.name) for one in only_run().glob("checkpoints/0*"))
+    assert cut < 2 * 6, "killed within the epochs that are compared"
+    assert main(["run", "--resume", "latest", "--set", "run.epochs=2"]) == 0
+    assert (weights_bytes(only_run()), without_times(only_run())) == whole
+
+
+def test_a_run_is_loaded_without_its_data(folder):
+    assert main([*RUN, "--set", "run.epochs=1"]) == 0
+    text = MODULE.replace("TEST = ", "raise_if_read = ").replace("return self.length", "raise OSError('no files')")
+    Path("own.py").write_text(text)
+    for name in [name for name in sys.modules if name == "own"]:
+        del sys.modules[name]
+    importlib.invalidate_caches()
+    with pytest.warns(UserWarning, match="changed since the training: the code of own"):
+        assert pg.load("latest").facts.classes == 3
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "reason"),
+    [
+        ("own:Noisy", "own", 'own.toml:25: train must be "module:attribute" (got "own")'),
+        ("own:Noisy", "owm:Noisy", "own.toml:25: there is no owm:Noisy: 'owm' cannot be imported"),
+        ("own:Noisy", "own:Nois", "own.toml:25: there is no own:Nois: module 'own' has no attribute 'Nois'"),
+        ("classes = 3", "classes = 0", 'own.toml:25: classes in the options of data set "torch" must be at least 1'),
+        ("own:layers", "own:layer", 'own.toml:7: node "stem": block "module": there is no own:layer'),
+        ("own:layers", "owm:layers", "own.toml:7: there is no owm:layers: 'owm' cannot be imported"),
+        ("channels = 4", "chanels = 4", 'block "module" cannot be built: layers() got an unexpected keyword'),
+        ("in_features = 144", "in_feature = 144", "got an unexpected keyword argument 'in_feature'"),
+        ("torch.nn:Flatten", "torch.nn:Identity", 'node "head": block "module-head"'),
+    ],
+)
+def test_mistakes_are_told_where_they_are(folder, capsys, old, new, reason):
+    Path("own.toml").write_text(SPEC.replace(old, new))
+    assert main([*RUN, "--dry-run"]) == 2
+    said = capsys.readouterr().err
+    assert reason in said
+    assert "def __init__(self, inputs, options)" not in said
+
+
+def test_it_needs_names_in_other_processes(here, write):
+    write("own.py", MODULE)
+    sys.path.append(str(Path.cwd()))
+    own = importlib.import_module("own")
+    table = pg.from_torch(own.Noisy, own.TEST, classes=3, batch=16)
+    assert table["options"] == {"train": "own:Noisy", "test": "own:TEST", "classes": 3}
+    with pytest.raises(
+        pg.SpecError, match=r"the Noisy has no name at the top level of a module(.|\n)*a function that makes it"
+    ):
+        pg.from_torch(own.Noisy(3), own.TEST)
