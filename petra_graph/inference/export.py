@@ -120,7 +120,6 @@ def export_network(run: SavedRun, network: Network, form: Format, file: Path) ->
     """
     make_folder_of(file)
     facts, merged = run.facts, copy.deepcopy(network)
-    merged.merge()
     if form == "safetensors":
         return _export_tensors(run, network, merged, file)
     missing = [name for name in ("onnx", "onnxscript") if form == "onnx" and importlib.util.find_spec(name) is None]

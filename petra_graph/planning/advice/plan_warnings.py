@@ -1,7 +1,7 @@
 """The warnings of a plan: each names a weakness and the key of the specification that changes it.
 
 of a run      delay of a network without batch normalisation, a correction of a delay that no stage has, a warm-up as long as the run,
-              parameters that stages share, what graph passes say
+              parameters that stages share
 of a plan     rates that are guessed, a profile that was taken under load, memory that is nearly full, devices that are idle, a stage that
               all others wait for, depths that cost memory and buy nothing
 """

@@ -33,7 +33,7 @@ def build(network: str, classes: int, sides: Sequence[int], arguments: Mapping[s
         sides: height and width to which images are brought.
         arguments: further ones of torchvision's function.
     """
-    made: Any = models.get_model(
+    made: nn.Module = models.get_model(
         network,
         num_classes=classes,
         weights=None,
@@ -46,8 +46,9 @@ def build(network: str, classes: int, sides: Sequence[int], arguments: Mapping[s
     for family, in_a_row in _FAMILIES.items():
         if isinstance(made, family):
             units = list(in_a_row(made))
-            made.nodes = partial(_parts, read, units)
-            made.residual = [name for name, unit in units if _adds(unit)].copy
+            vars(made).update(
+                nodes=partial(_parts, read, units), residual=[name for name, unit in units if _adds(unit)].copy
+            )
     return made
 
 
