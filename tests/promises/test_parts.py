@@ -7,7 +7,6 @@ import torch
 from safetensors.torch import load_file
 
 import petra_graph as pg
-from petra_graph.spec.run_tables import RunSpec
 from petra_graph.training.prepared_run import prepare
 from tests.networks import networks_by_parts as networks
 
@@ -43,8 +42,7 @@ STARTS = "tests.networks.networks_by_parts"
 def spec_of(name, options=None, **tables):
     data = Images if name in OF_IMAGES else Tokens if name == "Gpt" else Rows
     classes = networks.WORDS if name == "Gpt" else networks.CLASSES
-    unchecked = {"self_check": False} if hasattr(RunSpec(), "self_check") else {}
-    tables["run"] = {"epochs": 1, "directory": "runs", **unchecked, **tables.get("run", {})}
+    tables["run"] = {"epochs": 1, "directory": "runs", **tables.get("run", {})}
     return pg.make_spec(
         architecture={"name": "module", "options": {"build": f"{STARTS}:{name}", **(options or {})}},
         data=pg.from_torch(data, data, classes=classes, batch=BATCH),
