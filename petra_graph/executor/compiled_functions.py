@@ -20,17 +20,6 @@ from petra_graph.blocks.randomness import current_states
 from petra_graph.errors import RunFailed
 
 
-class DrawsRandomNumbers(RunFailed):
-    """A function that is to be compiled draws random numbers."""
-
-    why = "it draws random numbers, and compiled code does not promise those of a forward to its backward"
-    remedy = "set dropout to 0, or leave out run.compile"
-
-    def __init__(self, node: str) -> None:
-        super().__init__(f'node "{node}" cannot be compiled: {self.why}', hint=self.remedy)
-        self.node = node
-
-
 def compile_functions(node: str, block: Block) -> None:
     """Compile what a node's block computes in training; each function when it is first called with some shapes and types.
 
@@ -76,7 +65,10 @@ def _compiled(node: str, block: Block, function: Callable[..., Any]) -> Callable
         before = current_states()
         found = compiled(*streams, **more)
         if any(not torch.equal(*states) for states in zip(before, current_states(), strict=True)):
-            raise DrawsRandomNumbers(node)
+            message = "it draws random numbers, and compiled code does not promise those of a forward to its backward"
+            raise RunFailed(
+                f'node "{node}" cannot be compiled: {message}', hint="set dropout to 0, or leave out run.compile"
+            )
         examined = True
         return found
 

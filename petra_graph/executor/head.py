@@ -64,11 +64,7 @@ class Compared:
     @property
     def share(self) -> float:
         """The weight as a share of the samples: 1, where all targets count."""
-        return self.weight / self.samples
-
-    @property
-    def samples(self) -> int:
-        return len(main(self.targets))
+        return self.weight / len(main(self.targets))
 
 
 @define(eq=False, slots=False)
@@ -131,7 +127,7 @@ class HeadRunner(SegmentRunner):
             metrics = self.loss.metrics(output, compared.targets)
         return HeadResult(
             micro_batch=micro_batch,
-            samples=compared.samples,
+            samples=len(main(compared.targets)),
             weight=compared.weight,
             counted=compared.counted,
             loss=compared.loss.detach(),

@@ -32,9 +32,16 @@ from petra_graph.executor.head import HeadResult, HeadRunner
 from petra_graph.executor.numerics import NumericsContext
 from petra_graph.executor.optimizer_weights import DelayedWeights
 from petra_graph.executor.recorded_operations import RecordedSegment, Recorder
-from petra_graph.executor.runners import BodyRunner, InFlight, Recompute, Reconstruct, SegmentRunner, StashGraph
+from petra_graph.executor.runners import (
+    BodyRunner,
+    InFlight,
+    Recompute,
+    Reconstruct,
+    SegmentRunner,
+    StashGraph,
+    stored_versions,
+)
 from petra_graph.executor.stage_observer import StageObserver, entered
-from petra_graph.executor.stage_parameters import stored_versions
 from petra_graph.executor.stage_update import Updater
 from petra_graph.graph.node_graph import INPUT
 from petra_graph.kinds.callback import Companion

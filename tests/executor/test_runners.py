@@ -16,8 +16,7 @@ from petra_graph.catalog.declared import CrossEntropyOptions
 from petra_graph.catalog.losses import CrossEntropy
 from petra_graph.executor.head import HeadRunner
 from petra_graph.executor.numerics import NumericsContext
-from petra_graph.executor.runners import Recompute, StashGraph
-from petra_graph.executor.stage_parameters import copied_parameters, parameter_leaves
+from petra_graph.executor.runners import Recompute, StashGraph, copied_parameters, parameter_leaves
 from petra_graph.program.weight_versions import WeightVersions
 from petra_graph.spec.model import PrecisionSpec
 from tests.support.pairwise import pairs_of

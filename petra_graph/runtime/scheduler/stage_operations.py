@@ -2,28 +2,77 @@
 
 Decision: a received message is read in its slot, and copied only where it would stay for longer than there are slots:
 where a stage keeps inputs for many micro-batches, where it is handed on within the process, or where something keeps it that
-should not (`received_messages`).
+should not. A channel has few slots, and a slot is taken for as long as a tensor over it lives: a block, a hook or a reference cycle that
+keeps tensors of earlier micro-batches would take them all, and the run would wait for ever. So the first messages of every kind are copied, and
+what a stage has received must be gone when it begins its next operation of that kind.
 """
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Callable, Iterator, Sequence
-from typing import Protocol, cast
+import warnings
+from collections import Counter, defaultdict, deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Literal, Protocol, cast
 
 import torch
 from torch import Tensor
+from torch.multiprocessing.reductions import StorageWeakRef
 
 from petra_graph.executor.encoded_tensors import EncodedTensors, copied, payload
 from petra_graph.executor.head import HeadResult
-from petra_graph.executor.stage_executor import BackwardMessage
+from petra_graph.executor.stage_executor import BackwardMessage, StageExecutor
 from petra_graph.kinds.tensor_trees import Tree, inputs_of
 from petra_graph.program.channels import ChannelKey, Edge
 from petra_graph.program.schedule import Action
-from petra_graph.runtime.scheduler.received_messages import Kind, ReceivedMessages
 from petra_graph.runtime.scheduler.stage_at_work import StageAtWork
 from petra_graph.runtime.transport.channel import LocalChannel, Receiver, Sender, moved
 from petra_graph.runtime.transport.process_channels import ProcessChannels
+
+Kind = Literal["forward", "backward", "evaluation"]
+TRIALS = 2
+"""Operations of a stage, of each kind, whose messages are copied to see whether something keeps them."""
+
+
+class ReceivedMessages:
+    """Decides for each stage of a process, and each kind of its operations, how messages are read."""
+
+    def __init__(self, executors: Iterable[StageExecutor]) -> None:
+        self._nodes = {executor.program.index: ", ".join(executor.program.nodes) for executor in executors}
+        self._trials: Counter[tuple[int, Kind]] = Counter()
+        self._kept: set[tuple[int, Kind]] = set()
+        self._handed: dict[tuple[int, Kind], list[StorageWeakRef]] = defaultdict(list)
+
+    def hand(self, stage: int, kind: Kind, message: EncodedTensors) -> EncodedTensors:
+        """Return a message that lies in a slot as a stage is to read it, and observe its memory."""
+        if (stage, kind) in self._kept:
+            return copied(message)
+        handed = copied(message) if self._trials[stage, kind] < TRIALS else message
+        self._handed[stage, kind] += [_observed(payload(value)) for value in handed]
+        return handed
+
+    def expect_gone(self, stage: int, kind: Kind) -> None:
+        """Expect that nothing is left of what a stage received for its operation before of this kind, else copy from now on."""
+        handed = self._handed.pop((stage, kind), None)
+        if handed is None:
+            return
+        self._trials[stage, kind] += 1
+        if all(map(_gone, handed)):
+            return
+        self._kept.add((stage, kind))
+        message = (
+            f"something keeps what stage {stage} ({self._nodes[stage]}) has received for its {kind}, a block, a hook or a cycle of "
+            "references: its messages are copied from now on, which costs their bytes once more"
+        )
+        warnings.warn(message, RuntimeWarning, stacklevel=2)
+
+
+def _observed(tensor: Tensor) -> StorageWeakRef:
+    return StorageWeakRef(tensor.untyped_storage())  # type: ignore[no-untyped-call]
+
+
+def _gone(memory: StorageWeakRef) -> bool:
+    return bool(memory.expired())  # type: ignore[no-untyped-call]
+
 
 MicroBatch = tuple[Tree, Tree]
 """Samples [n, *shape] and targets [n], on the CPU; several inputs are in a dictionary, several targets in a tuple or a dictionary."""

@@ -8,9 +8,8 @@ from collections import deque
 import pytest
 import torch
 
-from petra_graph.runtime.scheduler import received_messages
-from petra_graph.runtime.scheduler.received_messages import TRIALS
-from petra_graph.runtime.scheduler.stage_operations import StageOperations
+from petra_graph.runtime.scheduler import stage_operations
+from petra_graph.runtime.scheduler.stage_operations import TRIALS, StageOperations
 from tests.runtime.scheduler.test_policies import MICRO_BATCHES, trained
 from tests.support.pipelines import GRAPHS, Pipeline, pipeline
 
@@ -64,7 +63,7 @@ KEEPERS = (in_a_list_of_its_own, in_a_hook, in_a_cycle)
 def test_two_inputs_that_something_keeps_stall_no_channel(keeping, keep, monkeypatch):
     """They took both slots of the channel for ever, and the run ended with "this is a bug"."""
     said = []
-    monkeypatch.setattr(received_messages.warnings, "warn", lambda message, *_, **__: said.append(message))
+    monkeypatch.setattr(stage_operations.warnings, "warn", lambda message, *_, **__: said.append(message))
     built, _ = keeping(keep)
     expected, _ = trained("chain", SETTINGS, 1, "arrival")
     one, other = built.parameters(), expected.parameters()
@@ -75,8 +74,8 @@ def test_two_inputs_that_something_keeps_stall_no_channel(keeping, keep, monkeyp
 
 def test_where_nothing_keeps_them_messages_are_read_in_their_slots(monkeypatch):
     made, copies = [], []
-    copied = received_messages.copied
-    monkeypatch.setattr(received_messages, "copied", lambda message: copies.append(1) or copied(message))
+    copied = stage_operations.copied
+    monkeypatch.setattr(stage_operations, "copied", lambda message: copies.append(1) or copied(message))
     init = StageOperations.__init__
 
     def recorded(operations, *arguments) -> None:

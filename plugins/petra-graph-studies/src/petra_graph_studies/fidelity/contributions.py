@@ -12,7 +12,7 @@ from functools import partial
 
 from torch import Tensor, nn
 
-from petra_graph.executor.stage_parameters import observed
+from petra_graph.executor.runners import observed
 
 Contributions = dict[nn.Parameter, Tensor]
 """By parameter, the increase of its `grad`; parameters without a contribution are absent."""

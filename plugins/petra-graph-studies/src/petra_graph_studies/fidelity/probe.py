@@ -31,9 +31,9 @@ from torch import Tensor
 
 from petra_graph.blocks import Streams
 from petra_graph.errors import RunFailed
+from petra_graph.executor.runners import Parameters, copied_parameters
 from petra_graph.executor.stage_executor import StageExecutor
 from petra_graph.executor.stage_observer import StageObserver
-from petra_graph.executor.stage_parameters import Parameters, copied_parameters
 from petra_graph.graph.node_graph import INPUT
 from petra_graph.kinds.tensor_trees import Tree
 from petra_graph.program.cut import Cut

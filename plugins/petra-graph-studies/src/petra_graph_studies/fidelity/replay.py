@@ -16,8 +16,8 @@ from torch import Tensor, nn
 
 from petra_graph.blocks import Streams, frozen_statistics
 from petra_graph.executor.head import HeadRunner
+from petra_graph.executor.runners import Parameters, copied_parameters
 from petra_graph.executor.stage_executor import StageExecutor
-from petra_graph.executor.stage_parameters import Parameters, copied_parameters
 from petra_graph.graph.node_graph import INPUT
 from petra_graph.kinds.tensor_trees import Tree
 from petra_graph.program.channels import Edge
