@@ -1,7 +1,7 @@
 """Damaged input of every kind, in subprocesses with limits: a refusal is right, a crash, a hang or much memory is not.
 
     python tools/fuzz.py --seconds 60
-    python tools/fuzz.py --kind pickles --seconds 1200 --seed 7
+    python tools/fuzz.py --kind specs --seconds 1200 --seed 7
 
 A child process reads many inputs, each a damaged copy of a right one, and writes its number before each. It may refuse an
 input by an error of petra-graph's own; anything else that it raises, more than 10 seconds or more than 1 GiB for one
@@ -13,22 +13,17 @@ from __future__ import annotations
 import atexit
 import contextlib
 import copy
-import gzip
-import io
 import json
 import os
-import pickle
 import random
 import resource
 import shutil
-import struct
 import subprocess
 import sys
 import tempfile
 import time
 import traceback
 from collections.abc import Callable, Iterator, Mapping
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -110,9 +105,6 @@ def specs(dice: random.Random) -> tuple[Made, Read]:
 
 
 def plans(dice: random.Random) -> tuple[Made, Read]:
-    from petra_graph_report.plan.plan_page import plan_page
-    from petra_graph_report.plan.trace_events import trace
-
     from petra_graph.planning.plan_spec import plan
     from petra_graph.program.plan_document import read_document
     from petra_graph.report.plan.plan_on_terminal import plan_text
@@ -126,58 +118,9 @@ def plans(dice: random.Random) -> tuple[Made, Read]:
 
     def read(path: Path) -> object:
         document = read_document(path.read_text(encoding="utf-8", errors="replace"), str(path))
-        views: list[Callable[[Any], str]] = [trace, plan_page, partial(plan_text, width=100, verbose=True)]
-        return [view(document) for view in views]
+        return plan_text(document, width=100, verbose=True)
 
     return made(), read
-
-
-def pickles(dice: random.Random) -> tuple[Made, Read]:
-    import numpy as np
-    from petra_graph_vision.array_pickle import ArrayPickleError, read_array_pickle
-
-    from petra_graph.errors import SpecError
-
-    entry = {"data": np.arange(24, dtype=np.uint8).reshape(2, 12), "labels": [1, np.int64(2)], "mean": np.ones(3)}
-    whole = [pickle.dumps(entry, protocol) for protocol in range(6)]
-
-    def read(path: Path) -> object:
-        try:
-            return read_array_pickle(path)
-        except (ArrayPickleError, MemoryError) as error:
-            raise SpecError(str(error)) from error
-
-    return (damaged(dice, dice.choice(whole)) for _ in iter(int, 1)), read
-
-
-def idx(dice: random.Random) -> tuple[Made, Read]:
-    from petra_graph_vision.fashion_mnist import read_idx
-
-    plain = bytes([0, 0, 8, 3]) + struct.pack(">III", 2, 3, 4) + bytes(24)
-    packed = gzip.compress(plain)
-
-    def read(path: Path) -> object:
-        content = path.read_bytes()
-        named = path.with_suffix(".gz") if content[:1] == packed[:1] else path
-        named.write_bytes(content)
-        return read_idx(named, 3)
-
-    return (damaged(dice, dice.choice((plain, packed))) for _ in iter(int, 1)), read
-
-
-def images(dice: random.Random) -> tuple[Made, Read]:
-    from petra_graph_vision.class_folders import centre, open_rgb
-    from PIL import Image
-
-    whole, exif = [], Image.Exif()
-    exif[274] = 6
-    noise = Image.effect_noise((24, 18), 60)
-    kinds = [(form, "RGB") for form in ("PNG", "JPEG", "BMP", "PPM", "GIF", "TIFF", "WEBP")]
-    for form, mode in [*kinds, ("PNG", "I;16"), ("TIFF", "I;16")]:
-        written = io.BytesIO()
-        noise.convert(mode).save(written, form, **({"exif": exif} if form in {"PNG", "JPEG", "TIFF", "WEBP"} else {}))
-        whole.append(written.getvalue())
-    return (damaged(dice, dice.choice(whole)) for _ in iter(int, 1)), lambda path: centre(open_rgb(str(path)), 16)
 
 
 def profiles(dice: random.Random) -> tuple[Made, Read]:
@@ -204,47 +147,6 @@ def profiles(dice: random.Random) -> tuple[Made, Read]:
     return made(), read
 
 
-def plugins(dice: random.Random) -> tuple[Made, Read]:
-    """Metadata of one distribution among the installed ones, and a scan, a list and a look at each of its plugins."""
-    import string
-
-    from petra_graph.registry.registry import discover
-
-    points = (
-        b"[petra_graph.blocks]\nmine = no_such_module:MINE\nother = no_such_module.part:A.b [extra]\n\n"
-        b"[petra_graph.losses]\nmine = no_such_module:LOSS\n[console_scripts]\nx = y:z\n"
-    )
-    about = b"Metadata-Version: 2.1\nName: my-blocks\nVersion: 1.0\nRequires-Dist: torch\n\nText.\n"
-    mark = b"\n--- about ---\n"
-
-    def made() -> Made:
-        while True:
-            which = dice.randrange(3)
-            yield (damaged(dice, points) if which else points) + mark + (about if which == 1 else damaged(dice, about))
-
-    def read(path: Path) -> object:
-        content, _, description = path.read_bytes().partition(mark)
-        name = "".join(dice.choices(string.ascii_letters, k=3))
-        site = path.parent / "site"
-        info = site / f"my_{name}-1.0.dist-info"
-        info.mkdir(parents=True)
-        (info / "entry_points.txt").write_bytes(content)
-        (info / "METADATA").write_bytes(description)
-        try:
-            registry = discover([str(site)])
-            for kind in registry.kinds:
-                for plugin in registry.names(kind):
-                    with contextlib.suppress(PetraGraphError):
-                        registry.resolve(kind, plugin)
-        finally:
-            shutil.rmtree(site)
-        return registry
-
-    from petra_graph.errors import PetraGraphError
-
-    return made(), read
-
-
 def runs(dice: random.Random) -> tuple[Made, Read]:
     from tools.fuzz_runs import cases, made_run, read
 
@@ -257,11 +159,7 @@ def runs(dice: random.Random) -> tuple[Made, Read]:
 KINDS: Mapping[str, Callable[[random.Random], tuple[Made, Read]]] = {
     "specs": specs,
     "plans": plans,
-    "pickles": pickles,
-    "idx": idx,
-    "images": images,
     "profiles": profiles,
-    "plugins": plugins,
     "runs": runs,
 }
 

@@ -13,10 +13,10 @@ from tools.fuzz_runs import cases, made_run, read
 
 @pytest.mark.thorough
 @pytest.mark.processes
-def test_damaged_pickles_are_refused(tmp_path):
-    total, findings = tried("pickles", 0, 6.0, tmp_path)
+def test_damaged_specs_are_refused(tmp_path):
+    total, findings = tried("specs", 0, 6.0, tmp_path)
     assert findings == []
-    assert total > 100
+    assert total > 20
 
 
 def test_damaged_files_of_runs_are_refused(tmp_path):

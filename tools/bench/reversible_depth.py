@@ -35,14 +35,6 @@ from petra_graph.measure.tally import LiveBytes
 
 PLAIN, CHECKPOINT, REENTRANT = "plain autograd", "checkpoint", "checkpoint, reentrant"
 REVERSIBLE, AS_MUCH, SPEC = "reversible", "reversible, checkpoint's memory", "spec, reversible-backprop"
-COLOURS = {
-    PLAIN: "#57606a",
-    CHECKPOINT: "#c27c00",
-    REENTRANT: "#e6b34d",
-    REVERSIBLE: "#2f8fce",
-    AS_MUCH: "#7fb7de",
-    SPEC: "#c2689a",
-}
 WIDTH, HEADS, CONTEXT = 128, 4, 64
 CHANNELS, SIDE = 16, 16
 LONG = 64
@@ -158,7 +150,7 @@ epochs = 1
 @click.option("--depths", default="8,32,128,512", show_default=True, help="Blocks of each network.")
 @click.option("--rounds", default=3, show_default=True, help=f"Turns of each contestant; more below {LONG} blocks.")
 @click.option("--threads", default=1, show_default=True)
-@click.option("--write/--no-write", default=False, help="Keep the result, and draw it, in tools/bench/results.")
+@click.option("--write/--no-write", default=False, help="Keep the result in tools/bench/results.")
 def main(depths: str, rounds: int, threads: int, write: bool) -> None:
     torch.set_num_threads(threads)
     rows = []
@@ -172,7 +164,6 @@ def main(depths: str, rounds: int, threads: int, write: bool) -> None:
     if write:
         setting = {"rounds": rounds, "threads": threads, "streams": {kind.name: kind.shape for kind in KINDS}}
         path = save("reversible_depth", {**setting, "rows": rows})
-        draw(rows, path.with_suffix(".png"))
         click.echo(f"written: {path}", err=True)
 
 
@@ -298,37 +289,6 @@ def _show(row: Mapping[str, Any]) -> None:
         click.echo(
             f"  {name:34} {size / 2**20:9.2f} MiB   {over_plain:6.3f} x plain   {over_checkpoint:6.3f} x checkpoint"
         )
-
-
-def draw(rows: Sequence[Mapping[str, Any]], path: Path) -> None:
-    """Draw bytes and time over depth, a row for each network."""
-    from matplotlib.figure import Figure
-    from matplotlib.ticker import FuncFormatter
-
-    figure = Figure(figsize=(10, 7.4), layout="constrained", dpi=110)
-    axes = figure.subplots(2, 2, sharex=True)
-    for line, kind in zip(axes, KINDS, strict=True):
-        of_kind = [row for row in rows if row["network"] == kind.name]
-        blocks = [row["blocks"] for row in of_kind]
-        for name, colour in COLOURS.items():
-            if name not in of_kind[0]["bytes"]:
-                continue
-            style = {"color": colour, "marker": "o", "markersize": 4, "linewidth": 2.4 if name == REVERSIBLE else 1.5}
-            line[0].plot(blocks, [row["bytes"][name] / 2**20 for row in of_kind], label=name, **style)
-            line[1].plot(blocks, [row["time over plain autograd"][name] for row in of_kind], label=name, **style)
-        line[0].set(xscale="log", yscale="log", ylabel=f"{kind.name}\npeak activations, MiB")
-        line[0].yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
-        line[1].set(ylabel="CPU time of a step / plain autograd", ylim=(0.9, None))
-        for axis in line:
-            axis.set_xticks(blocks, [str(depth) for depth in blocks])
-            axis.minorticks_off()
-            axis.grid(visible=True, color="#e3e6e9", linewidth=0.7)
-            axis.spines[["top", "right"]].set_visible(False)
-    for axis in axes[1]:
-        axis.set_xlabel("blocks")
-    handles, labels = axes[1][0].get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside upper center", ncols=3, frameon=False)
-    figure.savefig(path)
 
 
 if __name__ == "__main__":
