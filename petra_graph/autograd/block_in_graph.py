@@ -199,11 +199,11 @@ class BlockState:
             # In training, torch's own normalisations use the batch's statistics, and `frozen_statistics` stops the running ones.
             normalises = module.training and type(module).__module__.startswith("torch.")
             follows = normalises and getattr(module, "track_running_stats", None) is not None
-            for name, value in module._buffers.items():  # noqa: SLF001
-                if value is not None:
-                    fixed.append(((module._buffers, name), value))  # noqa: SLF001
+            for name, buffer in module._buffers.items():  # noqa: SLF001
+                if buffer is not None:
+                    fixed.append(((module._buffers, name), buffer))  # noqa: SLF001
                     if not follows:
-                        read.append((f"buffer {name}", value))
+                        read.append((f"buffer {name}", buffer))
             if parametrize._cache_enabled and parametrize.is_parametrized(module):  # noqa: SLF001  nothing public says it
                 raise RuntimeError(f"petra_graph.reversible: {_CACHED}")
         return BlockState(

@@ -7,7 +7,6 @@ input gradients are returned.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import AbstractContextManager, nullcontext
 from functools import cache
 
 import torch
@@ -54,10 +53,3 @@ def backpropagate(
 # Megatron-LM's pipeline calls it, too.
 _run_backward = torch.autograd.Variable._execution_engine.run_backward  # noqa: SLF001
 _autocasts = cache(torch.amp.is_autocast_available)
-
-
-def without_autocast(device_type: str) -> AbstractContextManager[object]:
-    """Switch autocast off on a type of device, where it is on; the meta device has none."""
-    if not _autocasts(device_type) or not torch.is_autocast_enabled(device_type):
-        return nullcontext()
-    return torch.autocast(device_type, enabled=False)

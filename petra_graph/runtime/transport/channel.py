@@ -10,7 +10,7 @@ import torch
 from attrs import evolve
 from torch import Tensor
 
-from petra_graph.executor.encoded_tensors import EncodedTensor, EncodedTensors
+from petra_graph.executor.encoded_tensors import EncodedTensor, EncodedTensors, payload
 from petra_graph.program.message_layout import MessageLayout
 
 Form = tuple[MessageLayout, int]
@@ -80,6 +80,8 @@ def moved(carried: EncodedTensors, device: torch.device) -> EncodedTensors:
 
 
 def _pinned(value: Tensor | EncodedTensor) -> Tensor | EncodedTensor:
-    if isinstance(value, EncodedTensor):  # a scale of four bytes is not worth it
-        return evolve(value, payload=_pinned(value.payload))
-    return value.pin_memory() if value.device.type == "cpu" else value
+    held = payload(value)
+    if held.device.type != "cpu":
+        return value
+    # A scale of four bytes is not worth it.
+    return evolve(value, payload=held.pin_memory()) if isinstance(value, EncodedTensor) else held.pin_memory()
