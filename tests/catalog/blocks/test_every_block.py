@@ -1,4 +1,4 @@
-"""Every first-party block keeps every promise that the conformance kit knows."""
+"""Every first-party block keeps every promise that is checked."""
 
 from __future__ import annotations
 

@@ -52,8 +52,6 @@ def _count_classes(options: ImageFolderOptions) -> ImageFolderOptions:
     return evolve(options, classes=len(class_folders(folder, classes=None, hint=options.layout)))
 
 
-_SHARE, _LARGEST, _MEASURED = 0.2, 224, 100
-"""What a new spec has for a folder of images: the share for the test, the greatest size, and how many images are measured, spread over all."""
 IMAGENET_TRAINING, IMAGENET_CLASSES = 1_281_167, 1000
 
 CIFAR10 = DataSetDeclaration(
