@@ -140,7 +140,7 @@ def _trial(
     except Exception as error:  # noqa: BLE001  it may raise anything
         return (
             None,
-            f"it does not read {trial.about} ({error}); give --inputs, --tokens, or a specification that has it",
+            f"it does not read {trial.inputs} ({error}); give --inputs, --tokens, or a specification that has it",
         )
     return trial, ""
 

@@ -83,10 +83,6 @@ class Trial:
         return cls(plugin=plugin, options=options, inputs=tuple(map(tuple, inputs)), **more)
 
     @property
-    def about(self) -> str:
-        return " and ".join("x".join(map(str, shape)) for shape in self.inputs)
-
-    @property
     def block_class(self) -> type[Block]:
         found: type[Block] = load(self.plugin)
         return found

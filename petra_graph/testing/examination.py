@@ -10,31 +10,10 @@ from typing import TYPE_CHECKING, Any, Literal
 from attrs import frozen
 
 from petra_graph.measure.without_compiler import uncompiled
-from petra_graph.testing.block_checks import (
-    check_autocast,
-    check_evaluation,
-    check_every_parameter,
-    check_gradcheck,
-    check_gradients,
-    check_inverse,
-    check_precision,
-    check_randomness,
-    check_recomputation,
-    check_shapes,
-    check_state_dict,
-    check_statistics,
-)
+from petra_graph.testing import block_checks, other_checks
 from petra_graph.testing.block_trial import Trial
 from petra_graph.testing.comparison import BrokenPromise, NotTried
-from petra_graph.testing.other_checks import (
-    DataSetTrial,
-    LossTrial,
-    OptimizerTrial,
-    OtherTrial,
-    check_checkpoint,
-    check_mean,
-    check_samples,
-)
+from petra_graph.testing.other_checks import DataSetTrial, LossTrial, OptimizerTrial, OtherTrial
 
 if TYPE_CHECKING:
     import pytest
@@ -42,22 +21,22 @@ if TYPE_CHECKING:
 AnyTrial = Trial | OtherTrial
 CHECKS: Mapping[type, Mapping[str, Callable[[Any], None]]] = {
     Trial: {
-        "shapes": check_shapes,
-        "inverse": check_inverse,
-        "gradients": check_gradients,
-        "gradcheck": check_gradcheck,
-        "randomness": check_randomness,
-        "recomputation": check_recomputation,
-        "statistics": check_statistics,
-        "every parameter": check_every_parameter,
-        "precision": check_precision,
-        "autocast": check_autocast,
-        "evaluation": check_evaluation,
-        "state dictionary": check_state_dict,
+        "shapes": block_checks.check_shapes,
+        "inverse": block_checks.check_inverse,
+        "gradients": block_checks.check_gradients,
+        "gradcheck": block_checks.check_gradcheck,
+        "randomness": block_checks.check_randomness,
+        "recomputation": block_checks.check_recomputation,
+        "statistics": block_checks.check_statistics,
+        "every parameter": block_checks.check_every_parameter,
+        "precision": block_checks.check_precision,
+        "autocast": block_checks.check_autocast,
+        "evaluation": block_checks.check_evaluation,
+        "state dictionary": block_checks.check_state_dict,
     },
-    OptimizerTrial: {"checkpoint": check_checkpoint},
-    LossTrial: {"mean over samples": check_mean},
-    DataSetTrial: {"samples": check_samples},
+    OptimizerTrial: {"checkpoint": other_checks.check_checkpoint},
+    LossTrial: {"mean over samples": other_checks.check_mean},
+    DataSetTrial: {"samples": other_checks.check_samples},
 }
 """By the class of trials, in the order in which they are made."""
 

@@ -48,10 +48,6 @@ class OtherTrial:
         plugin, options = as_plugin(cls.kind(), given, options)
         return cls(plugin=plugin, options=options, **more)
 
-    @property
-    def about(self) -> str:
-        return ""
-
 
 class OptimizerTrial(OtherTrial):
     """An optimizer, of a few small parameters."""
