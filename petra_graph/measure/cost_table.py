@@ -23,7 +23,7 @@ from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from petra_graph.blocks import Block, Shape
-from petra_graph.errors import PetraGraphError, PluginError, Problem, SpecError, at_path
+from petra_graph.errors import PetraGraphError, PluginError, Problem, SpecError, at_path, raised_text
 from petra_graph.executor.numerics import Normalisation
 from petra_graph.executor.place_block import place
 from petra_graph.graph.node_graph import INPUT, Node, NodeGraph
@@ -194,7 +194,7 @@ def _run_on_cpu(node: Node, inputs: tuple[_Stream, ...], conditions: Conditions)
     except (KeyboardInterrupt, PetraGraphError):
         raise
     except BaseException as error:
-        message = f'node "{node.name}": block "{node.block}" cannot be trained: {type(error).__name__}: {error}'
+        message = f'node "{node.name}": block "{node.block}" cannot be trained: {raised_text(error)}'
         at = author_line(error)
         hint = "`petra-graph check` tries blocks; its findings help to find the cause" + (
             f"; raised at {at}" if at else ""

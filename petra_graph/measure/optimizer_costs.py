@@ -100,7 +100,7 @@ def _step(updater: Updater, micro_batch: int) -> Work:
     """Return the work of a step with the gradients of a micro-batch of the run, the first of which are not late."""
     _give_gradients(updater.parameters)
     updater.accumulated(micro_batch)
-    with Tally() as tally:
+    with Tally() as tally, author_code(f"{updater.owner} cannot be measured"):
         updater.step()
         return work_of(tally.lap())
 

@@ -12,7 +12,7 @@ from torch.nn import functional
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from petra_graph.blocks import AdditiveCoupling, Buffered
-from petra_graph.errors import PluginError
+from petra_graph.errors import SpecError
 from petra_graph.kinds.block import BLOCK
 from petra_graph.kinds.loss import LOSS, LossDeclaration
 from petra_graph.kinds.plugin import Plugin, build_plugin
@@ -249,7 +249,7 @@ def test_a_loss_with_tensors_of_its_own_is_measured_on_the_cpu():
 
 
 def test_a_loss_that_fails_on_the_cpu_too_is_named():
-    with pytest.raises(PluginError, match=r"Unwilling.* failed on outputs \[2, \d+\] .*not these"):
+    with pytest.raises(SpecError, match=r"cannot be trained: .*not these.*Unwilling"):
         measure_costs(built_graph(CHAIN), conditions((8,), loss=guarded(Unwilling)))
 
 

@@ -131,8 +131,6 @@ def test_early_stopping_follows_the_declared_direction(write):
 @pytest.mark.parametrize(
     ("settings", "said"),
     [
-        (["checkpoint.best=test/f2"], "did you mean 'test/f1'? allowed: test/auc, test/f1, test/f1-micro, test/loss"),
-        (["metric.1.recorded_as=top1"], 'metric "f1" is recorded as "top1", and the loss has values of that name'),
         (["metric.1.recorded_as=f1"], 'recorded_as = "f1-2"'),
         (["metric.1.recorded_as=loss"], 'must be another name than "loss"'),
         (["metric.1.recorded_as=a/b"], 'must consist of letters, digits, "_", "-" and "."'),
@@ -146,21 +144,16 @@ def test_what_a_spec_cannot_mean_is_refused_before_the_training(write, capsys, s
     assert said in capsys.readouterr().err
 
 
-def test_outputs_that_a_metric_cannot_read_are_refused_before_the_training(write, capsys):
-    assert main(["run", write("small.toml", SPEC + METRICS.replace("f1-micro", "b")), "--dry-run", *REGRESSION]) == 2
-    said = capsys.readouterr().err
-    assert (
-        "small.toml:36: the metric cannot compare the head's outputs with the data set's targets: it needs outputs"
-        in said
-    )
-    assert "help: leave out the metric, or change the head or the data set" in said
-
-
-REGRESSION = (
-    "--set=loss.name=mean-squared-error",
-    "--set=graph.node.head.options.outputs=3",
-    "--set=data={name='local_data:Data', batch=8}",
+@pytest.mark.parametrize(
+    ("setting", "said"),
+    [
+        ("checkpoint.best=test/f2", "did you mean 'test/f1'? allowed: test/auc, test/f1, test/f1-micro, test/loss"),
+        ("metric.1.recorded_as=top1", 'metric "f1" is recorded as "top1", and the loss has values of that name'),
+    ],
 )
+def test_names_of_values_that_are_wrong_end_the_first_evaluation(write, capsys, setting, said):
+    assert main(["run", write("small.toml", SPEC + METRICS), "--fast-dev-run", "--set", setting]) != 0
+    assert said in capsys.readouterr().err
 
 
 @pytest.fixture(autouse=True)
@@ -221,9 +214,9 @@ def test_a_value_that_is_undefined_on_the_test_data_is_said_once_and_left_out(wr
 
 def test_one_that_fails_on_the_whole_test_data_ends_the_run_under_its_name(write, capsys):
     write("my_metrics.py", UNDEFINED)
-    assert main(["run", write("small.toml", SPEC + '[[metric]]\nname = "my_metrics:Fails"\n')]) == 4
+    assert main(["run", write("small.toml", SPEC + '[[metric]]\nname = "my_metrics:Fails"\n')]) == 1
     said = capsys.readouterr().err
-    assert 'metric "my_metrics:Fails" failed to compute its value: ZeroDivisionError: of all samples' in said
+    assert 'ZeroDivisionError: of all samples (metric "my_metrics:Fails", [[metric]])' in said
     assert "Traceback" not in said
     assert summary_of(only_run())["status"] == "failed"
 

@@ -8,6 +8,7 @@ from typing import Any
 
 from torch import Tensor
 
+from petra_graph.errors import RunFailed, shown, suggestion
 from petra_graph.executor.deferred_reads import MOST
 from petra_graph.executor.stage_executor import StageExecutor
 from petra_graph.record.weights import SEPARATOR
@@ -59,7 +60,12 @@ def evaluate(
         raise NotFinite(scheduler.executors, means["loss"], epoch)
     if not meters.samples:  # the head is in another process
         return means
-    values, others = split_undefined(metrics.values(means))
+    found, best = metrics.values(means), prepared.spec.checkpoint.best
+    recorded = [f"{split}/{name}" for name in (*means, *found)]
+    if best is not None and best.startswith(f"{split}/") and best not in recorded:
+        message = f"checkpoint.best = {shown(best)} is not a value of this run's evaluations"
+        raise RunFailed(message, suggestion(best, recorded))
+    values, others = split_undefined(found)
     for text in others:
         warn(f"{split}/{text}, which is not recorded: the metric is undefined on these targets")
     return {**means, **values}

@@ -173,7 +173,9 @@ def test_code_of_a_data_set_or_architecture_that_fails_is_the_plugins_fault(writ
     ]
     text = "[data]\nname = 'digits'\n[optimizer]\noptions = { lr = 0.1 }\n[architecture]\nname = 'bad'\n"
     assert faults(write, text, PluginError) == [
-        ('a.toml:5: architecture "bad" of bad-data is broken: its build returns a str among its nodes, not a NodeSpec')
+        (
+            'a.toml:5: architecture "bad" of bad-data is broken: its build returns something else than a tuple of NodeSpec'
+        )
     ]
 
 
