@@ -170,7 +170,6 @@ _NOT_NEEDED: dict[str, Any] = dict.fromkeys(
         "loggers",
         "callbacks",
         "metrics",
-        "added",
         "unchecked_blocks",
     )
 )
