@@ -57,13 +57,12 @@ Given = str | Spec
 """A specification as a user gives it: the name of a TOML file, "-" for the standard input, or one made in code."""
 
 
-def load(given: Given, overrides: Iterable[str] = (), spec_class: type[Spec] = Spec) -> LoadedSpec:
+def load(given: Given, overrides: Iterable[str] = ()) -> LoadedSpec:
     """Load a specification.
 
     Args:
         given: a file's name, or a specification made in code.
         overrides: `--set` assignments, KEY=VALUE.
-        spec_class: with the tables that other packages add.
 
     Returns:
         the specification, or its problems; those are located and in reading order.
@@ -73,10 +72,10 @@ def load(given: Given, overrides: Iterable[str] = (), spec_class: type[Spec] = S
     """
     path = given if isinstance(given, str) else IN_CODE
     read = read_layers(path) if isinstance(given, str) else source_layers(parse_source(dump(given), IN_CODE))
-    return _structured(*apply_overrides(read, overrides), default_name(path), spec_class)
+    return _structured(*apply_overrides(read, overrides), default_name(path))
 
 
-def load_values(values: Mapping[str, Any], spec_class: type[Spec] = Spec) -> LoadedSpec:
+def load_values(values: Mapping[str, Any]) -> LoadedSpec:
     """Load a specification from a mapping with the keys and values of a TOML file, in which a class may be given in place of its name.
 
     Raises:
@@ -85,11 +84,11 @@ def load_values(values: Mapping[str, Any], spec_class: type[Spec] = Spec) -> Loa
     import tomli_w
 
     text = tomli_w.dumps(toml_values(values, ""))
-    return _structured(source_layers(parse_source(text, IN_CODE)), (), "run", spec_class)
+    return _structured(source_layers(parse_source(text, IN_CODE)), (), "run")
 
 
-def _structured(layers: Layers, problems: Iterable[Problem], name: str, spec_class: type[Spec] = Spec) -> LoadedSpec:
-    structured = structure({"name": name} | dict(with_located_paths(layers)), spec_class)
+def _structured(layers: Layers, problems: Iterable[Problem], name: str) -> LoadedSpec:
+    structured = structure({"name": name} | dict(with_located_paths(layers)))
     problems = layers.in_order((*problems, *structured.problems))
     spec = None if problems else structured.spec
     return LoadedSpec(spec=spec, parts=structured.parts, problems=problems, layers=layers)

@@ -288,7 +288,7 @@ class Spec:
         from petra_graph.spec.load_spec import load  # which imports this module
         from petra_graph.spec.overrides import assignments
 
-        loaded = load(self, assignments(changes), type(self))
+        loaded = load(self, assignments(changes))
         if loaded.spec is None:
             raise SpecError(loaded.problems)
         return loaded.spec

@@ -15,7 +15,7 @@ from petra_graph.errors import Path, Problem, shown
 from petra_graph.spec.model import InputSpec, NodeSpec, PrecisionSpec, Spec
 from petra_graph.spec.partition import PartitionSpec
 from petra_graph.spec.strict_values import structure_as
-from petra_graph.spec.value_layers import NAMED_TABLES, plugin_lists, plugin_name
+from petra_graph.spec.value_layers import NAMED_TABLES, PLUGIN_LISTS, plugin_name
 
 SELECTORS = {"name", "block", "options"}
 """The keys that a table needs to name a plugin."""
@@ -32,17 +32,16 @@ class Structured:
     problems: tuple[Problem, ...] = ()
 
 
-def structure(values: Mapping[str, Any], spec_class: type[Spec] = Spec) -> Structured:
+def structure(values: Mapping[str, Any]) -> Structured:
     """Return the specification that merged values describe."""
-    lists = plugin_lists(spec_class)
     names = {path: _name_of(values, path, "node") for path in _nodes(values)}
-    names |= {path: _name_of(values, path, noun) for noun in lists for path in _tables(values, (noun,))}
-    spec, problems = structure_as(spec_class, values, (), names=names)
+    names |= {path: _name_of(values, path, noun) for noun in PLUGIN_LISTS for path in _tables(values, (noun,))}
+    spec, problems = structure_as(Spec, values, (), names=names)
     problems += _network(values)
     tables: dict[Path, type] = {(name,): cls for name, cls in NAMED_TABLES.items()}
     tables |= {("graph", "input"): InputSpec, ("precision",): PrecisionSpec, ("partition",): PartitionSpec}
     tables |= dict.fromkeys(_nodes(values), NodeSpec)
-    tables |= {path: cls for name, cls in lists.items() for path in _tables(values, (name,))}
+    tables |= {path: cls for name, cls in PLUGIN_LISTS.items() for path in _tables(values, (name,))}
     parts = {path: _salvage(cls, _at(values, path)) for path, cls in tables.items()}
     # A table with a default name chooses a plugin or a method even where it is left out.
     absent = [name for name in NAMED_TABLES if name not in values and plugin_name(name, {}) is not None]
