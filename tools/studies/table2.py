@@ -1,11 +1,10 @@
 """The paper's Table 2 for CIFAR-10, in fewer epochs: RevNet18 at full width, by backpropagation and by PETRA.
 
-    python tools/make_cifar10_batches.py ~/data/cifar10-images ~/data
     python -m tools.studies.table2 predict ~/data --device-type h100       # samples/s and seconds of each row, before it runs
     python -m tools.studies.table2 train ~/data --epochs 30 --jobs 3 --minutes 9
     python -m tools.studies.table2 train ~/data --epochs 30 --jobs 3 --minutes 9 --accumulation 1
 
-The recipe is the paper's (section 4.1), with its warm-up of 5 of 300 epochs and its milestones at 150 and 225 scaled to --epochs. Rows
+~/data holds the published files of CIFAR-10. The recipe is the paper's (section 4.1), with its warm-up of 5 of 300 epochs and its milestones at 150 and 225 scaled to --epochs. Rows
 are trained in the order in which they teach most: what PETRA loses to backpropagation of the same network, then what the corrections
 of its delay give back, then the paper's baselines. `train` stops after --minutes, in the middle of a row if need be; the next call
 continues each row from its last epoch. table2.json has metrics alone, so it is small enough to be sent home from a borrowed machine.

@@ -5,40 +5,23 @@ from __future__ import annotations
 import gzip
 import pickle
 import struct
+from hashlib import md5
 from pathlib import Path
-from typing import ClassVar
 
 import numpy as np
 import pytest
 from PIL import Image
+from torchvision import datasets
 
 from tests.conftest import here, install, one_thread, saved_run, saved_runs, shared_folder, site, write  # noqa: F401
 
-TRAIN, TEST = 12, 5
+TRAIN, TEST = 10, 5
 """Samples that each half of a written data set has."""
 
 
-class Python2Pickler(pickle._Pickler):
-    """Writes byte strings as Python 2 does, as the published CIFAR files have them."""
-
-    def save_binstring(self, value):
-        raw = value if isinstance(value, bytes) else value.encode("ascii")
-        self.write(b"T" + struct.pack("<i", len(raw)) + raw)
-
-    dispatch: ClassVar = pickle._Pickler.dispatch | {bytes: save_binstring, str: save_binstring}
-
-
-@pytest.fixture
-def write_pickle():
-    def dump(path: Path, value, *, python2: bool = False):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with path.open("wb") as file:
-            Python2Pickler(file, 2).dump(value) if python2 else pickle.dump(value, file)
-        if python2:  # numpy 1's name of the module
-            path.write_bytes(path.read_bytes().replace(b"cnumpy._core.", b"cnumpy.core."))
-        return value
-
-    return dump
+def write_pickle(path: Path, value) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(pickle.dumps(value, protocol=2))
 
 
 @pytest.fixture
@@ -50,27 +33,25 @@ def make_planes():
 
 
 @pytest.fixture
-def cifar10_root(tmp_path, write_pickle, make_planes):
-    """CIFAR-10's layout; the five training batches have 4, 2, 2, 2, 2 images."""
-    folder = tmp_path / "cifar-10-batches-py"
-    for number, n in enumerate((4, 2, 2, 2, 2), start=1):
-        batch = {"batch_label": f"training batch {number} of 5", "labels": [number] * n, "data": make_planes(n, number)}
-        write_pickle(folder / f"data_batch_{number}", batch, python2=True)
-    write_pickle(folder / "test_batch", {"labels": list(range(TEST)), "data": make_planes(TEST)}, python2=True)
+def cifar_root(tmp_path, make_planes, monkeypatch):
+    """CIFAR-10 and CIFAR-100 in their layouts, with other images, whose digests torchvision takes for the published ones."""
+    for published, key in ((datasets.CIFAR10, "labels"), (datasets.CIFAR100, "fine_labels")):
+        folder = tmp_path / published.base_folder
+        for list_name in ("train_list", "test_list"):
+            written = []
+            for number, (name, _) in enumerate(getattr(published, list_name)):
+                n = TEST if list_name == "test_list" else TRAIN // len(published.train_list)
+                write_pickle(folder / name, {key: [number] * n, "data": make_planes(n, number)})
+                written.append([name, md5((folder / name).read_bytes()).hexdigest()])
+            monkeypatch.setattr(published, list_name, written)
+        write_pickle(folder / published.meta["filename"], {published.meta["key"]: ["a", "b"]})
+        digest = md5((folder / published.meta["filename"]).read_bytes()).hexdigest()
+        monkeypatch.setattr(published, "meta", {**published.meta, "md5": digest})
     return tmp_path
 
 
 @pytest.fixture
-def cifar100_root(tmp_path, write_pickle, make_planes):
-    folder = tmp_path / "cifar-100-python"
-    for name, n in (("train", TRAIN), ("test", TEST)):
-        batch = {"fine_labels": [99 - i for i in range(n)], "coarse_labels": [0] * n, "data": make_planes(n)}
-        write_pickle(folder / name, batch)
-    return tmp_path
-
-
-@pytest.fixture
-def imagenet32_root(tmp_path, write_pickle, make_planes):
+def imagenet32_root(tmp_path, make_planes):
     """Downsampled ImageNet's layout; the ten training batches have 2, 2, 1, 1, ... images."""
     mean = np.full(3072, 0.5)
     for number, n in enumerate((2, 2, *[1] * 8), start=1):

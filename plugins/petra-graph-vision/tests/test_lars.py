@@ -1,14 +1,16 @@
-"""LARS against its formula, written out in numpy; what any optimizer promises is in `test_every_plugin.py`."""
+"""LARS against its formula, written out in numpy; and it continues a checkpoint to the bit."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
 import torch
-from petra_graph_vision.declared_training import LarsOptions
-from petra_graph_vision.lars import lars
+from petra_graph_vision.lars import LarsOptions, lars
 
-from petra_graph.kinds.optimizer import ParameterGroups
+from petra_graph.kinds.optimizer import OPTIMIZER, ParameterGroups
+from petra_graph.registry.registry import discover
+from petra_graph.testing import OptimizerTrial
+from tests.support.kit import kept
 
 
 def by_hand(w, gradients, options, *, decay, adapt):
@@ -59,3 +61,8 @@ def test_lars_steps_in_proportion_to_the_weights_not_the_gradient():
         steps.append(1 - parameter.detach())
     torch.testing.assert_close(torch.full((3,), 0.01, dtype=torch.float64), steps[0])
     torch.testing.assert_close(steps[0], steps[1])
+
+
+@pytest.mark.parametrize("options", [{}, {"weight_decay": 0.1, "momentum": 0.0}])
+def test_lars_continues_a_checkpoint(options):
+    kept(OptimizerTrial.of(discover().resolve(OPTIMIZER, "lars"), {"lr": 0.1, **options}))

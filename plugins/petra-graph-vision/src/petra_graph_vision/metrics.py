@@ -2,17 +2,30 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 import torch
+from attrs import frozen
 
 from petra_graph.catalog.metrics import scores_and_classes
-from petra_graph.plugins import NoOptions
-from petra_graph_vision.declared_training import F1Options
+from petra_graph.plugins import NoOptions, option
+
+
+@frozen(kw_only=True)
+class F1Options:
+    """The average over the classes."""
+
+    average: Literal["macro", "micro", "weighted"] = option(
+        "mean over the classes; of all samples as one class; or mean weighted by the classes' samples", default="macro"
+    )
 
 
 class _OfClasses:
     """Of three counts for each class: right, predicted and wanted; they do not depend on the batches."""
 
-    def __init__(self, _options: F1Options | NoOptions) -> None:
+    share = True
+
+    def __init__(self, options: F1Options | NoOptions) -> None:
         self.counts: torch.Tensor | int = 0
 
     def update(self, output: torch.Tensor, target: torch.Tensor) -> None:
@@ -31,7 +44,7 @@ class _OfClasses:
 
 
 class F1(_OfClasses):
-    """The F1 score: 2 * right / (predicted + wanted) of a class."""
+    """F1 score of the predicted classes, 2 * right / (predicted + wanted) of each; a class that is neither a target nor predicted does not count."""
 
     def __init__(self, options: F1Options) -> None:
         super().__init__(options)
@@ -47,7 +60,7 @@ class F1(_OfClasses):
 
 
 class MeanIou(_OfClasses):
-    """The mean intersection over union: right / (predicted + wanted - right) of a class."""
+    """Mean over the classes, as of pixels, of right / (predicted + wanted - right); a class that is neither a target nor predicted does not count."""
 
     def compute(self) -> torch.Tensor:
         """Return the mean; NaN without targets."""
@@ -55,14 +68,18 @@ class MeanIou(_OfClasses):
 
 
 class Auc:
-    """The area under the ROC curve, exactly: all outputs are kept, 4 bytes for each class of each sample. Scores are their softmax.
+    """Area under the ROC curve, each class against the rest, mean over the classes that divide the targets; keeps all outputs on the CPU.
+
+    It is exact: 4 bytes are kept for each class of each sample. Scores are the softmax of the outputs.
 
     The area is the share of pairs of a sample of the class and another one that the scores have in the right order, of ties half (Hanley &
     McNeil, 1982, https://doi.org/10.1148/radiology.143.1.7063747). It follows from the ranks of the class's samples, ties having the
     mean of theirs.
     """
 
-    def __init__(self, _options: NoOptions) -> None:
+    share = True
+
+    def __init__(self, options: NoOptions) -> None:
         self.kept: list[tuple[torch.Tensor, torch.Tensor]] = []
 
     def update(self, output: torch.Tensor, target: torch.Tensor) -> None:

@@ -13,8 +13,7 @@ of the images: what converts or normalises is refused, and `RandomErasing` write
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from enum import Enum
 from typing import Any
 
@@ -23,128 +22,67 @@ import torch
 from attrs import define, evolve
 from numpy.typing import NDArray
 from torch import Tensor
-from torch.distributions import Distribution
 
-from petra_graph.errors import Problem, SpecError, likely_meant, shown, suggestion
+from petra_graph.errors import Problem, SpecError, shown, suggestion
 from petra_graph.plugins import DataSet, Split
-from petra_graph.units import listed
 
 _IMAGE, _BATCH = 3, 4
 """Set these draws apart from others of the same (seed, epoch)."""
 _MIXING = ("CutMix", "MixUp")
-_FILLED_IN = {"self", "num_classes", "labels_getter"}
-"""Parameters that are not options: the data set says them."""
-_LISTED = 12
-_LISTS = ("transforms",)
-"""Parameters of transforms that are given others."""
 _TRIED = 16
 """How often each transform is tried before a run: RandAugment draws what it does, and not all of that has a magnitude."""
 Table = Mapping[str, Any]
 
 
-def transform_faults(key: str, tables: Sequence[Table]) -> Iterator[str]:
-    """Yield what is wrong with the tables of `augment` or `mix`."""
-    for number, table in enumerate(tables, start=1):
-        try:
-            make_transform(table, _MIXING if key == "mix" else _single(), {})
-        except ValueError as error:
-            where = f"{key}[{number}]" if len(tables) > 1 else key
-            yield f"{where}: {error}"
+def check_transforms(_: object, attribute: Any, tables: Sequence[Table]) -> None:
+    """Refuse transforms that torchvision does not have, or whose options it refuses: the validator of `augment` and `mix`."""
+    for table in tables:
+        make_transform(table, mixing=attribute.name == "mix")
 
 
-def _single() -> Sequence[str]:
-    """Return the names of the transforms that torchvision has for a single image."""
-    from torchvision.transforms import v2
-
-    return [
-        name
-        for name, one in vars(v2).items()
-        if isinstance(one, type) and issubclass(one, v2.Transform) and one is not v2.Transform and name not in _MIXING
-    ]
-
-
-def make_transform(table: Table, names: Sequence[str], given: Mapping[str, Any]) -> Callable[..., Any]:
-    """Return the transform of a table.
-
-    Args:
-        table: its name, and its options.
-        names: the transforms that are allowed.
-        given: options that the data set knows.
+def make_transform(table: Table, *, mixing: bool, **given: Any) -> Callable[..., Any]:
+    """Return the transform of a table; `given` are options that the data set knows.
 
     Raises:
         ValueError: there is no such transform or option, or torchvision refuses a value.
     """
     from torchvision.transforms import v2
 
+    known = {name: one for name, one in vars(v2).items() if isinstance(one, type) and issubclass(one, v2.Transform)}
+    names = [name for name in known if (name in _MIXING) == mixing]
     name = table.get("name")
-    for others, key, what in (
-        (_MIXING, "mix", "mixes the samples of a micro-batch"),
-        (_single(), "augment", "changes one image"),
-    ):
-        if name in others and name not in names:
-            raise ValueError(f"{shown(name)} {what}: name it in `{key}`")
-    if not isinstance(name, str) or name not in names:
-        near = likely_meant(name, sorted(names)) if isinstance(name, str) else []
-        meant = f": did you mean {' or '.join(near)}?" if near else f"; there are {listed(sorted(names), _LISTED)}"
-        came = "needs a name" if name is None else f"{shown(name)} is no transform of torchvision.transforms.v2"
-        raise ValueError(f"{came}{meant}")
-    parameters = {
-        key: one for key, one in inspect.signature(getattr(v2, name)).parameters.items() if key not in _FILLED_IN
-    }
+    if name not in names:
+        raise ValueError(
+            f"{shown(name)} is no transform of torchvision.transforms.v2 here; {suggestion(str(name), names)}"
+        )
+    parameters = inspect.signature(known[name]).parameters
     values: dict[str, Any] = {}
     for key, value in table.items():
-        if key == "name":
-            continue
-        if key not in parameters:
-            raise ValueError(f"{name} has no option {shown(key)}; {suggestion(key, parameters)}")
-        values[key] = (
-            [make_transform(one, names, {}) for one in value] if key in _LISTS else _value(parameters[key], value)
-        )
-    missing = [key for key, one in parameters.items() if one.default is one.empty and one.kind not in _STARRED]
-    if absent := [key for key in missing if key not in values]:
-        raise ValueError(f"{name} needs the option {shown(absent[0])}")
+        if key == "transforms":
+            values[key] = [make_transform(one, mixing=mixing) for one in value]
+        elif key != "name":
+            values[key] = _value(parameters.get(key), value)
     try:
-        with _checked_distributions():
-            made: Callable[..., Any] = getattr(v2, name)(**values, **given)
+        made: Callable[..., Any] = known[name](**values, **given)
     except Exception as error:
         raise ValueError(f"{name}: {_reason(error)}") from error
     return made
 
 
-@contextmanager
-def _checked_distributions() -> Iterator[None]:
-    """Let torch's distributions check their parameters, which torch's compiler turns off for the process once it is imported.
-
-    MixUp with alpha = -1 would otherwise mix with shares that mean nothing. torch has a setter of it, and no getter.
-    """
-    before = Distribution._validate_args  # noqa: SLF001
-    Distribution.set_default_validate_args(True)
-    try:
-        yield
-    finally:
-        Distribution.set_default_validate_args(before)
-
-
 def _reason(error: Exception) -> str:
     """Return the first line of what torch or torchvision says."""
-    line = str(error).strip().partition("\n")[0].rstrip(":")
-    return line or type(error).__name__
+    return str(error).strip().partition("\n")[0].rstrip(":") or type(error).__name__
 
 
-_STARRED = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
-
-
-def _value(parameter: inspect.Parameter, value: Any) -> Any:
+def _value(parameter: inspect.Parameter | None, value: Any) -> Any:
     """Return an option's value; torchvision's own constants are written by their values, as in policy = "cifar10".
 
     A whole number is a float where the default is one: MixUp refuses the integer 1, its own default.
     """
-    if isinstance(parameter.default, Enum) and isinstance(value, str):
-        known = {str(one.value): one for one in type(parameter.default)}
-        if value not in known:
-            raise ValueError(f"{parameter.name} = {shown(value)} is not known; {suggestion(value, known)}")
-        return known[value]
-    if isinstance(parameter.default, float) and type(value) is int:
+    default = None if parameter is None else parameter.default
+    if isinstance(default, Enum):
+        return type(default)(value)
+    if isinstance(default, float) and type(value) is int:
         return float(value)
     return tuple(value) if isinstance(value, list) else value
 
@@ -222,50 +160,30 @@ def augmented(data: DataSet, options: Any) -> DataSet:
     """
     if not options.augment and not options.mix:
         return data
-    made = [make_transform(table, _single(), {}) for table in options.augment]
-    mixers = [make_transform(table, _MIXING, {"num_classes": data.facts.classes}) for table in options.mix]
+    made = [make_transform(table, mixing=False) for table in options.augment]
+    mixers = [make_transform(table, mixing=True, num_classes=data.facts.classes) for table in options.mix]
     image = torch.zeros(data.facts.shape, dtype=torch.uint8)
     with torch.random.fork_rng(devices=[]):
         for table, transform in zip(options.augment, made, strict=True):
             for draw in range(_TRIED):
                 torch.default_generator.manual_seed(draw)
                 _try_transform(table["name"], transform, image)
-        for table, mixer in zip(options.mix, mixers, strict=True):
-            _try_mixer(table["name"], mixer, image)
-    train = (
-        MixedSplit(split=data.train, transforms=made, mixers=mixers)
-        if mixers
-        else AugmentedSplit(split=data.train, transforms=made)
-    )
+    train = AugmentedSplit(split=data.train, transforms=made)
+    if mixers:
+        train = MixedSplit(split=data.train, transforms=made, mixers=mixers)
     opened: Any = data
     changed: DataSet = evolve(opened, train=train)
     return changed
 
 
 def _try_transform(name: str, transform: Callable[[Tensor], Tensor], image: Tensor) -> None:
-    form = f"uint8 {list(image.shape)}"
-    found: Any = _apply("augment", name, f"an image, {form}", transform, image)
-    came = (
-        f"{str(found.dtype).removeprefix('torch.')} {list(found.shape)}"
-        if isinstance(found, Tensor)
-        else type(found).__name__
-    )
-    if came != form:
-        message = f"{name} returns {came} of an image, {form}"
+    try:
+        found: Any = transform(image)
+    except Exception as error:
+        message = f"{name} cannot be applied to an image, uint8 {list(image.shape)}: {_reason(error)}"
+        raise SpecError(Problem(message=message, path=("augment",))) from error
+    if not isinstance(found, Tensor) or (found.dtype, found.shape) != (image.dtype, image.shape):
+        came = f"{found.dtype} {list(found.shape)}" if isinstance(found, Tensor) else type(found).__name__
+        message = f"{name} returns {came} of an image, uint8 {list(image.shape)}"
         hint = "a transform keeps size and type: a run normalises images itself, with the options mean and std"
         raise SpecError(Problem(message=message, hint=hint, path=("augment",)))
-
-
-def _try_mixer(name: str, mixer: Callable[..., Any], image: Tensor) -> None:
-    samples = torch.stack([image, image]).float()
-    _apply("mix", name, f"two images, float32 {list(samples.shape)}", mixer, samples, torch.arange(2))
-
-
-def _apply(key: str, name: str, form: str, transform: Callable[..., Any], *given: Tensor) -> Any:
-    """Apply a transform; what torch says where it cannot is told with the key."""
-    try:
-        return transform(*given)
-    except Exception as error:
-        message = f"{name} cannot be applied to {form}: {_reason(error)}"
-        hint = f"leave it out, or change its options: {name} of torchvision.transforms.v2 says which values they take"
-        raise SpecError(Problem(message=message, hint=hint, path=(key,))) from error
