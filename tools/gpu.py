@@ -44,7 +44,7 @@ except ModuleNotFoundError as error:
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "tools" / "bench" / "results"
 CUDA_TESTS = ("tests/promises/test_cuda.py",)
-TRANSFORMERS = "petra-graph-transformers"
+TRANSFORMERS = "petra-graph-text"
 PETRA = ("method.name=petra", "method.schedule=1f1b", "method.accumulation=1")
 METHODS: Mapping[str, Sequence[str]] = {
     "petra": PETRA,

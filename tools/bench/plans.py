@@ -3,7 +3,7 @@
     python tools/bench/plans.py --before OTHER/CHECKOUT --write
 
 Each case is one `petra-graph plan`, a process of its own, whose seconds include two for importing torch. With `--before`, another checkout
-plans each case as well, in turns. The GPT needs plugins/petra-graph-transformers, or is left out.
+plans each case as well, in turns. The GPT needs plugins/petra-graph-text, or is left out.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ ROOT = Path(__file__).parents[2]
 UNLIKE = ("t4", "rtx4090", "a100-40gb", "h100")
 KINDS: Mapping[str, Sequence[str]] = {"alike": ("a100-40gb",), "unlike": UNLIKE}
 GPT = (
-    "plugins/petra-graph-transformers/specs/gpt_tinyshakespeare.toml",
+    "plugins/petra-graph-text/specs/gpt_tinyshakespeare.toml",
     "architecture.options={layers = 62, heads = 16, width = 1024}",
     "data.options.context=512",
 )
@@ -62,7 +62,7 @@ def cases() -> Iterator[tuple[str, list[str]]]:
     for (network, ((spec, *settings), nodes)), devices, (name, kinds) in product(
         NETWORKS.items(), (4, 8, 64), KINDS.items()
     ):
-        if network != "RevNet50" and find_spec("petra_graph_transformers") is None:
+        if network != "RevNet50" and find_spec("petra_graph_text") is None:
             continue
         on = [
             f"partition.stages={min(devices, nodes)}",
@@ -78,7 +78,7 @@ def planned(words: Sequence[str], checkout: Path) -> dict[str, Any]:
     """Return what a checkout's plan says."""
     began = time.perf_counter()
     command = [sys.executable, "-m", "petra_graph", "plan", *words, "--json"]
-    path = os.pathsep.join(map(str, (checkout, checkout / "plugins/petra-graph-transformers/src")))
+    path = os.pathsep.join(map(str, (checkout, checkout / "plugins/petra-graph-text/src")))
     ended = subprocess.run(
         command, capture_output=True, text=True, check=False, cwd=checkout, env=os.environ | {"PYTHONPATH": path}
     )

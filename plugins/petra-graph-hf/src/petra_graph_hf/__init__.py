@@ -1,1 +1,0 @@
-"""Language models of Hugging Face transformers, and tokens of their tokenizers, for petra-graph; this module imports nothing."""

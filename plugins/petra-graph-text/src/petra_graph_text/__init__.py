@@ -1,0 +1,1 @@
+"""Text for petra-graph: networks, pretrained decoders, data; this module imports nothing."""

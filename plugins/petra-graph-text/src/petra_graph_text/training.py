@@ -1,0 +1,151 @@
+"""What a training of text has besides network and data: its loss, the metric bits-per-byte, and samples of text."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from math import log
+from pathlib import Path
+from typing import Any
+
+import attrs
+import torch
+from attrs import frozen
+from torch import Tensor
+from torch.nn import functional
+
+import petra_graph
+from petra_graph.inference.continued_text import SamplingOptions
+from petra_graph.plugins import (
+    Callback,
+    CallbackDeclaration,
+    Length,
+    LossDeclaration,
+    NoOptions,
+    Started,
+    option,
+)
+from petra_graph_text.tokenizers_on_disk import bytes_of_tokens
+
+_IGNORED = -100
+FILE = "samples.txt"
+
+
+@frozen
+class TokenCrossEntropy:
+    """Mean over samples and tokens of the cross-entropy of logits [n, c, t] against tokens, int64 [n, t], in nats.
+
+    Any further dimensions, or none, may stand in place of t.
+    """
+
+    options: NoOptions
+
+    def __call__(self, output: Tensor, target: Tensor) -> Tensor:
+        """Return the mean loss, in float32 or wider."""
+        return functional.cross_entropy(*_tokens(output, target))
+
+    def metrics(self, output: Tensor, target: Tensor) -> Mapping[str, Tensor]:
+        """Return sums over samples: "top1", the share of tokens that are the likeliest, and "bits", the loss of a token in bits.
+
+        Those are bits a byte where tokens are bytes, and bits a character where they are characters.
+        """
+        logits, flat = _tokens(output.detach(), target)
+        each = flat.numel() / len(target)
+        nats = functional.cross_entropy(logits, flat, reduction="sum").double()
+        hits = (logits.argmax(dim=1) == flat).sum()
+        return {"top1": hits.double() / each, "bits": nats / (each * log(2))}
+
+
+def _tokens(output: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
+    """Return logits [n * t, c] of float32 or wider, and tokens [n * t]."""
+    logits = output.movedim(1, -1).flatten(0, -2)
+    return logits if logits.dtype == torch.float64 else logits.float(), target.flatten()
+
+
+@frozen(kw_only=True)
+class BitsPerByteOptions:
+    """The tokenizer that says how many bytes of text a token is."""
+
+    tokenizer: str = option(
+        "file tokenizer.json of the data set, or the folder that has it", validator=Length(at_least=1), is_path=True
+    )
+
+
+class BitsPerByte:
+    """Cross-entropy of a text in bits a byte, from logits of tokens, by which models with different tokens can be compared."""
+
+    better = "lower"
+
+    def __init__(self, options: BitsPerByteOptions) -> None:
+        self._bytes_of = torch.tensor(bytes_of_tokens(options.tokenizer))
+        self._nats: Tensor | float = 0.0
+        self._bytes = 0
+
+    def update(self, output: Tensor, target: Tensor) -> None:
+        """Add logits [n, c, *] and tokens, int64 [n, *]; targets of -100 are passed over.
+
+        Raises:
+            IndexError: a target is no token of the tokenizer.
+        """
+        logits = output if output.dtype == torch.float64 else output.float()
+        each = functional.cross_entropy(logits, target, reduction="none", ignore_index=_IGNORED)
+        self._nats = self._nats + each.double().sum()
+        self._bytes += int(self._bytes_of[target[target != _IGNORED].cpu()].sum())
+
+    def compute(self) -> Tensor:
+        """Return the mean; NaN if the targets are no bytes."""
+        return torch.as_tensor(self._nats / (self._bytes * log(2)) if self._bytes else torch.nan, dtype=torch.float64)
+
+
+class TextSamples(Callback):
+    """Writes `samples.txt`; a run that continues forgets the samples behind its checkpoint."""
+
+    def __init__(self, options: SamplingOptions) -> None:
+        self._options = options
+        self._directory = Path()
+        self._bytes = 0
+
+    def started(self, run: Started) -> None:
+        """Begin an empty file, unless the run continues."""
+        self._directory = run.directory
+        if run.resumed_at is None or not self._file.exists():
+            self._write("")
+        self._bytes = self._file.stat().st_size
+
+    def evaluated_weights(self, epoch: int, weights: Mapping[str, Tensor]) -> None:
+        """Draw a sample and write it."""
+        text = petra_graph.sample(self._directory, weights=weights, **attrs.asdict(self._options))
+        self._write(f"--- epoch {epoch}\n{text}\n\n")
+
+    def state(self) -> Any:
+        """Return the length of the file."""
+        return self._bytes
+
+    def restore(self, state: Any) -> None:
+        """Cut the file back."""
+        self._bytes = min(state, self._bytes)
+        self._write("")
+
+    @property
+    def _file(self) -> Path:
+        return self._directory / FILE
+
+    def _write(self, text: str) -> None:
+        """Write text behind what counts."""
+        with self._file.open("ab") as file:
+            os.ftruncate(file.fileno(), self._bytes)
+            file.write(text.encode())
+        self._bytes += len(text.encode())
+
+
+TOKEN_CROSS_ENTROPY = LossDeclaration(
+    summary="Mean cross-entropy over tokens; counts top-1, and bits a token.",
+    build=f"{__name__}:TokenCrossEntropy",
+    logits=True,
+)
+TEXT_SAMPLES = CallbackDeclaration(
+    summary="Writes a sample of the network's text after every evaluation, to `samples.txt`.",
+    options=SamplingOptions,
+    build=f"{__name__}:TextSamples",
+    reads_weights=True,
+)

@@ -1,0 +1,249 @@
+"""Text as tokens and windows: bytes, characters, and tokens of a tokenizer on disk."""
+
+from __future__ import annotations
+
+from math import log
+from pathlib import Path
+from typing import Any
+
+import attrs
+import numpy as np
+import pytest
+import torch
+from petra_graph_text.text import (
+    BYTES,
+    CharacterCodec,
+    CharactersOptions,
+    TextOptions,
+    TokensOptions,
+    codec,
+    counted,
+    drawn,
+    files_of,
+    open_text,
+    read,
+    text_facts,
+)
+from petra_graph_text.tokenizers_on_disk import bytes_of_tokens
+from petra_graph_text.training import BitsPerByte, BitsPerByteOptions
+from tiny_models import VOCABULARY, save_tokenizer
+from tokenizers import Tokenizer, decoders, models
+
+from petra_graph.plugins import DataFacts, SpecError
+
+TEXT = "To be, or not to be: that is the question.\nÀ ç €\n" * 20
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    path = tmp_path / "text.txt"
+    path.write_text(TEXT)
+    return path
+
+
+def test_characters_are_numbered_and_come_back(file: Path) -> None:
+    options = CharactersOptions(root=str(file), context=10)
+    text = open_text(options)
+    assert text.facts == DataFacts(
+        shape=(10,),
+        dtype="int64",
+        classes=len(set(TEXT)),
+        target_shape=(10,),
+        class_names=tuple(sorted(set(TEXT))),
+    )
+    made = codec(options, text.facts)
+    assert made.encode(TEXT) == [sorted(set(TEXT)).index(one) for one in TEXT]
+    assert made.decode(made.encode(TEXT)) == TEXT
+
+
+def test_bytes_come_back(file: Path) -> None:
+    options = TextOptions(root=str(file), context=10)
+    facts = open_text(options).facts
+    assert facts.classes == 256
+    made = codec(options, facts)
+    assert made.encode(TEXT) == list(TEXT.encode())
+    assert made.decode(made.encode(TEXT)) == TEXT
+    assert made.decode([0xE2, 0x82]) == "\N{REPLACEMENT CHARACTER}"
+
+
+def test_windows_are_of_the_text_and_targets_one_further(file: Path) -> None:
+    text = open_text(TextOptions(root=str(file), context=10, samples=40))
+    whole = TEXT.encode()
+    first = len(whole) - round(0.1 * len(whole))
+    assert len(text.train) == 40
+    for split, part in ((text.train, whole[:first]), (text.test, whole[first:])):
+        samples, targets = split.fetch(np.arange(len(split)), seed=3, epoch=1)
+        assert torch.equal(samples[:, 1:], targets[:, :-1])
+        joined = torch.cat((samples, targets[:, -1:]), dim=1)
+        assert all(bytes(window.tolist()) in part for window in joined)
+    tail = bytes(targets.flatten().tolist())
+    assert tail == whole[first + 1 :][: len(tail)]
+    assert len(whole) - first - 1 - len(tail) < 10
+
+
+def test_training_windows_reach_every_start_and_change_with_seed_and_epoch(file: Path) -> None:
+    split = open_text(TextOptions(root=str(file), context=10, samples=20_000)).train
+    starts = drawn(0, 0, np.arange(20_000)) % np.uint64(len(split.tokens) - 10)
+    assert set(starts.tolist()) == set(range(len(split.tokens) - 10))
+    one = split.fetch(np.arange(20), seed=0, epoch=0)[0]
+    assert not torch.equal(one, split.fetch(np.arange(20), seed=1, epoch=0)[0])
+    assert not torch.equal(one, split.fetch(np.arange(20), seed=0, epoch=1)[0])
+
+
+def test_drawn_numbers_are_splitmix64s() -> None:
+    """The first numbers of the published generator seeded with 0, 1234567 (Vigna, splitmix64.c)."""
+    assert drawn(0, 0, np.array([0]))[0] != drawn(0, 0, np.array([1]))[0]
+    from petra_graph_text.text import _mixed
+
+    assert _mixed(np.array([0], np.uint64))[0] == 0xE220A8397B1DCDAF
+    assert _mixed(np.array([1234567], np.uint64))[0] == 6457827717110365317
+
+
+def test_an_epoch_has_as_many_windows_as_fit(file: Path) -> None:
+    text = open_text(TextOptions(root=str(file), context=10))
+    assert len(text.train) == (len(text.train.tokens) - 1) // 10
+
+
+def test_files_of_a_folder_are_in_order_without_hidden_ones(tmp_path: Path) -> None:
+    for name in ("b.py", "a/z.py", "a/c.txt", ".git/x.py", "a/.hidden.py"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(name)
+    assert [str(one.relative_to(tmp_path)) for one in files_of(str(tmp_path), "**/*")] == ["a/c.txt", "a/z.py", "b.py"]
+    assert [one.name for one in files_of(str(tmp_path), "**/*.py")] == ["z.py", "b.py"]
+
+
+def test_the_standard_library_is_text_on_every_machine() -> None:
+    files = files_of("stdlib", "**/*.py")
+    assert {"argparse.py", "os.py"} <= {file.name for file in files}
+    assert not any("site-packages" in file.parts for file in files)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"root": "/nowhere"}, "there is no file or folder /nowhere"),
+        ({"pattern": "/x"}, "pattern '/x' cannot be used"),
+        ({"pattern": "*.md"}, "there is no file '\\*.md' in"),
+        ({"context": 100}, "a window of 100 needs one more than its length in both"),
+        ({"vocabulary": 7}, "different characters, not 7"),
+    ],
+)
+def test_what_is_wrong_is_said(file: Path, changes: dict[str, object], message: str) -> None:
+    given: dict[str, object] = {"root": str(file.parent), **changes}
+    with pytest.raises(SpecError, match=message) as raised:
+        open_text(CharactersOptions(**given))  # type: ignore[arg-type]
+    (problem,) = raised.value.problems
+    assert problem.hint
+    assert problem.path[-1] in {"root", *changes}
+
+
+def test_text_that_is_not_utf8(file: Path) -> None:
+    (file.parent / "latin.txt").write_bytes("é".encode("latin-1"))
+    with pytest.raises(SpecError, match=r"latin\.txt is not text in UTF-8: byte 0"):
+        open_text(CharactersOptions(root=str(file.parent)))
+
+
+def test_a_file_becomes_windows_for_predictions(file: Path) -> None:
+    assert read(CharactersOptions(root=str(file), context=10), file).shape == (len(TEXT) // 10, 10)
+    options = TextOptions(root=str(file), context=10)
+    assert read(options, file).shape == (len(TEXT.encode()) // 10, 10)
+    short = file.with_name("short.txt")
+    short.write_text("To be")
+    with pytest.raises(SpecError, match="has 5 tokens, and the network reads 10 at a time"):
+        read(options, short)
+
+
+def test_characters_that_are_unknown_are_named() -> None:
+    with pytest.raises(SpecError, match="does not know the characters 'xy'"):
+        CharacterCodec(("a", "b")).encode("axby")
+
+
+def test_characters_are_counted_unless_their_number_is_given(file: Path) -> None:
+    assert counted(CharactersOptions(root=str(file))).vocabulary == len(set(TEXT))
+    given = CharactersOptions(root="/nowhere", vocabulary=9)
+    assert counted(given) is given
+
+
+def test_bytes_need_no_file_for_their_facts() -> None:
+    facts = text_facts(TextOptions(root="/nowhere", context=8))
+    assert facts.classes == BYTES
+    assert text_facts(CharactersOptions(root="/nowhere")).classes is None
+
+
+@pytest.mark.parametrize("samples", [None, 7])
+def test_the_end_of_the_training_is_set_apart_for_the_validation(file: Path, samples: int | None) -> None:
+    whole = open_text(TextOptions(root=str(file), context=10, samples=samples)).train
+    train, validation = whole.set_apart(0.2)
+    assert train.tokens.tolist() + validation.tokens.tolist() == whole.tokens.tolist()
+    assert len(validation.tokens) == round(0.2 * len(whole.tokens))
+    assert len(validation) == (len(validation.tokens) - 1) // 10
+    assert len(train) == (samples or (len(train.tokens) - 1) // 10)
+    windows, targets = validation.fetch(np.arange(len(validation)), seed=0, epoch=0)
+    assert torch.equal(
+        torch.cat([windows.flatten(), targets[-1:, -1]]),
+        torch.from_numpy(validation.tokens[: windows.numel() + 1].astype(np.int64)),
+    )
+    with pytest.raises(SpecError, match="tokens for training and 2 for the validation"):
+        whole.set_apart(0.002)
+
+
+@pytest.fixture
+def tokens(file: Path) -> TokensOptions:
+    save_tokenizer(file.with_name("tokenizer.json"), TEXT)
+    return TokensOptions(root=str(file), tokenizer=str(file.parent), context=12)
+
+
+def test_windows_are_the_tokens_of_the_text_and_come_back(
+    tokens: TokensOptions, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = open_text(tokens)
+    whole = [*text.train.tokens, *text.test.tokens]
+    assert codec(tokens, text.facts).decode(whole) == TEXT
+    assert text.facts.classes == counted(tokens).vocabulary
+    assert read(tokens, Path(tokens.root)).flatten().tolist() == whole[: len(whole) // 12 * 12]
+    monkeypatch.setattr("petra_graph_text.tokenizers_on_disk._AT_ONCE", 70)  # it is cut before the end of a line
+    assert [*open_text(tokens).train.tokens] == [*text.train.tokens]
+
+
+def test_a_special_token_is_one_and_numbers_without_a_token_are_nothing(tokens: TokensOptions) -> None:
+    made = codec(tokens, text_facts(tokens))
+    assert made.decode([VOCABULARY + 2, *made.encode("to<|end|>be")]) == "to<|end|>be"
+    assert len(made.encode("<|end|>")) == 1
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"tokenizer": "nowhere.json"}, r"there is no file nowhere\.json"),
+        ({"vocabulary": 9}, "it is of another network"),
+        ({"tokenizer": __file__}, r"test_text\.py is no tokenizer"),
+    ],
+)
+def test_a_wrong_tokenizer_is_said(tokens: TokensOptions, changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(SpecError, match=message) as raised:
+        open_text(attrs.evolve(tokens, **changes))
+    assert raised.value.problems[0].path == ("tokenizer",)
+
+
+def test_bits_are_those_of_the_bytes_of_the_targets(tokens: TokensOptions) -> None:
+    """Targets that are passed over count neither as nats nor as bytes."""
+    made = codec(tokens, text_facts(tokens))
+    target = torch.tensor([made.encode("To be, or À ç €")])
+    size = len("To be, or À ç €".encode())
+    logits = torch.randn(1, VOCABULARY, target.shape[1], generator=torch.Generator().manual_seed(0))
+    metric = BitsPerByte(BitsPerByteOptions(tokenizer=tokens.tokenizer))
+    metric.update(logits, target)
+    metric.update(logits, torch.full_like(target, -100))
+    nats = torch.nn.functional.cross_entropy(logits.double(), target, reduction="sum")
+    assert float(metric.compute()) == pytest.approx(float(nats) / (size * log(2)))
+
+
+def test_bytes_of_sentencepiece_tokens_and_a_tokenizer_that_does_not_say(tmp_path: Path) -> None:
+    made = Tokenizer(models.BPE({"<0x0A>": 0, "▁the": 1, "▁▁": 2, "é": 6}, []))
+    made.decoder = decoders.Sequence([decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse()])
+    made.save(str(tmp_path / "pieces.json"))
+    assert bytes_of_tokens(str(tmp_path / "pieces.json")) == [1, 4, 2, 0, 0, 0, 2]
+    made.decoder = decoders.WordPiece()
+    made.save(str(tmp_path / "words.json"))
+    with pytest.raises(SpecError, match=r"words\.json does not say how many bytes a token is"):
+        bytes_of_tokens(str(tmp_path / "words.json"))

@@ -1,1 +1,0 @@
-"""Reversible transformers and text data sets for petra-graph; this module imports nothing."""
