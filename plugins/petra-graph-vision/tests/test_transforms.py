@@ -193,34 +193,3 @@ def test_a_run_has_the_same_bits_on_two_processes_of_which_one_reads_targets(her
     with alone("run", "a.toml", "--processes", "2", ranks_fork=True) as running:
         assert ended([running]) == [0], running.said
     assert weights_bytes(only_run()) == whole
-
-
-LOSSES = """
-from torch.nn import functional
-
-
-class OfClasses:
-    def __init__(self, options):
-        pass
-
-    def __call__(self, output, target):
-        return functional.nll_loss(output.log_softmax(1), target)
-
-    def metrics(self, output, target):
-        return {}
-
-
-class Truncating(OfClasses):
-    def __call__(self, output, target):
-        return functional.mse_loss(output, target.reshape(-1)[: output.numel()].float().resize_(output.shape))
-"""
-
-
-@pytest.mark.parametrize("name", ["OfClasses", "Truncating"])
-def test_a_loss_that_cannot_read_shares_is_refused(here, folder_root, write, capsys, name):
-    write("losses.py", LOSSES)
-    write("a.toml", SPEC + f'\n[loss]\nname = "losses:{name}"\n')
-    assert main(["run", "a.toml", "--dry-run"]) == 2
-    error = " ".join(capsys.readouterr().err.split())
-    assert "the data set mixes training samples, whose targets are then shares of the classes, and loss" in error
-    assert "mix no samples, or use a loss that reads shares" in error

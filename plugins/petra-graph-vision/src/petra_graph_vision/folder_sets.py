@@ -221,7 +221,10 @@ def open_rgb(file: str) -> Image.Image:
     try:
         return decode(file)
     except ValueError as error:
-        raise RunFailed(f"{file} cannot be decoded: {error}", "replace or remove the file") from error
+        problem = Problem(
+            message=f"{file} cannot be decoded: {error}", hint="replace or remove the file", path=("root",)
+        )
+        raise RunFailed(problem) from error
 
 
 def centre(image: Image.Image, size: int, shorter: int | None = None) -> NDArray[np.uint8]:
