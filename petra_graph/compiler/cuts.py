@@ -1,4 +1,4 @@
-"""Cuts as positions: the stage of every node and the device of every stage, and how they change.
+"""Cuts as positions: the stage of every node and the device of every stage, how they change, and which orders of devices are tried.
 
     order     stem  a  b  c  head          the graph's topological order
     stages     0    0  1  1   2            no edge leads to an earlier stage, no stage is empty
@@ -9,15 +9,19 @@ Any cut into an acyclic graph of stages can be written so, its stages numbered i
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
-from itertools import combinations
+from itertools import combinations, islice
 from typing import NamedTuple
 
 from attrs import define
 
 Stages = tuple[int, ...]
 Hosts = tuple[int, ...]
+_MOST = 720
+"""Orders of devices that are tried, at most: all of six unlike devices."""
+_MOST_STEPS = 3e7
+"""Intervals of nodes that may be looked at for all of them."""
 
 
 class Cut(NamedTuple):
@@ -27,30 +31,6 @@ class Cut(NamedTuple):
     """Of every node."""
     hosts: Hosts
     """Of every stage."""
-
-
-def device_orders(kinds: Sequence[Hashable], used: int, *, listed: bool) -> Iterator[Hosts]:
-    """Yield the orders of some devices, the listed one first; those that differ only by devices of one kind are yielded once.
-
-    Args:
-        kinds: of every device.
-        used: number of devices in an order.
-        listed: devices keep the order in which they are listed.
-    """
-
-    def rest(chosen: Hosts) -> Iterator[Hosts]:
-        missing = used - len(chosen)
-        if not missing:
-            yield chosen
-            return
-        first = chosen[-1] + 1 if listed and chosen else 0
-        seen = set()
-        for device in range(first, len(kinds) - (missing - 1) * listed):
-            if device not in chosen and kinds[device] not in seen:
-                seen.add(kinds[device])
-                yield from rest((*chosen, device))
-
-    return rest(())
 
 
 @define(kw_only=True, frozen=True, eq=False, slots=False)
@@ -143,6 +123,86 @@ class CutSpace:
             if self.kinds[one] != self.kinds[other] and (one in cut.hosts or other in cut.hosts):
                 exchange = {one: other, other: one}
                 yield cut._replace(hosts=tuple(exchange.get(host, host) for host in cut.hosts))
+
+
+def device_orders(kinds: Sequence[Hashable], used: int, *, listed: bool) -> Iterator[Hosts]:
+    """Yield the orders of some devices, the listed one first; those that differ only by devices of one kind are yielded once.
+
+    Args:
+        kinds: of every device.
+        used: number of devices in an order.
+        listed: devices keep the order in which they are listed.
+    """
+
+    def rest(chosen: Hosts) -> Iterator[Hosts]:
+        missing = used - len(chosen)
+        if not missing:
+            yield chosen
+            return
+        first = chosen[-1] + 1 if listed and chosen else 0
+        seen = set()
+        for device in range(first, len(kinds) - (missing - 1) * listed):
+            if device not in chosen and kinds[device] not in seen:
+                seen.add(kinds[device])
+                yield from rest((*chosen, device))
+
+    return rest(())
+
+
+def best_orders(
+    kinds: Sequence[Hashable],
+    used: int,
+    *,
+    listed: bool,
+    value: Callable[[Hosts], float],
+    nodes: int,
+    begin: Sequence[int],
+) -> list[Hosts]:
+    """Return orders of some devices, those with the least values first.
+
+    If there are too many to try them all, devices are exchanged from a first order on, as long as that lowers the value.
+
+    Args:
+        kinds: of every device; those of one kind can take each other's place.
+        used: number of devices in an order.
+        listed: devices keep the order in which they are listed.
+        value: of an order.
+        nodes: of the network, or stages that are given; finding a value takes time by their square.
+        begin: the devices that are best by themselves, first.
+    """
+    most = max(8, min(_MOST, int(_MOST_STEPS / (used * (nodes + 1) ** 2))))
+    orders = list(islice(device_orders(kinds, used, listed=listed), most + 1))
+    if len(orders) == 1:
+        return orders
+    if len(orders) <= most:
+        values = {order: value(order) for order in orders}
+    else:
+        best = tuple(sorted(begin[:used]) if listed else begin[:used])
+        values = {order: value(order) for order in (orders[0], best)}
+        changed = True
+        while changed and len(values) < most:
+            best, changed = min(values, key=values.__getitem__), False
+            for order in _exchanged(best, kinds, listed=listed):
+                if order not in values and len(values) < most:
+                    values[order] = value(order)
+                    if changed := values[order] < values[best]:
+                        break
+    return sorted(values, key=values.__getitem__)
+
+
+def _exchanged(order: Hosts, kinds: Sequence[Hashable], *, listed: bool) -> Iterator[Hosts]:
+    """Yield the order with one device replaced by another kind's first spare one, or exchanged with one of another kind."""
+    spare = {kinds[device]: device for device in reversed(range(len(kinds))) if device not in order}
+    for place, device in enumerate(order):
+        for kind, other in spare.items():
+            if kind != kinds[device]:
+                replaced = (*order[:place], other, *order[place + 1 :])
+                yield tuple(sorted(replaced)) if listed else replaced
+    for place, device in enumerate(order):
+        for later in range(place + 1, 0 if listed else len(order)):
+            if kinds[order[later]] != kinds[device]:
+                exchange = {device: order[later], order[later]: device}
+                yield tuple(exchange.get(host, host) for host in order)
 
 
 def _grouped(count: int, pairs: Iterable[tuple[int, int]]) -> Sequence[Sequence[int]]:

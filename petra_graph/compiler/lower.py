@@ -32,9 +32,6 @@ class Lowering:
     """Micro-batches in one update."""
     messages: MessageTypes
     """The streams that nodes return, and how messages hold them."""
-    last_stage_keeps_graph: bool = False
-    """The last stage keeps graphs, whatever the method; its forward and backward of a micro-batch are adjacent, so nothing
-    changes in between."""
     kept: KeepsByNode = field(factory=dict)
     """What single nodes keep, whatever the method."""
     allow_stored: bool = False
@@ -79,8 +76,6 @@ class Lowering:
             for stage, ahead in zip(partition.stages, depth, strict=True)
             for name in stage.nodes
         }
-        if self.last_stage_keeps_graph:
-            modes |= dict.fromkeys(partition.stages[-1].nodes, ("graph", "current"))
         network = _Network(graph=self.graph, modes=modes, messages=self.messages)
         return [tuple(map(network.segment, network.runs(stage))) for stage in partition.stages]
 

@@ -128,7 +128,6 @@ def one_device_seconds(inputs: PlannerInputs, partition: Partition) -> float:
         inputs,
         method=METHODS["reversible-backprop"],
         schedule="sequential",
-        last_stage_keeps_graph=False,
         kept={},
         replicas=1,
         accumulation=inputs.accumulation * inputs.replicas,

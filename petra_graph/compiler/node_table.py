@@ -34,7 +34,7 @@ class NodeSeconds(NamedTuple):
     inner: tuple[float, ...]
     """Of nodes before the last stage."""
     last: tuple[float, ...]
-    """Of nodes in the last stage, whose parameters are never stale, and which may keep graphs."""
+    """Of nodes in the last stage, whose parameters are never stale."""
     passes: tuple[float, ...]
     """Of nodes' forwards and backwards alone, in whichever stage they take less."""
     stage: float
@@ -139,7 +139,6 @@ def _seconds(
         [evolve(program, receives=own) for program, own in zip(some, samples, strict=True)]
         for some in (alone, undelayed)
     )
-    last = [_with_graphs(program) for program in current] if inputs.last_stage_keeps_graph else current
     found: dict[Hashable, NodeSeconds] = {}
     for device in inputs.devices:
         if (kind := device_kind(inputs, device)) in found:
@@ -150,26 +149,16 @@ def _seconds(
 
         k = inputs.accumulation
         stage = seconds(evolve(inner[0], segments=(), receives=())).update / k
-        each = [[seconds(program) for program in some] for some in (inner, current, last)]
-        delayed, at_once, ends = (
-            [one.forward + one.backward + one.update / k - stage for one in some] for some in each
-        )
+        each = [[seconds(program) for program in some] for some in (inner, current)]
+        delayed, at_once = ([one.forward + one.backward + one.update / k - stage for one in some] for some in each)
         found[kind] = NodeSeconds(
             # Where depths are still to be found, a stage may turn out not to be delayed.
             inner=tuple(map(min, delayed, at_once) if open_depths else delayed),
-            last=tuple(ends),
+            last=tuple(at_once),
             passes=tuple(min(one.forward + one.backward for one in some) for some in zip(*each, strict=True)),
             stage=stage,
         )
     return [found[device_kind(inputs, device)] for device in inputs.devices]
-
-
-def _with_graphs(program: StageProgram) -> StageProgram:
-    segments = (
-        segment if segment.kind == "head" else evolve(segment, keeps="graph", backward="current")
-        for segment in program.segments
-    )
-    return evolve(program, segments=tuple(segments))
 
 
 def _nodes(inputs: PlannerInputs, segments: Sequence[Segment], position: Mapping[str, int]) -> list[NodeBytes]:

@@ -3,8 +3,10 @@
     table --best intervals--> cuts --memory model--> cuts that keep the limits --time model--> the fastest, and its neighbours
       ^---- what they hold ----'
 
-If none of the table's proposals keeps the limits, the neighbours of the nearest one are searched for one that does. The same search finds
-the least memory; the fastest of the cuts that need no more is then taken.
+If none of the table's proposals keeps the limits, the neighbours of the nearest one are searched for one that does.
+
+A number of stages that is left open is the fewest that are about as fast as the best number: each stage more is a message more and a
+micro-batch more of delay, so a device that makes training hardly faster is left idle.
 
 Decision: a device without a stage is spare only if devices outnumber stages; then which are used is part of the search.
 """
@@ -13,23 +15,35 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from functools import cached_property, partial
+from math import inf
 
-from attrs import evolve
+from attrs import define, evolve, field
 
-from petra_graph.compiler.cut_search import CutSearch
-from petra_graph.compiler.cuts import Cut, CutSpace, Hosts, cut_of
-from petra_graph.compiler.device_choice import best_orders, where_machines_end
-from petra_graph.compiler.measures import Bytes, Held, Seconds, held_bytes, keeps, parts_of, shares
+from petra_graph.compiler.cut_search import (
+    Bytes,
+    CutSearch,
+    Held,
+    Seconds,
+    held_bytes,
+    keeps,
+    parts_of,
+    shares,
+)
+from petra_graph.compiler.cuts import Cut, CutSpace, Hosts, best_orders, cut_of
+from petra_graph.compiler.memory_and_time import Prediction
 from petra_graph.compiler.node_table import NodeTable, device_kind, node_table
 from petra_graph.compiler.planner_inputs import PlannerInputs
-from petra_graph.compiler.proposals import Objective, Proposals
+from petra_graph.compiler.proposals import Proposals
 from petra_graph.compiler.simulator.least_depths import least_depths
+from petra_graph.compiler.simulator.steady_state import tick
 from petra_graph.compiler.spec_checks import check_depths
 from petra_graph.errors import NoFeasiblePlan, Problem, shown
 from petra_graph.program.node_costs import NodeCost, Operation
 from petra_graph.program.placement import Partition, Placement
-from petra_graph.units import noun, plural, size_text
+from petra_graph.units import noun, plural, seconds, size_text
 
+ABOUT_AS_FAST = 1.05
+"""A tick over the best number's, of fewer stages that are taken."""
 _TRIED = 4
 """Orders of devices for which the table is cut, by its seconds, and as many by their memory if that is limited."""
 _PROPOSALS = 60
@@ -45,17 +59,17 @@ _LESS = (
 )
 
 
-def cut_and_place(inputs: PlannerInputs, stages: int, objective: Objective) -> Placement:
+def cut_and_place(inputs: PlannerInputs, stages: int) -> Placement:
     """Cut the network into a number of stages, at most `most_stages`, and place them.
 
     Raises:
         SpecError: the listed depths do not fit the stages.
         NoFeasiblePlan: the devices' memory does not suffice.
     """
-    return _Planner(inputs, stages, None, objective).place()
+    return _Planner(inputs, stages, None).place()
 
 
-def place_stages(inputs: PlannerInputs, stages: Partition, objective: Objective) -> Placement:
+def place_stages(inputs: PlannerInputs, stages: Partition) -> Placement:
     """Place given stages: by cost where they outnumber the devices, or where unlike devices outnumber them.
 
     Raises:
@@ -65,7 +79,7 @@ def place_stages(inputs: PlannerInputs, stages: Partition, objective: Objective)
     alike = len({device_kind(inputs, device) for device in inputs.devices}) == 1
     if devices == 1 or (devices == count and _keeps_listed_order(inputs)) or (devices > count and alike):
         return within_memory(inputs, stages.spread_over([device.name for device in inputs.devices[:count]]))
-    return _Planner(inputs, count, [stage.nodes for stage in stages.stages], objective).place()
+    return _Planner(inputs, count, [stage.nodes for stage in stages.stages]).place()
 
 
 def within_memory(inputs: PlannerInputs, stages: Partition) -> Placement:
@@ -97,18 +111,15 @@ def _placement(inputs: PlannerInputs, stages: Partition) -> Placement:
 
 
 def _keeps_listed_order(inputs: PlannerInputs) -> bool:
-    """Whether devices keep their listed order: as the specification says, or because they differ by their machine alone."""
-    return inputs.order == "listed" or len({device_kind(inputs, evolve(one, machine=0)) for one in inputs.devices}) == 1
+    """Whether devices keep their listed order, because they differ by their machine alone."""
+    return len({device_kind(inputs, evolve(one, machine=0)) for one in inputs.devices}) == 1
 
 
 class _Planner:
     """The search for one placement."""
 
-    def __init__(
-        self, inputs: PlannerInputs, stages: int, given: Sequence[Sequence[str]] | None, objective: Objective
-    ) -> None:
+    def __init__(self, inputs: PlannerInputs, stages: int, given: Sequence[Sequence[str]] | None) -> None:
         self._inputs = inputs
-        self._objective = objective
         self._limited = any(limit is not None for limit in inputs.limits)
         self._table = node_table(self._inputs)
         order = inputs.graph.order
@@ -126,34 +137,21 @@ class _Planner:
         self._placed = partial(_placement, self._inputs)
 
     def place(self) -> Placement:
-        """Return the best placement by the time model, or by the memory model."""
-        starts = [cut for hosts in self._orders[:_TRIED] if (cut := self._proposals.best(hosts, "balanced"))]
-        if not self._limited and self._objective == "balanced":
-            return self._fastest(self._inputs, starts)
-        fitting: list[Cut] = []
-        if self._limited:
-            may_fit = self._may_fit()
-            search = self._search_bytes(within_limits=False, starts=starts, fitting=fitting, widely=may_fit)
-            if not fitting:
-                assert search.best is not None, "there is a start"
-                placement = search.best.placement
-                vain = (
-                    f"found no cut that fits, of {plural(search.measured, search.space.noun)} tried; in the nearest, "
-                )
-                error = _refused(self._inputs, self._table, placement, held_bytes(self._inputs, placement), vain)
-                if not may_fit:
-                    error.nearest = None
-                raise error
-        if self._objective == "balanced":
-            return self._fastest(self._inputs, [*fitting, *self._under_limits()])
-        search = self._search_bytes(within_limits=True, starts=fitting or starts)
-        assert search.best is not None, "a start keeps the limits"
-        least = int(search.best.value)
-        limits = [least if limit is None else min(limit, least) for limit in self._inputs.limits]
-        devices = [evolve(one, memory_bytes=limit) for one, limit in zip(self._inputs.devices, limits, strict=True)]
-        fastest = self._fastest(evolve(self._inputs, devices=tuple(devices)), [search.best.cut])
-        tried = f"the least memory found on the fullest device, with {plural(search.measured, self._space.noun)} tried"
-        return evolve(fastest, devices=self._inputs.devices, guarantee=tried)
+        """Return the fastest placement by the time model that keeps the limits by the memory model."""
+        starts = [cut for hosts in self._orders[:_TRIED] if (cut := self._proposals.best(hosts))]
+        if not self._limited:
+            return self._fastest(starts)
+        may_fit = self._may_fit()
+        fitting, search = self._search_fitting(starts, widely=may_fit)
+        if not fitting:
+            assert search.best is not None, "there is a start"
+            placement = search.best.placement
+            vain = f"found no cut that fits, of {plural(search.measured, search.space.noun)} tried; in the nearest, "
+            error = _refused(self._inputs, self._table, placement, held_bytes(self._inputs, placement), vain)
+            if not may_fit:
+                error.nearest = None
+            raise error
+        return self._fastest([*fitting, *self._under_limits()])
 
     def _may_fit(self) -> bool:
         """Whether some cut may keep the limits, by a bound of what any holds; most hopeless searches end here.
@@ -194,50 +192,43 @@ class _Planner:
             orders += rank(value=partial(self._proposals.fullest, parts=parts), begin=roomiest)[:_TRIED]
         return list(dict.fromkeys(orders))
 
-    def _search_bytes(
-        self, *, within_limits: bool, starts: Sequence[Cut], fitting: list[Cut] | None = None, widely: bool = True
-    ) -> CutSearch:
-        """Search for the least bytes from starts and, if `widely`, from what the table proposes; until one fits, if `fitting` is to have it."""
-        measure = Bytes(inputs=self._inputs, table=self._table, placed=self._placed, within_limits=within_limits)
+    def _search_fitting(self, starts: Sequence[Cut], *, widely: bool) -> tuple[list[Cut], CutSearch]:
+        """Return the cuts that fit, until one was found, of starts and, if `widely`, of what the table proposes and its neighbours."""
+        measure, fitting = Bytes(inputs=self._inputs, table=self._table, placed=self._placed), list[Cut]()
         measure.left *= widely
         search = CutSearch(space=self._space, measure=measure, enough=measure.enough)
 
         def offer(cut: Cut) -> Held:
             found = measure.held(cut)
             self._proposals.learn(cut, found.held)
-            if found.fits and fitting is not None:
+            if found.fits:
                 fitting.append(cut)
-            if found.fits or not within_limits:
-                search.offer(found)
+            search.offer(found)
             return found
 
         for start in starts:
             offer(start)
-        limits = self._inputs.limits if within_limits else ()
         for hosts in self._orders:
             tried = set[Cut]()
             while not search.satisfied and len(tried) < _PROPOSALS and measure.left > 0:
-                cut = self._proposals.best(hosts, "memory", measure.parts, limits)
+                cut = self._proposals.best(hosts, parts=measure.parts)
                 if cut is None or cut in tried:
                     break
                 tried.add(cut)
                 offer(cut)
-        if within_limits and self._proposals.are_exact:
-            search.climb()
-        else:
-            search.run()
-        if fitting is not None and search.satisfied and not fitting:
+        search.run()
+        if search.satisfied and not fitting:
             assert search.best is not None
             fitting.append(search.best.cut)
-        return search
+        return fitting, search
 
     def _under_limits(self) -> Iterator[Cut]:
         """Yield the table's fastest cuts that the memory model finds within the limits, on each order of devices one."""
-        measure = Bytes(inputs=self._inputs, table=self._table, placed=self._placed, within_limits=True)
+        measure = Bytes(inputs=self._inputs, table=self._table, placed=self._placed)
         for hosts in self._orders:
             tried = set[Cut]()
             while len(tried) < _PROPOSALS and measure.left > 0:
-                cut = self._proposals.best(hosts, "balanced", (), self._inputs.limits)
+                cut = self._proposals.best(hosts, limits=self._inputs.limits)
                 if cut is None or cut in tried:
                     break
                 tried.add(cut)
@@ -247,8 +238,9 @@ class _Planner:
                     yield cut
                     break
 
-    def _fastest(self, inputs: PlannerInputs, starts: Sequence[Cut]) -> Placement:
+    def _fastest(self, starts: Sequence[Cut]) -> Placement:
         """Return the fastest placement that was found from starts, which keep the memory limits."""
+        inputs = self._inputs
         measure = Seconds(inputs=inputs, table=self._table, placed=self._placed)
         search = CutSearch(space=self._space, measure=measure)
         for cut in dict.fromkeys(starts):
@@ -256,12 +248,10 @@ class _Planner:
             if measure.effort(inputs.placed(placement), resolved=True) > _TOO_MUCH:
                 return evolve(placement, guarantee=_UNTIMED)
             search.offer(measure.timed(cut, placement))
-            if self._space.stages < len(self._space.kinds):
-                search.consider(where_machines_end(self._table, cut, self._space.kinds))
         search.run()
         assert search.best is not None, "there is a start"
         timed = f"the smallest tick found, with {search.measured} {noun(search.measured, self._space.noun)} timed"
-        return evolve(search.best.placement, devices=self._inputs.devices, guarantee=timed + self._space.terms)
+        return evolve(search.best.placement, guarantee=timed + self._space.terms)
 
 
 def _least_working(node: NodeCost) -> int:
@@ -300,3 +290,73 @@ def _refused(
     error = NoFeasiblePlan(Problem(message=message, hint=_LESS, path=("partition", "memory")))
     error.nearest = placement
     return error
+
+
+def cut_into_fewest(inputs: PlannerInputs) -> Placement:
+    """Cut the network into the fewest stages, at most one a device, whose tick is within 5 % of the best number's, and place them.
+
+    Raises:
+        SpecError: the listed depths do not fit the stages.
+        NoFeasiblePlan: the devices' memory does not suffice for any number; of the largest one.
+    """
+    if isinstance(inputs.schedule, tuple):
+        return cut_and_place(inputs, len(inputs.schedule))
+    numbers = _Numbers(inputs=inputs)
+    bounds, ticks = numbers.bounds, numbers.ticks
+    for stages in sorted(bounds, key=lambda stages: (bounds[stages], stages)):
+        if bounds[stages] < min(ticks.values(), default=inf):
+            numbers.search(stages)
+    best = min(sorted(ticks, reverse=True), key=ticks.__getitem__)
+    if best in numbers.refused:
+        raise numbers.refused[best]
+    enough = ABOUT_AS_FAST * ticks[best]
+    fewest = next(
+        stages for stages in bounds if ticks.get(stages, bounds[stages]) <= enough and numbers.search(stages) <= enough
+    )
+    others = sorted({fewest - 1, fewest + 1, best} & set(bounds) - {fewest})
+    chosen = f'partition.stages = "auto": {plural(fewest, "stage")} for {seconds(ticks[fewest])} a micro-batch'
+    placement = numbers.found[fewest]
+    return evolve(placement, notes=(*placement.notes, "; ".join([chosen, *map(numbers.would_take, others)])))
+
+
+@define(kw_only=True, slots=False)
+class _Numbers:
+    """The numbers of stages that were searched."""
+
+    inputs: PlannerInputs
+    ticks: dict[int, float] = field(init=False, factory=dict)
+    """Infinite if nothing fits."""
+    found: dict[int, Placement] = field(init=False, factory=dict)
+    refused: dict[int, NoFeasiblePlan] = field(init=False, factory=dict)
+
+    @cached_property
+    def bounds(self) -> dict[int, float]:
+        """Seconds that hardly any tick is below, of every number: those of the longest node, and an even share of all work.
+
+        Nodes that share a stage may take less than apart: they hand nothing on.
+        """
+        devices = node_table(self.inputs).seconds
+        nodes = [min(own) for own in zip(*(one for each in devices for one in (each.inner, each.last)), strict=True)]
+        most = min(len(self.inputs.devices), self.inputs.most_stages)
+        return {stages: max(*nodes, sum(nodes) / stages) for stages in range(1, most + 1)}
+
+    def search(self, stages: int) -> float:
+        """Place a number of stages, once, and return its tick."""
+        if stages not in self.ticks:
+            self.ticks[stages] = inf
+            try:
+                self.found[stages] = cut_and_place(self.inputs, stages)
+            except NoFeasiblePlan as error:
+                self.refused[stages] = error
+            else:
+                pipeline = Prediction(inputs=self.inputs, placement=self.found[stages]).pipeline
+                self.ticks[stages] = tick(pipeline).seconds
+        return self.ticks[stages]
+
+    def would_take(self, stages: int) -> str:
+        """Say what is known of a number."""
+        if stages in self.refused:
+            return f"{stages} would not fit"
+        if stages in self.found:
+            return f"{stages} would take {seconds(self.ticks[stages])}"
+        return f"{stages} would take at least {seconds(self.bounds[stages])}"

@@ -7,7 +7,6 @@ devices, clocks, links            where the operations run, and their seconds th
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Literal
 
 from attrs import evolve, frozen
 
@@ -41,8 +40,6 @@ class PlannerInputs(Lowering):
     between_processes: Transport = "auto"
     """`run.transport`."""
     devices: tuple[Device, ...]
-    order: Literal["searched", "listed"] = "searched"
-    """The pipeline's through these devices."""
     policy: Policy = "arrival"
     """The order in which the stages of a device take turns."""
     clocks: Mapping[str, OperationSeconds]
@@ -185,11 +182,10 @@ def _own_updates(clock: OperationSeconds, costs: CostTable) -> OperationSeconds:
     return clock.scaled(share) if isinstance(clock, HostAndDevice) else lambda *at: share(*at) * clock(*at)
 
 
-def transport_of(precision: PrecisionSpec, between_processes: Transport, kind: str) -> EncodedShare:
+def transport_of(precision: PrecisionSpec, kind: str) -> EncodedShare:
     """Return the share of its own bytes that a tensor has in a buffer and in a channel.
 
     Args:
-        between_processes: `run.transport`.
         kind: kind of the devices, "cpu" or "cuda".
     """
     own = "float64" if precision.compute == "float64" else "float32"
@@ -198,6 +194,5 @@ def transport_of(precision: PrecisionSpec, between_processes: Transport, kind: s
         sample_buffer=1.0,
         channel=ITEM_BYTES[encoded_dtype(precision.channel_dtype, own)] / ITEM_BYTES[own],
         targets=0.0 if kind == "cuda" else 1.0,
-        in_slots=between_processes == "nccl",
         libraries=CUBLAS_BYTES if kind == "cuda" else 0,
     )

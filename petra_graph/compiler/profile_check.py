@@ -21,31 +21,36 @@ _PATH = ("partition", "profile")
 _HINT = "take one of this specification, on such a device: petra-graph profile SPEC"
 _SHARE = 0.8
 """The part of the seconds by the clock that the processor's own must reach; an idle one reaches nearly all."""
-_ANY_VALUE = "optimizer.options.lr"
-"""A factor that every update multiplies by, 0 or not."""
 
 
 def settings_of(spec: Spec, optimizer: tuple[str, Any], loss: str) -> dict[str, Any]:
-    """Return the settings on which the seconds of operations depend, by key, as JSON.
+    """Return the tables on which the seconds of operations depend, as JSON.
+
+    Of a number only counts whether it is zero: other values take the same operations.
 
     Args:
         optimizer: the plugin's name, and its options with their defaults.
     """
     name, options = optimizer
     precision = attrs.asdict(spec.precision, filter=lambda key, _: key.name not in {"channel_dtype", "fp32_precision"})
-    given = {
-        **{f"precision.{key}": value for key, value in precision.items()},
-        **({"precision.fp32_precision": "ieee"} if spec.precision.products == "ieee" else {}),
-        "optimizer.name": name,
-        **{f"optimizer.options.{key}": value for key, value in attrs.asdict(options).items()},
-        "optimizer.clip.by": None if spec.optimizer.clip is None else spec.optimizer.clip.by,
-        "loss.name": loss,
-        **({"init.freeze": spec.init.freeze} if spec.init.freeze else {}),
-        **({"run.compile": True} if spec.run.compile else {}),
-    }
+    own = {key: _zero_or_not(value) for key, value in attrs.asdict(options).items() if key != "lr"}
     return {
-        key: list(value) if isinstance(value, tuple) else value for key, value in given.items() if key != _ANY_VALUE
+        "precision": precision | {"tf32": spec.precision.products == "tf32"},
+        "optimizer": {
+            "name": name,
+            "options": own,
+            "clip": None if spec.optimizer.clip is None else spec.optimizer.clip.by,
+        },
+        "loss": loss,
+        "run.compile": spec.run.compile,
+        "init.freeze": [*spec.init.freeze] if spec.init.freeze else None,
     }
+
+
+def _zero_or_not(value: Any) -> Any:
+    if isinstance(value, list | tuple):
+        return [_zero_or_not(one) for one in value]
+    return value != 0 if isinstance(value, int | float) else value
 
 
 def taken_under_load(profile: Profile) -> str:
@@ -100,24 +105,11 @@ def _other_conditions(profile: Profile, spec: Spec, device: DeviceType) -> Itera
 
 
 def _other_settings(profile: Profile, settings: Mapping[str, Any]) -> Iterator[Problem]:
-    """Yield the settings that differ; the options of another optimizer are not listed as well."""
-    other_optimizer = profile.settings.get("optimizer.name") != settings["optimizer.name"]
-    for key in dict.fromkeys((*settings, *profile.settings)):
-        if other_optimizer and key.startswith("optimizer.options."):
-            continue
-        profiled, planned = profile.settings.get(key), settings.get(key)
-        if not _as_fast(profiled, planned):
-            one, other = ("none" if value is None else shown(value) for value in (profiled, planned))
-            message = f"the profile is of {key} = {one}, not {other}"
+    for table in dict.fromkeys((*settings, *profile.settings)):
+        profiled, planned = profile.settings.get(table), settings.get(table)
+        if profiled != planned:
+            message = f"the profile is of [{table}] = {shown(profiled)}, not {shown(planned)}"
             yield Problem(message=message, hint=_HINT, path=_PATH)
-
-
-def _as_fast(one: Any, other: Any) -> bool:
-    """Whether two values of a setting take the same operations: numbers that are both zero, or both not."""
-    if isinstance(one, list) and isinstance(other, list):
-        return len(one) == len(other) and all(map(_as_fast, one, other))
-    numbers = all(isinstance(value, int | float) and not isinstance(value, bool) for value in (one, other))
-    return bool((one == 0) == (other == 0) if numbers else one == other)
 
 
 def _other_network(profile: Profile, graph: NodeGraph, costs: CostTable) -> Iterator[Problem]:

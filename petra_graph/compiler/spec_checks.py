@@ -4,10 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import pairwise
-
-import attrs
-import networkx as nx
 
 from petra_graph.errors import Problem, SpecError, shown, shown_key, suggestion
 from petra_graph.graph.node_graph import NodeGraph, growing_edges, stage_graph
@@ -24,7 +20,7 @@ _DATA_PARALLEL = {"ddp", "dp", "fsdp", "data-parallel"}
 
 
 def check_method(spec: MethodSpec, clip: ClipSpec | None) -> tuple[Method, RequestedSchedule]:
-    """Return the method, with the keys that the specification overrides, and the schedule.
+    """Return the method and the schedule.
 
     Raises:
         SpecError: the method does not exist, or its keys contradict each other. Paths begin at the specification's root.
@@ -36,17 +32,11 @@ def check_method(spec: MethodSpec, clip: ClipSpec | None) -> tuple[Method, Reque
         hint = replicas if spec.name in _DATA_PARALLEL else suggestion(spec.name, METHODS)
         raise SpecError(Problem(message=message, hint=hint, path=("method", "name")))
     schedule = method.schedules[0] if spec.schedule is None else spec.schedule
-    overrides = {
-        key: value
-        for key in ("reversible", "buffered", "backward", "flush")
-        if (value := getattr(spec, key)) is not None
-    }
-    method = attrs.evolve(method, **overrides)
-    problems = [
-        *_contradictions(method, schedule),
-        *_keep_contradictions(spec),
-        *_clip_problems(method, schedule, clip),
-    ]
+    problems = [*_schedule_problems(method, schedule), *_clip_problems(method, schedule, clip)]
+    if spec.keep is None and spec.allow_stored:
+        message = "allow_stored = true changes nothing: it is about nodes that `keep` names or chooses"
+        hint = 'leave it out, or set keep = "auto"'
+        problems.append(Problem(message=message, hint=hint, path=("method", "allow_stored")))
     if problems:
         raise SpecError(problems)
     return method, schedule
@@ -62,10 +52,22 @@ def check_depths(schedule: RequestedSchedule, graph: NodeGraph, partition: Parti
     """
     if not isinstance(schedule, tuple):
         return
-    stages = partition.stages
-    edges = stage_graph(graph.digraph, [stage.nodes for stage in stages])
+    stages, path, problems = partition.stages, ("method", "schedule"), list[Problem]()
     hint = f"1f1b has {[stage.distance + 1 for stage in stages]} here"
-    if problems := list(_depth_problems(schedule, len(stages), edges, hint)):
+    if len(schedule) != len(stages):
+        message = f"{plural(len(schedule), 'depth')} for {plural(len(stages), 'stage')}"
+        raise SpecError(Problem(message=message, hint=hint, path=path))
+    edges = stage_graph(graph.digraph, [stage.nodes for stage in stages])
+    for feeder, reader in growing_edges(edges, dict(enumerate(schedule, start=1))):
+        message = (
+            f"stage {reader} would wait for ever: its depth is {schedule[reader - 1]}, "
+            f"and stage {feeder}, which feeds it, has {schedule[feeder - 1]}"
+        )
+        problems.append(Problem(message=message, hint=f"depths must not grow along an edge; {hint}", path=path))
+    if schedule[-1] != 1:
+        message = f"the last stage differentiates at once, so its depth is 1 (got {schedule[-1]})"
+        problems.append(Problem(message=message, hint=hint, path=path))
+    if problems:
         raise SpecError(problems)
 
 
@@ -108,41 +110,18 @@ def check_kept(listed: object, programs: Sequence[StageProgram]) -> None:
 
 
 def check_number_of_stages(stages: int, schedule: RequestedSchedule, graph: NodeGraph) -> None:
-    """Check a number of stages, and a list of depths against it, before the network is cut.
-
-    Where every node reads the one before it, stages do so too; otherwise the edges between stages depend on the cut.
+    """Check a number of stages, and the number of listed depths, before the network is cut.
 
     Raises:
-        SpecError: there are fewer nodes than stages, or the depths fit no cut.
+        SpecError: there are fewer nodes than stages, or not as many depths.
     """
     nodes = len(graph.order)
     if stages > nodes:
         message = f"{stages} stages for {plural(nodes, 'node')}: each stage needs at least one"
         raise SpecError(Problem(message=message, hint=f"set it to {nodes} or less", path=("partition", "stages")))
-    if isinstance(schedule, tuple):
-        chained = all(graph.digraph.has_edge(*pair) for pair in pairwise(graph.order))
-        edges = nx.path_graph(range(1, (stages if chained else 0) + 1), create_using=nx.DiGraph)
-        hint = f"1f1b has {[*range(stages, 0, -1)]} in a chain"
-        if problems := list(_depth_problems(schedule, stages, edges, hint)):
-            raise SpecError(problems)
-
-
-def _depth_problems(depths: tuple[int, ...], stages: int, edges: nx.DiGraph, hint: str) -> Iterator[Problem]:
-    """Yield the problems of a list of depths; `edges` are those between stages, as far as they are known."""
-    path = ("method", "schedule")
-    if len(depths) != stages:
-        yield Problem(message=f"{plural(len(depths), 'depth')} for {plural(stages, 'stage')}", hint=hint, path=path)
-        return
-    for feeder, reader in growing_edges(edges, dict(enumerate(depths, start=1))):
-        yield Problem(
-            message=f"stage {reader} would wait for ever: its depth is {depths[reader - 1]}, "
-            f"and stage {feeder}, which feeds it, has {depths[feeder - 1]}",
-            hint=f"depths must not grow along an edge; {hint}",
-            path=path,
-        )
-    if depths[-1] != 1:
-        message = f"the last stage differentiates at once, so its depth is 1 (got {depths[-1]})"
-        yield Problem(message=message, hint=hint, path=path)
+    if isinstance(schedule, tuple) and len(schedule) != stages:
+        message = f"{plural(len(schedule), 'depth')} for {plural(stages, 'stage')}"
+        raise SpecError(Problem(message=message, path=("method", "schedule")))
 
 
 def device_count(partition: PartitionSpec) -> int:
@@ -176,66 +155,15 @@ def device_problems(partition: PartitionSpec) -> Iterator[Problem]:
             yield Problem(message=message, hint=hint, path=("partition", "device_type"))
 
 
-def _contradictions(method: Method, schedule: RequestedSchedule) -> Iterator[Problem]:
-    """Yield the problem of the schedule, or where the schedule is right, those of what nodes keep under it."""
-    wrong = _schedule_problem(method, schedule)
-    if wrong is not None:
-        yield wrong
-        return
-    synchronous = is_synchronous(schedule, method.flush)
-    for kind in ("reversible", "buffered"):
-        if getattr(method, kind) == "graph" and method.backward == "current" and not synchronous:
-            yield Problem(
-                message=f'{kind} = "graph" keeps the forward\'s parameters in its graph, but backward = "current" '
-                "asks for newer ones",
-                hint=f'set backward = "stored", or {kind} = "input" to run again with the current parameters',
-                path=("method", kind),
-            )
-    if method.backward == "stored" and method.flush == "window":
-        yield Problem(
-            message='backward = "stored" keeps parameters that do not change before the backward: the pipeline flushes',
-            hint='leave out `backward`, or set flush = "drain"',
-            path=("method", "backward"),
-        )
-
-
-def _schedule_problem(method: Method, schedule: RequestedSchedule) -> Problem | None:
-    """Return the problem of the first rule that the schedule breaks."""
-    rules = (
-        (
-            schedule == "fill-drain" and method.flush != "window",
-            'schedule "fill-drain" empties the pipeline after each window of accumulation',
-            'set flush = "window", or method.name = "gpipe"',
-        ),
-        (
-            schedule == "auto" and method.flush == "window",
-            'schedule "auto" finds least staleness, and where the pipeline flushes nothing is stale',
-            "leave out `flush`, or choose a schedule by name",
-        ),
-        (
-            isinstance(schedule, str) and schedule not in method.schedules,
-            f'method "{method.name}" runs under {" or ".join(method.schedules)} (got {shown(schedule)})',
-            f'leave out `schedule`, or set schedule = "{method.schedules[0]}"',
-        ),
-        (
-            isinstance(schedule, tuple) and method.flush == "drain" and "lockstep" not in method.schedules,
-            f'method "{method.name}" has no delay, and a list of depths would give it one',
-            "leave out `schedule`, or choose petra, dsp, pipedream or delayed-reconstructed",
-        ),
-    )
-    broken = ((message, hint) for breaks, message, hint in rules if breaks)
-    return next((Problem(message=text, hint=hint, path=("method", "schedule")) for text, hint in broken), None)
-
-
-def _keep_contradictions(spec: MethodSpec) -> Iterator[Problem]:
-    """Yield the problems of `keep` beside other keys of the method."""
-    path, given = ("method", "keep"), '"auto"' if spec.keep == "auto" else "a table"
-    if spec.keep is not None and spec.last_stage == "keep-graph":
-        message = f'keep = {given} says what nodes keep, and so does last_stage = "keep-graph"'
-        yield Problem(message=message, hint="leave out one of them", path=path)
-    if spec.keep is None and spec.allow_stored:
-        message = "allow_stored = true changes nothing: it is about nodes that `keep` names or chooses"
-        yield Problem(message=message, hint='leave it out, or set keep = "auto"', path=("method", "allow_stored"))
+def _schedule_problems(method: Method, schedule: RequestedSchedule) -> Iterator[Problem]:
+    path, own = ("method", "schedule"), method.schedules[0]
+    if isinstance(schedule, str) and schedule not in method.schedules:
+        message = f'method "{method.name}" runs under {" or ".join(method.schedules)} (got {shown(schedule)})'
+        yield Problem(message=message, hint=f'leave out `schedule`, or set schedule = "{own}"', path=path)
+    elif isinstance(schedule, tuple) and method.flush == "drain" and "lockstep" not in method.schedules:
+        message = f'method "{method.name}" has no delay, and a list of depths would give it one'
+        hint = "leave out `schedule`, or choose petra, dsp, pipedream or delayed-reconstructed"
+        yield Problem(message=message, hint=hint, path=path)
 
 
 def _clip_problems(method: Method, schedule: RequestedSchedule, clip: ClipSpec | None) -> Iterator[Problem]:

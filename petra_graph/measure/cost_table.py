@@ -3,8 +3,8 @@
     compute             device
     float32, float64    the meta device
     bfloat16, attention fake tensors of the CPU, for which autocast works and kernels are chosen as on the CPU
-    a block or loss     the CPU, with micro-batches of two and of four samples; bytes and FLOPs are a constant and a
-    that needs values   part in proportion to the batch, so these two give any other
+    a block or loss     the CPU, with values
+    that needs values
 
 Nodes with equal blocks, options and inputs cost the same, and one of them runs.
 """
@@ -41,9 +41,6 @@ from petra_graph.measure.tally import distinct_bytes
 from petra_graph.measure.without_compiler import uncompiled
 from petra_graph.program.node_costs import CostTable, NodeCost, SharedCost
 from petra_graph.spec.model import ClipSpec, PrecisionSpec
-
-_SMALL = (2, 4)
-"""Samples in the micro-batches of blocks that need values."""
 
 
 @frozen(kw_only=True)
@@ -141,26 +138,21 @@ def _measure(node: Node, inputs: tuple[_Stream, ...], conditions: Conditions) ->
             cause = error.__cause__
         obstacle = f"{type(cause).__name__}: {cause}".partition("\n")[0]
         module, measured = _run_on_cpu(node, inputs, conditions)
-    stepped = partial(
-        measure_update,
-        module,
-        conditions.build_optimizer,
-        conditions.optimizer_options,
-        conditions.clip,
-        conditions.optimizer,
-    )
     with at_path("optimizer", "name"):
-        state_bytes, of_optimizer = stepped()
-        shared = {
-            module.shared_parameters[key]: SharedCost(
-                values=one.numel(),
-                parameter_bytes=one.nbytes,
-                gradient_bytes=one.nbytes if one.requires_grad else 0,
-                optimizer_bytes=stepped(only=one)[0],
-            )
-            for key, one in module.named_parameters()
-            if key in module.shared_parameters
-        }
+        state_bytes, of_optimizer = measure_update(
+            module,
+            conditions.build_optimizer,
+            conditions.optimizer_options,
+            conditions.clip,
+            conditions.optimizer,
+        )
+    shared = {
+        module.shared_parameters[key]: SharedCost(
+            values=one.numel(), parameter_bytes=one.nbytes, gradient_bytes=one.nbytes if one.requires_grad else 0
+        )
+        for key, one in module.named_parameters()
+        if key in module.shared_parameters
+    }
     work = {**measured.cost.work, **of_optimizer}
     cost = attrs.evolve(measured.cost, optimizer_bytes=state_bytes, work=work, shared=shared)
     return attrs.evolve(measured, cost=cost, obstacle=obstacle)
@@ -178,7 +170,7 @@ def _run_without_memory(node: Node, inputs: tuple[_Stream, ...], conditions: Con
 
 
 def _run_on_cpu(node: Node, inputs: tuple[_Stream, ...], conditions: Conditions) -> tuple[Block, _Measured]:
-    """Run with few samples, and extrapolate.
+    """Run with values.
 
     Raises:
         SpecError: the CPU cannot run the block either.
@@ -186,11 +178,8 @@ def _run_on_cpu(node: Node, inputs: tuple[_Stream, ...], conditions: Conditions)
     numerics = _numerics(conditions, "cpu")
     try:
         with torch.random.fork_rng(devices=[]):
-            modules = [_built(node, inputs, numerics) for _ in _SMALL]
-            small, large = (
-                _run(node, module, inputs, attrs.evolve(conditions, batch=batch), numerics)
-                for module, batch in zip(modules, _SMALL, strict=True)
-            )
+            module = _built(node, inputs, numerics)
+            return module, _run(node, module, inputs, conditions, numerics)
     except (KeyboardInterrupt, PetraGraphError):
         raise
     except BaseException as error:
@@ -200,8 +189,6 @@ def _run_on_cpu(node: Node, inputs: tuple[_Stream, ...], conditions: Conditions)
             f"; raised at {at}" if at else ""
         )
         raise SpecError(Problem(message=message, hint=hint, path=node.path)) from error
-    share = (conditions.batch - _SMALL[0]) / (_SMALL[1] - _SMALL[0])
-    return modules[0], attrs.evolve(small, cost=_extrapolated(small.cost, large.cost, share))
 
 
 def _numerics(conditions: Conditions, device: str) -> WithoutValues:
@@ -254,21 +241,6 @@ def _run(
     return _Measured(cost=cost, outputs=outputs)
 
 
-def _extrapolated(small: Any, large: Any, share: float) -> Any:
-    """Extrapolate all numbers of two costs, except indices of streams."""
-    if isinstance(small, int):
-        return max(0, round(small + (large - small) * share))
-    if isinstance(small, tuple):
-        return tuple(_extrapolated(*pair, share) for pair in zip(small, large, strict=True))
-    if isinstance(small, Mapping):
-        return {key: _extrapolated(value, large[key], share) for key, value in small.items()}
-    if not attrs.has(type(small)):
-        return small
-    names = [item.name for item in attrs.fields(type(small)) if item.name != "shares"]
-    values = {name: _extrapolated(getattr(small, name), getattr(large, name), share) for name in names}
-    return attrs.evolve(small, **values)
-
-
 def _targets(conditions: Conditions, device: torch.device) -> Tree:
     """Return targets as the data set declares them."""
     return zero_targets(conditions.facts, conditions.batch, device)
@@ -284,5 +256,4 @@ def _assumptions(conditions: Conditions, measured: Mapping[str, _Measured]) -> I
         yield "clipping counts for bytes and not for time"
     for name, node in measured.items():
         if node.obstacle is not None:
-            sizes = " and ".join(map(str, _SMALL))
-            yield f"node {name} needs values ({node.obstacle}): run on the CPU with {sizes} samples, and scaled"
+            yield f"node {name} needs values ({node.obstacle}): run on the CPU"

@@ -7,13 +7,13 @@ that. A block that the meta device cannot build or run (it reads values) is buil
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import Any, Literal, TypeVar
 
 import torch
-from attrs import evolve, field, frozen
+from attrs import field, frozen
 from torch import Tensor
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -129,22 +129,10 @@ def measure_shapes(
         try:
             shapes[name], streams[name] = memo.get(key, partial(_measure, node, inputs, small))
         except SpecError as error:
-            names = sample if isinstance(sample, Mapping) and INPUT in node.inputs else ()
-            problems.extend(_of_inputs(one, names) for one in error.problems)
+            problems.extend(error.problems)
     if problems:
         raise SpecError(problems)
     return shapes
-
-
-def _of_inputs(problem: Problem, names: Collection[str]) -> Problem:
-    """Return a problem of the node that reads samples of several inputs with these in its hint; any other as it is."""
-    if not names:
-        return problem
-    listed = ", ".join(names)
-    hint = (
-        f"a sample of the data has the inputs {listed}, which the first node's block reads as forward(self, {listed})"
-    )
-    return evolve(problem, hint=f"{hint}; {problem.hint}" if problem.hint else hint)
 
 
 def _measure(node: Node, inputs: Streams, small: _SmallTensors) -> tuple[NodeShapes, Streams]:

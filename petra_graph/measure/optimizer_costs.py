@@ -4,8 +4,7 @@ Decision: parameters have no memory, and those of one node share an optimizer. F
 on the CPU, as here; on a GPU torch's own take all tensors of a kind together, for speed, and hold another copy meanwhile.
 
 Decision: costs are measured before stages are known, so an optimizer that knows the delay of its stage is measured in one with a delay
-of 3 updates: its first step, which no stage makes late, a late one, and one without delay, as those are while the pipeline fills and
-in the last stage. The state of a stage without delay may be less.
+of 3 updates: its first step, which no stage makes late, and a late one. The state and the steps of a stage without delay may need less.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ from petra_graph.blocks.parameter_groups import parameter_groups
 from petra_graph.errors import PluginError
 from petra_graph.executor.stage_update import Updater
 from petra_graph.kinds.author_code import author_code
-from petra_graph.kinds.optimizer import EARLIER, PREDICTED, ParameterGroups, needs_delays, rate_ratios
+from petra_graph.kinds.optimizer import EARLIER, PREDICTED, ParameterGroups, rate_ratios
 from petra_graph.kinds.plugin import Builder
 from petra_graph.kinds.stage_facts import DELAYED
 from petra_graph.measure.counted_operations import work_of
@@ -32,7 +31,7 @@ from petra_graph.spec.model import ClipSpec
 
 _OF_DELAY: Mapping[Operation, str] = {"predict": PREDICTED, "estimate": EARLIER}
 """Operations that are methods of some optimizers, of (delay)."""
-_STEPS: tuple[Operation, ...] = ("first_update", "update", "undelayed_update")
+_STEPS: tuple[Operation, ...] = ("first_update", "update")
 _NORM_BYTES = 16
 """For each value of the gradient whose norm is taken: a float64 of it and one of its square."""
 
@@ -43,28 +42,20 @@ def measure_update(
     options: Any,
     clip: ClipSpec | None,
     owner: str = "the optimizer",
-    *,
-    only: nn.Parameter | None = None,
 ) -> tuple[int, Mapping[Operation, Work]]:
     """Return the bytes of state that an optimizer's first step over a module's parameters makes, and the work of its operations.
 
-    Those are "first_update", "update", which is the second step, "undelayed_update" if the optimizer knows the delay, and "predict" and
-    "estimate" if it has a method for them.
+    Those are "first_update", "update", which is the second step, and "predict" and "estimate" if it has a method for them.
 
     Args:
         module: on any device.
         clip: the clipping before the step.
         owner: the optimizer's plugin, as messages name it.
-        only: the one parameter that is stepped; None: all.
 
     Raises:
         PluginError: the optimizer fails on the CPU as well.
     """
     groups = parameter_groups([module])
-    if only is not None:
-        groups = ParameterGroups(
-            **{kind: [one for one in own if one is only] for kind, own in attrs.asdict(groups, recurse=False).items()}
-        )
     parameters = (*groups.decayed, *groups.undecayed)
     if not parameters:
         return 0, dict.fromkeys(("first_update", "update"), Work())
@@ -91,8 +82,6 @@ def _stepped(groups: ParameterGroups, build: Builder, options: Any, owner: str) 
     state_bytes = distinct_bytes(tensors(list(optimizer.state.values())))
     work |= {name: _asked(optimizer, method, owner) for name, method in _OF_DELAY.items() if hasattr(optimizer, method)}
     work["update"] = _step(updater, DELAYED.depth)
-    if needs_delays(optimizer):
-        work["undelayed_update"] = _step(updater, 0)
     return state_bytes, work
 
 

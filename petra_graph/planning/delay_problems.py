@@ -60,8 +60,7 @@ def _with_current_parameters(checked: CheckedSpec) -> str:
     """Return the key under which backwards use no stored parameters."""
     if checked.method.name not in _CURRENT:
         return f"method.name = {' or '.join(map(shown, _CURRENT))}, whose backwards use the current parameters"
-    kept_graphs_store = checked.method.backward == "current"
-    return "method.allow_stored = false" if kept_graphs_store else 'method.backward = "current"'
+    return "method.allow_stored = false"
 
 
 def _updates(delay: float) -> str:

@@ -16,7 +16,6 @@ from petra_graph.kinds.data_facts import DataFacts
 from petra_graph.measure.node_shapes import NodeShapes, measure_shapes, outputs_for, read_by_network
 from petra_graph.planning.check.checked_spec import CheckedSpec
 from petra_graph.planning.network import MeasuredNetwork
-from petra_graph.planning.shared_across_stages import shared_parameter_problems
 from petra_graph.record.weights import SEPARATOR, is_named
 from petra_graph.units import listed
 
@@ -27,7 +26,7 @@ def measure(checked: CheckedSpec) -> MeasuredNetwork:
     """Measure the shapes of every node.
 
     Raises:
-        SpecError: a block refuses its input, two nodes share a parameter, or a node cannot keep what is listed for it.
+        SpecError: a block refuses its input, or a node cannot keep what is listed for it.
         PluginError: code cannot be imported, or has failed.
     """
     graph = _with_frozen(checked.graph, checked.spec.init.freeze)
@@ -68,9 +67,8 @@ def freeze_problems(shapes: Mapping[str, NodeShapes], patterns: Sequence[str]) -
 
 
 def network_problems(network: MeasuredNetwork) -> Iterator[Problem]:
-    """Yield what shapes show to be wrong: what nodes keep, parameters of two nodes, what cannot be frozen."""
+    """Yield what shapes show to be wrong: what nodes keep, what cannot be frozen."""
     yield from keep_problems(network.spec.method, network.graph)
-    yield from shared_parameter_problems(network.graph, network.shapes)
     yield from freeze_problems(network.shapes, network.spec.init.freeze)
 
 

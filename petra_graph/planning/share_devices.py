@@ -103,18 +103,8 @@ def keys_to_set(spec: Spec, variant: Spec) -> list[str]:
 
 
 def replace_method(table: MethodSpec, name: str, schedule: RequestedScheduleName) -> MethodSpec:
-    """Return a table with another method and schedule, and without the keys that override a method's properties."""
-    return evolve(
-        table,
-        name=name,
-        schedule=schedule,
-        reversible=None,
-        buffered=None,
-        backward=None,
-        flush=None,
-        keep=None,
-        allow_stored=False,
-    )
+    """Return a table with another method and schedule, whose nodes keep what the method says."""
+    return evolve(table, name=name, schedule=schedule, keep=None, allow_stored=False)
 
 
 def clip_by_stage(table: OptimizerSpec) -> OptimizerSpec:

@@ -11,12 +11,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from torch import UntypedStorage
-
 from petra_graph.errors import Problem, SpecError
 from petra_graph.graph.node_graph import NodeGraph
-from petra_graph.kinds.plugin import FIRST_PARTY
-from petra_graph.measure.build_block import build_to_look_at
 from petra_graph.measure.node_shapes import NodeShapes
 from petra_graph.spec.partition import PartitionSpec
 from petra_graph.units import noun
@@ -116,24 +112,3 @@ def across_stages(shapes: Shapes, stages: Sequence[Sequence[str]]) -> Iterator[s
 
 def _named(names: Iterable[str]) -> str:
     return "nodes " + " and ".join(f'"{name}"' for name in names)
-
-
-def shared_parameter_problems(graph: NodeGraph, shapes: Mapping[str, NodeShapes]) -> Iterator[Problem]:
-    """Build the nodes of other packages without values, and yield the parameters that belong to two of them.
-
-    Raises:
-        SpecError, PluginError: as `build_to_look_at`.
-    """
-    # torch has one Python object for a storage, while anyone holds it
-    owners: dict[UntypedStorage, tuple[str, str]] = {}
-    for name in graph.order:
-        node = graph.nodes[name]
-        if node.plugin is None or node.plugin.distribution == FIRST_PARTY:
-            continue
-        block = build_to_look_at(node, shapes[name].inputs)
-        for key, parameter in block.named_parameters():
-            owner, known = owners.setdefault(parameter.untyped_storage(), (name, key))
-            if owner != name:
-                message = f'nodes "{owner}" and "{name}" share a parameter ("{known}" and "{key}"): a parameter belongs to one node'
-                hint = "write both uses into one block, or give each node a parameter of its own"
-                yield Problem(message=message, hint=hint, path=node.path)

@@ -28,16 +28,8 @@ _SAME_MEMORY = 0.12
 """A driver counts up to 8 % more or less memory than a data sheet, in other units and without what it keeps."""
 _PCIE = Link(latency_seconds=1e-5, bytes_per_second=32e9)
 """PCIe 4.0 of 16 lanes, one way: no property tells of NVLink."""
-_GENERATIONS = {
-    (7, 0): "v100",
-    (7, 5): "t4",
-    (8, 0): "a100-80gb",
-    (8, 6): "rtx3090",
-    (8, 9): "rtx4090",
-    (9, 0): "h100",
-    (12, 0): "rtx5090",
-}
-"""A card of each compute capability, the first that has it."""
+_UNLISTED = "a100-40gb"
+"""The type whose rates a card has that no data sheet here is of."""
 
 
 def present_devices(partition: PartitionSpec, processes: int = 1) -> tuple[str, ...]:
@@ -171,7 +163,7 @@ def gpu_type(properties: Any) -> DeviceType:
     """Return a GPU's type, with the GPU's own memory.
 
     One whose model, multiprocessors and memory are those of a data sheet in the table has that sheet's rates. Any other one has those of
-    a card of its generation, in proportion to its multiprocessors, and `guess` says so.
+    one card, and `guess` says so: stages are cut alike on alike devices, whatever their rates.
 
     Args:
         properties: of `torch.cuda.get_device_properties`.
@@ -184,19 +176,8 @@ def gpu_type(properties: Any) -> DeviceType:
         if alike and device.memory_bytes is not None and abs(memory / device.memory_bytes - 1) <= _SAME_MEMORY:
             return evolve(device, memory_bytes=memory)
 
-    capability = properties.major, properties.minor
-    known = max((one for one in _GENERATIONS if one <= capability), default=min(_GENERATIONS))
-    card = DEVICE_TYPES[_GENERATIONS[known]]
-    share = count / (card.multiprocessors or count)
-    return evolve(
-        card,
-        name=properties.name,
-        float32_flops=share * card.float32_flops,
-        bfloat16_flops=share * card.bfloat16_flops,
-        memory_bandwidth=share * card.memory_bandwidth,
-        memory_bytes=memory,
-        link=_PCIE,
-        multiprocessors=count,
-        guess=f"{properties.name} has no data sheet here, and is planned with {share:.2g} times the rates of {card.name}, after its "
-        "multiprocessors, and a link of PCIe 4.0",
+    guess = (
+        f"{properties.name} has no data sheet here, and is planned with the rates of {_UNLISTED} and a link of PCIe 4.0"
     )
+    card = DEVICE_TYPES[_UNLISTED]
+    return evolve(card, name=properties.name, memory_bytes=memory, link=_PCIE, multiprocessors=count, guess=guess)

@@ -112,9 +112,7 @@ def profile_of(ready: Prepared, trainings: Sequence[TimedTraining]) -> Profile:
         threads=spec.run.threads,
         settings=network.settings,
         nodes=_medians(seconds),
-        spread=_spreads(seconds),
         host=_medians(host),
-        host_spread=_spreads(host),
         workspace=_merge(trainings, lambda watch, verb: watch.workspace[verb]) if on_gpu else {},
         sizes={name: (node.parameters, sum(node.output_bytes)) for name, node in costs.nodes.items()},
         outside=trainings[0].outside(),
@@ -147,10 +145,6 @@ def _merge(trainings: Sequence[TimedTraining], of: Callable[[Stopwatch, Verb], T
 
 def _medians(found: _Found[Times]) -> Mapping[str, Mapping[Operation, float]]:
     return {name: {key: times.median for key, times in own.items()} for name, own in found.items()}
-
-
-def _spreads(found: _Found[Times]) -> Mapping[str, Mapping[Operation, tuple[float, float]]]:
-    return {name: {key: (times.low, times.high) for key, times in own.items()} for name, own in found.items()}
 
 
 def _processor() -> str:

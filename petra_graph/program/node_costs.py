@@ -10,7 +10,6 @@ Operations are those of the executor's segment runners:
     invert              reconstruct the input alone                           before `recompute`: delayed-reconstructed
     forward_backward    evaluate, take the loss and differentiate both        the head
     update              the optimizer's step; a late one, where it knows the delay
-    undelayed_update    its step without delay, where it knows the delay
     first_update        its first step, which makes its state, and which is not late
     predict             predict the parameters for a forward, and keep them             where the optimizer does it
     estimate            estimate those of the forward for a backward, and keep them     the same
@@ -40,7 +39,6 @@ Operation = Literal[
     "invert",
     "forward_backward",
     "update",
-    "undelayed_update",
     "first_update",
     "predict",
     "estimate",
@@ -81,7 +79,6 @@ class SharedCost:
     values: int
     parameter_bytes: int
     gradient_bytes: int
-    optimizer_bytes: int
 
 
 @frozen(kw_only=True)
@@ -117,18 +114,19 @@ class NodeCost:
         return self.work.get("predict") or self.work.get("estimate") or Work()
 
     def without(self, label: str) -> NodeCost:
-        """Return the cost where another node of the stage counts a shared parameter."""
+        """Return the cost where another node of the stage counts a shared parameter, with its share of the optimizer's state."""
         one, first = self.shared[label], self.work["first_update"]
         left = self.parameter_bytes - one.parameter_bytes
+        state = self.optimizer_bytes * one.gradient_bytes // max(1, self.gradient_bytes)
         # Its first step makes that state no more, and what is beside the state is unchanged.
-        first = evolve(first, working_bytes=first.working_bytes - one.optimizer_bytes)
+        first = evolve(first, working_bytes=first.working_bytes - state)
         return evolve(
             self,
             parameters=self.parameters - one.values,
             parameter_tensors=self.parameter_tensors - 1,
             parameter_bytes=left,
             gradient_bytes=self.gradient_bytes - one.gradient_bytes,
-            optimizer_bytes=self.optimizer_bytes - one.optimizer_bytes,
+            optimizer_bytes=self.optimizer_bytes - state,
             work={**self.work, "first_update": first},
             updated=self.updated * left / self.parameter_bytes,
         )
@@ -201,15 +199,11 @@ class Profile:
     """Samples."""
     threads: int
     settings: Mapping[str, Any]
-    """By key of the specification, as JSON: precision, optimizer, clipping and loss that were timed."""
+    """By table of the specification, as JSON: precision, optimizer, loss and run, as far as seconds depend on them."""
     nodes: Mapping[str, Mapping[Operation, float]]
     """By node and operation: seconds a micro-batch (medians); `update`: seconds a step. Of a GPU, those of its own work."""
-    spread: Mapping[str, Mapping[Operation, tuple[float, float]]] = field(factory=dict)
-    """By node and operation: the 10th and the 90th percentile of what `nodes` has the median of; of none in a profile that kept medians alone."""
     host: Mapping[str, Mapping[Operation, float]] = field(factory=dict)
     """The same of the host that queues a GPU's work (medians); of no node on a CPU, which does both."""
-    host_spread: Mapping[str, Mapping[Operation, tuple[float, float]]] = field(factory=dict)
-    """The 10th and the 90th percentile of what `host` has the median of."""
     workspace: Mapping[str, Mapping[Operation, int]] = field(factory=dict)
     """By node and operation: bytes that a GPU's allocator handed out beyond the operation's tensors, at most; of no node on a CPU."""
     sizes: Mapping[str, tuple[int, int]]

@@ -122,8 +122,6 @@ SHAPE: dict[str, Any] = {
     "delay_aware": Later([str]),  # the plugins that are told the staleness of their stage
     "certainty": Later(  # null where nothing is known
         {
-            "tick_low_seconds": (float, None),  # within the spread of a profile
-            "tick_high_seconds": (float, None),
             "samples_per_second_low": Later(float),  # as far as such plans were from what runs measured
             "samples_per_second_high": Later(float),
             "spare_bytes": (int, None),  # of the fullest device

@@ -14,7 +14,7 @@ from petra_graph.program.node_costs import Profile
 from petra_graph.record.run_directory import environment, write_output
 from petra_graph.spec.regular_file import read_regular
 
-FORMAT = 3
+FORMAT = 4
 _REMEDY = "`petra-graph profile SPEC --output FILE`"
 
 

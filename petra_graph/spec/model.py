@@ -97,16 +97,6 @@ class MethodSpec:
         validator=[Length(at_least=1), Each(AtLeast(1))],
     )
     accumulation: int = key(1, "micro-batches averaged into one update (the paper's k)", validator=AtLeast(1))
-    reversible: Keeps | None = key(None, "what a reversible node keeps for its backward; default: the method's own")
-    buffered: BufferedKeeps | None = key(None, "what a buffered node keeps for its backward; default: the method's own")
-    backward: Uses | None = key(None, "current parameters, or those stored at the forward; default: the method's own")
-    flush: Flush | None = key(
-        None,
-        'when the pipeline drains: at an epoch\'s end and evaluations, or also after each "window" of accumulation',
-    )
-    last_stage: Literal["as-others", "keep-graph"] = key(
-        "as-others", '"keep-graph": the last stage keeps graphs, 3 units of work a micro-batch instead of 4'
-    )
     keep: Literal["auto"] | KeepsByNode | None = key(
         None,
         'what single nodes keep for their backward, by name; the others keep what the method says. "auto": what each node keeps follows from '

@@ -68,9 +68,6 @@ class PartitionSpec:
         "fewest stages, on at most the given devices, that come within 5 % of the throughput of the best number",
         validator=[AtLeast(1), MOST_NODES],
     )
-    strategy: Literal["balanced", "memory"] = key(
-        "balanced", "minimum that the placement seeks: the slowest device's time, or the fullest device's memory"
-    )
     profile: str | None = key(
         None,
         "file of times that `petra-graph profile` measured, for cuts and predictions; default: estimates",
@@ -80,11 +77,6 @@ class PartitionSpec:
         1,
         'devices of each replica: their number, or names: ["cuda:0", "cpu"]',
         validator=[AtLeast(1), Length(at_least=1)],
-    )
-    order: Literal["searched", "listed"] = key(
-        "searched",
-        "order of unlike devices in the pipeline: the one that is best for the strategy, or the listed one; devices that are "
-        "listed one a stage are as listed",
     )
     replicas: int = key(
         1,

@@ -84,14 +84,6 @@ def test_a_device_that_does_everything_takes_the_longer_of_the_sums(slow, second
     assert sum(stage.seconds.per_micro_batch(2) for stage in made.stages) == pytest.approx(seconds)
 
 
-def test_devices_that_wait_for_messages_take_the_larger_for_each_operation():
-    made = cut(beside_its_host(len(CHAIN), slow=["rev0"]))
-    by_name = dict(zip(NAMES, made.stages, strict=True))
-    assert by_name["stem"].seconds.forward == HOST
-    assert by_name["rev0"].seconds.forward == 30.0
-    assert by_name["stem"].seconds.update == HOST + 1.0
-
-
 def test_a_stage_of_many_nodes_updates_them_at_once():
     first, second = cut(beside_its_host(2), NAMES[:3], NAMES[3:]).stages
     assert (first.seconds.update, second.seconds.update) == (HOST + 3.0, HOST + len(NAMES) - 3)

@@ -11,9 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from petra_graph.compiler.cuts import CutSpace
-from petra_graph.compiler.intervals import Intervals, best_bounds, node_orders
 from petra_graph.compiler.node_table import node_table
-from petra_graph.compiler.proposals import Proposals
+from petra_graph.compiler.proposals import Intervals, Proposals, best_bounds, node_orders
 from tests.support.costs import costs
 from tests.support.examples import examples
 from tests.support.pipelines import BRANCHES, SKIP
@@ -79,9 +78,9 @@ def test_a_table_that_was_told_what_a_device_holds_proposes_something_else():
     inputs = setting(2)
     space = CutSpace(edges=[(node, node + 1) for node in range(4)], count=5, stages=2, kinds="aa", listed=True)
     proposals = Proposals(table=node_table(inputs), space=space)
-    first = proposals.best((0, 1), "balanced", (), (10**9, 10**9))
+    first = proposals.best((0, 1), limits=(10**9, 10**9))
     assert first is not None
     proposals.learn(first, [10**9 + 1, 0])
-    second = proposals.best((0, 1), "balanced", (), (10**9, 10**9))
+    second = proposals.best((0, 1), limits=(10**9, 10**9))
     assert second is not None
     assert second != first

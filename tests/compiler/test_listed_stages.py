@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from petra_graph.compiler.listed_stages import partition, per_block
+from petra_graph.compiler.listed_stages import partition
 from petra_graph.errors import Problem, SpecError
 from tests.support.graph_strategies import cuts, networks
-from tests.support.pipelines import BRANCHES, CHAIN, SKIP, built_graph
+from tests.support.pipelines import BRANCHES, CHAIN, built_graph
 
 CPU = ("cpu",)
 
@@ -22,10 +22,6 @@ def refused(nodes, stages) -> list[Problem]:
     return list(caught.value.problems)
 
 
-def test_per_block_makes_every_node_a_stage():
-    assert per_block(built_graph(CHAIN)) == (("stem",), ("rev0",), ("rev1",), ("rev2",), ("head",))
-
-
 def test_stages_by_hand():
     stages = partition(built_graph(CHAIN), (("stem", "rev0"), ("rev1",), ("rev2", "head")), CPU).stages
     assert [(stage.nodes, stage.device, stage.distance) for stage in stages] == [
@@ -33,11 +29,6 @@ def test_stages_by_hand():
         (("rev1",), "cpu", 1),
         (("rev2", "head"), "cpu", 0),
     ]
-
-
-def test_nodes_of_a_stage_come_in_the_datas_order():
-    stages = partition(built_graph(CHAIN), (("rev0", "stem"), ("head", "rev2", "rev1")), CPU).stages
-    assert [stage.nodes for stage in stages] == [("stem", "rev0"), ("rev1", "rev2", "head")]
 
 
 @pytest.mark.parametrize(
@@ -58,29 +49,6 @@ def test_consecutive_stages_share_a_device(count, devices, expected):
     assert " ".join(stage.device for stage in placed) == expected
 
 
-def test_distance_is_the_longest_path_to_the_head():
-    """BRANCHES: stem -> left0 -> left1 -> join -> head, and stem -> right -> join."""
-    stages = partition(built_graph(BRANCHES), per_block(built_graph(BRANCHES)), CPU).stages
-    assert {stage.nodes[0]: stage.distance for stage in stages} == {
-        "stem": 4,
-        "left0": 3,
-        "left1": 2,
-        "right": 2,
-        "join": 1,
-        "head": 0,
-    }
-
-
-def test_distance_of_a_skip_is_the_way_around():
-    stages = partition(built_graph(SKIP), per_block(built_graph(SKIP)), CPU).stages
-    assert [stage.distance for stage in stages] == [5, 4, 3, 2, 1, 0]
-
-
-def test_distance_counts_stages_not_nodes():
-    stages = partition(built_graph(BRANCHES), (("stem",), ("left0", "left1"), ("right",), ("join", "head")), CPU).stages
-    assert [stage.distance for stage in stages] == [2, 1, 1, 0]
-
-
 @given(st.data(), networks())
 def test_distances_fall_along_every_edge_and_by_one_along_one(data, nodes):
     graph = built_graph(nodes)
@@ -92,12 +60,6 @@ def test_distances_fall_along_every_edge_and_by_one_along_one(data, nodes):
         assert stage.distance == (1 + max(below) if below else 0)
     assert [stage.distance for stage in stages].count(0) == 1
     assert nx.dag_longest_path_length(nx.DiGraph(edges)) == stages[0].distance if edges else len(stages) == 1
-
-
-def test_an_empty_stage():
-    assert refused(CHAIN, (("stem", "rev0", "rev1", "rev2"), (), ("head",))) == [
-        Problem(message="stage 2 is empty", hint="remove it", path=("partition", "stages", 1))
-    ]
 
 
 def test_an_unknown_node():
@@ -117,40 +79,6 @@ def test_a_repeated_node_is_named_by_its_copies():
             message='stage 1 names "rev", which is not a node',
             hint="rev is repeated: name rev.0, rev.1",
             path=("partition", "stages", 0),
-        )
-    ]
-
-
-def test_a_node_in_two_stages():
-    assert refused(CHAIN, (("stem", "rev0", "rev1"), ("rev1", "rev2", "head"))) == [
-        Problem(
-            message='node "rev1" is in stages 1 and 2',
-            hint="every node belongs to one stage",
-            path=("partition", "stages", 1),
-        )
-    ]
-
-
-def test_a_node_twice_in_a_stage():
-    assert [problem.message for problem in refused(CHAIN, (("stem", "rev0", "stem", "rev1", "rev2", "head"),))] == [
-        'node "stem" is in stage 1 twice'
-    ]
-
-
-def test_nodes_that_no_stage_holds():
-    assert refused(CHAIN, (("stem", "rev1"), ("head",))) == [
-        Problem(
-            message="no stage holds rev0, rev2", hint="every node belongs to one stage", path=("partition", "stages")
-        )
-    ]
-
-
-def test_a_stage_that_reads_a_later_one():
-    assert refused(CHAIN, (("rev0", "rev1"), ("stem", "rev2"), ("head",))) == [
-        Problem(
-            message='stage 1 reads "stem" of stage 2, a later one',
-            hint="list stages in the order of the data, and cut so that none depends on a later one",
-            path=("partition", "stages"),
         )
     ]
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
@@ -16,7 +15,6 @@ from petra_graph.program.stage_program import StageProgram
 from tests.support.examples import examples
 from tests.support.graph_strategies import cuts, networks
 from tests.support.pipelines import (
-    BRANCHES,
     CHAIN,
     SKIP,
     batches,
@@ -73,22 +71,6 @@ def rev(name, inputs=None):
     return node(name, "rev-mlp", inputs=inputs, hidden=7)
 
 
-def test_a_chain_stage_by_stage():
-    first, second, *_, last = programs(CHAIN)
-    assert [(p.index, p.nodes, p.depth, p.accumulation, p.device, p.holds_head) for p in (first, second, last)] == [
-        (1, ("stem",), 5, 3, "cpu", False),
-        (2, ("rev0",), 4, 3, "cpu", False),
-        (5, ("head",), 1, 3, "cpu", True),
-    ]
-    assert (first.receives, first.sends) == ((Edge("input", "stem"),), (Edge("stem", "rev0"),))
-    assert (last.receives, last.sends) == ((Edge("rev2", "head"),), ())
-
-
-@pytest.mark.parametrize(("schedule", "depths"), [("lockstep", [9, 7, 5, 3, 1]), ("sequential", [1] * 5)])
-def test_depths_come_from_the_schedule(schedule, depths):
-    assert [program.depth for program in programs(CHAIN, schedule=schedule)] == depths
-
-
 def test_a_stage_with_several_nodes_sends_only_what_leaves_it():
     first, last = programs(SKIP, (("stem", "rev0", "rev1"), ("join", "rev2", "head")))
     assert first.receives == (Edge("input", "stem"),)
@@ -103,11 +85,6 @@ def test_a_run_of_buffered_nodes_is_one_segment():
     assert segments(nodes, whole) == [("stem", "a", "b"), ("r",), ("head",)]
 
 
-def test_a_run_ends_where_its_stage_does():
-    nodes = (STEM, anchor("a"), anchor("b"), HEAD)
-    assert segments(nodes, (("stem", "a"), ("b", "head"))) == [("stem", "a"), ("b",), ("head",)]
-
-
 def test_a_run_ends_where_something_leaves():
     nodes = (STEM, anchor("a"), anchor("b"), node("join", "add", inputs=["a", "b"]), HEAD)
     whole = (("stem", "a", "b", "join", "head"),)
@@ -120,44 +97,15 @@ def test_a_run_ends_where_something_enters():
     assert segments(nodes, whole) == [("stem",), ("r",), ("a",), ("join", "b"), ("head",)]
 
 
-def test_reversible_nodes_are_segments_of_their_own():
-    assert segments(CHAIN, (("stem", "rev0", "rev1", "rev2", "head"),)) == [
-        ("stem",),
-        ("rev0",),
-        ("rev1",),
-        ("rev2",),
-        ("head",),
-    ]
-
-
-@pytest.mark.parametrize(
-    ("method", "expected"),
-    [("petra", ["input", "nothing", "nothing", "nothing"]), ("backprop", ["graph"] * 4)],
-)
-def test_the_method_says_what_is_kept(method, expected):
-    made = programs(CHAIN, method=method, schedule="sequential")
-    assert [segment.keeps for program in made for segment in program.segments][:-1] == expected
-
-
 def test_only_reconstructing_nodes_need_their_activation():
     assert activation_from(CHAIN) == {"stem": None, "rev0": "rev1", "rev1": "rev2", "rev2": "head", "head": None}
     assert returning(CHAIN) == {Edge("rev0", "rev1"), Edge("rev1", "rev2"), Edge("rev2", "head")}
-
-
-def test_no_stage_sends_activations_where_graphs_are_kept():
-    made = programs(CHAIN, method="backprop", schedule="sequential")
-    assert not any(entry.returns_activation for p in made for segment in p.segments for entry in segment.inputs)
 
 
 def test_the_activation_comes_from_the_first_consumer_that_stores_it():
     """SKIP: rev0 is read by rev1, which reconstructs, and by join, which has stored what it read."""
     assert activation_from(SKIP)["rev0"] == "join"
     assert returning(SKIP) == {Edge("rev0", "join"), Edge("rev1", "join"), Edge("rev2", "head")}
-
-
-def test_the_activation_comes_from_the_first_of_several_that_store_it():
-    nodes = (STEM, rev("r"), anchor("a"), anchor("b", ["r"]), node("join", "add", inputs=["a", "b"]), HEAD)
-    assert activation_from(nodes)["r"] == "a"
 
 
 def test_the_activation_comes_from_the_first_consumer_where_none_stores_it():
@@ -239,18 +187,6 @@ def test_any_graph_trains_without_delay_as_one_stage_does(data, nodes):
     for built in (one, other):
         built.train(micro_batches)
     assert relative_error(one.parameters(), other.parameters()) < ONE_GRADIENT
-
-
-def test_branches_by_stage():
-    made = programs(BRANCHES)
-    assert {program.nodes[0]: program.depth for program in made} == {
-        "stem": 5,
-        "left0": 4,
-        "left1": 3,
-        "right": 3,
-        "join": 2,
-        "head": 1,
-    }
 
 
 def modes(nodes, stages=None, **more) -> dict[tuple[str, ...], tuple[str, str]]:

@@ -13,7 +13,7 @@ from tests.support.settings import setting
 
 
 def by_hand(used):
-    return place_stages(used, partition(used.graph, per_block(used.graph), [""]), "balanced")
+    return place_stages(used, partition(used.graph, per_block(used.graph), [""]))
 
 
 def per_block_prediction(count=5, schedule="lockstep", **changes):
@@ -89,7 +89,7 @@ def test_reconstruction_at_stored_parameters_costs_a_forward_more():
 
 def test_keeping_graphs_costs_three_units():
     used = setting(1, method="backprop", schedule="sequential")
-    made = Prediction(inputs=used, placement=cut_and_place(used, 1, "balanced"))
+    made = Prediction(inputs=used, placement=cut_and_place(used, 1))
     assert made.timing.tick_seconds == 4 * 3 + 3
     assert one_device_seconds(made.inputs, made.placement) == 19
 

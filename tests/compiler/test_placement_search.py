@@ -8,12 +8,9 @@ import pytest
 from attrs import evolve
 
 from petra_graph.compiler.listed_stages import partition, per_block
-from petra_graph.compiler.lower import MessageTypes
 from petra_graph.compiler.memory_and_time import Prediction
 from petra_graph.compiler.placement_search import cut_and_place, place_stages
 from petra_graph.errors import NoFeasiblePlan
-from petra_graph.program.device_types import Link
-from petra_graph.program.message_layout import StreamType
 from tests.support.costs import costs
 from tests.support.pipelines import BRANCHES, CHAIN, SKIP, built_graph
 from tests.support.settings import setting
@@ -24,8 +21,8 @@ def predict(used, made, schedule):
     return Prediction(inputs=used, placement=evolve(made, schedule=schedule))
 
 
-def by_hand(used, stages=None, objective="balanced"):
-    return place_stages(used, partition(used.graph, stages or per_block(used.graph), [""]), objective)
+def by_hand(used, stages=None):
+    return place_stages(used, partition(used.graph, stages or per_block(used.graph), [""]))
 
 
 def nodes_of(made):
@@ -39,24 +36,22 @@ def held(used, made):
 
 def test_work_decides_where_the_cut_is():
     # Units: stem 4, three reversible nodes of 4, the head 3.
-    assert nodes_of(cut_and_place(setting(2), 2, "balanced")) == [("stem", "rev0"), ("rev1", "rev2", "head")]
+    assert nodes_of(cut_and_place(setting(2), 2)) == [("stem", "rev0"), ("rev1", "rev2", "head")]
     heavy = setting(2, weights={"stem": 4.0})
-    assert nodes_of(cut_and_place(heavy, 2, "balanced")) == [("stem",), ("rev0", "rev1", "rev2", "head")]
+    assert nodes_of(cut_and_place(heavy, 2)) == [("stem",), ("rev0", "rev1", "rev2", "head")]
 
 
 def test_stages_share_devices_in_order():
-    made = cut_and_place(setting(2), 4, "balanced")
+    made = cut_and_place(setting(2), 4)
     assert len(made.stages) == 4
     assert [stage.device for stage in made.stages] == ["d0", "d0", "d1", "d1"]
     assert made.guarantee
 
 
-@pytest.mark.parametrize("objective", ["balanced", "memory"])
-@pytest.mark.parametrize("keep_graph", [False, True])
-def test_what_is_kept_together_is_in_one_stage(objective, keep_graph):
+def test_what_is_kept_together_is_in_one_stage():
     """The stem alone is by far the slowest; without the set, every cut into three has it so."""
-    used = setting(3, weights={"stem": 9.0}, together=(("stem", "rev0", "rev1"),), keep_graph=keep_graph, memory=2**30)
-    made = cut_and_place(used, 3, objective)
+    used = setting(3, weights={"stem": 9.0}, together=(("stem", "rev0", "rev1"),), memory=2**30)
+    made = cut_and_place(used, 3)
     assert nodes_of(made) == [("stem", "rev0", "rev1"), ("rev2",), ("head",)]
 
 
@@ -64,7 +59,7 @@ def test_in_a_graph_the_rest_is_cut_as_well_as_it_can_be():
     """Every cut of the branches that has left0 and right in one stage, by the time model."""
     together = built_graph(BRANCHES).inseparable([("left0", "right")])
     used = setting(3, nodes=BRANCHES, table=costs(BRANCHES, (8,)), together=together, weights={"join": 4.0})
-    made = cut_and_place(used, 3, "balanced")
+    made = cut_and_place(used, 3)
     ticks = {}
     for cut in all_cuts(used.graph, 3):
         if any({"left0", "right"} <= set(names) for names in cut):
@@ -74,32 +69,22 @@ def test_in_a_graph_the_rest_is_cut_as_well_as_it_can_be():
 
 @pytest.mark.parametrize(("nodes", "stages"), [(SKIP, 3), (BRANCHES, 3)])
 def test_graphs_are_cut_so_that_stages_depend_on_earlier_ones_alone(nodes, stages):
-    made = cut_and_place(setting(stages, nodes=nodes, table=costs(nodes, (8,))), stages, "balanced")
+    made = cut_and_place(setting(stages, nodes=nodes, table=costs(nodes, (8,))), stages)
     names = [name for stage in made.stages for name in stage.nodes]
     assert sorted(names) == sorted(node.name for node in nodes)
     assert made.stages[-1].nodes[-1] == "head"
     assert [stage.distance for stage in made.stages][-1] == 0
 
 
-def test_a_last_stage_that_keeps_graphs_takes_more():
-    # Units: the stem 2, three reversible nodes of 4, or of 3 where their graphs are kept, the head 3.
-    weights = {"stem": 0.5}
-    assert nodes_of(cut_and_place(setting(2, weights=weights), 2, "balanced"))[0] == ("stem", "rev0", "rev1")
-    keeping = setting(2, weights=weights, keep_graph=True)
-    made = cut_and_place(keeping, 2, "balanced")
-    assert nodes_of(made)[0] == ("stem", "rev0")
-    assert predict(keeping, made, "lockstep").timing.tick_seconds == 3 + 3 + 3
-
-
 def test_memory_limits_are_kept_by_the_memory_model_too():
     free = setting(2, method="pipedream", accumulation=1)
-    made = cut_and_place(free, 2, "balanced")
+    made = cut_and_place(free, 2)
     fullest = max(held(free, made).values())
     for share in (0.99, 0.9, 0.8):
         limit = int(share * fullest)
         tight = setting(2, method="pipedream", accumulation=1, memory=limit)
         try:
-            found = cut_and_place(tight, 2, "balanced")
+            found = cut_and_place(tight, 2)
         except NoFeasiblePlan:
             continue
         assert max(held(tight, found).values()) <= limit
@@ -107,7 +92,7 @@ def test_memory_limits_are_kept_by_the_memory_model_too():
 
 def test_what_fits_nowhere_names_the_node_and_what_would_help():
     with pytest.raises(NoFeasiblePlan) as caught:
-        cut_and_place(setting(2, memory=100), 2, "balanced")
+        cut_and_place(setting(2, memory=100), 2)
     (problem,) = caught.value.problems
     assert caught.value.exit_code == 3
     assert "would hold" in problem.message
@@ -115,37 +100,14 @@ def test_what_fits_nowhere_names_the_node_and_what_would_help():
     assert 'its largest node is "' in problem.message
 
 
-def test_a_limit_that_is_all_of_the_device_is_said_to_be():
-    used = setting(2, memory=100)
-    small = [evolve(one, type=evolve(one.type, name="small", memory_bytes=100)) for one in used.devices]
-    with pytest.raises(NoFeasiblePlan, match="may hold 100 bytes, all that small has"):
-        cut_and_place(evolve(used, devices=tuple(small)), 2, "balanced")
-
-
 @pytest.mark.parametrize("schedule", ["lockstep", "1f1b", "auto"])
 @pytest.mark.parametrize(("devices", "stages"), [(1, 1), (2, 2), (3, 3), (2, 4), (5, 5)])
 def test_a_limit_of_what_the_memory_model_finds_is_enough(devices, stages, schedule):
     free = setting(devices, schedule=schedule)
-    needed = max(held(free, cut_and_place(free, stages, "balanced")).values())
+    needed = max(held(free, cut_and_place(free, stages)).values())
     tight = setting(devices, schedule=schedule, memory=needed)
-    assert max(held(tight, cut_and_place(tight, stages, "balanced")).values()) <= needed
-    assert by_hand(tight, [stage.nodes for stage in cut_and_place(free, stages, "balanced").stages])
-
-
-@pytest.mark.parametrize("schedule", ["lockstep", "1f1b"])
-@pytest.mark.parametrize("devices", [2, 3, 4])
-def test_for_memory_no_device_is_fuller_than_for_time(devices, schedule):
-    used = setting(devices, schedule=schedule)
-    balanced, least = (
-        max(held(used, cut_and_place(used, devices, wanted)).values()) for wanted in ("balanced", "memory")
-    )
-    assert least <= balanced
-
-
-def test_stages_by_hand_are_placed_as_they_are():
-    used = setting(2, weights={"stem": 8.0})
-    made = by_hand(used)
-    assert [stage.device for stage in made.stages] == ["d0", "d1", "d1", "d1", "d1"]
+    assert max(held(tight, cut_and_place(tight, stages)).values()) <= needed
+    assert by_hand(tight, [stage.nodes for stage in cut_and_place(free, stages).stages])
 
 
 def test_auto_keeps_the_speed_of_1f1b_and_is_no_staler():
@@ -158,11 +120,6 @@ def test_auto_keeps_the_speed_of_1f1b_and_is_no_staler():
     assert sum(depths) < 15
 
 
-def test_a_named_schedule_stays():
-    used = setting(5, schedule="lockstep")
-    assert by_hand(used).schedule == "lockstep"
-
-
 def on(used, **speeds):
     """The setting with devices of other speeds."""
     (clock,) = set(used.clocks.values())
@@ -173,35 +130,19 @@ def on(used, **speeds):
     return evolve(used, clocks=clocks)
 
 
-def test_unlike_devices_are_taken_in_the_best_order_unless_the_listed_one_is_asked_for():
+def test_unlike_devices_are_taken_in_the_best_order():
     # Units: the stem 32, everything else 15; the second device is four times as fast.
     used = on(setting(2, weights={"stem": 8.0}), d0=1.0, d1=4.0)
     stages = [("stem",), ("rev0", "rev1", "rev2", "head")]
     assert [stage.device for stage in by_hand(used, stages).stages] == ["d1", "d0"]
-    listed = evolve(used, order="listed")
-    assert [stage.device for stage in by_hand(listed, stages).stages] == ["d0", "d1"]
-    for one, seconds in ((used, 10.0), (listed, 32.0)):
-        made = cut_and_place(one, 2, "balanced")
-        assert predict(one, made, "lockstep").timing.tick_seconds == seconds
-        assert made.devices == one.devices
-        assert ("listed order" in made.guarantee) == (one.order == "listed")
+    made = cut_and_place(used, 2)
+    assert predict(used, made, "lockstep").timing.tick_seconds == 10.0
+    assert made.devices == used.devices
 
 
 def test_more_unlike_devices_than_can_be_tried_in_all_orders_have_the_best_one():
     speeds = {f"d{place}": 1.0 + place for place in range(7)}
     nodes = [CHAIN[0], *(evolve(CHAIN[1], name=f"rev{index}") for index in range(12)), CHAIN[-1]]
     used = on(setting(7, nodes=nodes, table=costs(nodes, (8,)), weights={"stem": 20.0}), **speeds)
-    made = cut_and_place(used, 7, "balanced")
+    made = cut_and_place(used, 7)
     assert made.stages[0].device == "d6"
-
-
-def test_machines_end_where_messages_are_small():
-    """Eight, eight and two stages in three machines took 32.9 ms; five, five and eight take 25.0."""
-    values = {"stem": 1000, "rev0": 10, "rev1": 1000, "rev2": 1000, "head": 1}
-    messages = MessageTypes(streams={name: (StreamType((size,), "float32"),) for name, size in values.items()})
-    slow = Link(latency_seconds=0.0, bytes_per_second=100.0)
-    machines = [evolve(one, machine=place // 3, network=slow) for place, one in enumerate(setting(6).devices)]
-    used = evolve(setting(6), messages=messages, devices=tuple(machines))
-    expected = ["d0", "d1", "d3", "d4", "d5"]
-    assert [stage.device for stage in by_hand(used).stages] == expected
-    assert [stage.device for stage in cut_and_place(used, 5, "balanced").stages] == expected

@@ -5,17 +5,16 @@ from __future__ import annotations
 import pytest
 from attrs import evolve
 
-from petra_graph.compiler import stage_number
-from petra_graph.compiler.placement_search import cut_and_place
-from petra_graph.compiler.stage_number import ABOUT_AS_FAST, cut_into_fewest
+from petra_graph.compiler import placement_search
+from petra_graph.compiler.placement_search import ABOUT_AS_FAST, cut_and_place, cut_into_fewest
 from petra_graph.errors import NoFeasiblePlan
-from tests.compiler.test_placement_search import held, nodes_of, on, predict
+from tests.compiler.test_placement_search import held, nodes_of, predict
 from tests.support.settings import setting
 
 
 def test_a_device_that_makes_nothing_faster_stays_idle():
     """Units: the stem 40, everything else 15 together; no number of stages is faster than two."""
-    made = cut_into_fewest(setting(5, weights={"stem": 10.0}), "balanced")
+    made = cut_into_fewest(setting(5, weights={"stem": 10.0}))
     assert nodes_of(made) == [("stem",), ("rev0", "rev1", "rev2", "head")]
     assert made.notes == (
         'partition.stages = "auto": 2 stages for 40 s a micro-batch; 1 would take at least 55 s; 3 would take at least 40 s',
@@ -24,25 +23,16 @@ def test_a_device_that_makes_nothing_faster_stays_idle():
 
 def test_a_bound_above_the_tick_of_the_best_number_does_no_harm(monkeypatch):
     """`plan --compare` of RevNet50 on 8 devices ended in a traceback: nodes that share a stage took less than apart."""
-    bounds = stage_number._Numbers.bounds.func
+    bounds = placement_search._Numbers.bounds.func
     monkeypatch.setattr(
-        stage_number._Numbers, "bounds", property(lambda numbers: {k: 1.2 * v for k, v in bounds(numbers).items()})
+        placement_search._Numbers, "bounds", property(lambda numbers: {k: 1.2 * v for k, v in bounds(numbers).items()})
     )
-    assert len(cut_into_fewest(setting(5, weights={"stem": 10.0}), "balanced").stages) == 2
-
-
-def test_one_device_has_one_stage():
-    assert len(cut_into_fewest(setting(1), "balanced").stages) == 1
+    assert len(cut_into_fewest(setting(5, weights={"stem": 10.0})).stages) == 2
 
 
 def test_what_is_kept_together_leaves_fewer_stages():
-    made = cut_into_fewest(setting(5, together=(("rev0", "rev1"), ("rev2", "head"))), "balanced")
+    made = cut_into_fewest(setting(5, together=(("rev0", "rev1"), ("rev2", "head"))))
     assert nodes_of(made) == [("stem",), ("rev0", "rev1"), ("rev2", "head")]
-
-
-def test_a_slow_device_stays_idle():
-    used = on(setting(3), d0=0.1, d1=1.0, d2=1.0)
-    assert [stage.device for stage in cut_into_fewest(used, "balanced").stages] == ["d1", "d2"]
 
 
 @pytest.mark.parametrize("schedule", ["lockstep", "1f1b", "auto"])
@@ -51,20 +41,16 @@ def test_it_is_the_fewest_of_all_that_are_about_as_fast(schedule, heavy):
     used = setting(4, schedule=schedule, weights={"rev1": heavy})
     ticks = []
     for stages in range(1, 5):
-        made = cut_and_place(used, stages, "balanced")
+        made = cut_and_place(used, stages)
         ticks.append(predict(used, made, made.schedule).timing.tick_seconds)
     fewest = next(stages for stages, seconds in enumerate(ticks, start=1) if seconds <= ABOUT_AS_FAST * min(ticks))
-    assert len(cut_into_fewest(used, "balanced").stages) == fewest
-
-
-def test_listed_depths_say_how_many_there_are():
-    assert len(cut_into_fewest(setting(4, schedule=(5, 3, 1)), "balanced").stages) == 3
+    assert len(cut_into_fewest(used).stages) == fewest
 
 
 def test_numbers_that_do_not_fit_are_left_out():
     free = setting(4)
-    (most,) = held(free, cut_and_place(free, 1, "balanced")).values()
+    (most,) = held(free, cut_and_place(free, 1)).values()
     tight = setting(4, memory=most - 1)
-    assert len(cut_into_fewest(tight, "balanced").stages) > 1
+    assert len(cut_into_fewest(tight).stages) > 1
     with pytest.raises(NoFeasiblePlan, match="would hold"):
-        cut_into_fewest(evolve(tight, devices=tuple(evolve(one, memory_bytes=1) for one in tight.devices)), "balanced")
+        cut_into_fewest(evolve(tight, devices=tuple(evolve(one, memory_bytes=1) for one in tight.devices)))

@@ -1,62 +1,44 @@
-"""From tables to nodes: `repeat`, default inputs and kinds, order."""
+"""From tables to a graph: `repeat`, default inputs and kinds, order; one broken graph a rule, and random graphs that keep or break them."""
 
 from __future__ import annotations
 
+import networkx as nx
+import pytest
 from hypothesis import given
+from hypothesis import strategies as st
 
-from petra_graph.graph.build_graph import build_graph
+from petra_graph.graph.build_graph import NodeInput, build_graph
 from petra_graph.spec.model import NodeSpec
 from tests.support.graph_strategies import networks
-from tests.support.pipelines import BRANCHES, CHAIN, SKIP, built_graph, node, node_inputs
+from tests.support.pipelines import BRANCHES, CHAIN, GRAPHS, SKIP, built_graph, node, node_inputs
+
+STEM = node("stem", "linear-stem", features=6)
+REV = node("rev", "rev-mlp", hidden=7)
+HEAD = node("head", "pool-linear", outputs=5)
 
 
 def repeated(name: str, times: int, **more) -> NodeSpec:
     return NodeSpec(name=name, block="rev-mlp", repeat=times, options={"hidden": 7}, **more)
 
 
-STEM = node("stem", "linear-stem", features=6)
-HEAD = node("head", "pool-linear", outputs=5)
-
-
 def inputs_of(*nodes: NodeSpec) -> dict[str, tuple[str, ...]]:
     return {name: made.inputs for name, made in built_graph(nodes).nodes.items()}
 
 
-def test_a_node_reads_the_one_before_it():
-    assert inputs_of(*CHAIN) == {
-        "stem": ("input",),
-        "rev0": ("stem",),
-        "rev1": ("rev0",),
-        "rev2": ("rev1",),
-        "head": ("rev2",),
-    }
-
-
-def test_repeat_makes_a_row_of_copies():
-    assert inputs_of(STEM, repeated("layer", 3), HEAD) == {
-        "stem": ("input",),
-        "layer.0": ("stem",),
-        "layer.1": ("layer.0",),
-        "layer.2": ("layer.1",),
-        "head": ("layer.2",),
-    }
-
-
-def test_the_first_copy_alone_reads_the_named_inputs():
-    assert inputs_of(
-        STEM,
-        node("rev", "rev-mlp", hidden=7),
-        repeated("side", 2, inputs=("stem",)),
-        node("join", "add", inputs=["rev", "side"]),
-        HEAD,
-    ) == {
+def test_repeat_makes_a_row_of_copies_of_which_the_first_reads_the_named_inputs():
+    join = node("join", "add", inputs=["rev", "side", "side.0"])
+    assert inputs_of(STEM, REV, repeated("side", 2, inputs=("stem",)), join, HEAD) == {
         "stem": ("input",),
         "rev": ("stem",),
         "side.0": ("stem",),
         "side.1": ("side.0",),
-        "join": ("rev", "side.1"),
+        "join": ("rev", "side.1", "side.0"),
         "head": ("join",),
     }
+    graph = built_graph((STEM, repeated("layer", 2), HEAD))
+    for name in ("layer.0", "layer.1"):
+        made = graph.nodes[name]
+        assert (made.path, made.block, made.options.hidden) == (("graph", "node", 1), "rev-mlp", 7)
 
 
 def test_a_repeated_nodes_name_means_its_last_copy_even_before_it_is_declared():
@@ -65,69 +47,138 @@ def test_a_repeated_nodes_name_means_its_last_copy_even_before_it_is_declared():
     assert inputs_of(head, stem, repeated("layer", 2))["head"] == ("layer.1",)
 
 
-def test_any_copy_can_be_read():
-    join = node("join", "add", inputs=["layer", "layer.0"])
-    assert inputs_of(STEM, repeated("layer", 2), join, HEAD)["join"] == ("layer.1", "layer.0")
-
-
-def test_copies_keep_their_tables_place_block_and_options():
-    graph = built_graph((STEM, repeated("layer", 2), HEAD))
-    for name in ("layer.0", "layer.1"):
-        made = graph.nodes[name]
-        assert (made.path, made.block, made.options.hidden) == (("graph", "node", 1), "rev-mlp", 7)
-
-
 def test_kinds_default_to_the_blocks_own():
     anchored = node("anchor", "rev-mlp", kind="buffered", hidden=7)
-    graph = built_graph((STEM, repeated("layer", 1), anchored, HEAD))
-    assert {name: made.kind for name, made in graph.nodes.items()} == {
-        "stem": "buffered",
-        "layer": "reversible",
-        "anchor": "buffered",
-        "head": "head",
-    }
+    graph = built_graph((STEM, REV, anchored, HEAD))
+    assert [made.kind for made in graph.nodes.values()] == ["buffered", "reversible", "buffered", "head"]
 
 
-def test_a_graph_without_nodes_is_none():
-    assert build_graph([]) == (None, [])
+def test_the_kind_of_an_unknown_block_is_believed():
+    tables = node_inputs((STEM, REV, HEAD))
+    local = NodeSpec(name="rev", block="mine:Block", kind="reversible")
+    tables[1] = NodeInput(spec=local, plugin=None, options=None, path=("graph", "node", 1))
+    graph, problems = build_graph(tables)
+    assert problems == []
+    assert graph.nodes["rev"].kind == "reversible"
 
 
-def test_a_graph_that_reads_nothing_known_is_none():
-    graph, problems = build_graph(node_inputs((STEM, node("join", "add", inputs=["nobody"]), HEAD)))
-    assert graph is None
-    assert len(problems) == 1
-
-
-def test_order_is_the_declared_one_where_it_can_be():
+def test_order_puts_producers_first_and_is_else_the_declared_one():
     assert built_graph(BRANCHES).order == ("stem", "left0", "left1", "right", "join", "head")
-
-
-def test_order_puts_producers_first():
-    assert built_graph(
-        (
-            node("head", "pool-linear", inputs=["b"], outputs=5),
-            node("b", "rev-mlp", inputs=["a"], hidden=7),
-            node("a", "rev-mlp", inputs=["stem"], hidden=7),
-            node("stem", "linear-stem", inputs=["input"], features=6),
-        )
-    ).order == ("stem", "a", "b", "head")
+    backwards = (
+        node("head", "pool-linear", inputs=["b"], outputs=5),
+        node("b", "rev-mlp", inputs=["a"], hidden=7),
+        node("a", "rev-mlp", inputs=["stem"], hidden=7),
+        node("stem", "linear-stem", inputs=["input"], features=6),
+    )
+    assert built_graph(backwards).order == ("stem", "a", "b", "head")
 
 
 def test_consumers_come_in_declared_order():
     graph = built_graph(SKIP)
-    assert {name: graph.consumers(name) for name in graph.nodes} == {
-        "stem": ("rev0",),
+    assert {name: graph.consumers(name) for name in ("rev0", "rev1", "head")} == {
         "rev0": ("rev1", "join"),
         "rev1": ("join",),
-        "join": ("rev2",),
-        "rev2": ("head",),
         "head": (),
     }
 
 
+def messages_of(*nodes: NodeSpec) -> list[tuple[str, int]]:
+    return [(problem.message, problem.path[2]) for problem in build_graph(node_inputs(nodes))[1]]
+
+
+def add(name, *inputs):
+    return node(name, "add", inputs=[*inputs])
+
+
+INPUT_IS_TAKEN = 'a node cannot be called "input", which means the samples'
+BROKEN = (
+    ((STEM, REV, REV, REV, HEAD), '3 nodes are called "rev"', 3),
+    ((STEM, REV, repeated("rev", 2), HEAD), '2 nodes are called "rev"', 2),
+    ((STEM, repeated("rev", 2), repeated("rev", 2), HEAD), '2 nodes are called "rev.0"', 2),
+    ((STEM, repeated("input", 2), HEAD), INPUT_IS_TAKEN, 1),
+    ((STEM, add("join", "stm"), HEAD), 'node "join" reads "stm", which is not a node', 1),
+    ((STEM, add("join", "stem", "stem"), HEAD), 'node "join" reads "stem" 2 times', 1),
+    (
+        (STEM, node("down", "down-basic", kind="reversible", channels=4), HEAD),
+        'node "down" is reversible but its block "down-basic" has no inverse',
+        1,
+    ),
+    (
+        (STEM, node("rev", "rev-mlp", kind="head", hidden=7)),
+        'node "rev" has kind "head" but its block "rev-mlp" is a reversible block',
+        1,
+    ),
+    ((STEM, add("one", "stem", "two"), node("two", "add"), HEAD), "the graph has a cycle: one -> two -> one", 1),
+    ((STEM, add("one", "stem", "one"), HEAD), "the graph has a cycle: one -> one", 1),
+    ((STEM, add("join", "stem", "input"), HEAD), 'node "join" reads the samples, as "stem" does', 1),
+    ((STEM, add("idle"), add("join", "stem", "idle"), HEAD), 'node "idle" reads nothing', 1),
+    ((STEM, REV), "the graph has no head node, which is where the loss is", 1),
+    (
+        (STEM, HEAD, node("other", "pool-linear", inputs=["stem"], outputs=5)),
+        'node "other" is a second head; the first is "head"',
+        2,
+    ),
+    ((STEM, HEAD, REV), 'node "rev" reads the head "head", whose output goes to the loss', 2),
+    (
+        (STEM, REV, node("head", "pool-linear", inputs=["stem"], outputs=5)),
+        'the output of node "rev" never reaches the head "head"',
+        1,
+    ),
+)
+
+
+@pytest.mark.parametrize(("nodes", "message", "place"), BROKEN, ids=[message for _, message, _ in BROKEN])
+def test_a_broken_rule_is_one_problem_at_its_node(nodes, message, place):
+    assert messages_of(*nodes) == [(message, place)]
+
+
+def test_some_node_reads_the_samples():
+    problems = build_graph(node_inputs((node("stem", "linear-stem", inputs=["head"], features=6), HEAD)))[1]
+    assert "no node reads the samples" in [problem.message for problem in problems]
+
+
+def test_all_problems_are_reported_at_once():
+    down = node("down", "down-basic", kind="reversible", channels=4)
+    assert [message for message, _ in messages_of(STEM, down, add("idle", "stem"), REV)] == [
+        'node "down" is reversible but its block "down-basic" has no inverse',
+        "the graph has no head node, which is where the loss is",
+    ]
+    assert messages_of(*CHAIN, *BRANCHES)
+
+
+@pytest.mark.parametrize("graph", GRAPHS)
+def test_sound_graphs_have_no_problem(graph):
+    assert messages_of(*GRAPHS[graph]) == []
+
+
 @given(networks())
-def test_order_is_topological_for_any_declared_order(nodes):
+def test_random_graphs_keep_the_rules(nodes):
     graph = built_graph(nodes)
     place = {name: index for index, name in enumerate(graph.order)}
     assert sorted(graph.order) == sorted(graph.nodes)
     assert all(place[producer] < place[consumer] for producer, consumer in graph.digraph.edges)
+    assert (graph.order[0], graph.head) == ("stem", "head")
+    assert set(graph.digraph) == {graph.head} | nx.ancestors(graph.digraph, graph.head)
+
+
+@given(st.data(), networks())
+def test_a_back_edge_is_the_only_problem_of_a_random_graph(data, nodes):
+    graph = built_graph(nodes)
+    joins = [index for index, table in enumerate(nodes) if table.block == "add"]
+    if not joins:
+        return
+    index = data.draw(st.sampled_from(joins))
+    name = nodes[index].name
+    later = sorted(nx.descendants(graph.digraph, name) - {"head"} | {name})
+    broken = [*nodes]
+    broken[index] = add(name, *nodes[index].inputs, data.draw(st.sampled_from(later)))
+    ((message, _),) = messages_of(*broken)
+    assert message.startswith("the graph has a cycle: ")
+
+
+@given(st.data(), networks())
+def test_a_node_without_consumers_is_the_only_problem_of_a_random_graph(data, nodes):
+    read = data.draw(st.sampled_from([table.name for table in nodes if table.name != "head"]))
+    place = data.draw(st.integers(0, len(nodes) - 1))
+    ((message, _),) = messages_of(*nodes[:place], add("idle", read), *nodes[place:])
+    assert message == 'the output of node "idle" never reaches the head "head"'

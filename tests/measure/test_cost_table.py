@@ -19,8 +19,8 @@ from petra_graph.kinds.plugin import Plugin, build_plugin
 from petra_graph.measure import cost_table as module
 from petra_graph.measure.cost_table import measure_costs
 from petra_graph.registry.local_plugins import resolve_local
-from petra_graph.spec.model import ClipSpec, PrecisionSpec
-from tests.support.costs import conditions, costs, images
+from petra_graph.spec.model import PrecisionSpec
+from tests.support.costs import conditions, costs
 from tests.support.pairwise import thinned
 from tests.support.pipelines import BRANCHES, CHAIN, CLASSES, REVNET, SKIP, built_graph, node
 
@@ -48,7 +48,6 @@ def refuse(*_):
 
 def on_cpu(monkeypatch, nodes, shape, batch, **changes):
     """The same table, run with values."""
-    monkeypatch.setattr(module, "_SMALL", (batch, batch + 1))
     monkeypatch.setattr(module, "_run_without_memory", refuse)
     return costs(nodes, shape, batch=batch, **changes)
 
@@ -75,22 +74,6 @@ def test_without_memory_it_is_what_the_cpu_holds_to_the_byte(monkeypatch, networ
         assert cost == found.nodes[name], name
 
 
-def test_a_grid_checks_and_rounds_in_the_same_bytes(monkeypatch):
-    precision = PrecisionSpec(streams="grid")
-    plain = costs(REVNET, IMAGE)
-    expected = costs(REVNET, IMAGE, precision=precision)
-    assert expected.nodes == on_cpu(monkeypatch, REVNET, IMAGE, 4, precision=precision).nodes
-    assert expected.nodes["stem"].work["forward"].traffic_bytes > plain.nodes["stem"].work["forward"].traffic_bytes
-
-
-def test_operations_are_those_of_the_kinds():
-    found = {name: set(cost.work) for name, cost in costs(REVNET, IMAGE).nodes.items()}
-    buffered = {"forward", "recompute", "record", "replay", "update", "first_update"}
-    assert found["down"] == buffered
-    assert found["a0"] == buffered | {"invert", "reverse"}
-    assert found["head"] == {"forward_backward", "update", "first_update"}
-
-
 def test_a_reversible_backward_evaluates_once():
     """PETRA section 4.2: four units, where a forward is one."""
     work = costs(REVNET, IMAGE).nodes["a0"].work
@@ -111,13 +94,6 @@ def test_a_coupling_shares_the_streams_that_it_swaps():
     assert work["reverse"].shares == (1, None, None, 2)  # (y, s), (dy, ds) -> (s, y - F(s)), (dx, dy)
 
 
-def test_samples_are_in_the_data_sets_own_type():
-    table = costs(REVNET, IMAGE, facts=images(IMAGE))
-    assert table.sample_bytes == table.nodes["stem"].input_bytes == (4 * 3 * 12 * 12,)
-    assert table.target_bytes == 4 * 8
-    assert table.nodes["a0"].input_bytes == (4 * 4 * 12 * 12 * 4,) * 2
-
-
 @pytest.mark.parametrize(("optimizer", "copies"), [("sgd", 1), ("adam", 2), ("adamw", 2)])
 def test_optimizer_state_is_what_the_optimizer_makes(optimizer, copies):
     node = costs(REVNET, IMAGE, optimizer=optimizer).nodes["a0"]
@@ -131,12 +107,6 @@ def test_optimizer_state_of_a_head_is_that_of_a_table():
     muon, adamw = (costs(REVNET, IMAGE, optimizer=name).nodes for name in ("muon", "adamw"))
     assert muon["head"].optimizer_bytes == adamw["head"].optimizer_bytes
     assert muon["a0"].optimizer_bytes < adamw["a0"].optimizer_bytes
-
-
-def test_clipping_by_norm_needs_the_gradient_in_double():
-    clip = ClipSpec(limit=1.0)
-    plain, clipped = costs(REVNET, IMAGE).nodes["a0"], costs(REVNET, IMAGE, clip=clip).nodes["a0"]
-    assert clipped.work["update"].working_bytes == 16 * 4 * 4 * 9 > plain.work["update"].working_bytes
 
 
 def test_equal_nodes_are_measured_once(monkeypatch):
@@ -201,13 +171,13 @@ def with_block(block, **kinds):
 
 @pytest.mark.parametrize("block", ["Reader", "InFloat32"])
 @pytest.mark.parametrize("batch", [2, 7, 64])
-def test_a_block_that_the_meta_device_stops_is_scaled_and_says_so(batch, block):
+def test_a_block_that_the_meta_device_stops_runs_on_the_cpu_and_says_so(batch, block):
     table = measure_costs(with_block(block, kind="buffered"), conditions((8,), batch=batch))
     work = table.nodes["rev1"].work["forward"]
     assert work.flops == 2 * (2 * batch * 6 * 6)
     assert table.nodes["rev1"].output_bytes == (batch * 6 * 4,) * 2
     (text,) = [line for line in table.assumptions if "rev1" in line]
-    assert "run on the CPU with 2 and 4 samples, and scaled" in text
+    assert "run on the CPU" in text
 
 
 class Weighted:
@@ -245,7 +215,7 @@ def test_a_loss_with_tensors_of_its_own_is_measured_on_the_cpu():
     assert table.nodes["head"].work["forward_backward"].flops == plain.work["forward_backward"].flops
     (text,) = [line for line in table.assumptions if "head" in line]
     assert text.startswith("node head needs values (")
-    assert "run on the CPU with 2 and 4 samples, and scaled" in text
+    assert "run on the CPU" in text
 
 
 def test_a_loss_that_fails_on_the_cpu_too_is_named():

@@ -83,26 +83,8 @@ def test_views_share_the_memory_of_what_they_show(func):
         assert found.untyped_storage()._cdata == ROWS.untyped_storage()._cdata
 
 
-def test_what_is_written_is_returned():
-    one, other = torch.empty(2, 3, device="meta"), torch.empty(3, device="meta")
-    assert all(meta_kernels.call(ATEN.add_.Tensor, (one, other), {"alpha": 2}) is one for _ in range(2))
-
-
-def test_what_cannot_be_broadcast_is_refused_each_time():
-    for _ in range(2):
-        with pytest.raises(RuntimeError, match=r"[Ss]ize"):
-            meta_kernels.call(ATEN.add.Tensor, (torch.empty(2, device="meta"), torch.empty(3, device="meta")), {})
-
-
 def test_sparse_tensors_are_left_to_torch():
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # of checks that torch leaves out
         sparse = torch.sparse_coo_tensor(INDICES[None], ROWS, (9, 6))
     assert all(meta_kernels.call(ATEN.clone.default, (sparse,), {}).is_sparse for _ in range(2))
-
-
-def test_lists_of_tensors_are_left_to_torch():
-    """`_foreach` operations are element by element as well."""
-    several = [torch.empty(2, device="meta"), torch.empty(3, device="meta")]
-    found = meta_kernels.call(ATEN._foreach_add.Scalar, (several, 1.0), {})
-    assert [one.shape for one in found] == [(2,), (3,)]

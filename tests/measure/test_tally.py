@@ -11,7 +11,6 @@ from torch.nn import functional
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode, sdpa_flop_count
 
-from petra_graph.measure.meta_kernels import NotOnMeta
 from petra_graph.measure.tally import Tally, kernel_flops
 
 
@@ -102,13 +101,6 @@ def test_flops_of_an_lstm_are_the_same_whatever_kernel_runs(with_onednn, has_bia
         assert tally.lap().flops == 2 * forward
 
 
-def test_attention_is_not_for_the_meta_device():
-    with torch.device("meta"):
-        run = attended()
-    with Tally(), pytest.raises(NotOnMeta):
-        run()
-
-
 def test_traffic_is_inputs_and_outputs_of_what_is_no_view():
     with Tally() as tally:
         x = torch.zeros(10)
@@ -120,20 +112,6 @@ def test_traffic_is_inputs_and_outputs_of_what_is_no_view():
         assert tally.lap().traffic_bytes == 120
         y.add_(1)
         assert tally.lap().traffic_bytes == 80
-
-
-def test_laps_begin_anew():
-    with Tally() as tally:
-        x = torch.zeros(10)
-        first = tally.lap()
-        y = x + 1
-        del y
-        second = tally.lap()
-        del x
-        third = tally.lap()
-    assert (first.working_bytes, first.left_bytes) == (40, 40)
-    assert (second.working_bytes, second.left_bytes) == (40, 0)
-    assert (third.working_bytes, third.left_bytes) == (0, -40)
 
 
 def test_a_sparse_gradient_is_its_indices_and_values():

@@ -28,6 +28,7 @@ TWO = (
     "method.schedule=1f1b",
 )
 AUTO = "method.keep=auto"
+LEAST = 'method.keep={stem="input", "rev.0"="nothing", "rev.1"="nothing", "rev.2"="nothing", "rev.3"="nothing"}'
 CHAIN = SPEC.replace("repeat = 2", "repeat = 4")
 
 
@@ -42,7 +43,7 @@ def fullest(found):
 
 def between(spec, share):
     """Return a limit between what nodes hold that keep least, and what they hold that keep graphs."""
-    least, most = (fullest(plan(spec, (*TWO, AUTO, f"partition.strategy={one}"))) for one in ("memory", "balanced"))
+    least, most = (fullest(plan(spec, (*TWO, one))) for one in (LEAST, AUTO))
     return f"partition.memory={int(least + share * (most - least))}B"
 
 
@@ -51,7 +52,7 @@ def kept(found):
 
 
 def test_a_plan_keeps_what_memory_allows_and_says_so(spec):
-    limit = between(spec, 0.5)
+    limit = between(spec, 0.2)
     found = plan(spec, (*TWO, AUTO, limit))
     assert fullest(found) <= int(limit[17:-1])
     assert set(kept(found).values()) > {None, "graph"}
@@ -114,8 +115,6 @@ def test_misspelt_nodes_and_values_are_named(spec, capsys):
     said = capsys.readouterr().err
     assert "graphs" in said
     assert "nothing" in said
-    assert main(["validate", spec, "--set", 'method.keep={rev.1="input"}']) == 2
-    assert 'a name with a dot in it stands in quotes: "rev.1" = "input"' in capsys.readouterr().err
 
 
 def test_a_saved_plan_has_what_its_nodes_keep(spec):
@@ -130,7 +129,7 @@ def test_a_saved_plan_has_what_its_nodes_keep(spec):
             spec, (*TWO, limit, 'method.keep={"rev.0"="graph", "rev.1"="graph", "rev.2"="graph", "rev.3"="graph"}')
         )
     )
-    with pytest.raises(SpecError, match=r"is a plan of a run in which node .* keeps"):
+    with pytest.raises(SpecError, match=r"is a plan of node .*: keeps = "):
         SavedPlan.read("plan.json").placement(listed, ["cpu:0", "cpu:1"], 2)
 
 

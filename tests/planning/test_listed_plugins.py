@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import json
 import sys
 
 import pytest
 
-from petra_graph.cli.main import main
 from petra_graph.errors import SpecError
 from petra_graph.planning.check.check_spec import check_spec
 from petra_graph.spec.load_spec import dump
@@ -52,12 +50,6 @@ def test_mistakes_have_their_places(write):
     ]
 
 
-def test_an_option_beside_the_options_is_named(write):
-    ((_, message, hint),) = faults(write, named("logger", "mlflow") + 'experiment = "x"\n')
-    assert message == 'unknown key "experiment" in logger "mlflow"'
-    assert hint == 'did you mean options.experiment? experiment is an option of logger "mlflow"'
-
-
 def test_a_missing_package_is_told_before_the_run_with_what_installs_it(write, monkeypatch):
     monkeypatch.setitem(sys.modules, "mlflow", None)
     text = SPEC + named("logger", "csv", "mlflow")
@@ -74,16 +66,3 @@ def test_the_resolved_specification_has_their_options(write):
     listed = resolved(prepare(write("a.toml", SPEC + named("logger", "csv", "tensorboard"))))
     assert [logger.name for logger in listed.logger] == ["csv", "tensorboard"]
     assert "logger" not in dump(resolved(prepare(write("a.toml", SPEC)))), "what is installed elsewhere decides there"
-
-
-@pytest.mark.parametrize(
-    ("name", "changes", "effect"),
-    [("early-stopping", "length", "may change the run's length"), ("ema", "nothing", "changes nothing")],
-)
-def test_what_a_callback_may_change_is_shown(capsys, name, changes, effect):
-    assert main(["show", f"callbacks/{name}"]) == 0
-    shown = capsys.readouterr().out
-    assert shown.startswith(f"callbacks/{name} (petra-graph, {effect})\n")
-    assert f'    [[callback]]\n    name = "{name}"\n' in shown
-    assert main(["show", f"callbacks/{name}", "--json"]) == 0
-    assert json.loads(capsys.readouterr().out)["changes"] == changes

@@ -78,25 +78,11 @@ def test_parts_add_up(spec):
     assert sum(len(stage["nodes"]) for stage in document["stages"]) == len(document["nodes"])
 
 
-def test_what_it_rests_on_is_said(spec):
-    (estimate, *_) = planned(spec)["assumptions"]
-    assert "times are estimates" in estimate
-    assert "petra-graph profile" in estimate
-
-
 def test_neither_devices_nor_files_are_needed(write):
     elsewhere = SPEC.replace('name = "digits"', 'name = "cifar10"').replace("crop_padding = 1", 'root = "/nowhere"')
     path = write("elsewhere.toml", elsewhere)
     document = planned(path, "partition.devices=4", "partition.device_type=h100")
     assert [stage["device"] for stage in document["stages"]] == ["cuda:0", "cuda:1", "cuda:2", "cuda:3"]
-
-
-def test_other_devices_of_a_list_take_their_share(spec):
-    listed = ("data.batch=1000000", "partition.stages=2", "partition.devices=2", "partition.order=listed")
-    fast, slow = (
-        planned(spec, *listed, f"partition.device_type={types}") for types in ('["h100", "t4"]', '["t4", "h100"]')
-    )
-    assert len(fast["stages"][0]["nodes"]) > len(slow["stages"][0]["nodes"])
 
 
 def test_replicas_multiply_speed_but_for_their_exchange(spec):
@@ -105,18 +91,6 @@ def test_replicas_multiply_speed_but_for_their_exchange(spec):
     assert one["timing"]["samples_per_second"] < two["timing"]["samples_per_second"]
     assert two["timing"]["samples_per_second"] < 2 * one["timing"]["samples_per_second"]
     assert two["stages"][0]["seconds"]["update"] > one["stages"][0]["seconds"]["update"]
-
-
-def test_small_tensors_cost_a_gpu_its_launches(spec):
-    """A micro-batch of hundreds of kernels was "predicted" to take 21 microseconds on an H100.
-
-    Its host takes many microseconds for each, so larger micro-batches are almost free until the GPU is busy.
-    """
-    small, double = (planned(spec, "partition.device_type=h100", f"data.batch={batch}") for batch in (2, 4))
-    tick = small["timing"]["tick_seconds"]
-    assert 4e-3 < tick < 8e-2
-    assert double["timing"]["tick_seconds"] == pytest.approx(tick)
-    assert "an operation to take 80 µs of a GPU's host" in small["assumptions"][0]
 
 
 def test_what_replicas_wait_is_shown_apart_from_work(spec):
@@ -138,13 +112,6 @@ def test_what_replicas_wait_is_shown_apart_from_work(spec):
 
 
 # --- stages, places, depths -------------------------------------------------------------------------------------------
-
-
-def test_a_number_of_stages_is_cut_by_cost(spec):
-    document = planned(spec, *TWO)
-    assert len(document["stages"]) == 2
-    assert [stage["device"] for stage in document["stages"]] == ["cpu:0", "cpu:1"]
-    assert any(text.startswith("the cut: ") for text in document["assumptions"])
 
 
 REVNET = "specs/revnet18_cifar10.toml"
@@ -188,23 +155,11 @@ def test_spare_devices_are_the_slow_ones(revnet):
     assert said.startswith("the cut: the smallest tick found, with ")
 
 
-def test_spare_devices_of_listed_stages_are_the_slow_ones(spec):
-    stages = 'partition.stages=[["stem"],["rev.0","rev.1","head"]]'
-    devices = ("partition.devices=3", 'partition.device_type=["t4","h100","h100"]')
-    document = planned(spec, stages, *devices, "data.batch=1000000")  # more work than launches
-    assert [stage["device"] for stage in document["stages"]] == ["cuda:1", "cuda:2"]
-
-
 def test_a_spare_device_with_too_little_memory_is_not_used(spec):
     limits = 'partition.memory=["1KiB","1GiB","1GiB"]'
     document = planned(spec, "partition.stages=2", "partition.devices=3", "partition.device_type=cpu", limits)
     assert len({stage["device"] for stage in document["stages"]}) == 2
     assert not {"cpu:0"} & {stage["device"] for stage in document["stages"]}
-
-
-def test_auto_becomes_depths(spec):
-    document = planned(spec, *TWO, "method.schedule=auto")
-    assert document["schedule"] == [stage["depth"] for stage in document["stages"]]
 
 
 def test_a_run_is_of_the_plan_s_stages(spec):
@@ -264,23 +219,6 @@ def test_mistakes_are_located(spec, overrides, key):
 # --- warnings ---------------------------------------------------------------------------------------------------------
 
 
-def test_devices_without_a_stage(spec):
-    document = planned(spec, "partition.devices=6", "partition.device_type=cpu")
-    assert any("leave 2 of them idle" in text for text in document["warnings"])
-
-
-def test_a_limit_above_what_the_device_has_is_what_it_has(spec):
-    document = planned(spec, "partition.device_type=rtx4090", "partition.memory=240GiB")
-    assert document["devices"][0]["memory_bytes"] == document["devices"][0]["capacity_bytes"] == 24 * 10**9
-
-
-def test_a_warning_under_lockstep_names_auto(spec):
-    document = planned(
-        spec, "partition.devices=4", "partition.device_type=cpu", "method.schedule=lockstep", "partition.link_latency=0"
-    )
-    assert any('method.schedule = "auto"' in text for text in document["warnings"])
-
-
 @pytest.fixture
 def measurements(monkeypatch):
     """The networks whose costs are measured from now on."""
@@ -321,13 +259,6 @@ def test_the_number_of_stages_may_be_left_open(revnet):
 
 def test_unlike_devices_are_taken_in_the_best_order(revnet):
     unlike = {"stages": 4, "devices": 4, "device_type": ("t4", "h100", "a100-40gb", "v100")}
-    *_, best, said = placed(revnet, **unlike)
-    *_, listed, kept = placed(revnet, **unlike, order="listed")
-    assert best < 0.98 * listed
+    _, devices, _, said = placed(revnet, **unlike)
+    assert devices != [f"cuda:{place}" for place in range(4)]
     assert said.startswith("the cut: the smallest tick found, with ")
-    assert kept.endswith(", devices in their listed order")
-
-
-def test_a_plan_for_least_memory_says_how_many_cuts_were_tried(revnet):
-    *_, said = placed(revnet, stages=3, devices=2, device_type="a100-40gb", strategy="memory")
-    assert said.startswith("the cut: the least memory found on the fullest device, with ")

@@ -39,16 +39,6 @@ def test_an_update_averages_the_same_samples(spec, accumulation, batch, found):
     assert all(one.partition.devices * one.partition.replicas == 4 for one in variants)
 
 
-def test_replicas_that_are_there_are_shared_anew(spec):
-    given = spec("partition.devices=2", "partition.replicas=2", "method.accumulation=1")
-    assert {one.partition.replicas for one in shared_devices(given)} == {4}
-
-
-def test_devices_that_differ_are_not_shared(spec):
-    given = spec("partition.devices=2", 'partition.device_type=["cpu", "h100"]')
-    assert not list(shared_devices(given))
-
-
 def test_what_to_set(spec):
     given = spec("partition.devices=4", "partition.stages=4", "method.accumulation=4")
     whole = next(one for one in shared_devices(given) if one.partition.replicas == 4)

@@ -3,18 +3,11 @@
 from __future__ import annotations
 
 from itertools import pairwise
-from typing import get_args
 
 import pytest
 
-from petra_graph.program.channels import ChannelKey, Direction, Edge, capacity, carrier
+from petra_graph.program.channels import capacity, carrier
 from petra_graph.program.schedule import depths, order
-
-
-def test_a_channel_is_written_with_its_direction():
-    edge = Edge("a", "b")
-    written = [str(ChannelKey(edge, direction)) for direction in get_args(Direction)]
-    assert written == ["a -> b", "a <- b"]
 
 
 @pytest.mark.parametrize(("schedule", "expected"), [("1f1b", 2), ("lockstep", 2), ("sequential", 2)])

@@ -7,20 +7,6 @@ import pytest
 from petra_graph.program.method import METHODS, is_delayed, is_synchronous
 
 
-@pytest.mark.parametrize("name", METHODS)
-def test_a_method_has_a_name_and_a_default_schedule(name):
-    method = METHODS[name]
-    assert method.name == name
-    assert method.schedules
-
-
-@pytest.mark.parametrize("name", METHODS)
-def test_what_each_kind_keeps(name):
-    method = METHODS[name]
-    assert method.keeps("reversible") == method.reversible
-    assert method.keeps("buffered") == method.buffered
-
-
 @pytest.mark.parametrize(
     ("schedule", "flush", "expected"),
     [

@@ -24,33 +24,6 @@ from tests.support.plan_documents import three_stages
 HINT = "    help: save one with `petra-graph plan SPEC --format json`"
 
 
-def test_a_saved_plan_is_shown_as_it_was():
-    document = three_stages()
-    assert plan_text(read_document(json.dumps(document), "plan.json"), width=120) == plan_text(document, width=120)
-
-
-def test_more_keys_than_known_are_welcome():
-    document = three_stages() | {"later": 1}
-    assert read_document(json.dumps(document), "plan.json") == document
-
-
-@pytest.mark.parametrize(
-    ("expected", "text"),
-    [
-        ("plan.json is no JSON: Expecting value: line 1 column 1 (char 0)", "x"),
-        ("plan.json is not a plan: it holds a list", "[]"),
-        (
-            "plan.json is not a plan: it has no stages, timing",
-            json.dumps({key: value for key, value in three_stages().items() if key not in {"stages", "timing"}}),
-        ),
-    ],
-)
-def test_what_is_no_plan(expected, text):
-    with pytest.raises(SpecError) as caught:
-        read_document(text, "plan.json")
-    assert str(caught.value) == f"{expected}\n{HINT}"
-
-
 @pytest.mark.parametrize(
     ("version", "expected", "remedy"),
     [
@@ -108,27 +81,6 @@ def test_a_damaged_plan_is_refused_or_shown(changes):
     except SpecError:
         return
     assert plan_text(read, width=120)
-
-
-def test_a_plan_from_before_some_keys_is_shown():
-    document, _ = real_plan()
-    older = copy.deepcopy(document)
-    del older["run"], older["replicas"], older["timing"]["exposed_communication"], older["devices"][0]["capacity_bytes"]
-    read = read_document(json.dumps(older), "plan.json")
-    assert plan_text(read, width=120)
-    older["timing"]["exposed_communication"] = {"all_reduce": 0.1}
-    with pytest.raises(SpecError, match=r"plan\.json is damaged: timing\.exposed_communication has no links"):
-        read_document(json.dumps(older), "plan.json")
-
-
-def test_a_plan_of_split_backwards_is_refused_by_name():
-    """As versions before could save it; without a word of any stage it is as it was."""
-    plan = copy.deepcopy(real_plan()[0])
-    plan["stages"] = [{**stage, "word": None} for stage in plan["stages"]]
-    assert read_document(json.dumps(plan), "plan.json") == plan
-    plan["stages"][0]["word"] = "RFIW"
-    with pytest.raises(SpecError, match=r"plan\.json is a plan with split backwards, which .* were removed"):
-        read_document(json.dumps(plan), "plan.json")
 
 
 def undescribed(value, shape, path=""):

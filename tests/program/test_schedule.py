@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from petra_graph.program import schedule
-from petra_graph.program.schedule import depths, order, schedule_text
+from petra_graph.program.schedule import depths, order
 
 
 def depth(name: str, distance: int) -> int:
@@ -71,21 +71,6 @@ def test_fill_and_drain_by_windows():
     assert found == "F0 F1 F2 B0 B1 B2 U F3 F4 B3 B4 U"
 
 
-def test_1f1b_flushed_by_windows():
-    found = " ".join(map(str, order(depth("1f1b", 1), range(5), 3, "window")))
-    assert found == "F0 F1 B0 F2 B1 B2 U F3 F4 B3 B4 U"
-
-
-def test_depths_of_a_list_are_the_list():
-    assert depths((4, 2, 1), [2, 1, 0], 8) == (4, 2, 1)
-    assert schedule_text((4, 2, 1)) == "depths 4, 2, 1"
-    assert schedule_text("1f1b") == "1f1b"
-
-
-def test_numbers_count_from_the_runs_start():
-    assert " ".join(map(str, order(2, range(7, 10), 2))) == "F7 F8 B7 F9 B8 U B9 U"
-
-
 def test_a_window_does_not_cross_a_drain():
     """Three micro-batches, then three more: the second drain's windows start anew, whatever the first left."""
     drains = [range(3), range(3, 6)]
@@ -145,13 +130,3 @@ def test_an_update_ends_each_window_and_the_drain(depth, first, count, accumulat
     assert window == 0
     assert len(windows) == -(-count // accumulation)
     assert windows == [min(accumulation, count - done) for done in range(0, count, accumulation)]
-
-
-@given(**ORDERS)
-def test_forwards_stop_only_to_let_a_backward_pass(depth, first, count, accumulation):
-    """After its first forwards a stage alternates, until the data ends."""
-    verbs = "".join(
-        str(action)[0] for action in order(depth, range(first, first + count), accumulation) if action.verb != "update"
-    )
-    ahead = min(depth, count)
-    assert verbs == "F" * ahead + "BF" * (count - ahead) + "B" * ahead

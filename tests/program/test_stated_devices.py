@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import pytest
 from attrs import evolve
 
-from petra_graph.planning.plan_spec import Planner, plan
+from petra_graph.planning.plan_spec import Planner
 from petra_graph.planning.spec_devices import planned_devices
 from petra_graph.program.device_types import DEVICE_TYPES, device_types
 from petra_graph.spec.load_spec import dump, load
@@ -26,17 +25,6 @@ COPY = DeviceSpec(
     flops=FlopsSpec(float32=SHEET.float32_flops, bfloat16=SHEET.bfloat16_flops),
     memory_bandwidth=SHEET.memory_bandwidth,
 )
-
-
-def test_the_figures_of_a_table():
-    own = device_types(PartitionSpec(device={"my_card": COPY}))["my_card"]
-    assert own == evolve(SHEET, name="my_card", multiprocessors=None)
-    assert own.flops_per_second("float64") == SHEET.float32_flops / 2
-    flops = FlopsSpec(float32=4e12, float64=3e12)
-    core = device_types(PartitionSpec(device={"core": evolve(COPY, kind="cpu", flops=flops)}))["core"]
-    rates = [core.flops_per_second(products) for products in ("ieee", "tf32", "bfloat16", "float64")]
-    assert rates == [4e12, 4e12, 4e12, 3e12]
-    assert (core.kind, core.operation_seconds) == ("cpu", DEVICE_TYPES["cpu"].operation_seconds)
 
 
 def test_a_copy_of_a_data_sheet_is_planned_as_its_card(write):
@@ -72,15 +60,3 @@ def test_from_a_file_and_back(write):
     own = device_types(spec.partition)["my_card"]
     assert (own.memory_bytes, own.bfloat16_flops, own.link.bytes_per_second) == (24 * 2**30, 160e12, 16e9)
     assert load(write("again.toml", dump(spec))).spec == spec
-
-
-@pytest.mark.parametrize("key", ["memory_bandwidth", "flops.bfloat16"])
-def test_a_key_of_its_can_be_set(write, key):
-    path = write(
-        "own.toml", SPEC + OWN + '[partition]\ndevice_type = "my_card"\nstages = 1\n[precision]\ncompute = "bfloat16"\n'
-    )
-    slow, fast = (
-        plan(path, [f"partition.device.my_card.{key}={rate}"]).prediction.timing.tick_seconds
-        for rate in ("2e8", "9e14")
-    )
-    assert slow > fast

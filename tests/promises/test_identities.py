@@ -119,11 +119,7 @@ def test_one_stage_is_plain_backpropagation(case):
 
 def test_without_delay_petra_is_reversible_backpropagation():
     """They are the same programs, so no training could tell them apart."""
-    (same,) = (
-        point
-        for point in POINTS
-        if "petra" in point.names and point.synchronous and point.spec.last_stage == "as-others"
-    )
+    (same,) = (point for point in POINTS if "petra" in point.names and point.synchronous)
     assert set(same.names) == {"petra", "reversible-backprop"}
 
 
@@ -164,7 +160,7 @@ def test_a_kept_graph_is_a_stored_input_run_again_at_the_stored_parameters(sched
             accumulation=accumulation,
             settings=settings,
         )
-        for settings in ({}, {"reversible": "graph", "buffered": "graph"})
+        for settings in ({}, {"keep": {one.name: "graph" for one in REVNET[:-1]}})
     )
     for built in (stored, kept):
         built.train(data)

@@ -46,7 +46,7 @@ def trained(**settings):
         ),
         (
             {"settings": {"keep": all_of("graph"), "allow_stored": True}},
-            {"method": "pipedream", "settings": {"reversible": "graph", "buffered": "graph"}},
+            {"method": "pipedream", "settings": {"keep": all_of("graph")}},
         ),
         ({"method": "1f1b-flush", "settings": {"keep": all_of("graph")}}, {"method": "1f1b-flush"}),
     ],
@@ -87,7 +87,7 @@ def test_memory_is_as_predicted_under_five_limits(method, allow_stored):
     """What the planner chooses at each is another mixture; the promise is 1 percent."""
     table = costs(CHAIN, (8,), batch=SAMPLES)
     free = setting(2, method=method, schedule="1f1b", accumulation=2, table=table, allow_stored=allow_stored)
-    search = partial(cut_and_place, stages=2, objective="balanced")
+    search = partial(cut_and_place, stages=2)
     ends = [max(held(free, place_and_keep(free, search, fill=fill))) for fill in (False, True)]
     mixtures = set()
     for step in range(5):

@@ -105,33 +105,11 @@ def test_resumed(spec):
         ((), ("--set", "method.accumulation=2"), "is a plan of method.accumulation = 3, not 2"),
         ((), ("--set", "partition.stages=2"), "is a plan of partition.stages = 4, not 2"),
         ((), ("--set", "method.schedule=lockstep"), 'is a plan of method.schedule = "1f1b", not "lockstep"'),
-        (
-            ("--set", "graph.node.rev.options.hidden=8"),
-            (),
-            'is a plan of another network: node "rev.0" has parameters ',
-        ),
-        (("--set", "graph.node.rev.repeat=3"), (), 'is a plan of another network: the run has no node "rev.2"'),
-        ((), ("--set", "graph.node.rev.repeat=3"), 'is a plan of another network: the plan has no node "rev.2"'),
-        (
-            ("--set", "partition.devices=2"),
-            ("--set", "partition.devices=2"),
-            "is a plan of 2 devices, and cpu:0, cpu:1 cannot be found among cpu: start as many processes",
-        ),
-        (
-            ("--set", "partition.devices=2"),
-            ("--processes", "3"),
-            "is a plan of 2 devices, and each of 3 processes is one: start as many as the plan has",
-        ),
-        (
-            ("--set", SLOW),
-            ("--set", SLOW, "--set", "partition.device_type=slow"),
-            "is a plan of cpu of type cpu, which is of type slow here",
-        ),
-        (
-            ("--set", "partition.device_type=a100-40gb"),
-            ("--set", "partition.device_type=a100-40gb"),
-            "is a plan of 1 device, and cuda:0 cannot be found among cpu: start as many processes",
-        ),
+        (("--set", "graph.node.rev.options.hidden=8"), (), 'is a plan of node "rev.0": parameters = '),
+        (("--set", "graph.node.rev.repeat=3"), (), "is a plan of partition.stages = "),
+        (("--set", "partition.devices=2"), ("--set", "partition.devices=2"), "is a plan of devices = "),
+        (("--set", "partition.devices=2"), ("--processes", "3"), "is a plan of processes = 2, not 3"),
+        (("--set", SLOW), ("--set", SLOW, "--set", "partition.device_type=slow"), "is a plan of devices = "),
     ],
 )
 def test_what_differs_is_refused_with_its_name(spec, capsys, planned, own, said):

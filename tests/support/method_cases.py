@@ -1,9 +1,6 @@
 """The points of the method space, each computation once: the cases of tests that hold for every method.
 
-A point is a method's properties under a schedule: what nodes keep, which parameters the backward uses, when the pipeline
-flushes, whether the last stage keeps its graph. `POINTS` has every combination of a method, one of its schedules, and
-settings of `reversible`, `buffered` and `last_stage` that `check_method` accepts. The list comes from `METHODS` and from
-the literal types of the specification, so that a new method or a new value is a case without a change here.
+A point is a method under one of its schedules; the list comes from `METHODS`, so that a new method is a case without a change here.
 
 Points that compute the same are one case. What is computed is a value: the operations of every stage in their order, and the
 segments with all that their runners read. Depth, flush and accumulation have no other effect than that order, and channels
@@ -16,28 +13,26 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from functools import cache
 from itertools import product
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
 import torch
 from attrs import evolve, field, frozen
 
 from petra_graph.compiler.listed_stages import partition
 from petra_graph.compiler.lower import Lowering, MessageTypes
-from petra_graph.compiler.spec_checks import check_method
-from petra_graph.errors import SpecError
 from petra_graph.graph.node_graph import NodeGraph
 from petra_graph.measure.node_shapes import measure_shapes
 from petra_graph.program.method import METHODS, Method, is_synchronous
 from petra_graph.program.placement import Partition
 from petra_graph.program.schedule import Action, depths, order
 from petra_graph.program.stage_program import Segment
-from petra_graph.spec.model import BufferedKeeps, Flush, Keeps, MethodSpec, ScheduleName
+from petra_graph.spec.model import Flush, ScheduleName
 from tests.support.pairwise import pairwise, thinned
 from tests.support.pipelines import GRAPHS, SHAPES, Pipeline, built_graph, message_types, pipeline
 
 Cuts = tuple[tuple[str, ...], ...]
 Stages = Literal["one a node", "one a pair", "one"]
-"""The stages of a graph. `last_stage` makes a difference where the last one holds more than the head."""
+"""The stages of a graph."""
 
 
 def cuts_of(graph: str, stages: Stages) -> Cuts:
@@ -53,75 +48,44 @@ def cuts_of(graph: str, stages: Stages) -> Cuts:
 
 @frozen(kw_only=True)
 class Point:
-    """A method under a schedule, with what its nodes keep."""
+    """A method under a schedule."""
 
-    spec: MethodSpec
-    """As a specification would give it; the first of those that mean this point."""
+    schedule: ScheduleName
     method: Method
-    """With the specification's settings; without a name, since it may be several methods' default."""
+    """Without a name, since it may be several methods'."""
     names: tuple[str, ...] = field(eq=False)
-    """Methods whose nodes keep these tensors by default."""
+    """Of the methods."""
 
     @property
     def synchronous(self) -> bool:
         """Whether no parameter changes between a micro-batch's forward and its backward."""
-        assert self.spec.schedule is not None
-        return is_synchronous(self.spec.schedule, self.method.flush)
+        return is_synchronous(self.schedule, self.method.flush)
 
     @property
     def factors(self) -> dict[str, Hashable]:
         """The properties of which `pairwise` covers all pairs."""
-        return {
-            "method": self.names or "other settings",
-            "schedule": self.spec.schedule,
-            "reversible": self.method.reversible,
-            "buffered": self.method.buffered,
-            "backward": self.method.backward,
-            "last_stage": self.spec.last_stage,
-        }
+        return {"method": self.names, "schedule": self.schedule}
 
     @property
     def settings(self) -> dict[str, Any]:
         """As `pipeline` takes them."""
-        keys = ("reversible", "buffered", "last_stage")
-        return {
-            "method": self.spec.name,
-            "schedule": self.spec.schedule,
-            "settings": {key: value for key in keys if (value := getattr(self.spec, key)) is not None},
-        }
+        return {"method": self.names[0], "schedule": self.schedule}
 
     def __str__(self) -> str:
         """Write for the name of a test."""
-        name = "=".join(self.names) or f"{self.spec.name} keeping {self.method.reversible}, {self.method.buffered}"
-        last = ", last stage keeps its graph" if self.spec.last_stage == "keep-graph" else ""
-        return f"{name} {self.spec.schedule}{last}"
-
-
-LAST_STAGES: tuple[Literal["as-others", "keep-graph"], ...] = ("as-others", "keep-graph")
+        return f"{'='.join(self.names)} {self.schedule}"
 
 
 def _points() -> Iterator[Point]:
     found: dict[Hashable, Point] = {}
-    own: list[tuple[Keeps | None, BufferedKeeps | None]] = [(None, None)]
-    keeps = [*own, *product(get_args(Keeps), get_args(BufferedKeeps))]
-    for name, last_stage in product(METHODS, LAST_STAGES):
-        for schedule, (reversible, buffered) in product(METHODS[name].schedules, keeps):
-            if schedule not in get_args(ScheduleName):
-                continue  # "auto" chooses depths, of which these schedules are examples.
-            spec = MethodSpec(
-                name=name, schedule=schedule, reversible=reversible, buffered=buffered, last_stage=last_stage
-            )
-            try:
-                method, _ = check_method(spec, None)
-            except SpecError:
-                continue
-            method = evolve(method, name="", schedules=())
-            names = (name,) if reversible is None else ()
-            key = (method, schedule, last_stage)
-            if key in found:
-                found[key] = evolve(found[key], names=(*found[key].names, *names))
-            else:
-                found[key] = Point(spec=spec, method=method, names=names)
+    for name, own in METHODS.items():
+        for schedule in own.schedules:
+            if schedule == "auto":
+                continue  # It chooses depths, of which these schedules are examples.
+            method = evolve(own, name="", schedules=())
+            before = found.get((method, schedule))
+            names = (*(before.names if before else ()), name)
+            found[method, schedule] = Point(schedule=schedule, method=method, names=names)
     return iter(found.values())
 
 
@@ -197,16 +161,8 @@ def chosen_parameters(all_cases: Sequence[MethodCase]) -> list[Any]:
 def _computation(case: MethodCase) -> Hashable:
     """Return what decides the numbers that a case's stages compute, as a value; nothing that runs is built."""
     network, messages = _network(case.graph)
-    schedule, method = case.point.spec.schedule, case.point.method
-    assert schedule is not None
-    assert schedule != "auto"
-    lowering = Lowering(
-        graph=network,
-        method=method,
-        accumulation=case.accumulation,
-        messages=messages,
-        last_stage_keeps_graph=case.point.spec.last_stage == "keep-graph",
-    )
+    schedule, method = case.point.schedule, case.point.method
+    lowering = Lowering(graph=network, method=method, accumulation=case.accumulation, messages=messages)
     stages = _partition(case.graph, case.stages)
     depth = depths(schedule, [one.distance for one in stages.stages], case.accumulation)
     return tuple(

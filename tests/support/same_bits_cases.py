@@ -155,7 +155,6 @@ def cases() -> Iterator[Case]:
     yield Case(settings={"schedule": (9, 5, 5, 3, 3, 2, 1), "accumulation": 4}, sharing="balanced", delayed=True)
     yield Case(settings={"accumulation": 4}, nodes=BRANCHES, shape=(8,), delayed=True)
     yield Case(settings={"accumulation": 4}, nodes=BRANCHES, shape=(8,), delayed=True, policy="static")
-    yield Case(settings={"settings": {"last_stage": "keep-graph"}, "stages": CUTS}, processes=2)
     for kept in KEPT:
         yield Case(settings={**kept, "stages": CUTS}, processes=2, delayed=True)
     yield Case(settings={"compute": "bfloat16", "memory_format": "contiguous"}, processes=2)

@@ -74,7 +74,7 @@ def test_each_step_once(write, calls, use, overrides):
 
 @pytest.mark.parametrize("use", [_plan, _run])
 def test_one_partition_for_each_cut_that_is_tried(write, calls, use):
-    use(write("small.toml", WITH_PRECISION), (CUT, *TWO, "partition.strategy=memory"))
+    use(write("small.toml", WITH_PRECISION), (CUT, *TWO, "partition.memory=1GiB"))
     assert (
         calls.pop("partition") == calls.pop("check_depths") <= 2 * 3
     )  # three cuts of four nodes, for time and for memory

@@ -133,15 +133,8 @@ class PipelineMemory:
         """On each channel."""
         self._receives: dict[tuple[int, Verb], list[ChannelKey]] = defaultdict(list)
         """The channels that an operation reads, by the stage's index."""
-        self._slots: dict[ChannelKey, LiveTensors] = {}
-        """What lies in a channel's slots, which are counted as a whole: `capacity` at the sender, one at the receiver."""
         for key, channel in channels.items():
             self._receives[channel.receiver, key.direction].append(key)
-            sender, receiver = live[channel.sender], live[channel.receiver]
-            if share.in_slots and sender is not receiver:
-                self._slots[key] = LiveTensors()
-                sender.allocate([channel.capacity * channel.slot_bytes], "channels")
-                receiver.allocate([channel.slot_bytes], "channels")
 
     def execute(self, policy: Policy, micro_batches: int) -> None:
         """Execute all operations between two drains."""
@@ -185,8 +178,7 @@ class PipelineMemory:
         else:
             sent = stage.backward(action.micro_batch, arrived)
         for edge, message in sent.items():
-            key = ChannelKey(edge, verb)
-            self._messages[key].append(message.copied(self._slots[key]) if key in self._slots else message)
+            self._messages[ChannelKey(edge, verb)].append(message)
 
     def _targets_wait(self, stage: StageMemory) -> bool:
         """Whether the targets that a stage's samples come with wait on its device for another stage, the head's."""

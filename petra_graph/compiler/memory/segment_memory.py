@@ -29,8 +29,6 @@ class EncodedShare:
     """Of messages between stages."""
     targets: float = 1.0
     """Of targets that wait for the head on the device that reads the samples; 0: they wait elsewhere."""
-    in_slots: bool = False
-    """Messages to other devices wait in device memory that is allocated once (`runtime.transport.device_channel`)."""
     libraries: int = 0
     """Bytes that a device's libraries keep from their first operation on."""
 

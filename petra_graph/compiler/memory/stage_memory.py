@@ -20,7 +20,6 @@ from petra_graph.program.stage_program import StageProgram
 from petra_graph.program.weight_versions import WeightVersions
 
 _OF_DELAY: tuple[Operation, Operation] = ("predict", "estimate")
-_STEPS: tuple[Operation, Operation] = ("update", "undelayed_update")
 
 
 @frozen
@@ -32,15 +31,6 @@ class Message:
     gradients: Streams
     """In a forward message, the streams themselves."""
     activation: Streams | None = None
-
-    def copied(self, live: LiveTensors) -> Message:
-        """Return this message, which is dropped, as a copy in other memory."""
-        gradients, activation = (
-            None if streams is None else live.allocate([stream.size for stream in streams], "channels")
-            for streams in (self.gradients, self.activation)
-        )
-        self.live.drop(self.streams, "channels")
-        return Message(live, gradients or [], activation)
 
     @property
     def streams(self) -> Streams:
@@ -102,12 +92,7 @@ class StageMemory:
         self._first_step_working = max(
             node.work["first_update"].working_bytes - node.optimizer_bytes for node in self._nodes.values()
         )
-        self._late_step_working, self._step_working = (
-            max(node.work.get(step, node.work["update"]).working_bytes for node in self._nodes.values())
-            for step in _STEPS
-        )
-        self._late = False
-        """Whether a micro-batch of the window is late."""
+        self._step_working = max(node.work["update"].working_bytes for node in self._nodes.values())
         self._share = share
         self._inside = frozenset(program.nodes)
         copied = sum(
@@ -191,7 +176,6 @@ class StageMemory:
                         self.live, self._sent(through[own]), None if activation is None else self._sent(activation)
                     )
         self.live.drop([*given, *found])
-        self._late = self._late or self._facts.staleness(micro_batch) > 0
         self.live.drop(self._versions.end(micro_batch) or (), "parameter_buffer")
         return sent
 
@@ -199,9 +183,8 @@ class StageMemory:
         self._versions.before_step()
         self.drop_delayed_weights()
         self.live.add("optimizer", self._optimizer)
-        working = self._late_step_working if self._late else self._step_working
-        self.live.update_peak(self._first_step_working if self._optimizer else working)
-        self._optimizer, self._late = 0, False
+        self.live.update_peak(self._first_step_working if self._optimizer else self._step_working)
+        self._optimizer = 0
         self._segments.forget_gradients()
 
     def drop_delayed_weights(self) -> None:

@@ -3,7 +3,7 @@
 of a run      delay of a network without batch normalisation, a correction of a delay that no stage has, a warm-up as long as the run,
               parameters that stages share
 of a plan     rates that are guessed, a profile that was taken under load, memory that is nearly full, devices that are idle, a stage that
-              all others wait for, depths that cost memory and buy nothing
+              all others wait for
 """
 
 from __future__ import annotations
@@ -11,26 +11,18 @@ from __future__ import annotations
 from collections.abc import Iterator
 from math import ceil
 
-from petra_graph.compiler.memory.pipeline_memory import stage_memory
 from petra_graph.compiler.memory_and_time import Prediction
 from petra_graph.compiler.profile_check import taken_under_load
-from petra_graph.compiler.simulator.least_depths import least_depths, with_depths
-from petra_graph.compiler.simulator.steady_state import SAME_SPEED, tick
 from petra_graph.planning.advice.plan_assumptions import device_guesses
 from petra_graph.planning.advice.run_warnings import run_warnings
 from petra_graph.planning.network import MeasuredNetwork
-from petra_graph.program.stage_bytes import summed
 from petra_graph.spec.model import Spec
-from petra_graph.units import noun, plural, size_text
+from petra_graph.units import plural, size_text
 
 _IDLE = 0.7
 """Mean utilisation below which a warning says why devices wait."""
 _FULL = 0.9
 """Share of a memory limit above which a warning says so."""
-_STAGES_TRIED = 64
-"""Stages up to which other depths are tried, which takes a moment."""
-_SAVING = 0.9
-"""Share of the staleness or of the buffers that a change must undercut."""
 
 
 def warnings(prediction: Prediction, network: MeasuredNetwork) -> Iterator[str]:
@@ -43,7 +35,6 @@ def warnings(prediction: Prediction, network: MeasuredNetwork) -> Iterator[str]:
     yield from _nearly_full(prediction)
     yield from _unused(prediction)
     yield from _unbalanced(prediction, network.spec)
-    yield from _less_depth(prediction)
 
 
 def _nearly_full(prediction: Prediction) -> Iterator[str]:
@@ -86,27 +77,3 @@ def _unbalanced(prediction: Prediction, spec: Spec) -> Iterator[str]:
         listed = spec.partition.stages != "auto" and not isinstance(spec.partition.stages, int)
         remedy = f"partition.stages = {len(used)}, which cuts by cost" if listed else f"partition.devices = {enough}"
         yield f"devices work {mean:.0%} of the time, because the stages of {slowest} take longest: set {remedy}"
-
-
-def _less_depth(prediction: Prediction) -> Iterator[str]:
-    """Name the least depths at the same speed."""
-    inputs, pipeline = prediction.inputs, prediction.pipeline
-    if len(prediction.programs) > _STAGES_TRIED or not pipeline.one_stage_a_device or pipeline.flushes:
-        return
-    if max(stage.depth for stage in pipeline.stages) == 1:
-        return
-    least = least_depths(pipeline)
-    depths = [stage.depth for stage in pipeline.stages]
-    if sum(least) - len(least) > _SAVING * (sum(depths) - len(depths)):
-        return
-    if tick(with_depths(pipeline, least)).seconds > prediction.timing.tick_seconds * (1 + SAME_SPEED):
-        return
-    programs = inputs.programs(prediction.placement, least)
-    held = summed(stage_memory(programs, inputs.costs, transport=inputs.transport))
-    now = summed(prediction.memory)
-    stale = (depths[0] - 1) / inputs.accumulation
-    yield (
-        f"the first stage is {stale:.3g} {noun(stale, 'update')} stale; {(least[0] - 1) / inputs.accumulation:.3g} "
-        f"would be enough for the same speed, in {size_text(held.total)} instead of {size_text(now.total)}: "
-        'set method.schedule = "auto"'
-    )

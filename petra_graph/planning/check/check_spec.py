@@ -72,15 +72,12 @@ def check_spec(
     registry = attrs.evolve(registry, folders=tuple(folders), made_with=plugin_packages(given))
     named = NamedPlugins(loaded=loaded, registry=registry, problems=problems)
     check = _Check(loaded=loaded, named=named, problems=problems, import_local=import_local)
-    named.hint_at_misplaced_options()
     plugins = {kind.table: named.of_table(kind) for kind in registry.kinds if kind.table and not kind.several}
     lists = {kind.table: named.of_list(kind) for kind in registry.kinds if kind.several}
     unread: Sequence[Problem] = ()
     if facts is None:
         plugins["data"], facts, unread = check.data(plugins["data"])
     nodes = check.nodes(plugins["architecture"], facts, unread)
-    if not nodes:  # a network that is known without the data is planned without it
-        problems.add(unread)
     graph = check.graph(nodes, plugins["architecture"])
     method = check.method()
     check.tables(facts)
@@ -104,10 +101,6 @@ def check_spec(
         unchecked_blocks=tuple(dict.fromkeys(node.spec.block for node in nodes if node.plugin is None)),
         **cast(Mapping[str, ConfiguredPlugin], plugins),
     )
-
-
-_ANY_CLASSES = 10
-"""A number of classes with which the rest of an architecture is checked, where only files that cannot be read tell it."""
 
 
 @frozen(kw_only=True)
@@ -143,21 +136,18 @@ class _Check:
     ) -> list[NodeInput]:
         """Check the nodes that the specification lists, or that its architecture makes.
 
-        `unread` are the problems of the data set's files. What a network lacks because of them is not told.
+        A network that is known without the data is planned without it; otherwise the problems of its files are told.
         """
         if architecture is None:
             listed = {path: part for path, part in self.loaded.parts.items() if isinstance(part, NodeSpec)}
             return [self.node(node, path) for path, node in listed.items()]
-        if facts is None:
+        at = self.problems.at("architecture", "options")
+        if unread:
+            at = attrs.evolve(at, wrong=[])
+        expanded = None if facts is None else at.attempt(expand, architecture.plugin, architecture.options, facts)
+        if expanded is None:
+            self.problems.add(unread)
             return []
-        problems = self.problems.at("architecture", "options")
-        if unread and facts.classes is None:
-            counted = attrs.evolve(facts, classes=_ANY_CLASSES)
-            untold = attrs.evolve(problems, wrong=[])
-            if untold.attempt(expand, architecture.plugin, architecture.options, facts) is None:
-                problems.attempt(expand, architecture.plugin, architecture.options, counted)
-                return []
-        expanded = problems.attempt(expand, architecture.plugin, architecture.options, facts) or ()
         # The author of the specification did not write these names, and could not add a distribution to them.
         owners = [architecture.plugin.distribution, FIRST_PARTY]
         blocks = [self.named.registry.within(BLOCK, node.block, owners) for node in expanded]

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import attrs
 from attrs import frozen
 
 from petra_graph.errors import Path, PetraGraphError, Problem, shown
-from petra_graph.kinds.block import BLOCK
 from petra_graph.kinds.logger import LOGGER, missing_package
 from petra_graph.kinds.plugin import FIRST_PARTY, Plugin, read_options
 from petra_graph.kinds.plugin_kind import PluginKind
@@ -21,7 +20,6 @@ from petra_graph.spec.keys import IS_CODE, keys_with
 from petra_graph.spec.load_spec import LoadedSpec
 from petra_graph.spec.located_paths import located_options
 from petra_graph.spec.model import MetricSpec, PluginSpec
-from petra_graph.spec.value_layers import PLUGIN_TABLES, plugin_name
 
 
 @frozen(kw_only=True)
@@ -103,38 +101,3 @@ class NamedPlugins:
     def _configured(self, plugin: Plugin, mapping: Mapping[str, Any], path: Path) -> ConfiguredPlugin | None:
         options = self.options(plugin, mapping, path)
         return None if options is None else ConfiguredPlugin(plugin=plugin, options=options, path=path)
-
-    def hint_at_misplaced_options(self) -> None:
-        """If an unknown key of a table is an option of the plugin that the table names, add that as a hint."""
-        for index, problem in enumerate(self.problems.wrong):
-            if not problem.at_key or not isinstance(key := problem.path[-1], str):
-                continue
-            hints = [
-                self._option_hint(kind, name, key, meant) for kind, name, meant in self._named_around(problem.path)
-            ]
-            if any(hints):
-                self.problems.wrong[index] = attrs.evolve(problem, hint=next(filter(None, hints)))
-
-    def _named_around(self, path: Path) -> Iterator[tuple[PluginKind, Any, str]]:
-        """Yield the kind and name of plugins, and where their options are: of the table around a key, then of all tables."""
-        values = self.loaded.values
-        by_table = {kind.table: kind for kind in self.registry.kinds if kind.table}
-        match path:
-            case (str(table), int(number), str()) if table in by_table and by_table[table].several:
-                yield by_table[table], values[table][number].get("name"), "options"
-            case ("graph", "node", int(number), str()):
-                yield BLOCK, values["graph"]["node"][number].get("block"), "options"
-        for table in sorted(PLUGIN_TABLES, key=lambda table: table != path[0]):
-            if isinstance(value := values.get(table, {}), Mapping):
-                yield by_table[table], plugin_name(table, value), f"{table}.options"
-
-    def _option_hint(self, kind: PluginKind, name: Any, key: str, options: str) -> str:
-        """Return the hint that a key is an option of a plugin, or "" if no plugin has it."""
-        if not isinstance(name, str) or self.registry.is_local(name, kind):
-            return ""
-        try:
-            plugin = self.registry.resolve(kind, name)
-        except PetraGraphError:  # The step that resolves the plugin reports it.
-            return ""
-        known = attrs.fields_dict(plugin.declaration.options)
-        return "" if key not in known else f"did you mean {options}.{key}? {key} is an option of {plugin}"

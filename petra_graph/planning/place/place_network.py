@@ -162,7 +162,7 @@ def _given_hosts(network: MeasuredNetwork, devices: tuple[Device, ...]) -> list[
         return list(partition.devices)
     limited = any(device.memory_bytes is not None for device in devices)
     unlike = len({(device.type, device.link, device.machine) for device in devices}) > 1
-    chosen = unlike and (len(devices) > count or (len(devices) == count and partition.order == "searched"))
+    chosen = unlike and (len(devices) > count or (len(devices) == count))
     if limited or 1 < len(devices) < count or chosen:
         return None
     return [device.name for device in devices[:count]]

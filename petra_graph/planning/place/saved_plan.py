@@ -7,7 +7,6 @@ neither wins: the run is refused.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +14,7 @@ from attrs import evolve, frozen
 
 from petra_graph.compiler.listed_stages import partition
 from petra_graph.compiler.spec_checks import check_depths
-from petra_graph.errors import Problem, SpecError, shown
+from petra_graph.errors import SpecError, shown
 from petra_graph.graph.node_graph import INPUT
 from petra_graph.planning.network import MeasuredNetwork
 from petra_graph.planning.place.place_network import check_limits, check_stages
@@ -26,9 +25,9 @@ from petra_graph.program.plan_document import Document, read_document
 from petra_graph.record.run_directory import PLAN
 from petra_graph.spec.model import KeepsByNode
 from petra_graph.spec.regular_file import read_regular
-from petra_graph.units import bounded, plural
+from petra_graph.units import bounded
 
-_LISTED, _WIDTH = 5, 60
+_WIDTH = 60
 
 
 @frozen
@@ -69,18 +68,16 @@ class SavedPlan:
             processes: in one pipeline.
 
         Raises:
-            SpecError: the plan is of another network, of other settings or of other devices.
+            SpecError: the plan is of another network, of other settings or of other devices; the first difference.
             NoFeasiblePlan: the plan's stages do not keep the memory limits of these devices.
         """
         plan, named = self.document, [device["name"] for device in self.document["devices"]]
         devices = _present_devices(network, present, named, processes)
-        self._refuse(
-            [
-                *_other_settings(network, plan),
-                *_other_nodes(network, plan),
-                *_other_devices(plan, devices, present, processes),
-            ]
-        )
+        self._compare(_settings(network, plan))
+        self._compare(_nodes(network, plan))
+        here = {device.name: device.type.name for device in devices}
+        self._compare([("devices", {one["name"]: one["type"] for one in plan["devices"]}, here)])
+        self._compare([("processes", len(named), processes)] if processes > 1 else [])
         schedule = _as_schedule(plan["schedule"])
         stages = partition(network.graph, [stage["nodes"] for stage in plan["stages"]], [""])
         check_depths(schedule, network.graph, stages)
@@ -97,66 +94,54 @@ class SavedPlan:
             kept=kept if network.spec.method.keep == "auto" else None,
             notes=(f"stages, devices and depths are those of {self.source}",),
         )
-        self._refuse(
-            f"a run in which node {shown(name)} keeps {shown(kept[name])}, not {shown(segment.keeps)}"
-            for program in network.programs(placement)
-            for segment in program.segments
-            for name in segment.nodes
-            if kept.get(name, segment.keeps) != segment.keeps  # a plan that an older version saved does not say it
-        )
+        segments = [one for program in network.programs(placement) for one in program.segments if one.kind != "head"]
+        keeps = {name: segment.keeps for segment in segments for name in segment.nodes}
+        self._compare((f"node {shown(name)}: keeps", kept[name], keeps[name]) for name in keeps.keys() & kept.keys())
         check_stages(network, placement)
         check_limits(network, placement)
         return placement
 
-    def _refuse(self, differences: Iterable[str]) -> None:
-        hint = "`petra-graph plan SPEC --json --output FILE`, with the --set of the run, makes a new one"
-        if found := list(islice(differences, _LISTED)):
-            raise SpecError([Problem(message=f"{self.source} is a plan of {text}", hint=hint) for text in found])
+    def _compare(self, values: Iterable[tuple[str, Any, Any]]) -> None:
+        """Refuse the plan at the first of some (key, value in the plan, value here) that differ."""
+        for key, planned, here in values:
+            if planned != here:
+                came, wanted = (bounded(shown(one), _WIDTH) for one in (planned, here))
+                hint = "`petra-graph plan SPEC --json --output FILE`, with the --set of the run, makes a new one"
+                raise SpecError(f"{self.source} is a plan of {key} = {came}, not {wanted}", hint)
 
 
-def _other_settings(network: MeasuredNetwork, plan: Document) -> Iterator[str]:
-    """Yield keys that the specification states otherwise."""
+def _settings(network: MeasuredNetwork, plan: Document) -> Iterator[tuple[str, Any, Any]]:
+    """Yield the keys that the specification states."""
     spec, checked = network.spec, network.checked
-    stages = tuple(tuple(stage["nodes"]) for stage in plan["stages"])
-    stated: dict[str, tuple[Any, Any]] = {
-        "method.name": (plan["method"], checked.method.name),
-        "method.accumulation": (plan["accumulation"], spec.method.accumulation),
-        "data.batch": (plan["micro_batch"], spec.data.batch),
-        "partition.replicas": (plan.get("replicas", 1), spec.partition.replicas),
-    }
+    yield "method.name", plan["method"], checked.method.name
+    yield "method.accumulation", plan["accumulation"], spec.method.accumulation
+    yield "data.batch", plan["micro_batch"], spec.data.batch
+    yield "partition.replicas", plan.get("replicas", 1), spec.partition.replicas
+    stages = [stage["nodes"] for stage in plan["stages"]]
     if checked.stages is not None:
-        stated["partition.stages"] = stages, tuple(stage.nodes for stage in checked.stages.stages)
+        yield "partition.stages", stages, [list(stage.nodes) for stage in checked.stages.stages]
     elif isinstance(spec.partition.stages, int):
-        stated["partition.stages"] = len(stages), spec.partition.stages
+        yield "partition.stages", len(stages), spec.partition.stages
     if checked.schedule != "auto":
-        stated["method.schedule"] = _as_schedule(plan["schedule"]), checked.schedule
-    for key, (planned, here) in stated.items():
-        if planned != here:
-            yield f"{key} = {bounded(shown(planned), _WIDTH)}, not {bounded(shown(here), _WIDTH)}"
+        yield "method.schedule", _as_schedule(plan["schedule"]), checked.schedule
 
 
 def _as_schedule(value: Any) -> Any:
     return tuple(value) if isinstance(value, list) else value
 
 
-def _other_nodes(network: MeasuredNetwork, plan: Document) -> Iterator[str]:
+def _nodes(network: MeasuredNetwork, plan: Document) -> Iterator[tuple[str, Any, Any]]:
     planned = {node["name"]: node for node in plan["nodes"]}
-    for name in dict.fromkeys((*planned, *network.graph.nodes)):
-        node = network.graph.nodes.get(name)
-        if node is None or name not in planned:
-            yield f"another network: the {'run' if node is None else 'plan'} has no node {shown(name)}"
-            continue
-        shapes = network.shapes[name]
+    yield "nodes", sorted(planned), sorted(network.graph.nodes)
+    for name, node in network.graph.nodes.items():
         here = {
             "kind": node.kind,
             "block": node.block,
             "inputs": [producer for producer in node.inputs if producer != INPUT],
-            "outputs": [list(shape) for shape in shapes.outputs],
-            "parameters": shapes.parameters,
+            "outputs": [list(shape) for shape in network.shapes[name].outputs],
+            "parameters": network.shapes[name].parameters,
         }
-        for key, value in here.items():
-            if planned[name][key] != value:
-                yield f"another network: node {shown(name)} has {key} {shown(planned[name][key])}, not {shown(value)}"
+        yield from ((f"node {shown(name)}: {key}", planned[name][key], value) for key, value in here.items())
 
 
 def _present_devices(
@@ -168,17 +153,3 @@ def _present_devices(
         return tuple(evolve(device, machine=machine_of(rank, device.type)) for rank, device in enumerate(devices))
     devices = planned_devices(network.spec.partition, tuple(dict.fromkeys(present)))
     return tuple(device for device in devices if device.name in named)
-
-
-def _other_devices(plan: Document, devices: Sequence[Device], present: Sequence[str], processes: int) -> Iterator[str]:
-    planned, here = plan["devices"], {device.name: device.type.name for device in devices}
-    missing = [device["name"] for device in planned if device["name"] not in here]
-    if processes > 1 and processes != len(planned):
-        yield f"{plural(len(planned), 'device')}, and each of {processes} processes is one: start as many as the plan has"
-    elif missing:
-        found = ", ".join(dict.fromkeys(present))
-        yield f"{plural(len(planned), 'device')}, and {', '.join(missing)} cannot be found among {found}: start as many processes"
-    else:
-        for device in planned:
-            if device["type"] != here[device["name"]]:
-                yield f"{device['name']} of type {device['type']}, which is of type {here[device['name']]} here"

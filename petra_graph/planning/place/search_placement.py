@@ -16,10 +16,15 @@ from functools import partial
 
 from attrs import evolve
 
-from petra_graph.compiler.measures import fits
-from petra_graph.compiler.placement_search import cut_and_place, place_stages, resolved_placement, within_memory
+from petra_graph.compiler.cut_search import fits
+from petra_graph.compiler.placement_search import (
+    cut_and_place,
+    cut_into_fewest,
+    place_stages,
+    resolved_placement,
+    within_memory,
+)
 from petra_graph.compiler.planner_inputs import PlannerInputs
-from petra_graph.compiler.stage_number import cut_into_fewest
 from petra_graph.planning.network import MeasuredNetwork
 from petra_graph.planning.place.kept_by_node import place_and_keep
 from petra_graph.planning.shared_across_stages import check_number
@@ -41,18 +46,18 @@ def search_placement(
         NoFeasiblePlan: no placement keeps the devices' memory limits.
     """
     inputs, spec, given = network.planner_inputs(devices), network.spec, network.checked.stages
-    auto, strategy = spec.method.keep == "auto", spec.partition.strategy
+    auto = spec.method.keep == "auto"
     limited = any(limit is not None for limit in inputs.limits)
     search: Callable[[PlannerInputs], Placement]
     if given is None:
         search = _search_for_cut(network, inputs)
     elif hosts is None:
-        search = partial(place_stages, stages=given, objective=strategy)
+        search = partial(place_stages, stages=given)
     elif auto or limited:
         search = partial(within_memory, stages=given.spread_over(hosts))
     else:
         return evolve(resolved_placement(inputs, given.spread_over(hosts)), devices=devices, by_cost=True)
-    found = place_and_keep(inputs, search, fill=fill and strategy == "balanced") if auto else search(inputs)
+    found = place_and_keep(inputs, search, fill=fill) if auto else search(inputs)
     return evolve(found, by_cost=True)
 
 
@@ -62,8 +67,8 @@ def _search_for_cut(network: MeasuredNetwork, inputs: PlannerInputs) -> Callable
     listed = len(inputs.schedule) if isinstance(inputs.schedule, tuple) else 1
     check_number(network.graph, network.shapes, number or listed, inputs.together)
     if number is None:
-        return partial(cut_into_fewest, objective=partition.strategy)
-    return partial(cut_and_place, stages=number, objective=partition.strategy)
+        return cut_into_fewest
+    return partial(cut_and_place, stages=number)
 
 
 def fits_on(network: MeasuredNetwork, placement: Placement, devices: tuple[Device, ...]) -> bool:
@@ -86,7 +91,7 @@ def place_on_ranks(network: MeasuredNetwork, placement: Placement, ranks: tuple[
         NoFeasiblePlan: they do not keep the memory limits.
     """
     inputs = _as_placed(network.planner_inputs(ranks), placement)
-    hosted = place_stages(inputs, Partition(stages=placement.stages), network.spec.partition.strategy)
+    hosted = place_stages(inputs, Partition(stages=placement.stages))
     return evolve(hosted, kept=placement.kept, notes=placement.notes, by_cost=True)
 
 

@@ -12,7 +12,7 @@ from attrs import frozen
 
 from petra_graph.program.plan_document import Document, excess, room
 from petra_graph.report.plan.short_labels import ranges_label
-from petra_graph.units import PLAIN, duration, factor, listed, memory, noun, one_line, percent, plural, rate, seconds
+from petra_graph.units import PLAIN, duration, factor, listed, memory, noun, one_line, percent, plural, rate
 
 ASSUMPTIONS_PAGE = "petra_graph/compiler/README.md#assumptions"
 """The page that has the assumptions of all plans."""
@@ -94,7 +94,7 @@ def _speed(document: Document) -> Answer:
     about = "" if timing.get("exact", True) else "about "
     baseline = f"{about}{factor(timing['speedup_over_reversible_backprop'])} one device with reversible-backprop"
     spent, planned, expected = run.get("seconds"), timing["samples_per_second"], expected_throughput(document)
-    if expected is None or _certain(document):
+    if expected is None:
         speed, times = rate(planned), duration(spent or 0.0)
     else:
         low, high = expected
@@ -109,11 +109,6 @@ def expected_throughput(document: Document) -> tuple[float, float] | None:
     sure = document.get("certainty") or {}
     low, high = sure.get("samples_per_second_low"), sure.get("samples_per_second_high")
     return None if low is None or high is None else (low, high)
-
-
-def _certain(document: Document) -> bool:
-    """Whether the times are a profile's; a data sheet gives a range alone."""
-    return (document.get("certainty") or {}).get("tick_low_seconds") is not None
 
 
 def _staleness(document: Document) -> Answer:
@@ -137,15 +132,10 @@ def _change(document: Document) -> Answer:
 
 
 def _certainty(document: Document, assumptions: str) -> Answer:
-    sure, said = document.get("certainty") or {}, (assumptions,) if assumptions else ()
-    low, high = sure.get("tick_low_seconds"), sure.get("tick_high_seconds")
-    if low is None or high is None:
-        lines = (one_line(text) for text in document["assumptions"])
-        clauses = (re.split("[,:] ", text.removeprefix(_TIMES))[0] for text in lines if text.startswith(_TIMES))
-        return Answer("how sure", next(clauses, "unknown"), (*_accuracy(document), *said))
-    return Answer(
-        "how sure", f"a profile: {seconds(low)} to {seconds(high)} a micro-batch", (*_accuracy(document), *said)
-    )
+    said = (assumptions,) if assumptions else ()
+    lines = (one_line(text) for text in document["assumptions"])
+    clauses = (re.split("[,:] ", text.removeprefix(_TIMES))[0] for text in lines if text.startswith(_TIMES))
+    return Answer("how sure", next(clauses, "unknown"), (*_accuracy(document), *said))
 
 
 def _accuracy(document: Document) -> Iterator[str]:
@@ -153,5 +143,4 @@ def _accuracy(document: Document) -> Iterator[str]:
     if found := expected_throughput(document):
         planned = document["timing"]["samples_per_second"]
         low, high = (planned / each for each in reversed(found))
-        quiet = " on a quiet machine" if _certain(document) else ""
-        yield f"such plans gave {low:.1f} to {high:.1f} times the speed that runs had{quiet}"
+        yield f"such plans gave {low:.1f} to {high:.1f} times the speed that runs had"

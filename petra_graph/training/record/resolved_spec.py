@@ -21,7 +21,6 @@ from petra_graph.training.record.digests import digest_weights, library_versions
 def resolved(prepared: Prepared) -> Spec:
     """Return the specification with nodes written out, stages cut, devices named and every option's value."""
     spec, network, checked = prepared.spec, prepared.network, prepared.checked
-    method = checked.method
     devices = tuple(program.device for program in prepared.programs)
     planned = [device.name for device in prepared.placement.devices]
     hosts = dict.fromkeys(stage.device for stage in prepared.placement.stages)
@@ -39,10 +38,6 @@ def resolved(prepared: Prepared) -> Spec:
         method=attrs.evolve(
             spec.method,
             schedule=prepared.placement.schedule,
-            reversible=method.reversible,
-            buffered=method.buffered,
-            backward=method.backward,
-            flush=method.flush,
             keep=spec.method.keep if prepared.placement.kept is None else prepared.placement.kept,
         ),
         partition=attrs.evolve(

@@ -169,18 +169,6 @@ def test_smaller_types_shrink_what_waits_and_what_travels():
     assert sum(stage.channels for stage in half) < sum(stage.channels for stage in whole)
 
 
-def test_slots_are_for_messages_between_devices():
-    in_slots = EncodedShare(in_slots=True)
-    together, apart = (programs("petra", devices=devices) for devices in (("cpu",), ("cpu:0", "cpu:1")))
-    assert device_memory(together, TABLE, transport=in_slots) == device_memory(together, TABLE)
-    for program in apart:
-        found = PipelineMemory(apart, TABLE, in_slots).stages[program.index].live.now().channels
-        slots = {
-            one.key: (one.capacity if one.sender == program.index else 1) * one.slot_bytes for one in program.channels
-        }
-        assert found == sum(slots.values())
-
-
 def test_parts_add_up():
     assert all(stage.total == sum(attrs.astuple(stage)) for stage in stage_memory(programs("petra"), TABLE))
 
@@ -206,7 +194,6 @@ def shared_devices(draw):
         method=method,
         accumulation=draw(st.integers(1, 3)),
         messages=messages_of(table),
-        last_stage_keeps_graph=draw(st.booleans()),
     )
     made = lowering.programs(partition(graph, per_block(graph), ["cpu"]), schedule)
     placed = [attrs.evolve(program, device=str(device)) for program, device in zip(made, sorted(devices), strict=True)]

@@ -13,7 +13,7 @@ from petra_graph.compiler.simulator.pipeline import Pipeline, StageSeconds
 from petra_graph.compiler.simulator.steady_state import tick, unbounded_tick
 from petra_graph.program.device_types import Link
 from tests.support.examples import examples
-from tests.support.simulated_pipelines import UNITS, chain, chains, graphs, programs, timed
+from tests.support.simulated_pipelines import UNITS, chain, chains, graphs
 
 TIGHT = 1e-9
 
@@ -34,12 +34,6 @@ def test_light_stages_need_not_run_ahead():
     """A bottleneck at the head: the stages before it have time to wait."""
     light = StageSeconds(forward=0.1, backward=0.1)
     assert least_depths(chain(4, "1f1b", [light, light, light, UNITS])) == (2, 2, 2, 1)
-
-
-def test_a_margin_of_throughput_spares_depth():
-    model = chain(4, link=Link(latency_seconds=0.001))
-    assert least_depths(model, TIGHT) == (7, 5, 3, 1)
-    assert least_depths(model) == (4, 3, 2, 1)
 
 
 def descending(model: Pipeline, most: tuple[int, ...]):
@@ -87,13 +81,6 @@ def test_where_devices_host_several_stages_depths_are_as_fast_as_any_tried(model
     reached = tick(with_depths(model, found)).seconds
     distance = [len(model.stages) - stage.index for stage in model.stages]
     assert reached <= tick(with_depths(model, [1 + each for each in distance])).seconds * (1 + 2e-3)
-
-
-def test_two_stages_on_each_of_two_devices():
-    model = timed(programs(4), [UNITS] * 4, devices="aabb")
-    found = least_depths(model)
-    assert tick(with_depths(model, found)).seconds == pytest.approx(8, rel=1e-3)
-    assert found[-1] == 1
 
 
 def test_two_hundred_stages_and_their_updates():

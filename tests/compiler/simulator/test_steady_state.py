@@ -9,12 +9,11 @@ from attrs import evolve
 from hypothesis import given
 from hypothesis import strategies as st
 
-from petra_graph.compiler.simulator import steady_state
 from petra_graph.compiler.simulator.critical_cycle import needs_windows
 from petra_graph.compiler.simulator.least_depths import with_depths
-from petra_graph.compiler.simulator.pipeline import MessageBytes, Pipeline, StageSeconds
+from petra_graph.compiler.simulator.pipeline import Pipeline, StageSeconds
 from petra_graph.compiler.simulator.simulation import simulate
-from petra_graph.compiler.simulator.steady_state import keeps_up, tick, timing, unbounded_tick, work_seconds
+from petra_graph.compiler.simulator.steady_state import tick, timing, unbounded_tick
 from petra_graph.program.device_types import Link
 from tests.support.examples import examples
 from tests.support.simulated_pipelines import (
@@ -67,16 +66,6 @@ def test_the_slowest_stage_sets_the_tick():
     assert (found.seconds, found.stages, found.exact) == (7.5, (2,), True)
 
 
-def test_a_round_trip_that_sets_the_tick_names_its_stages():
-    assert tick(chain(3, (2, 2, 1))).stages == (1, 2)
-    assert tick(chain(3, (2, 1, 1))).stages == (2, 3)
-
-
-def test_a_full_link_sets_the_tick():
-    model = chain(3, (12, 6, 1), link=Link(bytes_per_second=2), message=MessageBytes(forward=10, backward=4))
-    assert tick(model).seconds == 5
-
-
 def head_starts(model: Pipeline, count: int) -> list[float]:
     timeline = simulate(model, count)
     return [event.start for event in timeline.of(timeline.head, "forward")]
@@ -122,14 +111,6 @@ def test_running_further_ahead_is_never_slower(data, model: Pipeline):
     assert found >= unbounded_tick(model) * (1 - EQUAL)
 
 
-@given(chains())
-def test_keeping_a_tick_means_having_one_no_longer(model: Pipeline):
-    found = tick(model).seconds
-    assert keeps_up(model, found * (1 + 1e-6))
-    assert not keeps_up(model, found * (1 - 1e-6))
-    assert found >= max(work_seconds(model).values()) * (1 - EQUAL)
-
-
 @given(chains(flush=False))
 def test_without_bound_means_as_fast_as_any_depth(model: Pipeline):
     far = [1 + 60 * distance for distance in range(len(model.stages) - 1, -1, -1)]
@@ -162,14 +143,6 @@ def test_any_durations_on_shared_devices_have_a_period(data):
     assert (starts[550] - starts[150]) / 400 == pytest.approx(found.seconds, rel=0.02)
 
 
-def test_a_window_that_is_longer_than_the_search_for_a_period(monkeypatch):
-    """A mean over no whole window was divided by zero."""
-    monkeypatch.setattr(steady_state, "_OPERATIONS", 60)
-    seconds = [StageSeconds(forward=1, backward=2, update=1)] * 3
-    found = tick(timed(programs(3, "1f1b", accumulation=50), seconds, devices="aab"))
-    assert found.seconds == pytest.approx(6 + 2 / 50, rel=0.02)
-
-
 @pytest.mark.parametrize("schedule", ["1f1b", "lockstep", "sequential"])
 def test_all_stages_on_one_device_take_as_long_as_their_work(schedule):
     assert tick(timed(programs(5, schedule), [UNITS] * 5, devices="aaaaa")).seconds == 20
@@ -189,20 +162,10 @@ def test_an_ideal_pipeline():
     assert found.samples_per_second(64, replicas=3) == pytest.approx(64)
 
 
-def test_one_after_another_is_as_fast_as_one_device():
-    found = timing(chain(5, "sequential"))
-    assert found.bubble_fraction == pytest.approx(0.8)
-
-
 @pytest.mark.parametrize(("schedule", "stages", "window"), [("fill-drain", 4, 8), ("1f1b", 4, 8), ("fill-drain", 3, 2)])
 def test_the_bubble_of_a_flush(schedule, stages, window):
     found = timing(chain(stages, schedule, SHORT, accumulation=window, flush="window"))
     assert found.bubble_fraction == pytest.approx((stages - 1) / (window + stages - 1))
-
-
-def test_several_stages_on_one_device():
-    found = timing(timed(programs(4), [UNITS] * 4, devices="aaaa"))
-    assert (found.tick_seconds, found.utilisation) == (16, {"a": 1})
 
 
 @pytest.mark.parametrize("schedule", ["1f1b", "lockstep", "sequential"])

@@ -12,8 +12,7 @@ from petra_graph.compiler.simulator.simulation import simulate
 from petra_graph.program.method import METHODS
 from petra_graph.program.stage_program import StageProgram
 from tests.support.examples import examples
-from tests.support.pipelines import GRAPHS
-from tests.support.simulated_pipelines import SHORT, gaps_to_depths, graph_programs, programs, timed
+from tests.support.simulated_pipelines import SHORT, gaps_to_depths, programs, timed
 
 EVERY_METHOD = [
     (name, schedule) for name, method in METHODS.items() for schedule in method.schedules if schedule != "auto"
@@ -77,11 +76,3 @@ def test_ranks_that_host_several_stages(schedule, ranks):
     actions = to_torch_actions(programs(4, schedule), 7, ranks)
     assert set(actions) == set(ranks)
     accepted(actions, 4, 7)
-
-
-@pytest.mark.parametrize("name", GRAPHS)
-def test_every_stage_of_a_graph_is_there(name):
-    made = graph_programs(GRAPHS[name], schedule="lockstep")
-    actions = to_torch_actions(made, 5)
-    found = sorted(action for row in actions.values() for action in row)
-    assert found == sorted(f"{stage}{verb}{m}" for stage in range(len(made)) for verb in "FB" for m in range(5))

@@ -10,8 +10,8 @@ from math import inf
 import pytest
 from attrs import evolve
 
+from petra_graph.compiler.cut_search import held_bytes
 from petra_graph.compiler.listed_stages import partition
-from petra_graph.compiler.measures import held_bytes
 from petra_graph.compiler.memory_and_time import Prediction
 from petra_graph.compiler.placement_search import cut_and_place, resolved_placement, within_memory
 from petra_graph.compiler.simulator.steady_state import tick
@@ -101,19 +101,15 @@ def test_against_all_choices(nodes, count):
 
 def test_without_limits_every_node_keeps_what_is_fastest():
     """Units: a kept graph takes 3 of the 4 of both other ways, where no update comes between."""
-    found = place_and_keep(
-        setting(2, method="1f1b-flush"), partial(cut_and_place, stages=2, objective="balanced"), fill=True
-    )
+    found = place_and_keep(setting(2, method="1f1b-flush"), partial(cut_and_place, stages=2), fill=True)
     assert set(found.kept.values()) == {"graph"}
-    found = place_and_keep(
-        setting(2, schedule="1f1b"), partial(cut_and_place, stages=2, objective="balanced"), fill=True
-    )
+    found = place_and_keep(setting(2, schedule="1f1b"), partial(cut_and_place, stages=2), fill=True)
     last = found.stages[-1].nodes
     assert {name for name, keeps in found.kept.items() if keeps == "graph"} == {*last} - {"head"}
 
 
 def test_nodes_of_delayed_stages_keep_graphs_only_where_parameters_may_be_stored():
-    search = partial(cut_and_place, stages=2, objective="balanced")
+    search = partial(cut_and_place, stages=2)
     used = setting(2, schedule="1f1b", allow_stored=True)
     found = place_and_keep(used, search, fill=True)
     first = used.placed(found)[0]
@@ -122,7 +118,7 @@ def test_nodes_of_delayed_stages_keep_graphs_only_where_parameters_may_be_stored
 
 def test_more_memory_is_never_slower():
     free = setting(2, method="1f1b-flush", accumulation=4, weights={"rev0": 2.0, "rev2": 3.0})
-    search = partial(cut_and_place, stages=2, objective="balanced")
+    search = partial(cut_and_place, stages=2)
     least, most = (max(held_bytes(free, place_and_keep(free, search, fill=fill))) for fill in (False, True))
     ticks = []
     for limit in range(least, most + 1, (most - least) // 4):
@@ -135,9 +131,7 @@ def test_more_memory_is_never_slower():
 
 
 def test_the_plan_says_what_was_chosen_and_gained():
-    found = place_and_keep(
-        setting(1, method="1f1b-flush"), partial(cut_and_place, stages=1, objective="balanced"), fill=True
-    )
+    found = place_and_keep(setting(1, method="1f1b-flush"), partial(cut_and_place, stages=1), fill=True)
     assert found.notes == (
         'method.keep = "auto": 4 keep their graphs, for 15 s a micro-batch; if every node kept as little as it can, 19 s',
     )
@@ -146,6 +140,6 @@ def test_the_plan_says_what_was_chosen_and_gained():
 
 def test_for_least_memory_nodes_keep_least():
     used = setting(2, method="gpipe")
-    found = place_and_keep(used, partial(cut_and_place, stages=2, objective="memory"), fill=False)
+    found = place_and_keep(used, partial(cut_and_place, stages=2), fill=False)
     assert found.kept == kept_by_kind(used.graph)
     assert found.notes == ()

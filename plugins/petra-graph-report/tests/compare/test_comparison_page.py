@@ -60,7 +60,7 @@ def test_places_on_the_axis(varied, text, name, places):
 @pytest.mark.parametrize(
     ("text", "names"),
     [
-        ("partition.strategy=balanced,memory", ["strategy=balanced", "strategy=memory"]),
+        ("method.name=petra,dsp", ["name=petra", "name=dsp"]),
         ('method.keep="auto",{stem="input"}', ["keep=auto", 'keep={ stem = "input" }']),
     ],
 )

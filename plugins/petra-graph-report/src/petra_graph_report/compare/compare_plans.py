@@ -17,14 +17,15 @@ from petra_graph.compiler.memory_and_time import Prediction
 from petra_graph.compiler.spec_checks import device_count
 from petra_graph.errors import NoFeasiblePlan, SpecError
 from petra_graph.planning.advice.plan_assumptions import device_guesses, shared_assumptions
+from petra_graph.planning.delay_problems import staleness
 from petra_graph.planning.plan_spec import Planner
-from petra_graph.planning.predict_plan import Plan, tick_interval
+from petra_graph.planning.predict_plan import Plan
 from petra_graph.planning.share_devices import clip_by_stage, keys_to_set, replace_method, shared_devices
 from petra_graph.program.method import METHODS
 from petra_graph.program.plan_document import Document
 from petra_graph.program.schedule import schedule_text
 from petra_graph.spec.model import MethodSpec, Spec
-from petra_graph.units import listed, memory, seconds
+from petra_graph.units import memory
 
 ALONE = "one device that trains alone with reversible-backprop"
 """What speed-ups are over."""
@@ -38,7 +39,7 @@ _BASE_SCHEDULE = "lockstep"
 """The paper's schedule: savings are relative to `pipedream` under it."""
 _FIGURES = (
     "memory_total", "memory_peak", "fits", "paper_total", "staleness", "channel_bytes", "flops", "seconds_per_micro_batch",
-    "samples_per_second", "speedup", "exact", "tick_low_seconds", "tick_high_seconds",
+    "samples_per_second", "speedup", "exact",
 )  # fmt: skip
 """Of a method's row; None where no plan of the method is feasible."""
 
@@ -60,7 +61,6 @@ def compare(planner: Planner) -> Document:
     ]
     if all(isinstance(row["error"], SpecError) for row in rows):
         raise rows[0]["error"]
-    note_rivals(rows)
     alone = next((row["samples_per_second"] / row["speedup"] for row in rows if row["speedup"]), 1.0)
     base = next(
         row for row in rows if (row["method"], row["schedule"], row["keep"]) == ("pipedream", _BASE_SCHEDULE, None)
@@ -152,17 +152,14 @@ def assumptions_of(plans: Iterable[Plan]) -> list[str]:
 def figures(plan: Plan, *remarks: str) -> dict[str, Any]:
     """Return the speed and the memory of a plan, as the rows of several tables have them, and the row's note."""
     prediction = plan.prediction
-    low, high = tick_interval(prediction, plan.network) or (None, None)
     return {
         "memory_total": prediction.total_memory.total,
         "memory_peak": plan.peak_bytes,
         "fits": plan.fits,
-        "staleness": max(prediction.timing.staleness),
+        "staleness": max(map(staleness, prediction.programs)),
         "samples_per_second": plan.samples_per_second,
         "speedup": prediction.speedup,
         "exact": prediction.timing.exact,
-        "tick_low_seconds": low,
-        "tick_high_seconds": high,
         "note": "; ".join([*_too_large(prediction), *remarks, *inexact_note(prediction)]),
     }
 
@@ -173,20 +170,6 @@ def _too_large(prediction: Prediction) -> Iterator[str]:
     if worst is not None and (left := known[worst]) < 0:
         room = left + prediction.device_memory[worst].total
         yield f"does not fit: {worst} needs {memory(-left)} more than its {memory(room)}"
-
-
-def note_rivals(rows: Sequence[dict[str, Any]]) -> None:
-    """Note at the fastest method that fits which others may be as fast within the spread of the profile."""
-    known = [row for row in rows if row["tick_low_seconds"] is not None and row["fits"] is not False]
-    if not known:
-        return
-    fastest = min(known, key=lambda row: row["seconds_per_micro_batch"])
-    rivals = [row for row in known if row is not fastest and row["tick_low_seconds"] <= fastest["tick_high_seconds"]]
-    names = dict.fromkeys(row["method"] for row in rivals if row["method"] != fastest["method"])
-    others = f"{listed(names)} may be as fast" if names else "no other method is as fast"
-    interval = f"{seconds(fastest['tick_low_seconds'])} to {seconds(fastest['tick_high_seconds'])}"
-    said = f"the fastest: {interval} within the spread of the profile, where {others}"
-    fastest["note"] = "; ".join(filter(None, [fastest["note"], said]))
 
 
 def _figures_of_method(plan: Plan, table: MethodSpec) -> dict[str, Any]:

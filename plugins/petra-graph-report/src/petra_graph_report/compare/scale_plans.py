@@ -9,6 +9,7 @@ from typing import Any
 from attrs import evolve
 
 from petra_graph.errors import NoFeasiblePlan, SpecError
+from petra_graph.planning.delay_problems import staleness
 from petra_graph.planning.plan_spec import Planner
 from petra_graph.planning.predict_plan import Plan
 from petra_graph.program.plan_document import Document
@@ -70,7 +71,7 @@ def _scaled(planner: Planner, count: int, stages: int, replicas: int, plans: lis
         "memory_peak": plan.peak_bytes if few else None,
         "fill_seconds": timing.fill_seconds,
         "bytes_per_link": max((size.forward + size.backward for size in prediction.channel_bytes.values()), default=0),
-        "staleness": max(timing.staleness),
+        "staleness": max(map(staleness, prediction.programs)),
         "exact": timing.exact,
         "note": "; ".join([*left_over, *inexact_note(prediction)]),
     }

@@ -30,10 +30,7 @@ from petra_graph_studies.sweeping.combinations import (
     combinations,
 )
 
-_FIGURES = (
-    "samples_per_second", "stages", "memory_total", "memory_peak", "fits", "staleness", "speedup", "exact", "tick_low_seconds",
-    "tick_high_seconds",
-)  # fmt: skip
+_FIGURES = ("samples_per_second", "stages", "memory_total", "memory_peak", "fits", "staleness", "speedup", "exact")
 """Of a row; None where the combination is refused."""
 
 

@@ -1,0 +1,243 @@
+"""Blocks of a user's own: what they return, read and raise while they are measured, and blocks that do not keep their kind."""
+
+from __future__ import annotations
+
+import inspect
+
+import pytest
+import torch
+from torch import nn
+
+from petra_graph.blocks import AdditiveCoupling, Buffered, Reversible
+from petra_graph.errors import PluginError, Problem, SpecError
+from petra_graph.measure.node_shapes import measure_shapes
+
+
+def outputs(graph):
+    return measure_shapes(graph, (8,), torch.float32)["mine"].outputs
+
+
+class Folds(Reversible):
+    """Other shapes, from which the inverse returns to those of the inputs."""
+
+    def forward(self, x, t):
+        return torch.cat((x, t), 1), x[:, :0]
+
+    def inverse(self, y, _):
+        return y.tensor_split(2, 1)
+
+
+class Passes(Reversible):
+    def forward(self, x, t):
+        return x, t
+
+    def inverse(self, y, s):
+        return y, s
+
+
+class Halves(Passes):
+    """Reversible, and yet it returns other shapes."""
+
+    def forward(self, x, t):
+        return x[:, :3], t
+
+
+class InvertsToList(Passes):
+    def inverse(self, y, s):
+        return [y, s]
+
+
+class InverseReadsValues(Passes):
+    def inverse(self, y, s):
+        return (y, s) if y.sum().item() == 0 else (s,)
+
+
+class ReadsItem(Buffered):
+    def forward(self, x, t):
+        return (x * (x.sum().item() + 1), t)
+
+
+class ReadsNumpy(Buffered):
+    def forward(self, x, t):
+        return (x + float(x.detach().numpy().sum()), t)
+
+
+class ReadsWhileBuilt(Buffered):
+    def __init__(self, inputs, options):
+        super().__init__(inputs, options)
+        self.rates = [rate.item() for rate in torch.linspace(0, 1, 3)]
+        self.layer = nn.Linear(6, 6)
+
+    def forward(self, x, t):
+        return self.layer(x), t
+
+
+@pytest.mark.parametrize("block", [InverseReadsValues, ReadsItem, ReadsNumpy, ReadsWhileBuilt])
+def test_a_block_that_reads_values_runs_on_the_cpu(made, block):
+    before = torch.get_rng_state()
+    assert outputs(made(block)) == ((6,), (6,))
+    assert torch.equal(torch.get_rng_state(), before)
+
+
+def test_a_reversible_block_may_change_shapes_and_stand_as_a_buffered_node(made):
+    assert outputs(made(Folds)) == ((12,), (0,))
+    assert outputs(made(Halves, kind="buffered")) == ((3,), (6,))
+
+
+class Broadcasts(AdditiveCoupling):
+    def residual(self, x):
+        return x[:, :1]
+
+
+class Raises(Buffered):
+    def forward(self, x, t):
+        message = "the moon is not full\nand other reasons"
+        raise ValueError(message)
+
+
+class LooksUp(Buffered):
+    def __init__(self, inputs, options):
+        super().__init__(inputs, options)
+        {}["width"]
+
+    def forward(self, x, t):
+        return x, t
+
+
+class Forgets(Buffered):
+    def forward(self, x, t):
+        return [x, t]
+
+
+class Merges(Buffered):
+    def forward(self, x, t):
+        return (x.reshape(-1, 3), t)
+
+
+class Complex(Buffered):
+    def forward(self, x, t):
+        return (x, torch.complex(t, t))
+
+
+@pytest.mark.parametrize(
+    ("block", "message"),
+    [
+        (Broadcasts, "cannot read its input: residual must return a tensor of its input's shape, [2, 6] (got [2, 1])"),
+        (InvertsToList, "cannot invert its output: it returned list; a block returns a tensor or a tuple of tensors"),
+        (Raises, "raised in its forward: the moon is not full"),
+        (LooksUp, "cannot be built: KeyError: 'width'"),
+        (Forgets, "is wrong: it returned list; a block returns a tensor or a tuple of tensors"),
+        (Merges, "is wrong: it returned a stream [4, 3] for 2 samples; the batch is a stream's first dimension"),
+        (Complex, "is wrong: it returned a stream of torch.complex64; streams are real"),
+    ],
+)
+def test_a_block_that_a_run_would_fail_on(made, block, message, refused):
+    (problem,) = refused(made(block), (8,))
+    assert problem.message.startswith(f'node "mine": block "mine" {message}')
+    assert problem.path == ("graph", "node", 1)
+
+
+def test_where_a_block_raised_is_said(made, refused):
+    (problem,) = refused(made(Raises), (8,))
+    line = inspect.getsourcelines(Raises)[1] + len(inspect.getsource(Raises).splitlines()) - 1
+    assert problem.hint == f"its input streams are 6, 6 (without the batch); it reads stem; raised at {__file__}:{line}"
+
+
+def test_an_inverse_of_other_shapes(made, refused):
+    (problem,) = refused(made(Halves), (8,))
+    assert problem.message == 'node "mine": the inverse of block "mine" returns 3, 6'
+
+
+class ReturnsFloat64(Buffered):
+    def __init__(self, inputs, options):
+        super().__init__(inputs, options)
+        self.gru = nn.GRU(6, 6)  # its error would name the node that reads
+
+    def forward(self, x, t):
+        return self.gru(x)[0].double(), t
+
+
+def test_a_node_is_not_blamed_for_the_float64_of_another(made):
+    measured = measure_shapes(made(ReturnsFloat64, nodes=("first", "second")), (8,), torch.float32)
+    assert measured["first"].dtypes == (torch.float32, torch.float32)
+
+
+class ClaimsAnInverse(Buffered):
+    kind = "reversible"
+
+    def forward(self, x, t):
+        return x, t
+
+
+class NoInverse(Reversible):
+    def forward(self, x, t):
+        return x, t
+
+
+class NoResidual(AdditiveCoupling):
+    pass
+
+
+class NoBlock(nn.Linear):
+    pass
+
+
+class ExemptsNothing(Buffered):
+    undecayed = ("scale",)
+
+    def forward(self, *streams):
+        return streams
+
+
+@pytest.mark.parametrize(
+    ("block", "message"),
+    [
+        (ClaimsAnInverse, 'node "mine" is reversible, and blocks_of_this_test:Mine is not a subclass of Reversible'),
+        (NoInverse, "blocks_of_this_test:Mine does not define `inverse`"),
+        (NoResidual, "blocks_of_this_test:Mine does not define `residual`"),
+        (NoBlock, "blocks_of_this_test:Mine is not a subclass of petra_graph.blocks.Block"),
+        (ExemptsNothing, "node \"mine\" has no parameter 'scale', which its `undecayed` names"),
+    ],
+)
+def test_a_class_that_does_not_keep_its_kind(made, block, message):
+    with pytest.raises(PluginError) as caught:
+        measure_shapes(made(block), (8,), torch.float32)
+    (problem,) = caught.value.problems
+    assert problem.message.startswith(f'block "mine" of mine: {message}')
+    assert problem.path == ("graph", "node", 1)
+    if block is NoInverse:
+        assert outputs(made(block, kind="buffered")) == ((6,), (6,))
+
+
+class RefusesItsOptions(Buffered):
+    def __init__(self, inputs, options):
+        raise SpecError(Problem(message="too wide", hint="4 at most", path=("width",)))
+
+    def forward(self, *streams):
+        return streams
+
+
+def test_a_refused_option_of_a_block_is_one_of_its_node(made):
+    with pytest.raises(SpecError) as caught:
+        measure_shapes(made(RefusesItsOptions, kind="buffered"), (8,), torch.float32)
+    (problem,) = caught.value.problems
+    assert (problem.message, problem.path) == (
+        'node "mine": block "mine": too wide',
+        ("graph", "node", 1, "options", "width"),
+    )
+
+
+def test_measuring_leaves_running_statistics_and_gradients_alone(made):
+    seen = []
+
+    class Counts(Buffered):
+        def __init__(self, inputs, options):
+            super().__init__(inputs, options)
+            self.norm = nn.BatchNorm1d(6)
+
+        def forward(self, x, t):
+            seen.append((torch.is_grad_enabled(), self.norm.track_running_stats))
+            return self.norm(x), t
+
+    measure_shapes(made(Counts), (8,), torch.float32)
+    assert seen == [(False, False)]
