@@ -89,10 +89,6 @@ class SequenceCall:
     versions: tuple[tuple[Tensor, int, str], ...] = ()
     """How often each argument had been changed in place when the forward ended: functions may write to them."""
 
-    def note_versions(self) -> None:
-        """Remember the arguments as they are at the end of the forward."""
-        self.versions = _versions(("an argument", one) for one in self.arguments.leaves if isinstance(one, Tensor))
-
     @contextmanager
     def block(self, index: int) -> Iterator[None]:
         """Set random numbers, autocast and arguments for an evaluation of block `index`, which no other thread's overlaps."""
@@ -210,7 +206,7 @@ class BlockState:
             values=tuple(places),
             slots=tuple(slots),
             fixed=tuple(fixed),
-            versions=_versions(read),
+            versions=versions_of(read),
             modes=tuple((module, module.training) for module in modules),
             tracks_statistics=any(getattr(module, "track_running_stats", False) for module in modules),
         )
@@ -244,7 +240,7 @@ _CACHED = (
 )
 
 
-def _versions(
+def versions_of(
     named: Iterator[tuple[str, Tensor]] | Sequence[tuple[str, Tensor]],
 ) -> tuple[tuple[Tensor, int, str], ...]:
     """Return tensors with how often each has been changed in place; those of inference mode are not counted."""
@@ -292,20 +288,6 @@ class Step:
             )
         return outputs
 
-    def expect_unchanged(self) -> None:
-        """Check that the block is as it was in its forward.
-
-        Raises:
-            RuntimeError: other inputs would be reconstructed.
-        """
-        # Functions may write to their arguments in each evaluation: the first backward of a call looks at them.
-        change = self.state.change or (_changed(self.call.versions) if self.index == self.call.last else "")
-        if change:
-            raise RuntimeError(
-                f"petra_graph.reversible: block {self.index} is not as it was in its forward, so that its backward would "
-                f"reconstruct other inputs: {change}"
-            )
-
     def reverse(
         self, outputs: Streams, gradients: Streams, differentiated: Streams
     ) -> tuple[Reversed, list[Tensor | None]]:
@@ -340,7 +322,12 @@ class _Node(torch.autograd.Function):
                 "reconstructs has none; set keep_graphs=len(sequence) to differentiate it with plain autograd"
             )
         step: Step = ctx.step
-        step.expect_unchanged()
+        # Functions may write to their arguments in each evaluation: the first backward of a call looks at them.
+        if change := step.state.change or (_changed(step.call.versions) if step.index == step.call.last else ""):
+            raise RuntimeError(
+                f"petra_graph.reversible: block {step.index} is not as it was in its forward, so that its backward would "
+                f"reconstruct other inputs: {change}"
+            )
         saved = ctx.saved_tensors
         differentiated = saved[: step.differentiated]
         backward = torch._C._current_graph_task_id()  # noqa: SLF001  as torch's own checkpoints tell backwards apart

@@ -19,6 +19,7 @@ from petra_graph.autograd.block_in_graph import (
     called_by_another,
     draw_key,
     evaluated,
+    versions_of,
 )
 from petra_graph.blocks import (
     AdditiveCoupling,
@@ -307,7 +308,7 @@ class ReversibleSequence(nn.ModuleList):
             else:
                 with call.block(index) if graph or call.key is not None else call.functions():
                     streams = block(*streams, *read)[: len(streams)]
-        call.note_versions()
+        call.versions = versions_of(("an argument", one) for one in held.leaves if isinstance(one, Tensor))
         return streams
 
     def _expect_streams(self, given: Streams, *, single: bool) -> None:

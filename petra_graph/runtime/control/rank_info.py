@@ -136,13 +136,8 @@ def gpu_of(rank: int, visible: Sequence[Sequence[str]], hosts: Sequence[str]) ->
         if free is not None:
             taken_by[free] = other
     own = visible[rank]
-    others = ", ".join(str(taken_by[gpu]) for gpu in own)
-    plural = "" if len(own) == 1 else "s"
-    found = (
-        f"{len(own)} CUDA device{plural}, which rank{plural} {others} use{'s' * (not plural)}"
-        if own
-        else "no CUDA device"
-    )
+    users = ", ".join(f"rank {taken_by[gpu]}" for gpu in own)
+    found = f"{len(own)} CUDA device(s), in use by {users}" if own else "no CUDA device"
     raise SpecError(
         f"rank {rank} on {hosts[rank]} sees {found}",
         hint='start as many processes as devices, or set partition.devices = ["cpu"]',

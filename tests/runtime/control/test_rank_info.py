@@ -63,8 +63,8 @@ def test_a_gpu_for_each_process(visible, chosen):
 @pytest.mark.parametrize(
     ("visible", "message"),
     [
-        ([["A0"], ["A0"]], "rank 1 on a sees 1 CUDA device, which rank 0 uses"),
-        ([["A0"], ["A1"], ["A0", "A1"]], "rank 2 on b sees 2 CUDA devices, which ranks 0, 1 use"),
+        ([["A0"], ["A0"]], "rank 1 on a sees 1 CUDA device\\(s\\), in use by rank 0"),
+        ([["A0"], ["A1"], ["A0", "A1"]], "rank 2 on b sees 2 CUDA device\\(s\\), in use by rank 0, rank 1"),
         ([["A0"], []], "rank 1 on a sees no CUDA device"),
     ],
 )
