@@ -1,4 +1,4 @@
-"""A network of several named inputs, cut into nodes: two towers, trained on any number of processes, evaluated, and asked for predictions."""
+"""A network of several named inputs, by its parts: two towers, trained on any number of processes, evaluated, and asked for predictions."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from safetensors.torch import load_file
 
 import petra_graph as pg
 from petra_graph.cli.main import main
+from petra_graph.training.prepared_run import prepare
 from tests.support import ROOT
 from tests.support.forks import ended, ranks
 from tests.support.pages import Page, files_of
@@ -40,12 +41,12 @@ def samples():
     }
 
 
-def test_the_towers_are_branches(spec, capsys):
-    assert main(["plan", spec, "--format", "json"]) == 0
-    inputs = {node["name"]: node["inputs"] for node in json.loads(capsys.readouterr().out)["nodes"]}
-    assert inputs["of_numbers.first"] == []
-    assert inputs["of_numbers.blocks.0"] == inputs["of_image.first"] == ["of_numbers.first"]
-    assert inputs["last"] == ["of_numbers.blocks.2", "of_image.blocks.2"]
+def test_the_towers_are_branches(spec):
+    assert [node.inputs for node in prepare(spec).network.graph.nodes.values()] == [
+        ("input",),
+        ("of_numbers",),
+        ("of_numbers", "of_image"),
+    ]
 
 
 def test_a_run_computes_what_the_module_computes(spec, samples, capsys):
@@ -81,19 +82,3 @@ def test_inputs_in_a_tuple_are_read_in_their_order(spec, write):
     write("two_inputs.py", renamed)
     assert main(["run", spec, "--set", "run.epochs=1"]) == 0
     assert list(pg.load(only_run()).facts.inputs) == ["x0", "x1"]
-
-
-@pytest.mark.parametrize(
-    ("forward", "reason"),
-    [
-        ("numbers, picture", "missing a required argument: 'picture'"),
-        ("numbers, image, mask", "missing a required argument: 'mask'"),
-    ],
-)
-def test_a_forward_with_other_names_is_refused_with_both(spec, write, capsys, forward, reason):
-    text = SHOWN["two_towers.py"].replace("forward(self, numbers, image)", f"forward(self, {forward})")
-    write("two_towers.py", text)
-    assert main(["validate", spec]) == 2
-    said = capsys.readouterr().err
-    assert "two_towers.toml:3:" in said
-    assert f"its forward({forward}) cannot be called with the inputs image, numbers: {reason}" in said

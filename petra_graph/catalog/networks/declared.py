@@ -81,6 +81,12 @@ class PartOptions:
     part: str = option("name of the part")
     reads: tuple[int, ...] = option("places of the node's streams that the part reads; default: all", default=())
     names: tuple[str, ...] = option("names of a sample's inputs, in the order of the data", default=())
+    by_name: bool = option(
+        "whether the part is given all of them, by name where its forward has such names", default=False
+    )
+    hands_on: tuple[int, ...] = option(
+        "places of the node's streams that it returns after its own, for later parts", default=()
+    )
 
     drawn_as = "network"
     """All parts draw the random numbers of one constructor, so they are seeded alike."""
@@ -136,32 +142,34 @@ def network_nodes(
     inputs = tuple(facts.inputs) if facts.several_inputs else ()
     reads = _reads(layout.reads, inputs, build, path)
     order = list(reads)
-    chained: dict[str, int] = {}
-    if coupling is not None and coupling.coupling is not None:
-        chained = _chained(reads, [one for one in layout.residual if one != order[-1]])
-        if not chained:
-            message = f"{build} has no two residual parts that follow one another and keep their shape"
-            hint = "leave out coupling, or give the network a method residual() that names them"
-            raise SpecError(Problem(message=message, hint=hint, path=("coupling",)))
+    # One node reads the samples: it hands on the inputs that later parts read.
+    handed_on = [name for name in inputs if any(name in reads[part] for part in order[1:])]
+    residual = [name for name in layout.residual if name != order[-1] and not (handed_on and order[0] in reads[name])]
+    chained = _chained(reads, residual, coupling)
+    streams = {name: (name, "the state before it") if name in chained else (name,) for name in order}
+    streams[order[0]] += tuple(handed_on)
     made = []
     for at, (name, own) in enumerate(reads.items()):
         options = {**given, "part": name}
-        of_sample = at == 0 or any(one in inputs for one in own)
-        producers = list(dict.fromkeys(one for one in own if one not in inputs))
-        follows = at == 0 or (not of_sample and producers == order[at - 1 : at])
         block, kind = "module-part" if at < len(order) - 1 else "module-part-head", None
+        producers = list(dict.fromkeys(order[0] if one in inputs else one for one in own)) if at else []
+        there = [one for producer in producers for one in streams[producer]] if at else list(inputs)
         if name in chained:
             assert coupling is not None
             block = f"{coupling.coupling}-{'step' if chained[name] else 'entry'}"
             kind = _kind(coupling, chained[name])
             if coupling.coupling == "dual-residual":
                 options |= {"alpha": coupling.alpha, "beta": coupling.beta}
-        elif own == inputs and inputs:
+        elif list(own) != there and there:
+            options["reads"] = tuple(there.index(one) for one in own)
+        if inputs:
             options["names"] = inputs
-        elif chosen := _chosen(own, inputs if of_sample else (), producers, chained):
-            options["reads"] = chosen
-        sources = None if follows else (*(["input"] if of_sample else []), *producers)
-        made.append(NodeSpec(name=name, block=block, kind=kind, inputs=sources, options=options))
+        if at == 0 and inputs:
+            options |= {"by_name": own == inputs, "hands_on": tuple(inputs.index(one) for one in handed_on)}
+        follows = at == 0 or producers == order[at - 1 : at]
+        made.append(
+            NodeSpec(name=name, block=block, kind=kind, inputs=None if follows else tuple(producers), options=options)
+        )
     return tuple(made)
 
 
@@ -184,30 +192,25 @@ def _kind(coupling: CouplingOptions, place: int) -> Kind:
     return "buffered" if coupling.anchors is not None and (place + 1) % coupling.anchors == 0 else "reversible"
 
 
-def _chained(reads: Mapping[str, Sequence[str]], residual: Sequence[str]) -> dict[str, int]:
-    """Return the residual parts that follow one another, each with its place in its chain.
+def _chained(
+    reads: Mapping[str, Sequence[str]], residual: Sequence[str], coupling: CouplingOptions | None
+) -> dict[str, int]:
+    """Return the residual parts that follow one another, each with its place in its chain; without coupling, none.
 
     One that stands alone stays buffered: as a reversible node it would hand on two streams in place of one, and spare none.
     """
+    if coupling is None or coupling.coupling is None:
+        return {}
     places: dict[str, int] = {}
     for name, own in reads.items():
         if name in residual and len(own) == 1 and own[0] in reads:
             places[name] = places.get(own[0], -1) + 1
     followed = {own[0] for name, own in reads.items() if places.get(name)}
+    if not followed:
+        message = "the network has no two residual parts that follow one another and keep their shape"
+        hint = "leave out coupling, or give the network a method residual() that names them"
+        raise SpecError(Problem(message=message, hint=hint, path=("coupling",)))
     return {name: place for name, place in places.items() if place or name in followed}
-
-
-def _chosen(
-    reads: Sequence[str], names: Sequence[str], producers: Sequence[str], chained: Mapping[str, int]
-) -> tuple[int, ...]:
-    """Return the places of what a part reads among its node's streams; (): it reads all in their order."""
-    places = {name: at for at, name in enumerate(names)}
-    at = len(names)
-    for producer in producers:
-        places[producer] = at
-        at += 2 if producer in chained else 1
-    found = tuple(places[name] for name in reads)
-    return () if found == tuple(range(at)) else found
 
 
 def _block(kind: Kind, streams: int | None, code: str, options: type, summary: str) -> BlockDeclaration:

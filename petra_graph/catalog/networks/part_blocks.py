@@ -49,7 +49,7 @@ class _OfNetwork(Block):
         self.shared_parameters = shared
         self.of_network = whole_network(options)
         vars(self).update(built=network, parts_of=_parts_of)  # `built` until all nodes are built: then it is forgotten
-        self.by_name = not options.reads and reads_names(part, options.names)
+        self.by_name = options.by_name and reads_names(part, options.names)
         self.train()
 
     def train(self, mode: bool = True) -> Self:
@@ -91,7 +91,8 @@ class Part(_OfNetwork, Buffered):
 
     def forward(self, *streams: Tensor) -> Streams:
         """Return the part's output, or its outputs, as streams."""
-        return as_outputs(self.value(*streams), f"the part {self.options.part} of {self.options.build}")
+        own = as_outputs(self.value(*streams), f"the part {self.options.part} of {self.options.build}")
+        return own + tuple(streams[at] for at in self.options.hands_on) if self.options.hands_on else own
 
 
 class PartHead(_OfNetwork, Head):
