@@ -1,0 +1,104 @@
+"""torchvision's networks by their parts: the bits of torchvision itself, coupled residual blocks, and what is refused."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from petra_graph_vision.networks import build
+from safetensors.torch import load_file
+
+import petra_graph as pg
+from petra_graph.planning.check.check_spec import check_spec
+from petra_graph.planning.measure_network import measure
+from petra_graph.training.compared_parts import compare_parts
+from petra_graph.training.prepared_run import prepare
+
+STEPS, BATCH, SIDE, CLASSES = 25, 4, 32, 10
+
+
+class Images(torch.utils.data.Dataset):
+    def __len__(self):
+        return STEPS * BATCH
+
+    def __getitem__(self, index):
+        generator = torch.Generator().manual_seed(index)
+        return torch.randn(1, SIDE, SIDE, generator=generator), index % CLASSES
+
+
+def spec_of(network, side=SIDE, options=None, **tables):
+    return pg.make_spec(
+        architecture={"name": "torchvision", "options": {"network": network, **(options or {})}},
+        **{
+            "data": {"name": "random", "batch": 4, "options": {"shape": [1, side, side], "train": 8, "test": 4}},
+            "method": {"name": "backprop"},
+            "partition": {"stages": 1},
+            **tables,
+        },
+    )
+
+
+def test_twenty_five_steps_of_resnet18_are_those_of_torchvision(here):
+    torch.manual_seed(3)
+    network = build("resnet18", CLASSES, (SIDE, SIDE))
+    torch.save(network.state_dict(), "begun.pt")
+    plain = {"lr": 0.01, "momentum": 0.9, "nesterov": False, "weight_decay": 0.0}
+    spec = spec_of(
+        "resnet18",
+        data=pg.from_torch(Images, Images, classes=CLASSES, batch=BATCH),
+        optimizer={"name": "sgd", "options": plain},
+        lr_schedule={"name": "constant"},
+        precision={"memory_format": "contiguous"},
+        init={"weights": "begun.pt"},
+        run={"epochs": 1},
+    )
+    order, data = prepare(spec).opened.batches.parts, Images()
+    run = pg.train(spec)
+    optimizer = torch.optim.SGD(network.train().parameters(), 0.01, momentum=0.9)
+    for indices in order:
+        x, y = zip(*(data[int(index)] for index in indices), strict=True)
+        optimizer.zero_grad()
+        torch.nn.functional.cross_entropy(network(torch.stack(x)), torch.tensor(y)).backward()
+        optimizer.step()
+    found = {key.partition("/")[2]: one for key, one in load_file(run.directory / "weights.safetensors").items()}
+    assert not [key for key, one in network.state_dict().items() if not torch.equal(found[key], one)]
+
+
+@pytest.mark.parametrize(
+    ("network", "side", "nodes"),
+    [
+        ("mobilenet_v3_small", 64, 15),
+        ("squeezenet1_1", 64, 10),
+        ("vit_b_16", 32, 14),
+        pytest.param("convnext_tiny", 64, 23, marks=pytest.mark.slow),
+        pytest.param("efficientnet_b0", 64, 19, marks=pytest.mark.slow),
+        pytest.param("swin_t", 224, 17, marks=pytest.mark.slow),
+    ],
+)
+def test_parts_are_the_network(network, side, nodes):
+    measured = measure(check_spec(spec_of(network, side)))
+    assert len(measured.graph.nodes) == nodes
+    generator = torch.Generator().manual_seed(0)
+    images = torch.randint(256, (4, 1, side, side), dtype=torch.uint8, generator=generator)
+    compare_parts(measured, measured.checked.facts, images)
+
+
+def test_residual_blocks_are_coupled():
+    network = measure(check_spec(spec_of("resnet34", options={"coupling": "dual-residual"}))).graph.nodes
+    reversible = [name for name, node in network.items() if node.kind == "reversible"]
+    assert reversible == [f"layer1.{at}" for at in range(3)] + [f"layer2.{at}" for at in range(1, 4)] + [
+        f"layer3.{at}" for at in range(1, 6)
+    ] + [f"layer4.{at}" for at in range(1, 3)]
+    assert network["layer1.0"].block == "dual-residual-entry"
+
+
+@pytest.mark.parametrize(
+    ("network", "options", "said"),
+    [
+        ("resnet19", {}, "torchvision has no classification network 'resnet19'; did you mean"),
+        ("alexnet", {"coupling": "midpoint"}, "no two residual parts that follow one another"),
+    ],
+)
+def test_what_is_refused(network, options, said):
+    with pytest.raises(pg.SpecError) as caught:
+        pg.plan(spec_of(network, options=options))
+    assert said.partition(";")[0] in str(caught.value)
