@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+
 import pytest
 import torch
 from petra_graph_vision.networks import build
@@ -14,6 +16,9 @@ from petra_graph.training.compared_parts import compare_parts
 from petra_graph.training.prepared_run import prepare
 
 STEPS, BATCH, SIDE, CLASSES = 25, 4, 32, 10
+HERE = "images_of_this_test"
+"""A name by which the Dataset is found: that of this module has a hyphen."""
+sys.modules[HERE] = sys.modules[__name__]
 
 
 class Images(torch.utils.data.Dataset):
@@ -44,7 +49,11 @@ def test_twenty_five_steps_of_resnet18_are_those_of_torchvision(here):
     plain = {"lr": 0.01, "momentum": 0.9, "nesterov": False, "weight_decay": 0.0}
     spec = spec_of(
         "resnet18",
-        data=pg.from_torch(Images, Images, classes=CLASSES, batch=BATCH),
+        data={
+            "name": "torch",
+            "batch": BATCH,
+            "options": {**dict.fromkeys(("train", "test"), f"{HERE}:Images"), "classes": CLASSES},
+        },
         optimizer={"name": "sgd", "options": plain},
         lr_schedule={"name": "constant"},
         precision={"memory_format": "contiguous"},

@@ -162,9 +162,9 @@ def _parts(read: Read, units: Sequence[tuple[str, nn.Module]]) -> Mapping[str, n
     for name, unit in units:
         if any(parameter.dim() > 1 for parameter in unit.parameters()):
             parts[name], waiting = [*waiting, unit], []
-        elif parts:
+        elif parts and not _adds(list(parts.values())[-1][-1]):
             list(parts.values())[-1].append(unit)
-        else:
+        else:  # a block that adds its input is a part alone, which may be coupled
             waiting.append(unit)
     return {name: nn.Sequential(*one) for name, one in parts.items()}
 
