@@ -5,7 +5,7 @@ TEST_PROCESSES ?= 3
 # What an empty .venv is given, as in `TORCH="torch==2.8.* torchvision==0.23.*" make test`; `make clean` empties it.
 TORCH ?= torch torchvision
 # The distributions of plugins/ that the README's commands use; the others there are examples of packages of one's own.
-PLUGINS := $(wildcard $(addprefix plugins/petra-graph-,report studies text vision))
+PLUGINS := $(wildcard $(addprefix plugins/petra-graph-,studies text vision))
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed

@@ -82,6 +82,7 @@ if TYPE_CHECKING:
     from petra_graph.errors import PetraGraphError, SpecError
     from petra_graph.kinds.data_facts import DataFacts
     from petra_graph.kinds.listener import Listener
+    from petra_graph.report.pages.runs_page import report_runs
     from petra_graph.spec.model import Spec
 
 __all__ = [
@@ -102,6 +103,7 @@ __all__ = [
     "make_spec",
     "plan",
     "predict",
+    "report_runs",
     "reversible",
     "sample",
     "train",
@@ -112,6 +114,7 @@ _ELSEWHERE = {
     "PetraGraphError": "petra_graph.errors",
     "Spec": "petra_graph.spec.model",
     "SpecError": "petra_graph.errors",
+    "report_runs": "petra_graph.report.pages.runs_page",
     "reversible": "petra_graph.autograd",
 }
 """Modules of the names that are not in `petra_graph.api`."""

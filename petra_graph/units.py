@@ -1,11 +1,6 @@
 """Numbers, spans of time, counts and lists as people read them: every text of the package uses these functions.
 
-Memory has binary prefixes, every other quantity SI prefixes. Three digits are enough to compare two values; the JSON has the
-exact numbers. The numbers of a table's column share one unit, so that their digits can be compared by eye: `Units.column`
-chooses it.
-
-Decision: functions of our own instead of a library of units: the texts have few forms, and a regular expression
-reads the one form of sizes.
+Memory has binary prefixes, every other quantity SI prefixes. Three digits are enough to compare two values; the JSON has the exact numbers.
 """
 
 from __future__ import annotations
@@ -21,26 +16,7 @@ from attrs import frozen
 from petra_graph.errors import shown
 
 NOTHING = "-"
-
 _THREE_DIGITS = 100
-_NEXT_UNIT = 10
-"""A column's largest number has two digits at least, so that its small numbers still show."""
-
-
-@frozen
-class ColumnUnit:
-    """How the numbers of a column are written: all in one unit, with as many decimals."""
-
-    name: str
-    size: float
-    decimals: int
-
-    def digits(self, value: float) -> str:
-        """Write a value without its unit; a value above zero never reads as 0."""
-        if value == 0:
-            return NOTHING
-        scaled, least = value / self.size, 10.0**-self.decimals
-        return f"<{least:.{self.decimals}f}" if 0 < scaled < least else f"{scaled:,.{self.decimals}f}"
 
 
 @frozen
@@ -68,27 +44,16 @@ class Units:
         digits = f"{scaled:,.0f}" if abs(scaled) >= _THREE_DIGITS else f"{scaled:.3g}"
         return f"{digits} {name}".rstrip()
 
-    def column(self, values: Iterable[float]) -> ColumnUnit:
-        """Return how to write these values below one another: base units are whole, unless rates of a few of them are compared."""
-        values = list(values)
-        largest = max(map(abs, values), default=0)
-        name, size = self.fitting(largest / _NEXT_UNIT)
-        hundreds = largest / size >= _THREE_DIGITS
-        whole = size == self.sizes[0] == 1 and (hundreds or all(float(value).is_integer() for value in values))
-        return ColumnUnit(name, size, 0 if whole else 1 if hundreds else 2)
-
 
 BINARY = Units.powers(1024.0, ("B", "KiB", "MiB", "GiB", "TiB", "PiB"))
 DECIMAL = Units.powers(1000.0, ("B", "kB", "MB", "GB", "TB", "PB"))
 SECONDS = Units(("ns", "µs", "ms", "s"), (1e-9, 1e-6, 1e-3, 1.0))
 FLOPS = Units.powers(1000.0, (f"{prefix}FLOP" for prefix in ("", "k", "M", "G", "T", "P", "E")))
-COUNT_WORDS = Units.powers(1000.0, ("", "thousand", "million", "billion"))
 COUNTS = Units.powers(1000.0, ("", "k", "M", "G", "T"))
 PLAIN = Units.powers(1.0, ("",))
 
 memory, seconds, flops, count = BINARY.text, SECONDS.text, FLOPS.text, COUNTS.text
 """Bytes as 1.25 GiB, seconds as 12.5 ms, operations as 4.09 GFLOP, a number of things as 25.6 M."""
-
 
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([kKMGT]i?B|B)?")
 _SIZES = {
@@ -118,11 +83,6 @@ def size_text(value: float) -> str:
     return f"{value:.0f} bytes"
 
 
-def paper_memory(value: float) -> str:
-    """Write bytes as the paper does, in GB of 10**9 bytes, without the unit: 20.33."""
-    return f"{value / 1e9:,.2f}"
-
-
 def rate(value: float) -> str:
     """Write samples per second."""
     return f"{PLAIN.text(value)} samples/s"
@@ -148,9 +108,8 @@ def duration(value: float) -> str:
 
 def age(value: float) -> str:
     """Write the seconds that have passed, in the largest unit that they reach: 3 d."""
-    gone = max(0, int(value))
-    unit, size = next((unit for unit in _CLOCK if gone >= unit[1]), _CLOCK[-1])
-    return f"{gone // size} {unit}"
+    unit, size = next((unit for unit in _CLOCK if value >= unit[1]), _CLOCK[-1])
+    return f"{max(0, int(value)) // size} {unit}"
 
 
 def clock(value: float) -> str:
@@ -183,11 +142,6 @@ def listed(names: Iterable[str], most: int = 4) -> str:
     names = list(names)
     rest = len(names) - most
     return ", ".join(names[:most]) + (f" and {rest} more" if rest > 0 else "")
-
-
-def left_out(many: int, of_what: str = "") -> str:
-    """Return the text in place of rows that are not shown: … 3 more, … 3 more lines."""
-    return f"… {many} more {of_what}".rstrip()
 
 
 def bounded(text: str, width: int) -> str:

@@ -55,7 +55,7 @@ def main(write: bool) -> None:
 
 
 def rooms(root: Path) -> dict[str, Room]:
-    """Count the modules and lines of each room: "petra_graph/executor", "plugins/petra-graph-report"."""
+    """Count the modules and lines of each room: "petra_graph/executor", "plugins/petra-graph-vision"."""
     files: dict[str, list[Path]] = {}
     for path in sorted((root / CORE).rglob("*.py")):
         within = path.relative_to(root / CORE)

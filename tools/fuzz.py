@@ -107,7 +107,7 @@ def specs(dice: random.Random) -> tuple[Made, Read]:
 def plans(dice: random.Random) -> tuple[Made, Read]:
     from petra_graph.planning.plan_spec import plan
     from petra_graph.program.plan_document import read_document
-    from petra_graph.report.plan.plan_on_terminal import plan_text
+    from petra_graph.report.plan_text import plan_text
 
     whole = plan(str(ROOT / "specs" / "quickstart.toml")).document(with_timeline=True)
     text = json.dumps(whole).encode()

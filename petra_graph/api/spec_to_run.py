@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class PlanView:
-    """A plan."""
+    """A plan, or plans compared."""
 
     def __init__(self, document: Document) -> None:
         self.document = document
@@ -31,15 +31,15 @@ class PlanView:
 
     def text(self, width: int = 80, *, verbose: bool = False) -> str:
         """Return the plan as a terminal of `width` columns shows it, with every table and assumption if `verbose`."""
-        from petra_graph.report.plan.plan_on_terminal import plan_text
+        from petra_graph.report.comparison import text_of
 
-        return plan_text(self.document, width=width, verbose=verbose)
+        return text_of(self.document, width=width, verbose=verbose)
 
     def html(self) -> str:
-        """Return the plan as one page that needs no other file; petra-graph-report writes it."""
-        from petra_graph.registry.joints import writer_of
+        """Return the plan as one page that needs no other file; matplotlib draws it."""
+        from petra_graph.report.pages.plan_page import page
 
-        return writer_of("html")(self.document)
+        return page(self.document)
 
     def __repr__(self) -> str:
         return self.text()

@@ -35,6 +35,8 @@ VERBS = {
     "run": "Train a spec.",
     "plan": "Show stages, memory, staleness and speed before anything runs.",
     "validate": "Check specs: keys, types, plugins, options, graph.",
+    "report": "Write a page about a run, or compare several.",
+    "runs": "List runs: status, best metric, age.",
     "profile": "Time a spec's nodes on the real device, for plans.",
     "check": "Check that plugins keep what training relies on.",
     "list": "List the installed plugins; of one, its options.",

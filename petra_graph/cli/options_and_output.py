@@ -78,7 +78,7 @@ def table_text(rows: Sequence[Sequence[str]], width: int, indent: int = 0) -> st
     from rich.padding import Padding
     from rich.table import Table
 
-    from petra_graph.report.text_tables import render
+    from petra_graph.report.tables import render
 
     columns = [column for column in zip(*rows, strict=True) if any(column)]
     grid = Table.grid(padding=(0, 2, 0, 0))
@@ -88,7 +88,7 @@ def table_text(rows: Sequence[Sequence[str]], width: int, indent: int = 0) -> st
         grid.add_row(*(printable(cell).replace("\n", "\\n") for cell in row))
     before_last = sum(max(map(len, column)) + 2 for column in columns[:-1])
     width = width if before_last + _LAST_COLUMN <= width else ANY_WIDTH
-    return render([Padding(grid, (0, 0, 0, indent), expand=False)], width=width, colour=False)
+    return render([Padding(grid, (0, 0, 0, indent), expand=False)], width=width)
 
 
 def problem_record(problem: Problem) -> dict[str, Any]:

@@ -33,9 +33,6 @@ _PIPED_WIDTH, _LEAST_WIDTH = 80, 60
 )
 @click.option("--compare", is_flag=True, help="List all methods on this network and these devices.")
 @click.option(
-    "--scale", metavar="COUNTS", help='List the throughput by number of devices, as in "1,2,4,8" or "1,2,4,...,1024".'
-)
-@click.option(
     "--vary",
     "varied",
     multiple=True,
@@ -46,9 +43,10 @@ _PIPED_WIDTH, _LEAST_WIDTH = 80, 60
 @click.option(
     "--format",
     "form",
-    metavar="text|json|html|trace",
-    show_default="text",
-    help="Form of the output; those but text and json are written by other distributions, such as petra-graph-report.",
+    type=click.Choice(["text", "json", "html", "trace"]),
+    default="text",
+    show_default=True,
+    help="html is one file to open in a browser; trace opens in https://ui.perfetto.dev.",
 )
 @click.option("--stages", is_flag=True, help="Show the table of stages even if it is long.")
 @click.option("--verbose", is_flag=True, help="Show every table and every assumption.")
@@ -60,10 +58,9 @@ def plan(
     overrides: tuple[str, ...],
     profile: str | None,
     compare: bool,
-    scale: str | None,
     varied: tuple[str, ...],
     expand: bool,
-    form: str | None,
+    form: str,
     stages: bool,
     verbose: bool,
     output: Path | None,
@@ -72,23 +69,19 @@ def plan(
     """Say whether SPEC fits, how fast and how stale it is, and what to change ("-" reads the standard input).
 
     Nothing is allocated, and neither devices nor data files need to be present. Exit code 3: no cut keeps the memory
-    limits; the message suggests changes that would help.
-
-    html is one file to open in a browser; trace opens in https://ui.perfetto.dev. SPEC can also be a plan saved as JSON,
-    which is shown again.
+    limits; the message suggests changes that would help. SPEC can also be a plan saved as JSON, which is shown again.
     """
-    options = (("--compare", compare), ("--scale", scale is not None), ("--vary", varied), ("--expand", expand))
-    tables = [name for name, given in options if given]
-    if len(tables) > 1:
-        raise click.UsageError(f"{tables[0]} and {tables[1]} are different tables: give one of them.")
-    parts = {"stages": stages, "verbose": verbose}
-    form = _choose_form(form, tables, parts, as_json=as_json)
+    if sum([compare, bool(varied), expand]) > 1:
+        raise click.UsageError("--compare, --vary and --expand are different tables: give one of them.")
+    if (compare or varied) and form == "trace":
+        raise click.UsageError("A trace is of one plan: leave out --format trace.")
+    form = "json" if as_json else form
     if Path(spec).suffix == ".json":
-        if tables or overrides or profile is not None:
+        if compare or varied or expand or overrides or profile is not None:
             raise click.UsageError("A saved plan is shown as it is: leave out the other options.")
         from petra_graph.planning.place.saved_plan import SavedPlan
 
-        _write(_plan_text(SavedPlan.read(spec).document, form, output, **parts), output)
+        _write(_text(SavedPlan.read(spec).document, form, output, stages=stages, verbose=verbose), output)
         return
     import_torch()
     from petra_graph.planning.plan_spec import Planner
@@ -101,72 +94,39 @@ def plan(
         from petra_graph.training.record.resolved_spec import expand_architecture
 
         _write(printable(dump(expand_architecture(Planner(spec, overrides).checked))), output)
-    elif tables:
-        table = _plan_table(spec, overrides, varied, scale, compare=compare)
-        whole = table.document
-        text = table.text(verbose=verbose, **_screen(output)) if form == "text" else _format_document(whole, form)
-        _write(text, output)
-        if tables == ["--compare"] and whole["recommended"] is None:
-            click.get_current_context().exit(3)
+        return
+    if varied:
+        from petra_graph.registry.joints import joint
+
+        document = joint("vary", "--vary")(spec, overrides, varied)
+    elif compare:
+        from petra_graph.planning.compare_plans import compare_methods
+
+        document = compare_methods(Planner(spec, overrides))
     else:
         document = Planner(spec, overrides).document(with_timeline=form != "text")
-        _write(_plan_text(document, form, output, **parts), output)
+    _write(_text(document, form, output, stages=stages, verbose=verbose), output)
+    if compare and document["recommended"] is None:
+        click.get_current_context().exit(3)
 
 
-def _plan_table(
-    spec: str, overrides: tuple[str, ...], varied: tuple[str, ...], counts: str | None, *, compare: bool
-) -> Any:
-    """Return several plans as a value with a `document` and a `text`; other distributions make them."""
-    from petra_graph.planning.plan_spec import Planner
-    from petra_graph.registry.joints import joint
-
-    if varied:
-        return joint("vary", "--vary")(spec, overrides, varied)
-    if compare:
-        return joint("compare", "--compare")(Planner(spec, overrides))
-    return joint("scale", "--scale")(Planner(spec, overrides), counts)
-
-
-def _choose_form(given: str | None, tables: list[str], parts: dict[str, bool], *, as_json: bool) -> str:
-    """Return the form of the output, which `--json` names as well as `--format` does."""
-    if as_json and given not in {None, "json"}:
-        raise click.UsageError(f"--json is --format json: leave out --format {given}, or --json.")
-    form = "json" if as_json else given or "text"
-    if form not in {"text", "json"}:
-        from petra_graph.registry.joints import writer_of
-
-        writer_of(form)
-    if tables == ["--expand"] and form != "text":
-        raise click.UsageError(f"--expand writes TOML (got {'--json' if as_json else f'--format {form}'}).")
-    asked = [f"--{part}" for part, given in parts.items() if given]
-    if asked and form != "text":
-        raise click.UsageError(f"{asked[0]} is of the text (got --format {form}).")
-    if asked and tables and (tables[0] == "--expand" or "--stages" in asked):
-        raise click.UsageError(f"{asked[0]} is not for {tables[0]}: leave out one of them.")
-    return form
-
-
-def _plan_text(document: Any, form: str, output: Path | None, *, stages: bool, verbose: bool) -> str:
-    if form == "text":
-        from petra_graph.report.plan.plan_on_terminal import plan_text
-
-        return plan_text(document, stages=stages, verbose=verbose, **_screen(output))
-    return _format_document(document, form)
-
-
-def _format_document(document: Any, form: str) -> str:
+def _text(document: dict[str, Any], form: str, output: Path | None, *, stages: bool, verbose: bool) -> str:
+    """Write a plan, or plans compared, in a form."""
     if form == "json":
         return json_text(document)
-    from petra_graph.registry.joints import writer_of
+    if form == "html":
+        from petra_graph.report.pages.plan_page import page
 
-    return writer_of(form)(document)
+        return page(document)
+    if form == "trace":
+        from petra_graph.report.trace import trace
 
+        return trace(document)
+    from petra_graph.report.comparison import text_of
 
-def _screen(output: Path | None) -> dict[str, Any]:
-    """Return the width and the colours of a text for the terminal or a file."""
     width = _PIPED_WIDTH if output is not None else output_width(_PIPED_WIDTH)
     colour = output is None and sys.stdout.isatty() and "NO_COLOR" not in os.environ
-    return {"width": max(_LEAST_WIDTH, width), "colour": colour}
+    return text_of(document, width=max(_LEAST_WIDTH, width), colour=colour, stages=stages, verbose=verbose)
 
 
 def _write(text: str, output: Path | None) -> None:

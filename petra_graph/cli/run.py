@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from petra_graph.cli.options_and_output import echo, import_torch, json_option, output_width, print_json, set_option
+from petra_graph.cli.options_and_output import echo, import_torch, json_option, print_json, set_option
 from petra_graph.errors import RunFailed
 from petra_graph.record.run_folders import LATEST, directory_to_resume, is_sweep
 
@@ -178,7 +178,7 @@ def _print_outline(spec: str, overrides: Sequence[str], processes: int, plan: st
 
 
 def _train(spec: str, overrides: Sequence[str], directory: Path | None, plan: str | None, *, as_json: bool) -> None:
-    from petra_graph.report.progress import fit_lines, progress, summary_lines
+    from petra_graph.report.progress import progress, summary_lines
     from petra_graph.training.training_run import run as train
 
     try:
@@ -191,7 +191,7 @@ def _train(spec: str, overrides: Sequence[str], directory: Path | None, plan: st
         if as_json:
             print_json(result.summary)
         else:
-            echo(fit_lines("\n".join(summary_lines(result.summary)), output_width()))
+            echo("\n".join(summary_lines(result.summary)))
             if plan is not None and "planned_and_measured" in result.summary:
                 from petra_graph.report.planned_and_measured import comparison_text
 

@@ -33,9 +33,6 @@ NAMES = "petra_graph.names"
 """The group of names of the package `petra_graph`: `sweep = "my_package.sweeps:sweep"` is `petra_graph.sweep`."""
 JOINTS = "petra_graph.joints"
 """The group of work that the core hands to other distributions: `sweep = "my_package.sweeps:run_sweep"`; `joints` has the names."""
-PLAN_FORMATS = "petra_graph.plan_formats"
-"""The group of what `petra-graph plan --format` writes: `html = "my_package.pages:page"`, a function from what `--json` prints of a
-plan, or of a table of plans, to text."""
 
 
 @frozen(kw_only=True)

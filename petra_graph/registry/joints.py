@@ -2,21 +2,17 @@
 
 joint    work that the core hands over when a command or a specification asks for it, of the group `petra_graph.joints`:
          sweep    `run --sweep`, `--seeds`, and a sweep that is resumed
-         compare  `plan --compare`; so with `scale` and `vary`
+         vary     `plan --vary`
          probe    the table `[probe]`: a `training.run_probe.RunProbe`
 name     an attribute of the package `petra_graph`, of the group `petra_graph.names`
-format   of plans, of the group `petra_graph.plan_formats`
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
 from typing import Any
 
 from petra_graph.errors import SpecError
-from petra_graph.registry.discovery import JOINTS, NAMES, PLAN_FORMATS, entries_of
-
-WriteDocument = Callable[[Mapping[str, Any]], str]
+from petra_graph.registry.discovery import JOINTS, NAMES, entries_of
 
 
 def not_installed(name: str, asked: str) -> tuple[str, str]:
@@ -50,17 +46,3 @@ def added_name(module: str, name: str) -> Any:
     if (entry := entries_of(NAMES).get(name)) is not None:
         return entry.load()
     raise AttributeError(f"module {module!r} has no attribute {name!r}")
-
-
-def writer_of(form: str) -> WriteDocument:
-    """Import what writes a format of plans.
-
-    Raises:
-        SpecError: no distribution has the format.
-        PluginError: it cannot be imported.
-    """
-    entries = entries_of(PLAN_FORMATS)
-    if (entry := entries.get(form)) is None:
-        raise SpecError(f"there is no format {form!r} of plans", f"allowed: {', '.join(['text', 'json', *entries])}")
-    found: WriteDocument = entry.load_as("the format")
-    return found

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 
 from petra_graph.kinds.metric import Scale, scale_of
@@ -13,10 +13,40 @@ from petra_graph.units import percent
 
 _SMALL, _LARGE = 0.001, 10_000
 """Between these, four decimals of a mean say enough."""
-
+EVALUATED = ("validation/", "test/")
+"""What metrics of evaluations begin with, those that choose first."""
+FIRST = tuple(f"{part}{name}" for part in EVALUATED for name in ("top1", "loss"))
+"""The metrics that come first among a run's final figures."""
 
 Scales = Mapping[str, Scale]
 NO_SCALES: Scales = MappingProxyType({})
+
+
+def is_share(metric: str, scales: Scales = NO_SCALES) -> bool:
+    """Whether a metric is a share: top1, top5 and so on, or one whose scale says so."""
+    return scale_of(metric, scales).share
+
+
+def value_text(metric: str, value: float, scales: Scales = NO_SCALES) -> str:
+    """Write a metric's value: shares as percentages."""
+    return percent(value, 2) if is_share(metric, scales) else f"{value:.4g}"
+
+
+def numbers(means: Mapping[str, float], scales: Scales = NO_SCALES) -> str:
+    """Write all metrics, the loss first; shares are percentages."""
+    names = sorted(means, key=lambda name: name != "loss")
+    return " ".join(f"{name} {_number(name, means[name], scales)}" for name in names)
+
+
+def _number(name: str, value: float, scales: Scales) -> str:
+    if is_share(name, scales):
+        return percent(value, 2)
+    return f"{value:.4f}" if _SMALL <= abs(value) < _LARGE or not value else f"{value:.5g}"
+
+
+def evaluation_text(means: Mapping[str, float], part: str, scales: Scales) -> str:
+    """Write the result of an evaluation, which has read a part of the samples, or all."""
+    return numbers(means, scales) + (f" ({part})" if part else "")
 
 
 def chosen_on(metric: str) -> str:
@@ -27,18 +57,8 @@ def chosen_on(metric: str) -> str:
     return f"chosen on the {'training' if part == 'train' else part} samples"
 
 
-def numbers(means: Mapping[str, float], scales: Scales = NO_SCALES) -> str:
-    """Write all metrics, the loss first; shares are percentages."""
-    names = sorted(means, key=lambda name: name != "loss")
-    return " ".join(f"{name} {_number(name, means[name], scales)}" for name in names)
-
-
-def _number(name: str, value: float, scales: Scales) -> str:
-    if scale_of(name, scales).share:
-        return percent(value, 2)
-    return f"{value:.4f}" if _SMALL <= abs(value) < _LARGE or not value else f"{value:.5g}"
-
-
-def evaluation_text(means: Mapping[str, float], part: str, scales: Scales) -> str:
-    """Write the result of an evaluation, which has read a part of the samples, or all."""
-    return numbers(means, scales) + (f" ({part})" if part else "")
+def final_metrics(names: Iterable[str]) -> list[str]:
+    """Return the metrics whose latest values say how runs ended, of all that they recorded: "test/top1", "train/loss"."""
+    found = dict.fromkeys(names)
+    own = [name for name in found if name.startswith(EVALUATED) and name not in FIRST]
+    return [name for name in (*FIRST, *own, "train/loss") if name in found]

@@ -5,11 +5,8 @@ Progress goes to stderr.
 
 from __future__ import annotations
 
-import os
-import re
 import shlex
 import sys
-import textwrap
 import time
 from collections.abc import Callable, Mapping
 from typing import Any, TextIO
@@ -52,7 +49,6 @@ class PlainProgress(Listener):
         self._stream = stream
         self._clock = clock
         self._written = 0.0
-        self._width = width_of_lines()
 
     def started(self, run: Started) -> None:
         """Describe the run, and name its directory."""
@@ -87,7 +83,7 @@ class PlainProgress(Listener):
 
     def _print(self, text: str) -> None:
         self._written = self._clock()
-        print(fit_lines(printable(text), self._width), file=self._stream, flush=True)
+        print(printable(text), file=self._stream, flush=True)
 
 
 class LiveProgress(PlainProgress):
@@ -121,11 +117,9 @@ class LiveProgress(PlainProgress):
         elif now - self._written < _REFRESH_SECONDS and micro_batches < run.micro_batches:
             return
         self._written = now
-        pace, loss = self._pace.text(now, epoch, micro_batches), {key: means[key] for key in means if key == "loss"}
         counted = f"epoch {epoch}/{run.epochs} {micro_batches}/{run.micro_batches} "
         left = self._console.width - len(counted) - self._bar_width - 2
-        texts = [printable(f"{numbers(shown)}  {pace}") for shown in (means, loss)]
-        text = next((text for text in texts if len(text) <= left), pace)
+        text = printable(f"{self._pace.text(now, epoch, micro_batches)}  {numbers(means)}")
         self._bar.update(self._epoch, completed=micro_batches, numbers=bounded(text, max(1, left)))
 
     def evaluating(self, epoch: int) -> None:
@@ -144,8 +138,7 @@ class LiveProgress(PlainProgress):
         self._bar.stop()
 
     def _print(self, text: str) -> None:
-        fitted = fit_lines(printable(text), self._console.width)
-        self._console.print(fitted, highlight=False, markup=False, soft_wrap=True)
+        self._console.print(printable(text), highlight=False, markup=False, soft_wrap=True)
 
 
 class _Pace:
@@ -181,38 +174,6 @@ def heading(run: Started) -> str:
         + "".join(f"\n{text}" for text in run.notes)
         + "".join(f"\nwarning: {text}" for text in run.warnings)
     )
-
-
-def width_of_lines() -> int | None:
-    """Return the characters of a line of a log, which COLUMNS says; None: a line is as long as it is."""
-    given = os.environ.get("COLUMNS", "")
-    return int(given) if given.isdecimal() and int(given) else None
-
-
-def fit_lines(text: str, width: int | None) -> str:
-    """Break the lines of a text that are too long for a width."""
-    return text if width is None else "\n".join(_fit(line, width) for line in text.splitlines())
-
-
-def _fit(line: str, width: int) -> str:
-    """Break a line that is too long before its parts, or else between words; a path stays whole."""
-    if len(line) <= width:
-        return line
-    lines: list[str] = []
-    for part in re.split(r" {3}(?=[a-z])", line):
-        if lines and len(lines[-1]) + 3 + len(part) <= width:
-            lines[-1] += f"   {part}"
-        else:
-            indent = " " * 4 if lines else ""
-            lines += textwrap.wrap(
-                part,
-                width,
-                initial_indent=indent,
-                subsequent_indent=" " * 4,
-                break_long_words=False,
-                break_on_hyphens=False,
-            )
-    return "\n".join(lines)
 
 
 def epoch_line(report: EpochEnded, run: Started) -> str:

@@ -85,7 +85,7 @@ class RunSpec:
 @documented
 @frozen(kw_only=True)
 class ProbeSpec:
-    """Samples of the gradients' fidelity, which `petra-graph report RUN --figure fidelity` draws."""
+    """Samples of the gradients' fidelity, which `petra-graph report RUN` draws."""
 
     per_epoch: int = required(
         "micro-batches of an epoch to probe (the paper: 15); each costs at most one plain forward and backward of the "

@@ -14,8 +14,10 @@ from tests.support import ROOT
 
 VERBS = """\
 run [SPEC] --set --sweep --seeds --at-once --resume --processes --max-restarts --fast-dev-run --overfit --plan --dry-run --json
-plan SPEC --set --profile --compare --scale --vary --expand --format --stages --verbose --output --json
+plan SPEC --set --profile --compare --vary --expand --format --stages --verbose --output --json
 validate SPECS... --set --json
+report RUNS... --output --json
+runs [FOLDER] --sort --where --json
 profile SPEC --set --output --micro-batches --json
 check NAMES... --set --inputs --tokens --json
 list [WHAT] --json
@@ -23,8 +25,6 @@ new plugin NAME
 evaluate RUN --set --weights --split --device --json
 predict RUN [FILES...] --set --weights --top --batch --device --format --output --json --prompt --tokens --temperature --top-k --seed
 export RUN --format --weights --output --json
-report RUNS... --figure --output --json
-runs [FOLDER] --sort --where --json
 """
 
 
@@ -211,7 +211,7 @@ def program(*arguments):
     [
         (["--help"], "0 ['attrs']"),
         (["list"], "0 ['attrs']"),
-        (["show", "blocks/rev-basic"], "0 ['attrs']"),
+        (["runs"], "0 ['attrs']"),
         (["validate", "specs/quickstart.toml"], "0 ['attrs', 'networkx']"),
     ],
 )

@@ -15,7 +15,7 @@ from petra_graph.kinds.listener import Listener
 from petra_graph.measure import cost_table
 from petra_graph.planning.plan_spec import Planner, plan
 from petra_graph.program.plan_document import read_document
-from petra_graph.report.plan.plan_on_terminal import plan_text
+from petra_graph.report.plan_text import plan_text
 from petra_graph.spec.model import ClipSpec
 from petra_graph.training.training_run import run
 from tests.support import ROOT

@@ -17,7 +17,7 @@ from petra_graph.errors import SpecError
 from petra_graph.planning.plan_spec import plan
 from petra_graph.program.json_shape import Later, faults
 from petra_graph.program.plan_document import SHAPE, read_document
-from petra_graph.report.plan.plan_on_terminal import plan_text
+from petra_graph.report.plan_text import plan_text
 from tests.support import ROOT
 from tests.support.plan_documents import three_stages
 

@@ -8,7 +8,6 @@ import signal
 import numpy as np
 import pytest
 import torch
-from petra_graph_report.run.recorded_run import read_run
 
 from petra_graph.api.finished_run import Run
 from petra_graph.cli.main import main
@@ -16,6 +15,7 @@ from petra_graph.errors import SpecError
 from petra_graph.inference.evaluate import evaluate_run
 from petra_graph.inference.saved_run import SavedRun
 from petra_graph.kinds.listener import Listener
+from petra_graph.record.recorded_run import read_run
 from petra_graph.training.prepared_run import prepare
 from petra_graph.training.training_run import run
 from tests.support.forks import alone, ended, ranks

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from petra_graph.report.planned_and_measured import compare_with_plan, comparison_text, operations_of
+from petra_graph.report.planned_and_measured import compare_with_plan, comparison_text, measured_alone
 from petra_graph.units import memory
 from tests.support.plan_documents import three_stages
 from tests.support.process_figures import MEASURED, MIB, process
@@ -10,8 +10,13 @@ from tests.support.process_figures import MEASURED, MIB, process
 
 def test_replicas_of_a_stage_count_together():
     replicas = [process(0, (1, MEASURED), (2, {})), process(1, (1, MEASURED))]
-    assert operations_of(1, replicas) == {"forward": (8, 2.0), "backward": (8, 6.0), "update": (4, 2.0)}
-    assert operations_of(2, replicas) == {}, "its device is not timed"
+    first, second = measured_alone(2, replicas)["stages"]
+    assert {verb: one["measured"] for verb, one in first["seconds"].items()} == {
+        "forward": 0.25,
+        "backward": 0.75,
+        "update": 0.5,
+    }
+    assert second["seconds"]["forward"] == {"planned": None, "measured": None}, "its device is not timed"
 
 
 def test_compared_as_json():
@@ -35,12 +40,10 @@ def test_comparison_as_text():
     text = comparison_text(
         compare_with_plan(plan, [process(0, (1, MEASURED), (2, MEASURED)), process(1, (3, {}), grown=MIB)])
     )
-    heads, *_ = lines = [line.split() for line in text.splitlines() if line]
-    assert heads == ["forward", "forward", "backward", "backward", "update"]
-    assert lines[1] == ["planned", "measured", "planned", "measured", "measured"]
-    assert lines[2] == ["stage", *["ms"] * 5], "numbers that are compared have one unit"
-    assert [line[0] for line in lines[4:7]] == ["1", "2", "3"]
-    assert lines[6][2] == lines[6][4] == "-", "it was not measured"
+    lines = [line.split() for line in text.splitlines() if line]
+    assert lines[0] == ["forward", "forward", "backward", "backward", "update"]
+    assert lines[1] == ["stage", "planned", "measured", "planned", "measured", "measured"]
+    assert [line[0] for line in lines[3:6]] == ["1", "2", "3"]
     planned = memory(sum(stage["bytes"]["total"] for stage in plan["stages"][:2]))
     assert lines[-2] == ["0", "1-2", *planned.split(), "0", "B"]
     assert lines[-1][-2:] == ["1", "MiB"]

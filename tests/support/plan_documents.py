@@ -29,13 +29,6 @@ def revnet50() -> Document:
     return document("revnet50_imagenet", list(itertools.pairwise(nodes)), [[name] for name in nodes], devices)
 
 
-def two_hundred() -> Document:
-    """A chain of 200 stages, a device each."""
-    nodes = [*_copies({"stem": 0, "layer1": 98, "down2": 0, "layer2": 99, "head": 0})]
-    devices = [f"node{index // 8}/cuda:{index % 8}" for index in range(200)]
-    return document("deep", list(itertools.pairwise(nodes)), [[name] for name in nodes], devices, limit=40 * 2**30)
-
-
 def branches() -> Document:
     """Two branches of unequal length, and an edge that skips them both."""
     edges = [
@@ -252,13 +245,3 @@ def _timeline(stages: Sequence[Document], tick: float, ticks: int) -> Iterator[D
                         "start": start + 0.98 * backward,
                         "end": start + backward,
                     }
-
-
-def overlapped() -> Document:
-    """The three stages with forward and backward at once, as devices with two streams do."""
-    made = three_stages()
-    for block in made["timeline"]:
-        if block["verb"] != "forward":
-            tick = made["timing"]["tick_seconds"]
-            block |= {"start": block["start"] - 0.05 * tick, "end": block["end"] - 0.05 * tick}
-    return made

@@ -4,17 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from petra_graph.report.plan.plan_on_terminal import plan_text
+from petra_graph.report.plan_text import plan_text
 from tests.support import ROOT
-from tests.support.plan_documents import branches, revnet50, three_stages
+from tests.support.plan_documents import branches, three_stages
 
-FOLDER = ROOT / "tests" / "report" / "plan" / "snapshots"
+FOLDER = ROOT / "tests" / "report" / "snapshots"
 
 SNAPSHOTS: Mapping[str, Callable[[], str]] = {
-    "small_80.txt": lambda: plan_text(three_stages(), width=80),
     "small_verbose_80.txt": lambda: plan_text(three_stages(), width=80, verbose=True),
     "branches_120.txt": lambda: plan_text(branches(), width=120),
-    "revnet50_200.txt": lambda: plan_text(revnet50(), width=200, verbose=True),
 }
 
 if __name__ == "__main__":

@@ -103,7 +103,7 @@ _FOUND = {
     ),
     "cuda": (
         f"accuracy of these estimates: on an H100 and its host, the estimated throughput was {GPU_RATIO[0]} to {GPU_RATIO[1]} times the "
-        "measured one, and {GPU_RATIO_WITHOUT_TF32} times in float32 without TF32 (tools/README.md)"
+        f"measured one, and {GPU_RATIO_WITHOUT_TF32} times in float32 without TF32 (tools/README.md)"
     ),
 }
 

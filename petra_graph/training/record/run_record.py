@@ -48,7 +48,7 @@ from petra_graph.record.run_directory import (
 from petra_graph.record.run_history import ChangedResume, add_to_history
 from petra_graph.record.weights import SUMMARY, save_weights
 from petra_graph.record.write_checkpoint import drop_behind
-from petra_graph.report.plan.plan_timeline import ticks_once_full
+from petra_graph.report.plan_tables import ticks_once_full
 from petra_graph.spec.load_spec import dump
 from petra_graph.spec.model import Spec
 from petra_graph.spec.value_types import as_mapping

@@ -27,7 +27,7 @@ from petra_graph.program.plan_document import Document
 from petra_graph.record.checkpoint import numbers, read_manifest
 from petra_graph.record.run_history import read_history
 from petra_graph.record.weights import DIGESTS, WEIGHTS
-from petra_graph.report.plan.plan_answers import expected_throughput
+from petra_graph.report.plan_text import expected_throughput
 from petra_graph.report.planned_and_measured import compare_with_plan
 from petra_graph.spec.model import Spec
 from petra_graph.training.checkpoints.cut_plan import best_first

@@ -10,13 +10,13 @@ import torch
 from attrs import evolve
 from hypothesis import given
 from hypothesis import strategies as st
-from petra_graph_report.run.recorded_run import quantity_and_stage
 from petra_graph_studies.fidelity.probe import Probe
 from petra_graph_studies.fidelity.probed_run import spread
 from torch.nn.functional import cross_entropy
 
 from petra_graph.blocks import frozen_statistics
 from petra_graph.executor.stage_observer import StageObserver
+from petra_graph.record.recorded_run import quantity_and_stage
 from tests.support.method_cases import cases, chosen_parameters
 from tests.support.pipelines import CHAIN, GRAPHS, REVNET, SHAPES, batches, pipeline, plain_network
 

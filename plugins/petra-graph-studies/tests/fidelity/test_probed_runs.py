@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import pytest
-from petra_graph_report.run.recorded_run import quantity_and_stage
 
 from petra_graph.cli.main import main
 from petra_graph.errors import SpecError
 from petra_graph.kinds.listener import Listener
+from petra_graph.record.recorded_run import quantity_and_stage
 from petra_graph.training.prepared_run import prepare
 from petra_graph.training.training_run import run
 from tests.support.runs import MICRO_BATCHES, SPEC, events, only_run, weights_bytes

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
-from petra_graph_report.run.recorded_run import quantity_and_stage
-
 from petra_graph.errors import Problem
 from petra_graph.executor.stage_executor import StageExecutor
+from petra_graph.record.recorded_run import quantity_and_stage
 from petra_graph.spec.run_tables import ProbeSpec
 from petra_graph.training.run_probe import Begin, Record
 from petra_graph.units import noun

@@ -15,9 +15,9 @@ from itertools import product
 from typing import Any
 
 from attrs import evolve, frozen
-from petra_graph_report.run.spec_differences import in_words
 
 from petra_graph.errors import Problem, SpecError, Where, kind_of, shown
+from petra_graph.report.run_groups import in_words
 from petra_graph.spec.overrides import Override, assignments, parse_override
 
 _SEED = ("run", "seed")

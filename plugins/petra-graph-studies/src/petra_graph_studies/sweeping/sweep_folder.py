@@ -17,11 +17,11 @@ from typing import Any
 
 import attrs
 from attrs import frozen
-from petra_graph_report.run.recorded_run import RecordedRun, read_run
 
 from petra_graph.errors import PetraGraphError, SpecError
 from petra_graph.program.json_shape import Later
 from petra_graph.record.checkpoint import repair
+from petra_graph.record.recorded_run import RecordedRun, read_run
 from petra_graph.record.run_directory import is_locked, write_json
 from petra_graph.record.run_files import read_json
 from petra_graph.record.run_folders import SWEEP, began, run_directories

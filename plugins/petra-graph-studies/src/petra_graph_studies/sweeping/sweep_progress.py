@@ -2,25 +2,25 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import sys
 import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
-from typing import TextIO
+from typing import Any, TextIO
 
-from petra_graph_report.run.metric_values import final_metrics, metric_text
-from petra_graph_report.run.recorded_run import latest_values
 from rich.console import Console, ConsoleDimensions
 from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
 from petra_graph.errors import Interrupted, printable
+from petra_graph.record.metrics import METRICS, event_of
 from petra_graph.record.run_files import read_json
-from petra_graph.report.progress import fit_lines, width_of_lines
-from petra_graph.report.text_tables import name_column, table
-from petra_graph.units import NOTHING, left_out
+from petra_graph.report.metric_text import final_metrics, value_text
+from petra_graph.report.tables import name_column, table
+from petra_graph.units import NOTHING
 from petra_graph_studies.sweeping.sweep_folder import Member, Sweep
 from petra_graph_studies.sweeping.sweep_table import count_statuses
 
@@ -55,7 +55,7 @@ class SweepProgress:
         """Leave the terminal as it was."""
 
     def _print(self, text: str) -> None:
-        print(fit_lines(printable(text), width_of_lines()), file=self._stream, flush=True)
+        print(printable(text), file=self._stream, flush=True)
 
 
 class LiveSweepProgress(SweepProgress):
@@ -80,9 +80,7 @@ class LiveSweepProgress(SweepProgress):
         self._live.stop()
 
     def _print(self, text: str) -> None:
-        self._console.print(
-            fit_lines(printable(text), self._console.width), highlight=False, markup=False, soft_wrap=True
-        )
+        self._console.print(printable(text), highlight=False, markup=False, soft_wrap=True)
 
 
 def sweep_progress(sweep: Sweep, stream: TextIO | None = None) -> SweepProgress:
@@ -100,7 +98,11 @@ def ended_line(member: Member, code: int) -> str:
         return f"{member.words}: interrupted"
     if status != "done" or run is None:
         return f"{member.words}: {status if status != 'waiting' else 'failed'}: {member.failure().splitlines()[-1]}"
-    value = "" if run.best is None else f"   best {metric_text(run.best.metric, run.best.value, run.scales)}"
+    value = (
+        ""
+        if run.best is None
+        else f"   best {run.best.metric} {value_text(run.best.metric, run.best.value, run.scales)}"
+    )
     return f"{member.words}: done{value}"
 
 
@@ -114,9 +116,9 @@ def progress_table(members: Sequence[Member], running: Collection[Path], termina
     columns = [
         name_column(head, cells, _WIDE) for head, cells in zip(("status", "epoch", "loss", "test"), others, strict=True)
     ]
-    left = terminal.width - sum(column.width + 2 for column in columns)
+    left = terminal.width - sum(column.width for column in columns)
     made = table([name_column("run", names, max(_NARROW, min(_WIDE, left))), *columns])
-    more = "" if len(shown) == len(members) else f"; {left_out(len(members) - len(shown))}"
+    more = "" if len(shown) == len(members) else f"; … {len(members) - len(shown)} more"
     made.caption, made.caption_justify = Text(count_statuses(statuses) + more), "left"
     return made
 
@@ -128,7 +130,7 @@ def _row(member: Member, status: str) -> tuple[str, ...]:
     if status == "done":
         summary = read_json(directory / "summary.json", dict) or {}
         means = {f"test/{name}": value for name, value in (summary.get("test") or {}).items()}
-        tested = next((metric_text(name, means[name]) for name in final_metrics(means)), NOTHING)
+        tested = next((f"{name} {value_text(name, means[name])}" for name in final_metrics(means)), NOTHING)
         loss = (summary.get("train") or {}).get("loss")
         return member.words, status, str(summary.get("epochs", NOTHING)), _loss(loss), tested.removeprefix("test/")
     latest = latest_values(directory)
@@ -139,3 +141,14 @@ def _row(member: Member, status: str) -> tuple[str, ...]:
 
 def _loss(value: float | None) -> str:
     return NOTHING if value is None else f"{value:.4g}"
+
+
+def latest_values(directory: Path, most_bytes: int = 2**14) -> Mapping[str, Mapping[str, Any]]:
+    """Return the latest event of each name among the last bytes of a run's events; {} where it has none yet."""
+    try:
+        with (directory / METRICS).open("rb") as lines:
+            lines.seek(-min(most_bytes, lines.seek(0, os.SEEK_END)), os.SEEK_END)
+            found = [event for line in lines.read().splitlines() if (event := event_of(line)) is not None]
+    except OSError:
+        return {}
+    return {event["name"]: event for event in found if event["value"] is not None}

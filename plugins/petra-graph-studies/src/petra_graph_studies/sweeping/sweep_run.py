@@ -174,7 +174,7 @@ def continues_with(sweep: Sweep) -> str:
 
 def _write_comparison(begun: Sequence[str], page: Path) -> dict[str, Any] | None:
     """Write the comparison; a damaged run among them has been named, and hinders no other."""
-    from petra_graph_report.run.report_file import report_runs  # it imports matplotlib
+    from petra_graph.report.pages.runs_page import report_runs  # it imports matplotlib
 
     try:
         return report_runs(begun, page) if begun else None

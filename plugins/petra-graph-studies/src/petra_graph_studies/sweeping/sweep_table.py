@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from textwrap import fill
 
 from attrs import frozen
-from petra_graph_report.run.recorded_run import RecordedRun
-from petra_graph_report.run.run_groups import RunGroup, best_spread, final_spread, rank, spread_texts
 
+from petra_graph.record.recorded_run import RecordedRun
 from petra_graph.report.metric_text import chosen_on
-from petra_graph.report.text_tables import Column, name_column, packed, render, text_column
+from petra_graph.report.run_groups import RunGroup, best_spread, final_spread, rank, spread_texts
+from petra_graph.report.tables import Column, name_column, render, tables, value_column
 from petra_graph.units import plural
 from petra_graph_studies.sweeping.sweep_folder import Sweep
 
@@ -55,12 +55,15 @@ def sweep_table(sweep: Sweep, width: int) -> str:
     ]
     judged = best_spread(groups[0])
     if judged is not None:
-        columns += _spread_columns(f"best {judged[0]}", groups, judged[0], of_best=True)
+        columns.append(_spread_column(f"best {judged[0]}", groups, judged[0], of_best=True))
     split, _, name = ("", "", "") if judged is None else judged[0].partition("/")
     shown = (f"test/{name}", *_LOSSES) if split == "validation" else _LOSSES
-    for metric in (name for name in dict.fromkeys(shown) if any(name in run.metrics for run in runs)):
-        columns += _spread_columns(f"final {metric}", groups, metric, of_best=False)
-    text = render(packed(columns, width), width=width, colour=False)
+    columns += [
+        _spread_column(f"final {metric}", groups, metric, of_best=False)
+        for metric in dict.fromkeys(shown)
+        if any(metric in run.metrics for run in runs)
+    ]
+    text = render(tables(columns, width), width=width)
     return text + ("" if judged is None else f"\n{fill(_how_to_read(judged[0], runs), width)}\n")
 
 
@@ -76,16 +79,12 @@ def _count_runs(result: Result) -> str:
     return str(done) if done == result.planned else f"{done} of {result.planned}"
 
 
-def _spread_columns(head: str, groups: Sequence[RunGroup], metric: str, *, of_best: bool) -> list[Column]:
-    """Return the column of means with deviations, and that of the range where there are several seeds."""
+def _spread_column(head: str, groups: Sequence[RunGroup], metric: str, *, of_best: bool) -> Column:
+    """Return the column of means with deviations."""
     spreads = [
         (found := best_spread(group)) and found[1] if of_best else final_spread(group, metric) for group in groups
     ]
-    texts = spread_texts(spreads, metric, groups[0].scales)
-    columns = [text_column(head, [text and text.partition("\n")[0] for text in texts], head)]
-    if any(text and "\n" in text for text in texts):
-        columns.append(text_column("range", [text and (text.partition("\n")[2] or None) for text in texts], head))
-    return columns
+    return value_column(head, spread_texts(spreads, metric, groups[0].scales))
 
 
 def count_statuses(statuses: Sequence[str]) -> str:

@@ -1,0 +1,154 @@
+"""A plan, or plans compared, as a page: the answers and tables of the terminal, with pictures of memory and time."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from petra_graph import units
+from petra_graph.program.plan_document import Document
+from petra_graph.report.comparison import answers as answers_of_comparison
+from petra_graph.report.comparison import comparison_columns, comparison_notes, comparison_title, row_names
+from petra_graph.report.pages.drawing import Line, Picture, bar_chart, line_chart, timeline
+from petra_graph.report.pages.page import Section, render_page
+from petra_graph.report.plan_tables import (
+    PART_NAMES,
+    by_stage,
+    device_columns,
+    graph_lines,
+    nodes_label,
+    notes_on_stages,
+    parts_held,
+    ranges_label,
+    stage_columns,
+    ticks_once_full,
+    title_lines,
+    totals,
+)
+from petra_graph.report.plan_text import answers
+from petra_graph.report.tables import Column, name_column, pair_columns, value_column
+from petra_graph.units import memory, noun
+
+_TICKS = 4
+
+
+def page(document: Document) -> str:
+    """Write what `petra-graph plan --json` prints, a plan or plans compared, as a page."""
+    return _plan_page(document) if "stages" in document else _comparison_page(document)
+
+
+def _plan_page(document: Document) -> str:
+    shared = any(len(device["stages"]) > 1 for device in document["devices"])
+    sections = [
+        Section(
+            name="memory",
+            pictures=[*stage_bars(document), *(_device_bars(document) if shared else ())],
+        ),
+        Section(
+            name="timeline",
+            note="Some ticks, once every stage works. F and B are the forward and the backward of a micro-batch, by its number.",
+            pictures=timeline_of(document, ticks_once_full(document, _TICKS)),
+        ),
+        Section(
+            name="tables",
+            tables=[
+                ("stages", stage_columns(document)),
+                ("devices", device_columns(document)),
+                *((title, pair_columns("", pairs)) for title, pairs in totals(document)),
+                ("nodes", _node_columns(document)),
+            ],
+            lines=list(notes_on_stages(document)),
+        ),
+        Section(name="graph", lines=graph_lines(document["nodes"])),
+        Section(name="assumptions", lines=document["assumptions"]),
+    ]
+    return render_page(
+        f"{document['name']}: plan",
+        sections,
+        about=title_lines(document),
+        answers=answers(document),
+        warnings=document["warnings"],
+        predicted=True,
+    )
+
+
+def stage_bars(document: Document) -> list[Picture]:
+    """Draw each stage's memory; where every device holds one stage, against its limit."""
+    alone = all(len(device["stages"]) == 1 for device in document["devices"])
+    limits = {device["name"]: device["memory_bytes"] for device in document["devices"]} if alone else {}
+    stages = document["stages"]
+    names = [f"{stage['index']}  {nodes_label(stage['nodes'])}" for stage in stages]
+    return _memory_bars("memory of stages", names, stages, [limits.get(stage["device"]) for stage in stages])
+
+
+def _device_bars(document: Document) -> list[Picture]:
+    devices = document["devices"]
+    names = [
+        f"{device['name']}  ({noun(len(device['stages']), 'stage')} {ranges_label(device['stages'])})"
+        for device in devices
+    ]
+    return _memory_bars("memory of devices", names, devices, [device["memory_bytes"] for device in devices])
+
+
+def _memory_bars(
+    title: str, names: Sequence[str], holders: Sequence[Document], limits: Sequence[int | None]
+) -> list[Picture]:
+    held = parts_held(holder["bytes"] for holder in holders)
+    bars = [
+        (name, [values[at] for values in held.values()], limit)
+        for at, (name, limit) in enumerate(zip(names, limits, strict=True))
+    ]
+    return bar_chart(title, bars, [PART_NAMES[part] for part in held], memory)
+
+
+def timeline_of(document: Document, blocks: Sequence[Document]) -> list[Picture]:
+    """Draw blocks of a plan's timeline, a row for each stage."""
+    names = [f"{one['index']}  {one['device']}  {nodes_label(one['nodes'])}" for one in document["stages"]]
+    rows = by_stage({**document, "timeline": blocks})
+    return timeline("simulated timeline", names, list(rows.values()))
+
+
+def _node_columns(document: Document) -> list[Column]:
+    nodes = document["nodes"]
+    shapes = (", ".join("x".join(map(str, shape)) for shape in node["outputs"]) for node in nodes)
+    return [
+        name_column("node", (node["name"] for node in nodes)),
+        name_column("kind", (node["kind"] for node in nodes)),
+        name_column("block", (node["block"] for node in nodes)),
+        value_column("stage", (node["stage"] for node in nodes)),
+        value_column("keeps", (node.get("keeps") for node in nodes)),
+        name_column("reads", (", ".join(node["inputs"]) for node in nodes)),
+        name_column("outputs", shapes),
+        value_column("parameters", (node["parameters"] for node in nodes), units.count),
+        value_column("forward", (node["flops"]["forward"] for node in nodes), units.flops),
+        value_column("backward", (node["flops"]["backward"] for node in nodes), units.flops),
+    ]
+
+
+def _comparison_page(document: Document) -> str:
+    sections = [
+        Section(name="picture", pictures=_speed_and_memory(document)),
+        Section(name="table", tables=[("", comparison_columns(document))]),
+        Section(name="notes", lines=comparison_notes(document)),
+        Section(name="assumptions", lines=document["assumptions"]),
+    ]
+    return render_page(comparison_title(document), sections, answers=answers_of_comparison(document), predicted=True)
+
+
+def _speed_and_memory(document: Document) -> list[Picture]:
+    """Return each row that fits as a point; of methods only those that no other one beats have a name."""
+    named: list[tuple[str, Mapping[str, object], tuple[float, float]]] = [
+        (name, row, (row["memory_peak"] / 2**30, row["samples_per_second"]))
+        for name, row in zip(row_names(document), document["rows"], strict=True)
+        if row["memory_peak"] is not None and row["fits"] is not False
+    ]
+    lines = [Line(name=name, points=[point], joined=False) for name, row, point in named if row.get("unbeaten", True)]
+    beaten = sorted(point for _, row, point in named if not row.get("unbeaten", True))
+    lines.append(Line(name="beaten in speed, staleness and memory", points=beaten, joined=False, grey=True))
+    return line_chart(
+        "speed against memory, of rows that fit",
+        lines,
+        "fullest device, GiB",
+        note="samples a second; better is further up and further left",
+        from_zero=True,
+        last=False,
+    )

@@ -1,0 +1,187 @@
+"""The page of one run: its state, curves, stages, memory, timeline, gradients' fidelity, and how it was made."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from petra_graph.program.plan_document import Document, check_document
+from petra_graph.record.checkpoint import numbers
+from petra_graph.record.recorded_run import RecordedRun
+from petra_graph.record.run_directory import TIMELINE
+from petra_graph.record.run_files import read_json
+from petra_graph.record.run_folders import began
+from petra_graph.record.run_history import read_history
+from petra_graph.report.metric_text import EVALUATED, chosen_on, final_metrics, value_text
+from petra_graph.report.pages.curves import probe_charts, run_charts
+from petra_graph.report.pages.page import Section, render_page
+from petra_graph.report.pages.plan_page import stage_bars, timeline_of
+from petra_graph.report.plan_tables import nodes_label, schedule_label, title_lines
+from petra_graph.report.planned_and_measured import (
+    compare_with_plan,
+    measured_alone,
+    process_columns,
+    stage_columns,
+    what_the_plan_said,
+)
+from petra_graph.report.tables import Column, name_column, value_column
+from petra_graph.units import PLAIN, duration, memory, number, plural
+
+_LONGEST_TRACE = 6_000
+"""Characters of a traceback's end that are shown."""
+_MEASURED = (
+    "Measured are the host's seconds for one operation, in the mean since the latest start: computing, but also reading samples, sending messages, "
+    "recording, and copying state for checkpoints. Stages on CUDA devices are left out, since there the host only queues work. The memory of a process is "
+    "its growth since just before its stages were built; on CUDA devices, what torch's allocator has handed out."
+)
+
+
+def run_page(run: RecordedRun) -> str:
+    """Write a run as a page.
+
+    Raises:
+        SpecError: a file of the run is damaged, or what draws is not installed.
+    """
+    plan, processes = read_plan(run.directory), (run.summary.get("measured") or {}).get("processes", ())
+    stages = run.resolved["partition"]["stages"]
+    found = compare_with_plan(plan, processes) if plan else measured_alone(len(stages), processes)
+    tables = [("stages", _stage_columns(run, plan, stage_columns(found)))]
+    if processes:
+        tables.append(("memory of processes", process_columns(found)))
+    text = (run.directory / "resolved.toml").read_text(encoding="utf-8")
+    sections = [
+        Section(name="curves", pictures=run_charts(run)),
+        Section(
+            name="stages",
+            note=_MEASURED if processes else "Seconds and memory are measured where a run ends.",
+            tables=tables,
+            pictures=stage_bars(plan) if plan else (),
+        ),
+        Section(
+            name="timeline",
+            note="Some ticks of the plan, once every stage works; simulated, not measured.",
+            pictures=timeline_of(plan, plan["timeline"]) if plan else (),
+        ),
+        Section(
+            name="gradients",
+            note="The probe compares each stage's gradient with the one that a delayed network without reconstruction gives, and with that of "
+            "end-to-end backpropagation: where they are alike, cosine and norm ratio are 1.",
+            pictures=probe_charts(run),
+        ),
+        Section(name="run", lines=[f"{name}: {value}" for name, value in _facts(run)], texts=[("resolved.toml", text)]),
+    ]
+    network = [title_lines(plan)[0]] if plan else []
+    return render_page(
+        f"{run.name}: run",
+        sections,
+        about=[str(run.directory), _about(run), *network],
+        answers=list(_figures(run)),
+        state=list(_state(run)),
+        warnings=plan["warnings"] if plan else (),
+    )
+
+
+def read_plan(directory: Path) -> Document | None:
+    """Return the plan of a run, with the ticks of its timeline that were kept; None where it was not planned.
+
+    Raises:
+        SpecError: it is damaged.
+    """
+    path = directory / "plan.json"
+    found = read_json(path, dict)
+    if found is None:
+        return None
+    return check_document(found | {"timeline": read_json(directory / TIMELINE, list) or []}, str(path))
+
+
+def _about(run: RecordedRun) -> str:
+    method, data = run.resolved["method"], run.resolved["data"]
+    stages = plural(len(run.resolved["partition"]["stages"]), "stage")
+    return (
+        f"{method['name']}, schedule {schedule_label(method['schedule'])}, accumulation {method['accumulation']}, "
+        f"micro-batch {data['batch']} of the data {data['name']}: {stages}"
+    )
+
+
+def _state(run: RecordedRun) -> Iterator[str]:
+    """Yield what a reader must know of a run that is not done."""
+    so_far = f"{run.epochs} of {plural(run.planned_epochs, 'epoch')} recorded"
+    said = {
+        "running": f"The run is under way: {so_far}.",
+        "killed": f"The run ended without a summary, as its process was killed or the machine stopped: {so_far}.",
+        "interrupted": f"The run was interrupted: {so_far}.",
+        "failed": f"The run failed: {so_far}.",
+    }
+    if run.status in said:
+        yield said[run.status]
+    if run.status == "failed":
+        yield from run.summary.get("error", [])
+        if (path := run.directory / "failure.txt").is_file():
+            yield path.read_text(encoding="utf-8", errors="replace")[-_LONGEST_TRACE:]
+    if run.status in {"killed", "interrupted", "failed"} and numbers(run.directory):
+        resume = f"petra-graph run --resume {shlex.quote(str(run.directory))}"
+        yield f"It continues from its latest checkpoint with: {resume}"
+
+
+def _figures(run: RecordedRun) -> Iterator[tuple[str, str]]:
+    summary, best = run.summary, run.best
+    yield ("status", f"{run.status}, {run.epochs} of {plural(run.planned_epochs, 'epoch')}")
+    if best is not None:
+        value = value_text(best.metric, best.value, run.scales)
+        yield (f"best {best.metric}", f"{value}, after epoch {best.epoch}; {chosen_on(best.metric)}")
+    tested, word = summary.get("test_weights"), "final" if run.status == "done" else "latest"
+    for metric in final_metrics(name for name in run.metrics if name.startswith(EVALUATED)):
+        latest = run.metrics[metric][-1]
+        note = f"after epoch {latest.epoch}"
+        if tested and metric.startswith("test/"):
+            note = f"{tested['weights']} weights, of epoch {tested['epoch']}"
+        if best is None or (metric, latest.epoch) != (best.metric, best.epoch):
+            yield (f"{word} {metric}", f"{value_text(metric, latest.value, run.scales)}, {note}")
+    if rate := run.rate:
+        yield ("samples a second", "; ".join(filter(None, [PLAIN.text(rate), what_the_plan_said(summary)])))
+    if spent := summary.get("seconds"):
+        yield ("training", f"{duration(spent['training'])} of {duration(spent['total'])} in all")
+
+
+def _stage_columns(run: RecordedRun, plan: Document | None, timed: list[Column]) -> list[Column]:
+    columns = [timed[0], name_column("nodes", map(nodes_label, run.resolved["partition"]["stages"]), 40)]
+    if plan:
+        stages = plan["stages"]
+        columns += [
+            name_column("device", (stage["device"] for stage in stages), 40),
+            value_column("depth", [stage["depth"] for stage in stages]),
+            value_column("stale\nupdates", [stage["staleness"] for stage in stages], number),
+            value_column("memory\nplanned", [stage["bytes"]["total"] for stage in stages], memory),
+        ]
+    return columns + timed[1:]
+
+
+def _facts(run: RecordedRun) -> Iterator[tuple[str, str]]:
+    """Yield how the run began, where it was resumed and with what changes, what it left, and where it ran."""
+    summary, environment = run.summary, read_json(run.directory / "env.json", dict) or {}
+    yield ("began", f"{began(run.directory):%Y-%m-%d %H:%M:%S} UTC")
+    yield ("seed", str(run.seed))
+    if weights := run.resolved.get("init", {}).get("weights"):
+        yield ("weights at the start", str(weights))
+    if resumed := summary.get("resumed_from"):
+        yield ("resumed before micro-batch", ", ".join(f"{at:,}" for at in resumed))
+    for one in read_history(run.directory):
+        changed = "; ".join(one.changed)
+        yield (f"changed before micro-batch {one.at:,}", f"{changed} (after {plural(one.updates, 'update')})")
+    yield ("checkpoints before micro-batch", ", ".join(f"{at:,}" for at in sorted(numbers(run.directory))) or "none")
+    for key in ("micro_batches", "updates", "processes"):
+        if key in summary:
+            yield (key.replace("_", "-"), f"{summary[key]:,}")
+    for reason in (summary.get("predicted") or {}).get("not planned", ()):
+        yield ("not planned", str(reason))
+    for key, value in environment.items():
+        if value:
+            yield (key.replace("_", " "), shlex.join(value) if key == "command" else _text(value))
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, Mapping):
+        return ", ".join(f"{key} {one}" for key, one in value.items())
+    return ", ".join(map(str, value)) if isinstance(value, list) else str(value)

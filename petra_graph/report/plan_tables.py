@@ -1,0 +1,241 @@
+"""What the views of a plan's document share: short names for many things, titles, the columns of tables, the blocks of the timeline.
+
+Every view reads the document alone, so that any plan that was ever saved can be shown again.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import TypeVar
+
+from petra_graph import units
+from petra_graph.program.plan_document import Document
+from petra_graph.program.schedule import schedule_text
+from petra_graph.program.stage_bytes import PARTS
+from petra_graph.report.tables import Column, name_column, value_column
+from petra_graph.units import memory, number, one_line, percent, plural, seconds
+
+T = TypeVar("T")
+
+PART_NAMES: Mapping[str, str] = {
+    part: {"graphs": "kept graphs", "working": "working set"}.get(part, part.replace("_", " ")) for part in PARTS
+}
+"""The purposes of a stage's memory, as every view names them."""
+_KIND_STYLES = {"reversible": "green", "buffered": "yellow", "head": "cyan"}
+_DEPTHS = _LINES = 12
+"""The most depths of a schedule, and lines of a graph: longer ones are cut."""
+_COPY = re.compile(r"(.+)\.(0|[1-9][0-9]*)", re.DOTALL)
+
+
+def nodes_label(names: Iterable[str], between: str = ", ") -> str:
+    """Name nodes in order, consecutive copies of a repeated node together: stem, down1, layer1.0-2."""
+    found = _runs(names, _is_next_copy)
+    shown = [run[0] if len(run) == 1 else f"{run[0]}-{run[-1].rpartition('.')[2]}" for run in found]
+    return one_line(between.join(shown))
+
+
+def ranges_label(numbers: Iterable[int]) -> str:
+    """Name whole numbers, consecutive ones together: 1-4, 7."""
+    found = _runs(sorted(numbers), lambda number, after: after == number + 1)
+    return ", ".join(str(run[0]) if len(run) == 1 else f"{run[0]}-{run[-1]}" for run in found)
+
+
+def schedule_label(schedule: str | Sequence[int]) -> str:
+    """Name a schedule, which is a word or a list of depths; of many depths, the first ones."""
+    if isinstance(schedule, str):
+        return schedule
+    return schedule_text(tuple(schedule[:_DEPTHS])) + ", …" * (len(schedule) > _DEPTHS)
+
+
+def graph_lines(nodes: Sequence[Document]) -> list[str]:
+    """Return the graph in words, a run of nodes that each read the node before to a line; of many lines, the first ones.
+
+    stem → left.0-2
+    right.0 reads stem
+    join reads left.2, right.0 → body.0-1
+    """
+    lines = []
+    for run in _runs(nodes, lambda node, after: list(after["inputs"]) == [node["name"]]):
+        names = [node["name"] for node in run]
+        if inputs := run[0]["inputs"]:
+            reading = one_line(f"{names[0]} reads {', '.join(inputs)}")
+            lines.append(" → ".join(filter(None, [reading, nodes_label(names[1:], " → ")])))
+        else:
+            lines.append(nodes_label(names, " → "))
+    return lines if len(lines) <= _LINES else [*lines[:_LINES], f"… {len(lines) - _LINES} more lines"]
+
+
+def _runs(items: Iterable[T], joins: Callable[[T, T], bool]) -> list[list[T]]:
+    """Split items into runs; `joins` tells of two neighbours whether the second continues the run of the first."""
+    found: list[list[T]] = []
+    for item in items:
+        if found and joins(found[-1][-1], item):
+            found[-1].append(item)
+        else:
+            found.append([item])
+    return found
+
+
+def _is_next_copy(name: str, after: str) -> bool:
+    one, other = _COPY.fullmatch(name), _COPY.fullmatch(after)
+    return one is not None and other is not None and (one[1], int(one[2]) + 1) == (other[1], int(other[2]))
+
+
+def title_lines(document: Document) -> tuple[str, str]:
+    """Return a line on the network, and a line on its training."""
+    kinds = Counter(node["kind"] for node in document["nodes"])
+    totals = document["totals"]
+    parameters, trained = totals["parameters"], totals.get("trained", totals["parameters"])
+    of_kinds = ", ".join(f"{kinds[kind]:,} {kind}" for kind in ("reversible", "buffered", "head") if kinds[kind])
+    network = f"{plural(len(document['nodes']), 'node')} ({of_kinds}), {units.count(parameters)} parameters" + (
+        f", {units.count(trained)} of them trained" if trained < parameters else ""
+    )
+    samples = document.get("samples_per_update")
+    update = "" if samples is None else f", {samples:,} samples an update"
+    training = (
+        f"{document['method']}, schedule {schedule_label(document['schedule'])}, accumulation "
+        f"{document['accumulation']}, micro-batch {document['micro_batch']}{update}: "
+        f"{plural(len(document['stages']), 'stage')} on {plural(len(document['devices']), 'device')}"
+    )
+    if document.get("replicas", 1) > 1:
+        every = plural(document["replicas"] * len(document["devices"]), "device")
+        training += f" in each of {document['replicas']} replicas, {every} in all"
+    return network, training
+
+
+def stage_columns(document: Document, node_width: int = 60, *, brief: bool = False) -> list[Column]:
+    """Return a stage's nodes and device, its depth and staleness, its seconds and its memory; and its work, messages and parts of memory."""
+    stages = document["stages"]
+    kinds = [stage["kind"] for stage in stages]
+    columns = [
+        value_column("stage", (stage["index"] for stage in stages)),
+        name_column("nodes", (nodes_label(stage["nodes"]) for stage in stages), node_width),
+        name_column("device", (stage["device"] for stage in stages), 18),
+        value_column("depth", (stage["depth"] for stage in stages)),
+        value_column("stale\nupdates", (stage["staleness"] for stage in stages), number),
+        *_both_ways("", [stage["seconds"] for stage in stages], seconds),
+        value_column("memory\ntotal", (stage["bytes"]["total"] for stage in stages), memory),
+    ]
+    if brief:
+        return columns
+    held = parts_held(stage["bytes"] for stage in stages)
+    return [
+        *columns[:2],
+        name_column("kind", kinds, 16, [_KIND_STYLES.get(kind, "") for kind in kinds]),
+        *columns[2:5],
+        value_column("parameters", (stage["parameters"] for stage in stages), units.count),
+        *columns[5:7],
+        *_both_ways("", [stage["flops"] for stage in stages], units.flops),
+        *_both_ways("sent\n", [stage["channel_bytes"] for stage in stages], memory),
+        *(value_column(PART_NAMES[part].replace(" ", "\n"), values, memory) for part, values in held.items()),
+        columns[7],
+    ]
+
+
+def _both_ways(head: str, rows: Iterable[Mapping[str, float]], write: Callable[[float], str]) -> Iterator[Column]:
+    rows = list(rows)
+    for verb in ("forward", "backward"):
+        yield value_column(f"{head}{verb}", (row[verb] for row in rows), write)
+
+
+def parts_held(counts: Iterable[Mapping[str, int]]) -> dict[str, list[int]]:
+    """Return the bytes of several stages or devices by part; a part that none of them has is left out."""
+    counts = list(counts)
+    held = {part: [count.get(part, 0) for count in counts] for part in PARTS}
+    return {part: values for part, values in held.items() if any(values)}
+
+
+def device_columns(document: Document, name_width: int = 60) -> list[Column]:
+    """Return a device's work and its memory, as a share of its limit, too."""
+    devices = document["devices"]
+    used, limits = (
+        [device["bytes"]["total"] for device in devices],
+        [device["memory_bytes"] for device in devices],
+    )
+    columns = [
+        name_column("device", (device["name"] for device in devices), name_width),
+        name_column("type", (device["type"] for device in devices), 16),
+        name_column("stages", (ranges_label(device["stages"]) for device in devices), 16),
+        value_column("busy\na tick", (device["busy_seconds_per_tick"] for device in devices), seconds),
+        value_column("busy", (device["utilisation"] for device in devices), percent),
+    ]
+    waiting = [device.get("exchange_seconds_per_tick", 0.0) for device in devices]
+    if any(waiting):
+        columns.append(value_column("all-reduce\na tick", waiting, seconds))
+    columns.append(value_column("memory\nused", used, memory))
+    capacities = [device.get("capacity_bytes") for device in devices]
+    for head, mosts in (("of its\nlimit", limits), ("of its\ncapacity", capacities)):
+        if any(mosts):
+            both = list(zip(used, mosts, strict=True))
+            cells = [most and f"{percent(use / most)} of {memory(most)}" for use, most in both]
+            styles = ["bold red" if most and use > most else "" for use, most in both]
+            made = value_column(head, cells)
+            columns.append(Column(head=head, cells=made.cells, styles=styles))
+    return columns
+
+
+def totals(document: Document) -> list[tuple[str, list[tuple[str, str]]]]:
+    """Return the memory of all stages by part, the memory as the paper's Table 3 counts it, and the simulation's times, each with a title."""
+    counts, timing, run = document["totals"]["bytes"], document["timing"], document.get("run")
+    paper = ((key, document["paper_accounting"][key]) for key in ("model", "input_buffer", "parameter_buffer", "total"))
+    about = "" if timing.get("exact", True) else "about "
+    exposed = timing.get("exposed_communication", {})
+    busy = timing["utilisation"]
+    times = [
+        ("throughput", about + units.rate(timing["samples_per_second"])),
+        ("speed-up over one device", about + units.factor(timing["speedup_over_reversible_backprop"])),
+        ("tick", about + seconds(timing["tick_seconds"])),
+        ("bubble", about + percent(timing["bubble_fraction"])),
+        ("exposed all-reduce", percent(exposed.get("all_reduce", 0.0))),
+        ("exposed messages", percent(exposed.get("links", 0.0))),
+        ("to fill the pipeline", seconds(timing["fill_seconds"])),
+        ("to drain it", seconds(timing["drain_seconds"])),
+        ("devices busy, least, most", f"{percent(min(busy))}, {percent(max(busy))}" if busy else "unknown"),
+    ]
+    if run is not None:
+        many = run["micro_batches_per_epoch"]
+        of = "" if many is None else f" of {many:,} {units.noun(many, 'micro-batch', 'es')}"
+        for name, value in (
+            (f"an epoch{of}", run["epoch_seconds"]),
+            (f"training of {plural(run['epochs'], 'epoch')}", run["seconds"]),
+        ):
+            times.append((name, "unknown" if value is None else about + units.duration(value)))
+    return [
+        ("memory, all stages", [(PART_NAMES.get(part, part), memory(held)) for part, held in counts.items() if held]),
+        ("paper's accounting", [(key.replace("_", " "), f"{value / 1e9:,.2f} GB") for key, value in paper]),
+        ("time", times),
+    ]
+
+
+def notes_on_stages(document: Document) -> Iterator[str]:
+    """Yield which plugins know the delay of their stage, and what single nodes keep for their backwards."""
+    if plugins := document.get("delay_aware"):
+        late = units.listed((number(stage["staleness"]) for stage in document["stages"]), _DEPTHS)
+        yield f"told the delay of its stage, in updates while the pipeline is full ({late}): {', '.join(plugins)}"
+    nodes = [node for node in document["nodes"] if node.get("keeps")]
+    if len({(node["kind"], node["keeps"]) for node in nodes}) > len({node["kind"] for node in nodes}):
+        ways: dict[str, list[str]] = {}
+        for node in nodes:
+            ways.setdefault(node["keeps"], []).append(node["name"])
+        yield f"nodes keep {'; '.join(f'{keeps}: {nodes_label(names)}' for keeps, names in ways.items())}"
+
+
+def by_stage(document: Document) -> dict[int, list[Document]]:
+    """Return the stages' blocks of the timeline, each stage's in order of time."""
+    blocks: dict[int, list[Document]] = {stage["index"]: [] for stage in document["stages"]}
+    for block in document["timeline"]:
+        blocks[block["stage"]].append(block)
+    return {stage: sorted(mine, key=lambda block: (block["start"], block["end"])) for stage, mine in blocks.items()}
+
+
+def ticks_once_full(document: Document, ticks: int) -> list[Document]:
+    """Return the blocks of some ticks from when every stage has begun its first backward: from then on the pipeline is full."""
+    backwards: dict[int, float] = {}
+    for block in document["timeline"]:
+        if block["verb"] == "backward":
+            backwards[block["stage"]] = min(block["start"], backwards.get(block["stage"], block["start"]))
+    start = max(backwards.values(), default=0.0)
+    end = start + ticks * document["timing"]["tick_seconds"]
+    return [block for block in document["timeline"] if block["end"] > start and block["start"] < end]

@@ -1,1 +1,0 @@
-"""Pages, charts and traces of petra-graph's plans and runs."""

@@ -1,1 +1,0 @@
-"""Several plans of one network: under all methods, on more devices, with other values."""

@@ -1,1 +1,0 @@
-"""Plans as pages and traces, from their JSON documents alone."""

@@ -1,1 +1,0 @@
-"""Runs as pages: one run, or several compared."""

@@ -1,0 +1,159 @@
+"""The paper's Figures 5 and 6 of a run: the similarity of the three gradients, over training and over the stages.
+
+They are made from the run's directory alone. A point is the mean of an epoch's measurements, as in the paper; in a run of few epochs, each
+measurement is one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from itertools import groupby, pairwise
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+from petra_graph.errors import SpecError
+from petra_graph.record.recorded_run import RecordedRun, quantity_and_stage, read_run
+
+_FEW_EPOCHS = 10
+"""From this number of epochs on, points are means over an epoch."""
+_EPOCHS_A_WINDOW = 30
+"""The paper smooths 300 epochs over 10."""
+_DROP = 0.5
+"""A learning rate below this share of the previous epoch's has dropped."""
+_PANELS = (
+    ("cosine to delayed", ("cosine_to_delayed",)),
+    ("cosine to end-to-end (dashed: of delayed)", ("cosine_to_end_to_end", "delayed_cosine_to_end_to_end")),
+    ("norm ratio to delayed", ("ratio_to_delayed",)),
+    ("norm ratio to end-to-end (dashed: of delayed)", ("ratio_to_end_to_end", "delayed_ratio_to_end_to_end")),
+    ("relative error of reconstructed inputs", ("reconstruction_error",)),
+)
+_LINES = (
+    ("cosine_to_delayed", "run and delayed", "#1b6ca8", "o-"),
+    ("cosine_to_end_to_end", "run and end-to-end", "#c8553d", "s-"),
+    ("delayed_cosine_to_end_to_end", "delayed and end-to-end", "#7d7d7d", "^--"),
+)
+
+Points = Mapping[str, Mapping[int, Sequence[tuple[int, float, float]]]]
+"""By quantity and stage: the epoch, the time in epochs since the run's start, and the value."""
+
+
+def report_fidelity(run: Path, output: Path | None = None) -> Mapping[str, Any]:
+    """Draw the measurements of a run's probe: NAME-training.png and NAME-stages.png.
+
+    Args:
+        run: a run's directory; the run may still be training.
+        output: path of both figures without "-training.png"; None: "fidelity" in the run's directory.
+
+    Returns:
+        the figures' paths, and the numbers that they show: by quantity and stage, one mean for each epoch.
+
+    Raises:
+        SpecError: the run does not exist, or it was not probed.
+    """
+    recorded = read_run(run)
+    points = _points(recorded)
+    if not points:
+        raise SpecError(f"{run} holds no measurement of a probe")
+    epochs = max(epoch for stages in points.values() for found in stages.values() for epoch, *_ in found)
+    rates = {point.epoch: point.value for point in recorded.metrics.get("learning_rate", ())}
+    base = output or run / "fidelity"
+    paths = {name: base.with_name(f"{base.name}-{name}.png") for name in ("training", "stages")}
+    base.parent.mkdir(parents=True, exist_ok=True)
+    _draw_training(recorded, points, epochs, paths["training"])
+    _draw_stages(recorded, points, _chosen_epochs(rates, epochs), paths["stages"])
+    return {
+        "run": str(run),
+        "method": recorded.resolved["method"]["name"],
+        "figures": {name: str(path) for name, path in paths.items()},
+        "epochs": epochs,
+        "stages": sorted({stage for stages in points.values() for stage in stages}),
+        "learning rate": {str(epoch): rate for epoch, rate in rates.items()},
+        "means by epoch": {
+            quantity: {
+                str(stage): [_at_epoch(found, epoch) for epoch in range(1, epochs + 1)]
+                for stage, found in stages.items()
+            }
+            for quantity, stages in points.items()
+        },
+    }
+
+
+def _points(run: RecordedRun) -> Points:
+    rates = run.metrics.get("learning_rate", ())  # recorded where an epoch ends
+    probed = {found: points for name, points in run.metrics.items() if (found := quantity_and_stage(name))}
+    steps = [point.step for points in probed.values() for point in points]
+    length = rates[-1].step / rates[-1].epoch if rates else max(steps, default=1)
+    averaged = max((point.epoch for points in probed.values() for point in points), default=0) >= _FEW_EPOCHS
+    made: dict[str, dict[int, list[tuple[int, float, float]]]] = {}
+    for (quantity, stage), points in sorted(probed.items()):
+        timed = [(point.epoch, point.epoch if averaged else point.step / length, point.value) for point in points]
+        grouped = groupby(sorted(timed), key=lambda one: one[:2])
+        means = [(epoch, at, fmean(value for *_, value in each)) for (epoch, at), each in grouped]
+        made.setdefault(quantity, {})[stage] = means
+    return made
+
+
+def _at_epoch(points: Sequence[tuple[int, float, float]], epoch: int) -> float | None:
+    values = [value for at, _, value in points if at == epoch]
+    return fmean(values) if values else None
+
+
+def _chosen_epochs(rates: Mapping[int, float], epochs: int) -> list[int]:
+    """Return up to four epochs to look at: early, and before and after drops of the learning rate."""
+    drops = [epoch for (_, before), (epoch, rate) in pairwise(sorted(rates.items())) if rate < _DROP * before]
+    ends = sorted({*(epoch - 1 for epoch in drops), epochs})
+    if len(ends) > 1:
+        return sorted({max(1, ends[0] // 4), *ends[:2], ends[-1]})
+    return sorted({max(1, epochs * quarter // 4) for quarter in (1, 2, 3, 4)})
+
+
+def smooth(values: Sequence[float], window: int) -> list[float]:
+    """Return the rolling mean of values over `window` points around each; over fewer at the ends."""
+    before, after = (window - 1) // 2, window // 2
+    return [fmean(values[max(0, at - before) : at + after + 1]) for at in range(len(values))]
+
+
+def _draw_training(run: RecordedRun, points: Points, epochs: int, path: Path) -> None:
+    """Draw Figure 5, with the reconstruction's error next to it; a line a stage, dark to light."""
+    from matplotlib import colormaps
+    from matplotlib.figure import Figure
+
+    window = max(1, epochs // _EPOCHS_A_WINDOW) if epochs >= _FEW_EPOCHS else 1
+    stages = sorted({stage for found in points.values() for stage in found})
+    figure = Figure(figsize=(12.5, 6.6), layout="constrained")
+    for axis, (title, quantities) in zip(figure.subplots(2, 3, sharex=True).flat, _PANELS, strict=False):
+        for quantity, dash in zip(quantities, ("-", "--"), strict=False):
+            for stage, found in points.get(quantity, {}).items():
+                colour = colormaps["plasma"](0.85 * stages.index(stage) / max(1, len(stages) - 1))
+                values = smooth([value for *_, value in found], window)
+                axis.plot([at for _, at, _ in found], values, dash, color=colour, linewidth=1.3, label=stage)
+                if quantity == "reconstruction_error" and any(values):
+                    axis.set_yscale("log")
+        axis.set_title(f"{title}", fontsize=9.5)
+        axis.grid(alpha=0.25)
+        axis.set_xlabel("epoch")
+    handles, labels = figure.axes[0].get_legend_handles_labels()
+    figure.axes[5].axis("off")
+    figure.axes[5].legend(handles, labels, title="stage", ncols=-(-len(stages) // 12), frameon=False)
+    figure.suptitle(f"{run.name}: fidelity of gradients over training ({run.resolved['method']['name']})")
+    figure.savefig(path, dpi=150)
+
+
+def _draw_stages(run: RecordedRun, points: Points, epochs: Sequence[int], path: Path) -> None:
+    """Draw Figure 6, cosines by stage at some epochs."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(3.3 * max(len(epochs), 2), 3.6), layout="constrained")
+    axes = figure.subplots(1, len(epochs), sharey=True, squeeze=False)[0]
+    for axis, epoch in zip(axes, epochs, strict=True):
+        for quantity, label, colour, style in _LINES:
+            found = {stage: _at_epoch(values, epoch) for stage, values in points.get(quantity, {}).items()}
+            axis.plot(found.keys(), found.values(), style, color=colour, label=label, markersize=4)
+        axis.set_title(f"epoch {epoch}", fontsize=9.5)
+        axis.grid(alpha=0.25)
+        axis.set_xlabel("stage")
+    handles, labels = axes[0].get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside lower center", ncols=3, frameon=False)
+    figure.suptitle(f"{run.name}: cosines of gradients by stage ({run.resolved['method']['name']})")
+    figure.savefig(path, dpi=150)

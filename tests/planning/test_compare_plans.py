@@ -1,0 +1,206 @@
+"""Plans compared: methods side by side, which of them to choose, and given specs."""
+
+from __future__ import annotations
+
+from functools import cache, partial
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from petra_graph.errors import SpecError
+from petra_graph.planning.compare_plans import compare_methods, compare_specs, recommend
+from petra_graph.planning.plan_spec import Planner, plan
+from petra_graph.program.method import METHODS
+from petra_graph.report.comparison import text_of
+from tests.support.runs import SPEC
+
+FOUR = ("partition.devices=4", "partition.device_type=cpu")
+
+
+@pytest.fixture
+def spec(write):
+    return write("small.toml", SPEC)
+
+
+@cache
+def _rows(overrides):
+    rows = compare_methods(Planner("small.toml", overrides))["rows"]
+    return {(row["method"], row["schedule"]): row for row in rows if not row["keep"] and row["replicas"] == 1}
+
+
+def rows_of(spec, *overrides):
+    """Compare once under the same overrides: `spec` is the same text in all tests."""
+    return _rows(overrides)
+
+
+def test_every_method_under_each_of_its_schedules(spec):
+    rows = rows_of(spec, *FOUR)
+    assert {method for method, _ in rows} == set(METHODS)
+    assert ("petra", "auto") in rows
+    assert ("petra", "sequential") not in rows
+    assert rows["reversible-backprop", "sequential"]["speedup"] < 1, "it waits for links, and one device alone does not"
+    assert rows["pipedream", "lockstep"]["saving"] == 0
+    assert 0 < rows["petra", "lockstep"]["saving"] < rows["petra", "1f1b"]["saving"] < 1
+
+
+def test_a_method_that_needs_more_than_the_card_has_is_said_not_to_fit(spec):
+    """`gpipe` with 24.86 GiB stood among the methods that fit a card of 24."""
+    known = rows_of(spec, *FOUR).values()
+    assert {row["fits"] for row in known} == {None}, "the memory of cpu is not known"
+    between = sum(row["memory_peak"] for row in known) // len(known)
+    card = f'partition.device.card={{kind="cpu", memory="{between} B", flops={{float32=1e12}}, memory_bandwidth=1e11}}'
+    on_cards = (card, "partition.devices=4", "partition.device_type=card")
+    rows = rows_of(spec, *on_cards)
+    assert {row["fits"] for row in rows.values()} == {True, False}
+    assert all(row["memory_peak"] <= between if row["fits"] else "would hold" in row["note"] for row in rows.values())
+
+
+def test_what_theory_says(spec):
+    rows = rows_of(spec, *FOUR, "method.accumulation=1")
+    petra, delayed = rows["petra", "lockstep"], rows["delayed-reconstructed", "lockstep"]
+    assert petra["memory_total"] < delayed["memory_total"] < rows["pipedream", "lockstep"]["memory_total"]
+    whole = rows["pipedream", "lockstep"]["paper_total"]
+    assert petra["paper_saving"] == pytest.approx(1 - petra["paper_total"] / whole)
+    assert petra["flops"] == rows["dsp", "lockstep"]["flops"] < delayed["flops"]
+    assert rows["backprop", "sequential"]["flops"] < petra["flops"]
+    assert petra["channel_bytes"] > rows["dsp", "lockstep"]["channel_bytes"], (
+        "an activation comes back with each gradient"
+    )
+    assert petra["staleness"] == 2 * rows["petra", "1f1b"]["staleness"] == 6
+
+
+def test_a_method_that_does_not_fit_is_a_row_with_a_note(spec):
+    rows = rows_of(spec, *FOUR)
+    limit = max(rows["petra", "1f1b"]["memory_peak"], rows["petra", "auto"]["memory_peak"])
+    limited = rows_of(spec, *FOUR, f"partition.memory={limit}B")
+    assert limited["petra", "1f1b"]["memory_peak"] <= limit
+    refused = limited["pipedream", "lockstep"]
+    assert refused["memory_total"] is None
+    assert refused["note"]
+
+
+def test_a_specification_that_says_what_nodes_keep_has_a_row_of_its_own(spec):
+    """Nodes then keep what is fastest within the limit; the other rows are the methods as they are."""
+    gpipe = [*FOUR, "method.name=gpipe", "method.schedule=fill-drain"]
+    limit = max(held.total for held in plan(spec, gpipe).prediction.device_memory.values()) - 1
+    rows = compare_methods(Planner(spec, (*gpipe, f"partition.memory={limit}B", "method.keep=auto")))["rows"]
+    *others, own, flushed = (row for row in rows if row["replicas"] == 1)
+    assert not any(row["keep"] for row in others)
+    assert (flushed["method"], flushed["keep"]) == ("1f1b-flush", "auto"), (
+        "the synchronous pipeline that fits most often"
+    )
+    assert (own["method"], own["keep"]) == ("gpipe", "auto")
+    assert next(row["memory_peak"] for row in others if row["method"] == "gpipe") is None
+    assert own["memory_peak"] <= limit
+    assert own["paper_total"] is None, "the paper has no such method"
+
+
+def test_what_every_method_refuses_is_wrong(spec):
+    with pytest.raises(SpecError, match="5 stages"):
+        compare_methods(Planner(spec, (*FOUR, "partition.stages=5")))
+
+
+def test_a_norm_over_all_stages_is_taken_by_stage_where_methods_are_compared(spec):
+    compare_methods(Planner(spec, [*FOUR, "optimizer.clip.limit=1.0", "optimizer.clip.scope=global", "method.name=backprop", "method.schedule=sequential"]))  # fmt: skip
+
+
+def test_replicas_have_the_speed_up_that_their_own_plan_says(spec):
+    kind = "partition.device_type=a100-40gb"
+    rows = compare_methods(Planner(spec, ("partition.devices=4", kind, "method.accumulation=8")))["rows"]
+    row = next(one for one in rows if one["replicas"] == 4)
+    again = plan(spec, [kind, "method.accumulation=8", *row["set"]]).prediction
+    assert again.speedup == pytest.approx(row["speedup"], rel=1e-3)
+
+
+def test_a_comparison_has_replicas_whose_speed_is_over_the_same_device(spec):
+    settings = ("partition.devices=4", "partition.device_type=h100", "method.accumulation=4")
+    found = compare_methods(Planner(spec, settings))
+    first, rows = found["rows"][0], found["rows"]
+    assert {(row["replicas"], row["method"]) for row in rows if row["replicas"] > 1} == {
+        (2, "1f1b-flush"), (2, "petra"), (4, "backprop"), (4, "reversible-backprop"),
+    }  # fmt: skip
+    alone = first["samples_per_second"] / first["speedup"]
+    for row in rows:
+        assert row["samples_per_second"] / row["speedup"] == pytest.approx(alone)
+    whole = next(row for row in rows if row["replicas"] == 4)
+    assert whole["flops"] == first["flops"], "of as many samples"
+    assert whole["memory_total"] == pytest.approx(4 * whole["memory_peak"], abs=4)
+    assert rows[found["recommended"]]["unbeaten"]
+
+
+def row(speed, stale=0.0, memory=100, fits=True):
+    return {"samples_per_second": speed, "staleness": stale, "memory_peak": memory, "fits": fits}
+
+
+def test_of_rows_that_are_about_as_fast_the_least_late_is_recommended():
+    rows = [row(100, stale=2), row(96), row(97, stale=1), row(80)]
+    assert recommend(rows) == 1
+    assert [one["unbeaten"] for one in rows] == [True, True, True, False]
+
+
+def test_a_row_that_does_not_fit_is_neither_recommended_nor_unbeaten():
+    rows = [row(100, fits=False), row(None, memory=None), row(10)]
+    assert recommend(rows) == 2
+    assert [one["unbeaten"] for one in rows] == [False, False, True]
+    assert recommend(rows[:2]) is None
+
+
+def test_memory_decides_between_equals_and_is_not_known_everywhere():
+    assert recommend([row(100, memory=200, fits=None), row(100, memory=100, fits=None)]) == 1
+
+
+def test_between_equally_late_rows_that_are_about_as_fast_clearly_less_memory_decides():
+    assert recommend([row(100, stale=1, memory=100), row(97, stale=1, memory=80), row(96, stale=1, memory=80)]) == 1
+    assert recommend([row(100, memory=100), row(97, memory=95)]) == 0, "not clearly"
+    assert recommend([row(100, memory=100), row(90, memory=50)]) == 0, "not about as fast"
+
+
+ROWS = st.lists(
+    st.builds(row, st.integers(1, 20), st.integers(0, 3), st.integers(1, 20), st.sampled_from((True, None, False))),
+    min_size=1,
+)
+
+
+@given(ROWS)
+def test_nothing_beats_what_is_unbeaten_and_something_beats_the_rest(rows):
+    best = recommend(rows)
+    usable = [one for one in rows if one["fits"] is not False]
+    assert (best is None) == (not usable)
+    for one in rows:
+        beaten = any(
+            other["samples_per_second"] >= one["samples_per_second"]
+            and other["staleness"] <= one["staleness"]
+            and other["memory_peak"] <= one["memory_peak"]
+            and other != one | {"fits": other["fits"], "unbeaten": other["unbeaten"]}
+            for other in usable
+        )
+        assert one["unbeaten"] == (one["fits"] is not False and not beaten)
+    if best is not None:
+        assert rows[best]["unbeaten"] or rows[best]["staleness"] == 0 or len(usable) > 1
+
+
+def test_given_specs_are_rows_and_a_refusal_is_one_with_its_reason(spec):
+    def planner(*settings):
+        return partial(Planner, spec, settings)
+
+    found = compare_specs({"a": planner(*FOUR), "b": planner("partition.memory=1KiB"), "c": planner("data.btch=1")})
+    first, second, third = found["rows"]
+    assert first["samples_per_second"] == plan(spec, FOUR).samples_per_second
+    assert (first["refused"], second["fits"], second["samples_per_second"]) == (False, False, None)
+    assert third["note"].startswith("a run would be refused: ")
+    text = text_of(found, width=100)
+    assert "plans compared" in text
+    assert 'b: device "cpu" would hold' in text or "b: found no cut" in text
+    with pytest.raises(SpecError, match="btch"):
+        compare_specs({"c": planner("data.btch=1")})
+
+
+def test_a_comparison_on_a_terminal(spec):
+    document = compare_methods(Planner(spec, FOUR))
+    text = text_of(document, width=80)
+    assert max(map(len, text.splitlines())) <= 80
+    assert text.startswith("small: methods compared\nfastest ")
+    assert "speed-ups are over one device that trains alone with reversible-backprop" in text
+    assert "method.accumulation = 8 they compare better" in text.replace("\n    ", " ")
+    assert "paper's" in text_of(document, width=80, verbose=True)

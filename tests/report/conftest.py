@@ -1,0 +1,22 @@
+"""What the tests of views share: runs that have a plan."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from petra_graph.report.plan_tables import ticks_once_full
+from tests.conftest import saved_runs as trained_runs  # noqa: F401
+
+
+@pytest.fixture(scope="session")
+def saved_runs(trained_runs):  # noqa: F811
+    """The directories of small runs, each with its plan and some ticks of its timeline."""
+    from petra_graph.planning.plan_spec import plan
+
+    for directory in trained_runs.values():
+        made = plan(str(directory / "resolved.toml")).document(with_timeline=True)
+        (directory / "plan.json").write_text(json.dumps(made | {"timeline": []}))
+        (directory / "timeline.json").write_text(json.dumps(ticks_once_full(made, 5)))
+    return trained_runs

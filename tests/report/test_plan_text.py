@@ -1,0 +1,141 @@
+"""A plan on terminals: six answers, the tables that are short or asked for, the warnings."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from rich.cells import cell_len
+
+from petra_graph.report.plan_tables import graph_lines, nodes_label, ranges_label, schedule_label, ticks_once_full
+from petra_graph.report.plan_text import answers, plan_text
+from tests.support.plan_documents import branches, hostile, revnet50, three_stages
+from tests.support.plan_snapshots import FOLDER, SNAPSHOTS
+
+GIB = 2**30
+
+
+def with_limits(document, *limits):
+    devices = [device | {"memory_bytes": limit} for device, limit in zip(document["devices"], limits, strict=True)]
+    return document | {"devices": devices}
+
+
+@pytest.mark.parametrize("name", SNAPSHOTS)
+def test_whole_outputs(name):
+    assert SNAPSHOTS[name]() == (FOLDER / name).read_text(encoding="utf-8")
+
+
+def test_a_device_that_is_too_small():
+    document = with_limits(three_stages(), 100 * 2**20, GIB)
+    assert dict(answers(document))["fits"] == "no; cpu:0 (cpu) needs 115 MiB more than its 100 MiB"
+    both = with_limits(three_stages(), 100 * 2**20, 2**20)
+    assert dict(answers(both))["fits"].endswith("than its 100 MiB; 1 other device too")
+
+
+def test_a_device_whose_memory_is_not_known():
+    document = with_limits(three_stages(), None, GIB)
+    assert dict(answers(document))["fits"] == "unknown; the memory of cpu is not stated: set partition.memory"
+    known = document | {"devices": [device | {"capacity_bytes": GIB} for device in document["devices"]]}
+    assert dict(answers(known))["fits"].startswith("yes; 809 MiB (79 %)")
+
+
+def test_the_fullest_of_unlike_devices_is_so_by_its_share():
+    assert "cpu:1" in dict(answers(with_limits(three_stages(), 80 * GIB, 50 * 2**20)))["fullest"]
+    assert "cpu:0" in dict(answers(with_limits(three_stages(), 80 * GIB, None)))["fullest"]
+
+
+@pytest.mark.parametrize(
+    ("said", "warnings"),
+    [
+        ("nothing; the plan has no warnings; plan --compare looks at other methods", []),
+        ("set run.epochs = 2; warning 2 of 2 says why", ["it is alone", "short: set run.epochs = 2"]),
+        ("partition.stages = 4 cuts by cost; the warning says why", ["wait: partition.stages = 4 cuts by cost"]),
+        (
+            'set optimizer.name = "muon"; the warning says why',
+            ['late: set optimizer.name = "muon". Less: method.a = 1'],
+        ),
+    ],
+)
+def test_what_to_change_is_what_a_warning_says_to_set(said, warnings):
+    assert dict(answers(three_stages() | {"warnings": warnings}))["change"] == said
+
+
+def test_a_data_sheet_gives_a_range_and_a_profile_its_number():
+    document = three_stages()
+    document["timing"]["samples_per_second"] = 20_000.0
+    document["run"] = {"epochs": 2, "seconds": 60.0, "epoch_seconds": 30.0, "micro_batches_per_epoch": 4}
+    document["certainty"] = {"samples_per_second_low": 10_000.0, "samples_per_second_high": 50_000.0}
+    found = dict(answers(document))
+    assert found["speed"].endswith("; 10,000 to 50,000 samples/s; 24 s to 2 min 0 s for 2 epochs")
+    assert found["how sure"].endswith("; such plans gave 0.4 to 2.0 times the speed that runs had")
+    measured = "times are measured in a profile of a CPU, 1 thread: the median of each operation"
+    found = dict(answers(document | {"assumptions": [measured]}))
+    assert found["speed"].endswith("; 20,000 samples/s; 60 s for 2 epochs")
+    assert found["how sure"].startswith("measured in a profile of a CPU; such plans gave")
+    document["timing"]["exact"] = False
+    assert dict(answers(document))["speed"].startswith("about 1.17 x")
+
+
+@pytest.mark.parametrize("width", [60, 80, 120])
+@pytest.mark.parametrize("plan", [three_stages, branches, revnet50, hostile])
+def test_nothing_is_wider_than_the_terminal_and_colours_are_all_that_colour_adds(plan, width):
+    for more in ({}, {"verbose": True}):
+        text, coloured = (plan_text(plan(), width=width, colour=colour, **more) for colour in (False, True))
+        assert max(map(cell_len, text.splitlines())) <= width
+        assert "\x1b[" in coloured
+        assert [line.rstrip() for line in re.sub(r"\x1b\[[0-9;]*m", "", coloured).splitlines()] == text.splitlines()
+
+
+def test_tables_follow_by_themselves_where_they_are_short():
+    assert {"stages", "devices"} <= {line.partition(" ")[0] for line in plan_text(branches(), width=80).splitlines()}
+    assert "\nstages\n" not in plan_text(revnet50(), width=200), "it has more than twelve rows"
+    assert (
+        len(
+            re.findall(r"^ *\d+ +(?:stem|layer|down|head)", plan_text(revnet50(), width=200, stages=True), re.MULTILINE)
+        )
+        == 18
+    )
+
+
+def test_names_are_taken_as_they_are():
+    text = plan_text(hostile(), width=200, verbose=True)
+    for name in ("[red]bold[/red]", "[link]", "<img onerror=x> [red]warn", "日本語 層", "<i>x</i> [bold]"):
+        assert name in text
+
+
+def test_what_nodes_keep_is_said_if_those_of_a_kind_differ():
+    found, usual = branches(), {"reversible": "nothing", "buffered": "input", "head": None}
+    own = {"left.0": "input", "left.1": "input", "body.1": "graph"}
+    nodes = [{**node, "keeps": own.get(node["name"], usual[node["kind"]])} for node in found["nodes"]]
+    text = plan_text({**found, "nodes": nodes}, width=120)
+    assert "nodes keep input: stem, left.0-1, join, merge; nothing: left.2, right.0, body.0; graph: body.1" in text
+    nodes = [{**node, "keeps": usual[node["kind"]]} for node in found["nodes"]]
+    assert "nodes keep" not in plan_text({**found, "nodes": nodes}, width=120)
+
+
+def test_a_graph_with_branches_in_words():
+    assert graph_lines(branches()["nodes"]) == [
+        "stem → left.0-2",
+        "right.0 reads stem",
+        "join reads left.2, right.0 → body.0-1",
+        "merge reads stem, body.1 → head",
+    ]
+    many = [{"name": "stem", "inputs": []}, *({"name": f"n{i}", "inputs": ["stem"]} for i in range(40))]
+    assert graph_lines(many)[12:] == ["… 28 more lines"]
+
+
+def test_short_names_of_many_things():
+    assert nodes_label(["stem", "a.0", "a.1", "a.3", "b.4"]) == "stem, a.0-1, a.3, b.4"
+    assert ranges_label([3, 1, 2, 7]) == "1-3, 7"
+    assert schedule_label(list(range(20, 0, -1))).endswith("9, …")
+
+
+def test_the_pipeline_is_full_when_every_stage_has_begun_its_first_backward():
+    plan = three_stages()
+    start = max(
+        min(block["start"] for block in plan["timeline"] if (block["stage"], block["verb"]) == (stage, "backward"))
+        for stage in (1, 2, 3)
+    )
+    blocks = ticks_once_full(plan, 2)
+    assert min(block["end"] for block in blocks) > start
+    assert max(block["start"] for block in blocks) < start + 2 * plan["timing"]["tick_seconds"]

@@ -1,0 +1,125 @@
+"""The list of runs, one row each, whatever its state; and the verbs `runs` and `report`."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+from datetime import UTC, datetime
+
+import pytest
+
+from petra_graph.cli.main import main
+from petra_graph.report.run_list import run_records, run_rows
+
+NOW = datetime(2026, 1, 4, 12, tzinfo=UTC)
+
+
+@pytest.fixture
+def folder(saved_runs, tmp_path):
+    """Runs of three days: done; killed; and one whose summary is damaged."""
+    for day, name in ((1, "first"), (2, "second"), (3, "probed")):
+        shutil.copytree(saved_runs[name], tmp_path / f"2026010{day}T000000Z-{name}-{day}")
+    (tmp_path / "20260102T000000Z-second-2" / "summary.json").unlink()
+    (tmp_path / "20260103T000000Z-probed-3" / "summary.json").write_text("{")
+    (tmp_path / "notes").mkdir()
+    (tmp_path / "20260104T000000Z-empty-4").mkdir()
+    return tmp_path
+
+
+def test_the_youngest_first(folder):
+    records = run_records(folder, now=NOW)
+    assert [record["run"].split("-")[1] for record in records] == ["empty", "probed", "second", "first"]
+    assert [record["status"] for record in records] == ["damaged", "damaged", "killed", "done"]
+    assert [record["age_seconds"] for record in records] == [12 * 3600 + 86_400 * day for day in range(4)]
+
+
+def test_the_best_first(folder):
+    values = [record["best"] and record["best"]["value"] for record in run_records(folder, "metric", NOW)]
+    assert values[:2] == sorted(values[:2], reverse=True)
+    assert values[2:] == [None, None]
+
+
+def test_rows(folder, saved_runs):
+    found = {row[0]: row for row in run_rows(run_records(folder, now=NOW))[1:]}
+    row = found["20260101T000000Z-first-1"]
+    assert row[1:3] == ("done", "2/2")
+    assert row[3].startswith("test/top1 ")
+    assert row[4:] == ("3 d", "seed=1"), "the other run of its name has another seed"
+    damaged = found["20260103T000000Z-probed-3"]
+    assert damaged[1:4] == ("damaged", "-", "-")
+    assert "summary.json is damaged" in damaged[-1]
+
+
+def test_a_table_and_json(saved_runs, capsys):
+    folder = saved_runs["first"].parent
+    assert main(["runs", str(folder)]) == 0
+    heads, *rows = capsys.readouterr().out.splitlines()
+    assert heads.split() == ["run", "status", "epochs", "best", "age"]
+    assert sorted(row.split()[0] for row in rows) == sorted(directory.name for directory in saved_runs.values())
+    assert main(["runs", str(folder), "--sort", "metric", "--json"]) == 0
+    values = [record["best"]["value"] for record in json.loads(capsys.readouterr().out)]
+    assert values == sorted(values, reverse=True)
+
+
+def test_no_runs(here, capsys):
+    assert main(["runs"]) == 0
+    assert capsys.readouterr() == ("no runs in runs: `petra-graph run SPEC` makes one\n", "")
+    assert main(["runs", "nope"]) == 2
+    out, err = capsys.readouterr()
+    assert (out, err.splitlines()[0]) == ("", "cannot read the folder nope: No such file or directory")
+
+
+def test_where(saved_runs, capsys):
+    folder = str(saved_runs["first"].parent)
+
+    def found(*conditions):
+        assert main(["runs", folder, "--json", *(word for one in conditions for word in ("--where", one))]) == 0
+        return {record["directory"] for record in json.loads(capsys.readouterr().out)}
+
+    first, second, probed = (str(saved_runs[name]) for name in ("first", "second", "probed"))
+    assert found("run.seed=2") == {second}
+    assert found("method.schedule=1f1b", "status=done", "optimizer.options.lr=5e-2") == {first, second}
+    assert found("graph.node.head.options.outputs=10") == {first, second, probed}
+    assert main(["runs", folder, "--where", "run.sed=1", "--where", "seed"]) == 2
+    err = capsys.readouterr().err
+    assert "--where seed: not KEY=VALUE" in err
+    assert "--where run.sed=1: no run has the key run.sed\n    help: did you mean 'run.seed'?" in err
+
+
+def test_the_page_of_the_latest_run(saved_run, here, capsys):
+    (here / "runs").mkdir()
+    saved_run.rename(here / "runs" / saved_run.name)
+    assert main(["report", "latest"]) == 0
+    assert capsys.readouterr().out == f"runs/{saved_run.name}/report.html\n"
+    assert (here / "runs" / saved_run.name / "report.html").read_text().startswith("<!doctype html>")
+
+
+def test_the_page_of_several_runs(saved_runs, here, capsys):
+    assert main(["report", *map(str, saved_runs.values()), str(saved_runs["first"]), "--json"]) == 0
+    facts = json.loads(capsys.readouterr().out)
+    assert facts["output"] == "report.html"
+    assert ": 3 runs over " in (here / "report.html").read_text()
+    assert sorted(group["best"]["n"] for group in facts["groups"]) == [1, 2]
+    assert facts["differing"]["method.schedule"]["schedule=1f1b"] == '"1f1b"'
+
+
+def test_all_that_is_wrong_with_runs_is_said_at_once(saved_run, here, capsys):
+    (saved_run / "summary.json").write_text("{")
+    assert main(["report", "none", str(saved_run)]) == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert "there is no run directory none\n    help: give the directory of a run, or `latest`\n" in err
+    assert f"{saved_run}/summary.json is damaged: " in err
+    assert err.endswith("2 problems\n")
+
+
+@pytest.mark.processes
+@pytest.mark.parametrize("verb", ["report", "runs"])
+def test_what_reads_runs_needs_no_torch(saved_runs, here, verb):
+    code = "import sys; from petra_graph.cli.main import main; main(sys.argv[1:]); print('torch' in sys.modules)"
+    more = ["--output", "page.html"] if verb == "report" else []
+    command = [sys.executable, "-c", code, verb, str(saved_runs["first"]), *more]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert (done.stdout.splitlines()[-1], done.stderr) == ("False", "")
