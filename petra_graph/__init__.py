@@ -6,7 +6,6 @@
     spec = spec.replace({"run.epochs": 3, "method.schedule": "auto"})
 
     pg.plan(spec)                 # stages, memory, staleness and speed, before anything runs
-    pg.vary(spec, {"data.batch": [32, 64, 128]})  # the plans of all combinations of some values
     run = pg.train(spec)          # as `petra-graph run` does it, to the bit
     run.summary["test"]           # loss and metrics; run.metrics("train/loss") over training
     run.evaluate()                # on its own data, or other data: run.evaluate({"data.options.root": "..."})
@@ -14,7 +13,7 @@
     run.sample(prompt="To be")    # a text continued, where the data set is text
     run.export("onnx")            # for programs that know nothing of petra-graph
 
-    sweep = pg.sweep(spec, {"optimizer.options.lr": [0.1, 0.03]}, seeds=3, at_once=2)
+    sweep = petra_graph_studies.sweep(spec, {"optimizer.options.lr": [0.1, 0.03]}, seeds=3, at_once=2)
     sweep.table()                 # means and spreads over the seeds, the best first; sweep.runs are ordinary runs
 
     module = pg.load("runs/...")  # a run's network as an ordinary torch.nn.Module

@@ -147,7 +147,12 @@ def saved_runs(tmp_path_factory):
     return {
         "first": train("run.seed=1"),
         "second": train("run.seed=2"),
-        "probed": train("probe.per_epoch=2", "name=probed", "run.log_every=1", "method.schedule=lockstep"),
+        "probed": train(
+            "callback=[{name='probe', options={per_epoch=2}}]",
+            "name=probed",
+            "run.log_every=1",
+            "method.schedule=lockstep",
+        ),
     }
 
 

@@ -127,7 +127,7 @@ def train(
         spec: or the name of its file; None with `resume`.
         changes: values to set.
         plan: whose stages, devices and depths the run takes, or the file of a saved one; with it the run's summary compares what they take.
-        resume: a run to continue, or its directory, or "latest": the newest; a sweep is continued by `sweep`.
+        resume: a run to continue, or its directory, or "latest": the newest.
         processes: how many share the stages; where more than one do, new processes are started, which import the specification's classes.
         listener: observes the training, instead of the progress on stderr; only where one process trains.
 
@@ -135,9 +135,7 @@ def train(
         SpecError, PluginError, NoFeasiblePlan: before anything is written.
         RunFailed: afterwards; the run directory has the details.
     """
-    from petra_graph.errors import SpecError
     from petra_graph.record.run_folders import directory_to_resume as resumed
-    from petra_graph.record.run_folders import is_sweep
     from petra_graph.report.progress import progress
     from petra_graph.spec.overrides import assignments
     from petra_graph.training.training_run import run
@@ -152,8 +150,6 @@ def train(
     else:
         overrides = assignments(changes)
         directory = resumed(str(directory_of(resume)), overrides)
-        if is_sweep(directory):
-            raise SpecError(f"{directory} is a sweep", f'continue it with pg.sweep(resume="{directory}")')
         chosen = str(directory / "resolved.toml")
     if processes > 1:
         return Run(_train_on_processes(chosen, overrides, processes, directory, plan))

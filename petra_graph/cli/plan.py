@@ -32,13 +32,6 @@ _PIPED_WIDTH, _LEAST_WIDTH = 80, 60
     help="Times from `petra-graph profile`; the same as --set partition.profile=FILE.",
 )
 @click.option("--compare", is_flag=True, help="List all methods on this network and these devices.")
-@click.option(
-    "--vary",
-    "varied",
-    multiple=True,
-    metavar="KEY=A,B,...",
-    help="List the plans of all combinations of values, written as for `run --sweep`; a refusal stands in its row.",
-)
 @click.option("--expand", is_flag=True, help="Write the spec with its architecture as nodes, and stop.")
 @click.option(
     "--format",
@@ -58,7 +51,6 @@ def plan(
     overrides: tuple[str, ...],
     profile: str | None,
     compare: bool,
-    varied: tuple[str, ...],
     expand: bool,
     form: str,
     stages: bool,
@@ -71,13 +63,13 @@ def plan(
     Nothing is allocated, and neither devices nor data files need to be present. Exit code 3: no cut keeps the memory
     limits; the message suggests changes that would help. SPEC can also be a plan saved as JSON, which is shown again.
     """
-    if sum([compare, bool(varied), expand]) > 1:
-        raise click.UsageError("--compare, --vary and --expand are different tables: give one of them.")
-    if (compare or varied) and form == "trace":
+    if compare and expand:
+        raise click.UsageError("--compare and --expand are different tables: give one of them.")
+    if compare and form == "trace":
         raise click.UsageError("A trace is of one plan: leave out --format trace.")
     form = "json" if as_json else form
     if Path(spec).suffix == ".json":
-        if compare or varied or expand or overrides or profile is not None:
+        if compare or expand or overrides or profile is not None:
             raise click.UsageError("A saved plan is shown as it is: leave out the other options.")
         from petra_graph.planning.place.saved_plan import SavedPlan
 
@@ -95,11 +87,7 @@ def plan(
 
         _write(printable(dump(expand_architecture(Planner(spec, overrides).checked))), output)
         return
-    if varied:
-        from petra_graph.registry.joints import joint
-
-        document = joint("vary", "--vary")(spec, overrides, varied)
-    elif compare:
+    if compare:
         from petra_graph.planning.compare_plans import compare_methods
 
         document = compare_methods(Planner(spec, overrides))

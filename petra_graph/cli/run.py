@@ -11,7 +11,7 @@ import click
 
 from petra_graph.cli.options_and_output import echo, import_torch, json_option, print_json, set_option
 from petra_graph.errors import RunFailed
-from petra_graph.record.run_folders import LATEST, directory_to_resume, is_sweep
+from petra_graph.record.run_folders import directory_to_resume
 
 if TYPE_CHECKING:
     from petra_graph.planning.place.saved_plan import SavedPlan
@@ -21,31 +21,9 @@ if TYPE_CHECKING:
 @click.argument("spec", metavar="[SPEC]", required=False)
 @set_option
 @click.option(
-    "--sweep",
-    "sweeps",
-    multiple=True,
-    metavar="KEY=A,B,...",
-    help="Train one run for each value, each in its own process; several --sweep options train all combinations. Write values "
-    "as for --set; commas inside lists, tables and quotes don't separate values: --sweep 'optimizer.options.betas=[0.9,0.99],[0.8,0.99]'.",
-)
-@click.option(
-    "--seeds",
-    type=click.IntRange(min=1),
-    metavar="N",
-    help="Train each combination with N seeds, from run.seed on.",
-)
-@click.option(
-    "--at-once",
-    type=click.IntRange(min=1),
-    metavar="N",
-    help="Train N runs of a sweep at a time, spread over the GPUs here: with 4 of them and N = 2, the second run's cuda:0 is the "
-    "third GPU.  [default: 1]",
-)
-@click.option(
     "--resume",
     metavar="RUN",
-    help="Without SPEC: continue a run from its latest checkpoint, or a sweep: its finished runs stay as they are, the others "
-    "continue or start. RUN is its directory, or `latest`: the newest run or sweep.",
+    help="Without SPEC: continue a run from its latest checkpoint. RUN is its directory, or `latest`: the newest run.",
 )
 @click.option(
     "--processes", type=click.IntRange(min=1), default=1, metavar="N", help="Share the stages among N processes."
@@ -80,9 +58,6 @@ def run(
     *,
     spec: str | None,
     overrides: tuple[str, ...],
-    sweeps: tuple[str, ...],
-    seeds: int | None,
-    at_once: int | None,
     resume: str | None,
     processes: int,
     max_restarts: int,
@@ -102,7 +77,6 @@ def run(
         raise click.UsageError("Give SPEC, or --resume RUN: a resumed run keeps its specification.")
     if max_restarts and processes == 1:
         raise click.UsageError("--max-restarts needs --processes: this process cannot outlive itself.")
-    own = overrides
     overrides = (*_trial_keys(resume, overfit, fast_dev_run=fast_dev_run), *overrides)
     os.environ.setdefault(
         "KINETO_LOG_LEVEL", "99"
@@ -110,29 +84,7 @@ def run(
     if processes > 1 or "RANK" in os.environ:
         # When a process ends, torch would log each lost connection with its C++ stack; it reads this when imported.
         os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
-    begins = bool(sweeps or seeds)
-    directory = None if resume is None or begins else directory_to_resume(resume, overrides)
-    if begins or at_once or (directory is not None and is_sweep(directory)):
-        from petra_graph.registry.joints import joint
-
-        if plan is not None:
-            raise click.UsageError("--plan places one run: leave it out of a sweep.")
-        own = tuple(text for text in own if resume != LATEST or not text.startswith("run.directory="))  # where to look
-        joint("sweep", "a sweep" if directory is None else f"the sweep {directory}")(
-            spec=spec,
-            overrides=overrides,
-            sweeps=sweeps,
-            seeds=seeds,
-            at_once=at_once,
-            resume=resume,
-            directory=directory,
-            own=bool(own) or processes > 1,
-            processes=processes,
-            max_restarts=max_restarts,
-            dry_run=dry_run,
-            as_json=as_json,
-        )
-        return
+    directory = None if resume is None else directory_to_resume(resume, overrides)
     if directory is not None:
         spec = str(directory / "resolved.toml")
     assert spec is not None

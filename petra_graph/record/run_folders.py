@@ -14,8 +14,6 @@ from petra_graph.spec.overrides import parse_override
 LATEST = "latest"
 RUNS = "runs"
 """The folder of runs, where a specification names no other."""
-SWEEP = "sweep.json"
-"""The file of a sweep, in a folder whose folders hold a run each."""
 _STAMP = re.compile(r"(\d{8}T\d{6}Z)-.+")
 _FILES = ("resolved.toml", "metrics.jsonl", "summary.json", "plan.json")
 
@@ -39,10 +37,10 @@ def no_run(name: str | Path) -> SpecError:
 
 
 def directory_to_resume(resume: str, overrides: Iterable[str]) -> Path:
-    """Return the directory of the run to resume, or the folder of the sweep.
+    """Return the directory of the run to resume.
 
     Args:
-        resume: the directory of a run or a sweep, or "latest": the latest below `run.directory`, as set or "runs".
+        resume: the directory of a run, or "latest": the latest below `run.directory`, as set or "runs".
         overrides: `--set` assignments.
 
     Raises:
@@ -54,20 +52,17 @@ def directory_to_resume(resume: str, overrides: Iterable[str]) -> Path:
 
 
 def run_to_resume(name: str, parent: Path) -> Path:
-    """Return a run's directory that has a checkpoint, or a sweep's folder: the one that is named, or the latest one below `parent`.
+    """Return a run's directory that has a checkpoint: the one that is named, or the latest one below `parent`.
 
     Raises:
         SpecError: the folder holds none.
     """
     if name == LATEST:
-        found = [path for path in parent.glob("*") if path.is_dir() and (is_sweep(path) or repair(path))]
+        found = [path for path in parent.glob("*") if path.is_dir() and repair(path)]
         if not found:
             raise SpecError(f"no run in {parent} has a checkpoint", "give the directory of a run")
         return max(found, key=began)
-    folder = Path(name).expanduser()
-    directory = folder if is_sweep(folder) else _alone_in(folder)
-    if is_sweep(directory):
-        return directory
+    directory = _alone_in(Path(name).expanduser())
     if not directory.is_dir():
         raise no_run(name)
     if not repair(directory):
@@ -78,14 +73,13 @@ def run_to_resume(name: str, parent: Path) -> Path:
 
 
 def run_directories(folder: Path) -> list[Path]:
-    """Return the directories of runs in a folder and in sweeps there, or the folder itself where it is a run; a damaged one counts.
+    """Return the directories of runs in a folder, or the folder itself where it is a run; a damaged one counts.
 
     Raises:
         SpecError: there is no such folder, or it cannot be read.
     """
     try:
-        alone = _is_run(folder) or is_sweep(folder)
-        found = [run for path in ([folder] if alone else folder.iterdir()) for run in _runs_of(path)]
+        found = [path for path in ([folder] if is_run(folder) else folder.iterdir()) if path.is_dir() and is_run(path)]
     except OSError as error:
         message = f"cannot read the folder {folder}: {error.strerror or error}"
         raise SpecError(message, "name the folder that holds runs: `run.directory` of their specs") from None
@@ -105,27 +99,16 @@ def began(directory: Path) -> datetime:
     return written
 
 
-def is_sweep(folder: Path) -> bool:
-    """Whether this is the folder of a sweep."""
-    return (folder / SWEEP).is_file()
-
-
-def _runs_of(path: Path) -> list[Path]:
-    """Return the runs of a sweep, or the run that a folder is; [] of another one."""
-    if is_sweep(path):
-        return [run for run in path.glob("*/*") if run.is_dir() and _is_run(run)]
-    return [path] if path.is_dir() and _is_run(path) else []
-
-
 def _alone_in(folder: Path) -> Path:
     """Return the run that is the only one in a folder, or the folder itself."""
-    if folder.is_dir() and not _is_run(folder) and len(runs := run_directories(folder)) == 1:
+    if folder.is_dir() and not is_run(folder) and len(runs := run_directories(folder)) == 1:
         return runs[0]
     return folder
 
 
-def _is_run(path: Path) -> bool:
-    return not is_sweep(path) and (_STAMP.fullmatch(path.name) is not None or len(list(_present(path))) > 1)
+def is_run(path: Path) -> bool:
+    """Whether this is a run's directory; a damaged one is."""
+    return _STAMP.fullmatch(path.name) is not None or len(list(_present(path))) > 1
 
 
 def _present(directory: Path) -> Iterator[Path]:

@@ -31,8 +31,6 @@ VERBS = "petra_graph.verbs"
 module, so this imports what is heavy where it is used."""
 NAMES = "petra_graph.names"
 """The group of names of the package `petra_graph`: `sweep = "my_package.sweeps:sweep"` is `petra_graph.sweep`."""
-JOINTS = "petra_graph.joints"
-"""The group of work that the core hands to other distributions: `sweep = "my_package.sweeps:run_sweep"`; `joints` has the names."""
 
 
 @frozen(kw_only=True)

@@ -14,7 +14,7 @@ from petra_graph.kinds.metric import scales_in
 from petra_graph.record.checkpoint import numbers
 from petra_graph.record.recorded_run import RecordedRun, read_run
 from petra_graph.record.run_directory import is_locked
-from petra_graph.record.run_folders import began, is_sweep, run_directories
+from petra_graph.record.run_folders import began, run_directories
 from petra_graph.record.run_history import read_history
 from petra_graph.report.metric_text import value_text
 from petra_graph.report.run_groups import find_differences, flatten, in_words
@@ -37,7 +37,7 @@ def run_records(
     """Return the runs in a folder as JSON.
 
     Args:
-        folder: whose directories are runs, or sweeps.
+        folder: whose directories are runs.
         order: "age": the youngest first; "metric": those of one metric and split together, the best first, runs without a metric last.
         now: from which ages are counted; None: the present.
         where: KEY=VALUE of the resolved specification, or status=VALUE: only the runs that have all of these.
@@ -110,7 +110,7 @@ def _choose(found: Mapping[Path, Any], where: Iterable[str]) -> Mapping[Path, An
 def _make_record(directory: Path, run: RecordedRun | PetraGraphError | OSError, now: datetime) -> dict[str, Any]:
     start = began(directory)
     record: dict[str, Any] = {
-        "run": "/".join(directory.parts[-3:-1]) if is_sweep(directory.parent.parent) else directory.name,
+        "run": directory.name,
         "directory": str(directory),
         "name": None,
         "status": "damaged",

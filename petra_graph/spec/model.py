@@ -22,7 +22,7 @@ from petra_graph.spec.keys import (
     table,
 )
 from petra_graph.spec.partition import PartitionSpec
-from petra_graph.spec.run_tables import CheckpointSpec, InitSpec, ProbeSpec, RunSpec
+from petra_graph.spec.run_tables import CheckpointSpec, InitSpec, RunSpec
 
 Kind = Literal["reversible", "buffered", "head"]
 ScheduleName = Literal["lockstep", "1f1b", "sequential", "fill-drain"]
@@ -263,7 +263,6 @@ class Spec:
     metric: tuple[MetricSpec, ...] | None = key(
         None, "what is computed from all outputs and targets of an evaluation, in addition to the loss's metrics"
     )
-    probe: ProbeSpec | None = key(None, "compare the stages' gradients with delayed and end-to-end ones as they train")
 
     def replace(self, changes: Mapping[str, Any]) -> Spec:
         """Return the specification with some values changed, as `--set` changes them.

@@ -1,4 +1,4 @@
-"""The tables of a specification about the run: its length, its beginning, its checkpoints and its probe."""
+"""The tables of a specification about the run: its length, its beginning, and its checkpoints."""
 
 from __future__ import annotations
 
@@ -14,7 +14,6 @@ from petra_graph.spec.bounds import AtLeast, AtMost, Bound, Each, Fault, Greater
 from petra_graph.spec.keys import (
     documented,
     key,
-    required,
 )
 
 Transport = Literal["auto", "process-group", "nccl"]
@@ -79,18 +78,6 @@ class RunSpec:
         "auto",
         'policy of the scheduler: "arrival" begins an operation when its messages have arrived, "static" follows the '
         'plan\'s fixed order; "auto" is static on CUDA; no result depends on it',
-    )
-
-
-@documented
-@frozen(kw_only=True)
-class ProbeSpec:
-    """Samples of the gradients' fidelity, which `petra-graph report RUN` draws."""
-
-    per_epoch: int = required(
-        "micro-batches of an epoch to probe (the paper: 15); each costs at most one plain forward and backward of the "
-        "network for each stage, and one more",
-        validator=AtLeast(1),
     )
 
 

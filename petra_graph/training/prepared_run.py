@@ -13,12 +13,14 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Sequence
 from functools import cached_property
+from typing import Any
 
 import torch
 from attrs import evolve, frozen
 
 from petra_graph.compiler.spec_checks import replica_problems
 from petra_graph.executor.stage_executor import StageExecutor
+from petra_graph.kinds.callback import OBSERVES
 from petra_graph.kinds.data_facts import DataFacts
 from petra_graph.kinds.logger import missing_package
 from petra_graph.kinds.plugin import load
@@ -36,7 +38,6 @@ from petra_graph.program.device_types import Device
 from petra_graph.program.placement import Placement
 from petra_graph.program.schedule import Policy
 from petra_graph.program.stage_program import StageProgram
-from petra_graph.registry.joints import joint
 from petra_graph.spec.load_spec import Given
 from petra_graph.spec.model import Spec
 from petra_graph.training.compared_parts import compare_parts, first_samples, has_parts
@@ -44,7 +45,6 @@ from petra_graph.training.data.micro_batches import OpenedData, open_data
 from petra_graph.training.initial_weights import InitialWeights, initial_weights
 from petra_graph.training.loop.callbacks import NamedCallback, build_callbacks, split_problems
 from petra_graph.training.record.digests import Digests, digest_code, digest_facts
-from petra_graph.training.run_probe import RunProbe
 from petra_graph.training.stage_assembly import Training, executors, train_with
 from petra_graph.training.strangers import try_strangers
 
@@ -66,7 +66,8 @@ class Prepared:
     """The weights that the run begins with; None: they are random."""
     saved: SavedPlan | None = None
     """The plan whose placement the run has, if one was given."""
-    probe: RunProbe | None = None
+    probe: Any = None
+    """The callback that observes operations of all stages; None: none does."""
 
     @property
     def checked(self) -> CheckedSpec:
@@ -160,12 +161,14 @@ def prepare_checked(
     problems.add(split_problems(spec.checkpoint.best, ("checkpoint", "best"), spec.data.evaluated))
     for metric in checked.metrics:
         problems.attempt(metric.build)
-    probe: RunProbe | None = None if spec.probe is None else joint("probe", "[probe]")(spec.probe)
+    probe = next((one for one in callbacks or () if hasattr(one.callback, OBSERVES)), None)
 
     data, measured = problems.attempt(open_data, checked), problems.attempt(measure, checked)
     devices = problems.attempt(_RunDevices.find, spec, processes)
     if probe is not None:
-        problems.add(probe.problems(None if data is None else data.micro_batches, processes))
+        path = checked.callbacks[(callbacks or ()).index(probe)].path
+        found = probe.callback.problems(None if data is None else data.micro_batches, processes)  # type: ignore[attr-defined]
+        problems.add(evolve(one, path=(*path, *one.path)) for one in found)
     initial, placed = None, None
     if measured is not None:
         problems.add(head_problems(measured, checked.facts if data is None else data.data.facts))
@@ -191,7 +194,7 @@ def prepare_checked(
         callbacks=callbacks or (),
         saved=saved,
         initial=initial,
-        probe=probe,
+        probe=None if probe is None else probe.callback,
     )
     for stage in prepared.stages:
         problems.require(training.rate, stage)

@@ -13,8 +13,8 @@ from petra_graph.errors import Interrupted, NoFeasiblePlan, PluginError, Problem
 from tests.support import ROOT
 
 VERBS = """\
-run [SPEC] --set --sweep --seeds --at-once --resume --processes --max-restarts --fast-dev-run --overfit --plan --dry-run --json
-plan SPEC --set --profile --compare --vary --expand --format --stages --verbose --output --json
+run [SPEC] --set --resume --processes --max-restarts --fast-dev-run --overfit --plan --dry-run --json
+plan SPEC --set --profile --compare --expand --format --stages --verbose --output --json
 validate SPECS... --set --json
 report RUNS... --output --json
 runs [FOLDER] --sort --where --json
@@ -25,6 +25,7 @@ new plugin NAME
 evaluate RUN --set --weights --split --device --json
 predict RUN [FILES...] --set --weights --top --batch --device --format --output --json --prompt --tokens --temperature --top-k --seed
 export RUN --format --weights --output --json
+sweep SPEC [VARIED...] --set --seeds --at-once --processes --plan --json
 """
 
 

@@ -92,7 +92,6 @@ WRITTEN = {
     "failure.json",
     "my_module.py",
     "declared.py",
-    "trace.json",
     "adapter_config.json",
     "config.json",
     "tokenizer.json",

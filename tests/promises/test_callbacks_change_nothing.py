@@ -1,4 +1,4 @@
-"""Runs with every logger and every callback that changes nothing are runs without them, to the bit, in one process and in two."""
+"""Runs with every logger and with averages are runs without them, to the bit, in one process and in two."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 
 from petra_graph.cli.main import main
-from petra_graph.kinds.callback import CALLBACK
 from petra_graph.kinds.logger import LOGGER
 from petra_graph.registry.registry import discover
 from tests.support.forks import RUN, ended, ranks
@@ -16,23 +15,15 @@ from tests.support.loggers import named
 from tests.support.runs import SPEC, only_run, weights_bytes, without_times
 
 REGISTRY = discover().only(["petra-graph", "petra-graph-studies"])
-HARMLESS = [
-    name for name in REGISTRY.names(CALLBACK) if REGISTRY.resolve(CALLBACK, name).declaration.changes == "nothing"
-]
 SERVICES = ["mlflow", "wandb"]
 """Loggers whose packages the tests do without, where they are not installed."""
-EVERYTHING = named("logger", *(name for name in REGISTRY.names(LOGGER) if name not in SERVICES)) + named(
-    "callback", *HARMLESS
-)
+LOGGERS = named("logger", *(name for name in REGISTRY.names(LOGGER) if name not in SERVICES))
+EVERYTHING = LOGGERS + named("callback", "ema")
 
 
 def same_run(one: Path, other: Path) -> None:
     assert weights_bytes(one) == weights_bytes(other)
     assert without_times(one) == without_times(other)
-
-
-def test_there_are_some():
-    assert HARMLESS == ["ema", "predictions", "profiler"]
 
 
 @pytest.mark.parametrize(
@@ -49,7 +40,7 @@ def test_in_one_process(write, setting):
     assert main(["run", full, "--set", setting]) == 0
     same_run(only_run(), only_run("plain"))
     left = {path.name for path in only_run().iterdir()}
-    assert left >= {"metrics.csv", "trace.json", "predictions.jsonl", "weights-ema.safetensors"}
+    assert left >= {"metrics.csv", "weights-ema.safetensors"}
 
 
 @pytest.mark.processes
@@ -72,5 +63,6 @@ def test_in_two_processes(shared_folder):
         assert ended(running) == [0, 0], running[-1].said
     same_run(only_run(), only_run("plain"))
     assert main([*RUN, "--set", "run.directory=one"]) == 0
-    for file in ("weights-ema.safetensors", "predictions.jsonl"):
-        assert (only_run() / file).read_bytes() == (only_run("one") / file).read_bytes()
+    assert (only_run() / "weights-ema.safetensors").read_bytes() == (
+        only_run("one") / "weights-ema.safetensors"
+    ).read_bytes()

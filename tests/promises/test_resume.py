@@ -128,7 +128,7 @@ OFTEN = [
     ["method.name=gpipe"],
     ["method.name=pipedream", "partition.stages=2"],
     ["method.name=1f1b-flush", "data.workers=2", 'method.keep={"stem"="input", "rev.0"="nothing"}'],
-    ["precision.buffer_dtype=int8", "probe.per_epoch=3"],
+    ["precision.buffer_dtype=int8", "callback=[{name='probe', options={per_epoch=3}}]"],
     ["method.name=backprop", "optimizer.options.momentum=0.9"],
 ]
 

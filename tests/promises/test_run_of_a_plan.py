@@ -140,11 +140,6 @@ def test_memory_that_became_less_is_refused(spec, capsys):
     assert 'device "cpu" would hold' in capsys.readouterr().err
 
 
-def test_a_sweep_takes_no_plan(spec, capsys):
-    saved(spec)
-    assert "--plan places one run" in refused(capsys, spec, "--seeds", "2", "--plan", "plan.json")
-
-
 def test_from_python(spec):
     changes = {"partition.stages": 2, "run.epochs": 1, "run.micro_batches": 4}
     plan = pg.plan(spec, changes)

@@ -35,9 +35,6 @@ name = "{HERE}:OfSets"
 name = "torch"
 batch = 4
 options = {{ train = "{HERE}:Sets", test = "{HERE}:Sets" }}
-[[callback]]
-name = "predictions"
-options = {{ indices = [3] }}
 [checkpoint]
 every = "3 updates"
 [run]

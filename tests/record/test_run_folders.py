@@ -55,15 +55,6 @@ def test_which_run_goes_on(here):
         run_to_resume("latest", here)
 
 
-def test_a_sweep_is_resumed_as_a_run_is(here):
-    run, sweep = here / "runs" / "20260202T000000Z-a-2", here / "runs" / "20260303T000000Z-a-sweep-3"
-    (run / "checkpoints" / "000000000000").mkdir(parents=True)
-    (sweep / "1-seed=0" / "20260303T000001Z-a-4").mkdir(parents=True)
-    assert run_to_resume("latest", here / "runs") == run
-    (sweep / "sweep.json").write_text("{}")
-    assert run_to_resume("latest", here / "runs") == run_to_resume(str(sweep), here) == sweep
-
-
 def test_the_hint_shows_a_name_that_is_one():
     assert _STAMP.fullmatch(re.search(r"runs/(\S+)", _HINT)[1])
 
@@ -74,16 +65,3 @@ def test_a_run_of_another_name_is_known_by_its_files(saved_run, here):
     assert run_directories(here) == [renamed]
     assert run_directories(renamed) == [renamed]
     assert abs(began(renamed).timestamp() - (renamed / "resolved.toml").stat().st_mtime) < 60
-
-
-def test_the_runs_of_a_sweep(here):
-    for folder in ("1-seed=0/20260101T000000Z-a-1", "2-seed=1/20260202T000000Z-a-2", "3-seed=2"):
-        (here / "runs" / "20260101T000000Z-a-sweep-0" / folder).mkdir(parents=True)
-    (here / "runs" / "20251231T000000Z-a-0").mkdir()
-    sweep = here / "runs" / "20260101T000000Z-a-sweep-0"
-    (sweep / "sweep.json").write_text("{}")
-    assert [run.name for run in run_directories(sweep)] == ["20260101T000000Z-a-1", "20260202T000000Z-a-2"]
-    assert len(run_directories(here / "runs")) == 3
-    assert find_run("latest").name == "20260202T000000Z-a-2"
-    assert find_run(str(sweep / "1-seed=0")).name == "20260101T000000Z-a-1", "it is alone in its folder"
-    assert find_run(str(sweep)) == sweep

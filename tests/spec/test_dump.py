@@ -59,7 +59,6 @@ specs = st.builds(
     data=table(model.DataSpec, name=words, options=options, evaluation_batch=st.none() | st.integers(1, 9)),
     logger=st.none() | st.lists(table(model.PluginSpec, name=words, options=options), max_size=2).map(tuple),
     callback=st.none() | st.lists(table(model.PluginSpec, name=words, options=options), max_size=2).map(tuple),
-    probe=st.none() | table(model.ProbeSpec, per_epoch=st.integers(1, 9)),
     run=table(model.RunSpec, seed=st.integers(0, 9), directory=words),
 )
 

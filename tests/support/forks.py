@@ -304,23 +304,15 @@ def _run(fork: _Fork) -> None:
         signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
     if fork.ranks_fork:
         patch.object(SubprocessHandler, "_popen", _forked_rank).start()
-        patch("petra_graph_studies.sweeping.member_processes.start_process", forked_member).start()
     code = resolve_name(PROGRAMS.get(fork.program, fork.program))([*fork.words])
     sys.stdout.flush()
     os._exit(code or 0)
 
 
-def forked_member(
-    words: Sequence[str], variables: Mapping[str, str], output: int, folder: str
-) -> subprocess.Popen[bytes]:
-    """Fork a run that a sweep, this process, would start."""
-    return _forked_rank(None, tuple(words), dict(variables), stdout=output, stderr=subprocess.STDOUT, cwd=folder)
-
-
 def _forked_rank(
     _: SubprocessHandler | None, words: tuple[str, ...], variables: dict[str, str], **more: Any
 ) -> subprocess.Popen[bytes]:
-    """Fork a rank or a run that a launcher or a sweep, this process, would start; only what a new interpreter would not share is put back."""
+    """Fork a rank that a launcher, this process, would start; only what a new interpreter would not share is put back."""
 
     def be_rank() -> None:
         os.closerange(3, os.sysconf("SC_OPEN_MAX"))  # the launcher's store is among them; and so `Popen` returns

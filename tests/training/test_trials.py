@@ -90,7 +90,7 @@ def test_two_micro_batches_of_everything(write, capsys):
 @pytest.mark.parametrize(
     "settings",
     [
-        ["probe.per_epoch=5"],
+        ["callback=[{name='probe', options={per_epoch=5}}]"],
         ["lr_schedule.name=cosine", "lr_schedule.warmup_epochs=5"],
         ["lr_schedule.name=step", "lr_schedule.options.milestones=[1, 2]"],
         ["method.name=gpipe", "method.accumulation=8", "checkpoint.every=1 epoch"],

@@ -20,14 +20,13 @@ from typing import Any, TypeVar
 
 import click
 from attrs import evolve, frozen
-from petra_graph_studies.sweeping.prepare_sweep import identity
 
 from petra_graph.errors import Interrupted
 from petra_graph.planning.check.check_spec import check_spec
 from petra_graph.record.checkpoint import repair
 from petra_graph.record.run_directory import environment
 from petra_graph.record.run_folders import run_directories
-from petra_graph.spec.load_spec import load
+from petra_graph.spec.load_spec import dump, load
 from petra_graph.spec.model import Spec
 from petra_graph.spec.run_tables import CheckpointSpec
 from petra_graph.training.prepared_run import prepare
@@ -246,7 +245,7 @@ def write_results(output: Path, name: str, results: Mapping[str, Any]) -> Path:
 
 def _numbers(spec: Spec) -> str:
     """Write a resolved specification without what changes no number."""
-    return identity(evolve(spec, checkpoint=CheckpointSpec()))
+    return dump(evolve(spec, name="run", run=evolve(spec.run, directory="runs"), checkpoint=CheckpointSpec()))
 
 
 def _runs(folder: Path, status: str) -> list[Path]:

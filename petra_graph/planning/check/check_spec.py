@@ -33,8 +33,6 @@ from petra_graph.planning.problem_collector import ProblemCollector
 from petra_graph.program.method import Method
 from petra_graph.program.placement import Partition
 from petra_graph.record.run_files import plugin_packages
-from petra_graph.registry.discovery import JOINTS
-from petra_graph.registry.joints import not_installed
 from petra_graph.registry.local_plugins import missing_module
 from petra_graph.registry.registry import Registry, discover
 from petra_graph.spec.keys import NODES
@@ -213,7 +211,7 @@ class _Check:
         return self.problems.attempt(check_method, method, optimizer.clip if optimizer is not None else None)
 
     def tables(self, facts: DataFacts | None) -> None:
-        """Check the graph's stated input, the precision, the devices, which need not be present, and what is compiled or probed."""
+        """Check the graph's stated input, the precision, the devices, which need not be present, and what is compiled."""
         parts, problems = self.loaded.parts, self.problems
         stated = parts.get(("graph", "input"))
         if facts is not None and isinstance(stated, InputSpec):
@@ -228,10 +226,6 @@ class _Check:
             if any(problem.path[:2] == ("partition", "device") for problem in self.loaded.problems):
                 partition = attrs.evolve(partition, device_type=None)  # it may name what could not be read
             problems.add(device_problems(partition))
-        installed = {(one.group, one.name) for one in self.named.registry.entries}
-        if "probe" in self.loaded.values and (JOINTS, "probe") not in installed:
-            message, hint = not_installed("probe", "[probe]")
-            problems.add([Problem(message=message, hint=hint, path=("probe",))])
 
     def stages(self, graph: NodeGraph | None, method: tuple[Method, RequestedSchedule] | None) -> Partition | None:
         """Return the given stages; only a graph without problems can be cut."""

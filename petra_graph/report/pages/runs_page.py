@@ -11,7 +11,7 @@ import attrs
 from petra_graph.errors import Problem, SpecError
 from petra_graph.record.recorded_run import RecordedRun, read_run
 from petra_graph.record.run_directory import write_output
-from petra_graph.record.run_folders import find_run, is_sweep, run_directories
+from petra_graph.record.run_folders import find_run, is_run, run_directories
 from petra_graph.report.metric_text import EVALUATED, FIRST, chosen_on, final_metrics, value_text
 from petra_graph.report.pages.curves import comparison_charts, key_charts
 from petra_graph.report.pages.page import Section, render_page
@@ -47,7 +47,7 @@ def report_runs(names: Sequence[str], output: Path | None = None) -> dict[str, A
     """Write the page of some runs.
 
     Args:
-        names: their directories, or "latest", or folders of sweeps; at least one. A run that is named twice counts once.
+        names: their directories, or "latest", or folders of runs; at least one. A run that is named twice counts once.
         output: the file; None: report.html in the directory of the run, or of several runs in the current folder.
 
     Returns:
@@ -57,7 +57,11 @@ def report_runs(names: Sequence[str], output: Path | None = None) -> dict[str, A
         SpecError: one is not a run's directory, or is damaged; the error has all problems. Or what draws is not installed.
         RunFailed: the file cannot be written.
     """
-    found = [path for name in map(find_run, names) for path in (run_directories(name) if is_sweep(name) else [name])]
+    found = [
+        path
+        for name in map(find_run, names)
+        for path in ([name] if is_run(name) or not name.is_dir() else run_directories(name))
+    ]
     runs, problems = list[RecordedRun](), list[Problem]()
     for directory in {path.resolve(): path for path in found}.values():
         try:

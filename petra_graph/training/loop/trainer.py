@@ -31,7 +31,6 @@ from petra_graph.training.loop.not_finite import NotFinite
 from petra_graph.training.loop.peers import Peers, RunWarnings
 from petra_graph.training.loop.training_position import TrainingPosition
 from petra_graph.training.prepared_run import Prepared
-from petra_graph.training.run_probe import Begin
 
 
 @define(eq=False, kw_only=True)
@@ -63,14 +62,16 @@ class Trainer:
     """Micro-batches and seconds of training before this process resumed the run."""
     _began: float | None = field(default=None, init=False)
     """When the present stretch of training began, on this process's clock; None while nothing is trained."""
-    _begin_probe: Begin | None = field(default=None, init=False)
+    _begin_probe: Callable[[range, int | None, int], None] | None = field(default=None, init=False)
 
     def __attrs_post_init__(self) -> None:
         self._before = self.position.micro_batches, self.position.seconds
         self._first_count = max(program.depth + 2 * program.accumulation for program in self.prepared.programs)
         self.warnings = RunWarnings(self.peers, self.observers)
         if self.prepared.probe is not None:
-            self._begin_probe = self.prepared.probe.observe(self.executors, self._record_probed, self.warnings.say)
+            self._begin_probe = self.prepared.probe.observe_stages(
+                self.executors, self._record_probed, self.warnings.say
+            )
 
     @property
     def executors(self) -> Sequence[StageExecutor]:

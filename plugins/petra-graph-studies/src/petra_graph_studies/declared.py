@@ -7,7 +7,14 @@ from typing import Any, Literal
 import attrs
 
 from petra_graph.catalog.optimizers.declared_optimizers import AdamOptions, AdamWOptions, MuonOptions, SgdOptions
-from petra_graph.plugins import AtLeast, LoggerDeclaration, OptimizerDeclaration, declares, option
+from petra_graph.plugins import (
+    AtLeast,
+    CallbackDeclaration,
+    LoggerDeclaration,
+    OptimizerDeclaration,
+    declares,
+    option,
+)
 
 _INNER: dict[str, type[Any]] = {"sgd": SgdOptions, "adam": AdamOptions, "adamw": AdamWOptions, "muon": MuonOptions}
 _OWN = ("optimizer", "correction", "predict", "correct_discrepancy")
@@ -71,6 +78,21 @@ class CorrectedOptions:
             raise ValueError(
                 'predict = true and correction = "spike" need a momentum, or a first beta, above 0 (got 0)'
             )
+
+
+@declares(CallbackDeclaration, "petra_graph_studies.probe:ProbeCallback")
+class ProbeOptions:
+    """Compares the gradient that trains each stage with the delayed one and the end-to-end one, as metrics `probe/...`.
+
+    It changes nothing of the run, and needs all stages in one process.
+    """
+
+    per_epoch: int = option(
+        "micro-batches of an epoch to probe (the paper: 15); each costs at most one plain forward and backward of the network for each "
+        "stage, and one more",
+        default=15,
+        validator=AtLeast(1),
+    )
 
 
 @declares(

@@ -1,28 +1,119 @@
-"""Plain backpropagation of one micro-batch through all stages, at parameters of the past, without side effects.
+"""What a probe computes with: the clock of all stages, one micro-batch's share of a sum, and plain backpropagation at parameters of the past.
 
-The network is the stages' own: their modules, random keys, normalisation, precision and devices. Parameters as they
+**The clock.** The number of updates that each stage has made when another stage operates: a global clock that the depths determine.
+
+Between two drains a stage of staleness tau does its forward of micro-batch m when tau of its own backwards before m are
+still to come. The micro-batch takes as long to the head as back. So stage j differentiates micro-batch m when stage i
+has finished its backwards of all micro-batches before
+
+    m + ceil((tau_j - tau_i) / 2)
+
+which is equation (5) of PETRA under `lockstep`, where tau = 2(J-j): stages nearer to the head are ahead by one micro-batch
+a stage. Each stage's number of updates, for three stages, k = 1, micro-batch 4:
+
+                    lockstep         1f1b            sequential
+    forwards        0  2  4          2  3  4         4  4  4
+    backward of 1   4  5  6          4  5  5         4  4  4
+    backward of 2   3  4  5          4  4  5         4  4  4
+    backward of 3   2  3  4          3  4  4         4  4  4
+
+Under `1f1b` it is the clock on which every stage does a forward or a backward at each half tick, and for a list of depths
+it is a convention. Without delay, and where the pipeline flushes after each window, all stages update together.
+
+Decision: the clock counts; it does not read the run. A runtime may let a stage be ahead of the clock for a while, which
+changes no number that the stage computes, and so must not change a probe's reference either.
+
+**Contributions** are exact: hooks of parameters report the gradients that autograd adds, and `accumulate_grad` those of a backward at older
+parameters. Neither changes a bit of the sum.
+
+**The replay** leaves no trace. The network is the stages' own: their modules, random keys, normalisation, precision and devices. Parameters as they
 were after given numbers of updates take the place of the modules' own, and running statistics are frozen.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from functools import partial
 from itertools import chain
 from typing import cast
 
 import torch
+from attrs import frozen
 from torch import Tensor, nn
 
 from petra_graph.blocks import Streams, frozen_statistics
 from petra_graph.executor.head import HeadRunner
-from petra_graph.executor.runners import Parameters, copied_parameters
+from petra_graph.executor.runners import Parameters, copied_parameters, observed
 from petra_graph.executor.stage_executor import StageExecutor
 from petra_graph.graph.node_graph import INPUT
+from petra_graph.kinds.stage_facts import backwards_before, updates_after
 from petra_graph.kinds.tensor_trees import Tree
 from petra_graph.program.channels import Edge
 from petra_graph.runtime.transport.channel import moved
-from petra_graph_studies.fidelity.clock import Versions
+from petra_graph.spec.model import Flush
+
+# i, j stages counted from 0; m micro-batch counted from the last drain; tau staleness; k accumulation
+
+Versions = tuple[int, ...]
+"""For each stage, how many updates it has made since the last drain."""
+
+
+@frozen(kw_only=True)
+class Clock:
+    """The clock of all stages between two drains."""
+
+    depths: Sequence[int]
+    """Of each stage."""
+    micro_batches: int
+    """Until the next drain."""
+    accumulation: int
+    flush: Flush
+    filled: int = 0
+    """The micro-batch with which the pipeline filled again."""
+
+    def at_forward(self, m: int) -> Versions:
+        """Return each stage's updates before its own forward of micro-batch m."""
+        return tuple(self._updates(m, backwards_before(m, depth)) for depth in self.depths)
+
+    def at_backward(self, m: int, j: int) -> Versions:
+        """Return all stages' updates before stage j's backward of micro-batch m."""
+        return tuple(self._updates(m, m + -((depth - self.depths[j]) // 2)) for depth in self.depths)
+
+    def _updates(self, m: int, done: int) -> int:
+        """Return the updates of a stage that has done `done` backwards at its part of micro-batch m."""
+        if self.flush == "window":
+            return m // self.accumulation
+        done = min(max(done, self.filled, 0), self.micro_batches)
+        return updates_after(done, self.micro_batches, self.accumulation)
+
+
+Contributions = dict[nn.Parameter, Tensor]
+"""By parameter, the increase of its `grad`; parameters without a contribution are absent."""
+
+
+@contextmanager
+def contributions(parameters: Iterable[nn.Parameter]) -> Iterator[Contributions]:
+    """Record the gradients that are added to `parameters` inside the context."""
+    record: Contributions = {}
+    add = partial(_add, record)
+    token = observed.set(add)
+    with ExitStack() as hooks:
+        for parameter in parameters:
+            if parameter.requires_grad:
+                handle = parameter.register_hook(partial(add, parameter))  # type: ignore[no-untyped-call]
+                hooks.callback(handle.remove)
+        try:
+            yield record
+        finally:
+            observed.reset(token)
+
+
+def _add(record: Contributions, parameter: nn.Parameter, gradient: Tensor) -> None:
+    # Copied, since autograd may make this very tensor the parameter's `grad`, and add to it later.
+    record[parameter] = record[parameter] + gradient if parameter in record else gradient.detach().clone()
+
 
 Gradient = Mapping[nn.Parameter, Tensor]
 """By a module's own parameter; a parameter that the loss does not depend on is missing."""

@@ -1,4 +1,4 @@
-"""How close each stage's gradient is to the delayed gradient and to the end-to-end gradient (PETRA appendix B).
+"""The callback `probe`: how close each stage's gradient is to the delayed gradient and to the end-to-end gradient (PETRA appendix B).
 
 At a probed micro-batch m, three gradients of each stage are compared:
 
@@ -9,7 +9,7 @@ At a probed micro-batch m, three gradients of each stage are compared:
 
 Backward through stored inputs and stored parameters is backpropagation through the forward as it was. So the delayed
 gradients of all stages are those of one plain backward in which each stage stands at the parameters of its own forward,
-and need no second pipeline during the training. The tick is the clock's of `petra_graph_studies.fidelity.clock`.
+and need no second pipeline during the training. The tick is the clock's of `petra_graph_studies.replay`.
 
 Decision: a probe observes the stages and computes gradients itself; it changes no state and restores none. The training is the same
 to the bit with and without it: parameters, running statistics, optimizer state, random numbers.
@@ -23,24 +23,91 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 
 import torch
 from attrs import define, field
 from torch import Tensor
 
 from petra_graph.blocks import Streams
-from petra_graph.errors import RunFailed
 from petra_graph.executor.runners import Parameters, copied_parameters
 from petra_graph.executor.stage_executor import StageExecutor
 from petra_graph.executor.stage_observer import StageObserver
 from petra_graph.graph.node_graph import INPUT
 from petra_graph.kinds.tensor_trees import Tree
+from petra_graph.plugins import Callback, Problem
 from petra_graph.program.cut import Cut
 from petra_graph.program.stage_program import Segment
-from petra_graph_studies.fidelity.clock import Clock, Versions
-from petra_graph_studies.fidelity.contributions import Contributions, contributions
-from petra_graph_studies.fidelity.replay import Gradient, Snapshots, gradients
+from petra_graph_studies.declared import ProbeOptions
+from petra_graph_studies.replay import Clock, Contributions, Gradient, Snapshots, Versions, contributions, gradients
+
+_LOST = 0.5
+"""The relative error of a reconstruction above which little of the input is left in it."""
+
+
+class ProbeCallback(Callback):
+    """Probes all stages, at as many micro-batches of each epoch as the options say."""
+
+    def __init__(self, options: ProbeOptions) -> None:
+        self._per_epoch = options.per_epoch
+
+    def problems(self, micro_batches: int | None, processes: int) -> Iterator[Problem]:
+        """Yield why a run cannot be probed.
+
+        Args:
+            micro_batches: of an epoch; None: not known.
+            processes: how many share the stages.
+        """
+        if processes > 1:
+            message = f"a probe looks at all stages at once, and {processes} processes share them"
+            yield Problem(message=message, hint="run in one process, or leave the probe out")
+        elif micro_batches is not None and self._per_epoch > micro_batches:
+            message = f"an epoch has {micro_batches} micro-batches, and {self._per_epoch} are to be probed"
+            yield Problem(message=message, hint=f"make it {micro_batches} or less", path=("per_epoch",))
+
+    def chosen(self, micro_batches: range) -> list[int]:
+        """Return the micro-batches of an epoch that are probed, the middles of equal parts; all, if there are fewer."""
+        count = len(micro_batches)
+        times = min(self._per_epoch, count)
+        return [micro_batches[(2 * part + 1) * count // (2 * times)] for part in range(times)]
+
+    def observe_stages(
+        self,
+        stages: Sequence[StageExecutor],
+        record: Callable[[int, Mapping[str, float]], None],
+        warn: Callable[[str], None],
+    ) -> Callable[[range, int | None, int], None]:
+        """Begin to observe all stages; return what is called when they begin between two drains, as `Probe.begin`.
+
+        Args:
+            record: takes metrics of a micro-batch, which is counted from the run's start.
+        """
+        warned = False
+
+        def report(micro_batch: int, values: Mapping[str, float]) -> None:
+            nonlocal warned
+            record(micro_batch, values)
+            lost = {
+                name: value for name, value in values.items() if "reconstruction_error" in name and not value < _LOST
+            }
+            if lost and not warned:
+                warned = True
+                worst = max(lost, key=lambda name: lost[name])
+                number = int(worst.rpartition("-")[2])
+                others = f", and {len(lost) - 1} more like it" * (len(lost) > 1)
+                warn(
+                    f"the probe sees gradients at inputs that were reconstructed wrongly: that of stage {number} "
+                    f"({', '.join(stages[number - 1].program.nodes)}) is {lost[worst]:.0%} off{others}. Either an inverse does not undo its forward "
+                    "(see `petra-graph check` of its block), or parameters change too much within the delay: lower the learning rate, "
+                    "lengthen the warm-up, or use fewer stages"
+                )
+
+        probe = Probe(stages, report)
+
+        def begin(micro_batches: range, at: int | None, filled: int) -> None:
+            probe.begin(micro_batches, self.chosen(micro_batches), at, filled)
+
+        return begin
 
 
 @define
@@ -168,19 +235,17 @@ class Probe:
     def _gradients(
         self, micro_batch: int, probed: _ProbedMicroBatch, parameters: Sequence[Parameters], stages: Collection[int]
     ) -> Mapping[int, Gradient]:
-        """Return the gradients of some stages by plain backpropagation; none, if the mixture of parameters leaves the grid's range."""
+        """Return the gradients of some stages by plain backpropagation."""
         assert probed.samples is not None
         assert probed.target is not None
-        with suppress(RunFailed):  # Training itself does not leave it.
-            return gradients(
-                self.executors,
-                micro_batch,
-                samples=probed.samples,
-                target=probed.target,
-                parameters=parameters,
-                stages=stages,
-            )
-        return {}
+        return gradients(
+            self.executors,
+            micro_batch,
+            samples=probed.samples,
+            target=probed.target,
+            parameters=parameters,
+            stages=stages,
+        )
 
 
 def _dot(one: Gradient, other: Gradient) -> float:

@@ -33,7 +33,10 @@ def stored(directory):
 
 
 def test_the_same_values_to_the_bit(write):
-    settings = ["probe.per_epoch=3", "run.log_every=1"]  # a probe's values come behind those of later steps
+    settings = [
+        "callback=[{name='probe', options={per_epoch=3}}]",
+        "run.log_every=1",
+    ]  # a probe's values come behind those of later steps
     run(write("small.toml", SPEC + named("logger", "mlflow")), settings, Listener())
     directory = only_run()
     assert stored(directory) == recorded(directory)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from petra_graph_studies.fidelity.clock import Clock
+from petra_graph_studies.replay import Clock
 
 from petra_graph.program.schedule import depths, order
 

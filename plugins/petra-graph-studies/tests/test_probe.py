@@ -10,15 +10,20 @@ import torch
 from attrs import evolve
 from hypothesis import given
 from hypothesis import strategies as st
-from petra_graph_studies.fidelity.probe import Probe
-from petra_graph_studies.fidelity.probed_run import spread
+from petra_graph_studies.declared import ProbeOptions
+from petra_graph_studies.probe import Probe, ProbeCallback
 from torch.nn.functional import cross_entropy
 
 from petra_graph.blocks import frozen_statistics
+from petra_graph.errors import SpecError
 from petra_graph.executor.stage_observer import StageObserver
+from petra_graph.kinds.listener import Listener
 from petra_graph.record.recorded_run import quantity_and_stage
+from petra_graph.training.prepared_run import prepare
+from petra_graph.training.training_run import run
 from tests.support.method_cases import cases, chosen_parameters
 from tests.support.pipelines import CHAIN, GRAPHS, REVNET, SHAPES, batches, pipeline, plain_network
+from tests.support.runs import MICRO_BATCHES, SPEC, events, only_run, weights_bytes
 
 ROUNDING = 1e-12
 SYNCHRONOUS = cases(lambda point: point.synchronous, accumulations=(1, 3))
@@ -249,22 +254,11 @@ def test_what_is_frozen_is_not_compared():
     assert "cosine_to_delayed" in stages[0]
 
 
-def test_a_mixture_of_parameters_that_leaves_the_grid_ends_no_training(monkeypatch):
-    """All stages at one tick is a network that training never runs."""
-    from petra_graph_studies.fidelity import probe
-
-    from petra_graph.errors import RunFailed
-
-    def leaves_the_grid(*_, **__):
-        raise RunFailed("a stream has reached 300")
-
-    monkeypatch.setattr(probe, "gradients", leaves_the_grid)
-    built = pipeline(CHAIN, (8,), schedule="lockstep")
-    (stages,) = probed_stages(built, batches((8,), 12), [6]).values()
-    assert not any(stage.keys() - {"reconstruction_error"} for stage in stages)
-
-
 # --- which micro-batches -----------------------------------------------------------------------------------------------
+
+
+def spread(micro_batches, times):
+    return ProbeCallback(ProbeOptions(per_epoch=times)).chosen(micro_batches)
 
 
 def test_micro_batches_are_the_middles_of_equal_parts():
@@ -324,3 +318,39 @@ def test_delayed_gradients_are_those_of_the_predicted_parameters_of_the_forward(
     first = probed.stages[1]
     assert first.predicted
     assert any(not torch.equal(first.delayed[own], first.end_to_end[own]) for own in first.delayed)
+
+
+# --- in runs -----------------------------------------------------------------------------------------------------------
+
+
+def probe(per_epoch):
+    return f"callback=[{{name='probe', options={{per_epoch={per_epoch}}}}}]"
+
+
+def test_a_run_records_what_its_probe_saw_and_is_the_run_without_one(write):
+    spec = write("small.toml", SPEC)
+    run(spec, ["run.directory=plain"], Listener())
+    run(spec, ["run.directory=probed", probe(2)], Listener())
+    plain, probed = only_run("plain"), only_run("probed")
+    assert weights_bytes(plain) == weights_bytes(probed)
+    untimed = [
+        [(e["epoch"], e["step"], e["name"], e["value"]) for e in events(directory) if e["name"] != "samples_per_second"]
+        for directory in (plain, probed)
+    ]
+    assert [event for event in untimed[1] if not event[2].startswith("probe/")] == untimed[0]
+    seen = [event for event in untimed[1] if event[2].startswith("probe/")]
+    assert {(epoch, step) for epoch, step, *_ in seen} == {
+        (epoch, (epoch - 1) * MICRO_BATCHES + m + 1) for epoch in (1, 2) for m in (2, 8)
+    }
+    found = {quantity_and_stage(name) for _, _, name, _ in seen}
+    assert len({quantity for quantity, _ in found}) == 7
+    assert {stage for quantity, stage in found if quantity == "reconstruction_error"} == {2, 3}
+
+
+def test_no_more_probes_than_micro_batches(write):
+    spec = write("small.toml", SPEC)
+    with pytest.raises(SpecError, match="an epoch has 11 micro-batches, and 12 are to be probed"):
+        prepare(spec, [probe(12)])
+    prepare(spec, [probe(11)])
+    with pytest.raises(SpecError, match="a probe looks at all stages at once, and 2 processes share them"):
+        prepare(spec, [probe(2)], 2)

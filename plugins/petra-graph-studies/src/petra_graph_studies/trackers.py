@@ -13,7 +13,7 @@ from collections.abc import Mapping
 
 from petra_graph.plugins import RunInfo
 from petra_graph.spec.value_types import flat
-from petra_graph_studies.watching.declared import MlflowOptions, WandbOptions
+from petra_graph_studies.declared import MlflowOptions, WandbOptions
 
 _MOST_PARAMETERS = 100
 """The most parameters that one call of MLflow takes."""

@@ -6,7 +6,7 @@ from itertools import product
 
 import pytest
 import torch
-from petra_graph_studies.fidelity.probe import Probe
+from petra_graph_studies.probe import Probe
 
 from tests.support.method_cases import POINTS
 from tests.support.pairwise import pairwise, thinned

@@ -66,7 +66,10 @@ def stored(file):
 
 
 def test_the_same_values_to_the_bit(write):
-    settings = ["probe.per_epoch=3", "run.log_every=1"]  # a probe's values come behind those of later steps
+    settings = [
+        "callback=[{name='probe', options={per_epoch=3}}]",
+        "run.log_every=1",
+    ]  # a probe's values come behind those of later steps
     run(write("small.toml", SPEC + named("logger", "wandb")), settings, Listener())
     directory = only_run()
     (file,) = directory.glob("wandb/offline-run-*/*.wandb")

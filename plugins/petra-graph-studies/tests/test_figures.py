@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from petra_graph_studies.fidelity.figures import report_fidelity, smooth
+from petra_graph_studies.figures import report_fidelity, smooth
 
 from petra_graph.errors import SpecError
 from petra_graph.record.recorded_run import read_run

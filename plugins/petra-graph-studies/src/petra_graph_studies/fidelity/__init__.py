@@ -1,1 +1,0 @@
-"""How close the gradients of a training method are to the exact ones."""

@@ -1,0 +1,155 @@
+"""Sweeps: which runs there are, which of them are trained when the command is given again, and how they compare."""
+
+from __future__ import annotations
+
+import json
+import signal
+from pathlib import Path
+
+import petra_graph_studies
+import pytest
+import torch
+from petra_graph_studies.sweeping import combine, read_values, status_of, visible_gpus
+
+import petra_graph as pg
+from petra_graph.cli.main import main
+from petra_graph.errors import SpecError
+from petra_graph.record.run_folders import run_directories
+from tests.support.forks import ENDLESS, SPEC, alone, ended, start_server, until
+from tests.support.runs import only_run, weights_bytes, without_times
+
+SHORT = SPEC.replace("epochs = 2", "epochs = 1") + "[checkpoint]\nevery = '1 epoch'\n"
+
+
+@pytest.fixture
+def spec(here):
+    (here / "shared.toml").write_text(SHORT)
+    return here
+
+
+def sweep_folder():
+    (found,) = Path("runs").glob("*-sweep")
+    return found
+
+
+def statuses():
+    return (
+        sorted(status_of(one) for one in run_directories(sweep_folder())) if list(Path("runs").glob("*-sweep")) else []
+    )
+
+
+def test_values_are_parted_at_commas_that_no_list_holds():
+    found = read_values(["optimizer.options.betas=[0.9,0.99],[0.8, 0.9]", "name='a,b',c"])
+    assert found == {
+        "optimizer.options.betas": ["optimizer.options.betas=[0.9,0.99]", "optimizer.options.betas=[0.8, 0.9]"],
+        "name": ["name='a,b'", "name=c"],
+    }
+
+
+def test_the_last_key_varies_first():
+    values = read_values(["optimizer.options.lr=0.1,0.2", "method.name=petra,backprop"])
+    assert [one.words for one in combine(values, ())] == [
+        "lr=0.1, method=petra",
+        "lr=0.1, method=backprop",
+        "lr=0.2, method=petra",
+        "lr=0.2, method=backprop",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ((), "Give values, as in optimizer.options.lr=0.1,0.03, or --seeds"),
+        (("run.epochs=1,1",), "run.epochs has the value 1 twice"),
+        (("run.epochs=1", "run.epochs=2"), "run.epochs is varied twice"),
+        (("run.epochs=1,2", "--set", "run.epochs=3"), "run.epochs is varied, and set as well"),
+        (("run.directory=a,b",), "run.directory cannot be varied"),
+        (("run.seed=1,2", "--seeds", "2"), "run.seed is varied twice"),
+        (("optimizer.options.lr=0.1,-1", "method.name=petra,petraa"), "unknown"),
+    ],
+    ids=str,
+)
+def test_what_is_refused(spec, capsys, words, message):
+    assert main(["sweep", "shared.toml", *words]) == 2
+    assert message in capsys.readouterr().err
+    assert not (spec / "runs").exists()
+
+
+def test_plans_of_all_combinations(spec, capsys):
+    assert main(["sweep", "shared.toml", "data.batch=8,16", "method.name=petra,nothing", "--plan", "--json"]) == 0
+    rows = json.loads(capsys.readouterr().out)["rows"]
+    assert [row["name"] for row in rows][::3] == ["batch=8, method=petra", "batch=16, method=nothing"]
+    assert [row["refused"] for row in rows] == [False, True, False, True]
+    assert not (spec / "runs").exists()
+
+
+@pytest.mark.processes
+def test_a_finished_run_is_not_trained_again_and_one_that_fails_stops_no_other(spec, capsys):
+    words = ["sweep", "shared.toml", "optimizer.options.lr=1e30,0.01", "--set", "run.log_every=1", "--json"]
+    assert main(words) == 1
+    printed = capsys.readouterr()
+    record = json.loads(printed.out)
+    assert [one["status"] for one in record["runs"]] == ["failed", "done"]
+    assert "lr=1e+30: the loss is " in printed.err
+    assert (sweep_folder() / "report.html").read_text().count("<table") > 0
+    done = Path(record["runs"][1]["directory"])
+    before = done.stat().st_mtime_ns
+    assert main([*words[:2], "optimizer.options.lr=0.01,0.02", *words[3:]]) == 0
+    again = json.loads(capsys.readouterr().out)
+    assert [one["status"] for one in again["runs"]] == ["done"] * 2
+    assert again["runs"][0]["directory"] == str(done)
+    assert done.stat().st_mtime_ns == before
+    single = ["run", "shared.toml", "--set", "optimizer.options.lr=0.02", "--set", "run.log_every=1"]
+    assert main([*single, "--set", "run.directory=single"]) == 0
+    assert weights_bytes(only_run("single")) == weights_bytes(Path(again["runs"][1]["directory"]))
+    assert without_times(only_run("single")) == without_times(Path(again["runs"][1]["directory"]))
+
+
+@pytest.mark.processes
+def test_ctrl_c_ends_all_runs_with_a_checkpoint_from_which_the_same_command_continues(spec):
+    start_server()
+    (spec / "shared.toml").write_text(ENDLESS)
+    with alone("sweep", "shared.toml", "--seeds", "3", "--at-once", "2") as process:
+        until(lambda: statuses() == ["running"] * 2)
+        until(lambda: len([one for one in Path("runs").glob("*/*/metrics.jsonl") if one.stat().st_size]) == 2)
+        process.kill(signal.SIGINT)
+        assert ended([process]) == [130], process.said
+    assert statuses() == ["interrupted"] * 2, process.said
+    assert "Traceback" not in process.said
+    begun = run_directories(sweep_folder())
+    with alone("sweep", "shared.toml", "--seeds", "3", "--at-once", "2") as process:
+        until(lambda: statuses() == ["running"] * 2)
+        process.kill(signal.SIGINT)
+        ended([process])
+    assert run_directories(sweep_folder()) == begun
+    assert all((one / "summary.json").exists() for one in begun)
+
+
+@pytest.mark.processes
+def test_a_sweep_from_python(spec):
+    made = pg.load_spec("shared.toml")
+    sweep = petra_graph_studies.sweep(made, {"optimizer.options.lr": [0.01]}, {"run.seed": 4}, seeds=2, at_once=2)
+    assert [run.summary["seed"] for run in sweep.runs] == [4, 5]
+    assert sweep.failed == {}
+    assert sweep.table(120).splitlines()[0].split()[:4] == ["combination", "runs", "best", "test/top1"]
+    assert "<pre>" in sweep._repr_html_()
+    with pytest.raises(SpecError, match="cannot be found by other processes"):
+        petra_graph_studies.sweep(made.replace({"graph.node.near.block": "__main__:Mine"}), seeds=2)
+
+
+@pytest.mark.parametrize(
+    ("many", "named", "at_once", "seen"),
+    [
+        (4, None, 2, ["0,1,2,3", "2,3,0,1"]),
+        (2, None, 3, ["0,1", "1,0", "0,1"]),
+        (2, "5,GPU-1f", 2, ["5,GPU-1f", "GPU-1f,5"]),
+        (1, None, 2, [None, None]),
+        (4, None, 1, [None]),
+    ],
+)
+def test_every_run_begins_at_another_gpu(monkeypatch, many, named, at_once, seen):
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: many)
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    if named is not None:
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", named)
+    assert [visible_gpus(place, at_once).get("CUDA_VISIBLE_DEVICES") for place in range(at_once)] == seen
