@@ -108,25 +108,6 @@ def restore_nodes(executor: StageExecutor, saved: SavedTensors) -> None:
     _restore_optimizer(saved, executor.updater, _parameters(executor.modules), device)
 
 
-def restore_window(executor: StageExecutor, parts: Sequence[SavedTensors]) -> None:
-    """Continue in a stage the window that is open in all of the stages that its nodes come from.
-
-    Where they had finished different numbers of its micro-batches, the mean of each counts as the fewest: one weight divides all. So does
-    the mean delay of each, of which the stage has the mean.
-    """
-    device = torch.device(executor.program.device)
-    weights = [part.facts["weight"] for part in parts]
-    common = min(filter(None, weights), default=0.0)
-    for part, weight in zip(parts, weights, strict=True):
-        for name, parameter in _parameters(executor.modules):
-            if weight and f"gradients/{name}" in part.tensors:
-                gradient = part.tensor(f"gradients/{name}", device)
-                parameter.grad = (gradient * (common / weight)).to(parameter.dtype)
-    updater, delays = executor.updater, [part.facts.get("late", 0) / max(1, part.facts["window"]) for part in parts]
-    updater.window, updater.weight = min(part.facts["window"] for part in parts), common
-    updater.late = updater.window * sum(delays) / len(delays)
-
-
 def _capture_in_flight(saved: SavedTensors, executor: StageExecutor) -> None:
     if executor.versions is not None:
         current, version_of, copies = executor.versions.state()

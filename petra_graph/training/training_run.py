@@ -8,7 +8,7 @@ from __future__ import annotations
 import faulthandler
 import os
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from contextlib import nullcontext
 from pathlib import Path
 
@@ -83,14 +83,13 @@ def run(
             if resumption is not None and since is not None and since.summary is not None:
                 return _leave_as_it_is(process, resumption, since, listener)
             if record is not None:
-                record.write_inputs(prepared, resumption, None if since is None else since.history)
+                record.write_inputs(prepared, resumption)
             position = None if resumption is None else resumption.metrics
             with Metrics(record.directory, position) if record else nullcontext() as metrics:
                 if metrics is not None:
                     open_loggers(prepared, metrics, position)
                 bytes_before = peak_bytes()
-                notes = [] if since is None else since.notes
-                trainer, checkpoints = _build(process, prepared, resumption, metrics, listener, notes=notes)
+                trainer, checkpoints = _build(process, prepared, resumption, metrics, listener, since=since)
                 interrupted = trainer.run()
                 _write_weights(process, trainer)
                 checkpoints.end(halted=interrupted is not None)
@@ -164,21 +163,19 @@ def _build(
     metrics: Metrics | None,
     listener: Listener,
     *,
-    notes: Sequence[str],
+    since: ChangedSince | None,
 ) -> tuple[Trainer, Checkpoints]:
-    """Build the stages of this process, its training loop and its checkpoints, as they are where the training begins.
-
-    Observers are then shown the run; `notes`, among others, are what the user should know of its beginning.
-    """
+    """Build the stages of this process, its training loop and its checkpoints, as they are where the training begins, and show observers the run."""
     record, scheduler = process.record, process.build(prepared)
     process.scheduler = scheduler
-    notes = [*run_notes(prepared), *notes]
+    notes = [*run_notes(prepared), *(() if since is None else since.notes)]
     callbacks = prepared.callbacks
     attach_to_stages(callbacks, scheduler.executors, prepared.stages)
     position = TrainingPosition(micro_batches_per_epoch=len(prepared.opened.batches))
     meters = Meters(prepared.loss)
     if resumption is not None:
         position, meters = resumption.restore(prepared, scheduler)
+        position.changed = (*position.changed, *(() if since is None else since.changed))
         notes = [*notes, *resumption.notes]
     elif prepared.initial is not None:
         prepared.initial.load(pair for executor in scheduler.executors for pair in executor.modules.items())

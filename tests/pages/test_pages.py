@@ -87,7 +87,6 @@ WRITTEN = {
     "summary.json",
     "data.json",
     "digests.json",
-    "history.json",
     "metrics.json",
     "failure.json",
     "my_module.py",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import pytest
@@ -10,7 +9,6 @@ import pytest
 import petra_graph as pg
 from petra_graph.cli.main import main
 from petra_graph.kinds.listener import Listener
-from petra_graph.record.run_history import ChangedResume, add_to_history, read_history
 from petra_graph.training.training_run import run
 from tests.support.runs import MICRO_BATCHES, SPEC, only_run, summary_of
 
@@ -73,32 +71,14 @@ def test_changed_code_is_named_in_python(changed_code):
             use()
 
 
-def test_a_resume_names_changed_code_and_keeps_it_in_the_history(changed_code, capsys):
+def test_a_resume_names_changed_code_and_the_summary_keeps_it(changed_code, capsys):
     assert resume("run.epochs=2") == 0
     told = capsys.readouterr().err
     assert "\nchanged: run.epochs: 1 then, 2 now\n" in told
     assert "\nwarning: changed since the training before: local code: " in told
-    (change,) = read_history(only_run())
-    assert (change.at, change.updates) == (MICRO_BATCHES, MICRO_BATCHES)
-    assert change.changed[0] == "run.epochs: 1 then, 2 now"
-    assert change.changed[1].startswith("local code: ")
-    assert summary_of(only_run())["changed"][0]["at"] == MICRO_BATCHES
-    assert main(["report", "latest", "--output", "page.html"]) == 0
-    page = Path("page.html").read_text()
-    assert "run.epochs: 1 then, 2 now" in page
-    assert "running it repeats the run" not in page
-    assert main(["runs", "--json"]) == 0
-    assert '"changed"' in capsys.readouterr().out
-
-
-def test_a_resume_without_changes_has_no_history(write):
-    run(write("a.toml", SPEC), [*DONE, "run.epochs=1"], Listener())
-    directory = only_run()
-    (directory / "summary.json").unlink()  # killed before its end was written
-    assert resume() == 0
-    assert read_history(directory) == []
-    assert main(["report", "latest", "--output", "page.html"]) == 0
-    assert "running it repeats the run" in Path("page.html").read_text()
+    changed = summary_of(only_run())["changed"]
+    assert changed[0] == f"before forward {MICRO_BATCHES}: run.epochs: 1 then, 2 now"
+    assert changed[1].startswith(f"before forward {MICRO_BATCHES}: local code: ")
 
 
 def test_a_run_that_is_done_stays_as_it_is(write, capsys):
@@ -130,11 +110,3 @@ def test_a_run_that_stopped_early_stays_as_it_is(write, capsys):
     assert "the run stopped early" in capsys.readouterr().err
     assert resume() == 0
     assert files_of(only_run()) == before
-
-
-def test_what_was_changed_and_lost_counts_from_where_the_run_went_on(tmp_path):
-    add_to_history(tmp_path, ChangedResume(at=4, updates=2, changed=["a: 1 then, 2 now"]))
-    add_to_history(tmp_path, ChangedResume(at=9, updates=5, changed=["b: 1 then, 2 now"]))
-    add_to_history(tmp_path, ChangedResume(at=6, updates=3, changed=["a: 2 then, 3 now"]))
-    assert [(one.at, one.updates) for one in read_history(tmp_path)] == [(4, 2), (6, 3), (6, 3)]
-    assert json.loads((tmp_path / "history.json").read_text())["resumes"][1]["changed"] == ["b: 1 then, 2 now"]

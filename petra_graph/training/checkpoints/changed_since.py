@@ -12,7 +12,6 @@ from attrs import frozen
 
 from petra_graph.errors import Problem, SpecError
 from petra_graph.record.run_files import read_json
-from petra_graph.record.run_history import ChangedResume
 from petra_graph.record.weights import WEIGHTS
 from petra_graph.spec.load_spec import load
 from petra_graph.training.checkpoints.resumption import Resumption
@@ -30,8 +29,8 @@ _UNSET = "unset"
 class ChangedSince:
     notes: Sequence[str]
     """What the user should know before the training continues."""
-    history: ChangedResume | None
-    """The changes as the history of the run has them, each as in "run.epochs: 3 then, 4 now"; None without changes."""
+    changed: Sequence[str]
+    """What the run's summary says from then on, each as in "before forward 1500: run.epochs: 3 then, 4 now"."""
     summary: Summary | None
     """The summary of a run of which nothing is left to train, and which has all of its files; None of any other run."""
 
@@ -66,7 +65,7 @@ class ChangedSince:
         whole = summary.get("status") == "done" and (directory / WEIGHTS).is_file()
         return cls(
             notes=[*notes, ended] if ended else notes,
-            history=ChangedResume(at=resumption.at, updates=position["updates"], changed=changed) if changed else None,
+            changed=[f"before forward {resumption.at}: {text}" for text in changed],
             summary=summary if ended and whole else None,
         )
 

@@ -2,9 +2,7 @@
 
 Where the method, the precision and the stages are those of the checkpoint, it continues to the bit, on whatever number of
 processes. Under other stages every node gets its own parameters, buffers and optimizer state back, and the pipeline fills
-again: the micro-batches that were in flight are discarded, and counted in a message. The gradients of the open window stay where
-all stages are within it, and the window ends where it would have ended. Where some stages had stepped and others had not, or
-`accumulation` is another one, no stage can continue its window: the finished micro-batches in it are discarded and counted, too.
+again: the micro-batches that were in flight or waited for an update are discarded, and counted in a message.
 """
 
 from __future__ import annotations
@@ -20,7 +18,7 @@ from attrs import define, field
 from petra_graph.errors import Problem, SpecError, shown
 from petra_graph.executor.checkpoint_tensors import Facts, SavedTensors
 from petra_graph.executor.stage_executor import StageExecutor
-from petra_graph.executor.stage_state import restore_groups, restore_nodes, restore_window
+from petra_graph.executor.stage_state import restore_groups, restore_nodes
 from petra_graph.program.cut import Cut
 from petra_graph.record import checkpoint
 from petra_graph.record.checkpoint import Damaged, Manifest, StageFile
@@ -160,9 +158,8 @@ class Resumption:
                     restore_at_cut(saved, executor, scheduler)
                     meters = saved.facts.get("meters", meters)
             else:
-                stays, note = self._open_window(prepared)
-                meters = self._restore_by_node(scheduler.executors, files, window=stays)
-                self.notes.append(note)
+                meters = self._restore_by_node(scheduler.executors, files)
+                self.notes.append(self._discarded(prepared))
             position = TrainingPosition(**self.manifest.position)
             position.resumed_from = (*position.resumed_from, self.at)
             if not exact:
@@ -180,7 +177,7 @@ class Resumption:
         return SavedTensors(tensors=tensors, facts=facts)
 
     def _restore_by_node(
-        self, executors: Sequence[StageExecutor], files: Mapping[int, StageFile], *, window: bool
+        self, executors: Sequence[StageExecutor], files: Mapping[int, StageFile]
     ) -> Mapping[str, Any] | None:
         """Restore nodes, whichever stage they were in; a stage takes the counts of the saved stage with the most updates."""
         stage_of = {
@@ -190,10 +187,9 @@ class Resumption:
         for executor in executors:
             merged = SavedTensors(facts={"optimizer": {}, "strides": {}, "encoded": {}})
             groups: Sequence[Facts] = ()
-            updates, parts = 0, []
+            updates = 0
             for index in sorted({stage_of[node] for node in executor.program.nodes}):
                 saved = self._read(files[index])
-                parts.append(saved)
                 merged.tensors |= saved.tensors
                 for fact in ("optimizer", "strides"):
                     merged.facts[fact] |= saved.facts.get(fact, {})
@@ -204,26 +200,20 @@ class Resumption:
             restore_nodes(executor, merged)
             restore_groups(executor.updater, groups)
             executor.updater.updates = updates
-            if window:
-                restore_window(executor, parts)
         return meters
 
-    def _open_window(self, prepared: Prepared) -> tuple[bool, str]:
-        """Return whether the gradients of the window that is open at the cut stay, and what the user should know."""
+    def _discarded(self, prepared: Prepared) -> str:
+        """Say which micro-batches are discarded under other stages: those in flight, and those that wait for an update."""
         pipeline, position, per_epoch = self.manifest.pipeline, self.manifest.position, len(prepared.opened.batches)
-        method, now = pipeline["method"], prepared.spec.method.accumulation
         first = (position["epoch"] - 1) * per_epoch
         cut = Cut(micro_batches=range(first, first + per_epoch), at=self.at, filled=position["since"])
-        forwards, drained = self.at - first, self.at == first + per_epoch
-        finished = [cut.backwards(stage["depth"], method["flush"]) for stage in pipeline["stages"]]
-        begun = [done if drained else done - done % method["accumulation"] for done in finished]
-        stays = all(map(int.__gt__, finished, begun)) and set(begun) == {forwards - forwards % now}
-        in_flight = forwards - min(finished)
-        lost = in_flight if stays else forwards - min(begun)
-        which = "in flight or waiting for an update" if lost > in_flight else "in flight"
-        return stays, (
+        finished = [cut.backwards(stage["depth"], pipeline["method"]["flush"]) for stage in pipeline["stages"]]
+        if self.at < first + per_epoch:
+            finished = [done - done % pipeline["method"]["accumulation"] for done in finished]
+        lost = self.at - first - min(finished)
+        return (
             f"other stages, method or precision than at the checkpoint: the run discards {lost} {noun(lost, 'micro-batch', 'es')} "
-            f"{which} and fills the pipeline again; with those of the checkpoint it would continue bit for bit"
+            "in flight or waiting for an update and fills the pipeline again; with those of the checkpoint it would continue bit for bit"
         )
 
 

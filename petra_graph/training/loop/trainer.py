@@ -110,6 +110,7 @@ class Trainer:
             "seconds": {"training": round(position.seconds, 3), "first": round(self.first[1], 3)},
             "samples_per_second": None if rate is None else round(rate * self.prepared.opened.batches.whole, 1),
             "resumed_from": list(position.resumed_from),
+            **({"changed": list(position.changed)} if position.changed else {}),
             **({"warnings": list(self.warnings.texts)} if self.warnings.texts else {}),
             **({"stopped_early": self.stopped_early} if self.stopped_early else {}),
         }

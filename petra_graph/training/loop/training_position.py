@@ -37,6 +37,8 @@ class TrainingPosition:
     """The means over the latest epoch that was trained to its end."""
     resumed_from: tuple[int, ...] = field(default=(), converter=tuple)
     """The first forward after each checkpoint from which the run has been resumed."""
+    changed: tuple[str, ...] = field(default=(), converter=tuple)
+    """What was other at a resume than before, in words."""
     epochs: list[EpochEnded] = field(default=(), converter=_reports)
     """The reports of all finished epochs, also after an interruption."""
     metrics_bytes: int = 0

@@ -45,7 +45,6 @@ from petra_graph.record.run_directory import (
     write_json,
     write_text,
 )
-from petra_graph.record.run_history import ChangedResume, add_to_history
 from petra_graph.record.weights import SUMMARY, save_weights
 from petra_graph.record.write_checkpoint import drop_behind
 from petra_graph.report.plan_tables import ticks_once_full
@@ -121,20 +120,16 @@ class RunRecord:
         self.run = attrs.evolve(self.run, resumed_at=None if resumption is None else resumption.at, notes=tuple(notes))
         return self.run
 
-    def write_inputs(
-        self, prepared: Prepared, resumption: Resumption | None = None, changed: ChangedResume | None = None
-    ) -> None:
+    def write_inputs(self, prepared: Prepared, resumption: Resumption | None = None) -> None:
         """Write everything that is known before the training; the specification as given stays that of the first start.
 
-        What is of an end that a resumed run leaves behind is removed; what has `changed` at the resume is added to its history.
+        What is of an end that a resumed run leaves behind is removed.
         """
         directory = self.directory
         if resumption is not None:
             drop_behind(directory, resumption.at)
             for name in (SUMMARY, "failure.txt", "failure.json"):
                 (directory / name).unlink(missing_ok=True)
-        if changed is not None:
-            add_to_history(directory, changed)
         if not (directory / "spec.toml").exists():
             write_text(directory / "spec.toml", prepared.checked.loaded.text)
         write_text(directory / "resolved.toml", dump(resolved(prepared)))

@@ -25,7 +25,6 @@ import torch
 from petra_graph.kinds.listener import Started
 from petra_graph.program.plan_document import Document
 from petra_graph.record.checkpoint import numbers, read_manifest
-from petra_graph.record.run_history import read_history
 from petra_graph.record.weights import DIGESTS, WEIGHTS
 from petra_graph.report.plan_text import expected_throughput
 from petra_graph.report.planned_and_measured import compare_with_plan
@@ -60,7 +59,7 @@ def summarise(record: RunRecord, status: str, trained: Mapping[str, Any]) -> dic
         trained: what `Trainer.summary` has returned.
     """
     run, spec, plan, measured = record.run, record.spec, record.plan, record.measured
-    resumed_from, history = trained["resumed_from"], read_history(run.directory)
+    resumed_from = trained["resumed_from"]
     made: dict[str, Any] = {
         "name": run.name,
         "status": status,
@@ -84,8 +83,6 @@ def summarise(record: RunRecord, status: str, trained: Mapping[str, Any]) -> dic
         made[DIGESTS] = record.digests
     if run.tested:
         made["tested" if run.evaluates == "test" else "validated"] = run.tested
-    if history:
-        made["changed"] = [attrs.asdict(one) for one in history]
     if spec.checkpoint.best is not None:
         made["best"] = _best_checkpoint(run, spec)
     if measured is not None:
