@@ -9,7 +9,6 @@ Exit codes: 0 done, 1 run failed, 2 bad usage or spec, 3 no feasible plan, 4 plu
 
 from __future__ import annotations
 
-import errno
 import json
 import pathlib
 import re
@@ -171,21 +170,6 @@ class RunFailedByPlugin(PluginError, RunFailed):
     exit_code = 4
 
 
-OPEN_FILES = "`ulimit -n` limits the open files of a process: raise it"
-FILE_SIZE = "`ulimit -f` limits the size of files: raise it"
-_OWNED = "see who owns its folder, with which mode, and whether the disk can be written"
-_IN_ITS_PLACE = "a folder or another file is in its place: move that away"
-_TO_WRITE = {
-    **dict.fromkeys((errno.ENOSPC, errno.EDQUOT), "free space on that disk"),
-    **dict.fromkeys((errno.EACCES, errno.EPERM, errno.EROFS), _OWNED),
-    **dict.fromkeys((errno.EISDIR, errno.ENOTDIR, errno.EEXIST, errno.ENOTEMPTY), _IN_ITS_PLACE),
-    errno.EFBIG: FILE_SIZE,
-    errno.EMFILE: OPEN_FILES,
-    errno.ENAMETOOLONG: "choose a shorter name",
-}
-"""What to do where the system refuses to write; an error without a number is a library's of a full disk."""
-
-
 @frozen
 class placed:  # noqa: N801  it is used like a function: `with placed(...):`
     """Begin the messages of what fails inside with a place of the network: a stage, a node.
@@ -220,11 +204,7 @@ def at_path(*path: str | int) -> Iterator[None]:
 
 
 def cannot_write(path: pathlib.Path, error: OSError, hint: str = "") -> RunFailed:
-    """Return the failure of a run that cannot write a file; without a hint, that of the system's error."""
-    hint = hint or _TO_WRITE.get(error.errno or errno.ENOSPC, "")
-    if isinstance(error, FileNotFoundError) and not path.exists():
-        gone = next((folder for folder in reversed(path.parents) if not folder.exists()), path)
-        hint = f"{gone} has been removed since"
+    """Return the failure of a run that cannot write a file."""
     return RunFailed(f"cannot write {path}: {error.strerror or error}", hint=hint)
 
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import errno
-import os
 import tomllib
 
 import pytest
@@ -18,7 +16,6 @@ from petra_graph.errors import (
     SpecError,
     Where,
     at_path,
-    cannot_write,
     listed,
     placed,
     printable,
@@ -113,14 +110,6 @@ def test_ten_thousand_problems_are_counted_and_not_printed():
     lines = str(error).splitlines()
     assert lines[-3:] == ["node 49 is wrong", "    help: mend it", "and 9,950 more"]
     assert listed(error.problems[:50])[-1] == "node 49 is wrong\n    help: mend it"
-
-
-@pytest.mark.parametrize(
-    ("code", "hint"), [(errno.ENOSPC, "free space"), (errno.EISDIR, "move that away"), (errno.EFBIG, "ulimit -f")]
-)
-def test_what_to_do_follows_from_the_system_s_error(here, code, hint):
-    """ "free space" was the hint for a folder in the place of a file, and for a limit of files."""
-    assert hint in cannot_write(here, OSError(code, os.strerror(code))).problems[0].hint
 
 
 def test_a_line_break_in_a_name_makes_no_line_of_its_own():

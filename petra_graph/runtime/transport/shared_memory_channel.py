@@ -14,7 +14,6 @@ ends: nothing can be left in /dev/shm, and its size limit does not apply.
 
 from __future__ import annotations
 
-import errno
 import math
 import mmap
 import os
@@ -26,7 +25,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from petra_graph.errors import FILE_SIZE, OPEN_FILES, RunFailed
+from petra_graph.errors import RunFailed
 from petra_graph.executor.encoded_tensors import EncodedTensors
 from petra_graph.runtime.control.waiting import Waker
 from petra_graph.runtime.transport.channel import Form
@@ -34,8 +33,6 @@ from petra_graph.runtime.transport.message_slots import Slots, read_message, tot
 
 _NUMBER_BYTES = 2
 _PIPE = os.O_NONBLOCK | os.O_CLOEXEC
-_LIMITS = {errno.EFBIG: FILE_SIZE, errno.EMFILE: OPEN_FILES}
-"""What to do about limits that a smaller message meets as well."""
 Address = Mapping[str, int]
 """The receiver's process, and the descriptors of its memory and pipes there."""
 
@@ -57,7 +54,6 @@ class SharedMemoryReceiver:
             self._filled, self._filling = os.pipe2(_PIPE)
             self._to_free, self._freeing = os.pipe2(_PIPE)
         except OSError as error:
-            hint = _LIMITS.get(error.errno or 0, hint)
             raise RunFailed(f"no shared memory for {what}: {error.strerror or error}", hint=hint) from error
         self._numbers: deque[int] = deque()
         self._forms: Iterator[Form] = iter(())

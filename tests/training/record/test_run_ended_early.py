@@ -11,7 +11,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from petra_graph.errors import FILE_SIZE, PluginError, RunFailed
+from petra_graph.errors import PluginError, RunFailed
 from petra_graph.executor.stage_update import Updater
 from petra_graph.kinds import plugin as loading
 from petra_graph.kinds.listener import Listener
@@ -116,7 +116,6 @@ def test_a_full_disk_fails_the_run_and_still_leaves_a_summary(spec, size, file):
     directory = only_run()
     assert str(caught.value).startswith(f"cannot write {directory / file}: ")
     assert "File too large" in str(caught.value)
-    assert caught.value.problems[0].hint in {"free space on that disk", FILE_SIZE}
     assert summary_of(directory)["status"] == "failed"
     assert summary_of(directory)["weights"] is None
     assert (directory / "failure.txt").exists()
