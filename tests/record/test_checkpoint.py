@@ -264,7 +264,7 @@ def test_what_a_checkpoint_needs_is_on_the_disk_before_its_manifest(tmp_path, mo
 
 
 def test_a_run_directory_that_is_removed_does_not_come_back(tmp_path):
-    with pytest.raises(RunFailed, match=f"{tmp_path}/run has been removed since"):
+    with pytest.raises(RunFailed, match="No such file or directory"):
         write(tmp_path / "run", 7)
     assert not (tmp_path / "run").exists()
 

@@ -90,11 +90,7 @@ def test_a_disk_that_refuses_leaves_the_old_file_and_no_temporary(tmp_path):
     path.write_text("old")
     with pytest.raises(RunFailed) as caught:
         write_whole(path, half_then(OSError(28, "No space left on device")))
-    (problem,) = caught.value.problems
-    assert (problem.message, problem.hint) == (
-        f"cannot write {path}: No space left on device",
-        "free space on that disk",
-    )
+    assert str(caught.value) == f"cannot write {path}: No space left on device"
     assert path.read_text() == "old"
     assert list(tmp_path.iterdir()) == [path]
 
