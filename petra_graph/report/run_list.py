@@ -15,7 +15,6 @@ from petra_graph.record.checkpoint import numbers
 from petra_graph.record.recorded_run import RecordedRun, read_run
 from petra_graph.record.run_directory import is_locked
 from petra_graph.record.run_folders import began, run_directories
-from petra_graph.record.run_history import read_history
 from petra_graph.report.metric_text import value_text
 from petra_graph.report.run_groups import find_differences, flatten, in_words
 from petra_graph.spec.overrides import parse_overrides
@@ -138,7 +137,7 @@ def _make_record(directory: Path, run: RecordedRun | PetraGraphError | OSError, 
         "best": run.best and attrs.asdict(run.best),
         "metrics": {label: attrs.asdict(scale) for label, scale in run.scales.items()},
         "problem": errors[0] if errors else None,
-        "changed": [attrs.asdict(one) for one in read_history(directory)],
+        "changed": run.summary.get("changed", []),
     }
 
 

@@ -63,9 +63,7 @@ def test_a_file_that_is_removed_meanwhile(tmp_path):
     (tmp_path / "run").mkdir()
     made = Metrics(tmp_path / "run")
     shutil.rmtree(tmp_path / "run")
-    with pytest.raises(
-        RunFailed, match=f"cannot write {tmp_path}/run/metrics.jsonl: No such file or directory"
-    ):
+    with pytest.raises(RunFailed, match=f"cannot write {tmp_path}/run/metrics.jsonl: No such file or directory"):
         made.record(epoch=1, step=1, values={"x": 1.0})
     made.close()
 

@@ -13,7 +13,6 @@ from petra_graph.record.recorded_run import RecordedRun
 from petra_graph.record.run_directory import TIMELINE
 from petra_graph.record.run_files import read_json
 from petra_graph.record.run_folders import began
-from petra_graph.record.run_history import read_history
 from petra_graph.report.metric_text import EVALUATED, chosen_on, final_metrics, value_text
 from petra_graph.report.pages.curves import probe_charts, run_charts
 from petra_graph.report.pages.page import Section, render_page
@@ -167,9 +166,8 @@ def _facts(run: RecordedRun) -> Iterator[tuple[str, str]]:
         yield ("weights at the start", str(weights))
     if resumed := summary.get("resumed_from"):
         yield ("resumed before micro-batch", ", ".join(f"{at:,}" for at in resumed))
-    for one in read_history(run.directory):
-        changed = "; ".join(one.changed)
-        yield (f"changed before micro-batch {one.at:,}", f"{changed} (after {plural(one.updates, 'update')})")
+    for one in summary.get("changed", ()):
+        yield ("changed", str(one))
     yield ("checkpoints before micro-batch", ", ".join(f"{at:,}" for at in sorted(numbers(run.directory))) or "none")
     for key in ("micro_batches", "updates", "processes"):
         if key in summary:
