@@ -130,7 +130,7 @@ def _prepare(
     folders = None if resumption is None else resumption.folders
     process.supervisor.starting = True
     # A data set or a block of one's own may hang: Python says where.
-    faulthandler.dump_traceback_later(_LONG_SECONDS, repeat=True, file=sys.__stderr__)
+    faulthandler.dump_traceback_later(_LONG_SECONDS, repeat=True, file=sys.__stderr__ or 2)
     try:
         prepared = process.prepared = prepare(given, overrides, process.size, folders, saved=saved)
     finally:

@@ -81,7 +81,7 @@ def refuse_other(resumption: Resumption, prepared: Prepared) -> None:
 
 def compare_values(resumption: Resumption, prepared: Prepared) -> list[str]:
     """Return the values that are not those of the run's resolved specification; the folder of the results may differ."""
-    loaded = load(str(resumption.directory / "resolved.toml"), (), type(prepared.spec))
+    loaded = load(str(resumption.directory / "resolved.toml"), ())
     then = loaded.spec
     if then is None:  # it has a key of an earlier version, which the resume sets
         return [f"{one.message} then" for one in loaded.problems]
