@@ -264,17 +264,6 @@ def test_what_is_shown(file):
     assert repr(run).startswith("small: done")
 
 
-def test_what_if(file):
-    table = pg.vary(file, {"data.batch": [64, 128], "partition.memory": ["120KiB"]}, {"partition.stages": 2})
-    assert [(row["values"]["data.batch"], row["refused"]) for row in table.document["rows"]] == [
-        (64, False),
-        (128, True),
-    ]
-    assert "plans compared" in repr(table)
-    with pytest.raises(TypeError, match="give `values`"):
-        pg.vary(file, {})
-
-
 def test_a_run_s_module(file):
     module = pg.train(file).load()
     assert isinstance(module, torch.nn.Module)

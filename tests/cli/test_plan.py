@@ -129,8 +129,6 @@ def test_a_run_that_does_not_fit_ends_with_3_before_anything_is_written(call, sp
         (("--compare", "--expand"), "different tables"),
         (("--format", "dot"), "'dot' is not one of 'text', 'json', 'html', 'trace'"),
         (("--compare", "--format", "trace"), "A trace is of one plan"),
-        (("--vary", "data.batch"), "--vary data.batch: not KEY=VALUE"),
-        (("--vary", "data.batch=1,2", "--vary", "data.batch=3,4"), "data.batch is swept already"),
         (("--profile", "no.json"), "cannot read the profile no.json"),
         (("--set", "partition.devices=0"), "must be at least 1"),
     ],

@@ -164,7 +164,10 @@ def shortened(arguments):
     """The same command without its training, without data that is not here, and on a few devices."""
     less = {"--scale": "1,4", "--tokens": "5"}
     arguments = [less.get(before, word) for before, word in pairwise(["", *arguments])]
-    arguments = [word.rpartition(",")[0] if before == "--vary" else word for before, word in pairwise(["", *arguments])]
+    if arguments[0] == "sweep":
+        arguments = (
+            [word.partition(",")[0] for word in arguments] + [] if "--plan" in arguments else ["sweep", "--help"]
+        )
     if arguments[0] == "run":
         arguments += [] if "--dry-run" in arguments else ["--dry-run"]
         arguments += [] if re.search(r"quickstart|digits|--resume", arguments[1]) else random_data(Path(arguments[1]))

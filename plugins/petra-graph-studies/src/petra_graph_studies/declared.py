@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 import attrs
 
@@ -54,7 +54,9 @@ class CorrectedOptions:
             ValueError: some are wrong, or it has none of that name.
         """
         cls = _INNER[self.optimizer]
-        given = attrs.asdict(self, filter=lambda field, value: field.name not in _OWN and value is not None)
+        given = attrs.asdict(
+            cast("Any", self), filter=lambda field, value: field.name not in _OWN and value is not None
+        )
         known = [field.name for field in attrs.fields(cls)]
         if unknown := [name for name in given if name not in known]:
             raise ValueError(f"{self.optimizer} has no option {unknown[0]!r}; it has {', '.join(known)}")
