@@ -87,7 +87,6 @@ def load(run: Run | str | Path, *, weights: str | Mapping[str, torch.Tensor] | N
     It maps samples [n, *shape], as the data set has them, to the head's outputs; images in uint8 are normalised inside.
 
     Args:
-        run: or its directory, or "latest".
         weights: those of a checkpoint, named "latest", "best" or by the forward behind it, or of a file; or a table of
             tensors by their names in `weights.safetensors`, also while the run is training; None: those at the run's end.
 
@@ -109,9 +108,7 @@ def evaluate(
     """Evaluate a run's network on its data, or on other data that `changes` name.
 
     Args:
-        run: or its directory, or "latest".
         changes: values to set, as in {"data.options.root": "other/images"}.
-        weights: as for `load`.
         split: which split of the data.
         device: where to compute.
 
@@ -140,12 +137,10 @@ def predict(
     """Ask a run's network about samples; where each has a class at several positions, a prediction is of one position.
 
     Args:
-        run: or its directory, or "latest".
         samples: a file or several (images, .npy, .npz for several inputs, or what the data set reads), or an array [n, *shape] or
             [*shape] in the data set's type, of several inputs a dictionary of them.
         top: the number of classes for each prediction.
-        weights: as for `load`.
-        device: where to compute.
+        weights, device: as for `load`; where to compute.
 
     Raises:
         SpecError: the run or the device does not exist, or files or arrays are not samples; the error names all of them.
@@ -174,8 +169,7 @@ def sample(
 
     Args:
         run: trained on a data set of text, or its directory, or "latest".
-        weights: as for `load`.
-        device: where to compute.
+        weights, device: as for `load`; where to compute.
         options: `prompt`, `tokens`, `temperature`, `top_k` and `seed`, as `petra-graph predict --help` explains them.
 
     Raises:
@@ -195,10 +189,8 @@ def export(
     """Write a run's network for other programs, and compare what was written with the network.
 
     Args:
-        run: or its directory, or "latest".
         form: "safetensors", "torch-export" or "onnx".
         file: to write; None: `network` in the run's directory, with the form's suffix.
-        weights: as for `load`.
 
     Raises:
         SpecError: the run does not exist, or a package is not installed.

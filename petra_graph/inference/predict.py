@@ -21,7 +21,7 @@ from attrs import frozen
 from PIL import Image
 from torch import Tensor
 
-from petra_graph.errors import Problem, SpecError
+from petra_graph.errors import SpecError
 from petra_graph.inference.evaluate import computing_on
 from petra_graph.inference.samples import Samples
 from petra_graph.inference.saved_run import SavedRun
@@ -204,23 +204,18 @@ def _name_files(samples: list[Samples], folder: Path, form: str) -> dict[tuple[s
     """Return the file of each sample's prediction, by its own file and index."""
     targets: dict[tuple[str, int], Path] = {}
     owners: dict[Path, str] = {}
-    problems = []
     read = {Path(one.name).expanduser().resolve() for one in samples}
     for one in samples:
         count = len(main(one.values))
         for index in range(count):
             number = f"-{index}" if count > 1 else ""
-            target = folder / one.place.with_name(f"{one.place.stem}{number}.{form}")
-            targets[one.name, index] = target
-            owner = owners.setdefault(target, one.name)
-            if owner != one.name:
+            target = targets[one.name, index] = folder / one.place.with_name(f"{one.place.stem}{number}.{form}")
+            if (owner := owners.setdefault(target, one.name)) != one.name:
                 message = f"{owner} and {one.name} would both have their prediction in {target}"
-                problems.append(Problem(message=message, hint="give the folder that both are in, or rename one"))
+                raise SpecError(message, "give the folder that both are in, or rename one")
             if target.resolve() in read:
                 message = f"the prediction for {one.name} would replace a file that is read, {target}"
-                problems.append(Problem(message=message, hint="name another folder"))
-    if problems:
-        raise SpecError(problems)
+                raise SpecError(message, "name another folder")
     return targets
 
 

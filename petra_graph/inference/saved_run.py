@@ -16,11 +16,10 @@ from torch import Tensor
 
 from petra_graph.errors import SpecError
 from petra_graph.inference.trained_network import Network
-from petra_graph.kinds.data_facts import DataFacts
+from petra_graph.kinds.data_facts import DataFacts, facts_fault
 from petra_graph.planning.check.check_spec import check_spec
 from petra_graph.planning.measure_network import measure
 from petra_graph.planning.network import MeasuredNetwork
-from petra_graph.program.json_shape import Each, Later
 from petra_graph.record import checkpoint
 from petra_graph.record.checkpoint import Damaged
 from petra_graph.record.run_files import read_json
@@ -133,33 +132,19 @@ class SavedRun:
         return [at for at in found if str(at) == which or checkpoint.folder_of(self.directory, at).resolve() == path]
 
 
-_FACTS = {
-    "shape": Later(([int], Each([int]))),
-    "dtype": Later((str, Each(str))),
-    "classes": Later((int, None)),
-    "target_shape": Later(([int], [[int]], Each([int]))),
-    "target_dtype": Later((str, [str], Each(str))),
-    "mean": Later(([float], None)),
-    "std": Later(([float], None)),
-    "class_names": Later(([str], None)),
-}
-"""The shape of `data.json`."""
-
-
 def _read_facts(directory: Path) -> DataFacts | None:
     """Return the facts of the data that the run was trained on; None if it wrote none."""
     path = directory / "data.json"
-    stored: Mapping[str, Any] = read_json(path, dict, _FACTS) or {}
+    stored = read_json(path, dict)
     if not stored:
         return None
-    mean, std, shape = stored.get("mean"), stored.get("std"), stored.get("shape") or [0]
-    if mean is not None and std is not None and not len(mean) == len(std) == shape[0]:
-        message = f"{path} is damaged: mean and std are not those of the channels"
-        raise SpecError(message, "restore it from a copy, or remove it")
     try:
-        return DataFacts(**{key: _tuples(value) for key, value in stored.items()})
+        facts = DataFacts(**{key: _tuples(value) for key, value in stored.items()})
     except TypeError:
         raise SpecError(f"{path} has other keys than this version: {', '.join(stored)}") from None
+    if fault := facts_fault(facts):
+        raise SpecError(f"{path} is damaged: its facts {fault}", "restore it from a copy, or remove it")
+    return facts
 
 
 def _tuples(value: Any) -> Any:
