@@ -42,18 +42,12 @@ class InitialWeights:
 
     def load(self, modules: Iterable[tuple[str, Block]]) -> None:
         """Load the weights into nodes, by their names; SpecError: the file can no longer be read."""
-        for _ in self.loaded(modules):
-            pass
-
-    def loaded(self, modules: Iterable[tuple[str, Block]]) -> Iterator[tuple[str, Block]]:
-        """Yield nodes one by one, as `modules` makes them, with the weights loaded; errors as `load`."""
         with _open(self.file) as opened:
             for name, module in modules:
                 for key, value in module.state_dict().items():
                     stored = self.fitting.get(f"{name}{SEPARATOR}{key}")
                     if stored is not None:
                         value.copy_(opened.read(stored))
-                yield name, module
 
 
 def initial_weights(init: InitSpec, network: MeasuredNetwork) -> InitialWeights:

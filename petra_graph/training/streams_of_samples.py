@@ -5,7 +5,7 @@ Node by node, so that one node's parameters are in memory at a time.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping
+from collections.abc import Container, Iterator, Mapping
 
 import torch
 from torch import Tensor
@@ -17,8 +17,6 @@ from petra_graph.graph.node_graph import INPUT, NodeGraph
 from petra_graph.kinds.tensor_trees import Tree, inputs_of
 from petra_graph.measure.initial_blocks import initial_block
 
-Blocks = Iterable[tuple[str, Block]]
-
 
 @torch.no_grad()
 def streams_of_samples(
@@ -26,7 +24,6 @@ def streams_of_samples(
     samples: Tree,
     numerics: NumericsContext,
     *,
-    loaded: Callable[[Blocks], Blocks] = lambda blocks: blocks,
     among: Container[str] | None = None,
 ) -> Mapping[str, Streams]:
     """Run nodes on samples, and return what each gives.
@@ -35,7 +32,6 @@ def streams_of_samples(
         graph: the network.
         samples: as the data set stores them.
         numerics: of the CPU, with the run's seed.
-        loaded: gives blocks the weights that the run begins with.
         among: the nodes that are run, with all that they read; None: all.
     """
     streams: dict[str, Streams] = {INPUT: tuple(map(numerics.prepare, inputs_of(samples)))}
@@ -49,7 +45,7 @@ def streams_of_samples(
                 shapes = [tuple(stream.shape[1:]) for stream in read_by(name)]
                 yield name, place(initial_block(graph.nodes[name], shapes, numerics.seed), numerics)
 
-    for name, block in loaded(blocks()):
+    for name, block in blocks():
         block.eval()
         with numerics.arithmetic():
             streams[name] = numerics.canonicalize(block(*read_by(name)))

@@ -237,3 +237,15 @@ def test_a_tied_parameter_is_frozen_under_all_names():
     with pytest.raises(pg.SpecError, match=r"wte.weight is one parameter of several nodes: freeze it in all of them"):
         prepare(spec_of("Gpt", partition={"stages": 1}, init={"freeze": ["head"]}))
     prepare(spec_of("Gpt", partition={"stages": 1}, init={"freeze": ["head", "embedded"]}))
+
+
+def test_what_is_exported_is_loaded_strictly_and_two_values_of_one_tensor_are_not_written(here):
+    short = {"epochs": 1, "micro_batches": 2, "directory": "runs"}
+    run = pg.train(spec_of("TwoNames", run=short))
+    run.export("safetensors", "net.safetensors")
+    network, rows = networks.TwoNames().eval(), torch.stack([Rows()[index][0] for index in range(4)])
+    network.load_state_dict(load_file("net.safetensors"), strict=True)
+    torch.testing.assert_close(network(rows), run.load()(rows))
+    untied = pg.train(spec_of("Gpt", partition={"stages": 2, "untie": True}, run=short))
+    with pytest.raises(pg.PetraGraphError, match=r"has one value of .*wte.weight"):
+        untied.export("safetensors", "gpt.safetensors")
