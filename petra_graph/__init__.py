@@ -120,18 +120,12 @@ _ELSEWHERE = {
 
 
 def __getattr__(name: str) -> Any:
-    if name.startswith("__"):  # Python asks for these, and a scan of entry points takes milliseconds
+    if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from importlib import import_module
 
-    if name not in __all__:
-        from petra_graph.registry.joints import added_name
-
-        return added_name(__name__, name)
     return getattr(import_module(_ELSEWHERE.get(name, "petra_graph.api")), name)
 
 
 def __dir__() -> list[str]:
-    from petra_graph.registry.discovery import NAMES, entries_of
-
-    return sorted([*globals(), *__all__, *entries_of(NAMES)])
+    return sorted([*globals(), *__all__])

@@ -11,7 +11,7 @@ import click
 
 from petra_graph.cli.options_and_output import echo, json_option, print_json, print_table
 from petra_graph.errors import SpecError, shown, suggestion
-from petra_graph.registry.discovery import NAMES, VERBS
+from petra_graph.registry.discovery import VERBS
 from petra_graph.registry.registry import Registry, discover
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ def list_plugins(what: str | None, as_json: bool) -> None:
     for kind in dict.fromkeys(row["kind"] for row in rows) if not as_json else ():
         echo(kind)
         print_table([(row["name"], row["distribution"], row["fault"]) for row in rows if row["kind"] == kind], indent=2)
-    known = {VERBS, NAMES, *(kind.group for kind in registry.kinds)}
+    known = {VERBS, *(kind.group for kind in registry.kinds)}
     for entry in registry.entries:
         if entry.group not in known:
             echo(

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 import click
 
 from petra_graph.errors import PetraGraphError, PluginError, kind_of
+from petra_graph.kinds.author_code import author_code
 from petra_graph.registry.discovery import VERBS, Entry, scan
 
 
@@ -39,7 +40,8 @@ def command(name: str, found: Mapping[str, Sequence[Entry]] | None = None) -> cl
         owners = ", ".join(entry.distribution for entry in entries)
         raise PluginError(f"the verb {name!r} is in {len(entries)} distributions: {owners}", hint="remove one of them")
     [entry] = entries
-    loaded = entry.load_as("the verb")
+    with author_code(f"{entry.distribution}: the verb {name!r} ({entry.target}) cannot be imported"):
+        loaded = entry.load()
     if not isinstance(loaded, click.Command):
         message = f"{entry.distribution}: the verb {name!r} ({entry.target}) must be a click command"
         raise PluginError(f"{message}, and is {kind_of(loaded)}", hint="its author must mend it")

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from functools import lru_cache
 from itertools import chain
@@ -17,8 +17,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from attrs import frozen
-
-from petra_graph.errors import PluginError
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
@@ -29,8 +27,6 @@ _OURS = re.compile(r"petra[-_.]?graph[-_.:]", re.IGNORECASE)
 VERBS = "petra_graph.verbs"
 """The group of verbs of the command line: `report = "my_package.verbs:report"`, a click command. The help's line comes from its
 module, so this imports what is heavy where it is used."""
-NAMES = "petra_graph.names"
-"""The group of names of the package `petra_graph`: `sweep = "my_package.sweeps:sweep"` is `petra_graph.sweep`."""
 
 
 @frozen(kw_only=True)
@@ -48,18 +44,6 @@ class Entry:
         import entrypoints
 
         return entrypoints.EntryPoint.from_string(self.target, self.name).load()
-
-    def load_as(self, what: str) -> Any:
-        """Import the object that the entry point names; `what` it is in messages, as in "the verb".
-
-        Raises:
-            PluginError: it cannot be imported.
-        """
-        try:
-            return self.load()
-        except Exception as error:
-            message = f"{self.distribution}: {what} {self.name!r} ({self.target}) cannot be imported"
-            raise PluginError(f"{message}: {type(error).__name__}: {error}", "update it, or remove it") from error
 
 
 def scan(search: Iterable[str] | None = None) -> tuple[tuple[Entry, ...], tuple[str, ...]]:
@@ -80,12 +64,6 @@ def scan(search: Iterable[str] | None = None) -> tuple[tuple[Entry, ...], tuple[
             return found, ()
     readable, unreadable = _with_importlib(None if search is None else list(folders))
     return tuple(chain.from_iterable(readable.values())), tuple(unreadable)
-
-
-def entries_of(group: str) -> Mapping[str, Entry]:
-    """Return the entry points of a group by name; if several distributions have one, the first in alphabetical order."""
-    entries = sorted(scan()[0], key=lambda entry: entry.distribution, reverse=True)
-    return {entry.name: entry for entry in entries if entry.group == group}
 
 
 def canonical(distribution: str) -> str:
