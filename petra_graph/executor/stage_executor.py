@@ -16,8 +16,8 @@ its rounding.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Collection, Iterator, Mapping, MutableMapping
-from contextlib import nullcontext
+from collections.abc import Collection, Iterable, Iterator, Mapping, MutableMapping
+from contextlib import AbstractContextManager, ExitStack, nullcontext
 from functools import reduce
 from typing import Any
 
@@ -41,7 +41,6 @@ from petra_graph.executor.runners import (
     StashGraph,
     stored_versions,
 )
-from petra_graph.executor.stage_observer import StageObserver, entered
 from petra_graph.executor.stage_update import Updater
 from petra_graph.graph.node_graph import INPUT
 from petra_graph.kinds.callback import Companion
@@ -55,6 +54,42 @@ from petra_graph.spec.model import Keeps
 _BODY: Mapping[Keeps, type[BodyRunner]] = {"nothing": Reconstruct, "input": Recompute, "graph": StashGraph}
 _NOTHING = nullcontext()
 _OBSERVED = "replicas, the probe or a callback follow its operations"
+
+
+class StageObserver:
+    """Receives the operations of one stage. Every hook here does nothing: a subclass overrides the hooks that it needs.
+
+    Tensors are the stage's own: an observer may keep them, and must not change them.
+    """
+
+    def forward(self, micro_batch: int, target: Tree | None) -> AbstractContextManager[None]:
+        """Return the context of a forward; `target` is the head's."""
+        return nullcontext()
+
+    def backward(self, micro_batch: int) -> AbstractContextManager[None]:
+        """Return the context of a backward."""
+        return nullcontext()
+
+    def update(self) -> AbstractContextManager[None]:
+        """Return the context of an update."""
+        return nullcontext()
+
+    def segment_forward(self, micro_batch: int, segment: Segment, inputs: Streams) -> None:
+        """Receive the inputs of a segment before its forward, samples as the data set stores them."""
+
+    def segment_reconstructed(self, micro_batch: int, segment: Segment, inputs: Streams) -> None:
+        """Receive the inputs of a segment in its backward, reconstructed or stored."""
+
+    def segment_backward(self, micro_batch: int, segment: Segment) -> None:
+        """Learn that the gradients of a segment's parameters are complete for this micro-batch."""
+
+
+def entered(contexts: Iterable[AbstractContextManager[None]]) -> ExitStack:
+    """Enter all of these contexts; the returned one leaves them."""
+    with ExitStack() as entered:
+        for context in contexts:
+            entered.enter_context(context)
+        return entered.pop_all()
 
 
 @frozen(kw_only=True)

@@ -26,7 +26,7 @@ import torch
 from torch import Tensor, nn
 
 from petra_graph.errors import RunFailed
-from petra_graph.executor.checkpoint_tensors import Facts, SavedTensors
+from petra_graph.executor.stage_state import Facts, SavedTensors
 from petra_graph.executor.optimizer_weights import evaluated_weights
 from petra_graph.executor.stage_executor import StageExecutor
 from petra_graph.executor.stage_update import Updater

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from petra_graph.errors import RunFailed
 from petra_graph.executor.deferred_reads import DeferredCheck
-from petra_graph.executor.learning_rate import LearningRate
+from petra_graph.executor.stage_update import LearningRate
 from petra_graph.kinds.author_code import noted
 from petra_graph.kinds.optimizer import set_rates
 from petra_graph.kinds.stage_facts import StageFacts

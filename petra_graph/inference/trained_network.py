@@ -15,8 +15,7 @@ from torch import Tensor, nn
 
 from petra_graph.blocks import Block, Head, Streams
 from petra_graph.errors import Problem, SpecError
-from petra_graph.executor.numerics import NumericsContext
-from petra_graph.executor.place_block import place
+from petra_graph.executor.numerics import NumericsContext, place
 from petra_graph.graph.node_graph import INPUT, NodeGraph
 from petra_graph.kinds.data_facts import DataFacts
 from petra_graph.kinds.tensor_trees import Tree

@@ -24,8 +24,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 
 from petra_graph.blocks import Block, Shape
 from petra_graph.errors import PetraGraphError, PluginError, Problem, SpecError, at_path, raised_text
-from petra_graph.executor.numerics import Normalisation
-from petra_graph.executor.place_block import place
+from petra_graph.executor.numerics import Normalisation, place
 from petra_graph.graph.node_graph import INPUT, Node, NodeGraph
 from petra_graph.kinds.author_code import author_line
 from petra_graph.kinds.data_facts import DataFacts, zero_targets

@@ -28,8 +28,7 @@ import torch.distributed as dist
 from attrs import define, field
 from torch import Tensor, nn
 
-from petra_graph.executor.stage_executor import StageExecutor
-from petra_graph.executor.stage_observer import StageObserver
+from petra_graph.executor.stage_executor import StageExecutor, StageObserver
 from petra_graph.graph.node_graph import INPUT
 from petra_graph.program.stage_program import Segment
 from petra_graph.runtime.control.waiting import AwakeTime

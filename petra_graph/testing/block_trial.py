@@ -27,8 +27,7 @@ from petra_graph.blocks import (
 )
 from petra_graph.blocks.randomness import fork_rng
 from petra_graph.executor.head import HeadRunner
-from petra_graph.executor.numerics import NumericsContext
-from petra_graph.executor.place_block import place
+from petra_graph.executor.numerics import NumericsContext, place
 from petra_graph.executor.runners import BodyRunner, Recompute, Reconstruct
 from petra_graph.kinds.block import BLOCK
 from petra_graph.kinds.plugin import Plugin, load

@@ -19,8 +19,7 @@ from torch import Tensor, nn
 
 from petra_graph.blocks import Block, Head, Reversible, Streams
 from petra_graph.errors import Problem, SpecError
-from petra_graph.executor.numerics import NumericsContext
-from petra_graph.executor.place_block import place
+from petra_graph.executor.numerics import NumericsContext, place
 from petra_graph.graph.node_graph import INPUT
 from petra_graph.kinds.checked_samples import CheckedData
 from petra_graph.kinds.data_facts import DataFacts

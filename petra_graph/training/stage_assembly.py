@@ -13,9 +13,8 @@ from attrs import frozen
 from petra_graph.blocks.parameter_groups import parameter_groups
 from petra_graph.executor.compiled_functions import compile_functions
 from petra_graph.executor.deferred_reads import read_interval
-from petra_graph.executor.learning_rate import LearningRate, learning_rate
-from petra_graph.executor.numerics import NumericsContext
-from petra_graph.executor.place_block import place
+from petra_graph.executor.stage_update import LearningRate, learning_rate
+from petra_graph.executor.numerics import NumericsContext, place
 from petra_graph.executor.recorded_operations import CudaGraphs
 from petra_graph.executor.stage_executor import StageExecutor
 from petra_graph.executor.stage_update import Updater

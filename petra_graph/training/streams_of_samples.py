@@ -11,8 +11,7 @@ import torch
 from torch import Tensor
 
 from petra_graph.blocks import Block, Streams
-from petra_graph.executor.numerics import NumericsContext
-from petra_graph.executor.place_block import place
+from petra_graph.executor.numerics import NumericsContext, place
 from petra_graph.graph.node_graph import INPUT, NodeGraph
 from petra_graph.kinds.tensor_trees import Tree, inputs_of
 from petra_graph.measure.initial_blocks import initial_block

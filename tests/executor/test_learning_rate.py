@@ -5,7 +5,7 @@ from __future__ import annotations
 import attrs
 import pytest
 
-from petra_graph.executor.learning_rate import delay_factor, horizon, learning_rate
+from petra_graph.executor.stage_update import delay_factor, horizon, learning_rate
 from petra_graph.kinds.lr_schedule import Horizon
 from petra_graph.kinds.stage_facts import DELAYED, UNDELAYED
 from petra_graph.spec.model import DataSpec, LrScheduleSpec, MethodSpec, Spec

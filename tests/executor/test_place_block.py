@@ -11,8 +11,7 @@ import torch
 from torch import nn
 
 from petra_graph.blocks import AdditiveCoupling, Buffered, NoOptions
-from petra_graph.executor.numerics import NumericsContext
-from petra_graph.executor.place_block import place
+from petra_graph.executor.numerics import NumericsContext, place
 from petra_graph.spec.model import PrecisionSpec
 
 CHANNELS, SIDE = 4, 8

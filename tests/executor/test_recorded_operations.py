@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from petra_graph.executor.recorded_operations import WARM_UP, RecordedOperation
-from petra_graph.executor.stage_observer import StageObserver
+from petra_graph.executor.stage_executor import StageObserver
 from petra_graph.training.checkpoints.cut_recorder import restore_at_cut
 from petra_graph.training.stage_assembly import record
 from tests.support.kept_cut import KeptCut

@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from petra_graph.cli.main import main
-from petra_graph.executor.stage_observer import StageObserver
+from petra_graph.executor.stage_executor import StageObserver
 from petra_graph.executor.stage_state import capture
 from petra_graph.kinds.listener import Listener
 from petra_graph.measure.tally import distinct_bytes, tensors

@@ -14,8 +14,8 @@ from attrs import define, field, frozen
 from torch import Tensor
 
 from petra_graph.executor.encoded_tensors import EncodedTensors
+from petra_graph.runtime.transport.channel import Slots, read_message, write_message
 from petra_graph.runtime.transport.device_channel import ANNOUNCEMENT
-from petra_graph.runtime.transport.message_slots import Slots, read_message, write_message
 
 
 @define(eq=False)

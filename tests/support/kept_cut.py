@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 
-from petra_graph.executor.checkpoint_tensors import SavedTensors
+from petra_graph.executor.stage_state import SavedTensors
 from petra_graph.executor.encoded_tensors import EncodedTensors
 from petra_graph.executor.stage_executor import StageExecutor
 from petra_graph.program.channels import ChannelKey

@@ -24,8 +24,7 @@ from petra_graph.program.cut import Cut
 from petra_graph.program.schedule import Action
 from petra_graph.runtime.control.supervisor import Supervisor
 from petra_graph.runtime.replicas import Replicas
-from petra_graph.runtime.scheduler.stage_at_work import StageAtWork
-from petra_graph.runtime.scheduler.status_reporter import OperationSeconds
+from petra_graph.runtime.scheduler.stage_at_work import OperationSeconds, StageAtWork
 
 
 class CutObserver(Protocol):

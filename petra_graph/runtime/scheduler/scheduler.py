@@ -42,9 +42,15 @@ from petra_graph.program.stage_program import StageProgram
 from petra_graph.runtime.control.supervisor import Supervisor
 from petra_graph.runtime.replicas import Replicas
 from petra_graph.runtime.scheduler.gate import CutObserver, ExecutionOrder, Gate, update_together
-from petra_graph.runtime.scheduler.stage_at_work import StageAtWork, named_failure, stage_at_work, training_order
+from petra_graph.runtime.scheduler.stage_at_work import (
+    OperationSeconds,
+    StageAtWork,
+    StatusReporter,
+    named_failure,
+    stage_at_work,
+    training_order,
+)
 from petra_graph.runtime.scheduler.stage_operations import Batches, MicroBatch, StageOperations
-from petra_graph.runtime.scheduler.status_reporter import OperationSeconds, StatusReporter
 from petra_graph.runtime.transport.process_channels import ProcessChannels, local_channels
 
 Observer = Callable[[HeadResult], None]

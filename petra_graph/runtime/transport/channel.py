@@ -1,7 +1,14 @@
-"""The two ends of a channel, whatever carries its messages; and the channel within a process, a queue."""
+"""The two ends of a channel, whatever carries its messages; the channel within a process, a queue; and slots, preallocated memory for messages.
+
+Decision: a received message is read in its slot. Its tensors share one lease on the slot, and the slot is free when the
+last tensor is gone, whatever held it. So no rule about the lifetime of messages can be wrong; at worst a slot stays taken for longer.
+"""
 
 from __future__ import annotations
 
+import ctypes
+import mmap
+import weakref
 from collections import deque
 from collections.abc import Callable, Iterable
 from typing import Protocol
@@ -11,10 +18,76 @@ from attrs import evolve
 from torch import Tensor
 
 from petra_graph.executor.encoded_tensors import EncodedTensor, EncodedTensors, payload
-from petra_graph.program.message_layout import MessageLayout
+from petra_graph.program.message_layout import Extent, MessageLayout, TensorLayout
 
 Form = tuple[MessageLayout, int]
 """The layout and the number of samples of one message."""
+
+
+class Slots:
+    """Slots of equal size in one piece of memory."""
+
+    def __init__(self, memory: mmap.mmap, count: int, slot_bytes: int) -> None:
+        self.count = count
+        self.slot_bytes = slot_bytes
+        self._memory = memory
+        self._bytes = ctypes.c_uint8 * max(1, slot_bytes)
+
+    @classmethod
+    def private(cls, count: int, slot_bytes: int) -> Slots:
+        """Allocate slots in memory of this process alone."""
+        return cls(mmap.mmap(-1, total_bytes(count, slot_bytes)), count, slot_bytes)
+
+    def flat(self, slot: int) -> Tensor:
+        """Return a slot's bytes, uint8, to be written."""
+        return torch.frombuffer(self._at(slot), dtype=torch.uint8)
+
+    def lease(self, slot: int, release: Callable[[int], object]) -> Tensor:
+        """Return a slot's bytes, uint8, to be read; `release(slot)` is called when all tensors over them are gone."""
+        lease = self._at(slot)
+        weakref.finalize(lease, release, slot).atexit = False
+        return torch.frombuffer(lease, dtype=torch.uint8)
+
+    def _at(self, slot: int) -> ctypes.Array[ctypes.c_uint8]:
+        return self._bytes.from_buffer(self._memory, slot * self.slot_bytes)
+
+
+def total_bytes(count: int, slot_bytes: int) -> int:
+    """Return the bytes of `count` slots, at least one."""
+    return max(1, count * slot_bytes)
+
+
+def write_message(layout: MessageLayout, memory: Tensor, encoded: EncodedTensors) -> int:
+    """Copy a message into `memory`, uint8 [bytes], and return how many bytes it takes."""
+    pairs = zip(layout.tensors, encoded, strict=True)
+    samples = next((payload(value).shape[0] for tensor, value in pairs if tensor.per_sample), 0)
+    extents, size = layout.extents(samples)
+    for value, (place, scale) in zip(encoded, extents, strict=True):
+        _view(place, memory).copy_(payload(value))
+        if isinstance(value, EncodedTensor) and value.scale is not None:
+            _view(scale, memory).copy_(value.scale)
+    return size
+
+
+def read_message(layout: MessageLayout, memory: Tensor, samples: int) -> EncodedTensors:
+    """Return the message in `memory`, uint8 [bytes]; its tensors are views, nothing is copied."""
+    extents, _ = layout.extents(samples)
+    return tuple(
+        _value(tensor, _view(place, memory), _view(scale, memory) if tensor.scaled else None)
+        for tensor, (place, scale) in zip(layout.tensors, extents, strict=True)
+    )
+
+
+def _view(extent: Extent, memory: Tensor) -> Tensor:
+    dtype: torch.dtype = getattr(torch, extent.dtype)
+    return memory[extent.offset : extent.end].view(dtype).as_strided(extent.shape, extent.strides)
+
+
+def _value(tensor: TensorLayout, elements: Tensor, scale: Tensor | None) -> Tensor | EncodedTensor:
+    if tensor.stored == tensor.dtype:
+        return elements
+    dtype: torch.dtype = getattr(torch, tensor.dtype)
+    return EncodedTensor(payload=elements, scale=scale, dtype=dtype)
 
 
 class Sender(Protocol):

@@ -47,8 +47,7 @@ from torch import Tensor
 from petra_graph.executor.encoded_tensors import EncodedTensors, copied
 from petra_graph.program.channels import Channel
 from petra_graph.program.message_layout import WEIGHT, MessageLayout
-from petra_graph.runtime.transport.channel import Form, Receiver, Sender
-from petra_graph.runtime.transport.message_slots import read_message, write_message
+from petra_graph.runtime.transport.channel import Form, Receiver, Sender, read_message, write_message
 
 ANNOUNCEMENT = MessageLayout(tensors=(WEIGHT,))
 _NO_WEIGHT = (torch.zeros(1, dtype=torch.float64),)

@@ -19,9 +19,8 @@ from petra_graph.program.cut import Cut
 from petra_graph.program.stage_program import StageProgram
 from petra_graph.runtime.control.waiting import Waker
 from petra_graph.runtime.control.world import World
-from petra_graph.runtime.transport.channel import LocalChannel, Receiver, Sender
+from petra_graph.runtime.transport.channel import LocalChannel, Receiver, Sender, Slots
 from petra_graph.runtime.transport.device_channel import DevicePeer, DeviceReceiver, DeviceSender, announcing
-from petra_graph.runtime.transport.message_slots import Slots
 from petra_graph.runtime.transport.process_group_channel import ProcessGroupReceiver, ProcessGroupSender
 from petra_graph.runtime.transport.shared_memory_channel import SharedMemoryReceiver, SharedMemorySender
 from petra_graph.spec.run_tables import Transport

@@ -21,8 +21,7 @@ from attrs import frozen
 from petra_graph.executor.encoded_tensors import EncodedTensors
 from petra_graph.program.message_layout import MessageLayout
 from petra_graph.runtime.control.waiting import Waker
-from petra_graph.runtime.transport.channel import Form
-from petra_graph.runtime.transport.message_slots import Slots, read_message, write_message
+from petra_graph.runtime.transport.channel import Form, Slots, read_message, write_message
 
 Lost = Callable[[Exception], None]
 """Called, from the channel's thread, with what torch raised where the other end does not answer."""

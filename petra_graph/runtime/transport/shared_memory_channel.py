@@ -28,8 +28,7 @@ from torch import Tensor
 from petra_graph.errors import RunFailed
 from petra_graph.executor.encoded_tensors import EncodedTensors
 from petra_graph.runtime.control.waiting import Waker
-from petra_graph.runtime.transport.channel import Form
-from petra_graph.runtime.transport.message_slots import Slots, read_message, total_bytes, write_message
+from petra_graph.runtime.transport.channel import Form, Slots, read_message, total_bytes, write_message
 
 _NUMBER_BYTES = 2
 _PIPE = os.O_NONBLOCK | os.O_CLOEXEC

@@ -11,7 +11,7 @@ from queue import Queue
 from threading import Condition, Thread
 from typing import Any
 
-from petra_graph.executor.checkpoint_tensors import SavedTensors
+from petra_graph.executor.stage_state import SavedTensors
 from petra_graph.record.checkpoint import StageFile
 
 Write = Callable[[int, SavedTensors], StageFile]

@@ -18,7 +18,7 @@ from typing import Any
 from attrs import asdict, evolve
 
 from petra_graph.errors import RunFailed
-from petra_graph.executor.checkpoint_tensors import SavedTensors
+from petra_graph.executor.stage_state import SavedTensors
 from petra_graph.executor.encoded_tensors import EncodedTensors
 from petra_graph.executor.stage_executor import StageExecutor
 from petra_graph.program.channels import ChannelKey

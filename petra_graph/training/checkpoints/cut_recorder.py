@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from attrs import define
 
-from petra_graph.executor.checkpoint_tensors import SavedTensors
+from petra_graph.executor.stage_state import SavedTensors
 from petra_graph.executor.encoded_tensors import EncodedTensors
 from petra_graph.executor.stage_executor import StageExecutor
 from petra_graph.executor.stage_state import capture, restore

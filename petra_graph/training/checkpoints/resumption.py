@@ -16,7 +16,7 @@ from typing import Any
 from attrs import define, field
 
 from petra_graph.errors import Problem, SpecError, shown
-from petra_graph.executor.checkpoint_tensors import Facts, SavedTensors
+from petra_graph.executor.stage_state import Facts, SavedTensors
 from petra_graph.executor.stage_executor import StageExecutor
 from petra_graph.executor.stage_state import restore_groups, restore_nodes
 from petra_graph.program.cut import Cut

@@ -14,7 +14,7 @@ from attrs import evolve, field, frozen
 from numpy.typing import NDArray
 
 from petra_graph.errors import PetraGraphError, Problem, SpecError
-from petra_graph.executor.learning_rate import horizon
+from petra_graph.executor.stage_update import horizon
 from petra_graph.kinds.checked_samples import CheckedData, CheckedSplit
 from petra_graph.kinds.data_set import Split
 from petra_graph.kinds.lr_schedule import Horizon

@@ -18,7 +18,7 @@ import torch
 from torch import nn
 
 from petra_graph.blocks import Buffered, Head
-from petra_graph.executor.learning_rate import learning_rate
+from petra_graph.executor.stage_update import learning_rate
 from petra_graph.kinds.block import BLOCK
 from petra_graph.kinds.lr_schedule import Horizon
 from petra_graph.registry.local_plugins import resolve_local

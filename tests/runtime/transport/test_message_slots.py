@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from petra_graph.executor.encoded_tensors import EncodedTensor, decode, encode
 from petra_graph.program.message_layout import MessageLayout, StreamType, stream_layouts
-from petra_graph.runtime.transport.message_slots import read_message, write_message
+from petra_graph.runtime.transport.channel import read_message, write_message
 from petra_graph.spec.model import PrecisionSpec
 
 SHAPES = st.lists(st.lists(st.integers(1, 4), min_size=1, max_size=3).map(tuple), min_size=1, max_size=3)
