@@ -15,12 +15,8 @@ wherever they were taken.
     forwards    0 1 2      3       4       5
     d           0 1 2      2       2       2
 
-Decision: the parameters are given other memory for a pass, and then have their own again. Nothing is written to the true ones, so that they
-are the same bits by construction.
-
-Decision: one answer for a delay is held at a time. Between two updates, d of the forwards does not fall from one micro-batch to
-the next, and d of the backwards does not rise, so that each delay is asked for once, and the one before it is needed no more. The
-update drops it, and a checkpoint does not hold it: it is made again from the same parameters and state.
+Decision: the parameters are given other memory for a pass, so that not a bit of the true ones changes. One answer for a delay is held at a
+time, until the update: between two updates, d of the forwards does not fall, and d of the backwards does not rise.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""All that a stage holds between two operations, as tensors by name and facts in JSON; and back, to the bit.
+"""All that a stage holds between two operations, as tensors by name on the host and facts in JSON; and back, to the bit.
 
     parameters/NODE/NAME           gradients/NODE/NAME      the sum of the open window
     buffers/NODE/NAME              optimizer/NODE/NAME/KEY
@@ -10,6 +10,8 @@
 Everything is keyed by node, never by stage, so parameters and optimizer state load under any partition. What is no tensor of an
 optimizer's state is among the facts; of its groups, they have what has changed since the optimizer was built: what was as it had been built
 is as it is built now, from the options and for the stage of now.
+
+Tensors are noted with their strides: kernels are chosen by strides, and bits by kernels.
 
 Decision: a graph that waits for its backward is not stored. Its inputs are, with the version of the parameters; it is built
 again by the same forward, with running statistics frozen, since the first one has updated them.
@@ -23,13 +25,91 @@ from itertools import zip_longest
 from typing import Any
 
 import torch
+from attrs import define, field
 from torch import Tensor, nn
 
 from petra_graph.errors import RunFailed
-from petra_graph.executor.stage_state import Facts, SavedTensors
+from petra_graph.executor.encoded_tensors import EncodedTensor, EncodedTensors
 from petra_graph.executor.optimizer_weights import evaluated_weights
 from petra_graph.executor.stage_executor import StageExecutor
 from petra_graph.executor.stage_update import Updater
+
+Facts = dict[str, Any]
+"""JSON."""
+
+
+@define
+class SavedTensors:
+    """Tensors on the host by name, with the facts that make them what they were."""
+
+    tensors: dict[str, Tensor] = field(factory=dict)
+    """Dense, none in memory of another."""
+    facts: Facts = field(factory=dict)
+
+    def put(self, name: str, value: Tensor | EncodedTensor) -> None:
+        """Copy a tensor."""
+        if isinstance(value, EncodedTensor):
+            self._fact("encoded")[name] = str(value.dtype).removeprefix("torch.")
+            self.put(f"{name}/payload", value.payload)
+            if value.scale is not None:
+                self.put(f"{name}/scale", value.scale)
+            return
+        if not value.is_contiguous() and _dense(value):
+            self._fact("strides")[name] = list(value.stride())
+        copy = torch.empty(value.shape, dtype=value.dtype)
+        self.tensors[name] = copy.copy_(value.detach())
+
+    def get(self, name: str, device: torch.device) -> Tensor | EncodedTensor:
+        """Return a tensor on a device, in the layout that it had."""
+        if (dtype := self._fact("encoded").get(name)) is not None:
+            scale = self.tensor(f"{name}/scale", device) if f"{name}/scale" in self.tensors else None
+            payload = self.tensor(f"{name}/payload", device)
+            return EncodedTensor(payload=payload, scale=scale, dtype=getattr(torch, dtype))
+        return self.tensor(name, device)
+
+    def put_all(self, name: str, values: EncodedTensors) -> None:
+        """Copy several tensors."""
+        self._fact("counts")[name] = len(values)
+        for index, value in enumerate(values):
+            self.put(f"{name}/{index}", value)
+
+    def get_all(self, name: str, device: torch.device) -> EncodedTensors:
+        """Return several tensors on a device."""
+        return tuple(self.get(f"{name}/{index}", device) for index in range(self._fact("counts")[name]))
+
+    def tensor(self, name: str, device: torch.device) -> Tensor:
+        """Return a tensor that is not encoded."""
+        stored = self.tensors[name]
+        strides = self._fact("strides").get(name)
+        shaped = (
+            torch.empty_like(stored, device=device)
+            if strides is None
+            else torch.empty_strided(stored.shape, strides, dtype=stored.dtype, device=device)
+        )
+        return shaped.copy_(stored)
+
+    def below(self, prefix: str, device: torch.device) -> dict[str, Tensor]:
+        """Return the tensors whose names begin so, by the rest of their names."""
+        return {
+            name.removeprefix(prefix): self.tensor(name, device) for name in self.tensors if name.startswith(prefix)
+        }
+
+    def _fact(self, name: str) -> Facts:
+        found: Facts = self.facts.setdefault(name, {})
+        return found
+
+
+def _dense(tensor: Tensor) -> bool:
+    """Whether a tensor's elements fill a piece of memory, each once, in some order of dimensions."""
+    expected = 1
+    for stride, size in sorted(
+        (stride, size) for stride, size in zip(tensor.stride(), tensor.shape, strict=True) if size > 1
+    ):
+        if stride != expected:
+            return False
+        expected *= size
+    return True
+
 
 _CALLBACKS = "callbacks"
 _HERE, _ON_HOST = {"tensor": "on the stage's device"}, {"tensor": "on the host"}

@@ -13,11 +13,10 @@ from attrs import frozen
 from petra_graph.blocks.parameter_groups import parameter_groups
 from petra_graph.executor.compiled_functions import compile_functions
 from petra_graph.executor.deferred_reads import read_interval
-from petra_graph.executor.stage_update import LearningRate, learning_rate
 from petra_graph.executor.numerics import NumericsContext, place
 from petra_graph.executor.recorded_operations import CudaGraphs
 from petra_graph.executor.stage_executor import StageExecutor
-from petra_graph.executor.stage_update import Updater
+from petra_graph.executor.stage_update import LearningRate, Updater, learning_rate
 from petra_graph.kinds.data_facts import DataFacts
 from petra_graph.kinds.loss import Loss
 from petra_graph.kinds.lr_schedule import Horizon

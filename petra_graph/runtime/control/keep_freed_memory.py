@@ -1,9 +1,7 @@
 """Freed CPU memory, kept by the process for its next tensors.
 
-Each micro-batch allocates and frees the same megabytes of temporary tensors. glibc gives the top of its heap back to the
-system whenever enough of it is free, and the next operation takes a page fault for every four KiB again: thousands a
-micro-batch, several per cent of its time. So a run lets its processes keep the memory that they have once used,
-as PyTorch's allocator for CUDA does. Their peak is the same.
+glibc gives the top of its heap back to the system whenever enough of it is free, and the next operation takes a page fault for every four
+KiB again: thousands a micro-batch, several per cent of its time. Peaks are the same.
 """
 
 from __future__ import annotations

@@ -12,14 +12,9 @@ channels connects stages, so processes, their timing and the policy change no bi
 
 Where no operation can begin, the process sleeps until a message, room, or a request comes.
 
-Decision: not torch.distributed.pipelining. Its schedules flush the pipeline at every step and its stages run
-autograd, whereas here stages update without a flush and reconstruct their inputs.
-
-Decision: the stages of a device share one stream. Torch's allocator gives memory that a stream has freed to that stream alone, so with a stream
-each, a device would hold the sum of its stages' peaks, up to twice what it holds when they take turns (`compiler/memory/README.md`).
-
-Decision: CUDA graphs hold what segments compute, and no more (`executor.recorded_operations`, `run.cuda_graphs`): FIFOs, channels, older
-parameters, weights of targets and updates move from one micro-batch to the next, and are the host's.
+Decision: not torch.distributed.pipelining, whose schedules flush the pipeline at every step. The stages of a device share one stream: torch's
+allocator gives memory that a stream has freed to that stream alone, so with a stream each, a device would hold the sum of its stages' peaks
+(`compiler/memory/README.md`).
 """
 
 from __future__ import annotations

@@ -18,9 +18,9 @@ from typing import Any
 from attrs import asdict, evolve
 
 from petra_graph.errors import RunFailed
-from petra_graph.executor.stage_state import SavedTensors
 from petra_graph.executor.encoded_tensors import EncodedTensors
 from petra_graph.executor.stage_executor import StageExecutor
+from petra_graph.executor.stage_state import SavedTensors
 from petra_graph.program.channels import ChannelKey
 from petra_graph.program.cut import Cut
 from petra_graph.record import write_checkpoint

@@ -8,10 +8,9 @@ from typing import Any
 import torch
 from attrs import define
 
-from petra_graph.executor.stage_state import SavedTensors
 from petra_graph.executor.encoded_tensors import EncodedTensors
 from petra_graph.executor.stage_executor import StageExecutor
-from petra_graph.executor.stage_state import capture, restore
+from petra_graph.executor.stage_state import SavedTensors, capture, restore
 from petra_graph.program.channels import ChannelKey, Edge
 from petra_graph.program.cut import Cut
 from petra_graph.program.stage_program import StageProgram

@@ -16,9 +16,8 @@ from typing import Any
 from attrs import define, field
 
 from petra_graph.errors import Problem, SpecError, shown
-from petra_graph.executor.stage_state import Facts, SavedTensors
 from petra_graph.executor.stage_executor import StageExecutor
-from petra_graph.executor.stage_state import restore_groups, restore_nodes
+from petra_graph.executor.stage_state import Facts, SavedTensors, restore_groups, restore_nodes
 from petra_graph.program.cut import Cut
 from petra_graph.record import checkpoint
 from petra_graph.record.checkpoint import Damaged, Manifest, StageFile
