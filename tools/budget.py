@@ -60,7 +60,9 @@ def rooms(root: Path) -> dict[str, Room]:
     for path in sorted((root / CORE).rglob("*.py")):
         within = path.relative_to(root / CORE)
         files.setdefault(f"{CORE}/{within.parts[0] if len(within.parts) > 1 else LOOSE}", []).append(path)
-    for path in sorted((root / PLUGINS).glob("*/src/**/*.py")):
+    for path in sorted((root / PLUGINS).glob("*/**/*.py")):
+        if {"tests", "tools"} & set(path.relative_to(root / PLUGINS).parts):
+            continue
         files.setdefault(f"{PLUGINS}/{path.relative_to(root / PLUGINS).parts[0]}", []).append(path)
     return {
         name: Room(modules=len(paths), lines=sum(len(path.read_text().splitlines()) for path in paths))

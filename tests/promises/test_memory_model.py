@@ -309,22 +309,3 @@ def test_a_step_of_a_late_optimizer_is_the_peak(options):
     """Steps without delay, of the head's stage and of all while the pipeline fills, were taken for late ones: 19 percent off."""
     how = {"schedule": "1f1b", "accumulation": 1, **options}
     assert deviation(PERCEPTRON, (1, 8, 8), **how) < PREDICTED
-
-
-FROM_DEVICE_TO_DEVICE = {
-    "petra": {"method": "petra", "schedule": "lockstep", "devices": "ab"},
-    "a device a stage": {"method": "petra", "schedule": "1f1b", "devices": "abcdef"},
-    "delayed-reconstructed": {"method": "delayed-reconstructed", "schedule": "1f1b", "devices": "ab"},
-    "three devices": {"schedule": (4, 3, 3, 2, 2, 1), "devices": "abc"},
-}
-
-
-@pytest.mark.parametrize("name", thinned([*FROM_DEVICE_TO_DEVICE], ["petra", "three devices"]))
-def test_messages_that_go_from_device_to_device(name):
-    """Slots at both ends; and once all streams of a message were in memory until the last was free, 7 percent more than predicted."""
-    how = FROM_DEVICE_TO_DEVICE[name]
-    devices = tuple(how["devices"])
-    predicted, measured = devices_predicted_and_measured(
-        REVNET, IMAGE, **{**how, "devices": devices}, policy="arrival", accumulation=2, in_slots=True
-    )
-    assert max(abs(predicted[one].total / measured[one] - 1) for one in devices) < NEAR

@@ -4,17 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from inspect import signature
-from typing import Any, NoReturn
-from unittest import mock
+from typing import Any
 
 import attrs
 import torch
-from attrs import frozen
 
 from petra_graph.compiler.lower import MessageTypes
 from petra_graph.compiler.memory.pipeline_memory import device_memory, stage_memory
-from petra_graph.compiler.memory.segment_memory import EncodedShare
-from petra_graph.executor.encoded_tensors import EncodedTensors
 from petra_graph.kinds.data_facts import DataFacts
 from petra_graph.measure.cost_table import Conditions, measure_costs
 from petra_graph.measure.node_shapes import Memo
@@ -24,13 +20,8 @@ from petra_graph.program.node_costs import CostTable
 from petra_graph.program.placement import Partition, Stage
 from petra_graph.program.schedule import Policy
 from petra_graph.program.stage_bytes import StageBytes
-from petra_graph.program.stage_program import StageProgram
 from petra_graph.runtime.scheduler.scheduler import Scheduler
-from petra_graph.runtime.transport import device_channel
-from petra_graph.runtime.transport.device_channel import DevicePeer, DeviceReceiver, DeviceSender
-from petra_graph.runtime.transport.process_channels import ProcessChannels, local_channels
 from petra_graph.spec.model import NodeSpec, PrecisionSpec, StoredDtype
-from tests.support.device_fabric import Fabric, HostChannel
 from tests.support.pipelines import CLASSES, Compute, Pipeline, built_graph, pipeline, training
 from tools.bench.stage_peaks import StagePeaks
 
@@ -113,65 +104,22 @@ def devices_predicted_and_measured(
     devices: tuple[str, ...],
     policy: Policy,
     batch: int = 4,
-    in_slots: bool = False,
     **settings: Any,
 ) -> tuple[Mapping[str, StageBytes], Mapping[str, int]]:
     """Plan a pipeline on devices and run it; both per device, on the same number of micro-batches.
 
     The stages run on the CPU, as if the devices had these names.
-
-    Args:
-        in_slots: messages go from device to device.
     """
     built, table, data = _pipeline(nodes, shape, batch=batch, **settings)
     spread = Partition(stages=place_of(built)).spread_over(devices)
     programs = [
         attrs.evolve(program, device=stage.device) for program, stage in zip(built.programs, spread.stages, strict=True)
     ]
-    share = EncodedShare(in_slots=in_slots)
-    predicted = device_memory(programs, table, policy=policy, micro_batches=len(data), transport=share)
+    predicted = device_memory(programs, table, policy=policy, micro_batches=len(data))
     peaks = StagePeaks(built.executors, {program.index: program.device for program in programs})
-    with peaks, mock.patch.object(device_channel, "dist", fabric := Fabric()):
-        channels = _from_device_to_device(programs, peaks, fabric) if in_slots else None
-        Scheduler(peaks.executors, channels, policy=policy).train(peaks.loaded(data), range(len(data)), lambda _: None)
+    with peaks:
+        Scheduler(peaks.executors, policy=policy).train(peaks.loaded(data), range(len(data)), lambda _: None)
     return predicted, peaks.of_devices
-
-
-@frozen
-class _OwnReceiver:
-    """A receiving end whose memory belongs to a stage's device."""
-
-    leases = False
-    end: DeviceReceiver
-    peaks: StagePeaks
-    program: StageProgram
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self.end, name)
-
-    def receive(self) -> EncodedTensors:
-        with self.peaks.owned_by(self.program):
-            return self.end.receive()
-
-
-def _from_device_to_device(programs: Sequence[StageProgram], peaks: StagePeaks, fabric: Fabric) -> ProcessChannels:
-    peaks.receives = True
-    channels = local_channels(programs)
-    for key, channel in channels.channels.items():
-        sender, receiver = programs[channel.sender - 1], programs[channel.receiver - 1]
-        if sender.device == receiver.device:
-            continue
-        peer = DevicePeer(rank=0, group=fabric.group(), device=torch.device("cpu"), lost=_lost)
-        host = HostChannel(channel.capacity)
-        with peaks.owned_by(sender):
-            channels.senders[key] = DeviceSender(peer, channel, host)
-        with peaks.owned_by(receiver):
-            channels.receivers[key] = _OwnReceiver(DeviceReceiver(peer, channel, host), peaks, receiver)
-    return channels
-
-
-def _lost(error: Exception) -> NoReturn:
-    raise error
 
 
 _TABLES = Memo[CostTable]()

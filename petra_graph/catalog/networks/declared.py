@@ -146,7 +146,9 @@ def network_nodes(
     handed_on = [name for name in inputs if any(name in reads[part] for part in order[1:])]
     residual = [name for name in layout.residual if name != order[-1] and not (handed_on and order[0] in reads[name])]
     chained = _chained(reads, residual, coupling)
-    streams = {name: (name, "the state before it") if name in chained else (name,) for name in order}
+    streams: dict[str, tuple[str, ...]] = {
+        name: (name, "the state before it") if name in chained else (name,) for name in order
+    }
     streams[order[0]] += tuple(handed_on)
     made = []
     for at, (name, own) in enumerate(reads.items()):
