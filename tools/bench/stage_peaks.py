@@ -48,7 +48,6 @@ class StagePeaks(LiveBytes):  # type: ignore[no-untyped-call]
         self._owner = _NO_DEVICE
         self.loads = False
         """Whether samples belong to their stage's device before it reads them."""
-        self.receives = False
         """Whether messages of other devices do."""
         named = devices or {executor.program.index: str(executor.program.index) for executor in executors}
         self._number = {name: number for number, name in enumerate(dict.fromkeys(named.values()), start=1)}
@@ -151,7 +150,7 @@ class _MeasuredExecutor(StageExecutor):
 
     def _from(self, node: str) -> bool:
         """Whether what a node sends is on the same device."""
-        return self._peaks.receives or self._peaks.owner_of[node] == self.device
+        return self._peaks.owner_of[node] == self.device
 
 
 def _copied(message: BackwardMessage) -> BackwardMessage:
