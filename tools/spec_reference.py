@@ -27,7 +27,7 @@ from petra_graph.spec.model import Spec
 from petra_graph.spec.value_types import as_mapping, describe, is_list, is_mapping, members
 
 ROOT = Path(__file__).parents[1]
-DISTRIBUTIONS = ("petra-graph", "petra-graph-delay", "petra-graph-studies", "petra-graph-vision")
+DISTRIBUTIONS = ("petra-graph", "petra-graph-studies", "petra-graph-vision")
 """Those whose plugins the page has."""
 PAGE = ROOT / "specs" / "README.md"
 
