@@ -72,7 +72,7 @@ class Case:
     resumed_on: int = 1
     """Processes of the run that continues."""
     by_value: bool = False
-    """Whether tensors are compared without their names, which differ."""
+    """Whether tensors are compared without their names, which differ; one that has several names counts once."""
     quick: bool = False
 
     @property
@@ -303,7 +303,7 @@ def different(one: Result, other: Result, *, by_value: bool = False) -> Iterator
     for kind in ("weights", "metrics"):
         ours, theirs = getattr(one, kind), getattr(other, kind)
         if by_value and kind == "weights":
-            ours, theirs = (dict(enumerate(sorted(of.values()))) for of in (ours, theirs))
+            ours, theirs = (dict.fromkeys(sorted(of.values())) for of in (ours, theirs))
         # repr: a number equals itself alone, by its digits.
         names = [name for name in {**ours, **theirs} if repr(ours.get(name, ...)) != repr(theirs.get(name, ...))]
         if names:
