@@ -8,7 +8,7 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from petra_graph.errors import PluginError, SpecError
+from petra_graph.errors import SpecError
 from petra_graph.kinds.listener import Listener
 from petra_graph.training.prepared_run import prepare
 from petra_graph.training.training_run import run
@@ -105,53 +105,3 @@ def test_a_file_that_cannot_be_read(spec, tmp_path):
         prepare(spec, [f"init.weights={tmp_path / 'broken'}"])
     with pytest.raises(SpecError, match="there is no file"):
         prepare(spec, ["init.weights=nowhere"])
-
-
-READER = """
-from petra_graph.errors import PluginError, SpecError
-from petra_graph.record.weights import WeightFile
-from safetensors.torch import load_file
-
-def doubled(path):
-    if not (path / "half").is_file():
-        raise SpecError(f"{path} has no file half", "give another folder")
-    tensors = {name: 2 * tensor for name, tensor in load_file(path / "half").items()}
-    return WeightFile({name: tuple(one.shape) for name, one in tensors.items()}, tensors.__getitem__)
-
-def broken(path):
-    return {}[path]
-"""
-
-
-@pytest.fixture
-def folder(write, here, monkeypatch):
-    """A folder, which is no run's, beside a module with readers."""
-    monkeypatch.syspath_prepend(str(here))
-    write("my_reader.py", READER)
-    (here / "folder").mkdir()
-    return here / "folder"
-
-
-def test_a_named_reader_opens_weights_of_another_format(spec, trained, folder):
-    floating = {name: one for name, one in trained.items() if one.is_floating_point()}
-    save_file({name: one / 2 for name, one in floating.items()}, folder / "half")
-    asked = ("init.weights=folder", 'init.leave_out=["*num_batches_tracked"]', "init.reader=my_reader:doubled")
-    found = begun(spec, *asked)
-    assert all(torch.equal(found[name], trained[name]) for name in found)
-    (folder / "half").unlink()
-    with pytest.raises(SpecError, match="folder has no file half") as refused:
-        begun(spec, *asked)
-    assert refused.value.problems[0].path == ("init", "weights")
-
-
-@pytest.mark.parametrize(
-    ("reader", "key", "message"),
-    [
-        ("my_reader:nothing", "reader", 'the reader "my_reader:nothing" cannot be imported: AttributeError'),
-        ("my_reader:broken", "weights", 'the reader "my_reader:broken" cannot read folder: KeyError'),
-    ],
-)
-def test_a_reader_at_fault_is_named(spec, folder, reader, key, message):
-    with pytest.raises(PluginError, match=message) as refused:
-        begun(spec, "init.weights=folder", f"init.reader={reader}")
-    assert refused.value.problems[0].path == ("init", key)
