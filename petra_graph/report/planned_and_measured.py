@@ -22,30 +22,24 @@ _ANY_WIDTH = 1000
 
 def compare_with_plan(plan: Document, processes: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """Return each stage's seconds, and each process's bytes, as planned and as measured, as JSON; null if nothing was measured."""
-    stages = []
-    for stage in plan["stages"]:
-        measured = _measured_seconds(stage["index"], processes)
-        both = {verb: {"planned": stage["seconds"].get(verb), "measured": measured.get(verb)} for verb in _VERBS}
-        stages.append({"stage": stage["index"], "seconds": both})
     sizes = {stage["index"]: stage["bytes"]["total"] for stage in plan["stages"]}
-    return {"stages": stages, "processes": [_memory_of(process, sizes) for process in processes]}
+    return _compared({stage["index"]: stage["seconds"] for stage in plan["stages"]}, sizes, processes)
 
 
 def measured_alone(stages: int, processes: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """Return what `compare_with_plan` returns, of a run without a plan."""
-    return {
-        "stages": [
-            {
-                "stage": index,
-                "seconds": {
-                    verb: {"planned": None, "measured": _measured_seconds(index, processes).get(verb)}
-                    for verb in _VERBS
-                },
-            }
-            for index in range(1, stages + 1)
-        ],
-        "processes": [_memory_of(process, None) for process in processes],
-    }
+    return _compared({index: {} for index in range(1, stages + 1)}, None, processes)
+
+
+def _compared(
+    planned: Mapping[int, Mapping[str, float]], sizes: Mapping[int, int] | None, processes: Sequence[Mapping[str, Any]]
+) -> dict[str, Any]:
+    stages = []
+    for index, seconds_of in planned.items():
+        measured = _measured_seconds(index, processes)
+        both = {verb: {"planned": seconds_of.get(verb), "measured": measured.get(verb)} for verb in _VERBS}
+        stages.append({"stage": index, "seconds": both})
+    return {"stages": stages, "processes": [_memory_of(process, sizes) for process in processes]}
 
 
 def _measured_seconds(stage: int, processes: Sequence[Mapping[str, Any]]) -> dict[str, float]:

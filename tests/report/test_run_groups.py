@@ -34,7 +34,7 @@ def changed(run, **tables):
 
 
 def test_runs_that_differ_in_their_seed_alone_are_a_group(runs):
-    assert by_name(runs) == {"schedule=lockstep": [0], "schedule=1f1b": [1, 2]}
+    assert by_name(runs) == {"probed": [0], "small": [1, 2]}, "what differs is long"
 
 
 def test_groups_are_named_by_what_differs_as_far_as_there_is_room(runs):
