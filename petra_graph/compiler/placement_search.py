@@ -17,7 +17,7 @@ from collections.abc import Iterator, Sequence
 from functools import cached_property, partial
 from math import inf
 
-from attrs import define, evolve, field
+from attrs import evolve
 
 from petra_graph.compiler.cut_search import (
     Bytes,
@@ -301,62 +301,46 @@ def cut_into_fewest(inputs: PlannerInputs) -> Placement:
     """
     if isinstance(inputs.schedule, tuple):
         return cut_and_place(inputs, len(inputs.schedule))
-    numbers = _Numbers(inputs=inputs)
-    bounds, ticks = numbers.bounds, numbers.ticks
+    bounds, ticks = _least_seconds(inputs), dict[int, float]()
+    found, refused = dict[int, Placement](), dict[int, NoFeasiblePlan]()
+
+    def search(stages: int) -> float:
+        """Place a number of stages, once, and return its tick; infinite if nothing fits."""
+        if stages not in ticks:
+            ticks[stages] = inf
+            try:
+                found[stages] = cut_and_place(inputs, stages)
+                ticks[stages] = tick(Prediction(inputs=inputs, placement=found[stages]).pipeline).seconds
+            except NoFeasiblePlan as error:
+                refused[stages] = error
+        return ticks[stages]
+
+    def would_take(stages: int) -> str:
+        if stages in refused:
+            return f"{stages} would not fit"
+        return f"{stages} would take {seconds(ticks[stages]) if stages in ticks else f'at least {seconds(bounds[stages])}'}"
+
     for stages in sorted(bounds, key=lambda stages: (bounds[stages], stages)):
         if bounds[stages] < min(ticks.values(), default=inf):
-            numbers.search(stages)
+            search(stages)
     best = min(sorted(ticks, reverse=True), key=ticks.__getitem__)
-    if best in numbers.refused:
-        raise numbers.refused[best]
+    if best in refused:
+        raise refused[best]
     enough = ABOUT_AS_FAST * ticks[best]
     fewest = next(
-        stages for stages in bounds if ticks.get(stages, bounds[stages]) <= enough and numbers.search(stages) <= enough
+        stages for stages in bounds if ticks.get(stages, bounds[stages]) <= enough and search(stages) <= enough
     )
     others = sorted({fewest - 1, fewest + 1, best} & set(bounds) - {fewest})
     chosen = f'partition.stages = "auto": {plural(fewest, "stage")} for {seconds(ticks[fewest])} a micro-batch'
-    placement = numbers.found[fewest]
-    return evolve(placement, notes=(*placement.notes, "; ".join([chosen, *map(numbers.would_take, others)])))
+    return evolve(found[fewest], notes=(*found[fewest].notes, "; ".join([chosen, *map(would_take, others)])))
 
 
-@define(kw_only=True, slots=False)
-class _Numbers:
-    """The numbers of stages that were searched."""
+def _least_seconds(inputs: PlannerInputs) -> dict[int, float]:
+    """Return seconds that hardly any tick is below, of every number of stages: those of the longest node, and an even share of all work.
 
-    inputs: PlannerInputs
-    ticks: dict[int, float] = field(init=False, factory=dict)
-    """Infinite if nothing fits."""
-    found: dict[int, Placement] = field(init=False, factory=dict)
-    refused: dict[int, NoFeasiblePlan] = field(init=False, factory=dict)
-
-    @cached_property
-    def bounds(self) -> dict[int, float]:
-        """Seconds that hardly any tick is below, of every number: those of the longest node, and an even share of all work.
-
-        Nodes that share a stage may take less than apart: they hand nothing on.
-        """
-        devices = node_table(self.inputs).seconds
-        nodes = [min(own) for own in zip(*(one for each in devices for one in (each.inner, each.last)), strict=True)]
-        most = min(len(self.inputs.devices), self.inputs.most_stages)
-        return {stages: max(*nodes, sum(nodes) / stages) for stages in range(1, most + 1)}
-
-    def search(self, stages: int) -> float:
-        """Place a number of stages, once, and return its tick."""
-        if stages not in self.ticks:
-            self.ticks[stages] = inf
-            try:
-                self.found[stages] = cut_and_place(self.inputs, stages)
-            except NoFeasiblePlan as error:
-                self.refused[stages] = error
-            else:
-                pipeline = Prediction(inputs=self.inputs, placement=self.found[stages]).pipeline
-                self.ticks[stages] = tick(pipeline).seconds
-        return self.ticks[stages]
-
-    def would_take(self, stages: int) -> str:
-        """Say what is known of a number."""
-        if stages in self.refused:
-            return f"{stages} would not fit"
-        if stages in self.found:
-            return f"{stages} would take {seconds(self.ticks[stages])}"
-        return f"{stages} would take at least {seconds(self.bounds[stages])}"
+    Nodes that share a stage may take less than apart: they hand nothing on.
+    """
+    devices = node_table(inputs).seconds
+    nodes = [min(own) for own in zip(*(one for each in devices for one in (each.inner, each.last)), strict=True)]
+    most = min(len(inputs.devices), inputs.most_stages)
+    return {stages: max(*nodes, sum(nodes) / stages) for stages in range(1, most + 1)}

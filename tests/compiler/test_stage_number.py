@@ -23,9 +23,9 @@ def test_a_device_that_makes_nothing_faster_stays_idle():
 
 def test_a_bound_above_the_tick_of_the_best_number_does_no_harm(monkeypatch):
     """`plan --compare` of RevNet50 on 8 devices ended in a traceback: nodes that share a stage took less than apart."""
-    bounds = placement_search._Numbers.bounds.func
+    bounds = placement_search._least_seconds
     monkeypatch.setattr(
-        placement_search._Numbers, "bounds", property(lambda numbers: {k: 1.2 * v for k, v in bounds(numbers).items()})
+        placement_search, "_least_seconds", lambda inputs: {k: 1.2 * v for k, v in bounds(inputs).items()}
     )
     assert len(cut_into_fewest(setting(5, weights={"stem": 10.0})).stages) == 2
 
