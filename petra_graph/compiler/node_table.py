@@ -16,7 +16,7 @@ from typing import NamedTuple
 from attrs import evolve, frozen
 
 from petra_graph.compiler.durations import backward_operations, forward_operations
-from petra_graph.compiler.listed_stages import partition, per_block
+from petra_graph.compiler.lower import partition, per_block
 from petra_graph.compiler.planner_inputs import PlannerInputs
 from petra_graph.compiler.simulator.pipeline import StageSeconds
 from petra_graph.graph.node_graph import INPUT

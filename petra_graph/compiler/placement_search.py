@@ -30,9 +30,9 @@ from petra_graph.compiler.cut_search import (
     shares,
 )
 from petra_graph.compiler.cuts import Cut, CutSpace, Hosts, best_orders, cut_of
-from petra_graph.compiler.memory_and_time import Prediction
 from petra_graph.compiler.node_table import NodeTable, device_kind, node_table
 from petra_graph.compiler.planner_inputs import PlannerInputs
+from petra_graph.compiler.prediction import Prediction
 from petra_graph.compiler.proposals import Proposals
 from petra_graph.compiler.simulator.least_depths import least_depths
 from petra_graph.compiler.simulator.steady_state import tick

@@ -12,8 +12,7 @@ from attrs import evolve, frozen
 
 from petra_graph.compiler.cuts import Cut, named
 from petra_graph.compiler.durations import HostAndDevice, OperationSeconds, ahead, estimated, profiled, stage_seconds
-from petra_graph.compiler.listed_stages import partition
-from petra_graph.compiler.lower import Lowering
+from petra_graph.compiler.lower import Lowering, partition
 from petra_graph.compiler.memory.pipeline_memory import device_memory
 from petra_graph.compiler.memory.segment_memory import EncodedShare
 from petra_graph.compiler.simulator.pipeline import MessageBytes, Pipeline, StageSeconds, pipeline

@@ -1,25 +1,35 @@
-"""A node's module, built from its block's code, or refused by its node.
+"""A node's module, built from its block's code with the parameters that a run begins with, or refused by its node.
 
 Training builds its modules with the same `build_block` as measurements, so the modules measured are the modules trained.
+
+A parameter that several nodes name in `Block.shared_parameters` begins in all of them with the values of the first. Nodes of one stage have one
+parameter: gradients of all uses are summed, and it is updated once, as in plain torch. Nodes of several stages cannot, since each stage
+updates its own parameters at its own time (`planning.shared_across_stages`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Iterable, Mapping, Sequence
+from functools import cache
+from typing import TYPE_CHECKING, Any
 
 import torch
 from attrs import evolve
+from torch import nn
 
 from petra_graph.blocks import Block, Head, Reversible, Shape
 from petra_graph.blocks.parameter_groups import stated_fault
+from petra_graph.blocks.randomness import fork_rng, random_key
 from petra_graph.blocks.tensor_faults import tensor_fault
 from petra_graph.errors import PetraGraphError, PluginError, Problem, SpecError, at_path
-from petra_graph.graph.node_graph import Node
+from petra_graph.graph.node_graph import Node, NodeGraph
 from petra_graph.kinds.author_code import author_line
 from petra_graph.kinds.plugin import load
 from petra_graph.measure.without_compiler import uncompiled
 from petra_graph.record.weights import SEPARATOR, is_named
+
+if TYPE_CHECKING:
+    from petra_graph.measure.node_shapes import NodeShapes
 
 _BASES: Mapping[str, type] = {"reversible": Reversible, "head": Head, "buffered": Block}
 """The base class of a block, by the kind of its node; a buffered node takes any block."""
@@ -44,13 +54,7 @@ def build_block(node: Node, inputs: Sequence[Shape]) -> Block:
     except (KeyboardInterrupt, PetraGraphError):
         raise
     except BaseException as error:
-        problem = refused(node, inputs, "cannot be built", error)
-        if isinstance(error, TypeError) and error.__traceback__ is not None and error.__traceback__.tb_next is None:
-            code = getattr(block_class.__init__, "__code__", None)
-            at = f"; its own is at {code.co_filename}:{code.co_firstlineno}" if code else ""
-            hint = f"write `def __init__(self, inputs, options)` and, in it, `super().__init__(inputs, options)`{at}"
-            problem = evolve(problem, hint=hint)
-        raise SpecError(problem) from error
+        raise SpecError(refused(node, inputs, "cannot be built", error)) from error
     if (wrong := tensor_fault(block)) is not None:
         message = f'node "{node.name}": {node.plugin.owned} {wrong.found}'
         raise PluginError(Problem(message=message, hint=wrong.remedy, path=node.path))
@@ -78,39 +82,22 @@ def build_to_look_at(node: Node, inputs: Sequence[Shape]) -> Block:
 
 def _check_class(node: Node, block_class: Any, build: str) -> None:
     """Check the base and the methods of a class, which torch's modules do not enforce as abstract classes do."""
-    fault = class_fault(block_class, node.kind, build, f'node "{node.name}" is {node.kind}')
-    if fault is not None:
-        message, hint = fault
-        assert node.plugin is not None
-        raise PluginError(Problem(message=f"{node.plugin.owned}: {message}", hint=hint, path=node.path))
-
-
-def class_fault(block_class: Any, kind: str, build: str, meant: str) -> tuple[str, str] | None:
-    """Return why a class cannot be a block of a kind, and what to do; None: it can.
-
-    Args:
-        block_class: what `build` names.
-        kind: of a node, or of the declaration.
-        build: "module:attribute".
-        meant: who wants it, as in 'node "a" is reversible'.
-    """
-    base = _BASES[kind]
+    base, fault, hint = _BASES[node.kind], "", "subclass AdditiveCoupling, Reversible with an inverse, Buffered or Head"
     if not (isinstance(block_class, type) and issubclass(block_class, Block)):
-        return f"{build} is not a subclass of petra_graph.blocks.Block", "subclass AdditiveCoupling, Buffered or Head"
-    if not issubclass(block_class, base):
-        hint = "subclass AdditiveCoupling, or Reversible with an inverse" if base is Reversible else "subclass Head"
-        return f"{meant}, and {build} is not a subclass of {base.__name__}", hint
-    if missing := undefined_methods(block_class, kind):
-        written = ", ".join(f"`{name}`" for name in missing)
-        hint = 'write it, or set kind = "buffered"' if missing == ["inverse"] else f"write {written} in the class"
-        return f"{build} does not define {written}", hint
-    return None
-
-
-def undefined_methods(block_class: type[Block], kind: str) -> list[str]:
-    """Return the methods that a class must define for a node of this kind, and does not."""
-    names = [name for name in dir(block_class) if getattr(getattr(block_class, name), "__isabstractmethod__", False)]
-    return [name for name in names if name != "inverse" or kind == "reversible"]
+        fault = f"{build} is not a subclass of petra_graph.blocks.Block"
+    elif not issubclass(block_class, base):
+        fault = f'node "{node.name}" is {node.kind}, and {build} is not a subclass of {base.__name__}'
+    else:
+        names = (name for name in dir(block_class) if name != "inverse" or node.kind == "reversible")
+        missing = [name for name in names if getattr(getattr(block_class, name), "__isabstractmethod__", False)]
+        if missing:
+            written = ", ".join(f"`{name}`" for name in missing)
+            fault, hint = f"{build} does not define {written}", "write it in the class"
+            if missing == ["inverse"]:
+                hint += ', or set kind = "buffered"'
+    if fault:
+        assert node.plugin is not None
+        raise PluginError(Problem(message=f"{node.plugin.owned}: {fault}", hint=hint, path=node.path))
 
 
 def _of_node(node: Node, problem: Problem) -> Problem:
@@ -134,8 +121,6 @@ def needs_values(error: BaseException | None) -> bool:
 def refused(node: Node, shapes: Sequence[Shape], what: str, error: BaseException) -> Problem:
     at = author_line(error)
     hint = f"its input streams are {listing(shapes)} (without the batch); it reads {', '.join(node.inputs)}"
-    if () in shapes:
-        hint += ", which gives one number a sample, without features: let it return [n, 1] for [n]"
     return Problem(
         message=f'node "{node.name}": block "{node.block}" {what}: {_reason(error)}',
         hint=f"{hint}; raised at {at}" if at else hint,
@@ -156,3 +141,56 @@ def _reason(error: BaseException) -> str:
 def listing(shapes: Sequence[Shape]) -> str:
     """Return shapes as messages show them: "8x6x6, 8x6x6"."""
     return ", ".join("x".join(map(str, shape)) or "scalar" for shape in shapes) or "nothing"
+
+
+def initial_block(node: Node, inputs: Sequence[Shape], seed: int) -> Block:
+    """Build a node on the CPU, with the random parameters of a run's seed; errors as `build_block`.
+
+    Options with `drawn_as` are of nodes that one constructor makes, and so draw the same.
+    """
+    with fork_rng(random_key(seed, getattr(node.options, "drawn_as", node.name), "initial"), torch.device("cpu")):
+        return build_block(node, inputs)
+
+
+def initial_blocks(
+    graph: NodeGraph, shapes: Mapping[str, NodeShapes], seed: int, names: Iterable[str]
+) -> dict[str, Block]:
+    """Build nodes on the CPU; their parameters follow from the seed and the names of the nodes.
+
+    Raises:
+        SpecError, PluginError: as `build_block`.
+    """
+    first: dict[str, tuple[str, str]] = {}
+    for name in graph.order:
+        for key, shared in shapes[name].shared.items():
+            first.setdefault(shared.label, (name, key))
+
+    @cache
+    def built(name: str) -> Block:
+        return initial_block(graph.nodes[name], shapes[name].inputs, seed)
+
+    blocks = {name: built(name) for name in names}
+    for name, block in blocks.items():
+        for key, shared in shapes[name].shared.items():
+            owner, known = first[shared.label]
+            if owner != name:
+                with torch.no_grad():
+                    block.get_parameter(key).copy_(built(owner).get_parameter(known))
+    for block in blocks.values():
+        vars(block).pop("built", None)  # the network that parts were taken from
+    return blocks
+
+
+def tie(blocks: Mapping[str, Block], shapes: Mapping[str, NodeShapes]) -> None:
+    """Let nodes of one stage have one parameter where they share it, trained if one of them trains it."""
+    known: dict[str, nn.Parameter] = {}
+    for name, block in blocks.items():
+        for key, shared in shapes[name].shared.items():
+            own = block.get_parameter(key)
+            one = known.setdefault(shared.label, own)
+            if shared.trained:
+                one.requires_grad_()
+            for path, parameter in list(block.named_parameters(remove_duplicate=False)):
+                if parameter is own:
+                    layer, _, last = path.rpartition(".")
+                    setattr(block.get_submodule(layer), last, one)

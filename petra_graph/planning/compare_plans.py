@@ -14,13 +14,13 @@ from typing import Any
 from attrs import evolve
 
 from petra_graph.compiler.durations import flops
-from petra_graph.compiler.memory_and_time import Prediction
+from petra_graph.compiler.prediction import Prediction
 from petra_graph.compiler.spec_checks import device_count
 from petra_graph.errors import NoFeasiblePlan, SpecError
-from petra_graph.planning.advice.plan_assumptions import device_guesses, shared_assumptions
-from petra_graph.planning.delay_problems import staleness
+from petra_graph.planning.plan_advice import device_guesses, shared_assumptions
 from petra_graph.planning.plan_spec import Planner
 from petra_graph.planning.predict_plan import Plan
+from petra_graph.planning.run_advice import staleness
 from petra_graph.planning.share_devices import clip_by_stage, keys_to_set, replace_method, shared_devices
 from petra_graph.program.method import METHODS
 from petra_graph.program.plan_document import Document

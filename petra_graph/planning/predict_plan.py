@@ -7,13 +7,11 @@ from itertools import chain
 
 from attrs import frozen
 
-from petra_graph.compiler.memory_and_time import Prediction
-from petra_graph.compiler.plan_as_json import document
+from petra_graph.compiler.prediction import Prediction, document
 from petra_graph.kinds.optimizer import asks_for_delay
 from petra_graph.measure.without_compiler import uncompiled
-from petra_graph.planning.advice.plan_assumptions import assumptions, throughput_range
-from petra_graph.planning.advice.plan_warnings import warnings
 from petra_graph.planning.network import MeasuredNetwork
+from petra_graph.planning.plan_advice import assumptions, throughput_range, warnings
 from petra_graph.planning.shared_across_stages import count_parameters
 from petra_graph.program.placement import Placement
 from petra_graph.program.plan_document import Document

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from petra_graph.errors import SpecError
-from petra_graph.program.json_shape import faults
+from petra_graph.program.plan_document import faults
 from petra_graph.record.metrics import METRICS
 from petra_graph.spec.regular_file import open_regular, read_regular
 

@@ -25,7 +25,7 @@ from petra_graph.kinds.checked_samples import CheckedData
 from petra_graph.kinds.data_facts import DataFacts
 from petra_graph.kinds.generators import drawn_without_key, fork_generators, seed_generators, states_without_key
 from petra_graph.kinds.tensor_trees import Tree, inputs_of, leaves, mapped, shapes
-from petra_graph.measure.initial_blocks import initial_blocks, tie
+from petra_graph.measure.build_block import initial_blocks, tie
 from petra_graph.measure.without_compiler import uncompiled
 from petra_graph.planning.network import MeasuredNetwork
 

@@ -27,12 +27,12 @@ from petra_graph.kinds.plugin import load
 from petra_graph.kinds.stage_facts import StageFacts
 from petra_graph.planning.check.check_spec import check_spec
 from petra_graph.planning.check.checked_spec import CheckedSpec
-from petra_graph.planning.delay_problems import delay_problems
 from petra_graph.planning.measure_network import head_problems, measure
 from petra_graph.planning.network import MeasuredNetwork, policy_of
 from petra_graph.planning.place.place_network import place_on_present, place_on_processes
 from petra_graph.planning.place.saved_plan import SavedPlan
 from petra_graph.planning.problem_collector import ProblemCollector
+from petra_graph.planning.run_advice import delay_problems
 from petra_graph.planning.spec_devices import planned_devices, present_devices
 from petra_graph.program.device_types import Device
 from petra_graph.program.placement import Placement

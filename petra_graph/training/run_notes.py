@@ -8,7 +8,7 @@ from typing import Any
 
 from petra_graph.compiler.spec_checks import device_count
 from petra_graph.errors import shown
-from petra_graph.planning.advice.run_warnings import products_note, run_warnings
+from petra_graph.planning.run_advice import products_note, run_warnings
 from petra_graph.program.device_types import device_types
 from petra_graph.program.plan_document import Document
 from petra_graph.program.schedule import schedule_text

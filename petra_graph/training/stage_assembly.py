@@ -23,7 +23,7 @@ from petra_graph.kinds.lr_schedule import Horizon
 from petra_graph.kinds.optimizer import needs_delays, rate_ratios
 from petra_graph.kinds.plugin import Builder, builder, knows_stage
 from petra_graph.kinds.stage_facts import UNDELAYED, StageFacts
-from petra_graph.measure.initial_blocks import initial_blocks, tie
+from petra_graph.measure.build_block import initial_blocks, tie
 from petra_graph.planning.network import MeasuredNetwork
 from petra_graph.program.stage_program import StageProgram
 from petra_graph.units import noun

@@ -14,7 +14,7 @@ from petra_graph.blocks import Block, Streams
 from petra_graph.executor.numerics import NumericsContext, place
 from petra_graph.graph.node_graph import INPUT, NodeGraph
 from petra_graph.kinds.tensor_trees import Tree, inputs_of
-from petra_graph.measure.initial_blocks import initial_block
+from petra_graph.measure.build_block import initial_block
 
 
 @torch.no_grad()

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from petra_graph.compiler.listed_stages import partition
+from petra_graph.compiler.lower import partition
 from petra_graph.errors import Problem, SpecError
 from tests.support.graph_strategies import cuts, networks
 from tests.support.pipelines import BRANCHES, CHAIN, built_graph

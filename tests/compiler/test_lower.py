@@ -7,8 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch.nn.functional import cross_entropy
 
-from petra_graph.compiler.listed_stages import partition, per_block
-from petra_graph.compiler.lower import Lowering
+from petra_graph.compiler.lower import Lowering, partition, per_block
 from petra_graph.program.channels import Edge
 from petra_graph.program.method import METHODS
 from petra_graph.program.stage_program import StageProgram

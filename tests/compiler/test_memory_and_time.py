@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from attrs import evolve
 
-from petra_graph.compiler.listed_stages import partition, per_block
-from petra_graph.compiler.memory_and_time import Prediction, one_device_seconds
+from petra_graph.compiler.lower import partition, per_block
 from petra_graph.compiler.placement_search import cut_and_place, place_stages
+from petra_graph.compiler.prediction import Prediction, one_device_seconds
 from petra_graph.program.device_types import DEVICE_TYPES, Link
 from tests.support.settings import setting
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from petra_graph.compiler import cut_search
 from petra_graph.compiler.cut_search import keeps
-from petra_graph.compiler.listed_stages import partition, per_block
+from petra_graph.compiler.lower import partition, per_block
 from petra_graph.compiler.placement_search import cut_and_place, place_stages
 from petra_graph.errors import NoFeasiblePlan
 from petra_graph.program.placement import Partition

@@ -7,9 +7,9 @@ from functools import partial
 import pytest
 from attrs import evolve
 
-from petra_graph.compiler.listed_stages import partition, per_block
-from petra_graph.compiler.memory_and_time import Prediction
+from petra_graph.compiler.lower import partition, per_block
 from petra_graph.compiler.placement_search import cut_and_place, place_stages
+from petra_graph.compiler.prediction import Prediction
 from petra_graph.errors import NoFeasiblePlan
 from tests.support.costs import costs
 from tests.support.pipelines import BRANCHES, CHAIN, SKIP, built_graph

@@ -8,7 +8,7 @@ import pytest
 from attrs import evolve
 
 from petra_graph.compiler.memory.pipeline_memory import device_memory
-from petra_graph.planning.advice.plan_assumptions import GPU_RATIO
+from petra_graph.planning.plan_advice import GPU_RATIO
 from petra_graph.planning.plan_spec import Planner
 from petra_graph.program.device_types import CUBLAS_BYTES
 from petra_graph.spec.model import MethodSpec

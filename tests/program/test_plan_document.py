@@ -15,8 +15,7 @@ from hypothesis import strategies as st
 
 from petra_graph.errors import SpecError
 from petra_graph.planning.plan_spec import plan
-from petra_graph.program.json_shape import Later, faults
-from petra_graph.program.plan_document import SHAPE, read_document
+from petra_graph.program.plan_document import SHAPE, Later, faults, read_document
 from petra_graph.report.plan_text import plan_text
 from tests.support import ROOT
 from tests.support.plan_documents import three_stages

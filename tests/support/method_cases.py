@@ -18,8 +18,7 @@ from typing import Any, Literal
 import torch
 from attrs import evolve, field, frozen
 
-from petra_graph.compiler.listed_stages import partition
-from petra_graph.compiler.lower import Lowering, MessageTypes
+from petra_graph.compiler.lower import Lowering, MessageTypes, partition
 from petra_graph.graph.node_graph import NodeGraph
 from petra_graph.measure.node_shapes import measure_shapes
 from petra_graph.program.method import METHODS, Method, is_synchronous

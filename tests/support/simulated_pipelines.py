@@ -9,8 +9,7 @@ from typing import Any
 from attrs import evolve
 from hypothesis import strategies as st
 
-from petra_graph.compiler.listed_stages import partition, per_block
-from petra_graph.compiler.lower import Lowering
+from petra_graph.compiler.lower import Lowering, partition, per_block
 from petra_graph.compiler.simulator.pipeline import MessageBytes, Pipeline, StageSeconds, pipeline
 from petra_graph.graph.node_graph import INPUT
 from petra_graph.program.channels import Edge

@@ -28,7 +28,7 @@ import click
 from attrs import frozen
 from network import prepared, save
 
-from petra_graph.compiler.memory_and_time import Prediction
+from petra_graph.compiler.prediction import Prediction
 from petra_graph.planning.plan_spec import Planner
 from petra_graph.profiling.node_profile import BURST, TimedTraining, profile_of, repeat_epochs, start_trainings
 from petra_graph.profiling.stopwatch import Stopwatch

@@ -7,7 +7,7 @@ from typing import Any, cast
 
 from attrs import evolve, frozen
 
-from petra_graph.compiler.listed_stages import partition, per_block
+from petra_graph.compiler.lower import partition, per_block
 from petra_graph.compiler.spec_checks import (
     check_depths,
     check_method,

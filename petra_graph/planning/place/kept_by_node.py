@@ -24,10 +24,10 @@ from attrs import define, evolve, field, frozen
 
 from petra_graph.compiler.cut_search import fits, held_bytes, shares
 from petra_graph.compiler.durations import node_seconds
-from petra_graph.compiler.memory_and_time import Prediction
 from petra_graph.compiler.node_table import buffer_bytes, version_bytes
 from petra_graph.compiler.placement_search import resolved_placement
 from petra_graph.compiler.planner_inputs import PlannerInputs
+from petra_graph.compiler.prediction import Prediction
 from petra_graph.compiler.simulator.steady_state import tick
 from petra_graph.errors import NoFeasiblePlan
 from petra_graph.graph.node_graph import NodeGraph

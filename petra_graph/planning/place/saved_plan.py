@@ -12,7 +12,7 @@ from typing import Any
 
 from attrs import evolve, frozen
 
-from petra_graph.compiler.listed_stages import partition
+from petra_graph.compiler.lower import partition
 from petra_graph.compiler.spec_checks import check_depths
 from petra_graph.errors import SpecError, shown
 from petra_graph.graph.node_graph import INPUT

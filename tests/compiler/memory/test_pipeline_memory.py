@@ -11,8 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from petra_graph.compiler.listed_stages import partition, per_block
-from petra_graph.compiler.lower import Lowering
+from petra_graph.compiler.lower import Lowering, partition, per_block
 from petra_graph.compiler.memory.live_tensors import LiveTensors
 from petra_graph.compiler.memory.pipeline_memory import PipelineMemory, device_memory, stage_memory
 from petra_graph.compiler.memory.segment_memory import EncodedShare

@@ -11,9 +11,9 @@ import pytest
 from attrs import evolve
 
 from petra_graph.compiler.cut_search import held_bytes
-from petra_graph.compiler.listed_stages import partition
-from petra_graph.compiler.memory_and_time import Prediction
+from petra_graph.compiler.lower import partition
 from petra_graph.compiler.placement_search import cut_and_place, resolved_placement, within_memory
+from petra_graph.compiler.prediction import Prediction
 from petra_graph.compiler.simulator.steady_state import tick
 from petra_graph.errors import NoFeasiblePlan
 from petra_graph.planning.place.kept_by_node import kept_by_kind, place_and_keep
