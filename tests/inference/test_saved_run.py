@@ -178,5 +178,5 @@ def test_a_block_beside_the_specification_is_found_from_elsewhere(write, monkeyp
 def test_a_class_of_a_notebook_that_has_ended(copy):
     resolved = (copy / "resolved.toml").read_text().replace('"rev-basic"', '"__main__:Mine"')
     (copy / "resolved.toml").write_text(resolved)
-    with pytest.raises(PluginError, match="defined in a notebook or script: put it into a module to use it elsewhere"):
+    with pytest.raises(PluginError, match="the module '__main__' has no 'Mine'"):
         SavedRun.open(copy)

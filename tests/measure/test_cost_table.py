@@ -228,14 +228,6 @@ def test_a_function_that_hands_its_input_through():
     assert table.nodes["rev1"].work["reverse"].shares == (1, None, None, 2)
 
 
-def test_attention_is_what_the_cpu_does(monkeypatch):
-    expected = measure_costs(with_block("Attending"), conditions((8,)))
-    assert not [text for text in expected.assumptions if "rev1" in text]
-    monkeypatch.setattr(module, "_SMALL", (4, 5))
-    monkeypatch.setattr(module, "_run_without_memory", refuse)
-    assert expected.nodes == measure_costs(with_block("Attending"), conditions((8,))).nodes
-
-
 @pytest.mark.parametrize("kernel", [SDPBackend.MATH, SDPBackend.FLASH_ATTENTION])
 @pytest.mark.parametrize("compute", ["float32", "bfloat16"])
 def test_attention_takes_as_many_flops_whatever_kernel_is_at_hand(kernel, compute):

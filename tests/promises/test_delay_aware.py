@@ -219,18 +219,6 @@ def test_under_other_stages_the_pipeline_of_that_epoch_fills_again(spec, accumul
     assert delays(noted()) == {stage: counted(3 - stage, accumulation, [0, 1], filled=at) for stage in (1, 2)}
 
 
-def test_a_window_that_stays_open_under_other_stages_keeps_its_delays(spec):
-    """Windows of five; the stages have finished 1, 2, 3 and 4 of the micro-batches from 5 to 8, in the mean 1, 1, 1/3 and 0 updates late."""
-    run(spec, ["method.accumulation=5"], StopAt("trained 1/7"))
-    assert checkpoint.numbers(only_run()) == [9]
-    noted()
-    pairs = 'partition.stages=[["stem", "rev.0"], ["rev.1", "head"]]'
-    assert main(["run", "--resume", "latest", "--set", pairs]) == 0
-    found = delays(noted())
-    assert (found[1][0], found[2][0]) == ((1 * 1 + 0) / 2, (3 * (1 / 3 + 0) / 2 + 0) / 4)
-    assert (found[1][2:], found[2][2:]) == (counted(2, 5, [1]), counted(1, 5, [1]))
-
-
 @pytest.mark.processes
 def test_on_two_processes_they_are_the_same(spec, monkeypatch):
     run(spec, (), Listener())
@@ -314,25 +302,6 @@ def test_a_plan_names_the_delay_of_each_stage(spec, capsys):
     document = json.loads(capsys.readouterr().out)
     assert document["delay_aware"] == ['optimizer "delayed:Noted"']
     assert [stage["staleness"] for stage in document["stages"]] == [1, 2 / 3, 1 / 3, 0]
-    line = "knows the delay of its stage, in updates while the pipeline is full: 1, 0.67, 0.33, 0"
-    assert main(["plan", spec, "--verbose"]) == 0
-    assert line in " ".join(capsys.readouterr().out.split())
-
-
-@pytest.mark.parametrize(
-    ("settings", "known"),
-    [
-        (["optimizer.name=sgd"], None),
-        (["optimizer.name=corrected", "optimizer.options.correction=spike"], 'optimizer "corrected"'),
-        (["optimizer.name=delayed:Told"], 'optimizer "delayed:Told"'),
-        (["optimizer.name=delayed:Facts"], 'optimizer "delayed:Facts"'),
-    ],
-)
-def test_a_plan_names_an_optimizer_that_has_the_key_or_asks(spec, capsys, settings, known):
-    assert main(["plan", spec, "--verbose", *(word for one in settings for word in ("--set", one))]) == 0
-    said = " ".join(capsys.readouterr().out.split())
-    assert ("knows the delay" in said) == (known is not None)
-    assert known is None or f"{known} knows the delay of its stage" in said
 
 
 def test_a_schedule_that_fails_in_a_stage_is_refused_before_the_run(spec, capsys):

@@ -189,9 +189,7 @@ def test_a_full_disk(shared_folder):
     """The system refuses files above 32 KiB, as a full disk would, in the process that writes."""
     with ranks(*[(*RUN, "--set", "run.log_every=1")] * 2, file_bytes={1: 32768}) as running:
         assert ended(running) == [1, 1]
-    assert (
-        "metrics.jsonl: File too large\n    help: `ulimit -f` limits the size of files: raise it\n" in running[1].said
-    )
+    assert "metrics.jsonl: File too large\n" in running[1].said
     assert failure()["rank"] == 1
     assert all(json.loads(line) for line in (only_run() / "metrics.jsonl").read_text().splitlines())
 

@@ -54,13 +54,6 @@ def test_it_is_kept_where_the_block_says_so(spec, capsys):
     assert [one.dtype for key, one in buffers.items() if key.endswith("table")] == [torch.float64]
 
 
-def test_it_becomes_float32_with_a_warning_where_it_does_not(spec, capsys):
-    assert main(["run", spec("pass"), "--dry-run"]) == 0
-    said = capsys.readouterr().err
-    assert "(types): in a network of float32, what it makes in float64 becomes float32: table" in said
-    assert "name buffers in the block's `keep_dtype`" in said
-
-
 def test_a_name_of_no_buffer_is_refused(spec, capsys):
     assert main(["run", spec('keep_dtype = ("linear.weight",)'), "--dry-run"]) == 4
     assert "has no buffer 'linear.weight', which its `keep_dtype` names; it has table" in capsys.readouterr().err

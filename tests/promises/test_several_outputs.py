@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import json
-
-import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file
@@ -105,27 +102,6 @@ def test_any_number_of_processes_replicas_and_loaders_and_a_resumed_run_give_the
     assert main([*command, "run.directory=part", "--set", "run.epochs=1"]) == 0
     assert main(["run", "--resume", str(only_run("part")), "--set", "run.epochs=2"]) == 0
     assert weights_bytes(only_run("part")) == expected[0]
-
-
-def test_a_run_says_targets_predictions_and_outputs_of_what_it_returns_first(here, write, capsys):
-    write("sets.toml", SPEC)
-    assert main(["run", "sets.toml"]) == 0
-    run = only_run()
-    last = json.loads((run / "predictions.jsonl").read_text().splitlines()[-1])
-    assert last["target"]["labels"] == several.LABELS[3].tolist()
-    outputs = pg.load(run).eval()(SAMPLES)
-    torch.testing.assert_close(torch.tensor(last["output"]), outputs["logits"][3])
-    capsys.readouterr()
-    assert main(["evaluate", str(run), "--json"]) == 0
-    means = json.loads(capsys.readouterr().out)
-    assert bits_of(run)[1][-2:] == [means["means"]["loss"], means["means"]["right"]]
-    np.save("sample.npy", SAMPLES[3].numpy())
-    assert main(["predict", str(run), "sample.npy", "--json"]) == 0
-    (found,) = json.loads(capsys.readouterr().out)
-    torch.testing.assert_close(torch.tensor(found["output"]), outputs["logits"][3].flatten())
-    assert main(["export", str(run), "--format", "torch-export", "--output", "network.pt2"]) == 0
-    program = torch.export.load("network.pt2").module()
-    torch.testing.assert_close(program(SAMPLES), outputs["logits"])
 
 
 @pytest.mark.parametrize(

@@ -103,14 +103,6 @@ def test_the_architecture_and_its_nodes_written_out_are_one_network(capsys):
     assert found[0] == found[1]
 
 
-def test_every_spec_points_editors_to_the_schema():
-    for spec in (*SPECS, *(ROOT / "specs" / "base").glob("*.toml"), *(ROOT / "plugins").glob("*/examples/*.toml")):
-        first = spec.read_text().partition("\n")[0]
-        assert first.startswith("#:schema ./" if spec in SPECS else "#:schema ../"), spec
-        pointed = (spec.parent / first.removeprefix("#:schema ")).resolve()
-        assert pointed == ROOT / "specs" / "petra-graph.schema.json", spec
-
-
 def test_bases_are_no_specs_of_their_own():
     for base in (ROOT / "specs" / "base").glob("*.toml"):
         values = tomllib.loads(base.read_text())

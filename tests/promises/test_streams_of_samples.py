@@ -98,7 +98,7 @@ def test_the_training_samples_are_evaluated(folder, capsys):
         ("micro_batches = 7\n", "", 2, "set run.micro_batches, the number of micro-batches of an epoch"),
         ("batch = 8\n", "batch = 8\nworkers = 2\n", 2, "by one loader process at most (got 2)"),
         ("batch = 8\n", "batch = 8\nvalidation = 0.1\n", 2, "data.options.validation"),
-        ("batch = 8\n", "batch = 151\n", 4, "the training stream has 150 samples in pass 0, and a micro-batch has 151"),
+        ("batch = 8\n", "batch = 151\n", 1, "the training stream has 150 samples in pass 0, and a micro-batch has 151"),
         ("rows:test", "rows:train", 2, "rows:train is Rows, not a map-style Dataset"),
     ],
 )

@@ -43,8 +43,9 @@ class SharedMemoryReceiver:
 
     def __init__(self, count: int, slot_bytes: int, waker: Waker) -> None:
         size = total_bytes(count, slot_bytes)
-        what, hint = f"{count} messages of {slot_bytes} bytes", "use a smaller data.batch or data.evaluation_batch"
+        what = f"{count} messages of {slot_bytes} bytes"
         if size > (available := _available_bytes()):
+            hint = "use a smaller data.batch or data.evaluation_batch"
             raise RunFailed(f"no shared memory for {what}: {available:.0f} bytes are available", hint=hint)
         try:
             self._memory = os.memfd_create("petra-graph channel", os.MFD_CLOEXEC)
@@ -53,7 +54,7 @@ class SharedMemoryReceiver:
             self._filled, self._filling = os.pipe2(_PIPE)
             self._to_free, self._freeing = os.pipe2(_PIPE)
         except OSError as error:
-            raise RunFailed(f"no shared memory for {what}: {error.strerror or error}", hint=hint) from error
+            raise RunFailed(f"no shared memory for {what}: {error.strerror or error}") from error
         self._numbers: deque[int] = deque()
         self._forms: Iterator[Form] = iter(())
         waker.attach(self._filled, self._drain)

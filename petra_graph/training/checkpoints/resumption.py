@@ -19,6 +19,7 @@ from petra_graph.errors import Problem, SpecError, shown
 from petra_graph.executor.stage_executor import StageExecutor
 from petra_graph.executor.stage_state import Facts, SavedTensors, restore_groups, restore_nodes
 from petra_graph.program.cut import Cut
+from petra_graph.program.method import METHODS
 from petra_graph.record import checkpoint
 from petra_graph.record.checkpoint import Damaged, Manifest, StageFile
 from petra_graph.record.metrics import Position
@@ -206,7 +207,8 @@ class Resumption:
         pipeline, position, per_epoch = self.manifest.pipeline, self.manifest.position, len(prepared.opened.batches)
         first = (position["epoch"] - 1) * per_epoch
         cut = Cut(micro_batches=range(first, first + per_epoch), at=self.at, filled=position["since"])
-        finished = [cut.backwards(stage["depth"], pipeline["method"]["flush"]) for stage in pipeline["stages"]]
+        flush = METHODS[pipeline["method"]["name"]].flush
+        finished = [cut.backwards(stage["depth"], flush) for stage in pipeline["stages"]]
         if self.at < first + per_epoch:
             finished = [done - done % pipeline["method"]["accumulation"] for done in finished]
         lost = self.at - first - min(finished)

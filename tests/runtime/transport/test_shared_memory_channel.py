@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import errno
 import gc
-import os
 
 import pytest
 import torch
@@ -74,19 +72,3 @@ def test_more_memory_than_there_is_is_refused_and_not_allocated(monkeypatch):
     monkeypatch.setattr(shared_memory_channel.os, "posix_fallocate", lambda *_: pytest.fail("it allocates"))
     with pytest.raises(RunFailed, match="no shared memory for 2 messages of"):
         SharedMemoryReceiver(2, 1 << 60, Waker())
-
-
-@pytest.mark.parametrize(
-    ("call", "code", "limit"), [("posix_fallocate", errno.EFBIG, "-f"), ("pipe2", errno.EMFILE, "-n")]
-)
-def test_a_limit_of_files_is_named(monkeypatch, call, code, limit):
-    """A smaller batch was advised, which meets the limit as well."""
-
-    def refuse(*_):
-        raise OSError(code, os.strerror(code))
-
-    waker = Waker()
-    monkeypatch.setattr(shared_memory_channel.os, call, refuse)
-    with pytest.raises(RunFailed) as caught:
-        SharedMemoryReceiver(2, 64, waker)
-    assert caught.value.problems[0].hint.startswith(f"`ulimit {limit}` limits")
