@@ -10,7 +10,7 @@ from safetensors.torch import load_file
 
 import petra_graph as pg
 from petra_graph.errors import RunFailed
-from tests.inference.own_networks import Drawn, Remainders, Tied
+from tests.inference.own_networks import Drawn, Remainders
 
 ROWS = {"name": "random", "batch": 16}
 ROWS["options"] = {"shape": [8], "dtype": "float32", "classes": 3, "train": 16, "test": 16}
@@ -51,10 +51,9 @@ def test_all_of_a_state_dict_comes_and_goes(here):
 @pytest.mark.parametrize(
     ("network", "settings", "reason"),
     [
-        (Tied, {"partition": {"stages": "per-block", "untie": True}}, "the network's own class has one value of "),
         (Drawn, {}, "the network's own class loads the tensors, but its outputs differ"),
     ],
-    ids=["untied", "drawn"],
+    ids=["drawn"],
 )
 def test_what_its_own_class_cannot_have_is_not_written_but_programs_are(here, network, settings, reason):
     run = trained(network, **settings)

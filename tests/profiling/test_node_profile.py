@@ -176,10 +176,10 @@ def test_a_profile_asks_for_none(spec):
     ("change", "message"),
     [
         ({"micro_batch": 64}, "micro-batches of 64, not 128"),
-        ({"settings": {"precision.compute": "bfloat16"}}, 'precision.compute = "bfloat16", not "float32"'),
+        ({"settings": {"precision": {"compute": "bfloat16"}}}, "the profile is of [precision] = "),
         ({"nodes": {}}, 'has no node "stem"'),
         ({"threads": 2}, "run.threads = 2, not 1"),
-        ({"format": 2}, "p.json is a profile of format 2, and this petra-graph reads format 3"),
+        ({"format": 2}, "p.json is a profile of format 2, and this petra-graph reads format 4"),
         ({"workspace": {"stem": {"forward": -1}}}, "is not a profile"),
         ({"kind": "cuda"}, 'a device of kind "cuda", not "cpu"'),
         ({"sizes": {"stem": [1, 2]}}, 'node "stem" has other sizes'),
@@ -197,12 +197,11 @@ def test_a_profile_of_something_else(taken, planned, here, change, message):
 @pytest.mark.parametrize(
     ("override", "message"),
     [
-        ("optimizer.name=adam", 'the profile is of optimizer.name = "sgd", not "adam"'),
-        ("optimizer.options.momentum=0", "the profile is of optimizer.options.momentum = 0.9, not 0"),
-        ("optimizer.options.nesterov=false", "the profile is of optimizer.options.nesterov = true, not false"),
-        ("optimizer.clip.limit=1.0", 'the profile is of optimizer.clip.by = none, not "norm"'),
-        ("precision.buffer_dtype=bfloat16", 'precision.buffer_dtype = "as-streams", not "bfloat16"'),
-        ("loss.name=mean-squared-error", 'loss.name = "cross-entropy", not "mean-squared-error"'),
+        ("optimizer.name=adam", "the profile is of [optimizer] = "),
+        ("optimizer.options.momentum=0", "the profile is of [optimizer] = "),
+        ("optimizer.clip.limit=1.0", "the profile is of [optimizer] = "),
+        ("precision.buffer_dtype=bfloat16", "the profile is of [precision] = "),
+        ("loss.name=mean-squared-error", '[loss] = "cross-entropy", not "mean-squared-error"'),
         ("partition.device_type=h100", 'a device of kind "cpu", not "cuda"'),
     ],
 )

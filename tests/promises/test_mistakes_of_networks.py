@@ -79,6 +79,7 @@ def test_missing_data_and_another_mistake_are_reported_together(refused, argumen
         f"""\
 a.toml:3: the files of CIFAR10 in {here}/data cannot be read: Dataset not found or corrupted. You can use download=True \
 to download it
+    help: root must hold cifar-10-batches-py/ with the published python batches; or set download = true
 a.toml:20: the head "head" has 7 outputs, but the data set has 10 classes
     help: make it 10
 2 problems

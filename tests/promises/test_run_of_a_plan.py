@@ -42,10 +42,7 @@ def test_a_run_has_the_stages_of_its_plan_and_compares_with_it(spec, capsys):
     capsys.readouterr()
     assert main(["run", spec, *three, "--plan", "plan.json"]) == 0
     text = capsys.readouterr().out
-    assert re.search(r"^stage( +s){6}$", text, re.MULTILINE)
-    assert re.search(r"^ +1 +77\.0+ ", text, re.MULTILINE), (
-        "the table has the plan's seconds, and not those of another prediction"
-    )
+    assert re.search(r"^ +1 +77(\.0+)? ", text, re.MULTILINE), "the plan's seconds, not those of another prediction"
     assert re.search(r"^ +0  1-3 ", text, re.MULTILINE), "and the memory of each process"
     assert json.loads((only_run() / "plan.json").read_text())["stages"] == plan["stages"]
     compared = summary_of(only_run())["planned_and_measured"]
