@@ -22,7 +22,7 @@ PLUGIN = ROOT / "plugins" / "petra-graph-convnext"
 STEM = f"petra_graph-{__version__}"
 
 pytestmark = pytest.mark.slow
-PACKAGES = ("delay", "export", "modules", "report", "studies", "vision")
+PACKAGES = ("studies", "text", "vision")
 """The distributions of plugins/ that are installed beside the core."""
 
 

@@ -26,8 +26,7 @@ class Example:
     @property
     def heading(self) -> list[str]:
         lines = self.path.read_text(encoding="utf-8").splitlines()
-        assert lines[0] == "#:schema ../petra-graph.schema.json"
-        comment = lines[1 : next(place for place, line in enumerate(lines) if not line.startswith("#"))]
+        comment = lines[: next(place for place, line in enumerate(lines) if not line.startswith("#"))]
         return [line.removeprefix("#").removeprefix(" ") for line in comment]
 
     @property

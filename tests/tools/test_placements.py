@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from petra_graph.errors import NoFeasiblePlan
-from tools.bench.placements import Table, compared, is_true, kept, refusals, refusals_summary, summary
+from tools.bench.placements import Table, compared, is_true, refusals, refusals_summary, summary
 
 
 @pytest.mark.thorough
@@ -24,14 +24,6 @@ def test_no_memory_limits_are_refused_that_a_placement_keeps():
     assert found["refused"] > 5
     assert not any(row["wrong"] for row in rows)
     assert found["false refusals"] == found["refusals that a larger limit brings"] == 0
-
-
-@pytest.mark.parametrize("seed", [16, 40])
-def test_what_nodes_keep_together_with_their_cut(seed):
-    """In both tables a limit was refused that other cuts keep if other nodes recompute."""
-    row = kept(seed, cuts=True)
-    assert row["wrong"] == []
-    assert row["best"] == row["chosen"] > 3
 
 
 def test_a_planner_that_refuses_everything_is_found_out(monkeypatch):
