@@ -56,7 +56,7 @@ def test_there_are_ten_or_more():
 @pytest.mark.parametrize("example", EXAMPLES, ids=by_name)
 def test_its_heading_says_what_it_shows_its_command_its_seconds_and_its_result(example):
     assert example.shows.endswith(".")
-    assert f"{example.commands[-1]} ".startswith(f"petra-graph run specs/gallery/{example.path.name} ")
+    assert re.match(rf"petra-graph (run|sweep) specs/gallery/{example.path.name}( |$)", example.commands[-1])
     assert re.fullmatch(r"\d+ s: .*\d.*", example.result)
 
 

@@ -185,7 +185,7 @@ def install_from(install, monkeypatch):
             for group, points in project["entry-points"].items()
         )
         install(project["name"], "\n".join(groups))
-        monkeypatch.syspath_prepend(str(folder / "src"))
+        monkeypatch.syspath_prepend(str(folder))
 
     return install_package
 
