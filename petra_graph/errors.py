@@ -233,11 +233,6 @@ def suggestion(word: str, allowed: Iterable[str]) -> str:
     return f"did you mean {likely[0]!r}? {listing}" if likely else listing
 
 
-def likely_meant(word: str, names: Sequence[str]) -> list[str]:
-    """Return the name that `word` likely means, if there is one."""
-    return get_close_matches(word, names, n=1)
-
-
 def kind_of(value: object) -> str:
     """Return what a Python value is, for messages."""
     return (

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from difflib import get_close_matches
 
 from attrs import frozen
 
 from petra_graph.catalog.networks.declared import CouplingOptions, network_nodes
-from petra_graph.errors import likely_meant
 from petra_graph.plugins import ArchitectureDeclaration, AtLeast, DataFacts, NodeSpec, Problem, SpecError, option
 
 Argument = bool | int | float | str
@@ -46,7 +46,7 @@ def nodes(options: NetworkOptions, facts: DataFacts) -> tuple[NodeSpec, ...]:
 
     known, problems = models.list_models(module=models), []
     if options.network not in known:
-        meant = " or ".join(map(repr, likely_meant(options.network, known)))
+        meant = " or ".join(map(repr, get_close_matches(options.network, known, n=1)))
         hint = f"did you mean {meant}?" if meant else "torchvision.models.list_models() has all names"
         message = f"torchvision has no classification network {options.network!r}"
         problems.append(Problem(message=message, hint=hint, path=("network",)))
