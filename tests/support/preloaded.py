@@ -17,7 +17,6 @@ for name in (
     "torch.nested._internal.nested_tensor",
     "torch.utils.flop_counter",  # with triton
     "torch.utils.tensorboard",
-    "tree_sitter_toml",
     "petra_graph.catalog.blocks.residual",
     "petra_graph.catalog.blocks.stems_and_heads",
     "petra_graph.catalog.datasets.declared_datasets",
