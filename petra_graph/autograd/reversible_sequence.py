@@ -181,7 +181,7 @@ def _wrapped(entry: object, coupling: CouplingName, coefficients: Mapping[str, f
     """Return the block of one entry of a sequence: a function, a pair of them, or a reversible block as it is.
 
     Raises:
-        TypeError: it is none of these.
+        TypeError: the entry is something else.
         ValueError: pairs cannot have this coupling.
     """
     if isinstance(entry, Reversible):

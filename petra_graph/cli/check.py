@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 _SIDE = (8, 6, 6)
 """The shape of each stream of a block, where none is given."""
 Cases = Iterator[tuple[str, "AnyTrial | None", str]]
-"""Labels of plugins with their trials; None: why there is none."""
+"""The label of each plugin, its trial (None where it cannot be tried), and why it cannot."""
 
 
 class _Shapes(click.ParamType[list[tuple[int, ...]]]):

@@ -121,7 +121,7 @@ def _plan_of(make: Callable[[], Planner]) -> Plan:
 
 
 def _try_plan(make: Callable[[], Plan]) -> tuple[dict[str, Any], Plan | None, NoFeasiblePlan | SpecError | None]:
-    """Return the figures and the note of a row, with the plan, or the error that there is none."""
+    """Return the figures and the note of a row, with the plan, or the error that says why it cannot be planned."""
     try:
         plan = make()
     except (NoFeasiblePlan, SpecError) as error:

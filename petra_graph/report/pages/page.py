@@ -51,7 +51,7 @@ def render_page(
         sections: in their order.
         about: lines below the title.
         answers: questions in a word, each with what answers it.
-        state: what a reader must know before all else.
+        state: lines about how the run, or each run, ended; they stand first.
         warnings: of a plan.
         predicted: nothing on the page was measured.
     """
